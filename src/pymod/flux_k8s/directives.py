@@ -1,0 +1,204 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``#DW`` directives: from the job attribute to validated directives.
+
+Only what every site shares is checked here, so that a mistake gets a clear
+answer at once and nothing is created in Kubernetes: the prefix, the command,
+the arguments that a command must have, and repetitions. The values that a site
+allows are the business of its DWDirectiveRule, which DWS applies when the
+Workflow is created.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Iterable, Mapping, Sequence
+
+from flux_k8s.errors import DirectiveError, show
+
+PREFIX = "#DW"
+
+REQUIRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "jobdw": ("type", "capacity", "name"),
+        "create_persistent": ("type", "name"),
+        "destroy_persistent": ("name",),
+        "persistentdw": ("name",),
+        "copy_in": ("source", "destination"),
+        "copy_out": ("source", "destination"),
+        "container": ("name", "profile"),
+    }
+)
+"""The commands of NNF's rule set, and the arguments that each must have."""
+
+NAMING = frozenset(REQUIRED) - {"copy_in", "copy_out"}
+"""Commands whose ``name`` must be unique among those of the same command."""
+
+UNITS: Mapping[str, int] = MappingProxyType(
+    {
+        "KiB": 2**10,
+        "KB": 10**3,
+        "MiB": 2**20,
+        "MB": 10**6,
+        "GiB": 2**30,
+        "GB": 10**9,
+        "TiB": 2**40,
+        "TB": 10**12,
+    }
+)
+
+_CAPACITY = re.compile(r"([0-9]+)(" + "|".join(UNITS) + r")")
+_NEXT_DIRECTIVE = re.compile(r"\s+(?=#DW(?:\s|$))")
+
+
+@dataclass(frozen=True)
+class Directive:
+    """One directive.
+
+    Attributes:
+        text: as the user wrote it, white space folded.
+        command: ``jobdw``, ``copy_in``...
+        arguments: its ``key=value`` arguments.
+    """
+
+    text: str
+    command: str
+    arguments: Mapping[str, str]
+
+    @property
+    def capacity(self) -> int:
+        """The capacity that was asked for, in bytes; 0 where none was."""
+        text = self.arguments.get("capacity")
+        return 0 if text is None else parse_capacity(self.text, text)
+
+
+def parse_capacity(directive: str, text: str) -> int:
+    """Bytes from a size such as ``10GiB``, with the suffixes of NNF's rules."""
+    match = _CAPACITY.fullmatch(text)
+    if match is None:
+        raise DirectiveError(
+            directive,
+            f"capacity={text} is not a size: expected an integer and one of "
+            + ", ".join(UNITS),
+        )
+    size = int(match.group(1)) * UNITS[match.group(2)]
+    if size >= 2**63:
+        raise DirectiveError(directive, f"capacity={text} is over 2^63 bytes")
+    return size
+
+
+def parse(text: str) -> Directive:
+    """Parse and check one directive.
+
+    Raises:
+        DirectiveError: no ``#DW`` prefix, an unknown command, an argument that
+            is malformed, repeated or missing.
+    """
+    words = text.split()
+    text = " ".join(words)
+    if not words or words[0] != PREFIX:
+        raise DirectiveError(text, f"missing '{PREFIX}' prefix")
+    if len(words) == 1:
+        raise DirectiveError(text, "missing command, expected one of " + _commands())
+    command = words[1]
+    if command not in REQUIRED:
+        guess = get_close_matches(command, REQUIRED, n=1)
+        hint = f" (did you mean '{guess[0]}'?)" if guess else ""
+        raise DirectiveError(
+            text, f"unknown command '{command}'{hint}, expected one of {_commands()}"
+        )
+    arguments = _parse_arguments(text, words[2:])
+    for key in REQUIRED[command]:
+        if key not in arguments:
+            raise DirectiveError(text, f"missing argument '{key}='")
+    directive = Directive(text, command, MappingProxyType(arguments))
+    directive.capacity  # noqa: B018 (raises when it is no size)
+    return directive
+
+
+def _commands() -> str:
+    return ", ".join(REQUIRED)
+
+
+def _parse_arguments(text: str, words: Iterable[str]) -> dict[str, str]:
+    arguments: dict[str, str] = {}
+    for word in words:
+        key, _, value = word.partition("=")
+        if not key or not value:
+            raise DirectiveError(
+                text, f"argument '{word}' is not of the form key=value"
+            )
+        if key in arguments:
+            raise DirectiveError(text, f"argument '{key}=' is repeated")
+        arguments[key] = value
+    return arguments
+
+
+def parse_attribute(
+    value: Any, presets: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> tuple[Directive, ...]:
+    """All directives of ``attributes.system.dw``.
+
+    Args:
+        value: a string or a list of strings. Each has one or more directives,
+            on lines of their own or one behind the other, or is the name of a
+            preset.
+        presets: the ``rabbit.presets`` of the configuration, each a sequence of
+            strings like those of ``value``.
+
+    Raises:
+        DirectiveError: as :func:`parse`; ``value`` is of another type or has no
+            directive; a preset is not known; a name is used twice.
+    """
+    strings = [value] if isinstance(value, str) else value
+    if not isinstance(strings, list) or not all(isinstance(s, str) for s in strings):
+        raise DirectiveError(
+            f"dw={show(value)}", "expected a string or a list of strings"
+        )
+    directives: list[Directive] = []
+    for string in strings:
+        for text in _split(string, presets):
+            directives.append(parse(text))
+    if not directives:
+        raise DirectiveError(f"dw={show(value)}", "has no #DW directive")
+    _check_names(directives)
+    return tuple(directives)
+
+
+def _split(string: str, presets: Mapping[str, Sequence[str]]) -> list[str]:
+    """The texts of the directives in a string, or of the preset that it names."""
+    if string.strip() in presets:
+        return [
+            text
+            for preset in presets[string.strip()]
+            for text in _split_directives(preset)
+        ]
+    if len(string.split()) == 1 and not string.strip().startswith("#"):
+        known = ", ".join(sorted(presets)) or "none here"
+        raise DirectiveError(
+            string.strip(),
+            f"unknown preset and no '{PREFIX}' directive, known presets: {known}",
+        )
+    return _split_directives(string)
+
+
+def _split_directives(string: str) -> list[str]:
+    lines = (line.strip() for line in string.splitlines())
+    return [text for line in lines if line for text in _NEXT_DIRECTIVE.split(line)]
+
+
+def _check_names(directives: Iterable[Directive]) -> None:
+    seen: set[tuple[str, str]] = set()
+    for directive in directives:
+        if directive.command not in NAMING:
+            continue
+        key = (directive.command, directive.arguments["name"])
+        if key in seen:
+            raise DirectiveError(
+                directive.text,
+                f"name={key[1]} is used by another {key[0]} of this job",
+            )
+        seen.add(key)

@@ -1,0 +1,78 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The errors that domain modules raise.
+
+Each message stands alone: it names the thing, the value and what would be
+right, so that it can be a job's exception note or a line of a log as it is.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def show(value: Any, limit: int = 80) -> str:
+    """``value`` as JSON for a message, cut to ``limit`` characters."""
+    try:
+        text = json.dumps(value)
+    except (TypeError, ValueError):
+        text = repr(value)
+    except RecursionError:
+        text = "nested too deeply to be shown"
+    return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+class DWSError(Exception):
+    """The base of all errors of this package that are meant for people."""
+
+
+class DirectiveError(DWSError):
+    """A ``#DW`` directive, or the job attribute that holds it, is wrong.
+
+    Attributes:
+        directive: the directive as the user wrote it (or the whole value, when
+            no directive could be told apart).
+        problem: what is wrong with it, and what would be right.
+    """
+
+    def __init__(self, directive: str, problem: str) -> None:
+        super().__init__(f"{directive}: {problem}")
+        self.directive = directive
+        self.problem = problem
+
+
+class ConfigError(DWSError):
+    """A key of the ``[rabbit]`` table, or a module argument, is wrong.
+
+    Attributes:
+        key: the key, dotted, as in ``rabbit.tc_timeout``.
+        problem: what is wrong with it, and what would be right.
+    """
+
+    def __init__(self, key: str, problem: str) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.key = key
+        self.problem = problem
+
+
+class BadObject(DWSError):
+    """A JSON object that came from outside is not what its kind prescribes.
+
+    Attributes:
+        name: the object, as in ``DirectiveBreakdown default/fluxjob-1-0``.
+        path: the field, as in ``status.storage.allocationSets[0].label``.
+        value: what stands there.
+        expected: what may stand there.
+    """
+
+    def __init__(self, name: str, path: str, value: Any, expected: str) -> None:
+        super().__init__(f"{name}: {path} is {show(value)}, expected {expected}")
+        self.name = name
+        self.path = path
+        self.value = value
+        self.expected = expected
+
+
+class AllocationError(DWSError):
+    """A request for storage cannot be satisfied with what the job was given."""

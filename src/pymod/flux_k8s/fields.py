@@ -1,0 +1,202 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Typed reading of JSON that came from outside.
+
+A :class:`Reader` is a JSON object together with its name and its place. Each
+method takes the dotted path of a field, and gives the field's value with the
+type that the method is named after, or raises
+:class:`~flux_k8s.errors.BadObject` with the full path and the value found::
+
+    breakdown = Reader("DirectiveBreakdown default/fluxjob-1-0", obj)
+    breakdown.boolean("status.ready")
+    for entry in breakdown.objects("status.storage.allocationSets"):
+        entry.integer("minimumCapacity", minimum=1)
+
+A method whose name begins with ``optional_`` gives None (or an empty tuple)
+for a field that is missing or null, which Kubernetes treats alike.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Iterable, Optional, Union
+
+from flux_k8s.errors import BadObject
+
+INT64_MAX = 2**63 - 1
+"""The largest integer of Kubernetes' ``int64`` and of Flux's JSON."""
+
+
+class _Missing:
+    """Stands for a field that is not there; shows as ``missing``."""
+
+    def __repr__(self) -> str:
+        return "missing"
+
+
+MISSING = _Missing()
+
+
+class Reader:
+    """A JSON object, with what an error message about it has to say.
+
+    Attributes:
+        name: the object, as in ``Workflow default/fluxjob-1``.
+        path: where in that object ``value`` stands; empty for the whole.
+        value: the object itself, as it came.
+
+    Raises:
+        BadObject: from the constructor, when ``value`` is no JSON object.
+    """
+
+    def __init__(self, name: str, value: Any, path: str = "") -> None:
+        if not isinstance(value, dict):
+            raise BadObject(name, path or "the whole", value, "an object")
+        self.name = name
+        self.path = path
+        self.value: dict[str, Any] = value
+
+    def bad(self, path: str, expected: str) -> BadObject:
+        """The error to raise when the field at ``path`` is not ``expected``."""
+        return BadObject(self.name, self._full(path), self._find(path), expected)
+
+    def has(self, path: str) -> bool:
+        """Whether there is a value at ``path`` (null counts as none)."""
+        value = self._find(path)
+        return value is not MISSING and value is not None
+
+    def string(self, path: str, choices: Optional[Iterable[str]] = None) -> str:
+        """A string; one that is not empty, or one of ``choices``."""
+        value = self._find(path)
+        if choices is not None:
+            allowed = tuple(choices)
+            if not isinstance(value, str) or value not in allowed:
+                raise self.bad(path, f"one of {', '.join(allowed)}")
+        elif not isinstance(value, str) or not value:
+            raise self.bad(path, "a string that is not empty")
+        return value
+
+    def text(self, path: str) -> str:
+        """A string, which may be empty."""
+        value = self._find(path)
+        if not isinstance(value, str):
+            raise self.bad(path, "a string")
+        return value
+
+    def integer(
+        self, path: str, minimum: int = -INT64_MAX - 1, maximum: int = INT64_MAX
+    ) -> int:
+        """An integer within the limits, both inclusive. Booleans are none."""
+        value = self._find(path)
+        if not is_integer(value) or not minimum <= value <= maximum:
+            raise self.bad(path, _limits("an integer", minimum, maximum))
+        return int(value)
+
+    def number(self, path: str, minimum: float = -math.inf) -> float:
+        """A finite number of at least ``minimum``. Booleans are none."""
+        value = self._find(path)
+        if not is_number(value) or value < minimum:
+            limit = "" if minimum == -math.inf else f" of at least {minimum:g}"
+            raise self.bad(path, f"a number{limit}")
+        return float(value)
+
+    def boolean(self, path: str) -> bool:
+        value = self._find(path)
+        if not isinstance(value, bool):
+            raise self.bad(path, "true or false")
+        return value
+
+    def object(self, path: str) -> Reader:
+        """An object, to read on from."""
+        value = self._find(path)
+        if not isinstance(value, dict):
+            raise self.bad(path, "an object")
+        return Reader(self.name, value, self._full(path))
+
+    def list(self, path: str) -> tuple[Any, ...]:
+        """An array of anything."""
+        value = self._find(path)
+        if not isinstance(value, (list, tuple)):
+            raise self.bad(path, "an array")
+        return tuple(value)
+
+    def objects(self, path: str) -> tuple[Reader, ...]:
+        """An array of objects."""
+        return tuple(
+            Reader(self.name, value, f"{self._full(path)}[{index}]")
+            for index, value in enumerate(self.list(path))
+        )
+
+    def strings(self, path: str) -> tuple[str, ...]:
+        """An array of strings."""
+        values = self.list(path)
+        for index, value in enumerate(values):
+            if not isinstance(value, str):
+                place = f"{self._full(path)}[{index}]"
+                raise BadObject(self.name, place, value, "a string")
+        return values
+
+    def optional_string(
+        self, path: str, choices: Optional[Iterable[str]] = None
+    ) -> Optional[str]:
+        return self.string(path, choices) if self.has(path) else None
+
+    def optional_integer(
+        self, path: str, minimum: int = -INT64_MAX - 1, maximum: int = INT64_MAX
+    ) -> Optional[int]:
+        return self.integer(path, minimum, maximum) if self.has(path) else None
+
+    def optional_number(self, path: str, minimum: float = -math.inf) -> Optional[float]:
+        return self.number(path, minimum) if self.has(path) else None
+
+    def optional_boolean(self, path: str) -> Optional[bool]:
+        return self.boolean(path) if self.has(path) else None
+
+    def optional_object(self, path: str) -> Optional[Reader]:
+        return self.object(path) if self.has(path) else None
+
+    def optional_objects(self, path: str) -> tuple[Reader, ...]:
+        return self.objects(path) if self.has(path) else ()
+
+    def optional_strings(self, path: str) -> tuple[str, ...]:
+        return self.strings(path) if self.has(path) else ()
+
+    def _full(self, path: str) -> str:
+        return f"{self.path}.{path}" if self.path else path
+
+    def _find(self, path: str) -> Any:
+        """What stands at ``path``; MISSING when it, or what holds it, is not
+        there. Something on the way that is no object is an error of its own."""
+        if "." not in path:
+            return self.value.get(path, MISSING)
+        value: Any = self.value
+        walked: list[str] = []
+        for key in path.split("."):
+            if value is MISSING or value is None:
+                return MISSING
+            if not isinstance(value, dict):
+                place = self._full(".".join(walked))
+                raise BadObject(self.name, place, value, "an object")
+            value = value.get(key, MISSING)
+            walked.append(key)
+        return value
+
+
+def is_integer(value: Any) -> bool:
+    """Whether a JSON value is an integer; true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number; true and false are none."""
+    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _limits(what: str, minimum: int, maximum: Union[int, float]) -> str:
+    """The words for "``what`` between the limits", without limits that only
+    say how wide an integer is."""
+    if minimum <= -INT64_MAX:
+        return what if maximum >= INT64_MAX else f"{what} of at most {maximum}"
+    if maximum >= INT64_MAX:
+        return f"{what} of at least {minimum} and below 2^63"
+    return f"{what} from {minimum} to {maximum}"

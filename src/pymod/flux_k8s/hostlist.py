@@ -1,0 +1,170 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""RFC 29: ordered lists of host names as strings, like ``rabbit[1-4,9]``.
+
+Order and repetition carry meaning in a hostlist, so hosts are tuples here.
+
+Leading zeros: RFC 29 says that those of an idlist's first element count for
+the whole list. Flux, which writes the hostlists that we read, gives each range
+its own: it prints ``h005,h4`` as ``h[005,4]``. We do as Flux does.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Iterable, Iterator
+
+MAX_HOSTS = 2**20
+"""More hosts than this in one hostlist are taken for a mistake."""
+
+_SEPARATORS = ", \t"
+_EXPRESSION = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\]([^\[\]]*))?\Z")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?\Z", re.ASCII)
+_NUMBERED = re.compile(r"(.*?)([0-9]+)\Z", re.ASCII)
+_NAME = re.compile(r"[!-~]+\Z")
+_DIGITS = re.compile(r"([0-9]+)", re.ASCII)
+_MAX_DIGITS = 18
+
+
+def decode(text: str) -> tuple[str, ...]:
+    """The hosts of a hostlist string, in its order, repetitions included.
+
+    An expression may have one bracketed list of ids; empty expressions are
+    skipped; blanks separate as commas do.
+
+    Raises:
+        ValueError: when ``text`` is no hostlist, or has more than
+            ``MAX_HOSTS`` hosts.
+    """
+    hosts: list[str] = []
+    for expression in _split(text):
+        match = _EXPRESSION.match(expression)
+        if match is None:
+            raise ValueError(f"hostlist {text!r}: misplaced bracket in {expression!r}")
+        prefix, idlist, suffix = match.groups()
+        if idlist is None:
+            hosts.append(_checked(expression, text))
+        else:
+            _checked(prefix + suffix + "0", text)
+            hosts.extend(_expand(prefix, idlist, suffix, text, MAX_HOSTS - len(hosts)))
+        if len(hosts) > MAX_HOSTS:
+            raise ValueError(f"hostlist {text!r:.80}: more than {MAX_HOSTS} hosts")
+    return tuple(hosts)
+
+
+def decode_all(texts: Iterable[str]) -> tuple[str, ...]:
+    """The hosts of several hostlists, one after the other."""
+    hosts: list[str] = []
+    for text in texts:
+        hosts.extend(decode(text))
+    return tuple(hosts)
+
+
+def encode(hosts: Iterable[str]) -> str:
+    """The hostlist string of ``hosts``, which keeps their order and
+    repetitions. Neighbours that differ only in the number at their end, or
+    follow each other there, share brackets.
+
+    Raises:
+        ValueError: for a name that a hostlist cannot hold (empty, or with a
+            bracket, comma or blank in it).
+    """
+    return ",".join(_fold(hosts))
+
+
+def natural_key(host: str) -> tuple[tuple[int, str], ...]:
+    """A sort key by which ``h2`` comes before ``h10``."""
+    return tuple(
+        (int(part), part) if part.isdigit() else (-1, part)
+        for part in _DIGITS.split(host)
+        if part
+    )
+
+
+def _split(text: str) -> Iterator[str]:
+    """The expressions of ``text``; separators in brackets do not separate."""
+    start = 0
+    depth = 0
+    for index, char in enumerate(text):
+        if char == "[":
+            depth += 1
+        elif char == "]":
+            depth -= 1
+        elif char in _SEPARATORS and depth == 0:
+            if index > start:
+                yield text[start:index]
+            start = index + 1
+    if len(text) > start:
+        yield text[start:]
+
+
+def _checked(name: str, text: str) -> str:
+    if not _NAME.match(name):
+        raise ValueError(
+            f"hostlist {text!r}: host names have printable ASCII characters only"
+        )
+    return name
+
+
+def _expand(
+    prefix: str, idlist: str, suffix: str, text: str, room: int
+) -> Iterator[str]:
+    """The hosts of one expression with brackets, at most ``room`` of them."""
+    for element in idlist.split(","):
+        match = _RANGE.match(element)
+        if match is None or len(match[2] or match[1]) > _MAX_DIGITS:
+            raise ValueError(
+                f"hostlist {text!r}: {element!r} is neither a number nor a range"
+                " like 1-4"
+            )
+        first, width = int(match[1]), len(match[1])
+        last = first if match[2] is None else int(match[2])
+        if last < first:
+            raise ValueError(f"hostlist {text!r}: the range {element} runs backwards")
+        room -= last - first + 1
+        if room < 0:
+            raise ValueError(f"hostlist {text!r}: more than {MAX_HOSTS} hosts")
+        for number in range(first, last + 1):
+            yield f"{prefix}{number:0{width}d}{suffix}"
+
+
+def _fold(hosts: Iterable[str]) -> Iterator[str]:
+    """The expressions of ``hosts``: runs of the same prefix, each as ranges."""
+    prefix = ""
+    run: list[tuple[str, str]] = []
+    for host in hosts:
+        if not _NAME.match(host) or "[" in host or "]" in host or "," in host:
+            raise ValueError(f"{host!r} cannot be a host name in a hostlist")
+        match = _NUMBERED.match(host)
+        if match is None or len(match[2]) > _MAX_DIGITS:
+            if run:
+                yield _bracketed(prefix, run)
+                run = []
+            yield host
+            continue
+        if run and match[1] != prefix:
+            yield _bracketed(prefix, run)
+            run = []
+        prefix = match[1]
+        digits = match[2]
+        if run and _follows(run[-1], digits):
+            run[-1] = (run[-1][0], digits)
+        else:
+            run.append((digits, digits))
+    if run:
+        yield _bracketed(prefix, run)
+
+
+def _follows(span: tuple[str, str], digits: str) -> bool:
+    """Whether ``digits`` can extend a range from ``span[0]`` to ``span[1]``:
+    it is the next number, written as that range's padding writes it."""
+    first, last = span
+    following = int(last) + 1
+    return digits == f"{following:0{len(first)}d}"
+
+
+def _bracketed(prefix: str, run: list[tuple[str, str]]) -> str:
+    spans = [first if first == last else f"{first}-{last}" for first, last in run]
+    if len(spans) == 1 and run[0][0] == run[0][1]:
+        return prefix + spans[0]
+    return f"{prefix}[{','.join(spans)}]"

@@ -1,0 +1,123 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which compute nodes each Rabbit is connected to: the rabbitmapping file.
+
+Seed 001, "Topology mapping". The file says everything twice, from the side of
+the compute nodes and from that of the Rabbits; both must agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional
+
+from flux_k8s import hostlist
+from flux_k8s.errors import BadObject
+from flux_k8s.fields import Reader
+
+NAME = "the rabbit mapping"
+"""How errors call the object, unless the caller has a better name (a path)."""
+
+
+@dataclass(frozen=True)
+class RabbitMapping:
+    """The PCIe connections of a system.
+
+    Attributes:
+        rabbits: the names of all Rabbits, sorted by name and number.
+    """
+
+    rabbits: tuple[str, ...]
+    _rabbit_of: Mapping[str, str]
+    _hosts_of: Mapping[str, tuple[str, ...]]
+    _capacity: Mapping[str, int]
+
+    def rabbit_of(self, host: str) -> Optional[str]:
+        """The Rabbit that a compute node is connected to; None without one."""
+        return self._rabbit_of.get(host)
+
+    def has(self, rabbit: str) -> bool:
+        """Whether the mapping knows this Rabbit."""
+        return rabbit in self._capacity
+
+    def hosts_of(self, rabbit: str) -> tuple[str, ...]:
+        """The compute nodes of a Rabbit, in the order of its hostlist; none
+        for a Rabbit that the mapping lacks."""
+        return self._hosts_of.get(rabbit, ())
+
+    def capacity(self, rabbit: str) -> int:
+        """The size of a Rabbit's storage in bytes; 0 for one that the mapping
+        lacks."""
+        return self._capacity.get(rabbit, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The contents of a rabbitmapping file."""
+        return {
+            "computes": {
+                host: rabbit
+                for rabbit in self.rabbits
+                for host in self._hosts_of[rabbit]
+            },
+            "rabbits": {
+                rabbit: {
+                    "capacity": self._capacity[rabbit],
+                    "hostlist": hostlist.encode(self._hosts_of[rabbit]),
+                }
+                for rabbit in self.rabbits
+            },
+        }
+
+
+def parse(obj: Any, name: str = NAME) -> RabbitMapping:
+    """Read a rabbitmapping file's JSON.
+
+    Raises:
+        BadObject: a field is missing or has the wrong type; a capacity is
+            negative; a compute node is listed twice, or under two Rabbits; or
+            ``computes`` and ``rabbits`` do not say the same.
+    """
+    reader = Reader(name, obj)
+    computes = reader.object("computes").value
+    for host, rabbit in computes.items():
+        if not isinstance(rabbit, str):
+            raise BadObject(name, f"computes.{host}", rabbit, "the name of a Rabbit")
+    hosts_of: dict[str, tuple[str, ...]] = {}
+    capacity: dict[str, int] = {}
+    rabbit_of: dict[str, str] = {}
+    for rabbit, entry in reader.object("rabbits").value.items():
+        fields = Reader(name, entry, f"rabbits.{rabbit}")
+        capacity[rabbit] = fields.integer("capacity", minimum=0)
+        hosts_of[rabbit] = _hosts(fields)
+        for host in hosts_of[rabbit]:
+            if host in rabbit_of:
+                raise fields.bad(
+                    "hostlist",
+                    f"no node of another entry, but {host} is also"
+                    f" listed for {rabbit_of[host]}",
+                )
+            rabbit_of[host] = rabbit
+            if computes.get(host) != rabbit:
+                raise BadObject(
+                    name,
+                    f"computes.{host}",
+                    computes.get(host),
+                    f'"{rabbit}", as in rabbits.{rabbit}.hostlist',
+                )
+    for host, rabbit in computes.items():
+        if host not in rabbit_of:
+            raise BadObject(
+                name,
+                f"computes.{host}",
+                rabbit,
+                "a Rabbit whose hostlist has this node",
+            )
+    rabbits = tuple(sorted(hosts_of, key=hostlist.natural_key))
+    return RabbitMapping(rabbits, rabbit_of, hosts_of, capacity)
+
+
+def _hosts(fields: Reader) -> tuple[str, ...]:
+    text = fields.text("hostlist")
+    try:
+        return hostlist.decode(text)
+    except ValueError as error:
+        raise fields.bad("hostlist", f"an RFC 29 hostlist ({error})") from None

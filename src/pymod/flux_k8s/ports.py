@@ -1,0 +1,218 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The interfaces between the service and the world.
+
+The service sees Flux through :class:`Flux` and Kubernetes through
+:class:`Kube`. The broker module and :mod:`flux_k8s.client` implement them for
+production, ``rabbitsim`` for machines that have neither.
+
+Every call returns at once. An answer arrives later, through the ``done``
+function that was given, on the thread that owns the service. ``done`` is never
+called from within the call that it was given to.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Callable, Mapping, Optional, Protocol, Union
+
+Json = dict[str, Any]
+Patch = Union[dict[str, Any], list[dict[str, Any]]]
+
+DWS_GROUP = "dataworkflowservices.github.io"
+NNF_GROUP = "nnf.cray.hpe.com"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of custom resource. Its API version comes from discovery."""
+
+    group: str
+    name: str
+    plural: str
+
+
+WORKFLOW = Kind(DWS_GROUP, "Workflow", "workflows")
+DIRECTIVEBREAKDOWN = Kind(DWS_GROUP, "DirectiveBreakdown", "directivebreakdowns")
+SERVERS = Kind(DWS_GROUP, "Servers", "servers")
+COMPUTES = Kind(DWS_GROUP, "Computes", "computes")
+CLIENTMOUNT = Kind(DWS_GROUP, "ClientMount", "clientmounts")
+STORAGE = Kind(DWS_GROUP, "Storage", "storages")
+SYSTEMCONFIGURATION = Kind(DWS_GROUP, "SystemConfiguration", "systemconfigurations")
+SYSTEMSTATUS = Kind(DWS_GROUP, "SystemStatus", "systemstatuses")
+PERSISTENTSTORAGE = Kind(
+    DWS_GROUP, "PersistentStorageInstance", "persistentstorageinstances"
+)
+DWDIRECTIVERULE = Kind(DWS_GROUP, "DWDirectiveRule", "dwdirectiverules")
+NNFDATAMOVEMENT = Kind(NNF_GROUP, "NnfDataMovement", "nnfdatamovements")
+SECRET = Kind("", "Secret", "secrets")
+"""The one kind here that is no custom resource: group "" is the core API."""
+
+
+class KubeError(Exception):
+    """A request to Kubernetes that failed.
+
+    Attributes:
+        status: the HTTP status, or 0 when there was no answer (connection
+            refused or lost, time-out, TLS failure).
+        reason: the ``reason`` of Kubernetes' Status ("NotFound", "Conflict",
+            "AlreadyExists", "Invalid", "Expired"...), or a word for what
+            happened to the connection.
+        message: a sentence for a person.
+        retry_after: seconds that the server asked us to wait, or None.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        reason: str = "",
+        message: str = "",
+        retry_after: Optional[float] = None,
+    ) -> None:
+        super().__init__(message or reason or f"HTTP status {status}")
+        self.status = status
+        self.reason = reason
+        self.message = str(self)
+        self.retry_after = retry_after
+
+
+class RpcError(Exception):
+    """A Flux RPC that failed: ``errnum`` as in errno, ``message`` a sentence."""
+
+    def __init__(self, errnum: int, message: str) -> None:
+        super().__init__(message)
+        self.errnum = errnum
+        self.message = message
+
+
+KubeDone = Callable[[Union[Json, KubeError]], None]
+"""Gets the object (a List object for ``list``), or the error."""
+
+RpcDone = Callable[[Union[Json, RpcError]], None]
+"""Gets the response's payload, or the error."""
+
+
+class Timer(Protocol):
+    """A timer that was started; cancelling it twice, or late, does nothing."""
+
+    def cancel(self) -> None: ...
+
+
+class Watch(Protocol):
+    """A watch that is running. No event is delivered after ``stop``."""
+
+    def stop(self) -> None: ...
+
+
+class WatchHandler(Protocol):
+    """Who is told what a watch saw. Called on the service's thread, in order."""
+
+    def event(self, type: str, object: Json) -> None:
+        """An object was ADDED, MODIFIED or DELETED.
+
+        A deletion that was missed while the watch was away arrives as DELETED
+        with an object that has its metadata (namespace, name, uid) only. An
+        object that was deleted and made again meanwhile arrives as DELETED,
+        then ADDED. Events that change nothing (same resourceVersion) are not
+        delivered.
+        """
+
+    def synced(self) -> None:
+        """All objects that existed when the watch was (re)opened were given."""
+
+    def trouble(self, error: KubeError) -> None:
+        """The watch was lost or cannot be opened. It goes on trying by itself;
+        ``synced`` tells when it is back."""
+
+
+class Kube(Protocol):
+    """Kubernetes. Objects are plain dictionaries, as in its JSON.
+
+    ``key`` names a queue: requests with the same key are carried out one after
+    the other, in the order of the calls; those of different keys concurrently.
+    Nothing is retried here: who asks knows best.
+    """
+
+    def create(
+        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
+    ) -> None:
+        """Create an object. ``apiVersion`` and ``kind`` are filled in."""
+
+    def get(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None: ...
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Patch,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        """Apply a JSON merge patch (a dictionary, RFC 7386) or a JSON patch (a
+        list of operations, RFC 6902)."""
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None: ...
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        done: KubeDone,
+        *,
+        key: str,
+        label_selector: str = "",
+    ) -> None:
+        """List objects of one namespace, or of all (None)."""
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        handler: WatchHandler,
+        *,
+        label_selector: str = "",
+    ) -> Watch:
+        """List, then watch, for ever (until ``stop``)."""
+
+
+class Clock(Protocol):
+    """Time. ``now`` is UNIX time in seconds."""
+
+    def now(self) -> float: ...
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer: ...
+
+
+class Flux(Clock, Protocol):
+    """The enclosing Flux instance. Job IDs are integers."""
+
+    def log(self, level: int, message: str) -> None:
+        """Log a line. ``level`` as in :mod:`syslog`."""
+
+    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None: ...
+
+    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+        """Raise a job exception. One on a job that has ended is ignored."""
+
+    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
+        """Post a memo to the job's eventlog (RFC 21); null removes a key."""
+
+    def kvs_put(self, jobid: int, key: str, value: str) -> None:
+        """Write ``value`` to ``key`` in the job's KVS directory. A failure is
+        logged, nothing more."""
+
+    def drain(self, hosts: str, reason: str) -> None:
+        """Drain the nodes of an RFC 29 hostlist that are not drained yet."""
+
+    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
+        """Tell the primary group of a user, or None when the user is unknown."""
+
+    def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
+        """Tell whether a job is INACTIVE or unknown (True), active (False), or
+        that Flux could not say (None)."""

@@ -1,0 +1,30 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Kubernetes' time stamps (RFC 3339, in UTC) and UNIX time."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timezone
+from typing import Optional
+
+_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
+
+
+def parse_timestamp(text: str) -> Optional[float]:
+    """UNIX time from ``2026-11-21T02:30:40.003340Z``; None if it is none."""
+    match = _STAMP.fullmatch(text)
+    if match is None:
+        return None
+    zone = "+00:00" if match.group(3) == "Z" else match.group(3)
+    try:
+        whole = datetime.fromisoformat(match.group(1) + zone)
+    except ValueError:
+        return None
+    return whole.timestamp() + float(match.group(2) or 0)
+
+
+def format_timestamp(time: float) -> str:
+    """The same, the other way round, with microseconds."""
+    stamp = datetime.fromtimestamp(time, timezone.utc)
+    return stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,107 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The ``[rabbit]`` table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.config import Config, parse_fsd
+from flux_k8s.errors import ConfigError
+
+PRESET = "#DW jobdw type=xfs capacity=10GiB name=p1"
+
+
+def test_without_a_table_the_defaults_hold() -> None:
+    assert Config.parse(None) == Config() == Config.parse({})
+    assert Config().tc_timeout == 10
+    assert Config().setup_timeout is None
+
+
+def test_all_keys_of_the_design_are_read() -> None:
+    config = Config.parse(
+        {
+            "mapping": "/etc/flux/rabbitmapping.json",
+            "kubeconfig": "/etc/flux/kubeconfig",
+            "tc_timeout": 5,
+            "setup_timeout": 60,
+            "prerun_timeout": 61.5,
+            "postrun_timeout": 62,
+            "teardown_after": 63,
+            "prolog_timeout": "30m",
+            "drain_compute_nodes": False,
+            "soft_drain": False,
+            "save_datamovements": 5,
+            "restrict_persistent_creation": False,
+            "policy": {"maximums": {"xfs": 100, "lustre": 1024}},
+            "presets": {"small": PRESET, "both": [PRESET, "#DW persistentdw name=x"]},
+            "dws_api_version": "v1alpha7",
+            "nnf_api_version": "v1alpha11",
+            "module_nopanic": False,
+            "daemons": {"copy-offload": {"environment": {"A": "1"}, "unit": "co"}},
+        }
+    )
+    assert config.prolog_timeout == 1800
+    assert config.prerun_timeout == 61.5
+    assert config.maximums == {"xfs": 100, "lustre": 1024}
+    assert config.presets["both"] == (PRESET, "#DW persistentdw name=x")
+    assert config.daemons["copy-offload"].unit == "co"
+
+
+@pytest.mark.parametrize(
+    "table, message",
+    [
+        ({"tc_timout": 1}, "rabbit.tc_timout: unknown key, did you mean 'tc_timeout'?"),
+        ({"zzz": 1}, "rabbit.zzz: unknown key, known: "),
+        ({"tc_timeout": "10"}, 'rabbit.tc_timeout: is "10", expected a number'),
+        ({"tc_timeout": -1}, "rabbit.tc_timeout: is -1, expected a number of seconds"),
+        ({"setup_timeout": True}, "rabbit.setup_timeout: is true, expected a number"),
+        ({"setup_timeout": float("nan")}, "rabbit.setup_timeout: is NaN"),
+        ({"prolog_timeout": "30x"}, 'rabbit.prolog_timeout: "30x" is not a duration'),
+        ({"mapping": 3}, "rabbit.mapping: is 3, expected a string"),
+        ({"soft_drain": "no"}, 'rabbit.soft_drain: is "no", expected true or false'),
+        ({"save_datamovements": 1.5}, "rabbit.save_datamovements: is 1.5, expected an"),
+        ({"policy": {"maximum": {}}}, "rabbit.policy.maximum: unknown key, did you"),
+        ({"policy": {"maximums": {"zfs": 1}}}, "rabbit.policy.maximums.zfs: unknown"),
+        ({"policy": 3}, "rabbit.policy: is 3, expected a table"),
+        ({"presets": {"x": "#DW jobdw"}}, "rabbit.presets.x: #DW jobdw: missing argum"),
+        ({"daemons": {"x": {"units": "a"}}}, "rabbit.daemons.x.units: unknown key"),
+        ("mapping", 'rabbit: is "mapping", expected a table'),
+    ],
+)
+def test_a_bad_key_or_value_is_named_together_with_what_it_may_be(
+    table: Any, message: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Config.parse(table)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [("30m", 1800), ("1.5h", 5400), ("10", 10), ("250ms", 0.25), ("2d", 172800)],
+)
+def test_durations_are_those_of_rfc_23(text: str, seconds: float) -> None:
+    assert parse_fsd("key", text) == seconds
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=5,
+)
+KEYS = st.sampled_from(
+    ["mapping", "tc_timeout", "prolog_timeout", "policy", "presets", "daemons", "x"]
+)
+
+
+@given(st.dictionaries(KEYS, VALUES))
+def test_any_table_gives_a_config_or_one_config_error(table: dict[str, Any]) -> None:
+    try:
+        Config.parse(table)
+    except ConfigError as error:
+        assert "\n" not in str(error)

@@ -1,0 +1,247 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""RFC 31 constraints (seed 002)."""
+
+from __future__ import annotations
+
+import json
+import random
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s import constraints
+from flux_k8s.errors import BadObject
+
+Json = dict[str, Any]
+
+NODES: list[tuple[str, int, frozenset[str]]] = [
+    ("host0", 0, frozenset({"ssd"})),
+    ("host1", 1, frozenset({"ssd", "slowgpu"})),
+    ("host2", 2, frozenset({"huge"})),
+    ("host3", 3, frozenset({"slowgpu", "foo", "bar"})),
+    ("other4", 4, frozenset()),
+]
+
+EXAMPLES: list[tuple[Json, set[int]]] = [
+    ({"properties": ["ssd"]}, {0, 1}),
+    ({"properties": ["^slowgpu"]}, {0, 2, 4}),
+    ({"not": [{"properties": ["slowgpu"]}]}, {0, 2, 4}),
+    ({"not": [{"properties": ["foo", "bar"]}]}, {0, 1, 2, 4}),
+    ({"or": [{"properties": ["ssd"]}, {"properties": ["huge"]}]}, {0, 1, 2}),
+    ({"hostlist": ["host[0-1]"]}, {0, 1}),
+    ({"not": [{"hostlist": ["host[0-1]"]}]}, {2, 3, 4}),
+    ({"and": [{"hostlist": ["host[0-1]"]}, {"properties": ["ssd"]}]}, {0, 1}),
+    ({"ranks": ["0"]}, {0}),
+]
+
+EMPTY: list[tuple[Json, bool]] = [
+    ({}, True),
+    ({"and": []}, True),
+    ({"or": []}, True),
+    ({"not": []}, False),
+    ({"properties": []}, True),
+    ({"hostlist": []}, False),
+    ({"ranks": []}, False),
+]
+
+leaves: st.SearchStrategy[Json] = st.one_of(
+    st.fixed_dictionaries(
+        {
+            "properties": st.lists(
+                st.sampled_from(["ssd", "^ssd", "huge", "^slowgpu", "foo"]),
+                max_size=3,
+            )
+        }
+    ),
+    st.fixed_dictionaries(
+        {
+            "hostlist": st.lists(
+                st.sampled_from(["host[0-1]", "host[1,1-3]", "other4", "", "x9"]),
+                max_size=2,
+            )
+        }
+    ),
+    st.fixed_dictionaries(
+        {"ranks": st.lists(st.sampled_from(["0", "1-3", "[2,4]", ""]), max_size=2)}
+    ),
+    st.just({}),
+)
+trees = st.recursive(
+    leaves,
+    lambda below: st.one_of(
+        st.fixed_dictionaries({"and": st.lists(below, max_size=3)}),
+        st.fixed_dictionaries({"or": st.lists(below, max_size=3)}),
+        st.fixed_dictionaries({"not": st.lists(below, max_size=1)}),
+    ),
+    max_leaves=8,
+)
+
+
+def matching(constraint: Json) -> set[int]:
+    """The ranks of NODES that match."""
+    parsed = constraints.parse(constraint)
+    return {rank for host, rank, names in NODES if parsed.match(host, rank, names)}
+
+
+@pytest.mark.parametrize(("constraint", "ranks"), EXAMPLES)
+def test_the_examples_of_rfc_31_match(constraint: Json, ranks: set[int]) -> None:
+    assert matching(constraint) == ranks
+
+
+@pytest.mark.parametrize(("constraint", "everything"), EMPTY)
+def test_an_operator_without_values_matches_as_rfc_31_says(
+    constraint: Json, everything: bool
+) -> None:
+    assert matching(constraint) == (set(range(5)) if everything else set())
+
+
+@given(trees)
+def test_a_constraint_prints_as_it_was_read(constraint: Json) -> None:
+    assert constraints.parse(constraint).to_json() == constraint
+
+
+@given(trees)
+def test_normalising_keeps_what_matches(constraint: Json) -> None:
+    assert matching(constraints.normalise(constraint)) == matching(constraint)
+
+
+@given(trees)
+def test_normalising_twice_changes_nothing(constraint: Json) -> None:
+    once = constraints.normalise(constraint)
+    assert constraints.normalise(once) == once
+
+
+@given(trees, trees)
+def test_a_conjunction_matches_what_both_match(one: Json, other: Json) -> None:
+    both = constraints.conjunction(one, other)
+    assert matching(both) == matching(one) & matching(other)
+
+
+def test_our_exclusions_are_anded_with_the_users_constraint() -> None:
+    user = {"or": [{"properties": ["ssd"]}, {"hostlist": ["h[3,1-2]"]}]}
+    ours = constraints.exclude_properties(["badrabbit"])
+    assert ours == {"properties": ["^badrabbit"]}
+    assert constraints.conjunction(user, ours) == {
+        "and": [
+            {"or": [{"properties": ["ssd"]}, {"hostlist": ["h[1-3]"]}]},
+            {"properties": ["^badrabbit"]},
+        ]
+    }
+    assert constraints.conjunction(None, ours) == ours
+    assert constraints.conjunction(ours, ours) == ours
+    assert constraints.conjunction() == {}
+
+
+def test_properties_that_must_all_be_there_are_gathered() -> None:
+    both = constraints.conjunction({"properties": ["b"]}, {"properties": ["a", "^c"]})
+    assert both == {"properties": ["^c", "a", "b"]}
+
+
+def test_nothing_matches_what_excludes_everything() -> None:
+    assert constraints.conjunction({"properties": ["a"]}, {"not": [{}]}) == {"not": []}
+    assert constraints.normalise({"or": [{"not": []}]}) == {"not": []}
+
+
+def test_only_hosts_is_a_folded_hostlist() -> None:
+    assert constraints.only_hosts(["h10", "h9", "h9"]) == {"hostlist": ["h[9-10]"]}
+    assert constraints.only_hosts([]) == {"not": []}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "words"),
+    [
+        (None, "the whole is null, expected an RFC 31 constraint object"),
+        ([], "the whole is []"),
+        ({"xor": []}, 'the operator of the whole is "xor", expected one of prop'),
+        ({"and": [{"nor": []}]}, 'the operator of and[0] is "nor"'),
+        ({"and": [], "or": []}, "one operator"),
+        ({"and": {}}, "and is {}, expected an array"),
+        ({"and": ["a"]}, 'and[0] is "a"'),
+        ({"not": [{}, {}]}, "not is [{}, {}], expected an array of one constraint"),
+        ({"properties": "a"}, 'properties is "a", expected an array'),
+        ({"properties": [1]}, "properties[0] is 1"),
+        ({"properties": [""]}, "the name of a property"),
+        ({"properties": ["^"]}, "the name of a property"),
+        ({"properties": ["^^a"]}, "the name of a property"),
+        ({"properties": ["a&b"]}, "the name of a property"),
+        ({"or": [{"hostlist": ["h["]}]}, "or[0].hostlist[0] is"),
+        ({"hostlist": ["h[0-999999999]"]}, "RFC 29"),
+        ({"hostlist": [None]}, "hostlist[0] is null"),
+        ({"ranks": ["3-1"]}, "ranks[0] is"),
+        ({"ranks": [0]}, "ranks[0] is 0, expected an RFC 22 idset"),
+    ],
+)
+def test_what_is_no_constraint_is_refused_with_its_place(
+    constraint: Any, words: str
+) -> None:
+    with pytest.raises(BadObject) as caught:
+        constraints.parse(constraint, "the constraints of job f1")
+    assert str(caught.value).startswith("the constraints of job f1: ")
+    assert words in str(caught.value)
+
+
+def test_a_constraint_that_is_nested_without_end_is_refused() -> None:
+    constraint: Json = {}
+    for _ in range(2000):
+        constraint = {"not": [constraint]}
+    with pytest.raises(BadObject, match="levels"):
+        constraints.parse(constraint)
+
+
+def random_tree(rng: random.Random, depth: int) -> Json:
+    """A constraint in which every operator has values: what Flux 0.88 makes of
+    those without is not what RFC 31 defines."""
+    kind = rng.choice(["properties", "hostlist", "ranks"] + ["and", "or", "not"] * 2)
+    if depth == 0 and kind in ("and", "or", "not"):
+        kind = "properties"
+    if kind in ("and", "or", "not"):
+        count = 1 if kind == "not" else rng.randrange(1, 4)
+        return {kind: [random_tree(rng, depth - 1) for _ in range(count)]}
+    values = {
+        "properties": ["ssd", "^ssd", "huge", "^slowgpu", "foo", "host2"],
+        "hostlist": ["host[0-1]", "host[1,1-3]", "other4", "x9"],
+        "ranks": ["0", "1-3", "[2,4]", "9"],
+    }[kind]
+    count = 1 if kind == "ranks" else rng.randrange(1, 3)
+    return {kind: [rng.choice(values) for _ in range(count)]}
+
+
+@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+def test_flux_matches_the_same_nodes() -> None:
+    script = """
+import json, sys
+from flux.resource import ResourceSet
+R, trees = json.load(sys.stdin)
+full = ResourceSet(R)
+json.dump([sorted(full.copy_constraint(tree).ranks) for tree in trees], sys.stdout)
+"""
+    names = {name for _, _, found in NODES for name in found}
+    R = {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0-4", "children": {"core": "0"}}],
+            "nodelist": [host for host, _, _ in NODES],
+            "properties": {
+                name: ",".join(str(rank) for _, rank, found in NODES if name in found)
+                for name in names
+            },
+        },
+    }
+    rng = random.Random(31)
+    trees = [tree for tree, _ in EXAMPLES]
+    trees += [random_tree(rng, 3) for _ in range(500)]
+    run = subprocess.run(
+        ["flux", "python", "-c", script],
+        input=json.dumps([R, trees]),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    for tree, ranks in zip(trees, json.loads(run.stdout)):
+        assert matching(tree) == set(ranks), tree

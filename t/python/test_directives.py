@@ -1,0 +1,113 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What users may write as ``#DW`` directives."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.directives import REQUIRED, UNITS, parse, parse_attribute, parse_capacity
+from flux_k8s.errors import DirectiveError
+
+JOBDW = "#DW jobdw type=xfs capacity=10GiB name=p1"
+
+
+def test_a_directive_has_a_command_and_arguments() -> None:
+    directive = parse(JOBDW)
+    assert directive.command == "jobdw"
+    assert directive.arguments == {"type": "xfs", "capacity": "10GiB", "name": "p1"}
+    assert directive.capacity == 10 * 2**30
+
+
+def test_white_space_is_folded() -> None:
+    assert parse("  #DW   jobdw type=xfs\tcapacity=10GiB name=p1 ").text == JOBDW
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        JOBDW + "\n#DW copy_in source=/lus/a destination=$DW_JOB_p1/",
+        JOBDW + " #DW copy_in source=/lus/a destination=$DW_JOB_p1/",
+        [JOBDW, "#DW copy_in source=/lus/a destination=$DW_JOB_p1/"],
+        ["\n  " + JOBDW + "\n\n", "#DW copy_in source=/lus/a destination=$DW_JOB_p1/"],
+        ["stage"],
+        "stage",
+    ],
+)
+def test_the_attribute_takes_lines_lists_and_presets(value: object) -> None:
+    presets = {
+        "stage": (JOBDW, "#DW copy_in source=/lus/a destination=$DW_JOB_p1/"),
+    }
+    directives = parse_attribute(value, presets)
+    assert [directive.command for directive in directives] == ["jobdw", "copy_in"]
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (17, "dw=17: expected a string or a list of strings"),
+        ([JOBDW, 3], "expected a string or a list of strings"),
+        ([], "has no #DW directive"),
+        ("  \n", "has no #DW directive"),
+        ("jobdw type=xfs capacity=10GiB name=p1", "missing '#DW' prefix"),
+        ("#DWjobdw type=xfs", "missing '#DW' prefix"),
+        ("#DW", "missing command, expected one of jobdw"),
+        ("#DW jobwd type=xfs", "unknown command 'jobwd' (did you mean 'jobdw'?)"),
+        ("#DW jobdw type=xfs name=p1", "missing argument 'capacity='"),
+        (JOBDW + " name=p2", "argument 'name=' is repeated"),
+        ("#DW jobdw type= capacity=1GiB name=a", "'type=' is not of the form"),
+        ("#DW jobdw xfs capacity=1GiB name=a", "'xfs' is not of the form"),
+        (JOBDW + "\n" + JOBDW, "name=p1 is used by another jobdw"),
+        ("nvme", "unknown preset and no '#DW' directive, known presets: big, small"),
+    ],
+)
+def test_a_mistake_is_named_together_with_what_would_be_right(
+    value: object, message: str
+) -> None:
+    presets = {"small": (JOBDW,), "big": (JOBDW,)}
+    with pytest.raises(DirectiveError) as caught:
+        parse_attribute(value, presets)
+    assert message in str(caught.value)
+
+
+def test_the_error_begins_with_the_directive() -> None:
+    with pytest.raises(DirectiveError) as caught:
+        parse_attribute([JOBDW, "#DW copy_in source=/lus/a"])
+    assert caught.value.directive == "#DW copy_in source=/lus/a"
+    assert str(caught.value).startswith("#DW copy_in source=/lus/a: ")
+
+
+def test_an_argument_that_a_site_has_added_is_left_to_its_rules() -> None:
+    assert parse(JOBDW + " turbo=yes").arguments["turbo"] == "yes"
+
+
+@given(st.integers(0, 10**6), st.sampled_from(sorted(UNITS)))
+def test_a_capacity_is_an_integer_and_one_of_eight_suffixes(
+    number: int, unit: str
+) -> None:
+    assert parse_capacity(JOBDW, f"{number}{unit}") == number * UNITS[unit]
+
+
+@pytest.mark.parametrize(
+    "text", ["10", "GiB", "10gib", "10 GiB", "1.5TiB", "-1GiB", "10PiB", "٣GiB"]
+)
+def test_anything_else_is_no_capacity(text: str) -> None:
+    with pytest.raises(DirectiveError, match="is not a size"):
+        parse_capacity(JOBDW, text)
+
+
+def test_a_capacity_over_2_to_the_63_is_refused() -> None:
+    with pytest.raises(DirectiveError, match="over 2\\^63"):
+        parse_capacity(JOBDW, f"{10**8}TiB")
+
+
+@given(st.text())
+def test_any_text_gives_directives_or_a_directive_error(text: str) -> None:
+    try:
+        directives = parse_attribute(text)
+    except DirectiveError as error:
+        assert str(error)
+    else:
+        assert all(directive.command in REQUIRED for directive in directives)

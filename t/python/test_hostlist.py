@@ -1,0 +1,132 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""RFC 29 hostlists: the RFC's vectors, strictness, and Flux's own opinion."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s import hostlist
+
+VECTORS = {
+    "": [],
+    "foox,fooy,fooz": ["foox", "fooy", "fooz"],
+    "[1-3,5-6]": ["1", "2", "3", "5", "6"],
+    "foo[1-5]": ["foo1", "foo2", "foo3", "foo4", "foo5"],
+    "foo[0-4]-eth2": [f"foo{n}-eth2" for n in range(5)],
+    "foo1,foo1,foo1": ["foo1", "foo1", "foo1"],
+    "[00-02]": ["00", "01", "02"],
+    "[00-2]": ["00", "01", "02"],
+    "foo[1,1,2,1]": ["foo1", "foo1", "foo2", "foo1"],
+    "h[08-11]": ["h08", "h09", "h10", "h11"],
+    "h[098-101]": ["h098", "h099", "h100", "h101"],
+    "h[005,4]": ["h005", "h4"],
+    "a[1-2],b,c[3]": ["a1", "a2", "b", "c3"],
+    "a,,b": ["a", "b"],
+    "a b\tc": ["a", "b", "c"],
+    "compute-[01-03]": ["compute-01", "compute-02", "compute-03"],
+}
+
+WRONG = [
+    "h[",
+    "h]",
+    "h[]",
+    "h[1,]",
+    "h[-1]",
+    "h[3-1]",
+    "h[1-2-3]",
+    "h[a]",
+    "h[0x1]",
+    "h[1]]",
+    "h[[1]]",
+    "a[1]b[2]",
+    "h[1-1048577]",
+    "h[0-999999999]",
+    "h[0-1048575],h",
+    "h[99999999999999999999]",
+    "h\u00e9[1-2]",
+    "h\u0000",
+    "h[\u0661]",
+]
+
+names = st.builds(
+    lambda prefix, digits, suffix: prefix + digits + suffix,
+    st.sampled_from(["h", "rabbit-", "", "n1x", "a.b"]),
+    st.from_regex(r"0{0,2}[0-9]{1,3}", fullmatch=True),
+    st.sampled_from(["", "", "", "-ib"]),
+)
+
+
+@pytest.mark.parametrize("text", VECTORS)
+def test_a_hostlist_stands_for_these_hosts(text: str) -> None:
+    assert hostlist.decode(text) == tuple(VECTORS[text])
+
+
+@pytest.mark.parametrize("text", WRONG)
+def test_what_is_no_hostlist_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="hostlist"):
+        hostlist.decode(text)
+
+
+def test_hosts_in_sequence_are_folded() -> None:
+    assert hostlist.encode(["h9", "h10", "h11", "h3"]) == "h[9-11,3]"
+    assert hostlist.encode(["h09", "h10"]) == "h[09-10]"
+    assert hostlist.encode(["h1", "g1", "h2"]) == "h1,g1,h2"
+    assert hostlist.encode(["h1"]) == "h1"
+    assert hostlist.encode([]) == ""
+
+
+@pytest.mark.parametrize("name", ["", "a,b", "a[1]", "a b"])
+def test_a_name_that_no_hostlist_can_hold_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="host name"):
+        hostlist.encode([name])
+
+
+@given(st.lists(names, max_size=30))
+def test_decoding_gives_back_the_hosts_that_were_encoded(hosts: list[str]) -> None:
+    assert hostlist.decode(hostlist.encode(hosts)) == tuple(hosts)
+
+
+def test_natural_order_counts_numbers_as_numbers() -> None:
+    hosts = ["h10", "h9", "h2-b10", "h2-b9", "a"]
+    expected = ["a", "h2-b9", "h2-b10", "h9", "h10"]
+    assert sorted(hosts, key=hostlist.natural_key) == expected
+
+
+@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+def test_flux_decodes_and_encodes_in_the_same_way() -> None:
+    script = """
+import json, sys
+from flux.hostlist import Hostlist, decode
+texts, lists = json.load(sys.stdin)
+json.dump([[list(decode(t)) for t in texts],
+           [Hostlist(hosts).encode() for hosts in lists]], sys.stdout)
+"""
+    texts = list(VECTORS)
+    lists = [
+        ["h005", "h4"],
+        ["h005", "h004", "h011"],
+        ["h9", "h10", "h11"],
+        ["h09", "h10", "h099", "h100"],
+        ["h1", "h01"],
+        ["h1", "h3", "h2", "h2"],
+        ["a1b1", "a1b2", "a2b1"],
+        ["h", "h1", "1", "2"],
+    ]
+    run = subprocess.run(
+        ["flux", "python", "-c", script],
+        input=json.dumps([texts, lists]),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    decoded, encoded = json.loads(run.stdout)
+    assert decoded == [list(hostlist.decode(text)) for text in texts]
+    assert encoded == [hostlist.encode(hosts) for hosts in lists]

@@ -1,0 +1,335 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""RFC 20: R (seed 004), and the Rabbits in it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s import idset, jgf, mapping, rset
+from flux_k8s.errors import BadObject
+
+Json = dict[str, Any]
+
+EXAMPLE: Json = {
+    "version": 1,
+    "execution": {
+        "R_lite": [{"rank": "19-22", "children": {"core": "0-47", "gpu": "0-7"}}],
+        "nodelist": ["node[186-189]"],
+        "nslots": 32,
+        "starttime": 1676560542,
+        "expiration": 1676562342,
+    },
+}
+
+SYSTEM = mapping.parse(
+    {
+        "computes": {"h0": "rab0", "h1": "rab0", "h2": "rab1", "h3": "rab1"},
+        "rabbits": {
+            "rab0": {"capacity": 32 * 2**30, "hostlist": "h[0-1]"},
+            "rab1": {"capacity": 32 * 2**30, "hostlist": "h[2-3]"},
+        },
+    }
+)
+
+
+def vertex(type: str, path: str, **more: Any) -> Json:
+    """A vertex as Fluxion writes it into R."""
+    metadata = {"type": type, "rank": -1, "paths": {"containment": path}, **more}
+    return {"id": path, "metadata": metadata}
+
+
+def fluxion_r(hosts: dict[str, str], ssd: dict[str, list[int]]) -> Json:
+    """R as Fluxion writes it with match-format rv1: ``hosts`` below chassis,
+    and the sizes of the ``ssd`` vertices of each chassis."""
+    nodes = [vertex("cluster", "/cluster0", id=0)]
+    for index, rabbit in enumerate(ssd):
+        chassis = f"/cluster0/chassis{index}"
+        properties = {"rabbit": rabbit, "ssdcount": "4"}
+        nodes.append(vertex("chassis", chassis, id=index, properties=properties))
+        for number, size in enumerate(ssd[rabbit]):
+            more = {} if size == 1 else {"size": size}
+            path = f"{chassis}/ssd{number}"
+            nodes.append(vertex("ssd", path, id=number, exclusive=True, **more))
+        for host in (host for host, below in hosts.items() if below == rabbit):
+            nodes.append(vertex("node", f"{chassis}/{host}", id=0, name=host))
+    last = len(hosts) - 1
+    ranks = "0" if last == 0 else f"0-{last}"
+    return {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": ranks, "children": {"core": "0"}}],
+            "nodelist": list(hosts),
+            "starttime": 0,
+            "expiration": 60,
+        },
+        "scheduling": {"graph": {"nodes": nodes, "edges": []}},
+    }
+
+
+def changed(obj: Json, place: str, value: Any) -> Json:
+    """A copy of ``obj`` with another value at a dotted place; numbers are
+    indices of arrays, and ``...`` as value takes the field away."""
+    obj = copy.deepcopy(obj)
+    keys = [int(key) if key.isdigit() else key for key in place.split(".")]
+    parent: Any = obj
+    for key in keys[:-1]:
+        parent = parent[key]
+    if value is ...:
+        del parent[keys[-1]]
+    else:
+        parent[keys[-1]] = value
+    return obj
+
+
+def test_the_example_of_rfc_20_is_read() -> None:
+    resources = rset.parse(EXAMPLE)
+    assert resources.ranks == (19, 20, 21, 22)
+    assert resources.hosts == ("node186", "node187", "node188", "node189")
+    assert resources.targets[0].children == {"core": "0-47", "gpu": "0-7"}
+    assert resources.nslots == 32
+    assert resources.expiration == 1676562342
+    assert resources.writer == "fluxion"
+
+
+def test_the_example_of_rfc_20_prints_as_it_was_read() -> None:
+    assert rset.parse(EXAMPLE).to_json() == EXAMPLE
+
+
+def test_nodelist_follows_the_sorted_ranks_not_the_entries() -> None:
+    R = changed(
+        EXAMPLE,
+        "execution.R_lite",
+        [
+            {"rank": "7,9", "children": {"core": "0"}},
+            {"rank": "2,8", "children": {"core": "0-1"}},
+        ],
+    )
+    R["execution"]["nodelist"] = ["d,c", "b[1-2]"]
+    resources = rset.parse(R)
+    assert resources.ranks == (2, 7, 8, 9)
+    assert resources.hosts == ("d", "c", "b1", "b2")
+    assert [target.children["core"] for target in resources.targets] == [
+        "0-1",
+        "0",
+        "0-1",
+        "0",
+    ]
+
+
+def test_several_brokers_may_run_on_one_host() -> None:
+    R = changed(EXAMPLE, "execution.nodelist", ["a,a,a,a"])
+    assert rset.parse(R).hosts == ("a",) * 4
+
+
+def test_zero_is_how_a_time_is_unset() -> None:
+    R = changed(EXAMPLE, "execution.expiration", 0.0)
+    assert rset.parse(R).expiration is None
+    R = changed(R, "execution.starttime", 0)
+    assert rset.parse(R).starttime is None
+
+
+def test_properties_apply_to_ranks() -> None:
+    properties = {"amd-mi50@gpu": "19-20", "big": "20,22", "none": ""}
+    resources = rset.parse(changed(EXAMPLE, "execution.properties", properties))
+    assert resources.properties_of(20) == {"amd-mi50@gpu", "big"}
+    assert resources.properties_of(21) == frozenset()
+    assert resources.to_json()["execution"]["properties"] == properties
+
+
+def test_scheduling_is_carried_through_untouched() -> None:
+    scheduling = {"writer": "other:x/y", "graph": {"anything": [1, None, "x"]}}
+    resources = rset.parse({**EXAMPLE, "scheduling": scheduling})
+    assert resources.writer == "other:x/y"
+    assert resources.to_json()["scheduling"] == scheduling
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("version", 2, "version is 2"),
+        ("version", ..., "version is missing"),
+        ("execution", None, "execution is null, expected an object"),
+        ("execution.R_lite", ..., "execution.R_lite is missing, expected an array"),
+        ("execution.R_lite", [], "at least one entry"),
+        ("execution.R_lite.0", 3, "execution.R_lite[0] is 3"),
+        ("execution.R_lite.0.rank", 19, "R_lite[0].rank is 19, expected a string"),
+        ("execution.R_lite.0.rank", "", "at least one rank"),
+        ("execution.R_lite.0.rank", "22-19", "RFC 22"),
+        ("execution.R_lite.0.rank", "19-99999999", "execution.R_lite[0].rank"),
+        ("execution.R_lite.0.rank", "19-23", "for each of the 5 ranks, not 4"),
+        ("execution.R_lite.0.children", ..., "R_lite[0].children is missing"),
+        ("execution.R_lite.0.children.core", ..., "children.core is missing"),
+        ("execution.R_lite.0.children.gpu", 8, "children.gpu is 8"),
+        ("execution.nodelist", "node[186-189]", "expected an array"),
+        ("execution.nodelist", ["node[186-189"], "RFC 29"),
+        ("execution.nodelist", ["h[0-999999999]"], "RFC 29"),
+        ("execution.nodelist", [5], "nodelist[0] is 5"),
+        ("execution.nodelist", [], "not 0 hosts"),
+        ("execution.nslots", 0, "nslots is 0, expected an integer of at least 1"),
+        ("execution.nslots", True, "nslots is true"),
+        ("execution.nslots", 2**63, "below 2^63"),
+        ("execution.starttime", -1, "starttime is -1"),
+        ("execution.starttime", "now", 'starttime is "now"'),
+        ("execution.expiration", 1676560542, "a time after starttime (1676560542)"),
+        ("execution.expiration", float("nan"), "a number"),
+        ("execution.properties", {"a|b": "19"}, 'properties is "a|b"'),
+        ("execution.properties", {"": "19"}, "a name"),
+        ("execution.properties", {"big": "23"}, "ranks of R_lite only"),
+        ("execution.properties", {"big": "x"}, "properties.big"),
+        ("execution.properties", {"big": [1]}, "properties.big"),
+        ("scheduling", [], "scheduling is []"),
+        ("scheduling", {"writer": 5}, "scheduling.writer is 5"),
+    ],
+)
+def test_a_wrong_r_is_refused_with_its_place(
+    place: str, value: Any, words: str
+) -> None:
+    with pytest.raises(BadObject) as caught:
+        rset.parse(changed(EXAMPLE, place, value), name="R of job f1")
+    assert str(caught.value).startswith("R of job f1: ")
+    assert words in str(caught.value)
+
+
+def test_a_rank_in_two_entries_is_refused() -> None:
+    entry = EXAMPLE["execution"]["R_lite"][0]
+    R = changed(EXAMPLE, "execution.R_lite", [entry, {**entry, "rank": "22"}])
+    with pytest.raises(BadObject, match="22 is in two"):
+        rset.parse(R)
+
+
+@given(st.sets(st.integers(0, 300), min_size=1), st.randoms())
+def test_printing_and_reading_gives_the_same_r(ranks: set[int], random: Any) -> None:
+    entries: dict[str, list[int]] = {}
+    for rank in ranks:
+        entries.setdefault(random.choice(["0", "0-3", "1,3"]), []).append(rank)
+    R = {
+        "version": 1,
+        "execution": {
+            "R_lite": [
+                {"rank": idset.encode(members), "children": {"core": core}}
+                for core, members in entries.items()
+            ],
+            "nodelist": [f"h{random.randrange(20)}" for _ in ranks],
+            "properties": {"p": idset.encode(r for r in ranks if r % 2)},
+        },
+    }
+    resources = rset.parse(R)
+    assert rset.parse(json.loads(json.dumps(resources.to_json()))) == resources
+
+
+def test_the_graph_tells_how_much_is_held_on_each_rabbit() -> None:
+    R = fluxion_r(
+        {"h0": "rab0", "h2": "rab1", "h3": "rab1"},
+        {"rab1": [8, 8, 8, 8], "rab0": [1, 8]},
+    )
+    assert rset.rabbit_chunks(rset.parse(R), SYSTEM) == {"rab0": 9, "rab1": 32}
+
+
+def test_without_a_graph_the_mapping_tells_the_rabbits_only() -> None:
+    R = fluxion_r({"h2": "rab1", "h3": "rab1"}, {})
+    for scheduling in (..., {}, {"writer": "other", "graph": 7}):
+        resources = rset.parse(changed(R, "scheduling", scheduling))
+        assert rset.rabbit_chunks(resources, SYSTEM) == {"rab1": None}
+    assert rset.rabbit_chunks(rset.parse(R), SYSTEM) == {"rab1": None}
+
+
+def test_a_graph_without_storage_on_a_jobs_rabbit_says_none_is_held() -> None:
+    R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab0": [8], "rab1": []})
+    assert rset.rabbit_chunks(rset.parse(R), SYSTEM) == {"rab0": 8, "rab1": 0}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "ssd", "words"),
+    [
+        ({"h0": "rab9"}, {"rab9": [8]}, '"rab9", expected a Rabbit of the rabbit map'),
+        ({"h0": "rab1"}, {"rab1": [8]}, "h0 below rab0"),
+        ({"h0": "rab0", "x": "rab0"}, {"rab0": [8]}, "x below no Rabbit"),
+        ({"h0": "rab0", "h1": "gone"}, {"rab0": [8]}, "execution.nodelist is"),
+    ],
+)
+def test_a_graph_that_contradicts_the_mapping_is_refused(
+    hosts: dict[str, str], ssd: dict[str, list[int]], words: str
+) -> None:
+    resources = rset.parse(fluxion_r(hosts, ssd))
+    with pytest.raises(BadObject) as caught:
+        rset.rabbit_chunks(resources, SYSTEM, "R of job f1")
+    assert words in str(caught.value)
+
+
+def test_a_graph_with_a_node_that_r_lacks_is_refused() -> None:
+    R = fluxion_r({"h0": "rab0", "h1": "rab0"}, {"rab0": [8]})
+    R["execution"]["R_lite"][0]["rank"] = "0"
+    R["execution"]["nodelist"] = ["h0"]
+    with pytest.raises(BadObject, match="a node of execution.nodelist"):
+        rset.rabbit_chunks(rset.parse(R), SYSTEM)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        ("scheduling.graph", 1, "scheduling.graph is 1"),
+        ("scheduling.graph.nodes", ..., "scheduling.graph.nodes is missing"),
+        ("scheduling.graph.nodes.0.metadata", ..., "nodes[0].metadata is missing"),
+        ("scheduling.graph.nodes.2.metadata.type", ..., "metadata.type is missing"),
+        ("scheduling.graph.nodes.2.metadata.id", "x", "metadata.id is"),
+        ("scheduling.graph.nodes.2.metadata.size", -1, "metadata.size is -1"),
+        ("scheduling.graph.nodes.2.metadata.paths", {}, "paths.containment is"),
+        ("scheduling.graph.nodes.1.metadata.properties", {"rabbit": 1}, "rabbit is 1"),
+        ("scheduling.graph.nodes.1.metadata.properties", {}, "an ssd below a vertex"),
+    ],
+)
+def test_a_malformed_graph_is_refused_with_its_place(
+    place: str, value: Any, words: str
+) -> None:
+    R = changed(fluxion_r({"h0": "rab0"}, {"rab0": [8]}), place, value)
+    with pytest.raises(BadObject) as caught:
+        rset.rabbit_chunks(rset.parse(R), SYSTEM)
+    assert words in str(caught.value)
+
+
+def test_a_vertex_has_the_name_that_fluxion_leaves_out() -> None:
+    nodes = [
+        vertex("ssd", "/c0/ssd3", id=3),
+        vertex("node", "/c0/n5", id=5, basename="n"),
+        vertex("node", "/c0/h7", id=1, name="h7"),
+    ]
+    found = jgf.vertices({"graph": {"nodes": nodes, "edges": []}}, "R")
+    assert [v.name for v in found] == ["ssd3", "n5", "h7"]
+
+
+@pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+def test_flux_reads_what_we_print_and_the_other_way_round() -> None:
+    script = """
+import json, sys
+from flux.resource import ResourceSet
+R = json.load(sys.stdin)
+json.dump([ResourceSet(r).to_dict() for r in R], sys.stdout)
+"""
+    ours = [
+        rset.parse(EXAMPLE),
+        rset.parse(
+            changed(EXAMPLE, "execution.properties", {"a@gpu": "19", "b": "19-21"})
+        ),
+    ]
+    run = subprocess.run(
+        ["flux", "python", "-c", script],
+        input=json.dumps([resources.to_json() for resources in ours]),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    theirs = [rset.parse(R) for R in json.loads(run.stdout)]
+    for mine, other in zip(ours, theirs):
+        assert other.targets == mine.targets
+        assert other.properties == mine.properties
+        assert other.expiration == mine.expiration
