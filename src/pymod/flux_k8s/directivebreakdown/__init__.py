@@ -1,0 +1,57 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a workload manager does with DirectiveBreakdowns (seed 000).
+
+- :mod:`.breakdown` reads them;
+- :mod:`.resources` adds the storage that they ask for to a job's request,
+  before it is scheduled;
+- :mod:`.allocation` is what the job holds once it is scheduled;
+- :mod:`.servers` chooses where each allocation goes then;
+- :mod:`.compute` says which nodes a job may have, and what has to run there.
+
+Decisions rest on a breakdown's generic fields, never on the file system type.
+"""
+
+from flux_k8s.directivebreakdown.allocation import (
+    Allocation,
+    colocation_annotations,
+    job_allocation,
+    occupied_rabbits,
+)
+from flux_k8s.directivebreakdown.breakdown import (
+    Access,
+    AllocationSet,
+    Breakdown,
+    Location,
+    Reference,
+    parse,
+)
+from flux_k8s.directivebreakdown.compute import (
+    check_locations,
+    existing_servers,
+    location_constraint,
+    required_daemons,
+)
+from flux_k8s.directivebreakdown.resources import apply_breakdowns, ssd_per_node
+from flux_k8s.directivebreakdown.servers import build_allocation_sets, build_servers
+
+__all__ = [
+    "Access",
+    "Allocation",
+    "AllocationSet",
+    "Breakdown",
+    "Location",
+    "Reference",
+    "apply_breakdowns",
+    "build_allocation_sets",
+    "build_servers",
+    "check_locations",
+    "colocation_annotations",
+    "existing_servers",
+    "job_allocation",
+    "location_constraint",
+    "occupied_rabbits",
+    "parse",
+    "required_daemons",
+    "ssd_per_node",
+]

@@ -1,0 +1,202 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A DirectiveBreakdown, read and checked (seed 000)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from flux_k8s.fields import Reader
+
+PER_COMPUTE = "AllocatePerCompute"
+PER_SERVER = "AllocatePerServer"
+ACROSS_SERVERS = "AllocateAcrossServers"
+SINGLE_SERVER = "AllocateSingleServer"
+STRATEGIES = (PER_COMPUTE, PER_SERVER, ACROSS_SERVERS, SINGLE_SERVER)
+
+LABELS = ("raw", "xfs", "gfs2", "mgt", "mdt", "mgtmdt", "ost")
+"""The labels that DWS knows. They are handed on, never interpreted."""
+
+JOB = "job"
+PERSISTENT = "persistent"
+
+PHYSICAL = "physical"
+NETWORK = "network"
+MANDATORY = "mandatory"
+BEST_EFFORT = "bestEffort"
+
+MAX_COUNT = 2**16
+"""More allocations than this in one set are taken for a mistake."""
+
+_FIELD_PATH = re.compile(r"(?:servers\.)?spec\.allocationSets\[([0-9]{1,9})\]\Z")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The name of a Kubernetes object whose kind is known."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class AllocationSet:
+    """Allocations that are alike.
+
+    Attributes:
+        label: what Servers calls the set.
+        strategy: one of ``STRATEGIES``.
+        minimum_capacity: bytes; of each allocation for AllocatePerCompute and
+            AllocatePerServer, of all together for the other two.
+        labels: what a Storage must carry, as ``key=value`` or ``key``.
+        colocation: keys. A Rabbit takes at most one allocation for each key.
+        count: how many allocations AllocateAcrossServers is to make.
+        scale: 1 to 10, the same as a hint; see :mod:`.servers`.
+    """
+
+    label: str
+    strategy: str
+    minimum_capacity: int
+    labels: tuple[str, ...] = ()
+    colocation: tuple[str, ...] = ()
+    count: Optional[int] = None
+    scale: Optional[int] = None
+
+
+@dataclass(frozen=True)
+class Access:
+    """How compute nodes must reach storage: ``type`` physical or network,
+    ``priority`` mandatory or bestEffort."""
+
+    type: str
+    priority: str
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where compute nodes must be: they need ``access`` to the allocations of
+    set number ``index`` in the Servers object ``servers``."""
+
+    servers: Reference
+    index: int
+    access: tuple[Access, ...]
+
+    def asks_for(self, type: str, priority: str) -> bool:
+        return Access(type, priority) in self.access
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """What one ``#DW`` directive needs.
+
+    Attributes:
+        name: the object as errors call it, with kind and namespace.
+        directive: the directive, as the user wrote it.
+        lifetime: ``job`` or ``persistent``; None for a directive that asks for
+            no storage (``persistentdw``, ``copy_in``...).
+        allocation_sets: in the order that Servers must keep.
+        servers: where to write the allocations; None without storage.
+        locations: all of them must be satisfied.
+        requires: names of daemons that the job needs on its nodes.
+    """
+
+    name: str
+    directive: str
+    lifetime: Optional[str] = None
+    allocation_sets: tuple[AllocationSet, ...] = ()
+    servers: Optional[Reference] = None
+    locations: tuple[Location, ...] = ()
+    requires: tuple[str, ...] = ()
+
+
+def parse(obj: Any) -> Breakdown:
+    """Read a DirectiveBreakdown that is ready.
+
+    Raises:
+        BadObject: ``status.ready`` is not true yet, or a field is missing, of
+            the wrong type, out of range or of an unknown kind.
+    """
+    reader = Reader("DirectiveBreakdown", obj)
+    own = Reference(
+        reader.optional_string("metadata.namespace") or "default",
+        reader.string("metadata.name"),
+    )
+    reader = Reader(f"DirectiveBreakdown {own}", obj)
+    if not reader.has("status.ready") or not reader.boolean("status.ready"):
+        raise reader.bad("status.ready", "true")
+    storage = reader.optional_object("status.storage")
+    allocation_sets = () if storage is None else _allocation_sets(storage)
+    return Breakdown(
+        name=reader.name,
+        directive=reader.string("spec.directive"),
+        lifetime=None
+        if storage is None
+        else storage.string("lifetime", (JOB, PERSISTENT)),
+        allocation_sets=allocation_sets,
+        servers=_reference(storage.object("reference"), own.namespace)
+        if storage is not None and allocation_sets
+        else None,
+        locations=tuple(
+            _location(location, own.namespace)
+            for location in reader.optional_objects(
+                "status.compute.constraints.location"
+            )
+        ),
+        requires=reader.optional_strings("status.requires")
+        or reader.optional_strings("status.requiredDaemons"),
+    )
+
+
+def _allocation_sets(storage: Reader) -> tuple[AllocationSet, ...]:
+    return tuple(
+        AllocationSet(
+            label=entry.string("label", LABELS),
+            strategy=entry.string("allocationStrategy", STRATEGIES),
+            minimum_capacity=entry.integer("minimumCapacity", minimum=1),
+            labels=entry.optional_strings("constraints.labels"),
+            colocation=_colocation(entry),
+            count=entry.optional_integer("constraints.count", 1, MAX_COUNT),
+            scale=entry.optional_integer("constraints.scale", 1, 10),
+        )
+        for entry in storage.optional_objects("allocationSets")
+    )
+
+
+def _colocation(entry: Reader) -> tuple[str, ...]:
+    keys = []
+    for constraint in entry.optional_objects("constraints.colocation"):
+        constraint.string("type", ("exclusive",))
+        keys.append(constraint.text("key"))
+    return tuple(keys)
+
+
+def _location(location: Reader, namespace: str) -> Location:
+    reference = location.object("reference")
+    path = reference.string("fieldPath")
+    match = _FIELD_PATH.match(path)
+    if match is None:
+        raise reference.bad("fieldPath", "servers.spec.allocationSets[NUMBER]")
+    return Location(
+        _reference(reference, namespace),
+        int(match[1]),
+        tuple(
+            Access(
+                access.string("type", (PHYSICAL, NETWORK)),
+                access.string("priority", (MANDATORY, BEST_EFFORT)),
+            )
+            for access in location.objects("access")
+        ),
+    )
+
+
+def _reference(reference: Reader, namespace: str) -> Reference:
+    if reference.has("kind"):
+        reference.string("kind", ("Servers",))
+    return Reference(
+        reference.optional_string("namespace") or namespace, reference.string("name")
+    )

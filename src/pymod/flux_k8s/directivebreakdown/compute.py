@@ -1,0 +1,174 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What breakdowns say about a job's compute nodes (seed 000, "Compute Nodes").
+
+Storage that exists already, of a ``persistentdw``, narrows down where the job
+may run before it is scheduled. Storage of the job's own follows its nodes, and
+is checked once it is placed. A connection over the network needs nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping, Optional, Sequence
+
+from flux_k8s import hostlist
+from flux_k8s.constraints import only_hosts
+from flux_k8s.directivebreakdown.breakdown import (
+    BEST_EFFORT,
+    MANDATORY,
+    PHYSICAL,
+    Breakdown,
+    Location,
+    Reference,
+)
+from flux_k8s.errors import AllocationError, DirectiveError
+from flux_k8s.fields import Reader
+from flux_k8s.mapping import RabbitMapping
+
+Json = dict[str, Any]
+
+
+def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
+    """The Servers objects that :func:`location_constraint` has to know: those
+    to which nodes need a PCIe connection and that are not the job's own."""
+    return tuple(
+        dict.fromkeys(
+            location.servers
+            for _, location in _existing(tuple(breakdowns))
+            if location.asks_for(PHYSICAL, MANDATORY)
+        )
+    )
+
+
+def location_constraint(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+) -> Optional[Json]:
+    """The RFC 31 constraint that keeps a job near storage that exists already.
+
+    Args:
+        servers: the objects that :func:`existing_servers` names.
+
+    Returns:
+        A ``hostlist`` constraint, or None when the job may run anywhere.
+
+    Raises:
+        AllocationError: no compute node is connected to all of that storage.
+        BadObject: a Servers object is malformed.
+    """
+    allowed: Optional[set[str]] = None
+    names = []
+    for breakdown, location in _existing(tuple(breakdowns)):
+        if not location.asks_for(PHYSICAL, MANDATORY):
+            continue
+        near = set(_hosts_near(breakdown, location, servers, mapping))
+        allowed = near if allowed is None else allowed & near
+        names.append(str(location.servers))
+    if allowed is None:
+        return None
+    if not allowed:
+        raise AllocationError(
+            "no compute node has the PCIe connection that is needed to the storage"
+            f" of {', '.join(dict.fromkeys(names))}"
+        )
+    return only_hosts(allowed)
+
+
+def check_locations(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    hosts: Sequence[str],
+    mapping: RabbitMapping,
+) -> tuple[str, ...]:
+    """Check a job's nodes against its storage, once both are there.
+
+    Args:
+        servers: the job's own, as they are about to be written, and those that
+            :func:`existing_servers` names. One that is missing here counts as
+            satisfied if it is only bestEffort.
+
+    Returns:
+        A sentence for each bestEffort location that is not satisfied.
+
+    Raises:
+        AllocationError: a node lacks a connection that is mandatory.
+        BadObject: a Servers object is malformed.
+    """
+    unmet = []
+    for breakdown in breakdowns:
+        for location in breakdown.locations:
+            mandatory = location.asks_for(PHYSICAL, MANDATORY)
+            if not mandatory and (
+                not location.asks_for(PHYSICAL, BEST_EFFORT)
+                or location.servers not in servers
+            ):
+                continue
+            near = set(_hosts_near(breakdown, location, servers, mapping))
+            far = [host for host in dict.fromkeys(hosts) if host not in near]
+            if not far:
+                continue
+            text = (
+                f"{breakdown.name}: {hostlist.encode(far)} without a PCIe connection"
+                f" to allocation set {location.index} of Servers {location.servers}"
+            )
+            if mandatory:
+                raise AllocationError(f"{text}, which is mandatory")
+            unmet.append(text)
+    return tuple(unmet)
+
+
+def required_daemons(
+    breakdowns: Iterable[Breakdown], known: Iterable[str]
+) -> tuple[str, ...]:
+    """The daemons that a job requires, each once, in the order of its
+    directives. ``known`` are those that the site can enable.
+
+    Raises:
+        DirectiveError: a daemon is not known.
+    """
+    known = sorted(known)
+    expected = f"one of {', '.join(known)}" if known else "no requires at all"
+    daemons: dict[str, None] = {}
+    for breakdown in breakdowns:
+        for daemon in breakdown.requires:
+            if daemon not in known:
+                raise DirectiveError(
+                    breakdown.directive,
+                    f"requires={daemon} is not available here, expected {expected}",
+                )
+            daemons[daemon] = None
+    return tuple(daemons)
+
+
+def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location]]:
+    """The locations that are about storage which is not the job's own."""
+    own = {breakdown.servers for breakdown in breakdowns}
+    return [
+        (breakdown, location)
+        for breakdown in breakdowns
+        for location in breakdown.locations
+        if location.servers not in own
+    ]
+
+
+def _hosts_near(
+    breakdown: Breakdown,
+    location: Location,
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+) -> Iterable[str]:
+    """The compute nodes with a PCIe connection to a set's allocations."""
+    if location.servers not in servers:
+        raise AllocationError(
+            f"{breakdown.name}: Servers {location.servers}, which the location of"
+            " compute nodes depends on, does not exist"
+        )
+    reader = Reader(f"Servers {location.servers}", servers[location.servers])
+    sets = reader.optional_objects("spec.allocationSets")
+    if location.index >= len(sets):
+        raise reader.bad(
+            "spec.allocationSets", f"an array with an entry {location.index}"
+        )
+    for storage in sets[location.index].optional_objects("storage"):
+        yield from mapping.hosts_of(storage.string("name"))

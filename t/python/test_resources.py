@@ -1,0 +1,271 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Storage in a job's request for resources (seed 001, "Proposal")."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.directivebreakdown import (
+    AllocationSet,
+    Breakdown,
+    Reference,
+    apply_breakdowns,
+    ssd_per_node,
+)
+from flux_k8s.directivebreakdown.breakdown import STRATEGIES
+from flux_k8s.errors import AllocationError, BadObject
+
+Json = dict[str, Any]
+
+GIB = 2**30
+TASK = {
+    "type": "slot",
+    "count": 1,
+    "label": "task",
+    "with": [{"type": "core", "count": 1}],
+}
+
+
+def node(count: Any = 2, **more: Any) -> Json:
+    return {"type": "node", "count": count, "with": [TASK], **more}
+
+
+def breakdown(*sets: AllocationSet, lifetime: str = "job") -> Breakdown:
+    return Breakdown("b", "#DW ...", lifetime, sets, Reference("default", "b"))
+
+
+def per_compute(capacity: int) -> AllocationSet:
+    return AllocationSet("xfs", "AllocatePerCompute", capacity)
+
+
+def across(capacity: int, count: Optional[int] = None) -> AllocationSet:
+    return AllocationSet("ost", "AllocateAcrossServers", capacity, count=count)
+
+
+XFS = breakdown(per_compute(10 * GIB))
+
+allocation_sets = st.builds(
+    AllocationSet,
+    st.just("ost"),
+    st.sampled_from(STRATEGIES),
+    st.integers(1, 2**45) | st.integers(1, 2**63 - 1),
+)
+breakdowns = st.lists(
+    st.builds(
+        lambda sets: breakdown(*sets), st.lists(allocation_sets, min_size=1, max_size=3)
+    ),
+    max_size=3,
+)
+counts = st.one_of(
+    st.integers(1, 10**6),
+    st.builds(lambda low, more: f"{low}-{low + more}", st.integers(1, 99), st.just(5)),
+    st.builds(lambda low: {"min": low, "max": 2 * low}, st.integers(1, 99)),
+)
+requests = st.builds(
+    lambda count, chassis, exclusive: (
+        [node(count, exclusive=exclusive)]
+        if chassis is None
+        else [{"type": "chassis", "count": chassis, "with": [node(count)]}]
+    ),
+    counts,
+    st.none() | st.integers(1, 50),
+    st.booleans(),
+)
+
+
+def test_the_example_of_proposal_comes_out_exactly() -> None:
+    before = [node(2)]
+    kept = copy.deepcopy(before)
+    assert apply_breakdowns([XFS], before) == [
+        {
+            "type": "slot",
+            "count": 2,
+            "label": "rabbit",
+            "with": [
+                {
+                    "type": "node",
+                    "count": 1,
+                    "with": [
+                        {
+                            "type": "slot",
+                            "count": 1,
+                            "label": "task",
+                            "with": [{"type": "core", "count": 1}],
+                        }
+                    ],
+                },
+                {"type": "ssd", "count": 10, "exclusive": True},
+            ],
+        }
+    ]
+    assert before == kept
+
+
+def ssd_of(resources: list[Json]) -> int:
+    slot = resources[0]
+    while slot.get("label") != "rabbit":
+        slot = slot["with"][0]
+    return int(slot["with"][1]["count"])
+
+
+def test_what_nnf_makes_of_10_gib_needs_11_ssd() -> None:
+    resources = apply_breakdowns([breakdown(per_compute(11051991040))], [node()])
+    assert ssd_of(resources) == 11
+
+
+def test_capacity_that_may_go_anywhere_is_divided_among_the_nodes() -> None:
+    lustre = breakdown(across(10 * 2**40))
+    assert ssd_of(apply_breakdowns([lustre], [node(4)])) == 2560
+    assert ssd_of(apply_breakdowns([lustre], [node(3)])) == 3414
+    single = breakdown(AllocationSet("mgt", "AllocateSingleServer", 3 * GIB))
+    assert ssd_of(apply_breakdowns([single], [node(2)])) == 2
+
+
+def test_an_allocation_per_server_counts_in_full_for_each_node() -> None:
+    entry = AllocationSet("ost", "AllocatePerServer", 7 * GIB)
+    assert ssd_of(apply_breakdowns([breakdown(entry)], [node(4)])) == 7
+
+
+def test_several_directives_and_sets_are_summed_before_rounding() -> None:
+    half = GIB // 2
+    two = [breakdown(per_compute(half), across(half)), breakdown(per_compute(half))]
+    assert ssd_of(apply_breakdowns(two, [node(1)])) == 2
+    assert ssd_of(apply_breakdowns(two, [node(2)])) == 2
+
+
+def test_persistent_storage_needs_room_as_well() -> None:
+    persistent = breakdown(across(20 * GIB), lifetime="persistent")
+    assert ssd_of(apply_breakdowns([persistent], [node(2)])) == 10
+
+
+def test_a_node_below_a_chassis_becomes_a_slot_there() -> None:
+    request = [{"type": "chassis", "count": 2, "with": [node(3, exclusive=True)]}]
+    resources = apply_breakdowns([breakdown(across(60 * GIB))], request)
+    assert resources == [
+        {
+            "type": "chassis",
+            "count": 2,
+            "with": [
+                {
+                    "type": "slot",
+                    "count": 3,
+                    "label": "rabbit",
+                    "with": [
+                        node(1, exclusive=True),
+                        {"type": "ssd", "count": 10, "exclusive": True},
+                    ],
+                }
+            ],
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("count", "minimum"),
+    [
+        ("4", 4),
+        ("2-8", 2),
+        ("[2-8]", 2),
+        ("3+", 3),
+        ("2-16:2:*", 2),
+        ("2+:3", 2),
+        ("4,8,16", 4),
+        ("[4,8]", 4),
+        ({"min": 5}, 5),
+        ({"min": 2, "max": 16, "operand": 2, "operator": "*"}, 2),
+    ],
+)
+def test_a_range_of_nodes_gets_what_its_least_number_needs(
+    count: Any, minimum: int
+) -> None:
+    resources = apply_breakdowns([breakdown(across(240 * GIB))], [node(count)])
+    assert resources[0]["count"] == count
+    assert ssd_of(resources) == 240 // minimum
+
+
+def test_directives_without_storage_leave_the_request_alone() -> None:
+    persistentdw = Breakdown("b", "#DW persistentdw name=keep1")
+    for request in ([node(2)], [TASK]):
+        assert apply_breakdowns([persistentdw], request) == request
+        assert apply_breakdowns([], request) == request
+
+
+def test_a_request_without_whole_nodes_is_refused_with_advice() -> None:
+    with pytest.raises(AllocationError, match="add -N"):
+        apply_breakdowns([XFS], [TASK])
+
+
+@given(breakdowns, breakdowns, requests)
+def test_applying_again_replaces_what_was_there(
+    first: list[Breakdown], second: list[Breakdown], request_: list[Json]
+) -> None:
+    once = apply_breakdowns(first, request_)
+    assert apply_breakdowns(first, once) == once
+    assert apply_breakdowns(second, once) == apply_breakdowns(second, request_)
+    assert apply_breakdowns([], once) == request_
+
+
+@given(breakdowns, st.integers(1, 20000))
+def test_rounding_never_gives_less_than_was_asked_for(
+    found: list[Breakdown], nodes: int
+) -> None:
+    ssd = ssd_per_node(found, nodes)
+    sets = [entry for item in found for entry in item.allocation_sets]
+    each = sum(
+        entry.minimum_capacity for entry in sets if entry.strategy in STRATEGIES[:2]
+    )
+    shared = sum(
+        entry.minimum_capacity for entry in sets if entry.strategy in STRATEGIES[2:]
+    )
+    assert ssd * GIB * nodes >= each * nodes + shared
+    assert ssd * GIB <= each + shared // nodes + len(sets) + GIB
+
+
+@pytest.mark.parametrize(
+    ("request_", "words"),
+    [
+        ([5], "resources[0] is 5, expected an object"),
+        ([{"type": "node"}], "resources[0].count is missing"),
+        ([node(0)], "resources[0].count is 0"),
+        ([node(-1)], "resources[0].count is -1"),
+        ([node(2**63)], "below 2^63"),
+        ([node(True)], "resources[0].count is true"),
+        ([node(1.5)], "resources[0].count is 1.5"),
+        ([node("0")], 'resources[0].count is "0"'),
+        ([node("8-2")], "an RFC 45 range"),
+        ([node("2-8:1:*")], "an RFC 45 range"),
+        ([node("2-8:2:x")], "an RFC 45 range"),
+        ([node("x")], "an RFC 45 range"),
+        ([node({})], "resources[0].count.min is missing"),
+        ([node({"min": 0})], "count.min is 0"),
+        ([node({"min": 3, "max": 2})], "count.max is 2"),
+        ([node({"min": 3, "operator": "-", "operand": 1})], "count.operator is"),
+        ([node({"min": 3, "operator": "*", "operand": 1})], "count.operand is 1"),
+        ([{"count": 1}], "resources[0].type is missing"),
+        ([{"type": "chassis", "count": 1, "with": 5}], "resources[0].with is 5"),
+        ([{"type": "chassis", "count": 1, "with": [node(0)]}], "with[0].count is 0"),
+        ([{**TASK, "with": [node(1)]}], "no slot around a node"),
+        ([node(1), node(1)], "a single node vertex"),
+    ],
+)
+def test_a_wrong_request_is_refused_with_its_place(
+    request_: list[Any], words: str
+) -> None:
+    with pytest.raises(BadObject) as caught:
+        apply_breakdowns([XFS], request_, name="jobspec of job f1")
+    assert str(caught.value).startswith("jobspec of job f1: ")
+    assert words in str(caught.value)
+
+
+def test_a_request_that_is_nested_without_end_is_refused() -> None:
+    vertex = node(1)
+    for _ in range(500):
+        vertex = {"type": "rack", "count": 1, "with": [vertex]}
+    with pytest.raises(BadObject, match="levels of resources"):
+        apply_breakdowns([XFS], [vertex])

@@ -1,0 +1,546 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Where storage goes: breakdowns and an allocation become Servers (seed 000)."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import random
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s import directivebreakdown, hostlist, mapping, rset
+from flux_k8s.directivebreakdown import (
+    Access,
+    Allocation,
+    AllocationSet,
+    Breakdown,
+    Location,
+    Reference,
+    build_allocation_sets,
+    build_servers,
+    colocation_annotations,
+    job_allocation,
+    occupied_rabbits,
+    ssd_per_node,
+)
+from flux_k8s.errors import AllocationError, BadObject
+
+Json = dict[str, Any]
+
+SHARED = pathlib.Path(__file__).parents[2].parent / "shared"
+GIB = 2**30
+RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}
+MGT = ("lustre-mgt",)
+OWN = Reference("default", "own-0")
+
+
+def breakdown(*sets: AllocationSet, pcie: bool = False) -> Breakdown:
+    access = (Access("physical", "mandatory"),)
+    locations = tuple(Location(OWN, index, access) for index in range(len(sets)))
+    return Breakdown(
+        "DirectiveBreakdown default/own-0",
+        "#DW ...",
+        "job",
+        sets,
+        OWN,
+        locations if pcie else (),
+    )
+
+
+def per_compute(capacity: int, **more: Any) -> AllocationSet:
+    return AllocationSet("xfs", "AllocatePerCompute", capacity, **more)
+
+
+def across(capacity: int, label: str = "ost", **more: Any) -> AllocationSet:
+    return AllocationSet(label, "AllocateAcrossServers", capacity, **more)
+
+
+def single(capacity: int, **more: Any) -> AllocationSet:
+    return AllocationSet("mgt", "AllocateSingleServer", capacity, **more)
+
+
+def allocation(nodes: dict[str, int], ssd: Any = None, **more: Any) -> Allocation:
+    """A job with so many nodes on each Rabbit, and GiB of storage: a number
+    for each node, or for each Rabbit."""
+    hosts = [f"{rabbit}-h{n}" for rabbit in nodes for n in range(nodes[rabbit])]
+    if isinstance(ssd, int):
+        ssd = {rabbit: ssd * count for rabbit, count in nodes.items()}
+    unconnected = more.get("unconnected", ())
+    return Allocation((*hosts, *unconnected), nodes, ssd_per_rabbit=ssd or {}, **more)
+
+
+def counts(entry: Json) -> dict[str, int]:
+    return {each["name"]: each["allocationCount"] for each in entry["storage"]}
+
+
+def place(entry: AllocationSet, on: Allocation, pcie: bool = False) -> dict[str, int]:
+    (made,) = build_allocation_sets(breakdown(entry, pcie=pcie), on)
+    return counts(made)
+
+
+def test_every_node_gets_its_allocation_on_its_own_rabbit() -> None:
+    (entry,) = build_allocation_sets(
+        breakdown(per_compute(11051991040)), allocation({"r10": 1, "r9": 3})
+    )
+    assert entry == {
+        "label": "xfs",
+        "allocationSize": 11051991040,
+        "storage": [
+            {"name": "r9", "allocationCount": 3},
+            {"name": "r10", "allocationCount": 1},
+        ],
+    }
+
+
+def test_a_node_without_a_rabbit_cannot_have_its_own_allocation() -> None:
+    on = allocation({"r1": 1}, unconnected=("login1",))
+    with pytest.raises(AllocationError, match="xfs: node login1 has no Rabbit"):
+        place(per_compute(GIB), on)
+
+
+def test_a_job_without_nodes_is_refused() -> None:
+    with pytest.raises(AllocationError, match="no compute nodes"):
+        place(across(GIB), allocation({}))
+
+
+@pytest.mark.parametrize(
+    ("scale", "expected"),
+    [
+        (1, {"r1": 1, "r2": 1}),
+        (4, {"r1": 4, "r2": 4}),
+        (10, {"r1": 10, "r2": 10}),
+    ],
+)
+def test_scale_goes_from_the_fewest_that_fit_to_one_for_each_node(
+    scale: int, expected: dict[str, int]
+) -> None:
+    on = allocation({"r1": 10, "r2": 10}, 10)
+    assert place(across(200 * GIB, scale=scale), on) == expected
+
+
+def test_scale_makes_nothing_smaller_than_a_gib() -> None:
+    made = place(across(3 * GIB, scale=10), allocation({"r1": 10, "r2": 10}, 1))
+    assert sum(made.values()) == 3
+
+
+def test_without_count_and_scale_numbers_are_as_the_nodes_are() -> None:
+    assert place(across(30 * GIB), allocation({"a": 16, "b": 8})) == {"a": 2, "b": 1}
+    assert place(across(30 * GIB), allocation({"a": 5, "b": 5})) == {"a": 1, "b": 1}
+    assert place(across(30 * GIB), allocation({"a": 3, "b": 2})) == {"a": 3, "b": 2}
+
+
+def test_count_is_how_many_allocations_there_are() -> None:
+    (entry,) = build_allocation_sets(
+        breakdown(across(10 * GIB, count=4)), allocation({"a": 2, "b": 2})
+    )
+    assert counts(entry) == {"a": 2, "b": 2}
+    assert entry["allocationSize"] == 10 * GIB // 4
+    assert place(across(GIB, count=3), allocation({"a": 1})) == {"a": 3}
+
+
+def test_capacity_is_rounded_up_when_it_cannot_be_divided() -> None:
+    (entry,) = build_allocation_sets(
+        breakdown(across(10, count=3)), allocation({"a": 3})
+    )
+    assert entry["allocationSize"] == 4
+
+
+def test_a_single_server_has_one_allocation_where_there_is_room() -> None:
+    on = allocation({"a": 4, "b": 4}, {"a": 5, "b": 7})
+    assert place(single(6 * GIB), on) == {"b": 1}
+    assert place(single(50 * GIB), on) == {"b": 1}
+
+
+def test_every_server_gets_its_allocation() -> None:
+    entry = AllocationSet("ost", "AllocatePerServer", GIB)
+    assert place(entry, allocation({"a": 3, "b": 1})) == {"a": 1, "b": 1}
+
+
+def test_what_has_no_choice_is_placed_first() -> None:
+    # b has room for the shared set only because a's is taken by its nodes
+    on = allocation({"a": 2, "b": 1}, {"a": 4, "b": 8})
+    sets = (across(6 * GIB, scale=1), per_compute(2 * GIB))
+    shared, own = build_allocation_sets(breakdown(*sets), on)
+    assert counts(own) == {"a": 2, "b": 1}
+    assert counts(shared) == {"b": 1}
+
+
+def test_storages_need_all_labels() -> None:
+    entry = across(GIB, labels=("storage=Rabbit", "fast"))
+    storages = {
+        "a": {"storage": "Rabbit"},
+        "b": {"storage": "Rabbit", "fast": ""},
+        "c": {"storage": "Other", "fast": ""},
+    }
+    on = allocation({"a": 3, "b": 1, "c": 3}, storages=storages)
+    assert place(entry, on) == {"b": 1}
+
+
+def test_the_labels_of_the_example_of_storage_constraints() -> None:
+    labels = ("Rabbit", "firmware_test", "fast")
+    storages = {"rabbit-node-1": dict.fromkeys(labels, ""), "other": {"Rabbit": ""}}
+    on = allocation({"rabbit-node-1": 1, "other": 3}, storages=storages)
+    assert place(across(GIB, labels=labels), on) == {"rabbit-node-1": 1}
+
+
+def test_a_node_whose_rabbit_lacks_a_label_cannot_be_served() -> None:
+    on = allocation({"a": 1, "b": 1}, storages={"a": {"x": ""}, "b": {}})
+    words = "Rabbit b, which 1 of the job's nodes need, lacks the label x"
+    with pytest.raises(AllocationError, match=words):
+        place(per_compute(GIB, labels=("x",)), on)
+
+
+def test_a_rabbit_that_is_not_fit_for_use_gets_nothing() -> None:
+    on = allocation({"a": 4, "b": 1}, storages={"b": RABBIT})
+    assert place(across(GIB), on) == {"b": 1}
+    with pytest.raises(AllocationError, match="Rabbit a, .* is not fit for use"):
+        place(per_compute(GIB), on)
+
+
+def test_sets_with_the_same_colocation_key_keep_apart() -> None:
+    sets = (single(GIB, colocation=MGT), single(GIB, colocation=MGT))
+    one, other = build_allocation_sets(breakdown(*sets), allocation({"a": 1, "b": 1}))
+    assert {*counts(one), *counts(other)} == {"a", "b"}
+
+
+def test_keys_keep_the_directives_of_a_job_apart_too() -> None:
+    both = [breakdown(single(GIB, colocation=MGT)) for _ in range(2)]
+    (one,), (other,) = build_servers(both, allocation({"a": 1, "b": 1}))
+    assert {*counts(one), *counts(other)} == {"a", "b"}
+
+
+def test_a_set_that_may_use_one_rabbit_only_gets_it() -> None:
+    anywhere = single(GIB, colocation=MGT)
+    on_a = single(GIB, colocation=MGT, labels=("x",))
+    on = allocation({"a": 5, "b": 1}, storages={"a": {"x": ""}, "b": {}})
+    one, other = build_allocation_sets(breakdown(anywhere, on_a), on)
+    assert counts(one) == {"b": 1} and counts(other) == {"a": 1}
+
+
+def test_different_keys_may_share_a_rabbit() -> None:
+    sets = (single(GIB, colocation=("a",)), single(GIB, colocation=("",)))
+    made = build_allocation_sets(breakdown(*sets), allocation({"a": 1}))
+    assert [counts(entry) for entry in made] == [{"a": 1}, {"a": 1}]
+
+
+def test_a_key_that_another_job_uses_keeps_its_rabbit_free() -> None:
+    occupied = {"lustre-mgt": frozenset({"a"})}
+    on = allocation({"a": 5, "b": 1}, occupied=occupied)
+    assert place(single(GIB, colocation=MGT), on) == {"b": 1}
+
+
+def test_too_few_rabbits_for_a_key_are_an_error_with_the_reason() -> None:
+    occupied = {"lustre-mgt": frozenset({"a"})}
+    on = allocation({"a": 5}, occupied=occupied)
+    words = (
+        "mgt needs 1 Rabbit, the job has 0 that may be used: a has another"
+        ' allocation with the colocation key "lustre-mgt"'
+    )
+    with pytest.raises(AllocationError, match=words):
+        place(single(GIB, colocation=MGT), on)
+    with pytest.raises(AllocationError, match="needs 2 Rabbits, the job has 1"):
+        place(across(GIB, count=2, colocation=("x",)), on)
+
+
+def test_another_rabbit_is_the_last_resort_for_network_storage() -> None:
+    occupied = {"lustre-mgt": frozenset({"a"})}
+    storages = {"a": RABBIT, "z9": RABBIT, "z10": RABBIT}
+    on = allocation({"a": 5}, occupied=occupied, storages=storages)
+    assert place(single(GIB, colocation=MGT), on) == {"z9": 1}
+    assert place(single(GIB), on) == {"a": 1}
+    with pytest.raises(AllocationError, match="needs 1 Rabbit"):
+        place(single(GIB, colocation=MGT), on, pcie=True)
+
+
+def test_a_job_whose_nodes_have_no_rabbit_gets_the_emptiest_others() -> None:
+    on = allocation(
+        {},
+        {"a": 5, "b": 9, "c": 8},
+        unconnected=("n1", "n2"),
+        storages=dict.fromkeys("abc", RABBIT),
+    )
+    assert place(across(4 * GIB, count=2), on) == {"b": 1, "c": 1}
+    assert place(across(4 * GIB, scale=10), on) == {"b": 1, "c": 1}
+
+
+def test_storage_that_nodes_must_reach_is_on_each_of_their_rabbits() -> None:
+    on = allocation({"a": 10, "b": 1, "c": 1}, 10)
+    made = place(across(3 * GIB, scale=1), on, pcie=True)
+    assert set(made) == {"a", "b", "c"}
+    assert place(across(3 * GIB, scale=1), on) == {"a": 1}
+
+
+def test_an_allocation_in_one_piece_may_exceed_what_is_held() -> None:
+    lustre = breakdown(
+        across(50 * GIB, scale=5), across(5 * GIB, "mgtmdt", count=1, colocation=MGT)
+    )
+    ssd = ssd_per_node([lustre], 2)
+    on = allocation({"a": 1, "b": 1}, ssd)
+    ost, mgtmdt = build_allocation_sets(lustre, on)
+    assert counts(ost) == {"a": 1, "b": 1} and counts(mgtmdt) == {"a": 1}
+
+
+def test_servers_tell_later_jobs_which_keys_they_occupy() -> None:
+    lustre = breakdown(across(GIB), across(GIB, "mgtmdt", count=1, colocation=MGT))
+    servers = {
+        "metadata": {
+            "name": "keep1",
+            "annotations": colocation_annotations(lustre),
+        },
+        "spec": {"allocationSets": build_allocation_sets(lustre, allocation({"a": 1}))},
+    }
+    bare: Json = {"metadata": {"name": "x"}, "spec": {}}
+    assert occupied_rabbits([servers, bare]) == {"lustre-mgt": frozenset({"a"})}
+    assert colocation_annotations(breakdown(across(GIB))) == {}
+
+
+@pytest.mark.parametrize("text", ["x", "1", "[1]", '[["a", 2]]', "null"])
+def test_a_malformed_annotation_of_servers_is_refused(text: str) -> None:
+    annotations = dict.fromkeys(
+        colocation_annotations(breakdown(single(1, colocation=MGT))), text
+    )
+    servers = {"metadata": {"name": "x", "annotations": annotations}}
+    with pytest.raises(BadObject, match="Servers x: .*a JSON array of arrays"):
+        occupied_rabbits([servers])
+
+
+def test_an_allocation_comes_from_r_and_the_mapping() -> None:
+    system = mapping.parse(
+        {
+            "computes": {"h1": "r1", "h2": "r2", "h3": "r2"},
+            "rabbits": {
+                "r1": {"capacity": 1, "hostlist": "h1"},
+                "r2": {"capacity": 1, "hostlist": "h[2-3]"},
+            },
+        }
+    )
+    R = {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0-4", "children": {"core": "0"}}],
+            "nodelist": ["h[1-3],h3,login"],
+        },
+    }
+    assert job_allocation(rset.parse(R), system) == Allocation(
+        hosts=("h1", "h2", "h3", "login"),
+        nodes_per_rabbit={"r1": 1, "r2": 2},
+        unconnected=("login",),
+        ssd_per_rabbit={"r1": None, "r2": None},
+    )
+
+
+# Properties, over random topologies, breakdowns and allocations
+
+capacities = st.integers(1, 2**20) | st.integers(1, 2**45)
+keys = st.sets(st.sampled_from(["", "k", "mgt"]), max_size=1).map(tuple)
+labels = st.sets(st.sampled_from(["x", "y=1"]), max_size=1).map(tuple)
+shared_sets = st.builds(
+    AllocationSet,
+    label=st.just("ost"),
+    strategy=st.sampled_from(["AllocateAcrossServers", "AllocateSingleServer"]),
+    minimum_capacity=capacities,
+    labels=labels,
+    colocation=keys,
+    count=st.none() | st.integers(1, 6),
+    scale=st.none() | st.integers(1, 10),
+)
+own_sets = st.builds(
+    AllocationSet,
+    label=st.just("xfs"),
+    strategy=st.sampled_from(["AllocatePerCompute", "AllocatePerServer"]),
+    minimum_capacity=capacities,
+    labels=labels,
+)
+jobs = st.lists(
+    st.builds(
+        lambda sets, pcie: breakdown(*sets, pcie=pcie),
+        st.lists(shared_sets | own_sets, min_size=1, max_size=3),
+        st.booleans(),
+    ),
+    min_size=1,
+    max_size=3,
+)
+systems = st.dictionaries(
+    st.integers(0, 30).map(lambda n: f"r{n}"), st.integers(0, 20), min_size=1
+).filter(lambda nodes: any(nodes.values()))
+
+
+@st.composite
+def allocations(draw: st.DrawFn, found: list[Breakdown]) -> Allocation:
+    nodes = draw(systems)
+    total = sum(nodes.values())
+    held: Optional[int] = draw(
+        st.sampled_from([None, 1, ssd_per_node(found, total), 2**20])
+    )
+    names = [*nodes, "spare1", "spare2"]
+    storages = {
+        name: {"x": "", "y": draw(st.sampled_from(["1", "1", "2"]))} for name in names
+    }
+    occupied = draw(
+        st.dictionaries(
+            st.sampled_from(["", "k", "mgt"]),
+            st.sets(st.sampled_from(names), max_size=2).map(frozenset),
+        )
+    )
+    return allocation(nodes, held, storages=storages, occupied=occupied)
+
+
+def carries(entry: AllocationSet, found: Any) -> bool:
+    return "y=1" not in entry.labels or found["y"] == "1"
+
+
+@given(st.data(), jobs)
+def test_what_is_built_keeps_all_promises(data: Any, job: list[Breakdown]) -> None:
+    on = data.draw(allocations(job))
+    try:
+        made = build_servers(job, on)
+    except AllocationError:
+        return
+    assert on.storages is not None
+    living = {key: list(names) for key, names in on.occupied.items()}
+    assert [len(sets) for sets in made] == [len(b.allocation_sets) for b in job]
+    for item, sets in zip(job, made):
+        for wanted, entry in zip(item.allocation_sets, sets):
+            found = counts(entry)
+            number = sum(found.values())
+            assert entry["label"] == wanted.label
+            assert all(count > 0 for count in found.values())
+            if wanted.strategy == "AllocatePerCompute":
+                assert found == {r: n for r, n in on.nodes_per_rabbit.items() if n}
+                assert entry["allocationSize"] == wanted.minimum_capacity
+            elif wanted.strategy == "AllocatePerServer":
+                assert set(found.values()) == {1}
+                assert entry["allocationSize"] == wanted.minimum_capacity
+            else:
+                size = entry["allocationSize"]
+                assert size * number >= wanted.minimum_capacity
+                assert (size - 1) * number < wanted.minimum_capacity
+            if wanted.strategy == "AllocateSingleServer":
+                assert number == 1
+            elif wanted.strategy == "AllocateAcrossServers" and wanted.count:
+                assert number == wanted.count
+            for rabbit in found:
+                assert carries(wanted, on.storages[rabbit])
+            for key in wanted.colocation:
+                assert set(found.values()) == {1}
+                living.setdefault(key, []).extend(found)
+    for names in living.values():
+        assert len(names) == len(set(names))
+
+
+@given(st.data(), jobs, st.randoms())
+def test_the_order_of_dictionaries_does_not_matter(
+    data: Any, job: list[Breakdown], rng: random.Random
+) -> None:
+    def shuffled(found: Any) -> Any:
+        keys = list(found)
+        rng.shuffle(keys)
+        return {key: found[key] for key in keys}
+
+    on = data.draw(allocations(job))
+    other = replace(
+        on,
+        nodes_per_rabbit=shuffled(on.nodes_per_rabbit),
+        ssd_per_rabbit=shuffled(on.ssd_per_rabbit),
+        storages=shuffled(on.storages),
+        occupied=shuffled(on.occupied),
+    )
+
+    def outcome(given: Allocation) -> str:
+        try:
+            return json.dumps(build_servers(job, given))
+        except AllocationError as error:
+            return str(error)
+
+    assert outcome(on) == outcome(other)
+
+
+plain_jobs = st.lists(
+    st.lists(
+        st.builds(
+            AllocationSet,
+            label=st.just("ost"),
+            strategy=st.sampled_from(["AllocatePerCompute", "AllocateAcrossServers"]),
+            minimum_capacity=capacities,
+            scale=st.none() | st.integers(1, 10),
+        ),
+        min_size=1,
+        max_size=3,
+    ).map(lambda sets: breakdown(*sets)),
+    min_size=1,
+    max_size=3,
+)
+
+
+@given(plain_jobs, systems)
+def test_what_was_requested_for_the_job_is_never_exceeded(
+    job: list[Breakdown], nodes: dict[str, int]
+) -> None:
+    ssd = ssd_per_node(job, sum(nodes.values()))
+    on = allocation(nodes, ssd)
+    used = dict.fromkeys(nodes, 0)
+    for sets in build_servers(job, on):
+        for entry in sets:
+            for rabbit, count in counts(entry).items():
+                used[rabbit] += count * entry["allocationSize"]
+    for rabbit, count in nodes.items():
+        assert used[rabbit] <= ssd * count * GIB
+
+
+def event_object(line: str) -> Json:
+    """The object of one line of a recording; empty for a note."""
+    return dict(json.loads(line).get("object", {}))
+
+
+def recorded_breakdown(name: str) -> Breakdown:
+    path = SHARED / "recorded" / f"{name}.jsonl"
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    for line in path.read_text().splitlines():
+        obj = event_object(line)
+        if obj.get("kind") == "DirectiveBreakdown" and obj.get("status"):
+            return directivebreakdown.parse(obj)
+    raise AssertionError(f"{path} has no breakdown")
+
+
+@pytest.mark.parametrize("name", ["xfs", "gfs2", "raw", "lustre", "create-persistent"])
+def test_a_recorded_breakdown_gives_servers_of_the_recorded_shape(name: str) -> None:
+    found = recorded_breakdown(name)
+    storages = {"kind-worker2": RABBIT, "kind-worker3": RABBIT}
+    on = allocation(
+        {"kind-worker2": 3, "kind-worker3": 1},
+        ssd_per_node([found], 4),
+        storages=storages,
+    )
+    sets = build_allocation_sets(found, on)
+    path = SHARED / "recorded" / f"{name}.jsonl"
+    accepted = next(
+        obj["spec"]["allocationSets"]
+        for obj in map(event_object, path.read_text().splitlines())
+        if obj.get("kind") == "Servers" and obj["spec"].get("allocationSets")
+    )
+    for ours, theirs in zip(sets, accepted):
+        assert ours.keys() == theirs.keys()
+        assert ours["label"] == theirs["label"]
+        assert ours["storage"][0].keys() == theirs["storage"][0].keys()
+        assert sum(counts(ours).values()) * ours["allocationSize"] >= (
+            found.allocation_sets[sets.index(ours)].minimum_capacity
+        )
+    assert len(sets) == len(accepted)
+
+
+def test_a_system_of_696_rabbits_gets_one_target_on_each() -> None:
+    nodes = {f"r{n}": 16 for n in range(696)}
+    lustre = breakdown(
+        across(10 * 2**50), across(5 * GIB, "mgtmdt", count=1, colocation=MGT)
+    )
+    on = allocation(nodes, ssd_per_node([lustre], 11136))
+    ost, mgtmdt = build_allocation_sets(lustre, on)
+    assert counts(ost) == dict.fromkeys(nodes, 1)
+    assert hostlist.encode(counts(mgtmdt)) == "r0"
