@@ -1,0 +1,365 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the client sends, in which order, and with which versions."""
+
+from __future__ import annotations
+
+import functools
+import json
+import select
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_client_fakes import (
+    OK,
+    TOKEN,
+    WORKFLOWS,
+    Fake,
+    Request,
+    Service,
+    Wire,
+    discovery,
+    reply,
+    with_discovery,
+    write_kubeconfig,
+)
+
+from flux_k8s.client import Mailbox
+from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as service:
+        yield service
+
+
+class Test_requests:
+    def test_create_fills_in_the_version_and_the_kind(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(201, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            body = {"metadata": {"name": "w"}, "kind": "Nonsense"}
+            assert service.ask(client.create, WORKFLOW, "default", body) == OK
+            request = fake.requests[-1]
+            assert (request.method, request.path) == ("POST", WORKFLOWS)
+            assert json.loads(request.body) == {
+                "apiVersion": f"{DWS_GROUP}/v1alpha7",
+                "kind": "Workflow",
+                "metadata": {"name": "w"},
+            }
+            assert body["kind"] == "Nonsense"
+
+    def test_a_body_that_is_changed_after_the_call_is_sent_as_it_was(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            body = {"spec": {"desiredState": "Setup"}}
+            answers: list[Any] = []
+            client.patch(WORKFLOW, "default", "w", body, answers.append, key="k")
+            body["spec"]["desiredState"] = "Teardown"
+            service.run(lambda: bool(answers))
+            sent = json.loads(fake.requests[-1].body)
+            assert sent == {"spec": {"desiredState": "Setup"}}
+
+    def test_patch_is_a_merge_patch(self, service: Service, tmp_path: Path) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            service.ask(client.patch, WORKFLOW, "default", "w", {"spec": {}})
+            request = fake.requests[-1]
+            assert (request.method, request.path) == ("PATCH", f"{WORKFLOWS}/w")
+            assert request.headers["content-type"] == "application/merge-patch+json"
+
+    def test_get_delete_and_list_name_what_they_are_about(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            service.ask(client.get, WORKFLOW, "default", "w")
+            service.ask(client.delete, WORKFLOW, "default", "w")
+            service.ask(client.list, WORKFLOW, None, label_selector="a=b,c!=d")
+            get, delete, list_all = fake.requests[-3:]
+            assert (get.method, get.path) == ("GET", f"{WORKFLOWS}/w")
+            assert (delete.method, delete.path) == ("DELETE", f"{WORKFLOWS}/w")
+            assert list_all.path == f"/apis/{DWS_GROUP}/v1alpha7/workflows"
+            assert list_all.query == {"labelSelector": "a=b,c!=d"}
+
+    def test_a_secret_is_read_through_the_core_api(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, {"kind": "Secret"})) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            service.ask(client.get, SECRET, "default", "token")
+            paths = [request.path for request in fake.requests]
+            assert paths == ["/api/v1/namespaces/default/secrets/token"]
+
+    def test_the_token_and_who_we_are_are_sent(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            service.ask(client.get, WORKFLOW, "default", "w")
+            headers = fake.requests[-1].headers
+            assert headers["authorization"] == f"Bearer {TOKEN}"
+            assert headers["user-agent"] == "flux-dws"
+
+    def test_done_is_never_called_from_within_the_call(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            threads: list[int] = []
+            client.get(
+                WORKFLOW,
+                "default",
+                "w",
+                lambda answer: threads.append(threading.get_ident()),
+                key="k",
+            )
+            assert not threads
+            service.run(lambda: bool(threads))
+            assert threads == [threading.get_ident()]
+
+    def test_the_tail_of_a_log_is_cut_to_bytes(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        log = b"".join(b"line %d \xc3\xa9\n" % n for n in range(20_000))
+
+        def answer(request: Request, wire: Wire) -> None:
+            wire.text(200, log)
+
+        with Fake(answer) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            text = service.ask(client.pod_log, "ns", "pod", "user", tail_bytes=1000)
+            assert text == log[-1000:].decode(errors="replace")
+            request = fake.requests[-1]
+            assert request.path == "/api/v1/namespaces/ns/pods/pod/log"
+            assert request.query == {"container": "user", "tailLines": "1000"}
+
+
+class Test_order:
+    def test_requests_of_one_key_stay_in_order_and_others_overtake_them(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        held = threading.Event()
+
+        def answer(request: Request, wire: Wire) -> None:
+            if request.path.endswith("/slow"):
+                held.wait(10)
+            wire.json(200, OK)
+
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fake.port), workers=2
+            )
+            finished: list[str] = []
+
+            def ask(name: str, key: str) -> None:
+                client.get(
+                    WORKFLOW,
+                    "default",
+                    name,
+                    lambda answer: finished.append(name),
+                    key=key,
+                )
+
+            ask("slow", "a")
+            ask("after-slow", "a")
+            for number in range(5):
+                ask(f"other-{number}", f"key-{number % 2}")
+            service.run(lambda: len(finished) == 5)
+            assert "slow" not in finished
+            held.set()
+            service.run(lambda: len(finished) == 7)
+            assert finished.index("slow") < finished.index("after-slow")
+            assert finished.index("other-0") < finished.index("other-2")
+
+    def test_no_more_requests_are_under_way_than_there_are_workers(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        lock = threading.Lock()
+        now, most = 0, 0
+
+        def answer(request: Request, wire: Wire) -> None:
+            nonlocal now, most
+            with lock:
+                now += 1
+                most = max(most, now)
+            time.sleep(0.002)
+            with lock:
+                now -= 1
+            wire.json(200, OK)
+
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fake.port), workers=3
+            )
+            finished: list[Any] = []
+            for number in range(60):
+                client.get(WORKFLOW, "default", "w", finished.append, key=str(number))
+            service.run(lambda: len(finished) == 60)
+            assert most == 3
+
+    def test_a_key_with_many_requests_does_not_hold_up_others(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fake.port), workers=1
+            )
+            finished: list[str] = []
+            for _ in range(200):
+                client.get(
+                    WORKFLOW, "d", "w", lambda a: finished.append("greedy"), key="g"
+                )
+            client.get(WORKFLOW, "d", "w", lambda a: finished.append("modest"), key="m")
+            service.run(lambda: "modest" in finished)
+            assert len(finished) < 100
+
+    def test_nothing_is_called_after_close(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(with_discovery(lambda request, wire: wire.hang())) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            answers: list[Any] = []
+            client.get(WORKFLOW, "default", "w", answers.append, key="k")
+            client.get(WORKFLOW, "default", "w", answers.append, key="k")
+            client.close()
+            fake.close()
+            service.mailbox.drain()
+            client.get(WORKFLOW, "default", "w", answers.append, key="k")
+            service.mailbox.drain()
+            assert answers == []
+
+
+class Test_versions:
+    def test_are_discovered_once(self, service: Service, tmp_path: Path) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            for _ in range(3):
+                service.ask(client.get, WORKFLOW, "default", "w")
+            paths = [request.path for request in fake.requests]
+            assert paths.count(f"/apis/{DWS_GROUP}") == 1
+
+    def test_can_be_forced(self, service: Service, tmp_path: Path) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fake.port),
+                api_versions={DWS_GROUP: "v1alpha2"},
+            )
+            service.ask(client.get, WORKFLOW, "default", "w")
+            [request] = fake.requests
+            assert request.path.startswith(f"/apis/{DWS_GROUP}/v1alpha2/")
+
+    def test_one_that_disappears_is_replaced(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        current = "v1alpha6"
+
+        def answer(request: Request, wire: Wire) -> None:
+            if request.path == f"/apis/{DWS_GROUP}":
+                wire.json(200, discovery(current))
+            elif f"/{current}/" in request.path:
+                wire.json(200, OK)
+            else:
+                wire.text(404, b"404 page not found\n")
+
+        with Fake(answer) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            current = "v1alpha7"
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            assert fake.requests[-1].path == f"{WORKFLOWS}/w"
+
+    def test_a_group_that_is_not_there_is_named(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(lambda request, wire: wire.text(404, b"404 page not found")) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (404, "GroupNotFound")
+            assert DWS_GROUP in error.message
+
+    def test_a_kind_that_is_not_there_is_not_mistaken_for_an_object(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        missing = with_discovery(lambda request, wire: wire.text(404, b"not found"))
+        with Fake(missing) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (404, "KindNotFound")
+            assert "workflows" in error.message
+            fake.answer = reply(200, OK)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+    def test_discovery_without_a_version_is_a_bad_response(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(lambda request, wire: wire.json(200, {"versions": []})) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (0, "BadResponse")
+
+
+class Test_Mailbox:
+    def test_is_readable_while_there_is_something_to_do(self) -> None:
+        def readable() -> bool:
+            return bool(select.select([mailbox], [], [], 0)[0])
+
+        mailbox = Mailbox()
+        done: list[int] = []
+        assert not readable()
+        for number in range(5):
+            mailbox.put(functools.partial(done.append, number))
+        assert readable()
+        assert mailbox.drain(limit=3) == 3
+        assert readable()
+        assert mailbox.drain() == 2
+        assert not readable()
+        assert done == [0, 1, 2, 3, 4]
+        mailbox.close()
+        mailbox.put(lambda: done.append(5))
+        mailbox.close()
+
+    def test_stops_when_a_function_took_long(self) -> None:
+        mailbox = Mailbox()
+        for _ in range(3):
+            mailbox.put(lambda: time.sleep(0.002))
+        assert mailbox.drain(seconds=0.001) == 1
+        mailbox.close()
+
+    def test_survives_a_function_that_raises(self) -> None:
+        mailbox = Mailbox()
+        done: list[str] = []
+        mailbox.put(lambda: 1 / 0)  # type: ignore[arg-type]
+        mailbox.put(lambda: done.append("next"))
+        with pytest.raises(ZeroDivisionError):
+            mailbox.drain()
+        mailbox.drain()
+        assert done == ["next"]
+        mailbox.close()
+
+    def test_many_threads_lose_nothing(self) -> None:
+        mailbox = Mailbox()
+        done: list[int] = []
+        count, each = 4, 2000
+
+        def put() -> None:
+            for number in range(each):
+                mailbox.put(functools.partial(done.append, number))
+
+        threads = [threading.Thread(target=put) for _ in range(count)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 10
+        while len(done) < count * each and time.monotonic() < deadline:
+            if select.select([mailbox], [], [], 0.1)[0]:
+                mailbox.drain()
+        assert len(done) == count * each
+        mailbox.close()

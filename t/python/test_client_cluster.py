@@ -1,0 +1,175 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The client against rabbitsim's API server, and a real one where there is one."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_client_apiserver import ApiServer, missing
+from test_client_fakes import Recorder, Service, computes
+
+from flux_k8s.client import KubeClient
+from flux_k8s.ports import COMPUTES, SECRET, WORKFLOW, Json, Kind, KubeError
+from flux_k8s.watch import PAGE
+from rabbitsim.kube.server import KubeServer
+from rabbitsim.kube.store import Store
+
+CRDS = Path(__file__).parents[2].parent / "shared" / "crds"
+CRD = Kind(
+    "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"
+)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as service:
+        yield service
+
+
+@pytest.fixture(scope="module", params=["rabbitsim", "real"])
+def kubeconfig(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp(request.param)
+    path = folder / "kubeconfig"
+    if request.param == "rabbitsim":
+        simulated = KubeServer(Store(time.time, random.Random(1)), tokens={"t": "flux"})
+        simulated.start()
+        simulated.write_kubeconfig(str(path))
+        yield str(path)
+        simulated.stop()
+        return
+    why_not = missing() or (None if CRDS.is_dir() else "the CRDs are not here")
+    if why_not:
+        pytest.skip(why_not)
+    real = ApiServer(folder)
+    real.start()
+    try:
+        real.write_kubeconfig(path)
+        install_crds(str(path))
+        yield str(path)
+    finally:
+        real.stop()
+
+
+def install_crds(kubeconfig: str) -> None:
+    """Create the CRDs, and wait until their kinds are served."""
+    with Service() as service:
+        client = service.client(kubeconfig)
+        for file in CRDS.glob("*_*.yaml"):
+            answer = service.ask(
+                client.create, CRD, "", yaml.safe_load(file.read_text())
+            )
+            assert not isinstance(answer, KubeError), (file, answer)
+        for kind in (WORKFLOW, COMPUTES):
+            wait_for(service, client, kind)
+
+
+def wait_for(service: Service, client: KubeClient, kind: Kind) -> None:
+    handler = Recorder()
+    watch = client.watch(kind, None, handler)
+    service.run(lambda: "synced" in handler.told, patience=60)
+    watch.stop()
+
+
+def workflow(name: str) -> Json:
+    return {
+        "metadata": {"name": name, "finalizers": ["example.com/held"]},
+        "spec": {
+            "desiredState": "Proposal",
+            "dwDirectives": ["#DW jobdw type=xfs capacity=10GiB name=p"],
+            "groupID": 100,
+            "jobID": "fABC",
+            "userID": 1000,
+            "wlmID": "flux",
+        },
+    }
+
+
+def test_the_life_of_an_object(service: Service, kubeconfig: str) -> None:
+    client = service.client(kubeconfig)
+    handler = Recorder()
+    client.watch(WORKFLOW, None, handler)
+    service.run(lambda: handler.told == ["synced"])
+
+    made = service.ask(client.create, WORKFLOW, "default", workflow("w"))
+    assert made["kind"] == "Workflow"
+    again = service.refused(client.create, WORKFLOW, "default", workflow("w"))
+    assert (again.status, again.reason) == (409, "AlreadyExists")
+    held = {"metadata": {"finalizers": None}, "spec": {"desiredState": "Setup"}}
+    patched = service.ask(client.patch, WORKFLOW, "default", "w", held)
+    assert patched["spec"]["desiredState"] == "Setup"
+    assert service.ask(client.get, WORKFLOW, "default", "w") == patched
+    listed = service.ask(client.list, WORKFLOW, "default")
+    assert [item["metadata"]["name"] for item in listed["items"]] == ["w"]
+    patched["metadata"].pop("managedFields", None)  # a watch leaves them out
+    service.run(lambda: handler.view.get("w") == patched)
+
+    assert not isinstance(
+        service.ask(client.delete, WORKFLOW, "default", "w"), KubeError
+    )
+    gone = service.refused(client.delete, WORKFLOW, "default", "w")
+    assert (gone.status, gone.reason) == (404, "NotFound")
+    service.run(lambda: handler.told[-1] == "DELETED w")
+
+
+def test_what_is_not_served_is_told_from_what_is_not_there(
+    service: Service, kubeconfig: str
+) -> None:
+    client = service.client(kubeconfig)
+    error = service.refused(client.get, WORKFLOW, "default", "w")
+    assert error.reason == "NotFound"
+    error = service.refused(client.get, Kind(WORKFLOW.group, "X", "xs"), "d", "w")
+    assert error.reason == "KindNotFound"
+    error = service.refused(client.get, Kind("no.example", "X", "xs"), "d", "w")
+    assert error.reason == "GroupNotFound"
+
+
+def test_a_secret(service: Service, kubeconfig: str) -> None:
+    client = service.client(kubeconfig)
+    body = {"metadata": {"name": "s"}, "data": {"TOKEN": "c2VjcmV0"}}
+    service.ask(client.create, SECRET, "default", body)
+    assert service.ask(client.get, SECRET, "default", "s")["data"] == body["data"]
+
+
+def test_many_objects_come_in_pages(service: Service, kubeconfig: str) -> None:
+    client = service.client(kubeconfig)
+    handler = Recorder()
+    client.watch(COMPUTES, "default", handler)
+    answers: list[Any] = []
+    names = {f"c{number}" for number in range(2 * PAGE + 10)}
+    for name in names:
+        client.create(COMPUTES, "default", computes(name), answers.append, key=name)
+    service.run(lambda: len(answers) == len(names), patience=60)
+    service.run(lambda: set(handler.view) == names)
+
+    second = Recorder()
+    client.watch(COMPUTES, "default", second)
+    service.run(lambda: "synced" in second.told)
+    assert second.told.index("synced") == len(names)
+    assert second.view == handler.view
+    for name in names:
+        client.delete(COMPUTES, "default", name, answers.append, key=name)
+    service.run(lambda: not handler.view and not second.view, patience=60)
+
+
+def test_labels_select_what_is_watched(service: Service, kubeconfig: str) -> None:
+    client = service.client(kubeconfig)
+    handler = Recorder()
+    client.watch(COMPUTES, None, handler, label_selector="of=us")
+    service.run(lambda: handler.told == ["synced"])
+    service.ask(client.create, COMPUTES, "default", computes("a", of="them"))
+    service.ask(client.create, COMPUTES, "default", computes("b", of="us"))
+    labels = {"metadata": {"labels": {"of": "them"}}}
+    service.ask(client.patch, COMPUTES, "default", "b", labels)
+    service.run(lambda: handler.told[-1] == "DELETED b")
+    assert handler.told == ["synced", "ADDED b", "DELETED b"]
+    for name in "ab":
+        service.ask(client.delete, COMPUTES, "default", name)

@@ -1,0 +1,357 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Kubeconfigs, good and bad, and credentials that change."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import certifi
+import pytest
+import yaml
+from test_client_fakes import (
+    OK,
+    TOKEN,
+    WORKFLOWS,
+    Fake,
+    Request,
+    Service,
+    Wire,
+    failure,
+    reply,
+    with_discovery,
+    write_kubeconfig,
+)
+
+from flux_k8s.errors import ConfigError
+from flux_k8s.ports import WORKFLOW
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as service:
+        yield service
+
+
+def only(token: str) -> Callable[[Request, Wire], None]:
+    """A server that lets in who has ``token``."""
+
+    def answer(request: Request, wire: Wire) -> None:
+        if request.headers.get("authorization") == f"Bearer {token}":
+            wire.json(200, OK)
+        else:
+            wire.json(401, failure(401, "Unauthorized", name=""))
+
+    return with_discovery(answer)
+
+
+class Test_credentials:
+    def test_a_kubeconfig_that_changed_is_read_after_a_401(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(only("first")) as fake:
+            path = tmp_path / "kc"
+            client = service.client(
+                write_kubeconfig(path, fake.port, {"token": "first"})
+            )
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            fake.answer = only("second")
+            write_kubeconfig(path, fake.port, {"token": "second"})
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            service.run(lambda: any(str(path) in line for line in service.logged))
+            assert "second" not in "".join(service.logged)
+
+    def test_a_401_that_stays_is_told_and_fixed_credentials_not_tried_twice(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(only("other")) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            for _ in range(3):
+                error = service.refused(client.get, WORKFLOW, "default", "w")
+                assert (error.status, error.reason) == (401, "Unauthorized")
+            tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
+            assert len(tries) == 3
+
+    def test_a_plugin_is_not_asked_again_for_each_401(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        user = {"exec": plugin(tmp_path, TOKEN)}
+        with Fake(only("other")) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+            for _ in range(3):
+                error = service.refused(client.get, WORKFLOW, "default", "w")
+                assert error.status == 401
+            tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
+            assert len(tries) == 4
+
+    def test_a_kubeconfig_that_became_bad_changes_nothing(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(only("other")) as fake:
+            path = tmp_path / "kc"
+            client = service.client(write_kubeconfig(path, fake.port))
+            path.write_text("half of a fi")
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert error.status == 401
+            fake.answer = only(TOKEN)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+    def test_a_token_file_may_end_with_a_line_break(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        (tmp_path / "token").write_text("from-file\n")
+        with Fake(only("from-file")) as fake:
+            kubeconfig = write_kubeconfig(
+                tmp_path / "kc", fake.port, {"tokenFile": "token"}
+            )
+            client = service.client(kubeconfig)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+    def test_a_token_that_cannot_be_sent_is_not_shown(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            kubeconfig = write_kubeconfig(
+                tmp_path / "kc", fake.port, {"token": f"{TOKEN}\nX: y"}
+            )
+            client = service.client(kubeconfig)
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert (error.status, error.reason) == (0, "Credentials")
+            assert TOKEN not in error.message
+
+    def test_a_user_and_a_password(self, service: Service, tmp_path: Path) -> None:
+        with Fake(reply(200, OK)) as fake:
+            user = {"username": "flux", "password": TOKEN}
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+            service.ask(client.get, WORKFLOW, "default", "w")
+            assert fake.requests[-1].headers["authorization"].startswith("Basic ")
+
+    def test_a_plugin_gives_the_token_and_is_asked_again_after_a_401(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        token = tmp_path / "current"
+        token.write_text("one")
+        user = {"exec": plugin(tmp_path, f"$(cat {token})")}
+        with Fake(only("one")) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            token.write_text("two")
+            fake.answer = only("two")
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+    def test_a_plugin_is_asked_again_when_its_token_expires(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        token = tmp_path / "current"
+        token.write_text("one")
+        expired = '"expirationTimestamp": "2020-01-01T00:00:00Z", '
+        user = {"exec": plugin(tmp_path, f"$(cat {token})", expired)}
+        with Fake(only("one")) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            token.write_text("two")
+            fake.answer = only("two")
+            asked = len(fake.requests)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+            assert len(fake.requests) == asked + 1
+
+    def test_a_plugin_that_fails_fails_requests_and_not_the_client(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        user = {"exec": {**plugin(tmp_path, TOKEN), "command": "false"}}
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
+            for _ in range(2):
+                error = service.refused(client.get, WORKFLOW, "default", "w")
+                assert (error.status, error.reason) == (0, "Credentials")
+            assert fake.requests == []
+
+
+def plugin(folder: Path, token: str, more: str = "") -> dict[str, str]:
+    """A credential plugin, as the ``exec`` of a user."""
+    version = "client.authentication.k8s.io/v1"
+    script = folder / "plugin"
+    script.write_text(
+        "#!/bin/sh\ncat <<END\n"
+        f'{{"apiVersion": "{version}", "kind": "ExecCredential",'
+        f' "status": {{{more}"token": "{token}"}}}}\nEND\n'
+    )
+    script.chmod(script.stat().st_mode | stat.S_IXUSR)
+    return {"apiVersion": version, "command": "./plugin"}
+
+
+def test_a_proxy_is_used(service: Service, tmp_path: Path) -> None:
+    with Fake(reply(200, OK)) as proxy:
+        cluster = {"proxy-url": f"http://127.0.0.1:{proxy.port}"}
+        kubeconfig = write_kubeconfig(
+            tmp_path / "kc", "http://kube.example:6443", cluster=cluster
+        )
+        client = service.client(kubeconfig)
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+        assert proxy.requests[-1].headers["host"] == "kube.example:6443"
+
+
+def test_in_a_pod_its_service_account_is_used(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def load(client_configuration: Any) -> None:
+        client_configuration.host = "https://127.0.0.1:1"
+        client_configuration.ssl_ca_cert = certifi.where()
+
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    with pytest.raises(ConfigError, match="service account"):
+        service.client(None)
+    monkeypatch.setattr("flux_k8s._login.load_incluster_config", load)
+    client = service.client(None)
+    error = service.refused(client.get, WORKFLOW, "default", "w")
+    assert error.reason == "ConnectionRefused"
+
+
+class Test_kubeconfig:
+    """A bad one is refused with one line that names the file."""
+
+    def problem(self, service: Service, path: Path) -> str:
+        with pytest.raises(ConfigError) as caught:
+            service.client(str(path))
+        assert caught.value.key == "rabbit.kubeconfig"
+        text = str(caught.value)
+        assert str(path) in text
+        assert "\n" not in text
+        assert TOKEN not in text
+        assert caught.value.__cause__ is None
+        assert caught.value.__suppress_context__ or not caught.value.__context__
+        return text
+
+    def test_a_missing_file(self, service: Service, tmp_path: Path) -> None:
+        assert "No such file" in self.problem(service, tmp_path / "none")
+
+    def test_a_folder(self, service: Service, tmp_path: Path) -> None:
+        assert "directory" in self.problem(service, tmp_path)
+
+    @pytest.mark.parametrize(
+        ("content", "problem"),
+        [
+            (b"users:\n- {token: " + TOKEN.encode() + b"\nx: [", "is not YAML in line"),
+            (b"\xff\xfe\x00", "is not text"),
+            (b"", "is not a kubeconfig"),
+            (b"- a\n- b\n", "is not a kubeconfig"),
+            (b"hello", "is not a kubeconfig"),
+            (b"clusters: 7\ncontexts: []\n", "is not a kubeconfig"),
+            (b"clusters: [{name: c, cluster: {}}]\n", "no current-context"),
+        ],
+    )
+    def test_a_file_that_is_something_else(
+        self, service: Service, tmp_path: Path, content: bytes, problem: str
+    ) -> None:
+        (tmp_path / "kc").write_bytes(content)
+        assert problem in self.problem(service, tmp_path / "kc")
+
+    @pytest.mark.parametrize(
+        ("edit", "problem"),
+        [
+            (lambda c: c.update({"current-context": "x"}), "context x, which is not"),
+            (lambda c: c.update(clusters=[]), "cluster c, which is not there"),
+            (lambda c: c.update(users=[]), "user u, which is not there"),
+            (lambda c: c["users"][0].pop("user"), "user must be a mapping"),
+            (lambda c: c["clusters"][0]["cluster"].pop("server"), "server must be"),
+            (lambda c: c["clusters"][0]["cluster"].update(server=[]), "a string"),
+            (
+                lambda c: c["clusters"][0]["cluster"].update(
+                    {"server": "https://h", "certificate-authority": "ca.crt"}
+                ),
+                "ca.crt: No such file",
+            ),
+            (
+                lambda c: c["clusters"][0]["cluster"].update(
+                    {"server": "https://h", "certificate-authority-data": "abc"}
+                ),
+                "certificate-authority-data is not base64",
+            ),
+            (
+                lambda c: c["clusters"][0]["cluster"].update(
+                    {"server": "https://h", "certificate-authority-data": "Tm8="}
+                ),
+                "certificate-authority is not a PEM certificate",
+            ),
+            (
+                lambda c: c["users"][0]["user"].update({"client-key": "k.pem"}),
+                "client-key: ",
+            ),
+            (
+                lambda c: c["users"][0]["user"].update({"client-key-data": "Tm8="}),
+                "need each other",
+            ),
+            (
+                lambda c: (
+                    c["clusters"][0]["cluster"].update(server="https://h"),
+                    c["users"][0]["user"].update(
+                        {"client-key-data": "Tm8=", "client-certificate-data": "Tm8="}
+                    ),
+                ),
+                "are not a PEM certificate and its key",
+            ),
+            (
+                lambda c: c["users"][0].update(user={"tokenFile": "t"}),
+                "tokenFile: ",
+            ),
+            (
+                lambda c: c["users"][0].update(
+                    user={"exec": {"apiVersion": "v1", "command": "no-such-plugin"}}
+                ),
+                "no-such-plugin: no such command",
+            ),
+            (
+                lambda c: c["clusters"][0]["cluster"].update({"proxy-url": "ftp://x"}),
+                "proxy-url must begin",
+            ),
+        ],
+    )
+    def test_a_wrong_entry(
+        self,
+        service: Service,
+        tmp_path: Path,
+        edit: Callable[[Any], object],
+        problem: str,
+    ) -> None:
+        path = tmp_path / "kc"
+        content = yaml.safe_load(Path(write_kubeconfig(path, 1)).read_text())
+        edit(content)
+        path.write_text(yaml.safe_dump(content))
+        assert problem in self.problem(service, path)
+
+    def test_the_default_is_found_in_the_environment(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            missing, present = tmp_path / "missing", tmp_path / "present"
+            write_kubeconfig(present, fake.port)
+            paths = os.pathsep.join([str(missing), str(present)])
+            monkeypatch.setenv("KUBECONFIG", paths)
+            client = service.client(None)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+    def test_no_default_at_all_is_an_error_that_says_what_to_do(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.delenv("KUBECONFIG", raising=False)
+        monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        with pytest.raises(ConfigError, match=r"\.kube/config: No such file.*set this"):
+            service.client(None)
+
+    def test_keys_do_not_reach_the_file_system(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        import tempfile
+
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+        (tmp_path / "tmp").mkdir()
+        user = {"token": TOKEN, "client-certificate-data": "", "client-key-data": ""}
+        service.client(write_kubeconfig(tmp_path / "kc", "https://h", user))
+        assert list((tmp_path / "tmp").iterdir()) == []

@@ -1,0 +1,214 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the client makes of a server that misbehaves."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from email.utils import formatdate
+from pathlib import Path
+from typing import Callable
+
+import pytest
+from test_client_fakes import (
+    OK,
+    TOKEN,
+    Fake,
+    Request,
+    Service,
+    Wire,
+    failure,
+    reply,
+    with_discovery,
+    write_kubeconfig,
+)
+
+from flux_k8s.ports import WORKFLOW, KubeError
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as service:
+        yield service
+
+
+class Test_failures:
+    """Each is a KubeError that says what happened."""
+
+    def error(
+        self,
+        service: Service,
+        tmp_path: Path,
+        answer: Callable[[Request, Wire], None],
+    ) -> KubeError:
+        with Fake(with_discovery(answer)) as fake:
+            kubeconfig = write_kubeconfig(tmp_path / "kc", fake.port)
+            client = service.client(kubeconfig, read_timeout=0.2)
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert TOKEN not in repr(vars(error)) + "".join(service.logged)
+        assert "\n" not in error.message
+        return error
+
+    @pytest.mark.parametrize(
+        ("code", "reason"),
+        [
+            (404, "NotFound"),
+            (409, "Conflict"),
+            (409, "AlreadyExists"),
+            (403, "Forbidden"),
+            (422, "Invalid"),
+            (410, "Expired"),
+            (500, "InternalError"),
+        ],
+    )
+    def test_a_Status_gives_its_reason_and_message(
+        self, service: Service, tmp_path: Path, code: int, reason: str
+    ) -> None:
+        error = self.error(
+            service,
+            tmp_path,
+            lambda request, wire: wire.json(code, failure(code, reason)),
+        )
+        assert (error.status, error.reason) == (code, reason)
+        assert error.message == f"{reason} it is"
+        assert error.retry_after is None
+
+    def test_Retry_After_in_seconds(self, service: Service, tmp_path: Path) -> None:
+        error = self.error(
+            service,
+            tmp_path,
+            lambda request, wire: wire.json(
+                429, failure(429, "TooManyRequests"), Retry_After="7"
+            ),
+        )
+        assert (error.status, error.retry_after) == (429, 7.0)
+
+    def test_Retry_After_as_a_date(self, service: Service, tmp_path: Path) -> None:
+        date = formatdate(time.time() + 1000, usegmt=True)
+        error = self.error(
+            service,
+            tmp_path,
+            lambda request, wire: wire.json(503, {}, Retry_After=date),
+        )
+        assert error.retry_after is not None
+        assert 900 < error.retry_after <= 1000
+
+    def test_Retry_After_in_a_Status(self, service: Service, tmp_path: Path) -> None:
+        status = failure(504, "ServerTimeout", retryAfterSeconds=3)
+        error = self.error(
+            service, tmp_path, lambda request, wire: wire.json(504, status)
+        )
+        assert error.retry_after == 3.0
+
+    def test_an_error_page_of_a_proxy(self, service: Service, tmp_path: Path) -> None:
+        error = self.error(
+            service,
+            tmp_path,
+            lambda request, wire: wire.text(502, b"<html>no</html>"),
+        )
+        assert (error.status, error.reason) == (502, "Whatever")
+
+    def test_a_redirection_is_not_followed(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        error = self.error(
+            service,
+            tmp_path,
+            lambda request, wire: wire.text(302, b"", Location="http://127.0.0.1:1/"),
+        )
+        assert error.status == 302
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
+            b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"kind": "Workf',
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{",
+            b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"kind"',
+            b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xfe{}",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+            b"HTTP/1.1 200 OK\r\nContent-Length: 20000\r\n\r\n" + b"[" * 20000,
+            b"I am not an HTTP server\r\n\r\n",
+        ],
+    )
+    def test_an_answer_that_is_truncated_or_malformed(
+        self, service: Service, tmp_path: Path, raw: bytes
+    ) -> None:
+        def answer(request: Request, wire: Wire) -> None:
+            wire.send(raw)
+            wire.drop()
+
+        error = self.error(service, tmp_path, answer)
+        assert (error.status, error.reason) == (0, "BadResponse")
+
+    def test_a_server_that_does_not_answer(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        error = self.error(service, tmp_path, lambda request, wire: wire.hang())
+        assert (error.status, error.reason) == (0, "Timeout")
+
+    def test_an_answer_that_does_not_end(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        def answer(request: Request, wire: Wire) -> None:
+            wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+            while wire.open and not wire.over.wait(0.02):
+                wire.send(b"x")
+
+        error = self.error(service, tmp_path, answer)
+        assert (error.status, error.reason) == (0, "Timeout")
+
+    @pytest.mark.parametrize("how", [Wire.drop, Wire.reset])
+    def test_a_connection_that_is_lost(
+        self, service: Service, tmp_path: Path, how: Callable[[Wire], None]
+    ) -> None:
+        error = self.error(service, tmp_path, lambda request, wire: how(wire))
+        assert (error.status, error.reason) == (0, "ConnectionLost")
+
+    def test_a_server_that_is_not_there(self, service: Service, tmp_path: Path) -> None:
+        with Fake(reply(200, OK)) as fake:
+            port = fake.port
+        client = service.client(write_kubeconfig(tmp_path / "kc", port))
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert (error.status, error.reason) == (0, "ConnectionRefused")
+        assert f"127.0.0.1:{port}" in error.message
+
+    def test_a_name_that_is_not_known(self, service: Service, tmp_path: Path) -> None:
+        kubeconfig = write_kubeconfig(tmp_path / "kc", "http://nowhere.invalid")
+        client = service.client(kubeconfig)
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert (error.status, error.reason) == (0, "NameResolution")
+
+    def test_a_server_that_speaks_no_TLS(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            kubeconfig = write_kubeconfig(
+                tmp_path / "kc", f"https://127.0.0.1:{fake.port}"
+            )
+            client = service.client(kubeconfig, read_timeout=1.0)
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert error.status == 0
+            assert error.reason in ("TLS", "ConnectionLost", "Timeout")
+
+    def test_the_next_request_is_not_hurt(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        faults = iter([Wire.drop, Wire.reset, Wire.drop])
+
+        def answer(request: Request, wire: Wire) -> None:
+            fault = next(faults, None)
+            if fault is not None:
+                fault(wire)
+            else:
+                wire.json(200, OK)
+
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            answers = [service.ask(client.get, WORKFLOW, "d", "w") for _ in range(5)]
+            assert [isinstance(a, KubeError) for a in answers] == [True] * 3 + [
+                False,
+                False,
+            ]

@@ -1,0 +1,194 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""TLS: whom the client trusts, and how it shows who it is."""
+
+from __future__ import annotations
+
+import base64
+import shutil
+import ssl
+import subprocess
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from test_client_fakes import (
+    OK,
+    Fake,
+    Recorder,
+    Request,
+    Service,
+    Wire,
+    reply,
+    with_discovery,
+    write_kubeconfig,
+)
+
+from flux_k8s.ports import WORKFLOW
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("openssl") is None, reason="openssl, which makes certificates"
+)
+
+
+class Identity:
+    """A self-signed certificate for loopback and ``kube.example``, and its key."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        self.certificate = folder / f"{name}.crt"
+        self.key = folder / f"{name}.key"
+        command = (
+            "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes"
+            f" -days 2 -subj /CN={name} -keyout {self.key} -out {self.certificate}"
+            " -addext subjectAltName=IP:127.0.0.1,DNS:kube.example"
+        )
+        subprocess.run(command.split(), check=True, capture_output=True)
+
+    def server(self, *, trust: Any = None) -> ssl.SSLContext:
+        """A server's context; ``trust``: whose certificate clients must show."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.certificate, self.key)
+        if trust is not None:
+            context.verify_mode = ssl.CERT_REQUIRED
+            context.load_verify_locations(trust.certificate)
+        return context
+
+
+def data(path: Path) -> str:
+    return base64.b64encode(path.read_bytes()).decode()
+
+
+@pytest.fixture(scope="module")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
+    folder = tmp_path_factory.mktemp("tls")
+    return {name: Identity(folder, name) for name in ("server", "other", "client")}
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service() as service:
+        yield service
+
+
+def url(fake: Fake, host: str = "127.0.0.1") -> str:
+    return f"https://{host}:{fake.port}"
+
+
+def test_a_certificate_that_the_kubeconfig_trusts_is_accepted(
+    service: Service, tmp_path: Path, identities: dict[str, Identity]
+) -> None:
+    server = identities["server"]
+    with Fake(reply(200, OK), server.server()) as fake:
+        for trust in (
+            {"certificate-authority": str(server.certificate)},
+            {"certificate-authority-data": data(server.certificate)},
+        ):
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
+            )
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+
+def test_another_certificate_is_a_TLS_error(
+    service: Service, tmp_path: Path, identities: dict[str, Identity]
+) -> None:
+    trust = {"certificate-authority": str(identities["other"].certificate)}
+    with Fake(reply(200, OK), identities["server"].server()) as fake:
+        kubeconfig = write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
+        client = service.client(kubeconfig)
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        assert (error.status, error.reason) == (0, "TLS")
+        assert "self-signed certificate" in error.message.replace("self s", "self-s")
+        assert fake.requests == []
+
+
+def test_an_authority_that_was_replaced_is_read_again(
+    service: Service, tmp_path: Path, identities: dict[str, Identity]
+) -> None:
+    path = tmp_path / "ca.crt"
+    path.write_bytes(identities["other"].certificate.read_bytes())
+    with Fake(reply(200, OK), identities["server"].server()) as fake:
+        kubeconfig = write_kubeconfig(
+            tmp_path / "kc", url(fake), cluster={"certificate-authority": "ca.crt"}
+        )
+        client = service.client(kubeconfig)
+        path.write_bytes(identities["server"].certificate.read_bytes())
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+
+@pytest.mark.filterwarnings("ignore:Unverified HTTPS request")
+def test_verification_can_be_turned_off(
+    service: Service, tmp_path: Path, identities: dict[str, Identity]
+) -> None:
+    with Fake(reply(200, OK), identities["server"].server()) as fake:
+        skip = {"insecure-skip-tls-verify": True}
+        client = service.client(
+            write_kubeconfig(tmp_path / "kc", url(fake), cluster=skip)
+        )
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+
+def test_the_name_to_expect_can_be_given(
+    service: Service, tmp_path: Path, identities: dict[str, Identity]
+) -> None:
+    server = identities["server"]
+    trust = {"certificate-authority": str(server.certificate)}
+    with Fake(reply(200, OK), server.server()) as fake:
+        outcomes = []
+        for name in ("kube.example", "elsewhere.example"):
+            kubeconfig = write_kubeconfig(
+                tmp_path / "kc", url(fake), cluster={**trust, "tls-server-name": name}
+            )
+            client = service.client(kubeconfig)
+            outcomes.append(service.ask(client.get, WORKFLOW, "default", "w"))
+        assert outcomes[0] == OK
+        assert outcomes[1].reason == "TLS"
+
+
+def test_a_client_certificate_is_shown_and_its_key_not_left_in_a_file(
+    service: Service,
+    tmp_path: Path,
+    identities: dict[str, Identity],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    server, own = identities["server"], identities["client"]
+    trust = {"certificate-authority-data": data(server.certificate)}
+    user = {
+        "client-certificate-data": data(own.certificate),
+        "client-key-data": data(own.key),
+    }
+    with Fake(reply(200, OK), server.server(trust=own)) as fake:
+        client = service.client(
+            write_kubeconfig(tmp_path / "kc", url(fake), user, trust)
+        )
+        assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+    assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_silent_watch_over_TLS_stops_at_once(
+    service: Service, tmp_path: Path, identities: dict[str, Identity]
+) -> None:
+    def answer(request: Request, wire: Wire) -> None:
+        if "watch" in request.query:
+            wire.begin_stream()
+            wire.hang()
+        else:
+            wire.json(200, {"metadata": {"resourceVersion": "1"}, "items": []})
+
+    server = identities["server"]
+    trust = {"certificate-authority": str(server.certificate)}
+    with Fake(with_discovery(answer), server.server()) as fake:
+        client = service.client(
+            write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
+        )
+        handler = Recorder()
+        informer = client.watch(WORKFLOW, None, handler)
+        service.run(lambda: len(fake.requests) == 3)
+        informer.stop()
+        informer.join(5)
+        assert "watch-workflows" not in [t.name for t in threading.enumerate()]

@@ -1,0 +1,296 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a watch tells, and how it gets to the service's thread."""
+
+from __future__ import annotations
+
+import random
+import threading
+from typing import Any, Callable, Optional
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from test_client_fakes import (
+    Recorder,
+    workflow,
+)
+
+from flux_k8s._outbox import Outbox
+from flux_k8s._view import View
+from flux_k8s.ports import Json, KubeError
+from flux_k8s.watch import Backoff
+
+
+class Cluster(RuleBasedStateMachine):
+    """A cluster whose objects change while a view follows it through a list and
+    a stream of events, which may break, and then misses what happens."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.version = 0
+        self.objects: dict[str, Json] = {}
+        self.log: list[Json] = []
+        self.sent: Optional[int] = None
+        """How much of the log the stream has sent; None without a stream."""
+        self.view = View()
+        self.handler = Recorder()
+
+    def tell(self, events: list[tuple[str, Json]]) -> None:
+        for type, object in events:
+            known = self.handler.view.get(object["metadata"]["name"])
+            self.handler.event(type, object)
+            if known is not None:
+                old, new = known["metadata"], object["metadata"]
+                assert old["uid"] == new["uid"]
+                assert old["resourceVersion"] != new.get("resourceVersion") or (
+                    type == "DELETED"
+                )
+
+    @rule(name=st.sampled_from("abc"), delete=st.booleans())
+    def change(self, name: str, delete: bool) -> None:
+        self.version += 1
+        old = self.objects.get(name)
+        if old is None:
+            object = workflow(name, self.version, f"uid-{self.version}")
+            type = "ADDED"
+        else:
+            object = workflow(name, self.version, old["metadata"]["uid"])
+            type = "DELETED" if delete else "MODIFIED"
+        if type == "DELETED":
+            del self.objects[name]
+        else:
+            self.objects[name] = object
+        self.log.append({"type": type, "object": object})
+
+    @precondition(lambda self: self.sent is not None)
+    @rule(count=st.integers(1, 4), twice=st.booleans())
+    def send(self, count: int, twice: bool) -> None:
+        assert self.sent is not None
+        for event in self.log[self.sent : self.sent + count]:
+            self.tell(self.view.add_event(event))
+            if twice:
+                assert self.view.add_event(event) == []
+            self.sent += 1
+            expected = event["object"]["metadata"]["resourceVersion"]
+            assert self.view.resource_version == expected
+
+    @precondition(lambda self: self.sent == len(self.log))
+    @rule()
+    def bookmark(self) -> None:
+        self.version += 1  # something of another kind changed
+        object = {"metadata": {"resourceVersion": str(self.version)}}
+        assert self.view.add_event({"type": "BOOKMARK", "object": object}) == []
+        assert self.view.resource_version == str(self.version)
+
+    @rule()
+    def break_stream(self) -> None:
+        self.sent = None
+
+    @rule(page=st.integers(1, 3), pages=st.integers(0, 4))
+    def list(self, page: int, pages: int) -> None:
+        """List; ``pages`` too few means that the list breaks off."""
+        self.sent = None
+        self.view.begin_list()
+        assert self.view.resource_version == ""
+        items = [self.objects[name] for name in sorted(self.objects)]
+        for number in range(pages):
+            chunk = items[number * page : (number + 1) * page]
+            self.tell(self.view.add_page(chunk))
+        if pages * page >= len(items):
+            self.tell(self.view.end_list(str(self.version)))
+            self.sent = len(self.log)
+
+    @invariant()
+    def the_view_is_the_cluster(self) -> None:
+        if self.sent == len(self.log):
+            assert self.handler.view == self.objects
+
+    def teardown(self) -> None:
+        self.list(3, 4)
+        self.the_view_is_the_cluster()
+
+
+Cluster.TestCase.settings = settings(
+    max_examples=150, stateful_step_count=30, deadline=None
+)
+Test_any_history_ends_in_a_view_that_equals_the_cluster = Cluster.TestCase
+
+
+class Test_View:
+    def test_an_object_made_again_is_deleted_then_added(self) -> None:
+        view = View()
+        view.begin_list()
+        view.add_page([workflow("w", 1, "first")])
+        view.end_list("1")
+        again = workflow("w", 5, "second")
+        [gone, new] = view.add_event({"type": "MODIFIED", "object": again})
+        metadata = {"namespace": "default", "name": "w", "uid": "first"}
+        assert gone == ("DELETED", {"metadata": metadata})
+        assert new == ("ADDED", again)
+
+    def test_a_stale_event_changes_nothing(self) -> None:
+        view = View()
+        view.begin_list()
+        view.add_page([workflow("w", 10)])
+        view.end_list("10")
+        for type in ("ADDED", "MODIFIED", "DELETED"):
+            assert view.add_event({"type": type, "object": workflow("w", 9)}) == []
+
+    def test_a_page_with_something_bad_in_it_is_told_when_it_comes_whole(self) -> None:
+        view = View()
+        view.begin_list()
+        with pytest.raises(KubeError):
+            view.add_page([workflow("w", 1), {"kind": "Workflow"}])
+        view.begin_list()
+        assert view.add_page([workflow("w", 1)]) == [("ADDED", workflow("w", 1))]
+
+    def test_a_list_may_go_back_in_time(self) -> None:
+        view = View()
+        for version in (10, 7):
+            view.begin_list()
+            events = view.add_page([workflow("w", version)])
+            view.end_list(str(version))
+            assert len(events) == 1
+
+    @pytest.mark.parametrize(
+        "event",
+        [
+            None,
+            [],
+            {},
+            {"type": "ADDED"},
+            {"type": "ADDED", "object": []},
+            {"type": "ADDED", "object": {"metadata": []}},
+            {"type": "ADDED", "object": {"metadata": {"name": "w"}}},
+            {"type": "ADDED", "object": {"metadata": {"resourceVersion": "1"}}},
+            {"type": "RENAMED", "object": workflow("w")},
+            {"type": "BOOKMARK", "object": None},
+        ],
+    )
+    def test_what_is_no_event_is_a_bad_response(self, event: Any) -> None:
+        with pytest.raises(KubeError) as caught:
+            View().add_event(event)
+        assert caught.value.reason == "BadResponse"
+
+    def test_an_ERROR_is_raised(self) -> None:
+        status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}
+        with pytest.raises(KubeError) as caught:
+            View().add_event({"type": "ERROR", "object": status})
+        assert (caught.value.status, caught.value.reason) == (410, "Expired")
+
+
+class Desk:
+    """A ``deliver`` whose work the test does when it wants to."""
+
+    def __init__(self) -> None:
+        self.waiting: list[Callable[[], None]] = []
+
+    def __call__(self, function: Callable[[], None]) -> None:
+        self.waiting.append(function)
+
+    def work(self) -> int:
+        count = 0
+        while self.waiting:
+            self.waiting.pop(0)()
+            count += 1
+        return count
+
+
+class Test_Outbox:
+    def test_many_events_are_few_wake_ups_and_none_delivers_too_many(self) -> None:
+        handler, desk = Recorder(), Desk()
+        outbox = Outbox(handler, desk)
+        for start in range(0, 1000, 200):
+            outbox.put_events(
+                [("ADDED", workflow(str(n))) for n in range(start, start + 200)]
+            )
+        assert len(desk.waiting) == 1
+        desk.waiting.pop()()
+        assert 0 < len(handler.told) <= Outbox.PORTION
+        desk.work()
+        assert handler.told == [f"ADDED {n}" for n in range(1000)]
+
+    def test_a_change_that_waits_is_replaced_by_a_newer_one(self) -> None:
+        handler, desk = Recorder(), Desk()
+        outbox = Outbox(handler, desk)
+        outbox.put_events([("ADDED", workflow("a", 1)), ("ADDED", workflow("b", 2))])
+        for version in range(3, 100):
+            outbox.put_events([("MODIFIED", workflow("a", version))])
+        desk.work()
+        assert handler.told == ["ADDED a", "ADDED b"]
+        assert handler.view["a"] == workflow("a", 99)
+        outbox.put_events([("MODIFIED", workflow("a", 100))])
+        desk.work()
+        assert handler.told[-1] == "MODIFIED a"
+
+    def test_deletions_are_kept(self) -> None:
+        handler, desk = Recorder(), Desk()
+        outbox = Outbox(handler, desk)
+        outbox.put_events([("ADDED", workflow("a", 1, "u1"))])
+        outbox.put_events([("DELETED", workflow("a", 2, "u1"))])
+        outbox.put_events([("ADDED", workflow("a", 3, "u2"))])
+        outbox.put_events([("MODIFIED", workflow("a", 4, "u2"))])
+        outbox.put_synced()
+        desk.work()
+        assert handler.told == ["ADDED a", "DELETED a", "ADDED a", "synced"]
+        assert handler.view["a"] == workflow("a", 4, "u2")
+
+    def test_nothing_is_delivered_after_close(self) -> None:
+        class Closing(Recorder):
+            def event(self, type: str, object: Json) -> None:
+                super().event(type, object)
+                outbox.close()
+
+        handler, desk = Closing(), Desk()
+        outbox = Outbox(handler, desk)
+        outbox.put_events([("ADDED", workflow("a")), ("ADDED", workflow("b"))])
+        desk.work()
+        outbox.put_events([("ADDED", workflow("c"))])
+        desk.work()
+        assert handler.told == ["ADDED a"]
+
+    def test_a_handler_that_raises_gets_the_rest(self) -> None:
+        class Failing(Recorder):
+            def event(self, type: str, object: Json) -> None:
+                super().event(type, object)
+                raise ValueError
+
+        handler, desk = Failing(), Desk()
+        outbox = Outbox(handler, desk)
+        outbox.put_events([("ADDED", workflow(name)) for name in "abc"])
+        for _ in "abc":
+            with pytest.raises(ValueError):
+                desk.work()
+        assert handler.told == ["ADDED a", "ADDED b", "ADDED c"]
+
+    def test_a_watch_waits_for_a_service_that_is_far_behind(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(Outbox, "CAPACITY", 3)
+        handler, desk = Recorder(), Desk()
+        outbox = Outbox(handler, desk)
+
+        def put() -> None:
+            for number in range(20):
+                outbox.put_events([("ADDED", workflow(str(number)))])
+
+        thread = threading.Thread(target=put)
+        thread.start()
+        while thread.is_alive() or desk.waiting:
+            desk.work()
+        assert handler.told == [f"ADDED {n}" for n in range(20)]
+
+
+class Test_Backoff:
+    def test_grows_up_to_a_limit_and_starts_anew(self) -> None:
+        backoff = Backoff(random.Random(1))
+        delays = [backoff.next() for _ in range(20)]
+        assert Backoff.FIRST / 2 <= delays[0] <= Backoff.FIRST
+        assert all(Backoff.MOST / 2 <= delay <= Backoff.MOST for delay in delays[-5:])
+        backoff.reset()
+        assert backoff.next() <= Backoff.FIRST
+
+    def test_is_no_shorter_than_Retry_After(self) -> None:
+        assert Backoff(random.Random(1)).next(retry_after=100.0) == 100.0

@@ -1,0 +1,378 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Watches against servers that are scripted, byte by byte."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable
+
+import pytest
+from test_client_fakes import (
+    Fake,
+    Recorder,
+    Request,
+    Service,
+    Wire,
+    discovery,
+    with_discovery,
+    workflow,
+    write_kubeconfig,
+)
+
+import flux_k8s.watch
+from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
+from flux_k8s.watch import Backoff
+
+
+@pytest.fixture
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
+    monkeypatch.setattr(Backoff, "FIRST", 0.02)
+    with Service() as service:
+        yield service
+
+
+def page(version: int, *items: Json, more: str = "") -> Json:
+    metadata = {"resourceVersion": str(version), **({"continue": more} if more else {})}
+    return {"kind": "WorkflowList", "metadata": metadata, "items": list(items)}
+
+
+class Script:
+    """A server that answers the requests about Workflows, in their order."""
+
+    def __init__(self, *answers: Callable[[Request, Wire], None]) -> None:
+        self.requests: list[Request] = []
+        self._answers = list(answers)
+
+    def __call__(self, request: Request, wire: Wire) -> None:
+        if request.path == f"/apis/{DWS_GROUP}":
+            wire.json(200, discovery())
+            return
+        number = len(self.requests)
+        self.requests.append(request)
+        if number < len(self._answers):
+            self._answers[number](request, wire)
+        else:
+            wire.begin_stream()
+            wire.hang()
+
+
+def lists(*args: Any, **kwargs: Any) -> Callable[[Request, Wire], None]:
+    def answer(request: Request, wire: Wire) -> None:
+        assert "watch" not in request.query
+        wire.json(200, page(*args, **kwargs))
+
+    return answer
+
+
+def watches(
+    *events: tuple[str, Json], end: Callable[[Wire], None] = Wire.hang
+) -> Callable[[Request, Wire], None]:
+    def answer(request: Request, wire: Wire) -> None:
+        assert request.query["watch"] == "true"
+        wire.begin_stream()
+        for type, object in events:
+            wire.event(type, object)
+        end(wire)
+
+    return answer
+
+
+def status(code: int, reason: str, **headers: str) -> Callable[[Request, Wire], None]:
+    body = {"kind": "Status", "code": code, "reason": reason, "details": {"name": "w"}}
+    return lambda request, wire: wire.json(code, body, **headers)
+
+
+EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
+
+
+class Test_Informer:
+    @pytest.fixture
+    def follow(
+        self, service: Service, tmp_path: Path
+    ) -> Iterator[Callable[..., tuple[Recorder, list[Request]]]]:
+        fakes: list[Fake] = []
+
+        def follow(
+            *answers: Callable[[Request, Wire], None], until: str, **options: Any
+        ) -> tuple[Recorder, list[Request]]:
+            """What a handler is told by such a server, until it is told that."""
+            script = Script(*answers)
+            fakes.append(Fake(script))
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fakes[-1].port), **options
+            )
+            handler = Recorder()
+            client.watch(WORKFLOW, "default", handler)
+            service.run(lambda: handler.told[-1:] == [until])
+            return handler, script.requests
+
+        yield follow
+        for fake in fakes:
+            fake.close()
+
+    def test_lists_page_by_page_then_watches_from_there(self, follow: Any) -> None:
+        handler, requests = follow(
+            lists(7, workflow("a", 3), more="next"),
+            lists(7, workflow("b", 5)),
+            watches(("MODIFIED", workflow("a", 8)), ("DELETED", workflow("b", 9))),
+            until="DELETED b",
+        )
+        assert handler.told == [
+            "ADDED a",
+            "ADDED b",
+            "synced",
+            "MODIFIED a",
+            "DELETED b",
+        ]
+        first, second, watch = requests
+        assert "continue" not in first.query
+        assert second.query["continue"] == "next"
+        assert watch.query["resourceVersion"] == "7"
+        assert watch.query["allowWatchBookmarks"] == "true"
+        assert int(watch.query["timeoutSeconds"]) >= 300
+
+    def test_managedFields_are_dropped(self, follow: Any) -> None:
+        fields = [{"manager": "dws"}]
+        handler, _ = follow(
+            lists(1, workflow("a", 1, managedFields=fields)),
+            watches(("ADDED", workflow("b", 2, managedFields=fields))),
+            until="ADDED b",
+        )
+        assert handler.view == {"a": workflow("a", 1), "b": workflow("b", 2)}
+
+    def test_goes_on_where_it_was_when_the_server_ends_a_watch(
+        self, follow: Any
+    ) -> None:
+        bookmark = {"metadata": {"resourceVersion": "20"}}
+        handler, requests = follow(
+            lists(1),
+            watches(("ADDED", workflow("a", 5)), end=Wire.end_stream),
+            watches(("BOOKMARK", bookmark), end=Wire.end_stream),
+            watches(("ADDED", workflow("b", 21))),
+            until="ADDED b",
+        )
+        assert handler.told == ["synced", "ADDED a", "ADDED b"]
+        versions = [request.query.get("resourceVersion") for request in requests]
+        assert versions == [None, "1", "5", "20"]
+
+    @pytest.mark.parametrize(
+        "expired",
+        [watches(("ERROR", EXPIRED)), status(410, "Expired"), status(410, "Gone")],
+    )
+    def test_lists_again_when_its_version_expired_and_tells_what_it_missed(
+        self, follow: Any, expired: Any
+    ) -> None:
+        handler, requests = follow(
+            lists(1, workflow("a", 1), workflow("b", 1), workflow("c", 1, "old")),
+            expired,
+            lists(9, workflow("a", 1), workflow("c", 8, "new")),
+            watches(("ADDED", workflow("d", 10))),
+            until="ADDED d",
+        )
+        assert handler.told[3:] == [
+            "synced",
+            "DELETED c",
+            "ADDED c",
+            "DELETED b",
+            "synced",
+            "ADDED d",
+        ]
+        assert requests[3].query["resourceVersion"] == "9"
+
+    def test_begins_a_list_anew_when_it_expires_between_pages(
+        self, follow: Any
+    ) -> None:
+        handler, requests = follow(
+            lists(7, workflow("a", 3), more="next"),
+            status(410, "Expired"),
+            lists(9, workflow("b", 8)),
+            until="synced",
+        )
+        assert handler.told == ["ADDED a", "ADDED b", "DELETED a", "synced"]
+        assert "continue" not in requests[2].query
+
+    @pytest.mark.parametrize(
+        ("end", "reason"),
+        [
+            (Wire.drop, "ConnectionLost"),
+            (lambda wire: wire.send(b"not a chunk\r\n"), "ConnectionLost"),
+            (lambda wire: wire.chunk(b'{"type": "ADD\n'), "BadResponse"),
+            (lambda wire: wire.chunk(b"\xff\n"), "BadResponse"),
+            (lambda wire: wire.chunk(b"[" * 20_000 + b"\n"), "BadResponse"),
+            (lambda wire: wire.event("RENAMED", workflow("x")), "BadResponse"),
+            (
+                lambda wire: wire.event("ERROR", {"code": 500, "reason": "Internal"}),
+                "Internal",
+            ),
+            (
+                lambda wire: (wire.chunk(b'{"type": "ADDED"'), wire.end_stream()),
+                "BadResponse",
+            ),
+        ],
+    )
+    def test_tells_that_it_lost_the_watch_then_lists_again(
+        self, follow: Any, end: Callable[[Wire], None], reason: str
+    ) -> None:
+        handler, _ = follow(
+            lists(1),
+            watches(("ADDED", workflow("a", 2)), end=end),
+            lists(9, workflow("b", 8)),
+            watches(("ADDED", workflow("c", 10))),
+            until="ADDED c",
+        )
+        assert handler.told == [
+            "synced",
+            "ADDED a",
+            f"trouble {reason}",
+            "ADDED b",
+            "DELETED a",
+            "synced",
+            "ADDED c",
+        ]
+
+    def test_notices_a_connection_that_is_half_open(
+        self, follow: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flux_k8s.watch, "GRACE", 0.05)
+        handler, _ = follow(
+            lists(1),
+            watches(("ADDED", workflow("a", 2))),
+            lists(9, workflow("a", 2)),
+            watches(("ADDED", workflow("b", 10))),
+            until="ADDED b",
+            watch_timeout=0.05,
+        )
+        assert handler.told == [
+            "synced",
+            "ADDED a",
+            "trouble Timeout",
+            "synced",
+            "ADDED b",
+        ]
+
+    def test_tells_of_the_same_trouble_once(self, follow: Any) -> None:
+        handler, _ = follow(
+            status(403, "Forbidden"),
+            status(403, "Forbidden"),
+            status(403, "Forbidden"),
+            lambda request, wire: wire.drop(),
+            lambda request, wire: wire.json(200, {"items": 7}),
+            lists(1),
+            until="synced",
+        )
+        assert handler.told == [
+            "trouble Forbidden",
+            "trouble ConnectionLost",
+            "trouble BadResponse",
+            "synced",
+        ]
+
+    def test_waits_as_long_as_the_server_asks(self, follow: Any) -> None:
+        handler, _ = follow(
+            status(429, "TooManyRequests", Retry_After="0.3"),
+            lists(1),
+            until="synced",
+        )
+        assert [error.retry_after for error in handler.errors] == [0.3]
+
+    def test_does_not_spin_when_watches_end_at_once(self, follow: Any) -> None:
+        handler, requests = follow(
+            lists(1),
+            watches(end=Wire.end_stream),
+            lists(1),
+            watches(end=Wire.end_stream),
+            lists(1),
+            watches(("ADDED", workflow("a", 2))),
+            until="ADDED a",
+        )
+        assert handler.told.count("trouble ConnectionLost") == 2
+
+    def test_survives_an_empty_answer(self, follow: Any) -> None:
+        handler, _ = follow(
+            lists(1),
+            lambda request, wire: wire.text(200, b""),
+            lists(2),
+            watches(("ADDED", workflow("a", 3))),
+            until="ADDED a",
+        )
+        assert handler.told == [
+            "synced",
+            "trouble ConnectionLost",
+            "synced",
+            "ADDED a",
+        ]
+
+    def test_waits_for_a_CRD_that_is_missing(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(lambda request, wire: wire.text(404, b"404 page not found")) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            handler = Recorder()
+            client.watch(WORKFLOW, None, handler)
+            service.run(lambda: handler.told == ["trouble GroupNotFound"])
+            fake.answer = Script(lists(1, workflow("a")))
+            service.run(lambda: handler.told[-1] == "synced")
+            assert handler.told[-2:] == ["ADDED a", "synced"]
+
+
+class Test_stop:
+    def test_ends_the_thread_though_the_server_is_silent(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(Script(lists(1, workflow("a")))) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            handler = Recorder()
+            informer = client.watch(WORKFLOW, None, handler)
+            service.run(lambda: len(fake.requests) == 3)
+            informer.stop()
+            informer.stop()
+            informer.join(5)
+            assert "watch-workflows" not in [t.name for t in threading.enumerate()]
+
+    def test_nothing_is_delivered_after(self, service: Service, tmp_path: Path) -> None:
+        events = [("ADDED", workflow(str(n), n + 2)) for n in range(100)]
+        with Fake(Script(lists(1), watches(*events))) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+
+            class Stopping(Recorder):
+                def event(self, type: str, object: Json) -> None:
+                    super().event(type, object)
+                    informer.stop()
+
+            handler = Stopping()
+            informer = client.watch(WORKFLOW, None, handler)
+            service.run(lambda: handler.told == ["synced", "ADDED 0"])
+            informer.join(5)
+            service.mailbox.drain()
+            assert handler.told == ["synced", "ADDED 0"]
+
+    def test_closing_the_client_ends_all_threads(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        def answer(request: Request, wire: Wire) -> None:
+            if request.path.endswith("/w"):
+                wire.json(200, workflow("w"))
+            elif "watch" in request.query:
+                wire.begin_stream()
+                wire.hang()
+            else:
+                wire.json(200, page(1))
+
+        before = set(threading.enumerate())
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            handlers = [Recorder(), Recorder()]
+            for handler in handlers:
+                client.watch(WORKFLOW, None, handler)
+            service.ask(client.get, WORKFLOW, "default", "w")
+            service.run(lambda: all(h.told for h in handlers))
+            client.close()
+            ours = [
+                thread.name
+                for thread in set(threading.enumerate()) - before
+                if thread.name.startswith(("kube-", "watch-"))
+            ]
+            assert ours == []
