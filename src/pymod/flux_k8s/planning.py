@@ -1,0 +1,338 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""From DirectiveBreakdowns to what the scheduler and DWS have to know.
+
+The rules are in :mod:`flux_k8s.directivebreakdown`; here are the requests to
+Kubernetes around them.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
+
+from flux_k8s import hostlist
+from flux_k8s.constraints import conjunction, exclude_properties
+from flux_k8s.directivebreakdown import (
+    Breakdown,
+    Reference,
+    apply_breakdowns,
+    build_servers,
+    check_locations,
+    colocation_annotations,
+    existing_servers,
+    job_allocation,
+    location_constraint,
+    occupied_rabbits,
+    required_daemons,
+)
+from flux_k8s.directivebreakdown import parse as parse_breakdown
+from flux_k8s.errors import DWSError
+from flux_k8s.gather import gather
+from flux_k8s.jobid import f58
+from flux_k8s.ports import (
+    COMPUTES,
+    DIRECTIVEBREAKDOWN,
+    SERVERS,
+    Json,
+    Kube,
+    KubeDone,
+    KubeError,
+)
+from flux_k8s.settings import Settings
+from flux_k8s.storage import RabbitManager
+from flux_k8s.workflow import WorkflowInfo
+
+BAD_RABBIT = "badrabbit"
+"""The property of nodes that must not get jobs with Rabbit storage."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What ``resource-update`` tells the plugin."""
+
+    resources: list[Any]
+    exclude: Json
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Servers and Computes were written.
+
+    Attributes:
+        rabbits: the Rabbits with storage of the job (RFC 29).
+        unmet: wishes about the location of nodes that could not be fulfilled.
+    """
+
+    rabbits: str
+    unmet: tuple[str, ...]
+
+
+Failure = Union[KubeError, DWSError]
+"""Kubernetes is in the way (try again), or the request itself is (give up)."""
+
+Breakdowns = tuple[Breakdown, ...]
+
+
+class Planner:
+    """Plans a job's storage, and places it."""
+
+    def __init__(self, kube: Kube, settings: Settings, rabbits: RabbitManager) -> None:
+        self._kube = kube
+        self._settings = settings
+        self._rabbits = rabbits
+        self._breakdowns: dict[int, Breakdowns] = {}
+        self._turns: deque[Callable[[], None]] = deque()
+
+    def forget(self, jobid: int) -> None:
+        """Drop what is kept for a job."""
+        self._breakdowns.pop(jobid, None)
+
+    def plan(
+        self, info: WorkflowInfo, done: Callable[[Union[Proposal, Failure]], None]
+    ) -> None:
+        """Rewrite the job's resources, and find the nodes that it must avoid."""
+
+        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
+            if isinstance(breakdowns, Exception):
+                done(breakdowns)
+            else:
+                needed = existing_servers(breakdowns)
+                self._get_servers(needed, partial(with_servers, breakdowns))
+
+        def with_servers(
+            breakdowns: Breakdowns, servers: Union[Mapping[Reference, Json], KubeError]
+        ) -> None:
+            if isinstance(servers, KubeError):
+                done(servers)
+                return
+            try:
+                done(self._propose(info, breakdowns, servers))
+            except DWSError as error:
+                done(error)
+
+        self._read_breakdowns(info, with_breakdowns)
+
+    def _propose(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        servers: Mapping[Reference, Json],
+    ) -> Proposal:
+        assert info.request is not None
+        mapping = self._settings.mapping
+        required_daemons(breakdowns, self._settings.config.daemons)
+        resources = info.request.resources
+        if self._settings.scheduler:
+            resources = apply_breakdowns(breakdowns, resources)
+        near = location_constraint(breakdowns, servers, mapping)
+        exclude = conjunction(exclude_properties([BAD_RABBIT]), near)
+        return Proposal(list(resources), exclude)
+
+    def place(
+        self, info: WorkflowInfo, done: Callable[[Union[Placed, Failure]], None]
+    ) -> None:
+        """Write the job's Servers and Computes."""
+
+        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
+            if isinstance(breakdowns, Exception):
+                done(breakdowns)
+                return
+            needed = existing_servers(breakdowns)
+            self._get_servers(needed, partial(with_servers, breakdowns))
+
+        def with_servers(
+            breakdowns: Breakdowns, existing: Union[Mapping[Reference, Json], KubeError]
+        ) -> None:
+            if isinstance(existing, KubeError):
+                done(existing)
+            elif any(s.colocation for b in breakdowns for s in b.allocation_sets):
+                self._in_turn(partial(place_apart, breakdowns, existing))
+            else:
+                self._write(info, breakdowns, existing, [], done)
+
+        def place_apart(
+            breakdowns: Breakdowns, existing: Mapping[Reference, Json]
+        ) -> None:
+            self._get_others(breakdowns, partial(with_others, breakdowns, existing))
+
+        def with_others(
+            breakdowns: Breakdowns,
+            existing: Mapping[Reference, Json],
+            others: Union[list[Json], KubeError],
+        ) -> None:
+            if isinstance(others, KubeError):
+                finish(others)
+            else:
+                self._write(info, breakdowns, existing, others, finish)
+
+        def finish(result: Union[Placed, Failure]) -> None:
+            self._next_turn()
+            done(result)
+
+        self._read_breakdowns(info, with_breakdowns)
+
+    def _in_turn(self, start: Callable[[], None]) -> None:
+        """Two jobs that look for a Rabbit without a certain colocation key at
+        the same time would both choose the same: they do it in turn."""
+        self._turns.append(start)
+        if len(self._turns) == 1:
+            start()
+
+    def _next_turn(self) -> None:
+        self._turns.popleft()
+        if self._turns:
+            self._turns[0]()
+
+    def _write(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        existing: Mapping[Reference, Json],
+        others: Iterable[Json],
+        done: Callable[[Union[Placed, Failure]], None],
+    ) -> None:
+        try:
+            calls, placed = self._choose(info, breakdowns, existing, others)
+        except DWSError as error:
+            done(error)
+            return
+
+        def written(results: Union[list[Json], KubeError]) -> None:
+            done(results if isinstance(results, KubeError) else placed)
+
+        gather(calls, written)
+
+    def _choose(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        existing: Mapping[Reference, Json],
+        others: Iterable[Json],
+    ) -> tuple[list[Callable[[KubeDone], None]], Placed]:
+        """The patches that place the job's storage, and what they achieve."""
+        assert info.allocation is not None
+        allocation = job_allocation(
+            info.allocation,
+            self._settings.mapping,
+            self._rabbits.labels,
+            occupied_rabbits(others),
+            name=f"R of job {f58(info.jobid)}",
+        )
+        hosts = allocation.hosts
+        with_storage = [b for b in breakdowns if b.servers is not None]
+        specs = build_servers(with_storage, allocation) if with_storage else []
+        own = {
+            breakdown.servers: {"spec": {"allocationSets": sets}}
+            for breakdown, sets in zip(with_storage, specs)
+            if breakdown.servers is not None
+        }
+        unmet = check_locations(
+            breakdowns, {**existing, **own}, hosts, self._settings.mapping
+        )
+        calls: list[Callable[[KubeDone], None]] = [
+            partial(self._patch_servers, breakdown, sets)
+            for breakdown, sets in zip(with_storage, specs)
+        ]
+        calls.append(partial(self._patch_computes, info, hosts))
+        rabbits = {
+            storage["name"]
+            for sets in specs
+            for allocation_set in sets
+            for storage in allocation_set["storage"]
+        }
+        names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
+        return calls, Placed(names, unmet)
+
+    # What Kubernetes has, and what it gets
+
+    def _read_breakdowns(
+        self, info: WorkflowInfo, done: Callable[[Union[Breakdowns, Failure]], None]
+    ) -> None:
+        """A job's DirectiveBreakdowns. They do not change once they are ready."""
+        known = self._breakdowns.get(info.jobid)
+        if known is not None:
+            done(known)
+            return
+        assert info.view is not None
+
+        def read(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+                return
+            try:
+                breakdowns = tuple(parse_breakdown(result) for result in results)
+            except DWSError as error:
+                done(error)
+                return
+            self._breakdowns[info.jobid] = breakdowns
+            done(breakdowns)
+
+        def get(namespace: str, name: str, answer: KubeDone) -> None:
+            self._kube.get(DIRECTIVEBREAKDOWN, namespace, name, answer, key=name)
+
+        gather([partial(get, *reference) for reference in info.view.breakdowns], read)
+
+    def _get_servers(
+        self,
+        references: Sequence[Reference],
+        done: Callable[[Union[Mapping[Reference, Json], KubeError]], None],
+    ) -> None:
+        def get(reference: Reference, answer: KubeDone) -> None:
+            key = f"servers/{reference.name}"
+            self._kube.get(
+                SERVERS, reference.namespace, reference.name, answer, key=key
+            )
+
+        def got(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+            else:
+                done(dict(zip(references, results)))
+
+        gather([partial(get, reference) for reference in references], got)
+
+    def _get_others(
+        self,
+        breakdowns: Breakdowns,
+        done: Callable[[Union[list[Json], KubeError]], None],
+    ) -> None:
+        """All Servers but the job's own."""
+        own = {breakdown.servers for breakdown in breakdowns}
+
+        def got(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError):
+                done(result)
+                return
+            done([item for item in result.get("items", []) if _name(item) not in own])
+
+        self._kube.list(SERVERS, None, got, key="servers")
+
+    def _patch_servers(
+        self, breakdown: Breakdown, sets: list[Json], done: KubeDone
+    ) -> None:
+        assert breakdown.servers is not None
+        namespace, name = breakdown.servers.namespace, breakdown.servers.name
+        body: Json = {"spec": {"allocationSets": sets}}
+        annotations = colocation_annotations(breakdown)
+        if annotations:
+            body["metadata"] = {"annotations": annotations}
+        self._kube.patch(SERVERS, namespace, name, body, done, key=f"servers/{name}")
+
+    def _patch_computes(
+        self, info: WorkflowInfo, hosts: Sequence[str], done: KubeDone
+    ) -> None:
+        namespace, name = self._settings.namespace, info.name
+        if info.view is not None and info.view.computes is not None:
+            namespace, name = info.view.computes
+        body: Json = {"data": [{"name": host} for host in hosts]}
+        self._kube.patch(COMPUTES, namespace, name, body, done, key=f"computes/{name}")
+
+
+def _name(item: Any) -> Optional[Reference]:
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    if not isinstance(metadata, dict):
+        return None
+    return Reference(str(metadata.get("namespace")), str(metadata.get("name")))

@@ -1,0 +1,53 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The payloads of the ``dws.*`` RPCs (seed 001, "RPC Interface")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flux_k8s import rset
+from flux_k8s.config import Config
+from flux_k8s.directives import parse_attribute
+from flux_k8s.fields import Reader
+from flux_k8s.jobid import f58
+from flux_k8s.rset import ResourceSet
+from flux_k8s.workflow import StorageRequest
+
+
+def read_jobid(payload: Any, name: str) -> int:
+    """The job that a request is about."""
+    return Reader(name, payload).integer("jobid", minimum=0)
+
+
+def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest]:
+    """``dws.create``, with presets replaced by their directives.
+
+    Raises:
+        BadObject: the payload is malformed.
+        DirectiveError: the job's directives are.
+    """
+    reader = Reader("dws.create", payload)
+    jobid = reader.integer("jobid", minimum=0)
+    request = StorageRequest(
+        userid=reader.integer("userid", minimum=0),
+        directives=parse_attribute(
+            list(reader.strings("dw_directives")), config.presets
+        ),
+        resources=list(reader.list("resources")),
+        failure_tolerance=reader.integer("failure_tolerance", minimum=0),
+    )
+    return jobid, request
+
+
+def read_setup(payload: Any) -> tuple[int, ResourceSet]:
+    """``dws.setup``: the job and its R."""
+    reader = Reader("dws.setup", payload)
+    jobid = reader.integer("jobid", minimum=0)
+    return jobid, rset.parse(reader.object("R").value, name=f"R of job {f58(jobid)}")
+
+
+def read_post_run(payload: Any) -> tuple[int, bool]:
+    """``dws.post_run``: the job and whether it ran."""
+    reader = Reader("dws.post_run", payload)
+    return reader.integer("jobid", minimum=0), reader.boolean("run_started")

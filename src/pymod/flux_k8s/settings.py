@@ -1,0 +1,30 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the administrator decided, gathered for the service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from flux_k8s.config import Config
+from flux_k8s.mapping import RabbitMapping
+
+
+@dataclass
+class Settings:
+    """The service's settings. ``config`` is replaced at a reload.
+
+    Attributes:
+        config: the ``[rabbit]`` table.
+        mapping: the PCIe topology.
+        scheduler: false for an instance without Fluxion: jobs' ``resources``
+            are left alone then.
+        owner: the user ID of the instance's owner.
+        namespace: where Workflows are made, and where Storages are.
+    """
+
+    config: Config
+    mapping: RabbitMapping
+    scheduler: bool = True
+    owner: int = 0
+    namespace: str = "default"

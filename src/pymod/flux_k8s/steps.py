@@ -1,0 +1,453 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""How each step of :mod:`flux_k8s.workflow` is carried out.
+
+A step is a few requests to Kubernetes and to Flux. When it is done, what it
+achieved stands in the :class:`~flux_k8s.workflow.WorkflowInfo`; when it fails,
+nothing is lost by doing it again.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import errno
+import syslog
+from functools import partial
+from typing import Callable, Optional, Union
+
+from flux_k8s import cleanup, hostlist
+from flux_k8s.errors import DWSError
+from flux_k8s.gather import gather
+from flux_k8s.jobid import f58
+from flux_k8s.planning import Failure, Placed, Planner, Proposal
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    SECRET,
+    SERVERS,
+    STORAGE,
+    WORKFLOW,
+    Flux,
+    Json,
+    Kind,
+    Kube,
+    KubeDone,
+    KubeError,
+    Patch,
+    RpcError,
+)
+from flux_k8s.settings import Settings
+from flux_k8s.storage import RabbitManager
+from flux_k8s.workflow import (
+    Advance,
+    Allocate,
+    Create,
+    CutOff,
+    Delete,
+    Fail,
+    Goal,
+    Lookup,
+    Plan,
+    ReleaseEpilog,
+    ReleaseProlog,
+    RemoveFinalizer,
+    Step,
+    WorkflowInfo,
+)
+from flux_k8s.workflowview import FINALIZER, WLM_ID, State, WorkflowView
+
+EXCEPTION_TYPE = "dws"
+
+StepError = Union[KubeError, RpcError]
+StepDone = Callable[[Optional[StepError]], None]
+"""Gets None when the step was carried out, else what is in its way. May be
+called before the call that it was given to returns."""
+
+
+class Steps:
+    """Carries out steps, through the two interfaces to the world."""
+
+    def __init__(
+        self, flux: Flux, kube: Kube, settings: Settings, rabbits: RabbitManager
+    ) -> None:
+        self.flux = flux
+        self.kube = kube
+        self.settings = settings
+        self._planner = Planner(kube, settings, rabbits)
+
+    def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
+        """Carry out a step; ``done`` is called once."""
+        if isinstance(step, Create):
+            self._create(info, done)
+        elif isinstance(step, Lookup):
+            self._lookup(info, done)
+        elif isinstance(step, Plan):
+            self._plan(info, done)
+        elif isinstance(step, Allocate):
+            self._allocate(info, done)
+        elif isinstance(step, Advance):
+            self._advance(info, step, done)
+        elif isinstance(step, ReleaseProlog):
+            self._release_prolog(info, done)
+        elif isinstance(step, CutOff):
+            self._cut_off(info, done)
+        elif isinstance(step, ReleaseEpilog):
+            self._release_epilog(info, done)
+        elif isinstance(step, RemoveFinalizer):
+            self._remove_finalizer(info, done)
+        elif isinstance(step, Delete):
+            self._delete(info, done)
+        elif isinstance(step, Fail):
+            self._fail(info, step.note, done)
+        else:
+            raise AssertionError(f"{step} is not carried out")
+
+    def forget(self, info: WorkflowInfo) -> None:
+        """Drop what is kept for a job."""
+        self._planner.forget(info.jobid)
+
+    # Workflows: one after the other, in the queue that is named after each
+
+    def _see(self, info: WorkflowInfo, done: StepDone) -> KubeDone:
+        """The end of a step whose answer is the Workflow."""
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError):
+                if gone(result):
+                    if info.view is not None:
+                        info.see_gone(info.view.uid)
+                    done(None)
+                else:
+                    done(result)
+                return
+            info.see(WorkflowView.parse(result), self.flux.now())
+            done(None)
+
+        return answer
+
+    def _lookup(self, info: WorkflowInfo, done: StepDone) -> None:
+        def answer(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError) and gone(result):
+                info.uncertain = False
+            self._see(info, done)(result)
+
+        self.kube.get(
+            WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
+        )
+
+    def _patch(self, info: WorkflowInfo, body: Patch, done: KubeDone) -> None:
+        self.kube.patch(
+            WORKFLOW, self.settings.namespace, info.name, body, done, key=info.name
+        )
+
+    def _create(self, info: WorkflowInfo, done: StepDone) -> None:
+        assert info.request is not None
+        self.flux.primary_group(
+            info.request.userid, partial(self._create_for_group, info, done)
+        )
+
+    def _create_for_group(
+        self, info: WorkflowInfo, done: StepDone, group: Optional[int]
+    ) -> None:
+        request = info.request
+        assert request is not None
+        if group is None:
+            info.failure = (
+                f"user {request.userid} is unknown here: cannot tell which group "
+                "the storage would belong to"
+            )
+            done(None)
+            return
+        workflow: Json = {
+            "metadata": {"name": info.name, "finalizers": [FINALIZER]},
+            "spec": {
+                "desiredState": State.Proposal.name,
+                "dwDirectives": [d.text for d in request.directives],
+                "forceReady": False,
+                "groupID": group,
+                "jobID": f58(info.jobid),
+                "userID": request.userid,
+                "wlmID": WLM_ID,
+            },
+        }
+        self.kube.create(
+            WORKFLOW,
+            self.settings.namespace,
+            workflow,
+            partial(self._created, info, done),
+            key=info.name,
+        )
+
+    def _created(
+        self, info: WorkflowInfo, done: StepDone, result: Union[Json, KubeError]
+    ) -> None:
+        if isinstance(result, KubeError):
+            if result.status == 409:
+                self._lookup(info, done)
+                return
+            if refused(result):
+                assert info.request is not None
+                texts = (directive.text for directive in info.request.directives)
+                info.failure = f"{'; '.join(texts)}: {refusal(result)}"
+                done(None)
+                return
+            info.uncertain = result.status == 0 or result.status >= 500
+            done(result)
+            return
+        self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
+        self._see(info, done)(result)
+
+    def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
+        spec: Json = {"desiredState": step.state.name}
+        if step.hurry:
+            spec["hurry"] = True
+        self._patch(info, {"spec": spec}, self._see(info, self._or_look(info, done)))
+
+    def _or_look(self, info: WorkflowInfo, done: StepDone) -> StepDone:
+        """DWS refuses a state that the Workflow cannot move to. Then what is
+        known of it is out of date: look again, and still tell the error."""
+
+        def answer(error: Optional[StepError]) -> None:
+            if isinstance(error, KubeError) and refused(error):
+                self._lookup(info, lambda _: done(error))
+            else:
+                done(error)
+
+        return answer
+
+    def _remove_finalizer(self, info: WorkflowInfo, done: StepDone) -> None:
+        assert info.view is not None
+
+        def answer(error: Optional[StepError]) -> None:
+            if isinstance(error, KubeError) and error.status in (400, 409, 422):
+                self._lookup(info, done)  # the list of finalizers has changed
+            else:
+                done(error)
+
+        self._patch(info, cleanup.finalizer_patch(info.view), self._see(info, answer))
+
+    def _delete(self, info: WorkflowInfo, done: StepDone) -> None:
+        def answer(result: Union[Json, KubeError]) -> None:
+            if not isinstance(result, KubeError) and result.get("kind") == "Status":
+                result = KubeError(404, "NotFound")  # it is gone already
+            self._see(info, done)(result)
+
+        self.kube.delete(
+            WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
+        )
+
+    # Storage: planned before the job is scheduled, placed afterwards
+
+    def _plan(self, info: WorkflowInfo, done: StepDone) -> None:
+        def told() -> None:
+            info.planned = True
+
+        def planned(result: Union[Proposal, Failure]) -> None:
+            if isinstance(result, Exception):
+                self._failed(info, result, done)
+                return
+            payload: Json = {
+                "id": info.jobid,
+                "resources": result.resources,
+                "exclude": result.exclude,
+            }
+            self._tell("resource-update", payload, told, done)
+
+        self._planner.plan(info, planned)
+
+    def _allocate(self, info: WorkflowInfo, done: StepDone) -> None:
+        def placed(result: Union[Placed, Failure]) -> None:
+            if isinstance(result, Exception):
+                self._failed(info, result, done)
+                return
+            for wish in result.unmet:
+                self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
+            self.flux.post_memo(info.jobid, {"rabbits": result.rabbits})
+            self._advance(info, Advance(State.Setup), done)
+
+        self._planner.place(info, placed)
+
+    def _failed(self, info: WorkflowInfo, error: Failure, done: StepDone) -> None:
+        """The job cannot have its storage, or cannot have it yet."""
+        if isinstance(error, DWSError):
+            info.failure = str(error)
+            done(None)
+        elif refused(error):
+            info.failure = refusal(error)
+            done(None)
+        else:
+            done(error)
+
+    # What Flux is told
+
+    def _tell(
+        self, method: str, payload: Json, told: Callable[[], None], done: StepDone
+    ) -> None:
+        """Send an RPC to the plugin. A job that it does not know (ENOENT) has
+        ended, and needs to be told nothing."""
+
+        def answer(result: Union[Json, RpcError]) -> None:
+            if isinstance(result, RpcError) and result.errnum != errno.ENOENT:
+                done(result)
+                return
+            told()
+            done(None)
+
+        self.flux.rpc(f"job-manager.dws.{method}", payload, answer)
+
+    def _release_prolog(self, info: WorkflowInfo, done: StepDone) -> None:
+        assert info.view is not None
+        variables = dict(info.view.environment)
+        if info.view.token is None:
+            self._send_environment(info, variables, done)
+            return
+        namespace, name = info.view.token
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError):
+                done(result)
+                return
+            token = read_token(result)
+            if token is None:
+                info.failure = f"Secret {namespace}/{name} has no token for the job"
+                done(None)
+                return
+            variables["DW_WORKFLOW_TOKEN"] = token
+            self._send_environment(info, variables, done)
+
+        self.kube.get(SECRET, namespace, name, answer, key=info.name)
+
+    def _send_environment(
+        self, info: WorkflowInfo, variables: dict[str, str], done: StepDone
+    ) -> None:
+        def told() -> None:
+            info.mounted = True
+
+        self._tell(
+            "prolog-remove", {"id": info.jobid, "variables": variables}, told, done
+        )
+
+    def _release_epilog(self, info: WorkflowInfo, done: StepDone) -> None:
+        def told() -> None:
+            info.released = True
+
+        self._tell("epilog-remove", {"id": info.jobid}, told, done)
+
+    def _fail(self, info: WorkflowInfo, note: str, done: StepDone) -> None:
+        """Raise a fatal exception, in the answer that the job's dependency
+        waits for when there is one."""
+        info.failure = note
+
+        def told() -> None:
+            info.failed = True
+
+        if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
+            payload: Json = {
+                "id": info.jobid,
+                "resources": info.request.resources,
+                "exclude": None,
+                "errmsg": note,
+            }
+            self._tell("resource-update", payload, told, done)
+            return
+        self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, 0, note)
+        told()
+        done(None)
+
+    # After an abort: nothing that is still in use may be given to other jobs
+
+    def _cut_off(self, info: WorkflowInfo, done: StepDone) -> None:
+        selector = cleanup.workflow_selector(info.name)
+        calls = [
+            partial(self._list, info, CLIENTMOUNT, None, selector),
+            partial(self._list, info, SERVERS, self.settings.namespace, selector),
+        ]
+
+        def answer(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+                return
+            clientmounts, servers = (result.get("items", []) for result in results)
+            self._take_out(info, clientmounts, servers, done)
+
+        gather(calls, answer)
+
+    def _list(
+        self,
+        info: WorkflowInfo,
+        kind: Kind,
+        namespace: Optional[str],
+        selector: str,
+        done: KubeDone,
+    ) -> None:
+        self.kube.list(kind, namespace, done, key=info.name, label_selector=selector)
+
+    def _take_out(
+        self,
+        info: WorkflowInfo,
+        clientmounts: list[Json],
+        servers: list[Json],
+        done: StepDone,
+    ) -> None:
+        reason = f"{f58(info.jobid)}: storage still in use at epilog-timeout"
+        nodes = cleanup.mounted_nodes(clientmounts)
+        if nodes:
+            self.flux.drain(hostlist.encode(nodes), reason)
+        body = cleanup.disable_patch(reason, self.flux.now())
+
+        def answer(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+                return
+            info.cut_off = True
+            done(None)
+
+        gather(
+            [
+                partial(self._patch_storage, rabbit, body)
+                for rabbit in cleanup.allocated_rabbits(servers)
+            ],
+            answer,
+        )
+
+    def _patch_storage(self, rabbit: str, body: Json, done: KubeDone) -> None:
+        self.kube.patch(
+            STORAGE,
+            self.settings.namespace,
+            rabbit,
+            body,
+            done,
+            key=f"storages/{rabbit}",
+        )
+
+
+def gone(error: KubeError) -> bool:
+    """The object does not exist. (Where its whole kind is not served, the
+    reason is another: that is trouble, and tells nothing about the object.)"""
+    return error.status == 404 and error.reason == "NotFound"
+
+
+def refused(error: KubeError) -> bool:
+    """Kubernetes or DWS will never accept this request as it is. (A plain 403
+    is another matter: an administrator can grant the permission.)"""
+    if error.status == 403:
+        return "admission webhook" in error.message
+    return error.status in (400, 422)
+
+
+def refusal(error: KubeError) -> str:
+    """What DWS says about a request that it refused, for the job's owner."""
+    _, found, message = error.message.partition("denied the request: ")
+    return f"DWS refuses: {message if found else error.message}"
+
+
+def read_token(secret: Json) -> Optional[str]:
+    """The workflow token in a Secret, or None."""
+    data = secret.get("data")
+    encoded = data.get("token") if isinstance(data, dict) else None
+    if not isinstance(encoded, str):
+        return None
+    try:
+        return base64.b64decode(encoded, validate=True).decode("utf-8")
+    except (binascii.Error, UnicodeDecodeError):
+        return None

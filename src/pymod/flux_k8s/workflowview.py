@@ -1,0 +1,197 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What Kubernetes shows of a Workflow, as far as it matters here."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Mapping, Optional
+
+from flux_k8s.errors import BadObject
+from flux_k8s.fields import Reader
+from flux_k8s.ports import Json
+from flux_k8s.timestamps import parse_timestamp
+
+FINALIZER = "flux-framework.readthedocs.io/workflow"
+WLM_ID = "flux"
+
+
+class State(enum.IntEnum):
+    """The states of a Workflow, in their order."""
+
+    Proposal = 0
+    Setup = 1
+    DataIn = 2
+    PreRun = 3
+    PostRun = 4
+    DataOut = 5
+    Teardown = 6
+
+
+STATES: Mapping[str, State] = State.__members__
+ERROR = "Error"
+TRANSIENT = "TransientCondition"
+
+
+@dataclass(frozen=True)
+class WorkflowView:
+    """What Kubernetes shows of a Workflow, as far as it matters here.
+
+    Attributes:
+        desired, state: None where the object does not say, or makes no sense.
+        status, message: of the state; they are about ``state``, which lags
+            behind ``desired``.
+        changed: when ``desired`` was seen by DWS (UNIX time), or None.
+        damage: what is wrong with the object when it is malformed, or None.
+    """
+
+    uid: str
+    resource_version: str
+    jobid: str
+    wlm: str
+    desired: Optional[State]
+    state: Optional[State]
+    ready: bool
+    status: str
+    message: str
+    finalizers: tuple[str, ...]
+    deleting: bool
+    changed: Optional[float]
+    elapsed: Optional[float]
+    breakdowns: tuple[tuple[str, str], ...]
+    """Namespace and name of each DirectiveBreakdown."""
+    computes: Optional[tuple[str, str]]
+    environment: Mapping[str, str]
+    token: Optional[tuple[str, str]]
+    """Namespace and name of the Secret with the workflow token."""
+    damage: Optional[str] = None
+
+    @property
+    def complete(self) -> bool:
+        """The state that was last asked for has been reached."""
+        return self.ready and self.state is not None and self.state is self.desired
+
+    @property
+    def in_error(self) -> bool:
+        return self.status == ERROR and self.state is self.desired
+
+    @classmethod
+    def parse(cls, workflow: Json) -> WorkflowView:
+        """Read a Workflow. One that is malformed gives a view with ``damage``."""
+        name = workflow.get("metadata", {}).get("name", "")
+        reader = Reader(f"Workflow {name}", workflow)
+        try:
+            return cls(**_metadata(reader), **_spec(reader), **_status(reader))
+        except BadObject as error:
+            return cls._damaged(workflow, str(error))
+
+    @classmethod
+    def _damaged(cls, workflow: Json, damage: str) -> WorkflowView:
+        """What can still be read of a malformed Workflow: enough to see it
+        torn down."""
+        metadata, spec, status = (
+            part if isinstance(part, dict) else {}
+            for part in (workflow.get(key) for key in ("metadata", "spec", "status"))
+        )
+        finalizers = metadata.get("finalizers")
+        return cls(
+            uid=str(metadata.get("uid", "")),
+            resource_version=str(metadata.get("resourceVersion", "")),
+            jobid=str(spec.get("jobID", "")),
+            wlm=str(spec.get("wlmID", "")),
+            desired=STATES.get(str(spec.get("desiredState"))),
+            state=STATES.get(str(status.get("state"))),
+            ready=status.get("ready") is True,
+            status=str(status.get("status", "")),
+            message=str(status.get("message", "")),
+            finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
+            deleting="deletionTimestamp" in metadata,
+            changed=None,
+            elapsed=None,
+            breakdowns=(),
+            computes=None,
+            environment={},
+            token=None,
+            damage=damage,
+        )
+
+
+def _metadata(reader: Reader) -> dict[str, Any]:
+    return {
+        "uid": reader.string("metadata.uid"),
+        "resource_version": reader.string("metadata.resourceVersion"),
+        "finalizers": reader.optional_strings("metadata.finalizers"),
+        "deleting": reader.has("metadata.deletionTimestamp"),
+    }
+
+
+def _spec(reader: Reader) -> dict[str, Any]:
+    return {
+        "jobid": str(reader.object("spec").value.get("jobID", "")),
+        "wlm": reader.text("spec.wlmID"),
+        "desired": STATES[reader.string("spec.desiredState", choices=STATES)],
+    }
+
+
+def _status(reader: Reader) -> dict[str, Any]:
+    state = reader.optional_string("status.state", choices=STATES)
+    return {
+        "state": None if state is None else STATES[state],
+        "ready": reader.optional_boolean("status.ready") or False,
+        "status": _text(reader, "status.status"),
+        "message": _text(reader, "status.message"),
+        "changed": parse_timestamp(_text(reader, "status.desiredStateChange")),
+        "elapsed": parse_go_duration(_text(reader, "status.elapsedTimeLastState")),
+        "breakdowns": tuple(
+            (item.string("namespace"), item.string("name"))
+            for item in reader.optional_objects("status.directiveBreakdowns")
+        ),
+        "computes": _reference(reader, "status.computes", "namespace", "name"),
+        "environment": _environment(reader),
+        "token": _reference(
+            reader, "status.workflowToken", "secretNamespace", "secretName"
+        ),
+    }
+
+
+def _environment(reader: Reader) -> Mapping[str, str]:
+    variables = reader.optional_object("status.env")
+    if variables is None:
+        return {}
+    for name, value in variables.value.items():
+        if not isinstance(value, str):
+            raise BadObject(reader.name, f"status.env[{name}]", value, "a string")
+    return dict(variables.value)
+
+
+def _text(reader: Reader, path: str) -> str:
+    return reader.text(path) if reader.has(path) else ""
+
+
+def _reference(
+    reader: Reader, path: str, namespace: str, name: str
+) -> Optional[tuple[str, str]]:
+    reference = reader.optional_object(path)
+    if reference is None or not reference.value:
+        return None
+    return reference.string(namespace), reference.string(name)
+
+
+_GO_UNITS: Mapping[str, float] = MappingProxyType(
+    {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+)
+_GO_TERM = re.compile(r"([0-9.]+)(h|ms|m|s|us|µs|ns)")
+
+
+def parse_go_duration(text: str) -> Optional[float]:
+    """Seconds from a Go duration such as ``2m3.5s``; None if it is none."""
+    terms = _GO_TERM.findall(text)
+    if not terms or "".join(number + unit for number, unit in terms) != text:
+        return None
+    try:
+        return sum(float(number) * _GO_UNITS[unit] for number, unit in terms)
+    except ValueError:
+        return None

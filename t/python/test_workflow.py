@@ -1,0 +1,391 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which step comes next for a job: the table of DESIGN section 4."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s import rset
+from flux_k8s.config import Config
+from flux_k8s.directives import parse
+from flux_k8s.jobid import f58
+from flux_k8s.workflow import (
+    Advance,
+    Allocate,
+    Create,
+    CutOff,
+    Delete,
+    Fail,
+    Forget,
+    Goal,
+    Lookup,
+    Plan,
+    ReleaseEpilog,
+    ReleaseProlog,
+    RemoveFinalizer,
+    Step,
+    StorageRequest,
+    Wait,
+    WorkflowInfo,
+    next_step,
+)
+from flux_k8s.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
+
+JOBID = 1234
+NOW = 1000.0
+REQUEST = StorageRequest(
+    userid=5588,
+    directives=(parse("#DW jobdw type=xfs capacity=10GiB name=p1"),),
+    resources=[{"type": "node", "count": 1}],
+)
+R = rset.parse(
+    {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0", "children": {"core": "0"}}],
+            "nodelist": ["compute-01"],
+        },
+    }
+)
+
+
+def view_of(
+    desired: State,
+    *,
+    state: Optional[State] = None,
+    ready: bool = True,
+    status: str = "Completed",
+    message: str = "",
+    deleting: bool = False,
+    finalizers: tuple[str, ...] = (FINALIZER, "dws"),
+    jobid: str = f58(JOBID),
+    changed: Optional[float] = NOW - 1,
+    damage: Optional[str] = None,
+) -> WorkflowView:
+    return WorkflowView(
+        uid="uid",
+        resource_version="1",
+        jobid=jobid,
+        wlm="flux",
+        desired=desired,
+        state=desired if state is None else state,
+        ready=ready,
+        status=status,
+        message=message,
+        finalizers=finalizers,
+        deleting=deleting,
+        changed=changed,
+        elapsed=0.1,
+        breakdowns=(),
+        computes=None,
+        environment={},
+        token=None,
+        damage=damage,
+    )
+
+
+def info_of(
+    goal: Goal, view: Optional[WorkflowView] = None, **facts: Any
+) -> WorkflowInfo:
+    facts.setdefault("request", REQUEST)
+    facts.setdefault("planned", goal is not Goal.PLANNED)
+    facts.setdefault("existed", view is not None)
+    if goal is Goal.READY:
+        facts.setdefault("allocation", R)
+    return WorkflowInfo(JOBID, goal, view=view, **facts)
+
+
+def step(info: WorkflowInfo, now: float = NOW, **config: Any) -> Step:
+    return next_step(info, now, Config(**config))
+
+
+PLANNED, READY, RELEASED = Goal.PLANNED, Goal.READY, Goal.RELEASED
+S = State
+
+
+@pytest.mark.parametrize(
+    "info, expected",
+    [
+        # the way up
+        (info_of(PLANNED), Create()),
+        (info_of(PLANNED, view_of(S.Proposal, ready=False)), Wait()),
+        (info_of(PLANNED, view_of(S.Proposal)), Plan()),
+        (info_of(PLANNED, view_of(S.Proposal), planned=True), Wait()),
+        (info_of(READY, view_of(S.Proposal)), Allocate()),
+        (info_of(READY, view_of(S.Proposal), allocation=None), Wait()),
+        (info_of(READY, view_of(S.Setup, state=S.Proposal)), Wait()),
+        (info_of(READY, view_of(S.Setup, ready=False)), Wait()),
+        (info_of(READY, view_of(S.Setup)), Advance(S.DataIn)),
+        (info_of(READY, view_of(S.DataIn)), Advance(S.PreRun)),
+        (info_of(READY, view_of(S.PreRun)), ReleaseProlog()),
+        (info_of(READY, view_of(S.PreRun), mounted=True), Wait()),
+        # the way down
+        (info_of(RELEASED, view_of(S.PreRun), ran=True), Advance(S.PostRun)),
+        (info_of(RELEASED, view_of(S.PostRun), ran=True), Advance(S.DataOut)),
+        (info_of(RELEASED, view_of(S.DataOut), ran=True), Advance(S.Teardown)),
+        (info_of(RELEASED, view_of(S.DataOut, ready=False), ran=True), Wait()),
+        (info_of(RELEASED, view_of(S.PreRun), ran=False), Advance(S.Teardown)),
+        (info_of(RELEASED, view_of(S.Setup, ready=False)), Advance(S.Teardown)),
+        (info_of(RELEASED, view_of(S.Teardown, state=S.DataOut)), Wait()),
+        (info_of(RELEASED, view_of(S.Teardown, ready=False)), RemoveFinalizer()),
+        (info_of(RELEASED, view_of(S.Teardown)), ReleaseEpilog()),
+        (info_of(RELEASED, view_of(S.Teardown), released=True), RemoveFinalizer()),
+        (
+            info_of(RELEASED, view_of(S.Teardown, finalizers=()), released=True),
+            Delete(),
+        ),
+        (
+            info_of(
+                RELEASED,
+                view_of(S.Teardown, finalizers=(), deleting=True),
+                released=True,
+            ),
+            Wait(),
+        ),
+        (info_of(RELEASED, released=True), Forget()),
+        # a job that never had a Workflow
+        (info_of(RELEASED), ReleaseEpilog()),
+        # a create that got no answer
+        (info_of(PLANNED, uncertain=True), Lookup()),
+        (info_of(RELEASED, uncertain=True), Lookup()),
+    ],
+)
+def test_the_table_of_design_section_4(info: WorkflowInfo, expected: Step) -> None:
+    assert step(info) == expected
+
+
+def test_data_movement_is_given_up_when_teardown_is_asked_for() -> None:
+    view = view_of(S.DataOut, ready=False)
+    info = info_of(RELEASED, view, ran=True, abandoned=True)
+    assert step(info) == Advance(S.Teardown)
+
+
+def test_an_abort_takes_out_of_service_what_is_in_use_and_then_hurries() -> None:
+    view = view_of(S.PostRun, ready=False)
+    info = info_of(RELEASED, view, ran=True, abandoned=True, aborted=True)
+    assert step(info) == CutOff()
+    info.cut_off = True
+    assert step(info) == ReleaseEpilog()
+    info.released = True
+    assert step(info) == Advance(S.Teardown, hurry=True)
+    info.view = view_of(S.Teardown, ready=False)
+    assert step(info) == RemoveFinalizer()
+
+
+@pytest.mark.parametrize("goal", [PLANNED, READY])
+@pytest.mark.parametrize("state", [S.Proposal, S.Setup, S.DataIn, S.PreRun])
+def test_an_error_fails_the_job_with_the_message_of_dws(
+    goal: Goal, state: State
+) -> None:
+    view = view_of(state, ready=False, status="Error", message="no space")
+    info = info_of(goal, view)
+    assert step(info) == Fail(f"DWS failed in {state.name}: no space")
+    info.failed = True
+    assert step(info) == Wait()
+
+
+def test_the_error_of_the_state_before_is_not_taken_for_one_of_this_state() -> None:
+    view = view_of(S.Teardown, state=S.Proposal, ready=False, status="Error")
+    assert step(info_of(RELEASED, view)) == Wait()
+
+
+@pytest.mark.parametrize("state", [S.PostRun, S.DataOut])
+def test_an_error_after_the_job_is_told_and_then_torn_down(state: State) -> None:
+    view = view_of(state, ready=False, status="Error", message="quota")
+    info = info_of(RELEASED, view, ran=True)
+    assert step(info) == Fail(f"DWS failed in {state.name}: quota")
+    info.failed = True
+    assert step(info) == Advance(S.Teardown)
+
+
+def test_an_error_in_teardown_does_not_end_the_wait_for_it() -> None:
+    view = view_of(S.Teardown, ready=False, status="Error", finalizers=())
+    assert step(info_of(RELEASED, view)) == Wait()
+
+
+def test_a_workflow_that_was_deleted_under_the_job_fails_it() -> None:
+    assert isinstance(step(info_of(PLANNED, existed=True)), Fail)
+    assert isinstance(step(info_of(READY)), Fail)
+    deleting = view_of(S.PreRun, deleting=True)
+    assert isinstance(step(info_of(READY, deleting, mounted=True)), Fail)
+
+
+def test_of_a_workflow_that_is_being_deleted_only_our_finalizer_is_removed() -> None:
+    view = view_of(S.PreRun, deleting=True)
+    assert step(info_of(RELEASED, view, ran=True)) == RemoveFinalizer()
+    view = view_of(S.PreRun, deleting=True, finalizers=("dws",))
+    assert step(info_of(RELEASED, view, ran=True)) == Wait()
+
+
+def test_a_workflow_of_somebody_else_is_left_alone() -> None:
+    view = view_of(S.Proposal, jobid="fSomeOther")
+    assert isinstance(step(info_of(PLANNED, view)), Fail)
+    info = info_of(RELEASED, view)
+    assert step(info) == ReleaseEpilog()
+    info.released = True
+    assert step(info) == Forget()
+
+
+def test_a_malformed_workflow_fails_its_job_with_what_is_wrong() -> None:
+    view = view_of(S.Proposal, damage="Workflow x: status.ready is 3")
+    assert step(info_of(PLANNED, view)) == Fail("Workflow x: status.ready is 3")
+    assert step(info_of(RELEASED, view, failed=True)) == Advance(S.Teardown)
+
+
+def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() -> None:
+    view = view_of(S.Setup, ready=False, status="TransientCondition", message="busy")
+    info = info_of(READY)
+    info.see(view, NOW)
+    assert step(info, NOW, tc_timeout=10.0) == Wait(NOW + 10)
+    info.see(dataclasses.replace(view, resource_version="2"), NOW + 5)
+    failed = step(info, NOW + 10, tc_timeout=10.0)
+    assert isinstance(failed, Fail) and "tc_timeout=10s: busy" in failed.note
+    info.see(view_of(S.Setup, ready=False, status="DriverWait"), NOW + 6)
+    assert step(info, NOW + 20, tc_timeout=10.0) == Wait()
+
+
+@pytest.mark.parametrize(
+    "state, key", [(S.Setup, "setup_timeout"), (S.PreRun, "prerun_timeout")]
+)
+def test_a_state_timeout_before_the_job_fails_it(state: State, key: str) -> None:
+    info = info_of(READY, view_of(state, ready=False, changed=NOW))
+    assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
+    failed = step(info, NOW + 60, **{key: 60.0})
+    assert isinstance(failed, Fail) and f"{key}=60s" in failed.note
+
+
+@pytest.mark.parametrize(
+    "state, key",
+    [
+        (S.PostRun, "postrun_timeout"),
+        (S.PostRun, "teardown_after"),
+        (S.DataOut, "teardown_after"),
+    ],
+)
+def test_a_state_timeout_after_the_job_leads_to_teardown(
+    state: State, key: str
+) -> None:
+    info = info_of(RELEASED, view_of(state, ready=False, changed=NOW), ran=True)
+    assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
+    assert step(info, NOW + 60, **{key: 60.0}) == Advance(S.Teardown)
+
+
+def test_a_timeout_of_a_state_that_was_left_never_fires() -> None:
+    info = info_of(READY, view_of(S.DataIn, ready=False, changed=NOW))
+    assert step(info, NOW + 10**6, setup_timeout=60.0, prerun_timeout=60.0) == Wait()
+    done = info_of(READY, view_of(S.Setup, changed=NOW))
+    assert step(done, NOW + 10**6, setup_timeout=60.0) == Advance(S.DataIn)
+
+
+def test_a_view_that_would_go_back_to_an_earlier_state_is_a_late_one() -> None:
+    info = info_of(READY)
+    info.see(view_of(S.PreRun), NOW)
+    info.see(view_of(S.Setup), NOW)
+    assert info.view is not None and info.view.desired is S.PreRun
+    info.see(dataclasses.replace(view_of(S.Proposal), uid="another"), NOW)
+    assert info.view.desired is S.Proposal
+
+
+STATES = st.sampled_from(list(State))
+VIEWS = st.none() | st.builds(
+    view_of,
+    STATES,
+    state=STATES,
+    ready=st.booleans(),
+    status=st.sampled_from(["Completed", "DriverWait", "TransientCondition", "Error"]),
+    deleting=st.booleans(),
+    finalizers=st.sampled_from([(), (FINALIZER,), ("dws", FINALIZER)]),
+    jobid=st.sampled_from([f58(JOBID), "fother"]),
+    changed=st.none() | st.floats(0, 2 * NOW),
+    damage=st.none() | st.just("damaged"),
+)
+INFOS = st.builds(
+    info_of,
+    st.sampled_from(list(Goal)),
+    VIEWS,
+    request=st.none() | st.just(REQUEST),
+    allocation=st.none() | st.just(R),
+    ran=st.booleans(),
+    abandoned=st.booleans(),
+    aborted=st.booleans(),
+    planned=st.booleans(),
+    mounted=st.booleans(),
+    released=st.booleans(),
+    existed=st.booleans(),
+    uncertain=st.booleans(),
+    failure=st.none() | st.just("failure"),
+    failed=st.booleans(),
+    transient_since=st.none() | st.floats(0, 2 * NOW),
+    cut_off=st.booleans(),
+)
+
+
+@given(INFOS)
+def test_whatever_is_known_there_is_a_next_step(info: WorkflowInfo) -> None:
+    chosen = step(info, setup_timeout=5.0, teardown_after=7.0)
+    if isinstance(chosen, Advance):
+        assert info.view is not None and info.view.desired is not None
+        assert chosen.state > info.view.desired or info.view.desired is S.Teardown
+        assert chosen.state == info.view.desired + 1 or chosen.state is S.Teardown
+    if isinstance(chosen, (ReleaseProlog, Allocate)):
+        assert info.view is not None and info.view.complete
+
+
+@given(INFOS)
+def test_once_storage_is_released_the_job_is_never_held_for_what_cannot_come(
+    info: WorkflowInfo,
+) -> None:
+    """An ideal DWS, and steps that succeed: the job ends within a few of them."""
+    info.goal = RELEASED
+    for _ in range(20):
+        chosen = step(info)
+        if isinstance(chosen, Forget):
+            break
+        carry_out(info, chosen)
+    assert info.released
+
+
+def carry_out(info: WorkflowInfo, chosen: Step) -> None:
+    """What a step achieves where everything works."""
+    if isinstance(chosen, Advance):
+        info.view = view_of(chosen.state)
+    elif isinstance(chosen, Wait) and info.view is not None:
+        assert info.view.desired is not None
+        info.view = view_of(info.view.desired, finalizers=info.view.finalizers)
+        if FINALIZER not in info.view.finalizers:
+            info.view = None
+    elif isinstance(chosen, RemoveFinalizer):
+        assert info.view is not None
+        info.view = dataclasses.replace(info.view, finalizers=())
+    elif isinstance(chosen, (Delete, Lookup)):
+        info.view, info.uncertain = None, False
+    elif isinstance(chosen, ReleaseEpilog):
+        info.released = True
+    elif isinstance(chosen, CutOff):
+        info.cut_off = True
+    elif isinstance(chosen, Fail):
+        info.failed = True
+
+
+@pytest.mark.parametrize(
+    "text, seconds",
+    [
+        ("119.81ms", 0.11981),
+        ("1.048427s", 1.048427),
+        ("2m3.5s", 123.5),
+        ("1h0m0s", 3600.0),
+        ("15µs", 15e-6),
+        ("", None),
+        ("3", None),
+        ("soon", None),
+    ],
+)
+def test_go_durations_are_read(text: str, seconds: Optional[float]) -> None:
+    found = parse_go_duration(text)
+    assert found == (seconds if seconds is None else pytest.approx(seconds))
