@@ -1,0 +1,67 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Build the Python packages, the two plugins, and place what Flux loads.
+
+``pyproject.toml`` has the metadata. ``python setup.py build_ext --inplace``
+builds for work in a checkout: the extensions beside their Python modules, the
+plugins in ``build/plugins``.
+"""
+
+from __future__ import annotations
+
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+from setuptools import setup
+from setuptools.command.build_ext import build_ext
+
+BUILD_SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]
+PLUGINS = Path("build/plugins")
+COMPONENTS = [runpy.run_path(script)["COMPONENT"] for script in BUILD_SCRIPTS]
+
+# Importable since the first build script was run.
+from component import check_command  # noqa: E402
+
+
+class BuildExtAndPlugins(build_ext):
+    """Build the extensions, then the plugins."""
+
+    def run(self) -> None:
+        super().run()
+        check = check_command()
+        if check is not None:
+            self.compile(check)
+        PLUGINS.mkdir(parents=True, exist_ok=True)
+        for component in COMPONENTS:
+            self.compile(component.plugin_command(str(PLUGINS / component.plugin)))
+
+    def compile(self, command: list[str]) -> None:
+        self.announce(" ".join(command), level=2)
+        try:
+            subprocess.run(command, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            sys.exit(f"building the plugins failed: {error}")
+
+
+def data_files() -> list[tuple[str, list[str]]]:
+    """What is installed below the prefix, where Flux looks for it."""
+    files = [(c.directory, [str(PLUGINS / c.plugin)]) for c in COMPONENTS]
+    files.append(("lib/flux/modules", ["src/pymod/dws.py"]))
+    commands = sorted(str(path) for path in Path("src/cmd").glob("flux-*"))
+    if commands:
+        files.append(("libexec/flux/cmd", commands))
+    for path in sorted(Path("etc").rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            files.append(
+                (str(Path("etc/flux") / path.parent.relative_to("etc")), [str(path)])
+            )
+    return files
+
+
+setup(
+    cffi_modules=[f"{script}:ffibuilder" for script in BUILD_SCRIPTS],
+    cmdclass={"build_ext": BuildExtAndPlugins},
+    data_files=data_files(),
+)

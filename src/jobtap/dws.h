@@ -1,0 +1,186 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* What the files of the dws jobtap plugin share. */
+
+#ifndef DWS_H
+#define DWS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <jansson.h>
+#include <flux/core.h>
+#include <flux/jobtap.h>
+
+#define DWS_DEPENDENCY "dws-create"
+#define DWS_PROLOG "dws-setup"
+#define DWS_EPILOG "dws-epilog"
+#define DWS_MEMO "dws"
+
+#define DWS_JOB_AUX "dws::job"
+
+/* What a job waits for, or does, as far as its storage is concerned. */
+enum dws_phase {
+    DWS_NEW,      // submitted, but not in DEPEND yet
+    DWS_RECOVER,  // the plugin was loaded meanwhile: reading the eventlog
+    DWS_DEPEND,   // dws-create is outstanding: the Workflow is in Proposal
+    DWS_SCHED,    // dws-create was removed, the job waits for resources
+    DWS_SETUP,    // dws-setup is outstanding: Setup, DataIn, PreRun
+    DWS_RUNNING,  // dws-setup was finished
+    DWS_POST_RUN, // dws-epilog is outstanding: PostRun, DataOut, Teardown
+    DWS_DONE,     // nothing of ours is left, or there never was
+};
+
+struct dws_abort;
+
+/* The plugin: one per load. */
+struct dws {
+    flux_plugin_t *p;
+    flux_t *h;
+    double epilog_timeout;       // seconds; 0: none
+    bool away;                   // the module is known to be away
+    int recovering;              // how many jobs are in DWS_RECOVER
+    struct dws_job *first;       // jobs in the order in which they were seen
+    struct dws_job *last;
+    struct dws_abort *aborts;    // dws.abort requests not answered yet
+};
+
+/* One job with #DW directives, owned by the job's aux items. */
+struct dws_job {
+    struct dws *dws;
+    struct dws_job *prev;
+    struct dws_job *next;
+    flux_jobid_t id;
+    uint32_t userid;
+    json_t *directives;          // array of strings
+    int failure_tolerance;
+    char error[256];             // why the jobspec is bad, or ""
+    enum dws_phase phase;
+    int state;                   // as of the last callback while DWS_RECOVER
+    bool stale;                  // state changed while DWS_RECOVER
+    bool admitted;               // dws-create was added to the job
+    bool delivered;              // the module may have a Workflow for the job
+    bool started;                // the start event was posted
+    bool released;               // the dws_environment event was posted
+    bool teardown;               // an exception asks for Teardown at once
+    bool timed_out;              // the epilog timeout expired
+    bool held;                   // a memo says that the module is away
+    int prologs;                 // prolog and epilog actions that are open
+    int epilogs;
+    flux_future_t *f;            // the phase's request or look-up, in flight
+    flux_future_t *f_teardown;
+    flux_watcher_t *timer;
+};
+
+/* job.c: the struct's life, and what a jobspec and an eventlog say.
+ */
+
+/* Put 'value' into 'buf' as JSON in ASCII, cut to fit. */
+const char *dws_show (json_t *value, char *buf, size_t size);
+
+/* Check attributes.system.dw and attributes.system.dw_failure_tolerance (NULL
+ * when missing). On success return 0 and the directives as a new array of
+ * strings. On failure return -1 with a sentence in 'error'.
+ */
+int dws_jobspec_parse (json_t *dw,
+                       json_t *tolerance,
+                       json_t **directivesp,
+                       int *failure_tolerancep,
+                       char *error,
+                       size_t size);
+
+/* Create the job and tie it to the job's aux items. The job is in DWS_NEW. */
+struct dws_job *dws_job_create (struct dws *dws,
+                                flux_jobid_t id,
+                                uint32_t userid);
+
+/* Return NULL for a job without #DW directives, or one that is not active. */
+struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
+
+/* Drop all that is in flight for a job and may call back. */
+void dws_job_quiesce (struct dws_job *job);
+
+/* Set job->started if the start event was posted. */
+void dws_job_check_started (struct dws_job *job);
+
+/* Return true if the job's tasks may still be running although it is in
+ * CLEANUP: an exception ended it, and they are being killed. False after a
+ * restart of the instance: such a job's finish event never comes.
+ */
+bool dws_job_is_ending (struct dws_job *job);
+
+/* Return true if a fatal exception of this type during the epilog asks for
+ * Teardown at once. A time limit does not: data movement goes on. As long as
+ * tasks are ending, only cancel does: others come in numbers then, one for each
+ * task that is lost.
+ */
+bool dws_exception_asks_teardown (const char *type, bool ending);
+
+/* Set what the job's eventlog (an array of RFC 18 entries) says about us, and
+ * '*epilog_start' to the time at which our epilog was started, 0 if it was not.
+ * Return the phase that it and job->state put the job in.
+ */
+enum dws_phase dws_job_replay (struct dws_job *job,
+                               json_t *eventlog,
+                               double *epilog_start);
+
+/* request.c: the requests to the module, and what is done about the answers.
+ */
+
+/* Send, or send again, what the module has to know in the job's phase. */
+void dws_job_resume (struct dws_job *job);
+
+/* Ask the module for Teardown at once. */
+void dws_job_send_teardown (struct dws_job *job);
+
+/* Send dws.abort, and again when the module says hello, until it is answered.
+ */
+void dws_abort (struct dws *dws, flux_jobid_t id);
+void dws_abort_resend (struct dws *dws);
+void dws_abort_clear (struct dws *dws);
+
+/* action.c: what is done to a job. Of these, raise, epilog_release and abort
+ * may end the job, and with it free the struct.
+ */
+void dws_job_raise (struct dws_job *job, const char *fmt, ...)
+    __attribute__ ((format (printf, 2, 3)));
+int dws_job_prolog_start (struct dws_job *job);
+void dws_job_prolog_release (struct dws_job *job, int status);
+int dws_job_epilog_start (struct dws_job *job);
+void dws_job_epilog_release (struct dws_job *job, int status);
+void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
+void dws_job_epilog_abort (struct dws_job *job);
+void dws_job_hold (struct dws_job *job, const char *reason);
+void dws_job_unhold (struct dws_job *job);
+
+/* Format into 'buf', cut to fit, but not within a UTF-8 sequence: Flux refuses
+ * text that is not valid UTF-8.
+ */
+void dws_format (char *buf, size_t size, const char *fmt, ...)
+    __attribute__ ((format (printf, 3, 4)));
+
+/* Log 'fmt' with the job's F58 ID in front of it. */
+void dws_log (struct dws *dws,
+              int level,
+              flux_jobid_t id,
+              const char *fmt,
+              ...) __attribute__ ((format (printf, 4, 5)));
+
+/* recover.c: finding back into the life of a job after the plugin was loaded.
+ */
+void dws_job_recover (struct dws_job *job);
+
+/* Set the phase of a job in DWS_RECOVER. After the last one the module is told
+ * that the plugin is there.
+ */
+void dws_job_recovered (struct dws_job *job, enum dws_phase phase);
+
+/* Tell the module that the plugin is there: it answers with its own hello. */
+void dws_hello (struct dws *dws);
+
+/* service.c: the job-manager.dws.* services. */
+int dws_service_register (struct dws *dws);
+
+#endif // !DWS_H

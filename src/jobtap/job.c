@@ -1,0 +1,295 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* job.c: one job with #DW directives */
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "dws.h"
+
+const char *dws_show (json_t *value, char *buf, size_t size)
+{
+    char *s = json_dumps (value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
+
+    if (snprintf (buf, size, "%s", s ? s : "?") >= (int)size)
+        memcpy (buf + size - 4, "...", 4);
+    free (s);
+    return buf;
+}
+
+static bool is_blank (json_t *string)
+{
+    const char *s = json_string_value (string);
+
+    return s[strspn (s, " \t\r\n")] == '\0';
+}
+
+static json_t *directives_create (json_t *dw)
+{
+    size_t index;
+    json_t *entry;
+
+    if (json_is_string (dw) && !is_blank (dw))
+        return json_pack ("[O]", dw);
+    if (!json_is_array (dw) || json_array_size (dw) == 0)
+        return NULL;
+    json_array_foreach (dw, index, entry) {
+        if (!json_is_string (entry) || is_blank (entry))
+            return NULL;
+    }
+    return json_copy (dw);
+}
+
+int dws_jobspec_parse (json_t *dw,
+                       json_t *tolerance,
+                       json_t **directivesp,
+                       int *failure_tolerancep,
+                       char *error,
+                       size_t size)
+{
+    char value[40];
+
+    *failure_tolerancep = 0;
+    if (tolerance) {
+        json_int_t n = json_integer_value (tolerance);
+        if (!json_is_integer (tolerance) || n < 0 || n > INT_MAX) {
+            snprintf (error,
+                      size,
+                      "attributes.system.dw_failure_tolerance is %s,"
+                      " expected an integer >= 0",
+                      dws_show (tolerance, value, sizeof (value)));
+            return -1;
+        }
+        *failure_tolerancep = n;
+    }
+    if (!(*directivesp = directives_create (dw))) {
+        snprintf (error,
+                  size,
+                  "attributes.system.dw is %s,"
+                  " expected a string of #DW directives or a list of them",
+                  dws_show (dw, value, sizeof (value)));
+        return -1;
+    }
+    return 0;
+}
+
+void dws_job_quiesce (struct dws_job *job)
+{
+    flux_future_destroy (job->f);
+    job->f = NULL;
+    flux_future_destroy (job->f_teardown);
+    job->f_teardown = NULL;
+    flux_watcher_destroy (job->timer);
+    job->timer = NULL;
+}
+
+static void list_append (struct dws *dws, struct dws_job *job)
+{
+    job->prev = dws->last;
+    if (dws->last)
+        dws->last->next = job;
+    else
+        dws->first = job;
+    dws->last = job;
+}
+
+static void list_remove (struct dws *dws, struct dws_job *job)
+{
+    if (job->prev)
+        job->prev->next = job->next;
+    else
+        dws->first = job->next;
+    if (job->next)
+        job->next->prev = job->prev;
+    else
+        dws->last = job->prev;
+}
+
+static void dws_job_destroy (struct dws_job *job)
+{
+    if (job) {
+        int saved_errno = errno;
+        dws_job_quiesce (job);
+        if (job->dws) { // NULL once the plugin is gone
+            list_remove (job->dws, job);
+            if (job->phase == DWS_RECOVER)
+                dws_job_recovered (job, DWS_DONE);
+        }
+        json_decref (job->directives);
+        free (job);
+        errno = saved_errno;
+    }
+}
+
+struct dws_job *dws_job_create (struct dws *dws,
+                                flux_jobid_t id,
+                                uint32_t userid)
+{
+    struct dws_job *job;
+
+    if (!(job = calloc (1, sizeof (*job))))
+        return NULL;
+    job->dws = dws;
+    job->id = id;
+    job->userid = userid;
+    job->phase = DWS_NEW;
+    list_append (dws, job);
+    if (flux_jobtap_job_aux_set (dws->p,
+                                 id,
+                                 DWS_JOB_AUX,
+                                 job,
+                                 (flux_free_f)dws_job_destroy) < 0) {
+        dws_job_destroy (job);
+        return NULL;
+    }
+    return job;
+}
+
+struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id)
+{
+    return flux_jobtap_job_aux_get (dws->p, id, DWS_JOB_AUX);
+}
+
+void dws_job_check_started (struct dws_job *job)
+{
+    if (flux_jobtap_job_event_posted (job->dws->p, job->id, "start") == 1)
+        job->started = true;
+}
+
+bool dws_job_is_ending (struct dws_job *job)
+{
+    flux_plugin_t *p = job->dws->p;
+
+    return flux_jobtap_job_event_posted (p, job->id, "start") == 1
+        && flux_jobtap_job_event_posted (p, job->id, "finish") != 1;
+}
+
+/* What an eventlog says about us. */
+struct history {
+    bool dependency_added;
+    bool dependency_removed;
+    bool prolog_seen;
+    bool epilog_seen;
+    bool finished;
+    double epilog_start;
+};
+
+bool dws_exception_asks_teardown (const char *type, bool ending)
+{
+    if (ending)
+        return strcmp (type, "cancel") == 0;
+    return strcmp (type, "timeout") != 0;
+}
+
+static void replay_action (struct dws_job *job,
+                           struct history *hist,
+                           const char *name,
+                           const char *description,
+                           double timestamp)
+{
+    if (strcmp (description, DWS_DEPENDENCY) == 0) {
+        if (strcmp (name, "dependency-add") == 0)
+            hist->dependency_added = true;
+        else if (strcmp (name, "dependency-remove") == 0)
+            hist->dependency_removed = true;
+    }
+    else if (strcmp (description, DWS_PROLOG) == 0) {
+        if (strcmp (name, "prolog-start") == 0) {
+            hist->prolog_seen = true;
+            job->prologs++;
+        }
+        else if (strcmp (name, "prolog-finish") == 0)
+            job->prologs--;
+    }
+    else if (strcmp (description, DWS_EPILOG) == 0) {
+        if (strcmp (name, "epilog-start") == 0) {
+            if (!hist->epilog_seen)
+                hist->epilog_start = timestamp;
+            hist->epilog_seen = true;
+            job->epilogs++;
+        }
+        else if (strcmp (name, "epilog-finish") == 0)
+            job->epilogs--;
+    }
+}
+
+static void replay_entry (struct dws_job *job,
+                          struct history *hist,
+                          json_t *entry)
+{
+    const char *name;
+    double timestamp;
+    const char *description = NULL;
+    const char *type = NULL;
+    int severity = -1;
+    json_t *memo = NULL;
+
+    if (json_unpack (entry,
+                     "{s:s s:F s?{s?s s?s s?i s?o}}",
+                     "name", &name,
+                     "timestamp", &timestamp,
+                     "context",
+                       "description", &description,
+                       "type", &type,
+                       "severity", &severity,
+                       DWS_MEMO, &memo) < 0)
+        return; // some other plugin's event with a context like ours
+    if (description)
+        replay_action (job, hist, name, description, timestamp);
+    else if (strcmp (name, "start") == 0)
+        job->started = true;
+    else if (strcmp (name, "finish") == 0)
+        hist->finished = true;
+    else if (strcmp (name, "dws_environment") == 0)
+        job->released = true;
+    else if (strcmp (name, "memo") == 0 && memo)
+        job->held = !json_is_null (memo);
+    else if (strcmp (name, "exception") == 0
+             && severity == 0
+             && type
+             && job->epilogs > 0
+             && dws_exception_asks_teardown (type,
+                                             job->started && !hist->finished))
+        job->teardown = true;
+}
+
+static enum dws_phase replay_phase (struct dws_job *job, struct history *hist)
+{
+    if (job->epilogs > 0)
+        return DWS_POST_RUN;
+    if (hist->epilog_seen || job->state == FLUX_JOB_STATE_CLEANUP)
+        return DWS_DONE;
+    if (job->state == FLUX_JOB_STATE_RUN) {
+        if (job->prologs > 0)
+            return DWS_SETUP;
+        return hist->prolog_seen ? DWS_RUNNING : DWS_DONE;
+    }
+    if (job->state == FLUX_JOB_STATE_DEPEND && !hist->dependency_removed)
+        return DWS_DEPEND;
+    return hist->dependency_added ? DWS_SCHED : DWS_DONE;
+}
+
+enum dws_phase dws_job_replay (struct dws_job *job,
+                               json_t *eventlog,
+                               double *epilog_start)
+{
+    struct history hist = { 0 };
+    size_t index;
+    json_t *entry;
+
+    job->prologs = 0;
+    job->epilogs = 0;
+    json_array_foreach (eventlog, index, entry)
+        replay_entry (job, &hist, entry);
+    job->admitted = hist.dependency_added;
+    job->delivered = hist.dependency_added;
+    *epilog_start = hist.epilog_start;
+    return replay_phase (job, &hist);
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,169 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* recover.c: finding back into the life of a job
+ *
+ * When the plugin is loaded while jobs are active (or the instance restarts),
+ * job.new is called for each, but not the callbacks of the states that it went
+ * through. Whether dws-setup or dws-epilog is outstanding is nowhere but in the
+ * eventlog: flux_jobtap_job_event_posted() cannot tell our prolog-start from
+ * another plugin's. The job manager's own copy of the eventlog is asked for,
+ * because the one in the KVS may lag behind.
+ *
+ * Until the answer is there the job is in DWS_RECOVER. A callback that comes
+ * meanwhile does what can only be done in a callback (starting a prolog or an
+ * epilog), and has the eventlog read again.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "dws.h"
+
+static void hello_cb (flux_future_t *f, void *arg)
+{
+    struct dws *dws = arg;
+
+    // ENOSYS: the module will say hello when it is loaded
+    if (flux_rpc_get (f, NULL) < 0 && errno != ENOSYS)
+        flux_log (dws->h,
+                  LOG_ERR,
+                  "dws: dws.hello failed: %s",
+                  future_strerror (f, errno));
+    flux_plugin_aux_delete_value (dws->p, f); // destroys the future
+}
+
+void dws_hello (struct dws *dws)
+{
+    flux_future_t *f;
+
+    if (!(f = flux_rpc_pack (dws->h, "dws.hello", 0, 0, "{}"))
+        || flux_plugin_aux_set (dws->p,
+                                NULL,
+                                f,
+                                (flux_free_f)flux_future_destroy) < 0) {
+        flux_log_error (dws->h, "dws: error sending dws.hello");
+        flux_future_destroy (f);
+        return;
+    }
+    if (flux_future_then (f, -1., hello_cb, dws) < 0) {
+        flux_log_error (dws->h, "dws: error sending dws.hello");
+        flux_plugin_aux_delete_value (dws->p, f);
+    }
+}
+
+void dws_job_recovered (struct dws_job *job, enum dws_phase phase)
+{
+    job->phase = phase;
+    if (--job->dws->recovering == 0)
+        dws_hello (job->dws);
+}
+
+/* Nothing more can be done for this job, but others must not wait for it. */
+static void recover_failed (struct dws_job *job, const char *reason)
+{
+    dws_log (job->dws,
+             LOG_ERR,
+             job->id,
+             "error reading the eventlog, the job may be stuck: %s",
+             reason);
+    dws_job_recovered (job, DWS_DONE);
+}
+
+/* Go on from what was learnt. May end the job. */
+static void go_on (struct dws_job *job, double epilog_start)
+{
+    switch (job->phase) {
+        case DWS_DEPEND:
+            // Does nothing if the dependency is there.
+            if (flux_jobtap_dependency_add (job->dws->p,
+                                            job->id,
+                                            DWS_DEPENDENCY) < 0
+                && errno != EEXIST) {
+                dws_job_raise (job,
+                               "error adding dependency %s: %s",
+                               DWS_DEPENDENCY,
+                               strerror (errno));
+                return;
+            }
+            job->admitted = true;
+            break;
+        case DWS_SETUP:
+            if (!job->admitted) {
+                dws_job_raise (job,
+                               "submitted while dws-jobtap was not loaded,"
+                               " please submit it again");
+                return;
+            }
+            break;
+        case DWS_POST_RUN:
+            dws_job_prolog_release (job, 1);
+            if (!job->admitted) {
+                dws_job_epilog_release (job, 0);
+                return;
+            }
+            dws_job_epilog_timer (job, epilog_start);
+            break;
+        case DWS_DONE:
+            if (job->state == FLUX_JOB_STATE_CLEANUP) {
+                dws_job_prolog_release (job, 1);
+                return;
+            }
+            if (job->state == FLUX_JOB_STATE_RUN && job->admitted) {
+                dws_job_raise (job,
+                               "started without its storage: dws-jobtap was"
+                               " not loaded when it was allocated resources");
+                return;
+            }
+            break;
+        case DWS_NEW:
+        case DWS_RECOVER:
+        case DWS_SCHED:
+        case DWS_RUNNING:
+            break;
+    }
+    dws_job_resume (job);
+}
+
+static void eventlog_cb (flux_future_t *f, void *arg)
+{
+    struct dws_job *job = arg;
+    json_t *eventlog;
+    double epilog_start;
+
+    job->f = NULL;
+    if (job->stale) {
+        dws_job_recover (job);
+        goto out;
+    }
+    if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) < 0) {
+        recover_failed (job, future_strerror (f, errno));
+        goto out;
+    }
+    dws_job_recovered (job, dws_job_replay (job, eventlog, &epilog_start));
+    go_on (job, epilog_start);
+out:
+    flux_future_destroy (f);
+}
+
+void dws_job_recover (struct dws_job *job)
+{
+    job->stale = false;
+    if (!(job->f = flux_rpc_pack (job->dws->h,
+                                  "job-manager.getattr",
+                                  0,
+                                  0,
+                                  "{s:I s:[s]}",
+                                  "id", (json_int_t)job->id,
+                                  "attrs", "eventlog"))
+        || flux_future_then (job->f, -1., eventlog_cb, job) < 0) {
+        flux_future_destroy (job->f);
+        job->f = NULL;
+        recover_failed (job, strerror (errno));
+    }
+}
+
+// vi:ts=4 sw=4 expandtab

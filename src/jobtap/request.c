@@ -1,0 +1,375 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* request.c: requests to the dws module
+ *
+ * Each phase has one request that the module needs to have got. It may be sent
+ * any number of times. If it cannot be delivered, because no module is loaded
+ * (ENOSYS) or because it died with the request in flight (EHOSTUNREACH), the
+ * job waits: the module says hello when it is there, and gets it again.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "dws.h"
+
+enum answer {
+    ANSWER_YES,
+    ANSWER_NO,
+    ANSWER_UNDELIVERED, // the module has not seen the request
+    ANSWER_LOST,        // the module may have acted on it
+};
+
+/* Get the answer, and why it is not ANSWER_YES. */
+static enum answer answer_get (flux_future_t *f, char *reason, size_t size)
+{
+    int success;
+    const char *errstr = NULL;
+
+    if (flux_rpc_get_unpack (f,
+                             "{s:b s?s}",
+                             "success", &success,
+                             "errstr", &errstr) < 0) {
+        if (errno == ENOSYS) {
+            dws_format (reason, size, "the dws module is not loaded");
+            return ANSWER_UNDELIVERED;
+        }
+        if (errno == EHOSTUNREACH) {
+            dws_format (reason, size, "the dws module went away");
+            return ANSWER_LOST;
+        }
+        dws_format (reason, size, "%s", future_strerror (f, errno));
+        return ANSWER_NO;
+    }
+    if (success)
+        return ANSWER_YES;
+    dws_format (reason,
+                size,
+                "%s",
+                errstr ? errstr : "refused without a reason");
+    return ANSWER_NO;
+}
+
+/* May end the job. */
+static void request_refused (struct dws_job *job, const char *reason)
+{
+    if (job->phase == DWS_POST_RUN) {
+        // Without this nothing would ever release the job.
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "dws.post_run failed, the epilog is released: %s",
+                 reason);
+        dws_job_epilog_release (job, 1);
+    }
+    else
+        dws_job_raise (job, "%s", reason);
+}
+
+static void request_cb (flux_future_t *f, void *arg)
+{
+    struct dws_job *job = arg;
+    char reason[1000];
+    enum answer answer;
+
+    job->f = NULL; // ours now: the job may end below
+    answer = answer_get (f, reason, sizeof (reason));
+    if (answer != ANSWER_UNDELIVERED)
+        job->delivered = true;
+    if (answer == ANSWER_UNDELIVERED || answer == ANSWER_LOST)
+        dws_job_hold (job, reason);
+    else {
+        job->dws->away = false;
+        dws_job_unhold (job);
+        if (answer == ANSWER_NO)
+            request_refused (job, reason);
+    }
+    flux_future_destroy (f);
+}
+
+/* Send 'payload', which is stolen. */
+static flux_future_t *request_send (struct dws *dws,
+                                    const char *topic,
+                                    json_t *payload,
+                                    flux_continuation_f cb,
+                                    void *arg)
+{
+    flux_future_t *f;
+
+    if (!payload) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    if (!(f = flux_rpc_pack (dws->h, topic, 0, 0, "O", payload))
+        || flux_future_then (f, -1., cb, arg) < 0) {
+        int saved_errno = errno;
+        flux_future_destroy (f);
+        f = NULL;
+        errno = saved_errno;
+    }
+    json_decref (payload);
+    return f;
+}
+
+static void request_failed (struct dws_job *job, const char *what)
+{
+    dws_log (job->dws,
+             LOG_ERR,
+             job->id,
+             "error sending %s: %s",
+             what,
+             strerror (errno));
+    dws_job_hold (job, "a request to the dws module could not be sent");
+}
+
+static void send_create (struct dws_job *job)
+{
+    flux_plugin_arg_t *args;
+    json_t *resources;
+    json_t *payload = NULL;
+
+    if (!(args = flux_jobtap_job_lookup (job->dws->p, job->id)))
+        goto error;
+    if (flux_plugin_arg_unpack (args,
+                                FLUX_PLUGIN_ARG_IN,
+                                "{s:{s:o}}",
+                                "jobspec",
+                                  "resources", &resources) < 0) {
+        errno = EINVAL;
+        goto error;
+    }
+    payload = json_pack ("{s:I s:I s:O s:O s:i}",
+                         "jobid", (json_int_t)job->id,
+                         "userid", (json_int_t)job->userid,
+                         "dw_directives", job->directives,
+                         "resources", resources,
+                         "failure_tolerance", job->failure_tolerance);
+    flux_plugin_arg_destroy (args);
+    args = NULL;
+    if (!(job->f = request_send (job->dws,
+                                 "dws.create",
+                                 payload,
+                                 request_cb,
+                                 job)))
+        goto error;
+    return;
+error:
+    request_failed (job, "dws.create");
+    flux_plugin_arg_destroy (args);
+}
+
+/* May end the job. */
+static void R_cb (flux_future_t *f, void *arg)
+{
+    struct dws_job *job = arg;
+    json_t *R;
+
+    job->f = NULL;
+    if (flux_kvs_lookup_get_unpack (f, "o", &R) < 0) {
+        dws_job_raise (job,
+                       "error reading R: %s",
+                       future_strerror (f, errno));
+        goto out;
+    }
+    if (!(job->f = request_send (job->dws,
+                                 "dws.setup",
+                                 json_pack ("{s:I s:O}",
+                                            "jobid", (json_int_t)job->id,
+                                            "R", R),
+                                 request_cb,
+                                 job)))
+        request_failed (job, "dws.setup");
+out:
+    flux_future_destroy (f);
+}
+
+/* The R of a callback's arguments is redacted: it has no scheduling key, which
+ * is what tells the Rabbits of the job. The one in the KVS has it.
+ */
+static void send_setup (struct dws_job *job)
+{
+    char key[64];
+
+    if (flux_job_kvs_key (key, sizeof (key), job->id, "R") < 0
+        || !(job->f = flux_kvs_lookup (job->dws->h, NULL, 0, key))
+        || flux_future_then (job->f, -1., R_cb, job) < 0) {
+        request_failed (job, "the look-up of R");
+        flux_future_destroy (job->f);
+        job->f = NULL;
+    }
+}
+
+static void send_post_run (struct dws_job *job)
+{
+    dws_job_check_started (job);
+    if (!(job->f = request_send (job->dws,
+                                 "dws.post_run",
+                                 json_pack ("{s:I s:b}",
+                                            "jobid", (json_int_t)job->id,
+                                            "run_started", job->started),
+                                 request_cb,
+                                 job)))
+        request_failed (job, "dws.post_run");
+}
+
+static void teardown_cb (flux_future_t *f, void *arg)
+{
+    struct dws_job *job = arg;
+    char reason[1000];
+    enum answer answer;
+
+    job->f_teardown = NULL;
+    answer = answer_get (f, reason, sizeof (reason));
+    if (answer == ANSWER_UNDELIVERED || answer == ANSWER_LOST)
+        dws_job_hold (job, reason);
+    else if (answer == ANSWER_NO)
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "dws.teardown failed: %s",
+                 reason);
+    flux_future_destroy (f);
+}
+
+void dws_job_send_teardown (struct dws_job *job)
+{
+    flux_future_destroy (job->f_teardown);
+    if (!(job->f_teardown = request_send (job->dws,
+                                          "dws.teardown",
+                                          json_pack ("{s:I}",
+                                                     "jobid",
+                                                     (json_int_t)job->id),
+                                          teardown_cb,
+                                          job)))
+        request_failed (job, "dws.teardown");
+}
+
+void dws_job_resume (struct dws_job *job)
+{
+    flux_future_destroy (job->f);
+    job->f = NULL;
+    switch (job->phase) {
+        case DWS_DEPEND:
+            send_create (job);
+            break;
+        case DWS_SETUP:
+            send_setup (job);
+            break;
+        case DWS_POST_RUN:
+            if (!dws_job_is_ending (job))
+                send_post_run (job);
+            if (job->teardown)
+                dws_job_send_teardown (job);
+            break;
+        case DWS_NEW:
+        case DWS_RECOVER:
+        case DWS_SCHED:
+        case DWS_RUNNING:
+        case DWS_DONE:
+            break;
+    }
+}
+
+/* One dws.abort that was not answered yet. It outlives its job. */
+struct dws_abort {
+    struct dws *dws;
+    struct dws_abort *next;
+    flux_jobid_t id;
+    flux_future_t *f;
+};
+
+static void abort_destroy (struct dws_abort *abort)
+{
+    if (abort) {
+        int saved_errno = errno;
+        flux_future_destroy (abort->f);
+        free (abort);
+        errno = saved_errno;
+    }
+}
+
+static void abort_remove (struct dws_abort *abort)
+{
+    struct dws_abort **p = &abort->dws->aborts;
+
+    while (*p != abort)
+        p = &(*p)->next;
+    *p = abort->next;
+    abort_destroy (abort);
+}
+
+static void abort_cb (flux_future_t *f, void *arg)
+{
+    struct dws_abort *abort = arg;
+    char reason[1000];
+    enum answer answer;
+
+    abort->f = NULL;
+    answer = answer_get (f, reason, sizeof (reason));
+    if (answer != ANSWER_YES)
+        dws_log (abort->dws,
+                 LOG_ERR,
+                 abort->id,
+                 "dws.abort failed, nodes and Rabbits may still be in use: %s",
+                 reason);
+    if (answer == ANSWER_YES || answer == ANSWER_NO)
+        abort_remove (abort);
+    flux_future_destroy (f);
+}
+
+static void abort_send (struct dws_abort *abort)
+{
+    flux_future_destroy (abort->f);
+    if (!(abort->f = request_send (abort->dws,
+                                   "dws.abort",
+                                   json_pack ("{s:I}",
+                                              "jobid",
+                                              (json_int_t)abort->id),
+                                   abort_cb,
+                                   abort)))
+        dws_log (abort->dws,
+                 LOG_ERR,
+                 abort->id,
+                 "error sending dws.abort: %s",
+                 strerror (errno));
+}
+
+void dws_abort (struct dws *dws, flux_jobid_t id)
+{
+    struct dws_abort *abort;
+
+    if (!(abort = calloc (1, sizeof (*abort)))) {
+        dws_log (dws, LOG_ERR, id, "dws.abort is not sent: out of memory");
+        return;
+    }
+    abort->dws = dws;
+    abort->id = id;
+    abort->next = dws->aborts;
+    dws->aborts = abort;
+    abort_send (abort);
+}
+
+void dws_abort_resend (struct dws *dws)
+{
+    struct dws_abort *abort;
+
+    for (abort = dws->aborts; abort; abort = abort->next)
+        abort_send (abort);
+}
+
+void dws_abort_clear (struct dws *dws)
+{
+    struct dws_abort *abort;
+
+    while ((abort = dws->aborts)) {
+        dws->aborts = abort->next;
+        abort_destroy (abort);
+    }
+}
+
+// vi:ts=4 sw=4 expandtab

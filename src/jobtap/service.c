@@ -1,0 +1,414 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* service.c: job-manager.dws.*, for the instance owner only
+ *
+ * Each request may come late, twice, or for a job that has moved on: then it
+ * succeeds without effect. An ID that no job has gets ENOENT.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "dws.h"
+
+static void respond_error (struct dws *dws,
+                           const flux_msg_t *msg,
+                           int errnum,
+                           const char *text)
+{
+    if (flux_respond_error (dws->h, msg, errnum, text) < 0)
+        flux_log_error (dws->h, "dws: error responding");
+}
+
+static void respond (struct dws *dws, const flux_msg_t *msg)
+{
+    if (flux_respond (dws->h, msg, NULL) < 0)
+        flux_log_error (dws->h, "dws: error responding");
+}
+
+/* Find the job of a request. Return NULL after having responded if there is
+ * nothing to do for it in 'phase'.
+ */
+static struct dws_job *request_job (struct dws *dws,
+                                    const flux_msg_t *msg,
+                                    flux_jobid_t id,
+                                    enum dws_phase phase)
+{
+    struct dws_job *job;
+
+    if ((job = dws_job_lookup (dws, id))) {
+        if (job->phase == phase)
+            return job;
+        if (job->phase == DWS_RECOVER) // as if we were not loaded yet
+            respond_error (dws, msg, ENOSYS, "dws-jobtap is being loaded");
+        else
+            respond (dws, msg);
+    }
+    else {
+        flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
+        int state = 0;
+
+        if (args
+            && flux_plugin_arg_unpack (args,
+                                       FLUX_PLUGIN_ARG_IN,
+                                       "{s:i}",
+                                       "state", &state) == 0
+            && state == FLUX_JOB_STATE_INACTIVE)
+            respond (dws, msg);
+        else
+            respond_error (dws, msg, ENOENT, "no such job with #DW directives");
+        flux_plugin_arg_destroy (args);
+    }
+    return NULL;
+}
+
+/* Add to 'updates' the user's constraints and-ed with 'exclude'. */
+static int update_constraints (json_t *updates,
+                               json_t *constraints,
+                               json_t *exclude)
+{
+    json_t *both;
+
+    if (json_object_size (exclude) == 0 || json_equal (constraints, exclude))
+        return 0;
+    if (json_object_size (constraints) == 0)
+        both = json_incref (exclude);
+    else
+        both = json_pack ("{s:[O O]}", "and", constraints, exclude);
+    return json_object_set_new (updates,
+                                "attributes.system.constraints",
+                                both);
+}
+
+static int job_update (struct dws_job *job, json_t *resources, json_t *exclude)
+{
+    flux_plugin_t *p = job->dws->p;
+    flux_plugin_arg_t *args;
+    json_t *current = NULL;
+    json_t *constraints = NULL;
+    json_t *updates = NULL;
+    int rc = -1;
+
+    if (!(args = flux_jobtap_job_lookup (p, job->id)))
+        return -1;
+    if (flux_plugin_arg_unpack (args,
+                                FLUX_PLUGIN_ARG_IN,
+                                "{s:{s?o s?{s?{s?o}}}}",
+                                "jobspec",
+                                  "resources", &current,
+                                  "attributes",
+                                    "system",
+                                      "constraints", &constraints) < 0) {
+        errno = EINVAL;
+        goto out;
+    }
+    if (!(updates = json_object ())
+        || (json_is_array (resources)
+            && !json_equal (resources, current)
+            && json_object_set (updates, "resources", resources) < 0)
+        || update_constraints (updates, constraints, exclude) < 0) {
+        errno = ENOMEM;
+        goto out;
+    }
+    rc = 0;
+    if (json_object_size (updates) > 0)
+        rc = flux_jobtap_jobspec_update_id_pack (p, job->id, "O", updates);
+out:
+    flux_plugin_arg_destroy (args);
+    json_decref (updates);
+    return rc;
+}
+
+/* Let the job go on to be scheduled. */
+static int job_admit (struct dws_job *job, json_t *resources, json_t *exclude)
+{
+    if (job_update (job, resources, exclude) < 0) {
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "error updating jobspec: %s",
+                 strerror (errno));
+        return -1;
+    }
+    dws_job_quiesce (job);
+    dws_job_unhold (job);
+    job->delivered = true;
+    job->phase = DWS_SCHED;
+    if (flux_jobtap_dependency_remove (job->dws->p,
+                                       job->id,
+                                       DWS_DEPENDENCY) < 0) {
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "error removing dependency %s: %s",
+                 DWS_DEPENDENCY,
+                 strerror (errno));
+        return -1;
+    }
+    return 0;
+}
+
+static bool is_null (json_t *value)
+{
+    return !value || json_is_null (value);
+}
+
+static void resource_update_cb (flux_t *h,
+                                flux_msg_handler_t *mh,
+                                const flux_msg_t *msg,
+                                void *arg)
+{
+    struct dws *dws = arg;
+    json_int_t id;
+    json_t *resources = NULL;
+    json_t *exclude = NULL;
+    const char *errmsg = NULL;
+    struct dws_job *job;
+
+    if (flux_request_unpack (msg,
+                             NULL,
+                             "{s:I s?o s?o s?s}",
+                             "id", &id,
+                             "resources", &resources,
+                             "exclude", &exclude,
+                             "errmsg", &errmsg) < 0) {
+        respond_error (dws,
+                       msg,
+                       EPROTO,
+                       "expected {id:integer, resources:array,"
+                       " exclude:object or null, errmsg:string}");
+        return;
+    }
+    if (!errmsg && !json_is_array (resources) && !is_null (resources)) {
+        respond_error (dws, msg, EPROTO, "resources: expected an array");
+        return;
+    }
+    if (!is_null (exclude) && !json_is_object (exclude)) {
+        respond_error (dws, msg, EPROTO, "exclude: expected an object or null");
+        return;
+    }
+    if (!(job = request_job (dws, msg, id, DWS_DEPEND)))
+        return;
+    if (errmsg)
+        dws_job_raise (job, "%s", errmsg);
+    else if (job_admit (job, resources, exclude) < 0) {
+        respond_error (dws, msg, EINVAL, "the jobspec could not be updated");
+        return;
+    }
+    respond (dws, msg);
+}
+
+/* Return the key of a variable that is not a string, or NULL. */
+static const char *variables_check (json_t *variables)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach (variables, key, value) {
+        if (!json_is_string (value))
+            return key;
+    }
+    return NULL;
+}
+
+static void prolog_remove_cb (flux_t *h,
+                              flux_msg_handler_t *mh,
+                              const flux_msg_t *msg,
+                              void *arg)
+{
+    struct dws *dws = arg;
+    json_int_t id;
+    json_t *variables;
+    const char *key;
+    struct dws_job *job;
+
+    if (flux_request_unpack (msg,
+                             NULL,
+                             "{s:I s:o}",
+                             "id", &id,
+                             "variables", &variables) < 0
+        || !json_is_object (variables)) {
+        respond_error (dws,
+                       msg,
+                       EPROTO,
+                       "expected {id:integer, variables:object}");
+        return;
+    }
+    if ((key = variables_check (variables))) {
+        char text[128];
+        dws_format (text,
+                    sizeof (text),
+                    "expected a string for variables.%s",
+                    key);
+        respond_error (dws, msg, EPROTO, text);
+        return;
+    }
+    if (!(job = request_job (dws, msg, id, DWS_SETUP)))
+        return;
+    if (!job->released
+        && flux_jobtap_event_post_pack (dws->p,
+                                        id,
+                                        "dws_environment",
+                                        "{s:O}",
+                                        "variables", variables) < 0) {
+        respond_error (dws, msg, errno, "error posting dws_environment");
+        return;
+    }
+    dws_job_quiesce (job);
+    dws_job_unhold (job);
+    job->released = true;
+    job->phase = DWS_RUNNING;
+    dws_job_prolog_release (job, 0);
+    respond (dws, msg);
+}
+
+static void epilog_remove_cb (flux_t *h,
+                              flux_msg_handler_t *mh,
+                              const flux_msg_t *msg,
+                              void *arg)
+{
+    struct dws *dws = arg;
+    json_int_t id;
+    struct dws_job *job;
+
+    if (flux_request_unpack (msg, NULL, "{s:I}", "id", &id) < 0) {
+        respond_error (dws, msg, EPROTO, "expected {id:integer}");
+        return;
+    }
+    if (!(job = request_job (dws, msg, id, DWS_POST_RUN)))
+        return;
+    dws_job_epilog_release (job, 0);
+    respond (dws, msg);
+}
+
+static const char *phase_name (struct dws_job *job)
+{
+    switch (job->phase) {
+        case DWS_DEPEND:
+            return "depend";
+        case DWS_SCHED:
+            return "sched";
+        case DWS_SETUP:
+            return "prolog";
+        case DWS_RUNNING:
+            return "running";
+        case DWS_POST_RUN:
+            return dws_job_is_ending (job) ? "running" : "epilog";
+        case DWS_NEW:
+        case DWS_RECOVER:
+        case DWS_DONE:
+            break;
+    }
+    return NULL;
+}
+
+/* Return the job as hello tells it. 'resources' are those that the jobspec has
+ * now: the user's in "depend", what resource-update made of them later.
+ */
+static json_t *hello_job (struct dws_job *job, const char *phase)
+{
+    flux_plugin_arg_t *args;
+    json_t *resources;
+    json_t *o = NULL;
+
+    dws_job_check_started (job);
+    if (!(args = flux_jobtap_job_lookup (job->dws->p, job->id)))
+        return NULL;
+    if (flux_plugin_arg_unpack (args,
+                                FLUX_PLUGIN_ARG_IN,
+                                "{s:{s:o}}",
+                                "jobspec",
+                                  "resources", &resources) == 0)
+        o = json_pack ("{s:I s:I s:s s:O s:O s:i s:b s:b}",
+                       "id", (json_int_t)job->id,
+                       "userid", (json_int_t)job->userid,
+                       "phase", phase,
+                       "dw_directives", job->directives,
+                       "resources", resources,
+                       "failure_tolerance", job->failure_tolerance,
+                       "run_started", job->started,
+                       "teardown", job->teardown);
+    flux_plugin_arg_destroy (args);
+    return o;
+}
+
+static json_t *hello_jobs (struct dws *dws)
+{
+    json_t *jobs;
+    struct dws_job *job;
+    const char *phase;
+
+    if (!(jobs = json_array ()))
+        return NULL;
+    for (job = dws->first; job; job = job->next) {
+        if (!(phase = phase_name (job)) || !job->directives)
+            continue;
+        if (json_array_append_new (jobs, hello_job (job, phase)) < 0) {
+            json_decref (jobs);
+            return NULL;
+        }
+    }
+    return jobs;
+}
+
+static void hello_cb (flux_t *h,
+                      flux_msg_handler_t *mh,
+                      const flux_msg_t *msg,
+                      void *arg)
+{
+    struct dws *dws = arg;
+    json_t *jobs;
+    struct dws_job *job;
+
+    if (dws->recovering > 0) {
+        // dws.hello follows as soon as it is known what each job waits for
+        respond_error (dws, msg, ENOSYS, "dws-jobtap is being loaded");
+        return;
+    }
+    if (!(jobs = hello_jobs (dws))) {
+        respond_error (dws, msg, ENOMEM, "error listing jobs");
+        return;
+    }
+    flux_log (h,
+              LOG_INFO,
+              "dws: hello from the dws module, %zu jobs with #DW directives",
+              json_array_size (jobs));
+    if (flux_respond_pack (h, msg, "{s:o}", "jobs", jobs) < 0)
+        flux_log_error (h, "dws: error responding");
+    dws->away = false;
+    for (job = dws->first; job; job = job->next) {
+        if (job->directives)
+            dws_job_resume (job);
+    }
+    dws_abort_resend (dws);
+}
+
+int dws_service_register (struct dws *dws)
+{
+    static const struct {
+        const char *method;
+        flux_msg_handler_f cb;
+    } services[] = {
+        { "resource-update", resource_update_cb },
+        { "prolog-remove", prolog_remove_cb },
+        { "epilog-remove", epilog_remove_cb },
+        { "hello", hello_cb },
+    };
+
+    for (size_t i = 0; i < sizeof (services) / sizeof (services[0]); i++) {
+        if (flux_jobtap_service_register_ex (dws->p,
+                                             services[i].method,
+                                             FLUX_ROLE_OWNER,
+                                             services[i].cb,
+                                             dws) < 0)
+            return -1;
+    }
+    return 0;
+}
+
+// vi:ts=4 sw=4 expandtab

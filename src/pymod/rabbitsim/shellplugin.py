@@ -1,0 +1,100 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The shipped job shell plugin, hosted outside of Flux."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Iterable, Iterator, Mapping, Optional, Protocol
+
+from rabbitsim._shell import ffi, lib
+from rabbitsim.jobtap import answer_host_call
+
+
+class ShellPluginError(Exception):
+    """The shell plugin ended the shell (``shell_die``), or failed."""
+
+
+class ShellHost(Protocol):
+    """One job shell as the plugin sees it. Errors: ``OSError(errno, text)``.
+
+    The plugin reads the eventlog in order and stops at ``dws_environment``, or
+    at ``start`` or the end, which say that there will be none.
+
+    Attributes:
+        info: what ``flux_shell_info_unpack`` sees: ``jobid``, ``rank`` (of the
+            shell), ``ntasks``, ``service``, ``options``, ``jobspec``, ``R``.
+        jobspec: the jobspec, also at ``info["jobspec"]``.
+    """
+
+    @property
+    def info(self) -> Mapping[str, Any]: ...
+
+    @property
+    def jobspec(self) -> Mapping[str, Any]: ...
+
+    def eventlog(self, jobid: int) -> Iterable[Mapping[str, Any]]:
+        """The job's eventlog (RFC 18), as ``job-info.eventlog-watch`` streams
+        it: first what is there, then what is posted meanwhile, until the job
+        has ended. A list of the events so far will do."""
+
+    def setenv(self, name: str, value: str) -> None:
+        """Set a variable in the environment that tasks will get."""
+
+    def log(self, level: int, message: str) -> None:
+        """Log a line. ``level`` as in :mod:`syslog`."""
+
+
+def run_shell_init(host: ShellHost) -> None:
+    """Load the plugin into a shell and run its ``shell.init`` handler.
+
+    Raises:
+        ShellPluginError: the plugin refuses to let tasks start. Its text is
+            what the plugin logged last.
+    """
+    shell = _Shell(host)
+    handle = ffi.new_handle(shell)
+    rc = lib.standin_shell_init(handle)
+    if shell.failure is not None:
+        raise shell.failure
+    if rc < 0:
+        raise ShellPluginError(shell.message)
+
+
+class _Shell:
+    """What the stand-in libflux may ask for."""
+
+    def __init__(self, host: ShellHost) -> None:
+        self.failure: Optional[Exception] = None
+        self.message = ""
+        self._host = host
+        self._events: Iterator[Mapping[str, Any]] = iter(())
+
+    def host_call(self, operation: str, args: dict[str, Any]) -> Any:
+        return getattr(self, "_" + operation)(**args)
+
+    def host_failed(self, failure: Exception) -> None:
+        self.failure = failure
+
+    def _info(self) -> dict[str, Any]:
+        return dict(self._host.info)
+
+    def _setenv(self, name: str, value: str) -> None:
+        self._host.setenv(name, value)
+
+    def _log(self, level: int, message: str) -> None:
+        self.message = message
+        self._host.log(level, message)
+
+    def _eventlog_watch(self, jobid: int) -> None:
+        self._events = iter(self._host.eventlog(jobid))
+
+    def _eventlog_next(self) -> dict[str, Any]:
+        for event in self._events:
+            return dict(event)
+        raise OSError(errno.ENODATA, "the job has ended")
+
+
+@ffi.def_extern(error=-errno.EIO)  # type: ignore[untyped-decorator]
+def standin_host_call(host: Any, operation: Any, args: Any, result: Any) -> int:
+    return answer_host_call(ffi, lib, host, operation, args, result)

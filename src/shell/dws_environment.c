@@ -1,0 +1,151 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* dws_environment: the variables of a job with #DW directives
+ *
+ * dws-jobtap posts a dws_environment event, with the variables that DWS gave
+ * to the job, when it releases the dws-setup prolog. This plugin sets them in
+ * the environment of the tasks, on every shell.
+ *
+ * A job may have ten thousand shells. Each of them reads the event from its own
+ * broker's job-info service, which every rank has. The eventlog is fetched
+ * through the KVS caches of the TBON: rank 0 sends each part of it once to each
+ * of its children, however many shells there are. The shell has the same
+ * eventlog open already anyway, as it watches R (job-info.update-watch). A read
+ * by one shell that hands the variables on to the others would send each of
+ * them a message of its own across the tree.
+ *
+ * It is a watch and not a look-up because the KVS is only eventually consistent
+ * across ranks: a shell may be there before the event is. The events come in
+ * order, so it ends at dws_environment, or at start (which is posted when all
+ * shells run, whether or not they are initialized): then there is none to come,
+ * and nothing to set.
+ */
+
+#include <errno.h>
+#include <string.h>
+#include <jansson.h>
+
+#define FLUX_SHELL_PLUGIN_NAME "dws_environment"
+
+#include <flux/core.h>
+#include <flux/shell.h>
+
+static int set_variables (flux_shell_t *shell, json_t *variables)
+{
+    const char *name;
+    json_t *value;
+
+    json_object_foreach (variables, name, value) {
+        const char *s = json_string_value (value);
+        if (!s) {
+            shell_log_error ("variable %s of the dws_environment event"
+                             " is not a string",
+                             name);
+            return -1;
+        }
+        if (flux_shell_setenvf (shell, 1, name, "%s", s) < 0) {
+            shell_log_error ("error setting %s: %s", name, strerror (errno));
+            return -1;
+        }
+    }
+    return 0;
+}
+
+/* Return 1 if 'event' was the last one of interest, 0 if not, -1 on error. */
+static int process_event (flux_shell_t *shell, const char *event)
+{
+    json_t *entry;
+    const char *name;
+    json_t *variables = NULL;
+    int rc = -1;
+
+    if (!(entry = json_loads (event, 0, NULL))
+        || json_unpack (entry, "{s:s}", "name", &name) < 0)
+        shell_log_error ("the job's eventlog has a malformed entry");
+    else if (strcmp (name, "start") == 0) {
+        shell_debug ("the job has no dws_environment event");
+        rc = 1;
+    }
+    else if (strcmp (name, "dws_environment") != 0)
+        rc = 0;
+    else if (json_unpack (entry,
+                          "{s:{s:o}}",
+                          "context",
+                            "variables", &variables) < 0
+             || !json_is_object (variables))
+        shell_log_error ("the job's dws_environment event is malformed");
+    else if (set_variables (shell, variables) == 0)
+        rc = 1;
+    json_decref (entry);
+    return rc;
+}
+
+static int import_variables (flux_shell_t *shell, flux_jobid_t id)
+{
+    flux_t *h = flux_shell_get_flux (shell);
+    flux_future_t *f;
+    const char *event;
+    int rc = 0;
+
+    if (!h || !(f = flux_job_event_watch (h, id, "eventlog", 0))) {
+        shell_log_error ("error reading the job's eventlog: %s",
+                         strerror (errno));
+        return -1;
+    }
+    while (rc == 0) {
+        if (flux_job_event_watch_get (f, &event) < 0) {
+            if (errno != ENODATA)
+                shell_log_error ("error reading the job's eventlog: %s",
+                                 future_strerror (f, errno));
+            rc = errno == ENODATA ? 1 : -1;
+            break;
+        }
+        rc = process_event (shell, event);
+        flux_future_reset (f);
+    }
+    if (flux_job_event_watch_cancel (f) < 0)
+        shell_log_error ("error ending the watch of the job's eventlog: %s",
+                         strerror (errno));
+    flux_future_destroy (f);
+    return rc < 0 ? -1 : 0;
+}
+
+static int init_cb (flux_plugin_t *p,
+                    const char *topic,
+                    flux_plugin_arg_t *args,
+                    void *data)
+{
+    flux_shell_t *shell = flux_plugin_get_shell (p);
+    json_int_t id;
+    json_t *dw = NULL;
+
+    if (!shell
+        || flux_shell_info_unpack (shell,
+                                   "{s:I s:{s?{s?{s?o}}}}",
+                                   "jobid", &id,
+                                   "jobspec",
+                                     "attributes",
+                                       "system",
+                                         "dw", &dw) < 0) {
+        shell_log_error ("error reading the jobspec: %s", strerror (errno));
+        return -1;
+    }
+    if (!dw)
+        return 0;
+    // A job that asked for storage must not run without knowing where it is.
+    return import_variables (shell, id);
+}
+
+static const struct flux_plugin_handler tab[] = {
+    { "shell.init", init_cb, NULL },
+    { 0 },
+};
+
+int flux_plugin_init (flux_plugin_t *p)
+{
+    return flux_plugin_register (p, "dws_environment", tab);
+}
+
+// vi:ts=4 sw=4 expandtab

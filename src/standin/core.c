@@ -1,0 +1,449 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* core.c: futures, requests, timers and job IDs for the job manager's host */
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "core.h"
+
+struct flux_future {
+    flux_t *h;
+    struct flux_future *next;
+    int64_t id;
+    flux_continuation_f cb;
+    void *arg;
+    int errnum;
+    char *errstr;
+    json_t *payload;
+};
+
+struct flux_watcher {
+    flux_t *h;
+    struct flux_watcher *next;
+    int64_t id;
+    double after;
+    flux_watcher_f cb;
+    void *arg;
+};
+
+/* The reactor is the handle by another name. */
+struct flux_reactor {
+    struct flux_handle handle;
+};
+
+static flux_t *reactor_handle (flux_reactor_t *r)
+{
+    return &r->handle;
+}
+
+flux_reactor_t *flux_get_reactor (flux_t *h)
+{
+    return (flux_reactor_t *)h;
+}
+
+void flux_log_error (flux_t *h, const char *fmt, ...)
+{
+    int saved_errno = errno;
+    char text[512];
+    va_list ap;
+
+    va_start (ap, fmt);
+    vsnprintf (text, sizeof (text), fmt, ap);
+    va_end (ap);
+    flux_log (h, LOG_ERR, "%s: %s", text, strerror (saved_errno));
+    errno = saved_errno;
+}
+
+double flux_reactor_now (flux_reactor_t *r)
+{
+    json_t *o;
+    double now;
+
+    if (host_call (reactor_handle (r), &o, "now", "{}") < 0)
+        return 0.;
+    now = json_number_value (o);
+    json_decref (o);
+    return now;
+}
+
+flux_watcher_t *flux_timer_watcher_create (flux_reactor_t *r,
+                                           double after,
+                                           double repeat,
+                                           flux_watcher_f cb,
+                                           void *arg)
+{
+    flux_t *h = reactor_handle (r);
+    flux_watcher_t *w;
+
+    if (!(w = calloc (1, sizeof (*w))))
+        return NULL;
+    w->h = h;
+    w->id = ++h->serial;
+    w->after = after;
+    w->cb = cb;
+    w->arg = arg;
+    w->next = h->timers;
+    h->timers = w;
+    return w;
+}
+
+void flux_watcher_start (flux_watcher_t *w)
+{
+    if (host_call (w->h,
+                   NULL,
+                   "timer_start",
+                   "{s:I s:f}",
+                   "timer", (json_int_t)w->id,
+                   "after", w->after) < 0)
+        flux_log_error (w->h, "timer_start");
+}
+
+void flux_watcher_destroy (flux_watcher_t *w)
+{
+    if (w) {
+        int saved_errno = errno;
+        flux_watcher_t **p = &w->h->timers;
+        while (*p != w)
+            p = &(*p)->next;
+        *p = w->next;
+        (void)host_call (w->h,
+                         NULL,
+                         "timer_stop",
+                         "{s:I}",
+                         "timer", (json_int_t)w->id);
+        free (w);
+        errno = saved_errno;
+    }
+}
+
+void standin_timer_expire (flux_t *h, int64_t id)
+{
+    flux_watcher_t *w;
+
+    for (w = h->timers; w; w = w->next) {
+        if (w->id == id) {
+            w->cb (flux_get_reactor (h), w, 0, w->arg);
+            return;
+        }
+    }
+}
+
+static flux_future_t *future_create (flux_t *h)
+{
+    flux_future_t *f;
+
+    if (!(f = calloc (1, sizeof (*f))))
+        return NULL;
+    f->h = h;
+    f->id = ++h->serial;
+    f->next = h->futures;
+    h->futures = f;
+    return f;
+}
+
+void flux_future_destroy (flux_future_t *f)
+{
+    if (f) {
+        int saved_errno = errno;
+        flux_future_t **p = &f->h->futures;
+        while (*p != f)
+            p = &(*p)->next;
+        *p = f->next;
+        free (f->errstr);
+        json_decref (f->payload);
+        free (f);
+        errno = saved_errno;
+    }
+}
+
+int flux_future_then (flux_future_t *f,
+                      double timeout,
+                      flux_continuation_f cb,
+                      void *arg)
+{
+    f->cb = cb;
+    f->arg = arg;
+    return 0;
+}
+
+bool flux_future_has_error (flux_future_t *f)
+{
+    return f->errnum != 0;
+}
+
+const char *flux_future_error_string (flux_future_t *f)
+{
+    return f->errstr ? f->errstr : strerror (f->errnum);
+}
+
+void standin_future_fulfill (flux_t *h,
+                             int64_t id,
+                             int errnum,
+                             const char *errstr,
+                             const char *payload)
+{
+    flux_future_t *f;
+
+    for (f = h->futures; f; f = f->next) {
+        if (f->id != id)
+            continue;
+        f->errnum = errnum;
+        if (errstr[0] != '\0')
+            f->errstr = strdup (errstr);
+        if (payload)
+            f->payload = json_loads (payload, JSON_DECODE_ANY, NULL);
+        if (f->cb)
+            f->cb (f, f->arg);
+        return;
+    }
+}
+
+static int future_get (flux_future_t *f)
+{
+    if (f->errnum != 0) {
+        errno = f->errnum;
+        return -1;
+    }
+    return 0;
+}
+
+static int future_vunpack (flux_future_t *f, const char *fmt, va_list ap)
+{
+    if (future_get (f) < 0)
+        return -1;
+    if (!f->payload || json_vunpack_ex (f->payload, NULL, 0, fmt, ap) < 0) {
+        errno = EPROTO;
+        return -1;
+    }
+    return 0;
+}
+
+/* Send a request. 'payload' may be NULL; it is not stolen. */
+static flux_future_t *rpc (flux_t *h, const char *topic, json_t *payload)
+{
+    flux_future_t *f;
+
+    if (!(f = future_create (h)))
+        return NULL;
+    if (host_call (h,
+                   NULL,
+                   "rpc",
+                   "{s:I s:s s:O?}",
+                   "future", (json_int_t)f->id,
+                   "topic", topic,
+                   "payload", payload) < 0) {
+        flux_future_destroy (f);
+        return NULL;
+    }
+    return f;
+}
+
+flux_future_t *flux_rpc_pack (flux_t *h,
+                              const char *topic,
+                              uint32_t nodeid,
+                              int flags,
+                              const char *fmt,
+                              ...)
+{
+    json_t *payload;
+    flux_future_t *f;
+    va_list ap;
+
+    va_start (ap, fmt);
+    payload = json_vpack_ex (NULL, 0, fmt, ap);
+    va_end (ap);
+    if (!payload) {
+        errno = EINVAL;
+        return NULL;
+    }
+    f = rpc (h, topic, payload);
+    json_decref (payload);
+    return f;
+}
+
+/* The payload as text is not used by the plugins. */
+int flux_rpc_get (flux_future_t *f, const char **s)
+{
+    if (s)
+        *s = NULL;
+    return future_get (f);
+}
+
+int flux_rpc_get_unpack (flux_future_t *f, const char *fmt, ...)
+{
+    va_list ap;
+    int rc;
+
+    va_start (ap, fmt);
+    rc = future_vunpack (f, fmt, ap);
+    va_end (ap);
+    return rc;
+}
+
+flux_future_t *flux_kvs_lookup (flux_t *h,
+                                const char *ns,
+                                int flags,
+                                const char *key)
+{
+    flux_future_t *f;
+
+    if (!(f = future_create (h)))
+        return NULL;
+    if (host_call (h,
+                   NULL,
+                   "kvs_lookup",
+                   "{s:I s:s}",
+                   "future", (json_int_t)f->id,
+                   "key", key) < 0) {
+        flux_future_destroy (f);
+        return NULL;
+    }
+    return f;
+}
+
+int flux_kvs_lookup_get_unpack (flux_future_t *f, const char *fmt, ...)
+{
+    va_list ap;
+    int rc;
+
+    va_start (ap, fmt);
+    rc = future_vunpack (f, fmt, ap);
+    va_end (ap);
+    return rc;
+}
+
+int flux_request_unpack (const flux_msg_t *msg,
+                         const char **topic,
+                         const char *fmt,
+                         ...)
+{
+    va_list ap;
+    int rc;
+
+    va_start (ap, fmt);
+    rc = json_vunpack_ex (msg->payload, NULL, 0, fmt, ap);
+    va_end (ap);
+    if (rc < 0)
+        errno = EPROTO;
+    return rc;
+}
+
+static int respond (flux_t *h,
+                    const flux_msg_t *request,
+                    int errnum,
+                    const char *errstr,
+                    json_t *payload)
+{
+    return host_call (h,
+                      NULL,
+                      "respond",
+                      "{s:I s:i s:s s:O?}",
+                      "request", (json_int_t)request->id,
+                      "errnum", errnum,
+                      "errstr", errstr,
+                      "payload", payload);
+}
+
+int flux_respond (flux_t *h, const flux_msg_t *request, const char *s)
+{
+    json_t *payload = s ? json_loads (s, 0, NULL) : NULL;
+    int rc = respond (h, request, 0, "", payload);
+
+    json_decref (payload);
+    return rc;
+}
+
+int flux_respond_pack (flux_t *h,
+                       const flux_msg_t *request,
+                       const char *fmt,
+                       ...)
+{
+    json_t *payload;
+    va_list ap;
+    int rc;
+
+    va_start (ap, fmt);
+    payload = json_vpack_ex (NULL, 0, fmt, ap);
+    va_end (ap);
+    if (!payload) {
+        errno = EINVAL;
+        return -1;
+    }
+    rc = respond (h, request, 0, "", payload);
+    json_decref (payload);
+    return rc;
+}
+
+int flux_respond_error (flux_t *h,
+                        const flux_msg_t *request,
+                        int errnum,
+                        const char *errstr)
+{
+    return respond (h,
+                    request,
+                    errnum,
+                    errstr ? errstr : strerror (errnum),
+                    NULL);
+}
+
+void reactor_clear (flux_t *h)
+{
+    while (h->futures)
+        flux_future_destroy (h->futures);
+    while (h->timers)
+        flux_watcher_destroy (h->timers);
+}
+
+/* F58 (RFC 19). Plugins encode no other type. */
+int flux_job_id_encode (flux_jobid_t id,
+                        const char *type,
+                        char *buf,
+                        size_t bufsz)
+{
+    static const char digits[] =
+        "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    char reversed[16];
+    size_t n = 0;
+
+    do {
+        reversed[n++] = digits[id % 58];
+        id /= 58;
+    } while (id > 0);
+    if (strcmp (type, "f58") != 0 || bufsz < n + 3) {
+        errno = EOVERFLOW;
+        return -1;
+    }
+    memcpy (buf, "\u0192", 2);
+    buf += 2;
+    while (n > 0)
+        *buf++ = reversed[--n];
+    *buf = '\0';
+    return 0;
+}
+
+int flux_job_kvs_key (char *buf, int bufsz, flux_jobid_t id, const char *key)
+{
+    int len = snprintf (buf,
+                        bufsz,
+                        "job.%04x.%04x.%04x.%04x.%s",
+                        (unsigned int)(id >> 48) & 0xffff,
+                        (unsigned int)(id >> 32) & 0xffff,
+                        (unsigned int)(id >> 16) & 0xffff,
+                        (unsigned int)id & 0xffff,
+                        key);
+
+    if (len >= bufsz) {
+        errno = EOVERFLOW;
+        return -1;
+    }
+    return len;
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,15 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* shell.h: what the shell's host offers to Python */
+
+#ifndef STANDIN_SHELL_H
+#define STANDIN_SHELL_H
+
+/* Load the plugin into a shell and call shell.init. Return -1 if the shell
+ * would end.
+ */
+int standin_shell_init (void *host);
+
+#endif // !STANDIN_SHELL_H

@@ -1,0 +1,354 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A job manager for tests of the compiled plugin.
+
+It has the job manager's rules that matter to a plugin: events are handled in
+order and never from within the handling of another one of the same job;
+subscribers are told before the state callback; prolog and epilog actions are
+counted; ``event_posted`` forgets everything at a restart. Whatever the plugin
+may not do raises AssertionError.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import Counter
+from typing import Any, Callable, Mapping, Optional
+
+from rabbitsim.jobtap import Json, KvsDone, Plugin, Respond, RpcDone
+
+NEW, DEPEND, PRIORITY, SCHED, RUN, CLEANUP, INACTIVE = (2**i for i in range(7))
+STATE_TOPIC = {
+    DEPEND: "job.state.depend",
+    RUN: "job.state.run",
+    CLEANUP: "job.state.cleanup",
+}
+
+
+class Timer:
+    def __init__(self, when: float, function: Callable[[], None]) -> None:
+        self.when = when
+        self.function: Optional[Callable[[], None]] = function
+
+    def cancel(self) -> None:
+        self.function = None
+
+
+class Job:
+    def __init__(self, jobid: int, system: Json) -> None:
+        self.id = jobid
+        self.state = NEW
+        self.jobspec: Json = {
+            "resources": [{"type": "node", "count": 1}],
+            "attributes": {"system": system},
+        }
+        self.eventlog: list[Json] = []
+        self.queue: list[Json] = []
+        self.posted: set[str] = set()
+        self.dependencies: set[str] = set()
+        self.used: set[str] = set()
+        self.open: Counter[str] = Counter()
+        self.start_pending = False
+        self.subscribed = False
+        self.memo: Json = {}
+        self.unprotected = False
+        """The plugin was away at some time of the job's life."""
+
+    def has(self, name: str) -> bool:
+        return any(entry["name"] == name for entry in self.eventlog)
+
+    def context(self, name: str) -> Json:
+        return next(e["context"] for e in self.eventlog if e["name"] == name)
+
+    def may_start(self) -> bool:
+        wants_storage = "dw" in self.jobspec["attributes"]["system"]
+        return not wants_storage or self.has("dws_environment") or self.unprotected
+
+    def args(self) -> Json:
+        return {
+            "id": self.id,
+            "userid": 100,
+            "state": self.state,
+            "jobspec": self.jobspec,
+        }
+
+
+class JobManager:
+    """Implements :class:`rabbitsim.jobtap.JobtapHost`."""
+
+    def __init__(self, conf: Optional[Json] = None) -> None:
+        self.conf = conf
+        self.clock = 1000.0
+        self.timers: list[Timer] = []
+        self.logged: list[tuple[int, str]] = []
+        self.rpcs: list[tuple[str, Json, RpcDone]] = []
+        self.lookups: list[tuple[str, KvsDone]] = []
+        self.jobs: dict[int, Job] = {}
+        self.plugin: Optional[Plugin] = None
+        self.load()
+
+    # what the tests do
+
+    def load(self) -> None:
+        self.plugin = Plugin(self, self.conf)
+        for job in list(self.jobs.values()):
+            if job.state == INACTIVE:
+                continue
+            self.plugin.call("job.new", job.args())
+            if job.state == DEPEND:
+                self.plugin.call("job.state.depend", job.args())
+
+    def unload(self) -> None:
+        assert self.plugin is not None
+        self.plugin.unload()
+        self.plugin = None
+        self.rpcs.clear()
+        self.lookups.clear()
+        for job in self.jobs.values():
+            job.subscribed = False
+            job.unprotected = True
+        assert not [timer for timer in self.timers if timer.function]
+
+    def restart(self) -> None:
+        """The whole instance restarts: no job may be running then."""
+        if self.plugin is not None:
+            self.unload()
+        for job in self.jobs.values():
+            job.posted.clear()
+        self.load()
+
+    def submit(self, jobid: int, system: Json, after: bool = False) -> Optional[str]:
+        """Returns the reason if the job is rejected. ``after`` gives the job
+        some other dependency."""
+        job = Job(jobid, system)
+        if self.plugin is not None:
+            rc, out = self.plugin.call("job.validate", job.args())
+            if rc < 0:
+                return str(out["errmsg"])
+        self.jobs[jobid] = job
+        self.post(job, "submit")
+        self.call(job, "job.new")
+        if after:
+            self.post(job, "dependency-add", {"description": "after"})
+        self.post(job, "validate")
+        return None
+
+    def request(self, method: str, payload: Json, owner: bool = True) -> Any:
+        """The payload of the answer; OSError if it is an error."""
+        answers: list[tuple[int, str, Optional[Json]]] = []
+        if self.plugin is None:
+            raise OSError(errno.ENOSYS, "not loaded")
+        self.plugin.request(method, payload, lambda *a: answers.append(a), owner)
+        ((errnum, errstr, response),) = answers
+        if errnum:
+            raise OSError(errnum, errstr or os.strerror(errnum))
+        return response
+
+    def take(self, topic: str) -> tuple[Json, RpcDone]:
+        """The oldest request for ``topic`` that was not answered."""
+        for index, (found, payload, done) in enumerate(self.rpcs):
+            if found == topic:
+                del self.rpcs[index]
+                return payload, done
+        raise AssertionError(f"no {topic} among {[t for t, _, _ in self.rpcs]}")
+
+    def topics(self) -> list[str]:
+        return [topic for topic, _, _ in self.rpcs]
+
+    def answer_eventlogs(self) -> None:
+        while "job-manager.getattr" in self.topics():
+            payload, done = self.take("job-manager.getattr")
+            done(0, "", {"eventlog": payload["as it was"]})
+
+    def answer_lookups(self) -> None:
+        while self.lookups:
+            key, done = self.lookups.pop(0)
+            done(0, '{"version": 1, "scheduling": {}}')
+
+    def advance(self, seconds: float) -> None:
+        self.clock += seconds
+        for timer in list(self.timers):
+            if timer.function and timer.when <= self.clock:
+                function, timer.function = timer.function, None
+                function()
+        self.timers = [timer for timer in self.timers if timer.function]
+
+    # events
+
+    def post(self, job: Job, name: str, context: Optional[Json] = None) -> None:
+        entry = {"timestamp": self.clock, "name": name, "context": context or {}}
+        job.queue.append(entry)
+        if len(job.queue) == 1:
+            while job.queue:
+                self.process(job, job.queue[0])
+                job.queue.pop(0)
+
+    def queued(self, job: Job, name: str) -> bool:
+        return any(entry["name"] == name for entry in job.queue[1:])
+
+    def process(self, job: Job, entry: Json) -> None:
+        if job.state == INACTIVE:
+            return
+        old = job.state
+        job.eventlog.append(entry)
+        job.posted.add(entry["name"])
+        self.update(job, entry["name"], entry["context"])
+        if job.subscribed:
+            self.call(job, "job.event." + entry["name"], {"entry": entry})
+        if job.state != old and job.state in STATE_TOPIC:
+            self.call(job, STATE_TOPIC[job.state], {"prev_state": old})
+        self.act(job)
+
+    def update(self, job: Job, name: str, context: Json) -> None:
+        description = context.get("description", "")
+        if name == "validate":
+            job.state = DEPEND
+        elif name == "dependency-add":
+            if description not in job.used:
+                job.dependencies.add(description)
+            job.used.add(description)
+        elif name == "dependency-remove":
+            job.dependencies.discard(description)
+        elif name == "depend" and job.state == DEPEND:
+            job.state = SCHED
+        elif name == "alloc" and job.state == SCHED:
+            job.state = RUN
+        elif name == "memo":
+            job.memo.update(context)
+        elif name == "jobspec-update":
+            for key, value in context.items():
+                *path, last = key.split(".")
+                where = job.jobspec
+                for step in path:
+                    where = where.setdefault(step, {})
+                where[last] = value
+        elif name in ("prolog-start", "epilog-start"):
+            job.open[description] += 1
+        elif name in ("prolog-finish", "epilog-finish"):
+            job.open[description] -= 1
+            assert job.open[description] >= 0, f"{name} {description} twice"
+        elif name == "finish":
+            job.state = CLEANUP
+        elif name == "exception" and context["severity"] == 0:
+            job.state = CLEANUP
+        elif name == "clean":
+            job.state = INACTIVE
+
+    def act(self, job: Job) -> None:
+        blocked = +job.open or any(
+            self.queued(job, name) for name in ("prolog-start", "epilog-start")
+        )
+        if job.state == DEPEND and not job.dependencies:
+            if not self.queued(job, "dependency-add") and not self.queued(
+                job, "depend"
+            ):
+                self.post(job, "depend")
+        elif job.state == RUN and not blocked and not job.start_pending:
+            assert job.may_start(), "started too early"
+            job.start_pending = True
+        elif job.state == CLEANUP and not blocked and not job.start_pending:
+            if not self.queued(job, "clean"):
+                self.post(job, "clean")
+        elif job.state == INACTIVE and self.plugin is not None:
+            self.plugin.job_destroyed(job.id)
+            job.subscribed = False
+
+    def call(self, job: Job, topic: str, more: Optional[Json] = None) -> None:
+        if self.plugin is not None:
+            self.plugin.call(topic, {**job.args(), **(more or {})})
+
+    def active(self, jobid: int) -> Job:
+        job = self.jobs.get(jobid)
+        if job is None or job.state == INACTIVE:
+            raise OSError(errno.ENOENT, "no such job")
+        return job
+
+    # what the plugin does
+
+    def now(self) -> float:
+        return self.clock
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        timer = Timer(self.clock + delay, function)
+        self.timers.append(timer)
+        return timer
+
+    def log(self, level: int, message: str) -> None:
+        self.logged.append((level, message))
+
+    def rpc(self, topic: str, payload: Optional[Json], done: RpcDone) -> None:
+        if topic == "job-manager.getattr":
+            assert payload is not None
+            eventlog = list(self.jobs[payload["id"]].eventlog)
+            payload = {**payload, "as it was": eventlog}
+        self.rpcs.append((topic, payload or {}, done))
+
+    def kvs_lookup(self, key: str, done: KvsDone) -> None:
+        self.lookups.append((key, done))
+
+    def dependency_add(self, jobid: int, description: str) -> None:
+        job = self.active(jobid)
+        assert job.state in (NEW, DEPEND)
+        if description not in job.dependencies:
+            self.post(job, "dependency-add", {"description": description})
+
+    def dependency_remove(self, jobid: int, description: str) -> None:
+        job = self.active(jobid)
+        assert job.state == DEPEND and description in job.dependencies
+        self.post(job, "dependency-remove", {"description": description})
+
+    def prolog_start(self, jobid: int, description: str) -> None:
+        job = self.active(jobid)
+        assert job.queue, "outside of a callback"
+        assert job.state == RUN and not job.start_pending
+        self.post(job, "prolog-start", {"description": description})
+
+    def prolog_finish(self, jobid: int, description: str, status: int) -> None:
+        job = self.active(jobid)
+        assert not job.start_pending
+        self.post(job, "prolog-finish", {"description": description, "status": status})
+
+    def epilog_start(self, jobid: int, description: str) -> None:
+        job = self.active(jobid)
+        assert job.state == CLEANUP
+        self.post(job, "epilog-start", {"description": description})
+
+    def epilog_finish(self, jobid: int, description: str, status: int) -> None:
+        job = self.active(jobid)
+        assert job.state == CLEANUP
+        self.post(job, "epilog-finish", {"description": description, "status": status})
+
+    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+        job = self.active(jobid)
+        assert job.state != NEW
+        self.post(job, "exception", {"type": type, "severity": severity, "note": note})
+
+    def event_post(
+        self, jobid: int, name: str, context: Optional[Mapping[str, Any]]
+    ) -> None:
+        job = self.active(jobid)
+        assert name != "dws_environment" or not job.has(name)
+        self.post(job, name, dict(context or {}))
+
+    def jobspec_update(self, jobid: int, updates: Mapping[str, Any]) -> None:
+        job = self.active(jobid)
+        assert job.state == DEPEND and not job.queue
+        self.post(job, "jobspec-update", dict(updates))
+
+    def job_lookup(self, jobid: int) -> Json:
+        if jobid not in self.jobs:
+            raise OSError(errno.ENOENT, "no such job")
+        return self.jobs[jobid].args()
+
+    def event_posted(self, jobid: int, name: str) -> bool:
+        return name in self.jobs[jobid].posted
+
+    def subscribe(self, jobid: int) -> None:
+        self.active(jobid).subscribed = True
+
+    def unsubscribe(self, jobid: int) -> None:
+        self.active(jobid).subscribed = False
+
+
+__all__ = ["Job", "JobManager", "Respond"]

@@ -1,0 +1,500 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The compiled job manager plugin: what it sends, and what answers do."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any, Iterator
+
+import pytest
+from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, Job, JobManager
+
+OK = {"success": True}
+WITH_TIMEOUT = pytest.mark.parametrize(
+    "manager", [{"epilog-timeout": 60.0}], indirect=True
+)
+
+
+@pytest.fixture
+def manager(request: pytest.FixtureRequest) -> Iterator[JobManager]:
+    manager = JobManager(getattr(request, "param", None))
+    yield manager
+    if manager.plugin is not None:
+        manager.unload()
+
+
+def submitted(manager: JobManager, **system: Any) -> Job:
+    assert manager.submit(1, {"dw": "#DW jobdw name=a", **system}) is None
+    return manager.jobs[1]
+
+
+def up_to(manager: JobManager, phase: str, **system: Any) -> Job:
+    """A job in "depend", "sched", "prolog", "running" or "epilog", with the
+    requests so far answered."""
+    job = submitted(manager, **system)
+    manager.take("dws.create")[1](0, "", OK)
+    if phase != "depend":
+        update = {"id": 1, "resources": [{"type": "slot"}], "exclude": None}
+        manager.request("resource-update", update)
+    if phase in ("prolog", "running", "epilog"):
+        manager.post(job, "alloc")
+        manager.answer_lookups()
+        manager.take("dws.setup")[1](0, "", OK)
+    if phase in ("running", "epilog"):
+        manager.request("prolog-remove", {"id": 1, "variables": {"DW_JOB_a": "/a"}})
+        manager.post(job, "start")
+    if phase == "epilog":
+        finish(manager, job)
+        manager.take("dws.post_run")[1](0, "", OK)
+    return job
+
+
+def finish(manager: JobManager, job: Job) -> None:
+    job.start_pending = False
+    manager.post(job, "finish")
+
+
+def notes(job: Job) -> list[str]:
+    return [
+        entry["context"]["note"]
+        for entry in job.eventlog
+        if entry["name"] == "exception"
+    ]
+
+
+def error_of(manager: JobManager, method: str, payload: dict[str, Any]) -> OSError:
+    with pytest.raises(OSError) as caught:
+        manager.request(method, payload)
+    return caught.value
+
+
+def test_the_whole_life_of_a_job_leaves_the_documented_eventlog(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "epilog")
+    manager.request("epilog-remove", {"id": 1})
+    assert [entry["name"] for entry in job.eventlog] == [
+        "submit",
+        "validate",
+        "dependency-add",
+        "jobspec-update",
+        "dependency-remove",
+        "depend",
+        "alloc",
+        "prolog-start",
+        "dws_environment",
+        "prolog-finish",
+        "start",
+        "finish",
+        "epilog-start",
+        "epilog-finish",
+        "clean",
+    ]
+    assert job.context("dws_environment") == {"variables": {"DW_JOB_a": "/a"}}
+
+
+def test_create_tells_the_module_all_about_the_request(manager: JobManager) -> None:
+    submitted(manager, dw=["#DW a", "#DW b"], dw_failure_tolerance=3)
+    payload, _ = manager.take("dws.create")
+    assert payload == {
+        "jobid": 1,
+        "userid": 100,
+        "dw_directives": ["#DW a", "#DW b"],
+        "resources": [{"type": "node", "count": 1}],
+        "failure_tolerance": 3,
+    }
+
+
+def test_setup_carries_R_from_the_kvs_with_its_scheduling_key(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "sched")
+    manager.post(job, "alloc")
+    assert manager.lookups[0][0] == "job.0000.0000.0000.0001.R"
+    manager.answer_lookups()
+    payload, _ = manager.take("dws.setup")
+    assert payload == {"jobid": 1, "R": {"version": 1, "scheduling": {}}}
+
+
+def test_a_job_without_directives_costs_no_request(manager: JobManager) -> None:
+    manager.rpcs.clear()
+    manager.submit(1, {})
+    manager.post(manager.jobs[1], "alloc")
+    assert manager.rpcs == [] and not manager.jobs[1].subscribed
+
+
+@pytest.mark.parametrize("dw", ["", " \n", [], [1], ["#DW a", ""], 7, None, {"a": 1}])
+def test_bad_directives_are_rejected_at_submission(
+    manager: JobManager, dw: Any
+) -> None:
+    reason = manager.submit(1, {"dw": dw})
+    assert reason is not None
+    assert reason.startswith(f"attributes.system.dw is {json.dumps(dw)}"[:40])
+    assert "expected a string of #DW directives or a list of them" in reason
+
+
+@pytest.mark.parametrize("tolerance", [-1, 1.5, "2", True, None, 2**40])
+def test_a_bad_failure_tolerance_is_rejected_at_submission(
+    manager: JobManager, tolerance: Any
+) -> None:
+    reason = manager.submit(1, {"dw": "#DW", "dw_failure_tolerance": tolerance})
+    assert reason is not None
+    assert f"dw_failure_tolerance is {json.dumps(tolerance)}," in reason
+    assert "expected an integer >= 0" in reason
+
+
+@pytest.mark.parametrize(
+    "conf,problem",
+    [
+        (
+            {"epilog-timout": 1},
+            "expected epilog-timeout, found unknown key epilog-timout",
+        ),
+        ({"epilog-timeout": 0}, "epilog-timeout is 0, expected seconds > 0"),
+        ({"epilog-timeout": "1m"}, 'epilog-timeout is "1m", expected seconds > 0'),
+    ],
+)
+def test_bad_configuration_fails_the_load(conf: dict[str, Any], problem: str) -> None:
+    with pytest.raises(OSError, match=problem):
+        JobManager(conf)
+
+
+def test_exclude_is_anded_with_the_users_constraints(manager: JobManager) -> None:
+    user = {"properties": ["fast"]}
+    job = submitted(manager, constraints=user)
+    ours = {"not": [{"properties": ["badrabbit"]}]}
+    manager.request("resource-update", {"id": 1, "resources": [], "exclude": ours})
+    assert job.jobspec["attributes"]["system"]["constraints"] == {"and": [user, ours]}
+
+
+def test_errmsg_of_resource_update_becomes_the_exception(manager: JobManager) -> None:
+    job = up_to(manager, "depend")
+    manager.request("resource-update", {"id": 1, "errmsg": "no such profile"})
+    assert notes(job) == ["no such profile"]
+    assert job.state == CLEANUP
+
+
+@pytest.mark.parametrize("topic", ["dws.create", "dws.setup"])
+def test_a_refusal_ends_the_job_with_its_text(manager: JobManager, topic: str) -> None:
+    if topic == "dws.create":
+        job = submitted(manager)
+    else:
+        job = up_to(manager, "sched")
+        manager.post(job, "alloc")
+        manager.answer_lookups()
+    refusal = {"success": False, "errstr": "it is %s wrong"}
+    manager.take(topic)[1](0, "", refusal)
+    assert notes(job) == ["it is %s wrong"]
+    assert job.state == CLEANUP and not job.open["dws-setup"]
+
+
+def test_a_refused_post_run_does_not_leave_the_job_stuck(manager: JobManager) -> None:
+    job = up_to(manager, "running")
+    finish(manager, job)
+    manager.take("dws.post_run")[1](0, "", {"success": False, "errstr": "?"})
+    assert job.state == INACTIVE
+
+
+@pytest.mark.parametrize("pad", range(4))
+def test_a_reason_that_is_too_long_is_cut_between_characters(
+    manager: JobManager, pad: int
+) -> None:
+    job = submitted(manager)
+    errstr = "x" * pad + "ƒ…𝄞" * 500
+    manager.take("dws.create")[1](0, "", {"success": False, "errstr": errstr})
+    (note,) = notes(job)
+    assert 900 < len(note.encode()) < 1000 and errstr.startswith(note)
+
+
+@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])
+def test_jobs_wait_for_the_module_with_one_log_line(
+    manager: JobManager, errnum: int
+) -> None:
+    for jobid in (1, 2, 3):
+        manager.submit(jobid, {"dw": "#DW a"})
+        manager.take("dws.create")[1](errnum, "", None)
+    assert all(job.state == DEPEND for job in manager.jobs.values())
+    assert all("the dws module" in job.memo["dws"] for job in manager.jobs.values())
+    assert len(manager.logged) == 1
+    manager.request("hello", {})
+    for _ in range(3):
+        manager.take("dws.create")[1](0, "", OK)
+    assert all(job.memo["dws"] is None for job in manager.jobs.values())
+
+
+def test_a_job_whose_request_never_got_out_needs_no_epilog(manager: JobManager) -> None:
+    job = submitted(manager)
+    manager.take("dws.create")[1](errno.ENOSYS, "", None)
+    manager.raise_exception(1, "cancel", 0, "")
+    assert job.state == INACTIVE and not job.has("epilog-start")
+
+
+def test_a_job_whose_request_may_have_got_out_gets_its_epilog(
+    manager: JobManager,
+) -> None:
+    job = submitted(manager)
+    manager.take("dws.create")[1](errno.EHOSTUNREACH, "", None)
+    manager.raise_exception(1, "cancel", 0, "")
+    assert job.open["dws-epilog"] == 1
+    payload, _ = manager.take("dws.post_run")
+    assert payload == {"jobid": 1, "run_started": False}
+
+
+def test_cancel_in_the_prolog_finishes_the_prolog(manager: JobManager) -> None:
+    job = up_to(manager, "prolog")
+    manager.raise_exception(1, "cancel", 0, "")
+    assert job.context("prolog-finish")["status"] == 1
+    payload, _ = manager.take("dws.post_run")
+    assert payload == {"jobid": 1, "run_started": False}
+
+
+def test_post_run_waits_until_the_tasks_of_a_cancelled_job_have_ended(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "running")
+    manager.raise_exception(1, "cancel", 0, "")
+    assert job.state == CLEANUP and "dws.post_run" not in manager.topics()
+    assert manager.request("hello", {})["jobs"][0]["phase"] == "running"
+    finish(manager, job)
+    payload, _ = manager.take("dws.post_run")
+    assert payload == {"jobid": 1, "run_started": True}
+
+
+@pytest.mark.parametrize("type", ["cancel", "dws", "exec"])
+def test_a_fatal_exception_in_the_epilog_asks_for_teardown_once(
+    manager: JobManager, type: str
+) -> None:
+    up_to(manager, "epilog")
+    manager.raise_exception(1, type, 0, "")
+    manager.raise_exception(1, type, 0, "")
+    assert manager.topics().count("dws.teardown") == 1
+
+
+def test_neither_a_time_limit_nor_a_mild_exception_asks_for_teardown(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "epilog")
+    manager.raise_exception(1, "timeout", 0, "")
+    manager.raise_exception(1, "cancel", 1, "")
+    assert "dws.teardown" not in manager.topics()
+
+
+def test_a_time_limit_that_ends_the_job_leaves_its_data_movement_alone(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "running")
+    manager.raise_exception(1, "timeout", 0, "")
+    manager.raise_exception(1, "exec", 0, "a task was killed")
+    finish(manager, job)
+    assert manager.topics() == ["dws.hello", "dws.post_run"]
+
+
+@WITH_TIMEOUT
+def test_the_epilog_timeout_aborts_and_releases_the_job_at_once(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "epilog")
+    manager.advance(59)
+    assert job.state == CLEANUP
+    manager.advance(1)
+    assert job.state == INACTIVE
+    assert job.context("exception")["type"] == "dws-epilog-timeout"
+    assert manager.take("dws.abort")[0] == {"jobid": 1}
+    assert "dws.teardown" not in manager.topics()
+
+
+@WITH_TIMEOUT
+def test_an_exception_of_that_type_from_a_user_does_not_abort(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "epilog")
+    manager.raise_exception(1, "dws-epilog-timeout", 0, "")
+    assert "dws.abort" not in manager.topics()
+    assert "dws.teardown" in manager.topics()
+
+
+@WITH_TIMEOUT
+def test_an_abort_that_was_not_delivered_is_sent_again_after_hello(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "epilog")
+    manager.advance(60)
+    manager.take("dws.abort")[1](errno.ENOSYS, "", None)
+    manager.request("hello", {})
+    manager.take("dws.abort")[1](0, "", OK)
+    manager.request("hello", {})
+    assert "dws.abort" not in manager.topics()
+
+
+@WITH_TIMEOUT
+def test_the_epilog_timeout_goes_on_where_it_was_after_a_reload(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "epilog")
+    manager.advance(40)
+    manager.unload()
+    manager.load()
+    manager.answer_eventlogs()
+    manager.advance(19)
+    assert job.state == CLEANUP
+    manager.advance(1)
+    assert job.state == INACTIVE
+
+
+@pytest.mark.parametrize(
+    "phase,request_sent",
+    [
+        ("depend", "dws.create"),
+        ("sched", None),
+        ("prolog", "dws.setup"),
+        ("running", None),
+        ("epilog", "dws.post_run"),
+    ],
+)
+@pytest.mark.parametrize("how", ["reload", "restart"])
+def test_a_plugin_loaded_later_finds_back_to_each_phase(
+    manager: JobManager, phase: str, request_sent: str, how: str
+) -> None:
+    if how == "restart" and phase == "running":
+        pytest.skip("no job runs on across a restart of the instance")
+    job = up_to(manager, phase)
+    events = [entry["name"] for entry in job.eventlog]
+    if how == "reload":
+        manager.unload()
+        manager.load()
+    else:
+        manager.restart()
+    manager.answer_eventlogs()
+    manager.answer_lookups()
+    expected = {"dws.hello", request_sent} - {None}
+    assert set(manager.topics()) == expected
+    (told,) = manager.request("hello", {})["jobs"]
+    assert told["phase"] == phase
+    assert [entry["name"] for entry in job.eventlog] == events
+
+
+def test_hello_is_refused_until_all_eventlogs_are_read(manager: JobManager) -> None:
+    up_to(manager, "prolog")
+    manager.unload()
+    manager.load()
+    assert error_of(manager, "hello", {}).errno == errno.ENOSYS
+    assert error_of(manager, "epilog-remove", {"id": 1}).errno == errno.ENOSYS
+    manager.rpcs = [rpc for rpc in manager.rpcs if rpc[0] != "dws.hello"]
+    manager.answer_eventlogs()
+    assert "dws.hello" in manager.topics()
+    assert manager.request("hello", {})["jobs"][0]["phase"] == "prolog"
+
+
+def test_a_teardown_that_was_asked_for_survives_a_reload(manager: JobManager) -> None:
+    up_to(manager, "epilog")
+    manager.raise_exception(1, "cancel", 0, "")
+    manager.unload()
+    manager.load()
+    manager.answer_eventlogs()
+    assert "dws.teardown" in manager.topics()
+
+
+def test_a_job_submitted_before_the_first_load_fails_with_a_reason(
+    manager: JobManager,
+) -> None:
+    manager.unload()
+    job = submitted(manager)
+    assert job.state == SCHED
+    manager.load()
+    manager.answer_eventlogs()
+    manager.post(job, "alloc")
+    assert job.state == INACTIVE
+    assert "submitted while dws-jobtap was not loaded" in notes(job)[0]
+
+
+def test_a_job_that_was_started_while_the_plugin_was_away_fails(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "sched")
+    manager.unload()
+    manager.post(job, "alloc")
+    manager.load()
+    manager.answer_eventlogs()
+    assert "started without its storage" in notes(job)[0]
+
+
+def test_services_refuse_guests(manager: JobManager) -> None:
+    for method in ("hello", "resource-update", "prolog-remove", "epilog-remove"):
+        with pytest.raises(OSError) as caught:
+            manager.request(method, {"id": 1}, owner=False)
+        assert caught.value.errno == errno.EPERM
+
+
+@pytest.mark.parametrize(
+    "method,payload",
+    [
+        ("resource-update", {}),
+        ("resource-update", {"id": "1"}),
+        ("resource-update", {"id": 1, "resources": {}}),
+        ("resource-update", {"id": 1, "resources": [], "exclude": []}),
+        ("prolog-remove", {"id": 1}),
+        ("prolog-remove", {"id": 1, "variables": []}),
+        ("prolog-remove", {"id": 1, "variables": {"A": 1}}),
+        ("epilog-remove", {}),
+    ],
+)
+def test_malformed_requests_get_eproto_and_change_nothing(
+    manager: JobManager, method: str, payload: dict[str, Any]
+) -> None:
+    job = up_to(manager, "depend" if method == "resource-update" else "prolog")
+    events = len(job.eventlog)
+    error = error_of(manager, method, payload)
+    assert error.errno == errno.EPROTO and "expected" in str(error)
+    assert len(job.eventlog) == events
+
+
+def test_requests_that_come_late_or_twice_succeed_without_effect(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "epilog")
+    manager.request("epilog-remove", {"id": 1})
+    events = len(job.eventlog)
+    manager.request("epilog-remove", {"id": 1})
+    manager.request("prolog-remove", {"id": 1, "variables": {}})
+    manager.request("resource-update", {"id": 1, "errmsg": "late"})
+    assert len(job.eventlog) == events
+
+
+def test_an_unknown_job_gets_enoent(manager: JobManager) -> None:
+    manager.submit(1, {})
+    for jobid in (1, 99):
+        assert error_of(manager, "epilog-remove", {"id": jobid}).errno == errno.ENOENT
+
+
+def test_values_of_variables_are_never_logged(manager: JobManager) -> None:
+    up_to(manager, "prolog")
+    variables = {"DW_WORKFLOW_TOKEN": "secret", "OTHER": ["secret"]}
+    error = error_of(manager, "prolog-remove", {"id": 1, "variables": variables})
+    assert "secret" not in str(error)
+    manager.request("prolog-remove", {"id": 1, "variables": {"A": "secret"}})
+    assert not [line for _, line in manager.logged if "secret" in line]
+
+
+def test_run_state_is_left_to_flux_when_the_lookup_of_R_fails(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "sched")
+    manager.post(job, "alloc")
+    assert job.state == RUN
+    manager.lookups.pop()[1](errno.ENOENT, None)
+    assert "error reading R: No such file or directory" in notes(job)
+    assert not job.open["dws-setup"]
+
+
+def test_a_prolog_that_nobody_finished_before_a_restart_is_finished(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "prolog")
+    manager.unload()
+    manager.raise_exception(1, "cancel", 0, "")
+    assert job.state == CLEANUP
+    manager.restart()
+    manager.answer_eventlogs()
+    assert job.state == INACTIVE

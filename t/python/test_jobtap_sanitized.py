@@ -1,0 +1,90 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The tests of both plugins again, under AddressSanitizer and
+UndefinedBehaviorSanitizer."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+BUILD = TOP / "build" / "sanitized"
+OURS = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")
+TESTS = ["jobtap", "jobtap_stateful", "shell_plugin"]
+
+
+def libasan() -> str:
+    """The compiler's libasan, or a skip with the reason."""
+    compiler = shutil.which(os.environ.get("CC", "cc").split()[0])
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    program = "int main (void) { return 0; }"
+    flags = ["-fsanitize=address,undefined", "-x", "c", "-", "-o", os.devnull]
+    if subprocess.run([compiler, *flags], input=program, text=True).returncode != 0:
+        pytest.skip("the compiler has no AddressSanitizer")
+    path = subprocess.run(
+        [compiler, "-print-file-name=libasan.so"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    if not os.path.isabs(path):
+        pytest.skip("the compiler has no shared libasan")
+    return path
+
+
+def build() -> Path:
+    """Build with the sanitizers, and return where the packages are."""
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "build", "--build-base", str(BUILD)],
+        cwd=TOP,
+        env={**os.environ, "DWS_SANITIZE": "1"},
+        check=True,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    (lib,) = BUILD.glob("lib.*")
+    return lib
+
+
+def leaks(log: str) -> list[str]:
+    """The leaks in a report for which our code is to blame. Python leaves
+    things behind when it exits."""
+    return [part for part in log.split("\n\n") if " leak of " in part and ours(part)]
+
+
+def ours(stack: str) -> bool:
+    return OURS.search(stack) is not None and "PyInit_" not in stack
+
+
+def test_no_memory_is_misused_or_leaked(tmp_path: Path) -> None:
+    preload = libasan()
+    lib = build()
+    # Exit codes do not tell Python's leaks from ours: what counts is the report.
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        + [f"t/python/test_{name}.py" for name in TESTS],
+        cwd=TOP,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(lib),
+            "PYTHONMALLOC": "malloc",
+            "LD_PRELOAD": preload,
+            "ASAN_OPTIONS": f"log_path={tmp_path}/asan",
+            "UBSAN_OPTIONS": f"log_path={tmp_path}/ubsan:print_stacktrace=1",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    log = "\n\n".join(path.read_text() for path in tmp_path.glob("*san.*"))
+    assert "ERROR: AddressSanitizer" not in log and "runtime error" not in log, log
+    assert " passed" in done.stdout and " failed" not in done.stdout, done.stdout
+    assert leaks(log) == []

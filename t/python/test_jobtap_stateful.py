@@ -1,0 +1,215 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The compiled job manager plugin under random orders of events."""
+
+from __future__ import annotations
+
+import errno
+from typing import Optional
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, Job, JobManager
+
+JOBS = st.integers(min_value=1, max_value=4)
+SERVICES = ("resource-update", "prolog-remove", "epilog-remove")
+EPILOG_TIMEOUT = 100.0
+
+
+class PluginMachine(RuleBasedStateMachine):
+    """Jobs, a module that answers as it likes, and a plugin that comes and goes.
+
+    Job 4 never has directives: nothing may ever be done to it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.manager = JobManager({"epilog-timeout": EPILOG_TIMEOUT})
+
+    def job(self, jobid: int, *states: int) -> Optional[Job]:
+        job = self.manager.jobs.get(jobid)
+        return job if job is not None and job.state in states else None
+
+    @rule(jobid=JOBS, after=st.booleans(), many=st.booleans())
+    def submit(self, jobid: int, after: bool, many: bool) -> None:
+        if jobid in self.manager.jobs:
+            return
+        system = {} if jobid == 4 else {"dw": ["#DW a", "#DW b"] if many else "#DW a"}
+        assert self.manager.submit(jobid, system, after) is None
+        if self.manager.plugin is None:
+            self.manager.jobs[jobid].unprotected = True
+
+    @rule(
+        index=st.integers(0, 20),
+        outcome=st.sampled_from(["yes", "yes", "yes", "no", "gone", "lost", "bad"]),
+    )
+    def answer(self, index: int, outcome: str) -> None:
+        if not self.manager.rpcs:
+            return
+        topic, payload, done = self.manager.rpcs.pop(index % len(self.manager.rpcs))
+        if topic == "job-manager.getattr":
+            done(0, "", {"eventlog": payload["as it was"]})
+        elif outcome == "yes":
+            done(0, "", {"success": True})
+        elif outcome == "no":
+            done(0, "", {"success": False, "errstr": "no"})
+        elif outcome == "gone":
+            done(errno.ENOSYS, "", None)
+        elif outcome == "lost":
+            done(errno.EHOSTUNREACH, "", None)
+        else:
+            done(0, "", {"success": "yes"})
+
+    @rule(found=st.booleans())
+    def answer_lookup(self, found: bool) -> None:
+        if self.manager.lookups:
+            _, done = self.manager.lookups.pop(0)
+            if found:
+                done(0, '{"version": 1}')
+            else:
+                done(errno.ENOENT, None)
+
+    @precondition(lambda self: self.manager.plugin is not None)
+    @rule()
+    def hello(self) -> None:
+        try:
+            response = self.manager.request("hello", {})
+        except OSError as error:
+            assert error.errno == errno.ENOSYS
+            assert "job-manager.getattr" in self.manager.topics()
+            return
+        phases = {job["id"]: job["phase"] for job in response["jobs"]}
+        for job in self.manager.jobs.values():
+            phase = phases.get(job.id)
+            assert (phase == "depend") == ("dws-create" in job.dependencies) or (
+                job.state != DEPEND
+            )
+            if phase == "prolog":
+                assert job.open["dws-setup"]
+            if phase == "epilog":
+                assert job.open["dws-epilog"]
+            elif job.open["dws-epilog"]:
+                assert phase == "running" and job.start_pending
+
+    @rule(
+        method=st.sampled_from(SERVICES),
+        jobid=st.integers(1, 5),
+        failed=st.booleans(),
+        excluded=st.booleans(),
+    )
+    def service(self, method: str, jobid: int, failed: bool, excluded: bool) -> None:
+        payload: dict[str, object] = {"id": jobid}
+        if method == "resource-update":
+            payload["resources"] = [{"type": "slot", "count": 1}]
+            payload["exclude"] = {"not": [{"properties": ["x"]}]} if excluded else None
+            if failed:
+                payload["errmsg"] = "Proposal failed"
+        elif method == "prolog-remove":
+            payload["variables"] = {"DW_JOB_a": "/mnt/a"}
+        try:
+            self.manager.request(method, payload)
+        except OSError as error:
+            assert error.errno in (errno.ENOENT, errno.ENOSYS)
+
+    @rule(
+        jobid=JOBS,
+        type=st.sampled_from(["cancel", "timeout", "exec", "dws", "other"]),
+        severity=st.sampled_from([0, 0, 1, 7]),
+    )
+    def exception(self, jobid: int, type: str, severity: int) -> None:
+        job = self.job(jobid, DEPEND, SCHED, RUN, CLEANUP)
+        if job is not None:
+            self.manager.raise_exception(jobid, type, severity, "")
+
+    @rule(jobid=JOBS)
+    def proceed(self, jobid: int) -> None:
+        """What Flux does to a job by itself next."""
+        job = self.manager.jobs.get(jobid)
+        if job is not None:
+            proceed(self.manager, job)
+
+    @rule(seconds=st.sampled_from([1.0, 60.0, EPILOG_TIMEOUT]))
+    def advance(self, seconds: float) -> None:
+        self.manager.advance(seconds)
+
+    @precondition(lambda self: self.manager.plugin is not None)
+    @rule()
+    def unload(self) -> None:
+        self.manager.unload()
+
+    @precondition(lambda self: self.manager.plugin is None)
+    @rule()
+    def load(self) -> None:
+        self.manager.load()
+
+    @precondition(
+        lambda self: not any(job.start_pending for job in self.manager.jobs.values())
+    )
+    @rule()
+    def restart(self) -> None:
+        self.manager.restart()
+
+    @invariant()
+    def no_job_without_directives_is_touched(self) -> None:
+        job = self.manager.jobs.get(4)
+        if job is not None:
+            assert not job.memo and not +job.open and not job.subscribed
+            assert job.used <= {"after"}
+
+    def teardown(self) -> None:
+        """With a module that does its work every job ends, and nothing stays."""
+        if self.manager.plugin is None:
+            self.manager.load()
+        for _ in range(20):
+            cooperate(self.manager)
+        for job in self.manager.jobs.values():
+            assert job.state == INACTIVE, (job.state, job.eventlog)
+            assert not +job.open
+            assert job.unprotected or not job.memo.get("dws")
+        self.manager.unload()
+
+
+def proceed(manager: JobManager, job: Job) -> None:
+    if job.state == DEPEND and "after" in job.dependencies:
+        manager.post(job, "dependency-remove", {"description": "after"})
+    elif job.state == SCHED:
+        if manager.plugin is None:
+            job.unprotected = True
+        manager.post(job, "alloc")
+    elif job.start_pending and not job.has("start") and job.state == RUN:
+        manager.post(job, "start")
+    elif job.start_pending:
+        job.start_pending = False
+        manager.post(job, "finish" if job.has("start") else "release")
+
+
+def cooperate(manager: JobManager) -> None:
+    """One round of a module that says hello and does what it is asked for."""
+    manager.answer_eventlogs()
+    manager.answer_lookups()
+    response = manager.request("hello", {})
+    manager.answer_lookups()
+    while manager.rpcs:
+        _, _, done = manager.rpcs.pop(0)
+        done(0, "", {"success": True})
+    for job in response["jobs"]:
+        payload = {"id": job["id"]}
+        if job["phase"] == "depend":
+            update = {**payload, "resources": job["resources"], "exclude": None}
+            manager.request("resource-update", update)
+        elif job["phase"] == "prolog":
+            manager.request("prolog-remove", {**payload, "variables": {"A": "b"}})
+        elif job["phase"] == "epilog":
+            manager.request("epilog-remove", payload)
+    for job in manager.jobs.values():
+        proceed(manager, job)
+
+
+PluginMachine.TestCase.settings = settings(
+    max_examples=300,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+TestPluginUnderRandomEvents = PluginMachine.TestCase

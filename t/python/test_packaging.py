@@ -1,0 +1,179 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is built, what it links to, and where it is installed."""
+
+from __future__ import annotations
+
+import os
+import re
+import runpy
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]
+PLACES = {
+    "dws-jobtap.so": "lib/flux/job-manager/plugins/dws-jobtap.so",
+    "dws_environment.so": "lib/flux/shell/plugins/dws_environment.so",
+}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+    pytest.importorskip("setuptools")
+    pytest.importorskip("wheel", reason="the wheel package is not installed")
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "setup.py", "-q", "bdist_wheel"]
+    done = subprocess.run(
+        [*command, "-d", str(folder), "-b", str(folder / "tree")],
+        cwd=TOP,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+@pytest.fixture(params=SCRIPTS)
+def component(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A component, described on a machine with or without Flux."""
+    monkeypatch.chdir(TOP)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return runpy.run_path(request.param)["COMPONENT"]
+
+
+def without_flux(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let the build see the compiler and pkg-config, but no Flux."""
+    for tool in ("cc", "gcc", "as", "ld", "collect2", "pkg-config"):
+        found = shutil.which(tool)
+        if found:
+            (folder / tool).symlink_to(found)
+    monkeypatch.setenv("PATH", str(folder))
+    monkeypatch.delenv("PKG_CONFIG_PATH", raising=False)
+
+
+def readelf(*args: str) -> str:
+    if shutil.which("readelf") is None:
+        pytest.skip("readelf (binutils) is not installed")
+    return subprocess.run(
+        ["readelf", "-W", *args], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def data_files(wheel: zipfile.ZipFile) -> list[str]:
+    return [
+        name.split(".data/data/")[1]
+        for name in wheel.namelist()
+        if ".data/data/" in name
+    ]
+
+
+def test_a_wheel_puts_everything_where_flux_looks(wheel: zipfile.ZipFile) -> None:
+    files = data_files(wheel)
+    assert set(PLACES.values()) | {"lib/flux/modules/dws.py"} <= set(files)
+    for name in files:
+        assert re.match("(lib/flux|libexec/flux/cmd|etc/flux)/", name), name
+
+
+def test_a_wheel_has_each_command_and_each_site_file(wheel: zipfile.ZipFile) -> None:
+    files = set(data_files(wheel))
+    commands = {f"libexec/flux/cmd/{p.name}" for p in (TOP / "src/cmd").glob("flux-*")}
+    site = {
+        f"etc/flux/{path.relative_to(TOP / 'etc')}"
+        for path in (TOP / "etc").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert commands | site <= files
+
+
+def test_the_module_is_no_importable_top_level_name(wheel: zipfile.ZipFile) -> None:
+    top = {name.split("/")[0] for name in wheel.namelist()}
+    assert {name for name in top if "flux_dws-" not in name} == {
+        "flux_k8s",
+        "rabbitsim",
+    }
+
+
+def test_a_wheel_has_the_extensions_and_the_licence(wheel: zipfile.ZipFile) -> None:
+    names = wheel.namelist()
+    for extension in ("_jobtap", "_shell"):
+        assert [n for n in names if re.match(rf"rabbitsim/{extension}\..*so$", n)]
+    assert [name for name in names if name.endswith("COPYING.LESSER")]
+    (metadata,) = (n for n in names if n.endswith(".dist-info/METADATA"))
+    text = wheel.read(metadata).decode()
+    assert "LGPL-3.0-only" in text and "Requires-Python: >=3.9" in text
+
+
+@pytest.mark.parametrize("plugin", PLACES)
+def test_a_plugin_needs_no_python(
+    wheel: zipfile.ZipFile, plugin: str, tmp_path: Path
+) -> None:
+    (name,) = (n for n in wheel.namelist() if n.endswith(PLACES[plugin]))
+    path = wheel.extract(name, tmp_path)
+    needed = re.findall(r"\(NEEDED\).*\[(.*)\]", readelf("-d", path))
+    assert needed and not [library for library in needed if "python" in library]
+    symbols = readelf("--dyn-syms", path)
+    assert not re.search(r" UND _?Py", symbols)
+    assert re.search(r"FUNC .* \d+ flux_plugin_init$", symbols, re.M)
+
+
+def test_a_plugin_is_built_without_flux_too(
+    component: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    tools = tmp_path / "bin"
+    tools.mkdir()
+    without_flux(monkeypatch, tools)
+    output = str(tmp_path / component.plugin)
+    command = component.plugin_command(output)
+    assert "-Isrc/standin" in command and "-lflux-core" not in command
+    subprocess.run(command, check=True)
+    monkeypatch.undo()
+    symbols = readelf("--dyn-syms", output)
+    assert re.search(r" UND flux_plugin_", symbols)
+    assert not re.search(r" UND standin_", symbols)
+
+
+def check_command(component: Any) -> list[str]:
+    module = sys.modules[type(component).__module__]
+    command = module.check_command()
+    if command is None:
+        pytest.skip("Flux's headers are not installed")
+    return list(command)
+
+
+def test_the_standin_declarations_agree_with_flux(component: Any) -> None:
+    subprocess.run(check_command(component), check=True)
+
+
+@pytest.mark.parametrize(
+    "header,right,wrong",
+    [
+        ("core.h", "int flux_log (flux_t *h", "long flux_log (flux_t *h"),
+        ("core.h", "(FLUX_JOB_STATE_RUN, 16)", "(FLUX_JOB_STATE_RUN, 8)"),
+        ("core.h", "    flux_plugin_f cb;\n    void *data;", "    void *data;"),
+        ("jobtap.h", "uint32_t rolemask", "uint64_t rolemask"),
+        ("shell.h", "typedef struct flux_shell ", "typedef struct shell "),
+    ],
+)
+def test_a_standin_declaration_that_disagrees_does_not_compile(
+    component: Any, tmp_path: Path, header: str, right: str, wrong: str
+) -> None:
+    *command, source = check_command(component)
+    copy = tmp_path / "standin"
+    shutil.copytree(os.path.dirname(source), copy)
+    path = copy / "flux" / header
+    text = path.read_text()
+    assert right in text
+    path.write_text(text.replace(right, wrong))
+    done = subprocess.run(
+        [*command, str(copy / "check.c")], stderr=subprocess.PIPE, text=True
+    )
+    assert done.returncode != 0 and "error:" in done.stderr

@@ -1,0 +1,83 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The compiled job shell plugin."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Iterator, Mapping
+
+import pytest
+
+from rabbitsim.shellplugin import ShellPluginError, run_shell_init
+
+START = {"timestamp": 2.0, "name": "start"}
+
+
+def environment(variables: Any) -> Mapping[str, Any]:
+    context = {"variables": variables}
+    return {"timestamp": 1.0, "name": "dws_environment", "context": context}
+
+
+class Shell:
+    def __init__(self, system: dict[str, Any], *events: Any) -> None:
+        self.jobspec = {"attributes": {"system": system}}
+        self.info = {"jobid": 7, "rank": 0, "ntasks": 1, "jobspec": self.jobspec}
+        self.events = events
+        self.read = 0
+        self.environment: dict[str, str] = {}
+
+    def eventlog(self, jobid: int) -> Iterator[Mapping[str, Any]]:
+        assert jobid == 7
+        for event in self.events:
+            self.read += 1
+            if isinstance(event, Exception):
+                raise event
+            yield event
+
+    def setenv(self, name: str, value: str) -> None:
+        self.environment[name] = value
+
+    def log(self, level: int, message: str) -> None:
+        pass
+
+
+def test_the_variables_are_set_as_they_are() -> None:
+    variables = {"DW_JOB_a": "/mnt/%s %n", "EMPTY": "", "UTF8": "é"}
+    shell = Shell({"dw": "#DW"}, {"name": "submit"}, environment(variables), START)
+    run_shell_init(shell)
+    assert shell.environment == variables
+    assert shell.read == 2
+
+
+def test_a_job_without_directives_reads_no_eventlog() -> None:
+    shell = Shell({}, environment({"A": "b"}))
+    run_shell_init(shell)
+    assert shell.environment == {} and shell.read == 0
+
+
+@pytest.mark.parametrize("events", [[START, environment({"A": "b"})], []])
+def test_a_job_without_the_event_runs_as_it_is(events: list[Any]) -> None:
+    shell = Shell({"dw": "#DW"}, *events)
+    run_shell_init(shell)
+    assert shell.environment == {}
+
+
+@pytest.mark.parametrize(
+    "event,problem",
+    [
+        (OSError(errno.EPERM, ""), "error reading the job's eventlog"),
+        (environment(["A"]), "event is malformed"),
+        ({"name": "dws_environment"}, "event is malformed"),
+        (environment({"A": 1}), "variable A of the dws_environment event is not"),
+        ({"event": 1}, "malformed entry"),
+    ],
+)
+def test_what_cannot_be_read_ends_the_shell(event: Any, problem: str) -> None:
+    with pytest.raises(ShellPluginError, match=problem):
+        run_shell_init(Shell({"dw": "#DW"}, event))
+
+
+def test_an_exception_of_the_host_comes_through() -> None:
+    with pytest.raises(ZeroDivisionError):
+        run_shell_init(Shell({"dw": "#DW"}, ZeroDivisionError()))
