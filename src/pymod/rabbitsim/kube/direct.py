@@ -1,0 +1,406 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+""":class:`flux_k8s.ports.Kube` straight on a store, for virtual time.
+
+No thread and no I/O: every request, answer and watch event travels by a timer
+of the clock that was given. With a :class:`rabbitsim.loop.VirtualLoop` and a
+seed a run is the same each time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Callable, Optional
+
+from flux_k8s.ports import (
+    Clock,
+    Json,
+    Kind,
+    KubeDone,
+    KubeError,
+    Patch,
+    WatchHandler,
+)
+from rabbitsim.kube.errors import ApiError
+from rabbitsim.kube.store import Event, Store
+from rabbitsim.kube.watch import Stored, StoreWatch
+
+_FIRST_RETRY = 0.5
+_LONGEST_RETRY = 30.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """A request that arrives: ``verb`` is create, get, patch, delete, list or
+    watch; ``name`` and ``body`` are None where there is none."""
+
+    verb: str
+    kind: Kind
+    namespace: Optional[str]
+    name: Optional[str] = None
+    body: Optional[Patch] = None
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong with a request.
+
+    Attributes:
+        delay: seconds that it takes longer.
+        error: the answer instead of the true one.
+        carried_out: with ``error``: the request was carried out all the same,
+            and only its answer was lost.
+    """
+
+    delay: float = 0.0
+    error: Optional[KubeError] = None
+    carried_out: bool = False
+
+
+Faults = Callable[[Request], Optional[Fault]]
+
+
+def copy_json(value: Any) -> Any:
+    """A deep copy of a JSON value, as plain dictionaries and lists."""
+    if isinstance(value, dict):
+        return {key: copy_json(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copy_json(item) for item in value]
+    return value
+
+
+def kube_error(error: ApiError) -> KubeError:
+    return KubeError(error.code, error.reason, error.message)
+
+
+class DirectKube:
+    """Kubernetes without a network.
+
+    Args:
+        clock: carries requests, answers and events.
+        latency: seconds for one way; asked anew for every message. Messages of
+            one key, and events of one watch, stay in order all the same.
+
+    Attributes:
+        faults: asked about every request when it arrives (a watch asks each
+            time that it is opened); returns None when all is well.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        latency: Callable[[], float] = lambda: 0.0,
+        faults: Optional[Faults] = None,
+    ) -> None:
+        self.store = store
+        self.clock = clock
+        self.latency = latency
+        self.faults = faults
+        self._queues: dict[str, deque[tuple[Request, KubeDone, str]]] = {}
+        self._watches: dict[int, DirectWatch] = {}
+
+    def create(
+        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
+    ) -> None:
+        self._ask(Request("create", kind, namespace, None, copy_json(body)), done, key)
+
+    def get(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None:
+        self._ask(Request("get", kind, namespace, name), done, key)
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Patch,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        self._ask(Request("patch", kind, namespace, name, copy_json(body)), done, key)
+
+    def patch_status(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Json,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        """Merge-patch through the status subresource, as controllers do."""
+        request = Request("patch_status", kind, namespace, name, copy_json(body))
+        self._ask(request, done, key)
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None:
+        self._ask(Request("delete", kind, namespace, name), done, key)
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        done: KubeDone,
+        *,
+        key: str,
+        label_selector: str = "",
+    ) -> None:
+        self._ask(Request("list", kind, namespace), done, key, label_selector)
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        handler: WatchHandler,
+        *,
+        label_selector: str = "",
+    ) -> DirectWatch:
+        watch = DirectWatch(self, kind, namespace, handler, label_selector)
+        self._watches[id(watch)] = watch
+        watch.open()
+        return watch
+
+    def drop_watches(self, error: Optional[KubeError] = None) -> None:
+        """Break every watch. Each tells its handler, and opens again after a
+        while; what happens meanwhile it learns from a new list."""
+        for watch in tuple(self._watches.values()):
+            watch.drop(error or KubeError(0, "Dropped", "the connection was lost"))
+
+    def fault(self, request: Request) -> Optional[Fault]:
+        return None if self.faults is None else self.faults(request)
+
+    def forget_watch(self, watch: DirectWatch) -> None:
+        self._watches.pop(id(watch), None)
+
+    def _ask(
+        self, request: Request, done: KubeDone, key: str, selector: str = ""
+    ) -> None:
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.append((request, done, selector))
+            return
+        self._queues[key] = deque([(request, done, selector)])
+        self._send_first(key)
+
+    def _send_first(self, key: str) -> None:
+        """Send what waits at the head of a queue; it stays there until it is
+        answered, so that the next one waits."""
+        self.clock.call_later(self.latency(), lambda: self._arrive(key))
+
+    def _arrive(self, key: str) -> None:
+        request, _, selector = self._queues[key][0]
+        fault = self.fault(request) or Fault()
+        answer: Any = fault.error
+        if fault.error is None or fault.carried_out:
+            outcome = self._carry_out(request, selector)
+            answer = outcome if answer is None else answer
+        delay = fault.delay + self.latency()
+        self.clock.call_later(delay, lambda: self._answer(key, answer))
+
+    def _answer(self, key: str, answer: Any) -> None:
+        queue = self._queues[key]
+        _, done, _ = queue.popleft()
+        if queue:
+            self._send_first(key)
+        else:
+            del self._queues[key]
+        done(answer)
+
+    def _carry_out(self, request: Request, selector: str) -> Any:
+        try:
+            return copy_json(self._call(request, selector))
+        except ApiError as error:
+            return kube_error(error)
+
+    def _call(self, request: Request, selector: str) -> Json:
+        store, kind = self.store, request.kind
+        if request.verb == "list":
+            return store.list(kind, request.namespace, label_selector=selector)
+        namespace, name = request.namespace or "", request.name or ""
+        if request.verb == "get":
+            return store.get(kind, namespace, name)
+        if request.verb == "delete":
+            return store.delete(kind, namespace, name)
+        body = request.body
+        if request.verb == "create":
+            return store.create(kind, namespace, body)
+        sub = "status" if request.verb == "patch_status" else ""
+        if isinstance(body, list):
+            return store.json_patch(kind, namespace, name, body, subresource=sub)
+        return store.merge_patch(kind, namespace, name, body, subresource=sub)
+
+
+class DirectWatch:
+    """One watch of a :class:`DirectKube`: list, then events, and again after
+    every trouble."""
+
+    def __init__(
+        self,
+        kube: DirectKube,
+        kind: Kind,
+        namespace: Optional[str],
+        handler: WatchHandler,
+        label_selector: str,
+    ) -> None:
+        self._kube = kube
+        self._kind = kind
+        self._namespace = namespace
+        self._handler = handler
+        self._selector = label_selector
+        self._known: dict[tuple[str, str], tuple[str, str]] = {}
+        """(namespace, name) → (uid, resourceVersion) as the handler knows them."""
+        self._mail: deque[tuple[float, Callable[[], None]]] = deque()
+        self._carrying = False
+        self._source: Optional[StoreWatch] = None
+        self._retry = _FIRST_RETRY
+        self._connection = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        self._stopped = True
+        self._close()
+        self._kube.forget_watch(self)
+
+    def drop(self, error: KubeError) -> None:
+        """Lose the connection, with all that is still under way on it."""
+        if self._stopped or (self._source is None and not self._mail):
+            return
+        self._close()
+        self._fail(error, 0.0)
+
+    def open(self) -> None:
+        self._after(self._kube.latency(), self._connect)
+
+    def _close(self) -> None:
+        self._connection += 1
+        self._mail.clear()
+        if self._source is not None:
+            self._source.stop()
+            self._source = None
+
+    def _after(self, delay: float, function: Callable[[], None]) -> None:
+        """Call ``function`` unless the watch was closed meanwhile."""
+        connection = self._connection
+
+        def call() -> None:
+            if connection == self._connection and not self._stopped:
+                function()
+
+        self._kube.clock.call_later(delay, call)
+
+    def _connect(self) -> None:
+        kube = self._kube
+        fault = kube.fault(Request("watch", self._kind, self._namespace))
+        if fault is not None and fault.error is not None:
+            self._fail(fault.error, fault.delay + kube.latency())
+        elif fault is not None and fault.delay:
+            self._after(fault.delay, self._list)
+        else:
+            self._list()
+
+    def _fail(self, error: KubeError, delay: float) -> None:
+        def tell() -> None:
+            wait, self._retry = self._retry, min(self._retry * 2, _LONGEST_RETRY)
+            self._after(max(wait, error.retry_after or 0.0), self._connect)
+            self._handler.trouble(error)
+
+        self._after(delay, tell)
+
+    def _list(self) -> None:
+        store = self._kube.store
+        try:
+            page = store.select(
+                self._kind, self._namespace, label_selector=self._selector
+            )
+            self._source = store.watch(
+                self._kind,
+                self._namespace,
+                self._receive,
+                resource_version=str(page.version),
+                label_selector=self._selector,
+            )
+        except ApiError as error:
+            self._fail(kube_error(error), self._kube.latency())
+            return
+        self._retry = _FIRST_RETRY
+        self._post(lambda: self._compare(page.items))
+
+    def _receive(self, event: Event) -> None:
+        self._post(lambda: self._deliver(event.type, event.object))
+
+    def _post(self, call: Callable[[], None]) -> None:
+        """Deliver by timer, not before what was posted earlier."""
+        due = self._kube.clock.now() + self._kube.latency()
+        if self._mail:
+            due = max(due, self._mail[-1][0])
+        self._mail.append((due, call))
+        if not self._carrying:
+            self._carry()
+
+    def _carry(self) -> None:
+        """One timer is enough: events stay in order whatever the clock does
+        with timers that are due at the same moment."""
+        self._carrying = True
+        delay = max(0.0, self._mail[0][0] - self._kube.clock.now())
+        self._kube.clock.call_later(delay, self._hand_over)
+
+    def _hand_over(self) -> None:
+        self._carrying = False
+        if self._mail and self._mail[0][0] > self._kube.clock.now():
+            self._carry()  # this timer was started for mail that is gone
+        elif self._mail:
+            _, call = self._mail.popleft()
+            # A handler that fails must not keep the next event from coming.
+            try:
+                call()
+            finally:
+                if self._mail and not self._carrying:
+                    self._carry()
+
+    def _compare(self, items: list[Stored]) -> None:
+        """Give the handler the differences between the list and what it knows."""
+        listed = {_key(obj) for obj in items}
+        for key in [key for key in self._known if key not in listed]:
+            self._forget(key)
+        for obj in items:
+            if self._stopped:
+                return
+            known = self._known.get(_key(obj))
+            if known is not None and known[0] != obj["metadata"]["uid"]:
+                self._forget(_key(obj))
+                known = None
+            self._deliver("ADDED" if known is None else "MODIFIED", obj)
+        if not self._stopped:
+            self._handler.synced()
+
+    def _forget(self, key: tuple[str, str]) -> None:
+        uid, version = self._known.pop(key)
+        metadata = {"name": key[1], "uid": uid, "resourceVersion": version}
+        if key[0]:
+            metadata["namespace"] = key[0]
+        if not self._stopped:
+            self._handler.event("DELETED", {"metadata": metadata})
+
+    def _deliver(self, type: str, obj: Stored) -> None:
+        if self._stopped:
+            return
+        metadata = obj["metadata"]
+        version = (metadata["uid"], metadata["resourceVersion"])
+        if self._known.get(_key(obj)) == version:
+            return
+        if type == "DELETED":
+            self._known.pop(_key(obj), None)
+        else:
+            self._known[_key(obj)] = version
+        self._handler.event(type, copy_json(obj))
+
+
+def _key(obj: Json) -> tuple[str, str]:
+    metadata = obj["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]

@@ -1,0 +1,337 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""rabbitsim.kube.direct: Kubernetes without a network, in virtual time."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Optional, Union
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, Kube, KubeError
+from rabbitsim.kube.direct import DirectKube, Fault, Request
+from rabbitsim.kube.kinds import load_kinds
+from rabbitsim.kube.store import Store
+from rabbitsim.loop import VirtualLoop
+
+KINDS = load_kinds()
+Answer = Union[Json, KubeError]
+
+
+class Cluster:
+    """A store, a clock and a DirectKube with random latencies."""
+
+    def __init__(self, seed: int = 0, slowest: float = 0.0) -> None:
+        self.loop = VirtualLoop()
+        self.rng = random.Random(seed)
+        self.store = Store(self.loop.now, random.Random(seed + 1), KINDS)
+        self.kube = DirectKube(
+            self.store, self.loop, lambda: self.rng.uniform(0.0, slowest)
+        )
+
+    def ask(self, verb: str, *args: Any, key: str = "k", **options: Any) -> Answer:
+        """Make one request and wait for its answer."""
+        answers: list[Answer] = []
+        getattr(self.kube, verb)(*args, answers.append, key=key, **options)
+        assert answers == [], "answered from within the call"
+        assert self.loop.run(lambda: bool(answers), timeout=100.0)
+        return answers[0]
+
+
+class Watcher:
+    """A WatchHandler that keeps what it is told, and checks the promises."""
+
+    def __init__(self) -> None:
+        self.objects: dict[str, Json] = {}
+        self.log: list[str] = []
+
+    def event(self, type: str, object: Json) -> None:
+        metadata = object["metadata"]
+        name = metadata["name"]
+        known = self.objects.get(name)
+        if type == "DELETED":
+            assert known is not None
+            assert known["metadata"]["uid"] == metadata["uid"]
+            del self.objects[name]
+        else:
+            assert (known is None) == (type == "ADDED")
+            if known is not None:
+                assert known["metadata"]["uid"] == metadata["uid"]
+                old, new = (
+                    int(o["metadata"]["resourceVersion"]) for o in (known, object)
+                )
+                assert old < new
+            self.objects[name] = object
+        self.log.append(f"{type} {name}")
+
+    def synced(self) -> None:
+        self.log.append("synced")
+
+    def trouble(self, error: KubeError) -> None:
+        self.log.append(f"trouble {error.status}")
+
+
+def computes(name: str, **metadata: Any) -> Json:
+    return {"metadata": {"name": name, **metadata}, "data": []}
+
+
+def test_it_is_a_kube() -> None:
+    kube: Kube = Cluster().kube
+    assert kube is not None
+
+
+def test_every_verb_answers_with_the_object_or_the_error() -> None:
+    cluster = Cluster(slowest=0.1)
+    created = cluster.ask("create", COMPUTES, "default", computes("c"))
+    assert isinstance(created, dict)
+    assert cluster.ask("get", COMPUTES, "default", "c") == created
+    patch = {"data": [{"name": "n1"}]}
+    patched = cluster.ask("patch", COMPUTES, "default", "c", patch)
+    assert isinstance(patched, dict)
+    assert patched["data"] == [{"name": "n1"}]
+    listed = cluster.ask("list", COMPUTES, None)
+    assert isinstance(listed, dict)
+    assert listed["items"] == [patched]
+    rename = [{"op": "replace", "path": "/data/0/name", "value": "n2"}]
+    renamed = cluster.ask("patch", COMPUTES, "default", "c", rename)
+    assert isinstance(renamed, dict)
+    assert renamed["data"] == [{"name": "n2"}]
+    nothing = cluster.ask("list", COMPUTES, None, label_selector="a=b")
+    assert isinstance(nothing, dict)
+    assert nothing["items"] == []
+    cluster.ask("delete", COMPUTES, "default", "c")
+    error = cluster.ask("get", COMPUTES, "default", "c")
+    assert isinstance(error, KubeError)
+    assert (error.status, error.reason) == (404, "NotFound")
+    assert error.message.endswith('"c" not found')
+
+
+def test_a_status_subresource_is_patched_by_itself() -> None:
+    cluster = Cluster()
+    cluster.ask("create", SERVERS, "default", {"metadata": {"name": "s"}})
+    patch = {"status": {"ready": True}}
+    ignored = cluster.ask("patch", SERVERS, "default", "s", patch)
+    assert isinstance(ignored, dict)
+    assert "status" not in ignored
+    answer = cluster.ask("patch_status", SERVERS, "default", "s", patch)
+    assert isinstance(answer, dict)
+    assert answer["status"] == {"ready": True}
+
+
+def test_nobody_shares_what_can_be_changed() -> None:
+    cluster = Cluster()
+    watcher, other = Watcher(), Watcher()
+    cluster.kube.watch(COMPUTES, None, watcher)
+    cluster.kube.watch(COMPUTES, None, other)
+    body = {"metadata": {"name": "c"}, "data": [{"name": "n1"}]}
+    answers: list[Answer] = []
+    cluster.kube.create(COMPUTES, "default", body, answers.append, key="k")
+    body["data"] = []
+    cluster.loop.run()
+    answer = answers[0]
+    assert isinstance(answer, dict)
+    assert answer["data"] == [{"name": "n1"}]
+    answer["data"].clear()
+    watcher.objects["c"]["data"][0]["name"] = "changed"
+    assert other.objects["c"]["data"] == [{"name": "n1"}]
+    assert cluster.store.get(COMPUTES, "default", "c")["data"] == [{"name": "n1"}]
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 2**32), keys=st.lists(st.sampled_from("abc"), max_size=30))
+def test_requests_of_one_key_stay_in_order(seed: int, keys: list[str]) -> None:
+    cluster = Cluster(seed, slowest=1.0)
+    for key in "abc":
+        cluster.store.create(COMPUTES, "default", computes(key))
+    answered: dict[str, list[int]] = {key: [] for key in "abc"}
+    for number, key in enumerate(keys):
+
+        def done(answer: Answer, n: int = number, k: str = key) -> None:
+            assert isinstance(answer, dict)
+            assert answer["data"] == [{"name": f"n{n}"}]
+            answered[k].append(n)
+
+        patch = {"data": [{"name": f"n{number}"}]}
+        cluster.kube.patch(COMPUTES, "default", key, patch, done, key=key)
+    cluster.loop.run()
+    for key in "abc":
+        assert answered[key] == [n for n, k in enumerate(keys) if k == key]
+
+
+def test_a_done_function_may_ask_for_more_with_the_same_key() -> None:
+    cluster = Cluster()
+    answers: list[Answer] = []
+
+    def again(answer: Answer) -> None:
+        answers.append(answer)
+        if len(answers) < 3:
+            cluster.kube.list(COMPUTES, None, again, key="k")
+
+    cluster.kube.list(COMPUTES, None, again, key="k")
+    cluster.loop.run()
+    assert len(answers) == 3
+
+
+def test_a_watch_lists_then_follows_then_stops() -> None:
+    cluster = Cluster(slowest=0.5)
+    cluster.store.create(COMPUTES, "default", computes("old"))
+    watcher = Watcher()
+    watch = cluster.kube.watch(COMPUTES, None, watcher)
+    assert watcher.log == []
+    cluster.loop.run()
+    cluster.store.create(COMPUTES, "default", computes("new"))
+    cluster.store.delete(COMPUTES, "default", "old")
+    cluster.loop.run()
+    assert watcher.log == ["ADDED old", "synced", "ADDED new", "DELETED old"]
+    cluster.store.delete(COMPUTES, "default", "new")
+    watch.stop()
+    watch.stop()
+    cluster.loop.run()
+    assert watcher.log[-1] == "DELETED old"
+
+
+def test_a_handler_may_stop_its_watch() -> None:
+    cluster = Cluster()
+    for name in ("a", "b"):
+        cluster.store.create(COMPUTES, "default", computes(name))
+
+    class Once(Watcher):
+        def event(self, type: str, object: Json) -> None:
+            super().event(type, object)
+            watch.stop()
+
+    once = Once()
+    watch = cluster.kube.watch(COMPUTES, None, once)
+    cluster.loop.run()
+    assert once.log == ["ADDED a"]
+
+
+def test_what_a_dropped_watch_missed_comes_with_the_next_list() -> None:
+    cluster = Cluster(slowest=0.01)
+    for name in ("gone", "kept", "remade", "same"):
+        cluster.store.create(COMPUTES, "default", computes(name))
+    watcher = Watcher()
+    cluster.kube.watch(COMPUTES, None, watcher)
+    cluster.loop.run()
+    watcher.log.clear()
+    cluster.kube.drop_watches(KubeError(0, "Dropped"))
+    cluster.store.delete(COMPUTES, "default", "gone")
+    cluster.store.merge_patch(COMPUTES, "default", "kept", {"data": [{"name": "n"}]})
+    cluster.store.delete(COMPUTES, "default", "remade")
+    cluster.store.create(COMPUTES, "default", computes("remade"))
+    cluster.store.create(COMPUTES, "default", computes("new"))
+    cluster.loop.run()
+    assert watcher.log == [
+        "trouble 0",
+        "DELETED gone",
+        "MODIFIED kept",
+        "ADDED new",
+        "DELETED remade",
+        "ADDED remade",
+        "synced",
+    ]
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    seed=st.integers(0, 2**32),
+    steps=st.lists(
+        st.tuples(
+            st.sampled_from(["make", "change", "delete", "drop", "wait"]),
+            st.sampled_from("abc"),
+        ),
+        max_size=40,
+    ),
+)
+def test_a_watcher_knows_everything_in_the_end(
+    seed: int, steps: list[tuple[str, str]]
+) -> None:
+    cluster = Cluster(seed, slowest=2.0)
+    watcher = Watcher()
+    cluster.kube.watch(COMPUTES, "default", watcher)
+    cluster.kube.faults = lambda request: (
+        Fault(delay=cluster.rng.random(), error=KubeError(503))
+        if cluster.rng.random() < 0.3
+        else None
+    )
+    store = cluster.store
+    for number, (verb, name) in enumerate(steps):
+        there = store.find(COMPUTES, "default", name) is not None
+        if verb == "make" and not there:
+            store.create(COMPUTES, "default", computes(name))
+        elif verb == "change" and there:
+            patch = {"data": [{"name": f"n{number}"}]}
+            store.merge_patch(COMPUTES, "default", name, patch)
+        elif verb == "delete" and there:
+            store.delete(COMPUTES, "default", name)
+        elif verb == "drop":
+            cluster.kube.drop_watches()
+        cluster.loop.run(timeout=cluster.rng.random())
+    cluster.loop.run()
+    present = {
+        obj["metadata"]["name"]: dict(obj) for obj in store.select(COMPUTES).items
+    }
+    assert watcher.objects == present
+    assert "synced" in watcher.log
+
+
+def test_the_same_seed_gives_the_same_run() -> None:
+    def run() -> list[str]:
+        cluster = Cluster(seed=3, slowest=1.0)
+        watcher = Watcher()
+        cluster.kube.watch(COMPUTES, None, watcher)
+        for number in range(20):
+            name = f"c{number}"
+            body = computes(name)
+            cluster.kube.create(COMPUTES, "default", body, lambda _: None, key=name)
+        cluster.loop.run()
+        return [*watcher.log, str(cluster.loop.now()), str(watcher.objects)]
+
+    assert run() == run()
+
+
+def test_faults_refuse_delay_and_lose_answers() -> None:
+    cluster = Cluster()
+    start = cluster.loop.now()
+    seen: list[Request] = []
+    plan: list[Optional[Fault]] = [
+        Fault(delay=5.0, error=KubeError(503, "Unavailable", retry_after=2.0)),
+        Fault(error=KubeError(0, "Lost"), carried_out=True),
+        Fault(delay=3.0),
+        None,
+    ]
+
+    def faults(request: Request) -> Optional[Fault]:
+        seen.append(request)
+        return plan.pop(0)
+
+    cluster.kube.faults = faults
+    refused = cluster.ask("create", COMPUTES, "default", computes("c"))
+    assert isinstance(refused, KubeError)
+    assert refused.retry_after == 2.0
+    assert cluster.loop.now() == start + 5.0
+    assert cluster.store.find(COMPUTES, "default", "c") is None
+    lost = cluster.ask("create", COMPUTES, "default", computes("c"))
+    assert isinstance(lost, KubeError)
+    assert lost.status == 0
+    assert cluster.store.find(COMPUTES, "default", "c") is not None
+    late = cluster.ask("get", COMPUTES, "default", "c")
+    assert isinstance(late, dict)
+    assert cluster.loop.now() == start + 8.0
+    again = cluster.ask("create", COMPUTES, "default", computes("c"))
+    assert isinstance(again, KubeError)
+    assert again.status == 409
+    assert [request.verb for request in seen] == ["create", "create", "get", "create"]
+    assert seen[2].name == "c"
+
+
+def test_a_watch_that_cannot_be_opened_tries_again() -> None:
+    cluster = Cluster()
+    plan = [Fault(error=KubeError(403)), Fault(error=KubeError(0)), Fault(delay=1.0)]
+    cluster.kube.faults = lambda request: plan.pop(0)
+    watcher = Watcher()
+    cluster.kube.watch(WORKFLOW, None, watcher)
+    cluster.loop.run()
+    assert watcher.log == ["trouble 403", "trouble 0", "synced"]

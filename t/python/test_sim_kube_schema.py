@@ -1,0 +1,116 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""rabbitsim.kube.kinds: what we serve is what DWS and NNF define."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from test_sim_kube_fakes import KINDS, new_store, workflow
+
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    COMPUTES,
+    DIRECTIVEBREAKDOWN,
+    SECRET,
+    SERVERS,
+    STORAGE,
+    WORKFLOW,
+    Kind,
+)
+from rabbitsim.kube.kinds import load_kinds
+from rabbitsim.kube.objects import shape
+from rabbitsim.kube.patch import same_json
+from rabbitsim.kube.store import ApiError, Store
+
+SHARED = Path(__file__).parents[2].parent / "shared"
+
+
+def strip(node: Any) -> Any:
+    """A CRD's schema without prose, as kinds.yaml has it."""
+    if isinstance(node, list):
+        return [strip(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    if node.get("x-kubernetes-int-or-string"):
+        return {"x-kubernetes-int-or-string": True}
+    return {
+        key: strip(value)
+        for key, value in node.items()
+        if not (key == "description" and isinstance(value, str))
+    }
+
+
+def in_order(node: Any) -> Any:
+    """``node`` with the lists in it whose order means nothing sorted."""
+    if isinstance(node, dict):
+        return {
+            k: sorted(v)
+            if k in ("enum", "required") and isinstance(v, list)
+            else in_order(v)
+            for k, v in node.items()
+        }
+    return node
+
+
+CRDS = sorted((SHARED / "crds").glob("*_*.yaml"))
+
+
+@pytest.mark.skipif(not CRDS, reason="the CRDs of DWS and NNF are not here")
+@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
+def test_our_schemas_say_what_the_crds_say(path: Path) -> None:
+    crd = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    spec, version = crd["spec"], crd["spec"]["versions"][0]
+    resource = KINDS.resources[spec["group"], spec["names"]["plural"]]
+    assert resource.version == version["name"]
+    assert resource.kind.name == spec["names"]["kind"]
+    assert resource.singular == spec["names"]["singular"]
+    assert resource.has_status == ("status" in version.get("subresources", {}))
+    theirs = strip(version["schema"]["openAPIV3Schema"])
+    for key in ("apiVersion", "kind", "metadata"):
+        del theirs["properties"][key]
+    assert in_order(resource.open_api) == in_order(theirs)
+
+
+RECORDINGS = sorted((SHARED / "recorded").glob("*.jsonl"))
+
+
+@pytest.mark.skipif(not RECORDINGS, reason="the recordings are not here")
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
+def test_recorded_objects_pass_our_schemas_unchanged(path: Path) -> None:
+    for line in path.read_text().splitlines():
+        record = json.loads(line)
+        if "object" in record:
+            obj = record["object"]
+            group = obj["apiVersion"].partition("/")[0]
+            resource = KINDS.resources[group, record["kind"]]
+            assert same_json(shape(KINDS, resource, obj, None), obj)
+
+
+def test_every_kind_of_the_ports_is_served() -> None:
+    kinds = (
+        WORKFLOW,
+        DIRECTIVEBREAKDOWN,
+        SERVERS,
+        COMPUTES,
+        CLIENTMOUNT,
+        STORAGE,
+        SECRET,
+    )
+    store = new_store()
+    for kind in kinds:
+        assert store.resource(kind).kind == kind
+    with pytest.raises(ApiError):
+        store.resource(Kind("example.com", "Cat", "cats"))
+
+
+def test_a_group_may_be_served_as_another_version() -> None:
+    kinds = load_kinds({"dataworkflowservices.github.io": "v1alpha6"})
+    store = Store(lambda: 0.0, random.Random(0), kinds)
+    obj = store.create(WORKFLOW, "default", workflow())
+    assert obj["apiVersion"] == "dataworkflowservices.github.io/v1alpha6"
