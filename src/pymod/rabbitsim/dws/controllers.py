@@ -1,0 +1,215 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The stand-in DWS and NNF controllers, put together."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Callable, Optional
+
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    COMPUTES,
+    DIRECTIVEBREAKDOWN,
+    NNFDATAMOVEMENT,
+    PERSISTENTSTORAGE,
+    SERVERS,
+    STORAGE,
+    SYSTEMSTATUS,
+    WORKFLOW,
+    Clock,
+    Json,
+)
+from rabbitsim.dws import objects, persistent, workflow
+from rabbitsim.dws.cluster import Cluster, ControllerKube, Key
+from rabbitsim.dws.files import FileSystems, NoFiles
+from rabbitsim.dws.ledger import Rabbits
+from rabbitsim.dws.options import Options
+from rabbitsim.dws.storage import follow_spec, remove, usage
+from rabbitsim.dws.task import Walk, World
+from rabbitsim.dws.topology import Topology
+
+WATCHED = (
+    WORKFLOW,
+    COMPUTES,
+    DIRECTIVEBREAKDOWN,
+    SERVERS,
+    CLIENTMOUNT,
+    PERSISTENTSTORAGE,
+    NNFDATAMOVEMENT,
+    STORAGE,
+    SYSTEMSTATUS,
+)
+
+
+class Controllers:
+    """Everything that DWS and NNF do, on any Kubernetes API.
+
+    What is to be done is found out from the objects, so controllers may be
+    stopped at any moment, and others started in their place.
+
+    Args:
+        kube: the API; besides :class:`flux_k8s.ports.Kube` it must be able to
+            write the status subresource.
+        topology: the hardware; :mod:`rabbitsim.dws.install` makes its objects.
+        rng: for latencies and tokens.
+        files: where storage is; without it, storage exists on paper only.
+        log: gets a line about each trouble with the API.
+    """
+
+    def __init__(
+        self,
+        kube: ControllerKube,
+        clock: Clock,
+        *,
+        topology: Topology,
+        options: Optional[Options] = None,
+        rng: Optional[Random] = None,
+        files: Optional[FileSystems] = None,
+        log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        options = options or Options()
+        self._clock = clock
+        self._cluster = Cluster(kube, clock, WATCHED, self._changed, log)
+        self.rabbits = Rabbits(
+            topology,
+            self._cluster,
+            options.capacity_interval,
+            clock.call_later,
+            self._freed,
+        )
+        """The hardware, for who wants something to happen to it."""
+        self._world = World(
+            self._cluster,
+            clock,
+            topology,
+            options,
+            rng or Random(0),
+            files or NoFiles(),
+            self.rabbits,
+            self._mark,
+        )
+        self._walks: dict[Key, Walk] = {}
+        self._users: dict[Key, dict[Key, None]] = {}
+        self._dirty: dict[Key, None] = {}
+        self._draining = False
+        self._stopped = False
+
+    @property
+    def requests(self) -> int:
+        """How many requests were sent, watches left out."""
+        return self._cluster.requests
+
+    def start(self) -> None:
+        self._cluster.start()
+
+    def stop(self) -> None:
+        """Stop where they are, as a crash would. Nothing is cleaned up."""
+        self._stopped = True
+        self._cluster.stop()
+        for walk in self._walks.values():
+            if walk.timer is not None:
+                walk.timer.cancel()
+
+    def _changed(self, key: Key, old: Optional[Json], new: Optional[Json]) -> None:
+        if key.kind == WORKFLOW:
+            self._mark(key)
+        elif key.kind == STORAGE:
+            self._mark(key)
+        elif key.kind == SYSTEMSTATUS:
+            for walk in self._walks:
+                self._mark(walk)
+        else:
+            self._child_changed(key, old, new)
+
+    def _child_changed(
+        self, key: Key, old: Optional[Json], new: Optional[Json]
+    ) -> None:
+        if key.kind == SERVERS:
+            if not self._cluster.busy(key):
+                self.rabbits.reserve(key, usage(new))
+            self._mark(key)
+        if key.kind in (PERSISTENTSTORAGE, SERVERS):
+            name = Key(PERSISTENTSTORAGE, key.namespace, key.name)
+            self._mark(name)
+            for user in self._users.get(name, ()):
+                self._mark(user)
+        labels = ((new or old or {}).get("metadata") or {}).get("labels") or {}
+        if objects.WORKFLOW_NAME in labels:
+            namespace = labels[objects.WORKFLOW_NAMESPACE]
+            owner = Key(WORKFLOW, namespace, labels[objects.WORKFLOW_NAME])
+            children = self._walk(owner).children
+            if new is None:
+                children.pop(key, None)
+            elif key.kind in workflow.CHILDREN:
+                children[key] = None
+            self._mark(owner)
+
+    def _walk(self, key: Key) -> Walk:
+        walk = self._walks.get(key)
+        if walk is None:
+            walk = self._walks[key] = Walk(key)
+        return walk
+
+    def _freed(self) -> None:
+        waiting, self._world.waiting = self._world.waiting, {}
+        for key in waiting:
+            self._mark(key)
+
+    def _mark(self, key: Key) -> None:
+        """Look at an object soon; once, however often it is marked."""
+        self._dirty[key] = None
+        if not self._draining and self._cluster.synced and not self._stopped:
+            self._draining = True
+            self._clock.call_later(0.0, self._drain)
+
+    def _drain(self) -> None:
+        self._draining = False
+        if self._stopped:
+            return
+        dirty, self._dirty = self._dirty, {}
+        for key in dirty:
+            self._reconcile(key)
+
+    def _reconcile(self, key: Key) -> None:
+        obj = self._cluster.get(*key)
+        if key.kind == WORKFLOW:
+            self._reconcile_workflow(key, obj)
+        elif key.kind == STORAGE:
+            self.rabbits.reconcile(key)
+        elif key.kind == SERVERS and obj is not None:
+            if not self._cluster.busy(key):
+                now = self._clock.now()
+                follow_spec(self._cluster, key, obj, now)
+        elif key.kind == PERSISTENTSTORAGE and obj is not None:
+            persistent.reconcile(self._world, key, obj)
+
+    def _reconcile_workflow(self, key: Key, obj: Optional[Json]) -> None:
+        walk = self._walk(key)
+        if obj is not None:
+            workflow.reconcile(self._world, walk, obj)
+            self._note_users(walk)
+            return
+        for child in tuple(walk.children):
+            remove(self._cluster, child)
+        if not walk.children and not self._cluster.busy(key):
+            self._forget(walk)
+
+    def _note_users(self, walk: Walk) -> None:
+        """Remember whose business a PersistentStorageInstance is."""
+        for directive in walk.directives:
+            if "persistent" in directive.command:
+                name = Key(PERSISTENTSTORAGE, walk.key.namespace, directive.name)
+                self._users.setdefault(name, {})[walk.key] = None
+
+    def _forget(self, walk: Walk) -> None:
+        if walk.timer is not None:
+            walk.timer.cancel()
+        for directive in walk.directives:
+            name = Key(PERSISTENTSTORAGE, walk.key.namespace, directive.name)
+            users = self._users.get(name, {})
+            users.pop(walk.key, None)
+            if not users:
+                self._users.pop(name, None)
+        self._world.waiting.pop(walk.key, None)
+        self._walks.pop(walk.key, None)

@@ -1,0 +1,216 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""DataIn and DataOut: data is copied, and NnfDataMovements tell how it goes."""
+
+from __future__ import annotations
+
+from flux_k8s.ports import DWS_GROUP, NNF_GROUP, NNFDATAMOVEMENT, SERVERS, Json
+from flux_k8s.timestamps import format_timestamp, parse_timestamp
+from rabbitsim.dws import objects
+from rabbitsim.dws.breakdown import UserError
+from rabbitsim.dws.cluster import Key
+from rabbitsim.dws.directive import Directive
+from rabbitsim.dws.files import Copy, CopyError, Progress
+from rabbitsim.dws.objects import Owner
+from rabbitsim.dws.proposal import job_variable, servers_name
+from rabbitsim.dws.task import DONE, Outcome, Task, failed, running
+from rabbitsim.dws.topology import DM_NAMESPACE
+
+REPORT_INTERVAL = 0.5
+"""Seconds between two reports of a copy that is under way."""
+
+
+def move(task: Task) -> Outcome:
+    """Do what one copy_in or copy_out asks for."""
+    keys = [Key(NNFDATAMOVEMENT, ns, task.base) for ns in _namespaces(task)]
+    found = [(key, task.cluster.get(*key)) for key in keys]
+    for key, obj in found:
+        if obj is None:
+            task.cluster.create(NNFDATAMOVEMENT, _body(task, key.namespace))
+    movements = [(key, obj) for key, obj in found if obj is not None]
+    if len(movements) < len(found) or not task.due:
+        return running("data movement pending")
+    if all(_state(obj) == "Finished" for _, obj in movements):
+        return _result(movements)
+    copies = task.walk.copies
+    try:
+        copy, finished = _advance(task)
+    except CopyError as error:
+        progress = copies[task.index].progress if task.index in copies else Progress()
+        return _report(task, movements, "Failed", str(error), progress)
+    if finished:
+        return _report(task, movements, "Success", "", copy.progress)
+    task.world.wake(task.walk, task.world.clock.now())
+    return _running(task, movements, copy)
+
+
+def _result(movements: list[tuple[Key, Json]]) -> Outcome:
+    for key, obj in movements:
+        status = obj["status"]
+        if status["status"] != "Success":
+            return failed(
+                UserError(
+                    "data movement operation failed",
+                    f"data movement '{key.namespace}/{key.name}' failed: "
+                    f"{status.get('message', '')}",
+                )
+            )
+    return DONE
+
+
+def _advance(task: Task) -> tuple[Copy, bool]:
+    """Copy a little; the copy, and whether it is complete."""
+    copies = task.walk.copies
+    copy = copies.get(task.index)
+    if copy is None:
+        args = task.directive.args
+        copy = task.world.files.copy(
+            args["source"], args["destination"], _variables(task)
+        )
+        copies[task.index] = copy
+    return copy, copy.step(task.world.options.copy_step)
+
+
+def _variables(task: Task) -> dict[str, str]:
+    files = task.world.files
+    return {
+        job_variable(directive): files.mount_path(task.uid, index)
+        for index, directive in enumerate(task.walk.directives)
+        if job_variable(directive)
+    }
+
+
+def _storage(task: Task) -> tuple[int, Directive]:
+    """The directive whose storage the data goes to or comes from."""
+    for argument in ("destination", "source"):
+        variable = task.directive.args[argument].partition("/")[0]
+        for index, directive in enumerate(task.walk.directives):
+            if job_variable(directive) and f"${job_variable(directive)}" == variable:
+                return index, directive
+    return task.index, task.directive
+
+
+def _namespaces(task: Task) -> tuple[str, ...]:
+    """Where the NnfDataMovements are: one on each Rabbit for file systems that
+    live on one, one for all of Lustre."""
+    index, directive = _storage(task)
+    if directive.command != "jobdw" or directive.args["type"] == "lustre":
+        return (DM_NAMESPACE,)
+    owner = Task(task.world, task.walk, task.workflow, index, {})
+    name = servers_name(owner)
+    servers = task.cluster.get(SERVERS, task.namespace, name) or {}
+    sets = (servers.get("spec") or {}).get("allocationSets") or ()
+    rabbits = {s["name"]: None for entry in sets for s in entry["storage"]}
+    return tuple(rabbits) or (DM_NAMESPACE,)
+
+
+def _body(task: Task, namespace: str) -> Json:
+    labels = {
+        **Owner.of(task.workflow).labels(),
+        **objects.workflow_labels(task.workflow, task.index),
+        f"{NNF_GROUP}/teardown_state": "Teardown",
+        f"{DWS_GROUP}/data_movement": task.directive.command,
+    }
+    profile = task.directive.args.get("profile", "default")
+    args, spec = task.directive.args, task.workflow["spec"]
+    return {
+        "metadata": {"name": task.base, "namespace": namespace, "labels": labels},
+        "spec": {
+            "cancel": False,
+            "destination": {
+                "path": args["destination"],
+                "storageReference": _reference(task, args["destination"]),
+            },
+            "groupId": spec["groupID"],
+            "profileReference": objects.reference(
+                "NnfDataMovementProfile", profile, "nnf-system"
+            ),
+            "source": {
+                "path": args["source"],
+                "storageReference": _reference(task, args["source"]),
+            },
+            "userId": spec["userID"],
+        },
+    }
+
+
+def _reference(task: Task, path: str) -> Json:
+    if not path.startswith("$"):
+        return objects.reference("LustreFileSystem", path.split("/")[1], "default")
+    index, directive = _storage(task)
+    owner = Task(task.world, task.walk, task.workflow, index, {})
+    return objects.reference("NnfStorage", servers_name(owner), task.namespace)
+
+
+def _state(obj: Json) -> str:
+    return str((obj.get("status") or {}).get("state", ""))
+
+
+def _running(task: Task, movements: list[tuple[Key, Json]], copy: Copy) -> Outcome:
+    """Say how far the copy is, now and then."""
+    now = task.world.clock.now()
+    for key, obj in movements:
+        status = obj.get("status") or {}
+        last = (status.get("commandStatus") or {}).get("lastMessageTime", "")
+        reported = parse_timestamp(last) if last else None
+        if reported is None or now - reported >= REPORT_INTERVAL:
+            started = status.get("startTime") or format_timestamp(now)
+            report = {
+                "state": "Running",
+                "startTime": started,
+                "commandStatus": _command(task, copy.progress, started, now),
+            }
+            task.cluster.patch_status(key, report)
+    return running("data movement in progress")
+
+
+def _report(
+    task: Task,
+    movements: list[tuple[Key, Json]],
+    result: str,
+    message: str,
+    progress: Progress,
+) -> Outcome:
+    """Say how the copy ended. The Workflow goes on when that is written."""
+    now = task.world.clock.now()
+    for key, obj in movements:
+        if _state(obj) == "Finished":
+            continue
+        started = (obj.get("status") or {}).get("startTime") or format_timestamp(now)
+        status: Json = {
+            "state": "Finished",
+            "status": result,
+            "startTime": started,
+            "endTime": format_timestamp(now),
+            "commandStatus": _command(task, progress, started, now),
+        }
+        if message:
+            status["message"] = message
+            status["error"] = objects.resource_error(
+                "data movement operation failed", message, severity="Fatal"
+            )
+        task.cluster.patch_status(key, status)
+    return running("data movement in progress")
+
+
+def _command(task: Task, progress: Progress, started: str, now: float) -> Json:
+    """``commandStatus``: progress in per cent, sizes and rates as text."""
+    elapsed = max(0.0, now - (parse_timestamp(started) or now))
+    total, done = progress.bytes_total, progress.bytes
+    percent = 100 if done >= total else 100 * done // total
+    args = task.directive.args
+    mebibytes = done / (1 << 20)
+    return {
+        "command": f"dcp {args['source']} {args['destination']}",
+        "data": f"{mebibytes:.3f} MiB",
+        "directories": progress.directories,
+        "elapsedTime": objects.duration(elapsed),
+        "files": progress.files,
+        "items": progress.files + progress.directories + progress.links,
+        "lastMessage": f"Copied {mebibytes:.3f} MiB ({percent}%)",
+        "lastMessageTime": format_timestamp(now),
+        "links": progress.links,
+        "progress": percent,
+        "rate": f"{mebibytes / elapsed if elapsed else 0:.3f} MiB/s",
+        "seconds": f"{elapsed:.3f}",
+    }

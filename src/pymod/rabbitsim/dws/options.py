@@ -1,0 +1,140 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""How fast the stand-in controllers are, and what goes wrong, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from random import Random
+from typing import Callable, Optional
+
+from rabbitsim.dws.breakdown import Profiles
+from rabbitsim.dws.directive import STATES, Rules
+
+Latency = Callable[[str, Random], float]
+"""From a Workflow state and randomness to seconds that the state takes."""
+
+FAULT_KINDS = ("error", "transient", "never", "slow", "mount", "rabbit")
+
+
+@dataclass(frozen=True)
+class Fault:
+    """Something that goes wrong.
+
+    Attributes:
+        state: the Workflow state that it strikes in.
+        kind:
+            - ``error``: the Workflow's status becomes Error.
+            - ``transient``: it is TransientCondition while the fault lasts.
+            - ``never``: the state does not become ready while it lasts.
+            - ``slow``: the state takes ``duration`` longer.
+            - ``mount``: mounting (PreRun) or unmounting (PostRun) fails on
+              ``node`` while it lasts.
+            - ``rabbit``: the Rabbit ``node`` goes offline when a Workflow enters
+              the state, and is back after ``duration``.
+        match: names of the Workflows that it strikes, with ``*`` and ``?``.
+        duration: seconds since the Workflow entered the state; 0 is for ever.
+        node: a compute node (``mount``) or a Rabbit, with ``*`` and ``?``. With
+            ``error`` and ``transient`` in Setup: the Rabbit on which storage
+            cannot be made; allocations on others are.
+        message: what the user is told.
+    """
+
+    state: str
+    kind: str
+    match: str = "*"
+    duration: float = 0.0
+    node: str = ""
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        if self.state not in STATES:
+            raise ValueError(
+                f"fault state is {self.state!r}, expected one of {', '.join(STATES)}"
+            )
+        if self.kind not in FAULT_KINDS:
+            raise ValueError(
+                f"fault kind is {self.kind!r}, expected one of {', '.join(FAULT_KINDS)}"
+            )
+        if self.duration < 0:
+            raise ValueError(
+                f"fault duration is {self.duration}, expected seconds, 0 for ever"
+            )
+
+    def strikes(self, workflow: str, state: str, elapsed: float) -> bool:
+        """Whether it is there ``elapsed`` seconds after the state began."""
+        return (
+            self.state == state
+            and (self.duration == 0 or elapsed < self.duration)
+            and fnmatchcase(workflow, self.match)
+        )
+
+    def strikes_node(self, name: str) -> bool:
+        return fnmatchcase(name, self.node or "*")
+
+
+def constant(seconds: float) -> Latency:
+    """Every state takes this long."""
+    return lambda state, rng: seconds
+
+
+def table(seconds: Mapping[str, float], spread: float = 0.0) -> Latency:
+    """Each state takes what the table says (0 when it says nothing), give or
+    take a fraction ``spread`` of it."""
+
+    def latency(state: str, rng: Random) -> float:
+        return seconds.get(state, 0.0) * (1 + spread * (2 * rng.random() - 1))
+
+    return latency
+
+
+def recorded() -> Latency:
+    """About what real DWS and NNF take for one job, without hardware."""
+    seconds = {
+        "Proposal": 0.1,
+        "Setup": 0.15,
+        "DataIn": 0.01,
+        "PreRun": 2.2,
+        "PostRun": 1.1,
+        "DataOut": 0.01,
+        "Teardown": 0.13,
+    }
+    return table(seconds, spread=0.1)
+
+
+@dataclass(frozen=True)
+class Options:
+    """What may be chosen about the stand-in controllers.
+
+    Attributes:
+        latency: how long states take, besides the work itself.
+        faults: what goes wrong.
+        progress_after: a driver that takes longer than this many seconds says
+            in the Workflow what it is waiting for.
+        capacity_interval: free capacity of a Rabbit is published at most this
+            often, in seconds.
+        user_container_tls: whether the site has set up the secret that
+            ``requires=copy-offload`` needs.
+        copy_step: data movement copies this many bytes at a time between two
+            looks at anything else.
+    """
+
+    latency: Latency = field(default_factory=lambda: constant(0.001))
+    faults: tuple[Fault, ...] = ()
+    profiles: Profiles = field(default_factory=Profiles.default)
+    rules: Rules = field(default_factory=Rules.default)
+    progress_after: float = 0.05
+    capacity_interval: float = 0.05
+    user_container_tls: bool = True
+    copy_step: int = 8 << 20
+
+    def fault(
+        self, kind: str, workflow: str, state: str, elapsed: float
+    ) -> Optional[Fault]:
+        """The first fault of a kind that strikes now."""
+        for fault in self.faults:
+            if fault.kind == kind and fault.strikes(workflow, state, elapsed):
+                return fault
+        return None

@@ -1,0 +1,325 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Setup and Teardown: storage on Rabbits is made, and given back."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    DIRECTIVEBREAKDOWN,
+    NNF_GROUP,
+    NNFDATAMOVEMENT,
+    PERSISTENTSTORAGE,
+    SERVERS,
+    Json,
+)
+from flux_k8s.timestamps import format_timestamp
+from rabbitsim.dws import objects
+from rabbitsim.dws.breakdown import UserError, check_servers
+from rabbitsim.dws.cluster import Cluster, Key
+from rabbitsim.dws.proposal import find_persistent, owned_by, servers_name
+from rabbitsim.dws.task import DONE, Outcome, Task, failed, running, transient
+
+CANNOT_ALLOCATE = "could not allocate storage"
+
+
+def usage(servers: Optional[Json]) -> dict[str, int]:
+    """Bytes that a Servers object holds on each Rabbit."""
+    held: dict[str, int] = {}
+    for entry in ((servers or {}).get("status") or {}).get("allocationSets") or ():
+        for rabbit, storage in entry["storage"].items():
+            held[rabbit] = held.get(rabbit, 0) + storage["allocationSize"]
+    return held
+
+
+def wanted(spec: Json) -> dict[str, int]:
+    """Bytes that a Servers' spec asks for on each Rabbit."""
+    total: dict[str, int] = {}
+    for entry in spec.get("allocationSets") or ():
+        for storage in entry["storage"]:
+            size = entry["allocationSize"] * storage["allocationCount"]
+            total[storage["name"]] = total.get(storage["name"], 0) + size
+    return total
+
+
+def servers_status(
+    spec: Json, now: float, *, ready: bool, made: frozenset[str] = frozenset()
+) -> Json:
+    """``status`` of a Servers whose storage exists on the Rabbits ``made``."""
+    return {
+        "allocationSets": [
+            {
+                "label": entry["label"],
+                "storage": {
+                    storage["name"]: {
+                        "allocationSize": (
+                            entry["allocationSize"] * storage["allocationCount"]
+                            if storage["name"] in made
+                            else 0
+                        ),
+                        "ready": storage["name"] in made,
+                    }
+                    for storage in entry["storage"]
+                },
+            }
+            for entry in spec.get("allocationSets") or ()
+        ],
+        "lastUpdate": format_timestamp(now),
+        "ready": ready,
+    }
+
+
+def follow_spec(cluster: Cluster, key: Key, servers: Json, now: float) -> None:
+    """Show in a Servers' status what its spec asks for, before it is made."""
+    status = servers.get("status") or {}
+    spec = servers.get("spec") or {}
+    if spec.get("allocationSets") and not status.get("allocationSets"):
+        cluster.patch_status(key, servers_status(spec, now, ready=False))
+
+
+def setup(task: Task) -> Outcome:
+    if task.directive.command == "persistentdw":
+        return _attach(task)
+    key = Key(SERVERS, task.namespace, servers_name(task))
+    servers = task.cluster.get(*key)
+    try:
+        spec = _checked(task, servers)
+    except UserError as error:
+        # The workload manager may have written to it a moment ago.
+        return failed(error) if task.fresh(key) else running("allocation")
+    if servers is None or not task.due:
+        return running("allocation set not ready")
+    if not (servers.get("status") or {}).get("ready"):
+        return _allocate(task, key, spec)
+    if task.directive.command == "create_persistent":
+        return _activate(task)
+    return DONE
+
+
+def _checked(task: Task, servers: Optional[Json]) -> Json:
+    """The spec of a Servers that satisfies its breakdown."""
+    breakdown = task.cluster.get(DIRECTIVEBREAKDOWN, task.namespace, task.base)
+    if servers is None or breakdown is None:
+        raise UserError(CANNOT_ALLOCATE, f"Servers of '{task.base}' not found")
+    spec: Json = servers.get("spec") or {}
+    check_servers(breakdown["status"]["storage"], spec, task.world.topology.rabbits)
+    return spec
+
+
+def _allocate(task: Task, key: Key, spec: Json) -> Outcome:
+    ledger = task.world.ledger
+    sizes = wanted(spec)
+    if task.cluster.busy(key):
+        return running("allocation set not ready")
+    for rabbit in sizes:
+        if ledger.down(rabbit):
+            task.wait_for_rabbits()
+            return transient(CANNOT_ALLOCATE, f"Rabbit '{rabbit}' is not available")
+    for rabbit, size in sizes.items():
+        free = ledger.free(rabbit, key)
+        if size > free:
+            task.wait_for_rabbits()
+            return transient(
+                CANNOT_ALLOCATE,
+                f"Rabbit '{rabbit}' has {free} bytes free, {size} are needed",
+            )
+    broken = _broken(task, tuple(sizes))
+    made = frozenset(r for r in sizes if r not in broken)
+    held = {r: s if r in made else 0 for r, s in sizes.items()}
+    _make(task, spec)
+    if not broken or usage(task.cluster.get(*key)) != held:
+        ledger.reserve(key, held)
+        now = task.world.clock.now()
+        status = servers_status(spec, now, ready=not broken, made=made)
+        task.cluster.patch_status(key, status)
+    return running("allocation set not ready")
+
+
+def _broken(task: Task, rabbits: tuple[str, ...]) -> tuple[str, ...]:
+    """The Rabbits on which a fault keeps storage from being made."""
+    broken: dict[str, None] = {}
+    for kind in ("error", "transient"):
+        fault = task.world.options.fault(kind, task.name, "Setup", task.elapsed)
+        if fault is not None and fault.node:
+            broken.update((r, None) for r in rabbits if fault.strikes_node(r))
+    return tuple(broken)
+
+
+def _make(task: Task, spec: Json) -> None:
+    size = None
+    if task.directive.args["type"] == "raw":
+        size = spec["allocationSets"][0]["allocationSize"]
+    if task.directive.command == "create_persistent":
+        task.world.files.create_persistent(task.directive.name, size)
+    else:
+        task.world.files.create(task.path, size)
+
+
+def _activate(task: Task) -> Outcome:
+    key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
+    persistent = task.cluster.get(*key)
+    if persistent is None:
+        return running("allocation set not ready")
+    if (persistent.get("status") or {}).get("state") != "Active":
+        task.cluster.patch_status(key, {"state": "Active"})
+        return running("allocation set not ready")
+    return DONE
+
+
+def consumer(task: Task) -> Json:
+    """The reference by which a Workflow holds on to persistent storage."""
+    return objects.reference("Workflow", task.base, task.namespace)
+
+
+def _attach(task: Task) -> Outcome:
+    try:
+        persistent = find_persistent(task, task.directive.name)
+    except UserError as error:
+        return failed(error)
+    consumers = persistent["spec"].get("consumerReferences") or []
+    if consumer(task) not in consumers:
+        key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
+        patch = {"spec": {"consumerReferences": [*consumers, consumer(task)]}}
+        task.cluster.patch(key, patch)
+        return running("allocation")
+    if not task.due:
+        return running("allocation")
+    task.world.files.attach(task.path, task.directive.name)
+    return DONE
+
+
+def teardown(task: Task) -> Outcome:
+    """Give back what a directive holds; also when a Workflow is deleted without
+    ever having come to Teardown."""
+    task.walk.copies.pop(task.index, None)
+    if not remove_children(task, (CLIENTMOUNT, NNFDATAMOVEMENT)):
+        return running("delete")
+    command = task.directive.command
+    if command == "persistentdw":
+        return _detach(task)
+    if command == "destroy_persistent":
+        return _destroy(task)
+    if command not in ("jobdw", "create_persistent"):
+        return DONE if task.due else running("delete")
+    key = Key(SERVERS, task.namespace, servers_name(task))
+    if command == "create_persistent":
+        if _hand_over(task):
+            return DONE if task.due else running("delete")
+        if not ours(task):
+            return DONE
+    if not task.due:
+        return running("delete")
+    held = usage(task.cluster.get(*key))
+    if any(size and _lost(task, rabbit) for rabbit, size in held.items()):
+        task.wait_for_rabbits()
+        return running("delete")
+    # Directories go first: who restarts in between finds the storage still held.
+    if command == "jobdw":
+        task.world.files.remove(task.path)
+    else:
+        task.world.files.remove_persistent(task.directive.name)
+    if not any(held.values()):
+        return running("delete") if task.cluster.busy(key) else DONE
+    release(task.cluster, key, task.world.clock.now())
+    return running("delete")
+
+
+def _lost(task: Task, rabbit: str) -> bool:
+    """Whether a Rabbit that storage should be removed from is away. One that an
+    administrator has disabled is not waited for."""
+    return task.world.ledger.down(rabbit) and not task.world.disabled(rabbit)
+
+
+def release(cluster: Cluster, key: Key, now: float) -> None:
+    """Give back the storage of a Servers. As NNF has it, ``ready`` stays."""
+    servers = cluster.get(*key)
+    if servers is not None:
+        ready = bool((servers.get("status") or {}).get("ready"))
+        spec = servers.get("spec") or {}
+        cluster.patch_status(key, servers_status(spec, now, ready=ready))
+
+
+def remove_children(task: Task, kinds: tuple[object, ...]) -> bool:
+    """Delete what was made for a directive. Whether it is all gone."""
+    left = False
+    index = str(task.index)
+    for key in tuple(task.walk.children):
+        if key.kind in kinds:
+            obj = task.cluster.get(*key)
+            labels = (obj or {}).get("metadata", {}).get("labels") or {}
+            if labels.get(f"{NNF_GROUP}/directive_index") == index:
+                left = True
+                remove(task.cluster, key)
+    return not left
+
+
+def remove(cluster: Cluster, key: Key) -> None:
+    """Delete an object; once it is being deleted, let it go."""
+    obj = cluster.get(*key)
+    if obj is None or cluster.busy(key):
+        return
+    if "deletionTimestamp" not in obj["metadata"]:
+        cluster.delete(key)
+    elif obj["metadata"].get("finalizers"):
+        cluster.patch(key, {"metadata": {"finalizers": None}})
+
+
+def ours(task: Task) -> bool:
+    """Whether a create_persistent's instance is the one that it made."""
+    persistent = task.cluster.get(
+        PERSISTENTSTORAGE, task.namespace, task.directive.name
+    )
+    breakdown = task.cluster.get(DIRECTIVEBREAKDOWN, task.namespace, task.base)
+    return bool(persistent and breakdown and owned_by(persistent, breakdown))
+
+
+def _hand_over(task: Task) -> bool:
+    """Let persistent storage that is complete outlive its Workflow. Whether it
+    does."""
+    key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
+    persistent = task.cluster.get(*key)
+    if persistent is None:
+        return False
+    if (persistent.get("status") or {}).get("state") != "Active":
+        return False
+    if not persistent["metadata"].get("ownerReferences"):
+        return True
+    if not ours(task):
+        return True
+    labels = dict.fromkeys(objects.OWNER_LABELS)
+    task.cluster.patch(key, {"metadata": {"labels": labels, "ownerReferences": None}})
+    return False
+
+
+def _detach(task: Task) -> Outcome:
+    key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
+    persistent = task.cluster.get(*key)
+    task.world.files.remove(task.path)
+    consumers = ((persistent or {}).get("spec") or {}).get("consumerReferences") or []
+    if consumer(task) in consumers:
+        rest = [c for c in consumers if c != consumer(task)]
+        task.cluster.patch(key, {"spec": {"consumerReferences": rest or None}})
+        return running("delete")
+    return DONE if task.due else running("delete")
+
+
+def _destroy(task: Task) -> Outcome:
+    """Destroy persistent storage, unless the Workflow never got so far."""
+    key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
+    persistent = task.cluster.get(*key)
+    proposed = any(
+        d["dwdIndex"] == task.index and d["watchState"] == "Proposal" and d["completed"]
+        for d in task.workflow["status"].get("drivers") or ()
+    )
+    if persistent is None or not proposed:
+        return DONE
+    user = task.workflow["spec"]["userID"]
+    if persistent["spec"]["userID"] != user or not task.due:
+        return running("delete")
+    if persistent["spec"].get("consumerReferences"):
+        return running(f"PersistentStorageInstance '{task.directive.name}' is in use")
+    if persistent["spec"]["state"] != "Destroying":
+        task.cluster.patch(key, {"spec": {"state": "Destroying"}})
+    return running("delete")

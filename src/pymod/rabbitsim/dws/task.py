@@ -1,0 +1,223 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the parts of the stand-in NNF driver work with.
+
+A :class:`Walk` is a Workflow on its way, a :class:`Task` one of its directives
+in one state. The functions that do the work take a Task and give an
+:class:`Outcome`; they are called again whenever something changed, and do what
+is still to do.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from random import Random
+from typing import Callable, Optional, Protocol
+
+from flux_k8s.ports import (
+    COMPUTES,
+    SYSTEMSTATUS,
+    Clock,
+    Json,
+    Timer,
+)
+from rabbitsim.dws.breakdown import UserError
+from rabbitsim.dws.cluster import Cluster, Key
+from rabbitsim.dws.directive import Directive
+from rabbitsim.dws.files import Copy, FileSystems
+from rabbitsim.dws.options import Options
+from rabbitsim.dws.topology import Topology
+
+_INSTANT = 1e-6
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How far a directive is in a state: the driver's entry in the Workflow."""
+
+    status: str
+    message: str = ""
+    error: str = ""
+
+
+DONE = Outcome("Completed")
+
+
+def running(message: str) -> Outcome:
+    return Outcome("Running", message)
+
+
+def transient(message: str, debug: str = "") -> Outcome:
+    return _trouble("TransientCondition", "Internal", message, debug)
+
+
+def failed(error: UserError) -> Outcome:
+    return _trouble("Error", error.type, error.message, error.debug)
+
+
+def _trouble(status: str, type: str, message: str, debug: str) -> Outcome:
+    return Outcome(
+        status, f"{type} error: {message}", f"{type.lower()} error: {debug or message}"
+    )
+
+
+class Ledger(Protocol):
+    """Who has how much of which Rabbit, and which Rabbits are there."""
+
+    def free(self, rabbit: str, servers: Key) -> int:
+        """Bytes that a Servers object may have on a Rabbit."""
+
+    def reserve(self, servers: Key, usage: dict[str, int]) -> None:
+        """Count storage as taken from now on."""
+
+    def down(self, rabbit: str) -> bool: ...
+
+    def fail(self, rabbits: str, duration: float) -> None:
+        """Let Rabbits (a name with ``*`` and ``?``) go offline, and come back
+        after ``duration`` seconds (0: never)."""
+
+    def linked(self, compute: str) -> bool:
+        """Whether a compute node reaches its Rabbit over PCIe."""
+
+
+@dataclass
+class Walk:
+    """A Workflow on its way, besides what its object says.
+
+    Nothing in it is needed to go on after a restart.
+    """
+
+    key: Key
+    directives: tuple[Directive, ...] = ()
+    children: dict[Key, None] = field(default_factory=dict)
+    state: str = ""
+    since: str = ""
+    began: float = 0.0
+    due: float = 0.0
+    timer: Optional[Timer] = None
+    wake_at: float = 0.0
+    copies: dict[int, Copy] = field(default_factory=dict)
+    refreshed: set[Key] = field(default_factory=set)
+
+
+@dataclass
+class World:
+    """What all parts of the controllers share."""
+
+    cluster: Cluster
+    clock: Clock
+    topology: Topology
+    options: Options
+    rng: Random
+    files: FileSystems
+    ledger: Ledger
+    mark: Callable[[Key], None]
+    waiting: dict[Key, None] = field(default_factory=dict)
+    """Workflows that wait for a Rabbit, or for space on one."""
+
+    def disabled(self, node: str) -> bool:
+        """Whether the SystemStatus says that a node is out of service."""
+        status = self.cluster.get(SYSTEMSTATUS, "default", "default") or {}
+        nodes = (status.get("data") or {}).get("nodes") or {}
+        return bool(nodes.get(node) == "Disabled")
+
+    def wake(self, walk: Walk, at: float) -> None:
+        """Look at the Workflow again at a certain time, at the latest."""
+        if walk.timer is not None and walk.wake_at <= at:
+            return
+        if walk.timer is not None:
+            walk.timer.cancel()
+
+        def wake() -> None:
+            walk.timer = None
+            self.mark(walk.key)
+
+        walk.wake_at = at
+        # Time must move on, or rounding could make this loop for ever.
+        delay = max(_INSTANT, at - self.clock.now())
+        walk.timer = self.clock.call_later(delay, wake)
+
+
+@dataclass
+class Task:
+    """One directive of a Workflow in the state that the Workflow is in.
+
+    Attributes:
+        status: what is to be set in the Workflow's status besides the driver.
+    """
+
+    world: World
+    walk: Walk
+    workflow: Json
+    index: int
+    status: Json
+
+    @property
+    def cluster(self) -> Cluster:
+        return self.world.cluster
+
+    @property
+    def directive(self) -> Directive:
+        return self.walk.directives[self.index]
+
+    @property
+    def name(self) -> str:
+        """The Workflow's name."""
+        return str(self.workflow["metadata"]["name"])
+
+    @property
+    def namespace(self) -> str:
+        return str(self.workflow["metadata"]["namespace"])
+
+    @property
+    def uid(self) -> str:
+        return str(self.workflow["metadata"]["uid"])
+
+    @property
+    def base(self) -> str:
+        """The name of what is made for this directive."""
+        return f"{self.name}-{self.index}"
+
+    @property
+    def path(self) -> str:
+        """Where the job finds the storage of this directive."""
+        return self.world.files.mount_path(self.uid, self.index)
+
+    @property
+    def elapsed(self) -> float:
+        return self.world.clock.now() - self.walk.began
+
+    @property
+    def due(self) -> bool:
+        """Whether the time that the state takes by itself is over."""
+        if self.world.clock.now() >= self.walk.due or self.workflow["spec"].get(
+            "hurry"
+        ):
+            return True
+        self.world.wake(self.walk, self.walk.due)
+        return False
+
+    @property
+    def slow(self) -> bool:
+        """Whether it takes so long that the objects should say why."""
+        at = self.walk.began + self.world.options.progress_after
+        if self.world.clock.now() >= at:
+            return True
+        self.world.wake(self.walk, at)
+        return False
+
+    def computes(self) -> tuple[str, ...]:
+        """The job's compute nodes."""
+        found = self.cluster.get(COMPUTES, self.namespace, self.name) or {}
+        return tuple(entry["name"] for entry in found.get("data") or ())
+
+    def wait_for_rabbits(self) -> None:
+        self.world.waiting[self.walk.key] = None
+
+    def fresh(self, key: Key) -> bool:
+        """Whether an object was read anew in this state. If not, it will be."""
+        if key in self.walk.refreshed:
+            return not self.cluster.busy(key)
+        self.walk.refreshed.add(key)
+        self.cluster.refresh(key)
+        return False

@@ -1,0 +1,411 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A Workflow's way through its states, as DWS drives it.
+
+:func:`reconcile` looks at what there is and does what comes next; it is called
+again after each change. What DWS wants to remember stands in the objects, so it
+may stop at any point and go on in another process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Callable, Optional
+
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    COMPUTES,
+    DIRECTIVEBREAKDOWN,
+    NNFDATAMOVEMENT,
+    PERSISTENTSTORAGE,
+    SECRET,
+    SERVERS,
+    Json,
+)
+from flux_k8s.timestamps import format_timestamp, parse_timestamp
+from rabbitsim.dws import objects
+from rabbitsim.dws.breakdown import UserError
+from rabbitsim.dws.cluster import Key
+from rabbitsim.dws.directive import InvalidDirective
+from rabbitsim.dws.mounts import environment, post_run, pre_run
+from rabbitsim.dws.movement import move
+from rabbitsim.dws.objects import Owner
+from rabbitsim.dws.proposal import check, propose
+from rabbitsim.dws.storage import ours, remove, setup, teardown
+from rabbitsim.dws.task import DONE, Outcome, Task, Walk, World, failed, running
+
+DRIVERS: dict[str, Callable[[Task], Outcome]] = {
+    "Proposal": propose,
+    "Setup": setup,
+    "DataIn": move,
+    "PreRun": pre_run,
+    "PostRun": post_run,
+    "DataOut": move,
+    "Teardown": teardown,
+}
+"""Who does the work of each state."""
+
+_SEVERITY = ("Error", "TransientCondition", "Running")
+
+
+def reconcile(world: World, walk: Walk, workflow: Json) -> None:
+    """Do the next thing for a Workflow, if there is one to do now."""
+    if world.cluster.busy(walk.key):
+        return
+    status = workflow.get("status") or {}
+    if "deletionTimestamp" in workflow["metadata"]:
+        _delete(world, walk, workflow)
+    elif _unknown(workflow):
+        _admit(world, walk, workflow)
+    elif status.get("state") != workflow["spec"]["desiredState"]:
+        _begin(world, walk, workflow)
+    elif not status.get("ready"):
+        _work(world, walk, workflow)
+
+
+def _unknown(workflow: Json) -> bool:
+    """Whether a new Workflow went past no webhook."""
+    status = _status(workflow)
+    new = not status.get("drivers") and not status.get("state")
+    return new and workflow["spec"]["desiredState"] == "Proposal"
+
+
+def _admit(world: World, walk: Walk, workflow: Json) -> None:
+    """Do what the webhooks do, for an API server that does not call them."""
+    try:
+        directives = world.options.rules.validate(workflow["spec"]["dwDirectives"])
+    except InvalidDirective as error:
+        if not _status(workflow).get("message"):
+            status = {"message": str(error), "ready": False, "status": "Error"}
+            world.cluster.patch(walk.key, {"status": status})
+        return
+    if not directives:
+        _begin(world, walk, workflow)
+        return
+    status = first_status(workflow, world.options.rules.drivers(directives))
+    world.cluster.patch(walk.key, {"status": status})
+
+
+def first_status(workflow: Json, drivers: list[Json]) -> Json:
+    """The status of a Workflow that was just created."""
+    meta = workflow["metadata"]
+    return {
+        "computes": {},
+        "drivers": drivers,
+        "env": {
+            "DW_WORKFLOW_NAME": meta["name"],
+            "DW_WORKFLOW_NAMESPACE": meta["namespace"],
+        },
+        "ready": False,
+    }
+
+
+def _status(workflow: Json) -> Json:
+    return workflow.get("status") or {}
+
+
+def _begin(world: World, walk: Walk, workflow: Json) -> None:
+    """Enter the state that the workload manager wants."""
+    status: Json = {
+        "desiredStateChange": format_timestamp(world.clock.now()),
+        "ready": False,
+        "state": workflow["spec"]["desiredState"],
+        "status": "DriverWait",
+    }
+    if _status(workflow).get("message"):
+        status["message"] = None
+    patch: Json = {"status": status}
+    if workflow["spec"].get("forceReady") and _status(workflow).get("state"):
+        patch["spec"] = {"forceReady": False}
+    finalizers = workflow["metadata"].get("finalizers") or []
+    missing = [f for f in objects.WORKFLOW_FINALIZERS if f not in finalizers]
+    if missing:
+        # A merge patch writes the whole list, so it must be the latest one.
+        patch["metadata"] = {
+            "finalizers": [*finalizers, *missing],
+            "resourceVersion": workflow["metadata"]["resourceVersion"],
+        }
+    world.cluster.patch(walk.key, patch)
+
+
+def enter(world: World, walk: Walk, workflow: Json) -> None:
+    """Bring a Walk up to the state that its Workflow is in."""
+    status = _status(workflow)
+    if not walk.directives:
+        texts = workflow["spec"]["dwDirectives"]
+        with contextlib.suppress(InvalidDirective):
+            walk.directives = tuple(world.options.rules.validate(texts))
+    since = status.get("desiredStateChange", "")
+    if walk.state == status.get("state") and walk.since == since:
+        return
+    walk.state, walk.since = status.get("state", ""), since
+    walk.began = parse_timestamp(since) or world.clock.now()
+    walk.refreshed.clear()
+    options, name = world.options, workflow["metadata"]["name"]
+    seconds = options.latency(walk.state, world.rng)
+    slow = options.fault("slow", name, walk.state, 0.0)
+    walk.due = walk.began + seconds + (slow.duration if slow else 0.0)
+    for fault in options.faults:
+        if fault.kind == "rabbit" and fault.strikes(name, walk.state, 0.0):
+            world.ledger.fail(fault.node, fault.duration)
+
+
+def _work(world: World, walk: Walk, workflow: Json) -> None:
+    """Ask the driver about each directive, and write down what changed."""
+    enter(world, walk, workflow)
+    extra: Json = {}
+    if walk.state == "Proposal":
+        _computes(world, walk, workflow, extra)
+        _breakdowns(world, walk, extra)
+    forced = workflow["spec"].get("forceReady")
+    if _status(workflow).get("status") == "Error" and not forced:
+        _write(world, walk, workflow, extra)
+        return
+    if walk.state == "PreRun":
+        extra["env"] = environment(world, walk, workflow)
+    trouble = _fault(world, walk, workflow)
+    outcomes = _outcomes(world, walk, workflow, extra, trouble)
+    if forced:
+        patch = _ready(world, walk, workflow)
+        patch["message"] = "Forced Ready"
+        _write(world, walk, workflow, {**extra, **patch})
+        return
+    drivers = _drivers(world, walk, workflow, outcomes)
+    complete = all(o.status == "Completed" for o in outcomes.values())
+    if not outcomes and trouble is not None:
+        _write(world, walk, workflow, _trouble(trouble))
+    elif complete and _over(world, walk, workflow, bool(outcomes), extra):
+        patch = _ready(world, walk, workflow)
+        _write(world, walk, workflow, {**extra, **patch, "drivers": drivers})
+    elif drivers != _status(workflow).get("drivers"):
+        patch = _progress(workflow, drivers)
+        _write(world, walk, workflow, {**extra, **patch, "drivers": drivers})
+
+
+def _computes(world: World, walk: Walk, workflow: Json, extra: Json) -> None:
+    namespace, name = walk.key.namespace, walk.key.name
+    if world.cluster.get(COMPUTES, namespace, name) is None:
+        labels = objects.workflow_labels(workflow)
+        meta = objects.owned(name, namespace, Owner.of(workflow), labels)
+        world.cluster.create(COMPUTES, {"metadata": meta})
+    else:
+        extra["computes"] = objects.reference("Computes", name, namespace)
+
+
+def _breakdowns(world: World, walk: Walk, extra: Json) -> None:
+    namespace, name = walk.key.namespace, walk.key.name
+    names = [f"{name}-{index}" for index in range(len(walk.directives))]
+    found = [
+        objects.reference("DirectiveBreakdown", item, namespace)
+        for item in names
+        if world.cluster.get(DIRECTIVEBREAKDOWN, namespace, item) is not None
+    ]
+    if found:
+        extra["directiveBreakdowns"] = found
+
+
+def _trouble(trouble: Outcome) -> Json:
+    """The status of a Workflow in trouble in a state that needs no driver."""
+    if trouble.status == "Running":
+        return {"status": "DriverWait"}
+    return {"status": trouble.status, "message": trouble.message}
+
+
+def _over(world: World, walk: Walk, workflow: Json, drivers: bool, extra: Json) -> bool:
+    """Whether a state whose drivers are done is over. The drivers have waited
+    for the time that it takes, if there are any."""
+    if walk.state == "Proposal" and "computes" not in extra:
+        return False
+    if drivers:
+        return True
+    return Task(world, walk, workflow, 0, {}).due
+
+
+def _outcomes(
+    world: World,
+    walk: Walk,
+    workflow: Json,
+    extra: Json,
+    trouble: Optional[Outcome],
+) -> dict[int, Outcome]:
+    """How far each entry of ``status.drivers`` for this state is, by position."""
+    positions = [
+        (position, entry)
+        for position, entry in enumerate(_status(workflow).get("drivers") or ())
+        if entry["watchState"] == walk.state
+    ]
+    outcomes: dict[int, Outcome] = {}
+    for position, entry in positions:
+        task = Task(world, walk, workflow, entry["dwdIndex"], extra)
+        if entry["completed"]:
+            outcome = DONE
+        elif walk.state == "Proposal" and not outcomes:
+            outcome = _checked(task)
+        else:
+            outcome = DRIVERS[walk.state](task)
+        if outcome.status == "Error":
+            return {position: outcome}
+        if trouble is not None and outcome.status in ("Completed", "Running"):
+            outcome = trouble
+        outcomes[position] = outcome
+        if outcome.status == "Error":
+            break
+    return outcomes
+
+
+def _checked(task: Task) -> Outcome:
+    """The first directive answers for what is wrong with any of them."""
+    try:
+        check(task)
+    except UserError as error:
+        return failed(error)
+    return propose(task)
+
+
+def _fault(world: World, walk: Walk, workflow: Json) -> Optional[Outcome]:
+    """What a fault makes of the state now, if one strikes."""
+    name = workflow["metadata"]["name"]
+    elapsed = world.clock.now() - walk.began
+    due = Task(world, walk, workflow, 0, {}).due
+    for kind in ("error", "transient", "never"):
+        fault = world.options.fault(kind, name, walk.state, elapsed)
+        if fault is None or (kind != "never" and not due):
+            continue
+        if fault.duration:
+            world.wake(walk, walk.began + fault.duration)
+        if kind == "never":
+            return running("waiting")
+        error = UserError(fault.message or f"{walk.state} failed", type="Internal")
+        outcome = failed(error)
+        if kind == "error":
+            return outcome
+        return Outcome("TransientCondition", outcome.message, outcome.error)
+    return None
+
+
+def _drivers(
+    world: World, walk: Walk, workflow: Json, outcomes: dict[int, Outcome]
+) -> list[Json]:
+    """``status.drivers`` with the outcomes in it."""
+    now = world.clock.now()
+    slow = Task(world, walk, workflow, 0, {}).slow
+    drivers = []
+    for position, entry in enumerate(_status(workflow).get("drivers") or ()):
+        outcome = outcomes.get(position)
+        if outcome is None or entry["completed"]:
+            drivers.append(entry)
+            continue
+        quiet = outcome.status == "Running" and not slow
+        if quiet and entry["status"] in ("Pending", "Running"):
+            drivers.append(entry)
+            continue
+        new = {k: v for k, v in entry.items() if k not in ("message", "error")}
+        new["status"] = outcome.status
+        if outcome.status == "Completed":
+            new.update(completed=True, completeTime=format_timestamp(now))
+        elif outcome.status == "Running":
+            new["message"] = outcome.message
+        else:
+            new.update(message=outcome.message, error=outcome.error)
+        drivers.append(new)
+    return drivers
+
+
+def _progress(workflow: Json, drivers: list[Json]) -> Json:
+    """``status`` and ``message`` of a Workflow whose state is not over."""
+    state = workflow["spec"]["desiredState"]
+    for severity in _SEVERITY:
+        for entry in drivers:
+            if entry["watchState"] == state and entry["status"] == severity:
+                index, text = entry["dwdIndex"], entry.get("message", "")
+                return {
+                    "message": f"DW Directive {index}: {text}",
+                    "status": "DriverWait" if severity == "Running" else severity,
+                }
+    return {"status": "DriverWait"}
+
+
+def _ready(world: World, walk: Walk, workflow: Json) -> Json:
+    now = world.clock.now()
+    patch: Json = {
+        "elapsedTimeLastState": objects.duration(now - walk.began),
+        "ready": True,
+        "readyChange": format_timestamp(now),
+        "status": "Completed",
+    }
+    if _status(workflow).get("message"):
+        patch["message"] = None
+    return patch
+
+
+def _write(world: World, walk: Walk, workflow: Json, status: Json) -> None:
+    current = _status(workflow)
+    changed = {
+        key: value
+        for key, value in status.items()
+        if key not in current or not _includes(current[key], value)
+    }
+    if changed:
+        world.cluster.patch(walk.key, {"status": changed})
+
+
+def _includes(current: object, value: object) -> bool:
+    """Whether merging ``value`` into ``current`` would change nothing."""
+    if isinstance(current, dict) and isinstance(value, dict):
+        return all(k in current and current[k] == v for k, v in value.items())
+    return current == value
+
+
+def _delete(world: World, walk: Walk, workflow: Json) -> None:
+    """Give everything back, delete all that belongs to the Workflow, and let it
+    go."""
+    if not _release(world, walk, workflow):
+        return
+    cluster = world.cluster
+    secret = Key(SECRET, walk.key.namespace, walk.key.name)
+    if cluster.get(*secret) is not None:
+        cluster.delete(secret)
+    kinds = {key.kind for key in walk.children}
+    for key in tuple(walk.children):
+        # A breakdown stays until its Servers are gone, as with NNF.
+        obj = cluster.get(*key) or {"metadata": {}}
+        deleting = "deletionTimestamp" in obj["metadata"]
+        if key.kind == DIRECTIVEBREAKDOWN and deleting and SERVERS in kinds:
+            continue
+        remove(cluster, key)
+    if walk.children or cluster.get(*secret) is not None:
+        return
+    finalizers = workflow["metadata"].get("finalizers") or []
+    rest = [f for f in finalizers if f not in objects.WORKFLOW_FINALIZERS]
+    if rest != finalizers:
+        version = workflow["metadata"]["resourceVersion"]
+        meta = {"finalizers": rest, "resourceVersion": version}
+        cluster.patch(walk.key, {"metadata": meta})
+
+
+def _release(world: World, walk: Walk, workflow: Json) -> bool:
+    """Do what Teardown does, as far as it was not done. Whether it is."""
+    enter(world, walk, workflow)
+    walk.due = 0.0
+    done = True
+    for index, directive in enumerate(walk.directives):
+        if directive.command != "destroy_persistent":
+            task = Task(world, walk, workflow, index, {})
+            done = teardown(task) == DONE and done
+            done = _persistent_gone(task) and done
+    return done
+
+
+def _persistent_gone(task: Task) -> bool:
+    """Whether no persistent storage is left that was never completed."""
+    if task.directive.command != "create_persistent" or not ours(task):
+        return True
+    key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
+    found = task.cluster.get(*key)
+    if found is not None and "deletionTimestamp" not in found["metadata"]:
+        task.cluster.delete(key)
+    return found is None
+
+
+CHILDREN = (CLIENTMOUNT, COMPUTES, DIRECTIVEBREAKDOWN, NNFDATAMOVEMENT, SERVERS)
+"""The kinds of objects that belong to one Workflow, and go with it."""

@@ -1,0 +1,334 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The storage that the stand-in gives to jobs, and the data that it moves."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+from random import Random
+
+import pytest
+from test_sim_dws_system import STATES, XFS, System
+
+from flux_k8s.ports import (
+    COMPUTES,
+    NNFDATAMOVEMENT,
+    SERVERS,
+    WORKFLOW,
+    Json,
+    Kind,
+)
+from rabbitsim.dws import Files, Options, Topology, constant
+from rabbitsim.dws.cli import read_topology, serve
+from rabbitsim.dws.files import CopyError
+from rabbitsim.kube.server import KubeServer
+from rabbitsim.kube.store import Store
+
+JOB = "#DW jobdw type=xfs capacity=1GiB name=my-data"
+
+
+def write(path: Path, text: str = "content") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def tree(top: Path) -> list[str]:
+    return sorted(str(p.relative_to(top)) for p in top.rglob("*") if not p.is_dir())
+
+
+def copy(files: Files, source: str, destination: str, **variables: str) -> None:
+    job = files.copy(source, destination, variables)
+    for _ in range(10_000):
+        if job.step(1 << 20):
+            return
+    raise AssertionError("the copy does not end")
+
+
+def test_storage_is_a_directory_while_the_job_has_it(tmp_path: Path) -> None:
+    system = System(files=Files(tmp_path))
+    system.submit(JOB)
+    system.wait()
+    system.assign()
+    system.go("Setup")
+    system.go("DataIn")
+    path = Path(system.go("PreRun")["env"]["DW_JOB_my_data"])
+    assert path.is_dir() and path.parent == tmp_path / "mnt" / "nnf"
+    write(path / "some" / "file")
+    system.go("PostRun")
+    assert path.is_dir()
+    system.remove()
+    assert not path.exists()
+
+
+def test_raw_storage_is_a_file_of_its_size(tmp_path: Path) -> None:
+    system = System(files=Files(tmp_path))
+    system.submit("#DW jobdw type=raw capacity=1MiB name=rr")
+    system.wait()
+    system.assign()
+    system.go("Setup")
+    path = tmp_path / "mnt" / "nnf" / (system.workflow()["metadata"]["uid"] + "-0")
+    assert path.stat().st_size == (1 << 20) + (300 << 20)
+    system.remove()
+    assert not path.exists()
+
+
+def test_data_is_brought_before_the_job_and_back_after_it(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    write(tmp_path / "lustre" / "in" / "a", "alpha")
+    write(tmp_path / "lustre" / "in" / "deep" / "b")
+    system = System(files=files)
+    system.submit(
+        JOB,
+        "#DW copy_in source=/lustre/in destination=$DW_JOB_my_data/",
+        "#DW copy_out source=$DW_JOB_my_data/out/ destination=/lustre/results",
+    )
+    system.wait()
+    system.assign()
+    for state in STATES[1:4]:
+        status = system.go(state)
+    path = Path(status["env"]["DW_JOB_my_data"])
+    assert (path / "in" / "a").read_text() == "alpha"
+    assert (path / "in" / "deep" / "b").exists()
+    movements = system.items(NNFDATAMOVEMENT)
+    assert {m["metadata"]["namespace"] for m in movements} == {"rabbit-01", "rabbit-02"}
+    for movement in movements:
+        assert movement["status"]["state"] == "Finished"
+        assert movement["status"]["status"] == "Success"
+        command = movement["status"]["commandStatus"]
+        assert (command["progress"], command["files"]) == (100, 2)
+    write(path / "out" / "result", "42")
+    system.go("PostRun")
+    assert system.go("DataOut")["ready"]
+    assert (tmp_path / "lustre" / "results" / "result").read_text() == "42"
+    system.remove()
+    system.check_clean()
+    assert list((tmp_path / "mnt" / "nnf").iterdir()) == []
+
+
+def test_a_missing_source_is_an_error_in_data_in(tmp_path: Path) -> None:
+    system = System(files=Files(tmp_path))
+    system.submit(JOB, "#DW copy_in source=/lustre/none destination=$DW_JOB_my_data/")
+    assert system.wait()["ready"]
+    system.assign()
+    system.go("Setup")
+    status = system.go("DataIn")
+    assert status["status"] == "Error"
+    assert status["message"] == (
+        "DW Directive 1: User error: data movement operation failed"
+    )
+    driver = next(d for d in status["drivers"] if d["status"] == "Error")
+    assert "source '/lustre/none' does not exist" in driver["error"]
+    for movement in system.items(NNFDATAMOVEMENT):
+        assert movement["status"]["status"] == "Failed"
+    system.remove()
+    system.check_clean()
+
+
+def test_teardown_gives_up_data_movement_that_is_under_way(tmp_path: Path) -> None:
+    with open(write(tmp_path / "lustre" / "big"), "wb") as file:
+        file.truncate(8 << 20)
+    options = Options(copy_step=1, latency=constant(0))
+    system = System(options, files=Files(tmp_path))
+    system.submit(JOB, "#DW copy_in source=/lustre/big destination=$DW_JOB_my_data/")
+    system.wait()
+    system.assign()
+    system.go("Setup")
+    system.patch({"desiredState": "DataIn"})
+    seen = system.loop.run(lambda: bool(system.items(NNFDATAMOVEMENT)))
+    assert seen and system.loop.run(lambda: list(tmp_path.rglob("mnt/nnf/*/big")) != [])
+    assert not system.status()["ready"]
+    system.remove()
+    system.check_clean()
+
+
+def test_persistent_storage_keeps_its_files(tmp_path: Path) -> None:
+    system = System(files=Files(tmp_path))
+    create = "#DW create_persistent type=lustre capacity=1GiB name=keep1"
+    system.run(create, name="creator")
+    for number in (1, 2):
+        name = f"user{number}"
+        system.submit("#DW persistentdw name=keep1", name=name)
+        system.wait(name)
+        system.assign(name=name)
+        for state in STATES[1:4]:
+            status = system.go(state, name)
+        path = Path(status["env"]["DW_PERSISTENT_keep1"])
+        assert (path / "left").exists() == (number == 2)
+        write(path / "left")
+        system.remove(name)
+        assert not path.exists()
+    system.run("#DW destroy_persistent name=keep1", name="destroyer")
+    assert list((tmp_path / "persistent").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "source, destination, result",
+    [
+        ("/lustre/file", "/lustre/new", ["new"]),
+        ("/lustre/file", "/lustre/there/", ["there/file"]),
+        ("/lustre/file", "/lustre/there", ["there/file"]),
+        ("/lustre/file", "/lustre/new/", ["new/file"]),
+        ("/lustre/dir", "/lustre/new", ["new/x", "new/y/z"]),
+        ("/lustre/dir", "/lustre/new/", ["new/dir/x", "new/dir/y/z"]),
+        ("/lustre/dir", "/lustre/there", ["there/dir/x", "there/dir/y/z"]),
+        ("/lustre/dir/", "/lustre/there", ["there/x", "there/y/z"]),
+        ("/lustre/dir/", "/lustre/new/", ["new/x", "new/y/z"]),
+        ("/lustre/dir/y", "/lustre/new/deep", ["new/deep/z"]),
+    ],
+)
+def test_slashes_mean_what_they_mean_to_cp_and_rsync(
+    tmp_path: Path, source: str, destination: str, result: list[str]
+) -> None:
+    files = Files(tmp_path)
+    top = tmp_path / "lustre"
+    (top / "there").mkdir()
+    for name in ("file", "dir/x", "dir/y/z"):
+        write(top / name)
+    before = tree(top)
+    copy(files, source, destination)
+    assert [name for name in tree(top) if name not in before] == result
+
+
+@pytest.mark.parametrize(
+    "source, destination",
+    [
+        ("/lustre/../secret", "/lustre/stolen"),
+        ("/lustre/link/secret", "/lustre/stolen"),
+        ("/lustre/link", "/lustre/stolen"),
+        ("/lustre/file", "/lustre/link/planted"),
+        ("/lustre/file", "$DW_JOB_x/../planted"),
+        ("/etc/passwd", "/lustre/stolen"),
+        ("$HOME/secret", "/lustre/stolen"),
+        ("/lustre/dir", "/lustre/dir/sub/"),
+        ("/lustre/file", "/lustre/file"),
+    ],
+)
+def test_data_movement_stays_in_its_file_systems(
+    tmp_path: Path, source: str, destination: str
+) -> None:
+    files = Files(tmp_path)
+    job = tmp_path / "mnt" / "nnf" / "x"
+    job.mkdir()
+    write(tmp_path / "secret")
+    write(tmp_path / "lustre" / "file")
+    write(tmp_path / "lustre" / "dir" / "x")
+    (tmp_path / "lustre" / "link").symlink_to(tmp_path)
+    before = tree(tmp_path)
+    with pytest.raises(CopyError):
+        copy(files, source, destination, DW_JOB_x=str(job))
+    assert tree(tmp_path) == before
+
+
+def test_links_in_a_tree_are_copied_as_links(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    write(tmp_path / "secret")
+    write(tmp_path / "lustre" / "dir" / "x")
+    (tmp_path / "lustre" / "dir" / "link").symlink_to(tmp_path / "secret")
+    copy(files, "/lustre/dir", "/lustre/new")
+    copied = tmp_path / "lustre" / "new" / "link"
+    assert copied.is_symlink() and os.readlink(copied) == str(tmp_path / "secret")
+
+
+def test_a_big_file_is_copied_in_many_steps(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    with open(tmp_path / "lustre" / "big", "wb") as file:
+        file.truncate(10 << 20)
+    job = files.copy("/lustre/big", "/lustre/new", {})
+    steps = 1
+    while not job.step(2 << 20):
+        steps += 1
+        assert job.progress.bytes <= job.progress.bytes_total == 10 << 20
+    assert steps >= 5
+    assert job.progress.bytes == 10 << 20
+
+
+def test_any_directory_can_stand_for_a_global_file_system(tmp_path: Path) -> None:
+    write(tmp_path / "project" / "data")
+    files = Files(tmp_path / "scratch", {"/p/lustre1": tmp_path / "project"})
+    copy(files, "/p/lustre1/data", "/p/lustre1/other")
+    assert (tmp_path / "project" / "other").exists()
+    with pytest.raises(CopyError, match="none of the file systems /p/lustre1"):
+        files.copy("/lustre/data", "/p/lustre1/x", {})
+
+
+def test_a_real_api_server_can_be_driven(tmp_path: Path) -> None:
+    server = KubeServer(Store(time.time, Random(1)))
+    server.start()
+    kubeconfig = str(tmp_path / "kubeconfig")
+    server.write_kubeconfig(kubeconfig)
+    finished = threading.Event()
+    client = threading.Thread(target=_drive, args=(server, finished))
+    client.start()
+    end = time.monotonic() + 30
+    code = serve(
+        kubeconfig,
+        Topology.regular(2, 1),
+        scratch=str(tmp_path / "scratch"),
+        until=lambda: finished.is_set() or time.monotonic() > end,
+    )
+    client.join()
+    left = server.call(lambda: server.store.list(SERVERS)["items"])
+    server.stop()
+    assert code == 0 and finished.is_set() and left == []
+
+
+def _drive(server: KubeServer, finished: threading.Event) -> None:
+    store = server.store
+    spec = {
+        "desiredState": "Proposal",
+        "dwDirectives": [XFS],
+        "groupID": 0,
+        "jobID": "f1",
+        "userID": 0,
+        "wlmID": "flux",
+    }
+    body = {"metadata": {"name": "job"}, "spec": spec}
+    server.call(lambda: store.create(WORKFLOW, "default", body))
+    for state in STATES:
+        if state != "Proposal":
+            _patch(server, WORKFLOW, "job", {"spec": {"desiredState": state}})
+        if not _ready(server, state):
+            return
+        if state == "Proposal":
+            _assign(server)
+    server.call(lambda: store.delete(WORKFLOW, "default", "job"))
+    for _ in range(3000):
+        if server.call(lambda: store.find(WORKFLOW, "default", "job")) is None:
+            finished.set()
+            return
+        time.sleep(0.01)
+
+
+def _assign(server: KubeServer) -> None:
+    storage = [{"name": "rabbit-01", "allocationCount": 1}]
+    entry = {"label": "xfs", "allocationSize": 11051991040, "storage": storage}
+    _patch(server, SERVERS, "job-0", {"spec": {"allocationSets": [entry]}})
+    _patch(server, COMPUTES, "job", {"data": [{"name": "compute-01"}]})
+
+
+def _patch(server: KubeServer, kind: Kind, name: str, patch: Json) -> None:
+    server.call(lambda: server.store.merge_patch(kind, "default", name, patch))
+
+
+def _ready(server: KubeServer, state: str) -> bool:
+    for _ in range(3000):
+        workflow = server.call(lambda: server.store.get(WORKFLOW, "default", "job"))
+        status = workflow.get("status") or {}
+        if status.get("state") == state and status.get("ready"):
+            return True
+        time.sleep(0.01)
+    return False
+
+
+def test_a_rabbitmapping_that_is_none_is_refused_in_one_line(tmp_path: Path) -> None:
+    path = write(tmp_path / "map.json", '{"computes": {"n1": "r9"}, "rabbits": {}}')
+    with pytest.raises(ValueError, match="computes.n1 is 'r9', expected one of"):
+        read_topology(str(path), 4, 2)
+    path.write_text("[1]")
+    with pytest.raises(ValueError, match="expected a rabbitmapping"):
+        read_topology(str(path), 4, 2)
+    assert read_topology(None, 4, 2) == Topology.regular(4, 2)
