@@ -1,0 +1,349 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""dws: the broker module that drives Data Workflow Services.
+
+Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``,
+``dws.abort`` and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC
+Interface"), and ``dws.stats-get``. What they mean is the business of
+:mod:`flux_k8s.service`; this file connects it to the broker.
+
+Load with::
+
+    flux module load dws [scheduler=none]
+
+``scheduler=none`` leaves jobs' resources alone, for instances without Fluxion.
+The configuration is the ``[rabbit]`` table.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import json
+import os
+import pwd
+import queue
+import signal
+import syslog
+import threading
+import time
+from typing import Any, Callable, Mapping, Optional
+
+import flux.kvs
+from flux.brokermod import BrokerModule, request_handler
+from flux.job import JobID
+
+from flux_k8s import mapping
+from flux_k8s.client import KubeClient, Mailbox
+from flux_k8s.config import Config
+from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.ports import DWS_GROUP, NNF_GROUP, Json, RpcDone, RpcError
+from flux_k8s.service import Service
+from flux_k8s.settings import Settings
+
+NOPANIC = "broker.module-nopanic"
+MAILS_PER_TURN = 32
+"""Answers from Kubernetes that are taken in before Flux has its turn again."""
+
+INACTIVE = 64  # FLUX_JOB_STATE_INACTIVE
+
+
+class ReactorTimer:
+    """A one-shot timer of the Flux reactor."""
+
+    def __init__(self, watcher: Any) -> None:
+        self._watcher = watcher
+
+    def cancel(self) -> None:
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher.destroy()
+            self._watcher = None
+
+
+class BrokerFlux:
+    """:class:`flux_k8s.ports.Flux` on the module's handle."""
+
+    def __init__(self, handle: Any, mailbox: Mailbox) -> None:
+        self._handle = handle
+        self._mailbox = mailbox
+        self._userids: queue.SimpleQueue[tuple[int, Callable[[Optional[int]], None]]]
+        self._userids = queue.SimpleQueue()
+        self._lookups: Optional[threading.Thread] = None
+
+    def guard(self, function: Callable[..., None]) -> Callable[..., None]:
+        """No exception may stop the reactor: a bug in what concerns one job
+        must not take the others' service away. It is logged instead."""
+
+        @functools.wraps(function)
+        def guarded(*args: Any) -> None:
+            try:
+                function(*args)
+            except Exception as error:
+                self.log(syslog.LOG_CRIT, f"internal error: {describe(error)}")
+
+        return guarded
+
+    def now(self) -> float:
+        return time.time()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> ReactorTimer:
+        run = self.guard(function)
+
+        def fire(handle: Any, watcher: Any, revents: int, args: Any) -> None:
+            timer.cancel()
+            run()
+
+        watcher = self._handle.timer_watcher_create(max(delay, 0.0), fire)
+        watcher.start()
+        timer = ReactorTimer(watcher)
+        return timer
+
+    def log(self, level: int, message: str) -> None:
+        self._handle.log(level, message)
+
+    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
+        @self.guard
+        def answered(future: Any) -> None:
+            try:
+                result = future.get()
+            except OSError as error:
+                number = error.errno or errno.EIO
+                done(RpcError(number, error.strerror or os.strerror(number)))
+                return
+            done({} if result is None else result)
+
+        self._handle.rpc(topic, payload).then(answered)
+
+    def _tell(self, topic: str, payload: Json) -> None:
+        """An RPC whose failure changes nothing: it is about a job that may
+        have ended meanwhile."""
+
+        def answered(result: Any) -> None:
+            if isinstance(result, RpcError) and result.errnum != errno.ENOENT:
+                self.log(syslog.LOG_WARNING, f"{topic}: {result}")
+
+        self.rpc(topic, payload, answered)
+
+    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+        self._tell(
+            "job-manager.raise",
+            {"id": jobid, "type": type, "severity": severity, "note": note},
+        )
+
+    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
+        self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
+
+    def kvs_put(self, jobid: int, key: str, value: str) -> None:
+        @self.guard
+        def committed(future: Any) -> None:
+            try:
+                future.get()
+            except OSError as error:
+                self.log(syslog.LOG_WARNING, f"{path}: cannot be written: {error}")
+
+        path = f"{JobID(jobid).kvs}.{key}"
+        transaction = flux.kvs.KVSTxn(self._handle)
+        transaction.put(path, value, raw=True)
+        transaction.commit_async().then(committed)
+
+    def drain(self, hosts: str, reason: str) -> None:
+        self._tell("resource.drain", {"targets": hosts, "reason": reason})
+
+    def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
+        def answered(result: Any) -> None:
+            if isinstance(result, RpcError):
+                done(True if result.errnum == errno.ENOENT else None)
+            else:
+                done(result.get("job", {}).get("state") == INACTIVE)
+
+        self.rpc("job-list.list-id", {"id": jobid, "attrs": ["state"]}, answered)
+
+    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
+        """The user database may be on the network: it is asked on a thread."""
+        if self._lookups is None:
+            self._lookups = threading.Thread(target=self._look_up_groups, daemon=True)
+            self._lookups.start()
+        self._userids.put((userid, done))
+
+    def _look_up_groups(self) -> None:
+        while True:
+            userid, done = self._userids.get()
+            try:
+                group: Optional[int] = pwd.getpwuid(userid).pw_gid
+            except KeyError:
+                group = None
+            self._mailbox.put(functools.partial(done, group))
+
+
+class DwsModule(BrokerModule):
+    """The ``dws`` service as the broker sees it."""
+
+    def __init__(self, handle: Any, *args: str) -> None:
+        super().__init__(handle, *args)
+        scheduler = parse_arguments(args)
+        table = handle.conf_get("rabbit", default=None, update=True)
+        config = Config.parse(table)
+        self._mailbox = Mailbox()
+        self._flux = BrokerFlux(handle, self._mailbox)
+        self._kube = KubeClient(
+            config.kubeconfig,
+            deliver=self._mailbox.put,
+            api_versions=api_versions(config),
+            log=self._flux.log,
+        )
+        settings = Settings(
+            config,
+            load_mapping(config),
+            scheduler=scheduler,
+            owner=os.getuid(),
+        )
+        self._service = Service(self._flux, self._kube, settings)
+        if config.module_nopanic:
+            self._avoid_panic()
+
+    def _avoid_panic(self) -> None:
+        """The broker of a system instance must outlive this module, however
+        it ends."""
+        try:
+            current = self.handle.attr_get(NOPANIC)
+        except OSError:  # not set
+            current = "0"
+        if current == "0":
+            self.handle.attr_set(NOPANIC, "1")
+            self.log.notice(
+                f"set {NOPANIC}=1: the broker will not panic if a module fails "
+                "(rabbit.module_nopanic = false leaves it alone)"
+            )
+
+    def serve(self) -> None:
+        """Run until the module is removed."""
+        drain = self._flux.guard(lambda *_: self._mailbox.drain(MAILS_PER_TURN))
+        watcher = self.handle.fd_watcher_create(self._mailbox.fileno(), drain)
+        watcher.start()
+        # The broker sends SIGTERM at shutdown, unless modprobe has removed the
+        # module before.
+        terminate = self.handle.signal_watcher_create(
+            signal.SIGTERM, lambda *_: self.stop()
+        )
+        terminate.start()
+        self._service.start()
+        try:
+            self.run()
+        finally:
+            self._service.stop()
+            self._kube.close()
+            watcher.stop()
+            terminate.stop()
+
+    def _handle_request(self, method: str, msg: Any) -> None:
+        def respond(errnum: int, errstr: str, payload: Optional[Json]) -> None:
+            if errnum:
+                self.handle.respond_error(msg, errnum, errstr)
+            else:
+                self.handle.respond(msg, payload)
+
+        try:
+            text = msg.payload_str
+            payload = None if text is None else json.loads(text)
+            self._service.request(method, payload, respond)
+        except Exception as error:
+            self.log.critical(f"internal error: dws.{method}: {describe(error)}")
+            respond(errno.EINVAL, "internal error, see the log", None)
+
+    @request_handler("create")
+    def create(self, msg: Any) -> None:
+        self._handle_request("create", msg)
+
+    @request_handler("setup")
+    def setup(self, msg: Any) -> None:
+        self._handle_request("setup", msg)
+
+    @request_handler("post_run")
+    def post_run(self, msg: Any) -> None:
+        self._handle_request("post_run", msg)
+
+    @request_handler("teardown")
+    def teardown(self, msg: Any) -> None:
+        self._handle_request("teardown", msg)
+
+    @request_handler("abort")
+    def abort(self, msg: Any) -> None:
+        self._handle_request("abort", msg)
+
+    @request_handler("hello")
+    def hello(self, msg: Any) -> None:
+        self._handle_request("hello", msg)
+
+    @request_handler("stats-get")
+    def stats_get(self, msg: Any) -> None:
+        self._handle_request("stats-get", msg)
+
+    @request_handler("config-reload")
+    def config_reload(self, msg: Any) -> None:
+        """Take over a new ``[rabbit]`` table; keep the old one if it is bad."""
+        try:
+            self._service.reconfigure(Config.parse(msg.payload.get("rabbit")))
+        except ConfigError as error:
+            self.log.error(f"configuration kept as it was: {error}")
+        self.handle.respond(msg)
+
+
+def parse_arguments(args: tuple[str, ...]) -> bool:
+    """Whether a scheduler that knows Rabbits is there, from module arguments."""
+    scheduler = True
+    for arg in args:
+        key, _, value = arg.partition("=")
+        if key != "scheduler":
+            raise ConfigError(arg, "unknown module argument, known: scheduler=none")
+        if value not in ("none", "fluxion"):
+            raise ConfigError(arg, "expected scheduler=none or scheduler=fluxion")
+        scheduler = value != "none"
+    return scheduler
+
+
+def load_mapping(config: Config) -> RabbitMapping:
+    """Read the file that ``rabbit.mapping`` names."""
+    path = config.mapping
+    if path is None:
+        raise ConfigError("rabbit.mapping", "is not set: expected the path of a file")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return mapping.parse(json.load(file), name=path)
+    except OSError as error:
+        raise ConfigError("rabbit.mapping", f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError("rabbit.mapping", f"{path}: is not JSON: {error}") from None
+
+
+def api_versions(config: Config) -> dict[str, str]:
+    """The API versions that the configuration forces."""
+    forced = {DWS_GROUP: config.dws_api_version, NNF_GROUP: config.nnf_api_version}
+    return {group: version for group, version in forced.items() if version}
+
+
+def describe(error: BaseException) -> str:
+    """An unexpected exception in one line, with the place where it arose."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    place = ""
+    if trace is not None:
+        code = trace.tb_frame.f_code
+        place = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno}"
+    return f"{type(error).__name__}: {error}{place}"
+
+
+def mod_main(handle: Any, *args: str) -> None:
+    """What the broker calls. Nothing is raised but OSError, which makes ``flux
+    module load`` fail; the reason is in the broker's log."""
+    try:
+        module = DwsModule(handle, *args)
+    except DWSError as error:
+        handle.log(syslog.LOG_ERR, str(error))
+        raise OSError(errno.EINVAL, str(error)) from None
+    try:
+        module.serve()
+    except Exception as error:
+        handle.log(syslog.LOG_CRIT, f"dws ends: {describe(error)}")
