@@ -72,7 +72,7 @@ class BrokerFlux:
         self._userids = queue.SimpleQueue()
         self._lookups: Optional[threading.Thread] = None
 
-    def guard(self, function: Callable[..., None]) -> Callable[..., None]:
+    def guard(self, function: Callable[..., object]) -> Callable[..., None]:
         """No exception may stop the reactor: a bug in what concerns one job
         must not take the others' service away. It is logged instead."""
 

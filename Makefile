@@ -1,0 +1,51 @@
+# flux-dws: everything is set up by the target that needs it.
+#
+#   make demo     watch a job get storage, from submit to inactive
+#   make check    lint, types, tests; t/*.t too when a flux is on PATH
+#   make bench    measure (prints a table, writes bench/results.json)
+
+# The Python of the Flux on PATH, if there is one: its modules run under it.
+PYTHON ?= $(shell flux python -c 'import sys; print(sys.executable)' \
+		2>/dev/null || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
+		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
+
+.PHONY: all demo check lint types pytest flux-check bench clean
+
+all: $(INSTALLED)
+
+$(BIN)/python:
+	./t/setup.sh "$(PYTHON)"
+	"$(PYTHON)" -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+
+$(INSTALLED): $(BIN)/python $(SOURCES)
+	$(BIN)/python -m pip install --quiet '.[test]'
+	touch $@
+
+demo: $(INSTALLED)
+	$(BIN)/python -m rabbitsim demo
+
+check: lint types pytest flux-check
+
+lint: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
+	$(BIN)/mypy
+
+pytest: $(INSTALLED)
+	$(BIN)/python -m pytest
+
+flux-check: $(INSTALLED)
+	./t/run.sh
+
+bench: $(INSTALLED)
+	$(BIN)/python bench/run.py
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info src/pymod/*.egg-info
