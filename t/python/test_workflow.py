@@ -246,7 +246,8 @@ def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() ->
     info.see(dataclasses.replace(view, resource_version="2"), NOW + 5)
     failed = step(info, NOW + 10, tc_timeout=10.0)
     assert isinstance(failed, Fail) and "tc_timeout=10s: busy" in failed.note
-    info.see(view_of(S.Setup, ready=False, status="DriverWait"), NOW + 6)
+    view = view_of(S.Setup, ready=False, status="DriverWait")
+    info.see(dataclasses.replace(view, resource_version="3"), NOW + 6)
     assert step(info, NOW + 20, tc_timeout=10.0) == Wait()
 
 
@@ -290,6 +291,17 @@ def test_a_view_that_would_go_back_to_an_earlier_state_is_a_late_one() -> None:
     assert info.view is not None and info.view.desired is S.PreRun
     info.see(dataclasses.replace(view_of(S.Proposal), uid="another"), NOW)
     assert info.view.desired is S.Proposal
+
+
+def test_an_answer_that_comes_after_a_newer_watch_event_is_a_late_one() -> None:
+    event = dataclasses.replace(view_of(S.Teardown), resource_version="10")
+    answer = dataclasses.replace(
+        view_of(S.Teardown, ready=False, status="DriverWait"), resource_version="9"
+    )
+    info = info_of(RELEASED, abandoned=True, released=True)
+    info.see(event, NOW)
+    info.see(answer, NOW)
+    assert info.view == event
 
 
 STATES = st.sampled_from(list(State))

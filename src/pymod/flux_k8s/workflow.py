@@ -94,7 +94,8 @@ class WorkflowInfo:
     def see(self, view: WorkflowView, now: float) -> None:
         """Take in what Kubernetes shows, unless it is older than what is known.
 
-        A Workflow never goes back to an earlier state, so a view that would
+        The answer to a request may come after a watch event that is newer. A
+        Workflow never goes back to an earlier state either, so a view that would
         have it do so is a late one; and so is one of a Workflow that is gone.
         """
         if view.deleting and not view.finalizers:
@@ -120,6 +121,9 @@ class WorkflowInfo:
         known = self.view
         if known is None or known.uid != view.uid:
             return False
+        age = known.newer_than(view)
+        if age is not None:
+            return age
         if known.desired is None or view.desired is None:
             return False
         return view.desired < known.desired or (

@@ -78,6 +78,14 @@ class WorkflowView:
     def in_error(self) -> bool:
         return self.status == ERROR and self.state is self.desired
 
+    def newer_than(self, other: WorkflowView) -> Optional[bool]:
+        """Whether this view of a Workflow was taken after another one of it;
+        None where their resource versions do not tell."""
+        mine, others = self.resource_version, other.resource_version
+        if mine == others or not (mine.isdecimal() and others.isdecimal()):
+            return None
+        return int(mine) > int(others)
+
     @classmethod
     def parse(cls, workflow: Json) -> WorkflowView:
         """Read a Workflow. One that is malformed gives a view with ``damage``."""
