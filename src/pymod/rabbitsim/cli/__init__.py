@@ -1,0 +1,188 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The command line: ``python -m rabbitsim run|demo|kube|dws``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import pathlib
+import signal
+import sys
+from typing import Callable, Iterator, NoReturn, Sequence
+
+from rabbitsim.cli.errors import UsageError
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run a command; its exit status. Errors are one line on stderr."""
+    try:
+        args = _parser().parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = args.function
+        return command(args)
+    except UsageError as error:
+        print(f"rabbitsim: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # or Python complains about it at its end
+        return 141
+
+
+@contextlib.contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the command, but not before it has cleaned up."""
+
+    def end(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)  # a second one would cut that short
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{message} (see {self.prog} --help)")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="python -m rabbitsim",
+        description="Watch Flux jobs get storage on Rabbits, without any hardware.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    _add_run(commands)
+    _add_demo(commands)
+    _add_kube(commands)
+    _add_dws(commands)
+    return parser
+
+
+def _number(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a positive integer")
+    return int(text)
+
+
+def _port(text: str) -> int:
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"'{text}' is not a port, 0 to 65535")
+    return int(text)
+
+
+def _add(
+    commands: argparse._SubParsersAction[_Parser], name: str, help: str
+) -> _Parser:
+    return commands.add_parser(name, help=help, description=help, allow_abbrev=False)
+
+
+def _add_system(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("--nodes", type=_number, default=4, metavar="N", help="compute nodes")
+    add("--rabbits", type=_number, default=2, metavar="N", help="Rabbits")
+    add("--seed", type=int, default=0, metavar="N", help="of all randomness")
+    add("--scratch", type=pathlib.Path, metavar="DIR", help="keep all files here")
+
+
+def _add_job(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "--flux",
+        choices=("auto", "real", "sim"),
+        default="auto",
+        help="which Flux to use (auto: a real one, if it is on PATH)",
+    )
+    add(
+        "--eventlog", type=pathlib.Path, metavar="FILE", help="write the job's eventlog"
+    )
+    add("--verbose", action="store_true", help="show all events and the log")
+
+
+def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(
+        commands, "run", "run a batch script; exit with the status of the job"
+    )
+    _add_system(parser)
+    _add_job(parser)
+    parser.add_argument(
+        "--lustre",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="what /lustre has at first (default: 'lustre' beside the script)",
+    )
+    parser.add_argument("script", metavar="SCRIPT", help="as for flux batch")
+    parser.add_argument("args", nargs="*", metavar="ARG", help="for the script")
+
+    def run(args: argparse.Namespace) -> int:
+        from rabbitsim.cli.run import run_command
+
+        with _ended_by_sigterm():
+            return run_command(args)
+
+    parser.set_defaults(function=run)
+
+
+def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(commands, "demo", "watch one job from submit to inactive")
+    _add_system(parser)
+    _add_job(parser)
+
+    def demo(args: argparse.Namespace) -> int:
+        from rabbitsim.cli.demo import demo_command
+
+        with _ended_by_sigterm():
+            return demo_command(args)
+
+    parser.set_defaults(function=demo)
+
+
+def _add_kube(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(
+        commands, "kube", "serve a Kubernetes API with DWS's webhooks on loopback"
+    )
+    parser.add_argument(
+        "--port", type=_port, default=0, metavar="N", help="0: any that is free"
+    )
+    parser.add_argument("--kubeconfig", metavar="FILE", help="write a kubeconfig")
+
+    def kube(args: argparse.Namespace) -> int:
+        from rabbitsim.dws import Options, admission
+        from rabbitsim.kube.cli import serve
+
+        webhook = admission(Options().rules)
+        return serve(args.port, args.kubeconfig, admission=[webhook])
+
+    parser.set_defaults(function=kube)
+
+
+def _add_dws(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(
+        commands, "dws", "run stand-ins for the DWS and NNF controllers in a cluster"
+    )
+    _add_system(parser)
+    parser.add_argument(
+        "--kubeconfig", metavar="FILE", help="default: KUBECONFIG, ~/.kube/config"
+    )
+    parser.add_argument(
+        "--mapping", metavar="FILE", help="a rabbitmapping, instead of --nodes etc."
+    )
+
+    def dws(args: argparse.Namespace) -> int:
+        from rabbitsim.dws.cli import read_topology, serve
+
+        try:
+            topology = read_topology(args.mapping, args.nodes, args.rabbits)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        except OSError as error:
+            raise UsageError(f"{args.mapping}: {error.strerror}") from None
+        scratch = None if args.scratch is None else str(args.scratch)
+        return serve(args.kubeconfig, topology, scratch=scratch, seed=args.seed)
+
+    parser.set_defaults(function=dws)

@@ -1,0 +1,9 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The error of the command line."""
+
+from __future__ import annotations
+
+
+class UsageError(Exception):
+    """What the user asked for is not possible; the message is one line."""

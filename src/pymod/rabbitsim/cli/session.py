@@ -1,0 +1,99 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""One batch job on the stand-in Flux, with all that it needs around it."""
+
+from __future__ import annotations
+
+import pathlib
+import syslog
+from typing import Optional
+
+from flux_k8s.ports import WORKFLOW
+from rabbitsim.cli.errors import UsageError
+from rabbitsim.cli.outcome import Outcome
+from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
+from rabbitsim.dws import Topology
+from rabbitsim.flux.events import Event, Json, State
+from rabbitsim.flux.fluid import encode
+from rabbitsim.flux.job import Job
+from rabbitsim.flux.manager import SubmitError
+from rabbitsim.system import LocalFlux, LocalKube
+
+PATIENCE = 30.0
+"""Seconds to wait for what should come at once."""
+
+
+class SimSession:
+    """Runs a job on the stand-in."""
+
+    name = "stand-in Flux, with the shipped plugins and service"
+
+    def __init__(
+        self,
+        topology: Topology,
+        kube: LocalKube,
+        scratch: pathlib.Path,
+        seed: int,
+        report: Report,
+    ) -> None:
+        self._report = report
+        self._progress = JobProgress(report)
+        self._flux = LocalFlux(
+            topology,
+            kube.kubeconfig,
+            scratch,
+            output=lambda rank, stream, data: report.output(data, stream),
+            seed=seed,
+            log=self._log,
+        )
+        self._workflows = WorkflowProgress(report)
+        kube.watch(WORKFLOW, self._changed)
+        self._flux.instance.manager.listeners.append(self._listen)
+
+    def run(self, jobspec: Json, urgency: int) -> Outcome:
+        """Run a job until it is inactive and its storage is gone."""
+        loop, instance = self._flux.loop, self._flux.instance
+        if not self._flux.wait_until_ready(PATIENCE):
+            raise UsageError("Kubernetes does not answer")
+        self._report.begin(loop.now())
+        try:
+            jobid = instance.submit(jobspec, urgency=urgency)
+        except SubmitError as error:
+            self._report.line(f"the job was refused: {error}")
+            return Outcome(1, [], None)
+        job = instance.job(jobid)
+        self._wait(job)
+        loop.run(lambda: self._workflows.count == 0, PATIENCE)
+        events = [event.as_json() for event in job.events]
+        return Outcome(job.exit_code, events, self._workflows.count)
+
+    def _wait(self, job: Job) -> None:
+        """Wait for the end of a job; an interrupt cancels it."""
+        loop = self._flux.loop
+        try:
+            loop.run(lambda: job.state is State.INACTIVE)
+        except KeyboardInterrupt:
+            self._report.line(f"cancelling {encode(job.id)}")
+            self._flux.instance.cancel(job.id, "interrupted")
+            loop.run(lambda: job.state is State.INACTIVE)
+
+    def close(self) -> None:
+        self._flux.stop()
+
+    def _changed(self, type: str, workflow: Json) -> None:
+        """On the server's thread: a Workflow changed."""
+        loop = self._flux.loop
+        now = loop.now()
+        loop.call_soon_threadsafe(lambda: self._workflows.event(now, type, workflow))
+
+    def _listen(self, job: Job, event: Event, before: State) -> None:
+        self._progress.event(event.as_json(), before.name, job.state.name)
+
+    def _log(self, level: int, message: str) -> None:
+        loop: Optional[LocalFlux] = getattr(self, "_flux", None)
+        if loop is None:
+            return
+        if level <= syslog.LOG_WARNING:
+            self._report.line(f"log: {message}")
+        else:
+            self._report.detail(loop.loop.now(), "log", message)

@@ -1,0 +1,216 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Messages between the plugin, the module and their users.
+
+Messages from one sender to one receiver arrive in order, a little later than
+they were sent. A request to a service that nobody offers fails with ENOSYS; one
+that was in flight when its module went away, with EHOSTUNREACH.
+"""
+
+from __future__ import annotations
+
+import copy
+import errno
+import syslog
+from typing import Any, Callable, Mapping, Optional, Protocol, Union
+
+from flux_k8s import hostlist
+from flux_k8s.ports import Clock, RpcError
+from flux_k8s.ports import RpcDone as PortDone
+from rabbitsim.flux.events import Json
+from rabbitsim.flux.manager import JobManager
+
+Respond = Callable[[int, str, Optional[Json]], None]
+"""Gets errno (0 for success), an error text, and the payload."""
+
+Handler = Callable[[Json, int, Respond], None]
+"""A service's method: gets the payload, the sender's user ID, and ``respond``."""
+
+NOT_OWNER = "Request requires owner credentials"
+
+
+class Module(Protocol):
+    """The broker module: in production ``dws.py``, here the service itself."""
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def request(self, method: str, payload: Json, respond: Respond) -> None: ...
+
+
+class Broker:
+    """Routes requests. Services are registered by the topic up to its last dot."""
+
+    def __init__(
+        self, clock: Clock, owner: int, latency: Callable[[], float] = lambda: 0.0
+    ) -> None:
+        self._clock = clock
+        self._latency = latency
+        self._arrival: dict[str, float] = {}
+        self._services: dict[str, Callable[[str, Json, int, Respond], None]] = {}
+        self._in_flight: dict[str, dict[int, Respond]] = {}
+        self._sequence = 0
+        self.owner = owner
+
+    def register(
+        self, service: str, handler: Callable[[str, Json, int, Respond], None]
+    ) -> None:
+        """Offer a service. ``handler`` gets the method, the payload, the
+        sender's user ID and ``respond``."""
+        self._services[service] = handler
+        self._in_flight[service] = {}
+
+    def unregister(self, service: str) -> None:
+        """Withdraw a service; requests that it has not answered fail."""
+        self._services.pop(service, None)
+        pending = self._in_flight.pop(service, {})
+        for respond in list(pending.values()):
+            respond(errno.EHOSTUNREACH, "No route to host", None)
+
+    def send(
+        self, topic: str, payload: Json, respond: Respond, userid: Optional[int] = None
+    ) -> None:
+        """Send a request; ``respond`` is called later, once at most."""
+        service, _, method = topic.rpartition(".")
+        sender = self.owner if userid is None else userid
+        message = copy.deepcopy(payload)
+
+        def deliver() -> None:
+            if service not in self._services:
+                text = f"No service matching {topic} is registered"
+                self._later(f"<{service}", lambda: respond(errno.ENOSYS, text, None))
+                return
+            once = self._track(service, respond)
+            self._services[service](method, message, sender, once)
+
+        self._later(f">{service}", deliver)
+
+    def _track(self, service: str, respond: Respond) -> Respond:
+        """``respond`` so that it works once, later, and fails with the service."""
+        self._sequence += 1
+        number = self._sequence
+
+        def once(errnum: int, text: str, payload: Optional[Json]) -> None:
+            pending = self._in_flight.get(service, {})
+            if number not in pending and errnum != errno.EHOSTUNREACH:
+                return
+            pending.pop(number, None)
+            answer = copy.deepcopy(payload)
+            self._later(f"<{service}", lambda: respond(errnum, text, answer))
+
+        self._in_flight[service][number] = once
+        return once
+
+    def _later(self, channel: str, function: Callable[[], None]) -> None:
+        """Call ``function`` after the latency, in order within ``channel``."""
+        now = self._clock.now()
+        when = max(now + self._latency(), self._arrival.get(channel, 0.0))
+        self._arrival[channel] = when
+        self._clock.call_later(when - now, function)
+
+
+class PortHost(Protocol):
+    """What a :class:`FluxPort` needs of the instance."""
+
+    broker: Broker
+    manager: JobManager
+
+    def log(self, level: int, message: str) -> None: ...
+
+    def drain(self, host: str, reason: str) -> None: ...
+
+    def primary_group(self, userid: int) -> Optional[int]: ...
+
+
+class _PortTimer:
+    """A timer that dies with its port."""
+
+    def __init__(self, port: FluxPort, function: Callable[[], None]) -> None:
+        self._port = port
+        self._function: Optional[Callable[[], None]] = function
+
+    def cancel(self) -> None:
+        self._function = None
+
+    def fire(self) -> None:
+        if self._function is not None and self._port.alive:
+            self._function()
+
+
+class FluxPort:
+    """Flux as one loaded module sees it (:class:`flux_k8s.ports.Flux`).
+
+    Once the module is gone nothing reaches it any more.
+    """
+
+    def __init__(self, host: PortHost, clock: Clock) -> None:
+        self._host = host
+        self._clock = clock
+        self.alive = True
+
+    def now(self) -> float:
+        return self._clock.now()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> _PortTimer:
+        timer = _PortTimer(self, function)
+        self._clock.call_later(delay, timer.fire)
+        return timer
+
+    def log(self, level: int, message: str) -> None:
+        self._host.log(level, f"dws: {message}")
+
+    def rpc(self, topic: str, payload: Json, done: PortDone) -> None:
+        def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
+            result: Union[Json, RpcError] = answer or {}
+            if errnum:
+                result = RpcError(errnum, text)
+            if self.alive:
+                done(result)
+
+        self._host.broker.send(topic, payload, respond)
+
+    def _tell(self, topic: str, payload: Json) -> None:
+        """Send a request whose failure is logged, nothing more."""
+
+        def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
+            if errnum and errnum != errno.ENOENT:
+                self.log(syslog.LOG_ERR, f"{topic}: {text}")
+
+        self._host.broker.send(topic, payload, respond)
+
+    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+        payload = {"id": jobid, "type": type, "severity": severity, "note": note}
+        self._tell("job-manager.raise", payload)
+
+    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
+        self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
+
+    def kvs_put(self, jobid: int, key: str, value: str) -> None:
+        def write() -> None:
+            job = self._host.manager.jobs.get(jobid)
+            if job is None:
+                self.log(syslog.LOG_ERR, f"kvs: no job directory for {jobid}")
+                return
+            job.kvs[key] = value
+
+        self._clock.call_later(0.0, write)
+
+    def drain(self, hosts: str, reason: str) -> None:
+        for host in hostlist.decode(hosts):
+            self._host.drain(host, reason)
+
+    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
+        def tell() -> None:
+            if self.alive:
+                done(self._host.primary_group(userid))
+
+        self._clock.call_later(0.0, tell)
+
+    def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
+        def look() -> None:
+            job = self._host.manager.jobs.get(jobid)
+            if self.alive:
+                done(job is None or not job.active)
+
+        self._clock.call_later(0.0, look)

@@ -1,0 +1,57 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Job states (RFC 21) and eventlog entries (RFC 18)."""
+
+from __future__ import annotations
+
+import enum
+import json
+from dataclasses import dataclass, field
+from typing import Any, Iterable, Optional
+
+Json = dict[str, Any]
+
+PRIORITY_MIN = 0
+PRIORITY_MAX = 4294967295
+URGENCY_HOLD = 0
+URGENCY_DEFAULT = 16
+URGENCY_EXPEDITE = 31
+
+
+class State(enum.IntEnum):
+    """Job states, with the values that Flux gives them in messages."""
+
+    NEW = 1
+    DEPEND = 2
+    PRIORITY = 4
+    SCHED = 8
+    RUN = 16
+    CLEANUP = 32
+    INACTIVE = 64
+
+    @property
+    def topic(self) -> str:
+        """The jobtap topic of a transition to this state."""
+        return f"job.state.{self.name.lower()}"
+
+
+@dataclass(frozen=True)
+class Event:
+    """One entry of an eventlog. ``timestamp`` is UNIX time in seconds."""
+
+    timestamp: float
+    name: str
+    context: Optional[Json] = field(default=None, hash=False)
+
+    def as_json(self) -> Json:
+        entry: Json = {"timestamp": round(self.timestamp, 6), "name": self.name}
+        if self.context is not None:
+            entry["context"] = self.context
+        return entry
+
+
+def encode_eventlog(events: Iterable[Event]) -> str:
+    """The eventlog as it is stored in the KVS: one JSON object a line."""
+    return "".join(
+        json.dumps(event.as_json(), separators=(",", ":")) + "\n" for event in events
+    )

@@ -1,0 +1,260 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A stand-in Flux instance: its parts, put together.
+
+The system that it stands for is one broker per node. All of it runs on one
+thread, on one clock; under a virtual clock a run is the same every time.
+"""
+
+from __future__ import annotations
+
+import errno
+import syslog
+from typing import Any, Callable, Mapping, Optional, Sequence
+
+from flux_k8s import hostlist
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.ports import Clock
+from rabbitsim.flux import services
+from rabbitsim.flux.broker import NOT_OWNER, Broker, FluxPort, Module, Respond
+from rabbitsim.flux.events import URGENCY_DEFAULT, Event, Json, State
+from rabbitsim.flux.execution import Execution, Executor
+from rabbitsim.flux.job import Job
+from rabbitsim.flux.manager import JobManager
+from rabbitsim.flux.pool import Node, Pool, make_nodes
+from rabbitsim.flux.scheduler import Scheduler
+from rabbitsim.flux.taphost import PluginFactory, RpcDone, TapHost
+
+OWNER = 500
+"""The user ID of the instance owner, ``flux`` on a system instance."""
+
+Log = Callable[[int, str], None]
+
+
+class Instance:
+    """The instance.
+
+    Attributes:
+        manager: the job manager; ``manager.listeners`` sees all events.
+        tap: the host of the plugin.
+        broker: the message broker; services may be registered there.
+        scheduler: the scheduler; ``scheduler.pool.nodes`` are the nodes.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        hosts: Sequence[str],
+        mapping: RabbitMapping,
+        executor: Executor,
+        *,
+        cores: int = 4,
+        gpus: int = 0,
+        properties: Optional[Mapping[str, Sequence[str]]] = None,
+        latency: Callable[[], float] = lambda: 0.0,
+        log: Log = lambda level, message: None,
+        owner: int = OWNER,
+        groups: Callable[[int], Optional[int]] = lambda userid: userid,
+    ) -> None:
+        """
+        Args:
+            hosts: the compute nodes; the broker ranks are in this order.
+            mapping: which of them have which Rabbit.
+            latency: seconds that a message takes, asked for each.
+            groups: the primary group of a user, None for an unknown one.
+        """
+        self._clock = clock
+        self._log = log
+        self._groups = groups
+        self.broker = Broker(clock, owner, latency)
+        self.tap = TapHost(clock, log, self.broker.send)
+        self.execution = Execution(clock, executor)
+        self.manager = JobManager(clock, self, owner)
+        self.tap.manager = self.execution.manager = self.manager
+        nodes = make_nodes(hosts, mapping, cores, gpus, properties or {})
+        self.scheduler = Scheduler(
+            clock,
+            Pool(nodes, mapping),
+            lambda: [job for job in self.manager.active_jobs if job.alloc_queued],
+            self.manager.allocated,
+            self.manager.denied,
+        )
+        self._port: Optional[FluxPort] = None
+        self._module: Optional[Module] = None
+        self.broker.register("job-manager.dws", self._plugin_service)
+        services.register(self.broker, self.manager, self.scheduler)
+
+    # Jobs
+
+    def submit(
+        self,
+        jobspec: Json,
+        *,
+        userid: Optional[int] = None,
+        urgency: int = URGENCY_DEFAULT,
+        flags: int = 0,
+    ) -> int:
+        """Submit a job; its ID.
+
+        Raises:
+            rabbitsim.flux.manager.SubmitError: it was refused.
+        """
+        user = self.broker.owner if userid is None else userid
+        return self.manager.submit(jobspec, user, urgency, flags)
+
+    def cancel(self, jobid: int, note: str = "", userid: Optional[int] = None) -> None:
+        """Cancel a job, as ``flux cancel`` does. One that ended is left alone."""
+        user = self.broker.owner if userid is None else userid
+        try:
+            self.manager.raise_exception(jobid, "cancel", 0, note, user)
+        except OSError as error:
+            if error.errno != errno.ENOENT:
+                raise
+
+    def job(self, jobid: int) -> Job:
+        """A job. ``OSError(ENOENT)`` for an unknown ID."""
+        return self.manager.lookup(jobid)
+
+    def eventlog(self, jobid: int) -> list[Event]:
+        return list(self.job(jobid).events)
+
+    def log(self, level: int, message: str) -> None:
+        self._log(level, message)
+
+    def primary_group(self, userid: int) -> Optional[int]:
+        return self._groups(userid)
+
+    def idle(self) -> bool:
+        """Whether all jobs are inactive."""
+        return not self.manager.active_jobs
+
+    # The plugin and the module
+
+    def load_plugin(self, factory: PluginFactory, conf: Optional[Json] = None) -> None:
+        """``flux jobtap load dws-jobtap.so``. ``OSError`` when it refuses."""
+        self.tap.load(factory, conf)
+
+    def unload_plugin(self) -> None:
+        """``flux jobtap remove dws-jobtap.so``."""
+        self.tap.unload()
+
+    def load_module(self, factory: Callable[[FluxPort], Module]) -> Module:
+        """``flux module load dws``: make the module with its port, start it.
+
+        Raises:
+            OSError: EEXIST when it is loaded.
+        """
+        if self._module is not None:
+            raise OSError(errno.EEXIST, "module dws is already loaded")
+        port = FluxPort(self, self._clock)
+        module = factory(port)
+        self._port, self._module = port, module
+        self.broker.register("dws", self._dws)
+        module.start()
+        return module
+
+    def unload_module(self) -> None:
+        """``flux module remove dws``."""
+        if self._module is None:
+            raise OSError(errno.ENOENT, "module dws is not loaded")
+        self._module.stop()
+        self.kill_module()
+
+    def kill_module(self) -> None:
+        """The module dies on the spot, whatever it was doing."""
+        if self._port is not None:
+            self._port.alive = False
+        self._port = self._module = None
+        self.broker.unregister("dws")
+
+    @property
+    def module_loaded(self) -> bool:
+        return self._module is not None
+
+    def request(
+        self, topic: str, payload: Json, respond: Respond, userid: Optional[int] = None
+    ) -> None:
+        """Send a request as some user (the owner when ``userid`` is None)."""
+        self.broker.send(topic, payload, respond, userid)
+
+    def _dws(self, method: str, payload: Json, userid: int, respond: Respond) -> None:
+        if userid != self.broker.owner:
+            respond(errno.EPERM, NOT_OWNER, None)
+        elif self._module is not None:
+            self._module.request(method, payload, respond)
+
+    def _plugin_service(
+        self, method: str, payload: Json, userid: int, respond: RpcDone
+    ) -> None:
+        plugin = self.tap.plugin
+        if plugin is None:
+            text = f"No service matching job-manager.dws.{method} is registered"
+            respond(errno.ENOSYS, text, None)
+            return
+        plugin.request(method, payload, respond, userid == self.broker.owner)
+
+    # Nodes
+
+    def drain(self, host: str, reason: str) -> None:
+        """Drain a node; one that is drained keeps its reason."""
+        node = self._node(host)
+        if node is not None and node.drained is None:
+            node.drained = reason
+            self.log(syslog.LOG_INFO, f"resource: drained {host}: {reason}")
+
+    def undrain(self, host: str) -> None:
+        node = self._node(host)
+        if node is not None:
+            node.drained = None
+            self.scheduler.wake()
+
+    def set_up(self, host: str, up: bool) -> None:
+        """A node comes up or goes down; jobs on one that goes down fail."""
+        node = self._node(host)
+        if node is None or node.up == up:
+            return
+        node.up = up
+        self.scheduler.wake()
+        for job in self.manager.active_jobs if not up else ():
+            if job.state is State.RUN and host in _hosts(job):
+                note = f"lost contact with {host} (rank {node.rank})"
+                self.manager.raise_exception(
+                    job.id, "node-failure", 0, note, self.manager.owner
+                )
+
+    def _node(self, host: str) -> Optional[Node]:
+        node = self.scheduler.node(host)
+        if node is None:
+            self.log(syslog.LOG_ERR, f"resource: there is no node {host}")
+        return node
+
+    # What the job manager calls upon
+
+    def tap_call(
+        self, topic: str, job: Job, extra: Mapping[str, Any]
+    ) -> tuple[int, Json]:
+        return self.tap.call(topic, job, extra)
+
+    def tap_event(self, job: Job, event: Event) -> None:
+        self.tap.event(job, event)
+
+    def tap_destroy(self, job: Job) -> None:
+        self.tap.job_destroyed(job)
+
+    def alloc_queue_changed(self) -> None:
+        self.scheduler.wake()
+
+    def release(self, job: Job) -> None:
+        self.scheduler.release(job)
+
+    def start(self, job: Job) -> None:
+        self.execution.start(job)
+
+    def kill(self, job: Job, exception: Json) -> None:
+        self.execution.kill(job, exception)
+
+
+def _hosts(job: Job) -> tuple[str, ...]:
+    if job.R is None:
+        return ()
+    return hostlist.decode_all(job.R["execution"]["nodelist"])

@@ -1,0 +1,343 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Nodes, cores and Rabbit storage, and which of them a job gets.
+
+A request is matched as Fluxion does it: what is in a ``slot`` is the job's
+alone, a slot with ``ssd`` in it stays within one chassis, and the first place
+that fits is taken. There is no backtracking over choices that fitted.
+"""
+
+from __future__ import annotations
+
+import bisect
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
+
+from flux_k8s.mapping import RabbitMapping
+
+GIB = 2**30
+
+
+class RequestError(ValueError):
+    """A jobspec's ``resources`` that this scheduler does not understand."""
+
+
+@dataclass
+class Node:
+    """A compute node. ``chassis`` is None where there is no Rabbit.
+
+    ``dynamic`` are properties that were set while the instance ran.
+    """
+
+    rank: int
+    host: str
+    cores: int
+    gpus: int
+    chassis: Optional[int]
+    properties: tuple[str, ...] = ()
+    dynamic: list[str] = field(default_factory=list)
+    up: bool = True
+    drained: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Chassis:
+    """A chassis with its Rabbit, whose ``ssd`` vertices are of 1 GiB each."""
+
+    index: int
+    rabbit: str
+    ssds: int
+    ranks: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Part:
+    """What was taken from one vertex: core or gpu IDs of a node, or the IDs
+    of the ssd vertices of a chassis."""
+
+    type: str
+    owner: int
+    ids: tuple[int, ...]
+
+
+Grant = tuple[Part, ...]
+Usable = Callable[[Node], bool]
+Scope = Union[None, Chassis, Node]
+"""Where to look: the whole cluster (None), one chassis, or one node."""
+
+
+def make_nodes(
+    hosts: Sequence[str],
+    mapping: RabbitMapping,
+    cores: int,
+    gpus: int,
+    properties: Mapping[str, Sequence[str]],
+) -> list[Node]:
+    """Nodes with the ranks 0, 1... in the order of ``hosts``.
+
+    Args:
+        properties: property name to the hosts that have it.
+    """
+    index = {rabbit: i for i, rabbit in enumerate(mapping.rabbits)}
+    return [
+        Node(
+            rank=rank,
+            host=host,
+            cores=cores,
+            gpus=gpus,
+            chassis=index.get(mapping.rabbit_of(host) or ""),
+            properties=tuple(name for name in properties if host in properties[name]),
+        )
+        for rank, host in enumerate(hosts)
+    ]
+
+
+class Pool:
+    """All resources, and which of them are free."""
+
+    def __init__(self, nodes: Sequence[Node], mapping: RabbitMapping) -> None:
+        self.nodes = list(nodes)
+        self.chassis = [
+            Chassis(
+                index=i,
+                rabbit=rabbit,
+                ssds=mapping.capacity(rabbit) // GIB,
+                ranks=tuple(node.rank for node in nodes if node.chassis == i),
+            )
+            for i, rabbit in enumerate(mapping.rabbits)
+        ]
+        self._free: dict[tuple[str, int], list[int]] = {}
+        for node in self.nodes:
+            self._free["core", node.rank] = list(range(node.cores))
+            self._free["gpu", node.rank] = list(range(node.gpus))
+        self._ssds = {c.index: _Runs(c.ssds) for c in self.chassis}
+
+    def empty(self) -> Pool:
+        """A pool of the same resources with nothing taken."""
+        other = Pool.__new__(Pool)
+        other.nodes = self.nodes
+        other.chassis = self.chassis
+        other._free = {}
+        for node in self.nodes:
+            other._free["core", node.rank] = list(range(node.cores))
+            other._free["gpu", node.rank] = list(range(node.gpus))
+        other._ssds = {c.index: _Runs(c.ssds) for c in self.chassis}
+        return other
+
+    def free(self, type: str, owner: int) -> int:
+        """How many ``core``, ``gpu`` (of a rank) or ``ssd`` (of a chassis) are
+        free."""
+        if type == "ssd":
+            return self._ssds[owner].free
+        return len(self._free[type, owner])
+
+    def take(self, type: str, owner: int, count: int) -> Optional[Part]:
+        """Take the first ``count`` that are free; None when there are fewer."""
+        if self.free(type, owner) < count:
+            return None
+        if type == "ssd":
+            return Part(type, owner, self._ssds[owner].take(count))
+        free = self._free[type, owner]
+        ids = tuple(free[:count])
+        del free[:count]
+        return Part(type, owner, ids)
+
+    def give(self, part: Part) -> None:
+        """Give back what was taken."""
+        if part.type == "ssd":
+            self._ssds[part.owner].give(part.ids)
+            return
+        for id in part.ids:
+            bisect.insort(self._free[part.type, part.owner], id)
+
+    def allocate(self, resources: Any, usable: Usable) -> Optional[Grant]:
+        """Take what a jobspec's ``resources`` ask for; None when it does not
+        fit now.
+
+        Raises:
+            RequestError: ``resources`` is not understood.
+        """
+        matcher = _Matcher(self, usable)
+        if matcher.match(resources, None, False):
+            return tuple(matcher.taken)
+        matcher.rollback(0)
+        return None
+
+    def release(self, grant: Grant) -> None:
+        for part in grant:
+            self.give(part)
+
+
+class _Runs:
+    """Which of the numbers 0 to n-1 are free, as runs: there are thousands."""
+
+    def __init__(self, count: int) -> None:
+        self.free = count
+        self._runs = [(0, count)] if count else []
+
+    def take(self, count: int) -> tuple[int, ...]:
+        ids: list[int] = []
+        while len(ids) < count:
+            start, end = self._runs.pop(0)
+            last = min(end, start + count - len(ids))
+            ids.extend(range(start, last))
+            if last < end:
+                self._runs.insert(0, (last, end))
+        self.free -= count
+        return tuple(ids)
+
+    def give(self, ids: Sequence[int]) -> None:
+        self.free += len(ids)
+        runs = sorted(self._runs + [(id, id + 1) for id in ids])
+        self._runs = []
+        for start, end in runs:
+            if self._runs and self._runs[-1][1] == start:
+                self._runs[-1] = (self._runs[-1][0], end)
+            else:
+                self._runs.append((start, end))
+
+
+class _Matcher:
+    """One request being matched. ``taken`` is what it has so far."""
+
+    def __init__(self, pool: Pool, usable: Usable) -> None:
+        self._pool = pool
+        self._usable = usable
+        self.taken: list[Part] = []
+
+    def rollback(self, mark: int) -> None:
+        while len(self.taken) > mark:
+            self._pool.give(self.taken.pop())
+
+    def match(self, requests: Any, scope: Scope, exclusive: bool) -> bool:
+        """Take all of ``requests`` (a list of RFC 14 resource vertices) from
+        ``scope``. What was taken before a failure stays in ``taken``."""
+        if not isinstance(requests, list):
+            raise RequestError(f"resources are {requests!r}, expected a list")
+        return all(self._vertex(request, scope, exclusive) for request in requests)
+
+    def _vertex(self, request: Any, scope: Scope, exclusive: bool) -> bool:
+        if not isinstance(request, dict):
+            raise RequestError(f"resource {request!r} is not an object")
+        type = request.get("type")
+        count = _count(request)
+        children = request.get("with", [])
+        if not isinstance(children, list):
+            raise RequestError(f"what is in {type!r} is {children!r}, expected a list")
+        exclusive = exclusive or request.get("exclusive") is True
+        if type == "slot":
+            return self._repeat(count, children, scope, True, distinct=False)
+        if type == "chassis":
+            return self._repeat_in(
+                self._chassis_in(scope), count, children, exclusive, distinct=True
+            )
+        if type == "node":
+            return self._nodes(count, children, scope, exclusive)
+        if type in ("core", "gpu", "ssd"):
+            return self._leaf(type, count, scope)
+        raise RequestError(f"resource type {type!r} is not supported")
+
+    def _repeat(
+        self, count: int, children: Any, scope: Scope, exclusive: bool, distinct: bool
+    ) -> bool:
+        candidates = self._scopes(children, scope)
+        return self._repeat_in(candidates, count, children, exclusive, distinct)
+
+    def _repeat_in(
+        self,
+        candidates: Iterator[Scope],
+        count: int,
+        children: Any,
+        exclusive: bool,
+        distinct: bool,
+    ) -> bool:
+        """Match ``children`` ``count`` times. A candidate that had no room once
+        has none later: so each is left for good when it fails."""
+        for candidate in candidates:
+            while count > 0:
+                mark = len(self.taken)
+                if not self.match(children, candidate, exclusive):
+                    self.rollback(mark)
+                    break
+                count -= 1
+                if distinct:
+                    break
+            if count == 0:
+                return True
+        return False
+
+    def _scopes(self, children: Any, scope: Scope) -> Iterator[Scope]:
+        """The places that a slot with these children may be in."""
+        types = [child.get("type") for child in children if isinstance(child, dict)]
+        if scope is None and "ssd" in types:
+            return self._chassis_in(scope)
+        if "core" in types or "gpu" in types:
+            return self._nodes_in(scope)
+        return iter((scope,))
+
+    def _chassis_in(self, scope: Scope) -> Iterator[Scope]:
+        if scope is None:
+            return iter(self._pool.chassis)
+        return iter((scope,) if isinstance(scope, Chassis) else ())
+
+    def _nodes_in(self, scope: Scope) -> Iterator[Node]:
+        if isinstance(scope, Node):
+            nodes = [scope]
+        elif isinstance(scope, Chassis):
+            nodes = [self._pool.nodes[rank] for rank in scope.ranks]
+        else:
+            nodes = self._pool.nodes
+        return (node for node in nodes if self._usable(node))
+
+    def _nodes(self, count: int, children: Any, scope: Scope, exclusive: bool) -> bool:
+        if isinstance(scope, Node):
+            raise RequestError("a node within a node")
+        for node in self._nodes_in(scope):
+            if count == 0:
+                break
+            mark = len(self.taken)
+            if self._node(node, children, exclusive):
+                count -= 1
+            else:
+                self.rollback(mark)
+        return count == 0
+
+    def _node(self, node: Node, children: Any, exclusive: bool) -> bool:
+        if not exclusive:
+            return self.match(children, node, False)
+        if self._pool.free("core", node.rank) < node.cores:
+            return False
+        mark = len(self.taken)
+        if not self.match(children, node, True):
+            return False
+        # The children fit: now the node is the job's as a whole.
+        self.rollback(mark)
+        return self._leaf("core", node.cores, node) and (
+            node.gpus == 0 or self._leaf("gpu", node.gpus, node)
+        )
+
+    def _leaf(self, type: str, count: int, scope: Scope) -> bool:
+        owners: Iterator[int]
+        if type == "ssd":
+            chassis = self._chassis_in(scope)
+            owners = (c.index for c in chassis if isinstance(c, Chassis))
+        else:
+            owners = (node.rank for node in self._nodes_in(scope))
+        for owner in owners:
+            part = self._pool.take(type, owner, count)
+            if part is not None:
+                self.taken.append(part)
+                return True
+        return False
+
+
+def _count(request: Mapping[str, Any]) -> int:
+    """A vertex' count: an integer, or a range, of which we take the least."""
+    count = request.get("count")
+    if isinstance(count, dict):
+        count = count.get("min")
+    if not isinstance(count, int) or isinstance(count, bool) or count < 0:
+        raise RequestError(
+            f"count of {request.get('type')!r} is {count!r}, expected an integer"
+        )
+    return count

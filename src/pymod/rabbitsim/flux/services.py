@@ -1,0 +1,121 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The services of Flux that the plugin and the module ask: as much of them as
+they need."""
+
+from __future__ import annotations
+
+import errno
+from typing import Callable, Optional
+
+from rabbitsim.flux.broker import Broker, Respond
+from rabbitsim.flux.events import Json, encode_eventlog
+from rabbitsim.flux.manager import JobManager
+from rabbitsim.flux.scheduler import Scheduler
+
+Method = Callable[[Json, int], Optional[Json]]
+"""Gets the payload and the sender's user ID; gives the answer's payload. It
+raises ``OSError``, or ``KeyError`` for a payload that lacks something."""
+
+
+def register(broker: Broker, manager: JobManager, scheduler: Scheduler) -> None:
+    """Offer the services on ``broker``."""
+    jobs, nodes = _Jobs(manager), _Properties(scheduler)
+    services: dict[str, dict[str, Method]] = {
+        "job-manager": {
+            "raise": jobs.raise_exception,
+            "memo": jobs.memo,
+            "getattr": jobs.getattr,
+        },
+        "job-info": {"lookup": jobs.lookup},
+        "sched-fluxion-resource": {
+            "set_property": nodes.set,
+            "remove_property": nodes.remove,
+        },
+    }
+    for name, methods in services.items():
+        broker.register(name, _handler(methods))
+
+
+def _handler(
+    methods: dict[str, Method],
+) -> Callable[[str, Json, int, Respond], None]:
+    def handle(method: str, payload: Json, userid: int, respond: Respond) -> None:
+        try:
+            if method not in methods:
+                raise OSError(errno.ENOSYS, f"Unknown service method '{method}'")
+            answer = methods[method](payload, userid)
+        except KeyError:
+            respond(errno.EPROTO, "Protocol error", None)
+        except OSError as error:
+            respond(error.errno or errno.EINVAL, error.strerror or "", None)
+        else:
+            respond(0, "", answer)
+
+    return handle
+
+
+class _Jobs:
+    """What can be asked about jobs, and done to them."""
+
+    def __init__(self, manager: JobManager) -> None:
+        self._manager = manager
+
+    def raise_exception(self, payload: Json, userid: int) -> None:
+        self._manager.raise_exception(
+            payload["id"],
+            payload["type"],
+            payload["severity"],
+            payload.get("note", ""),
+            userid,
+        )
+
+    def memo(self, payload: Json, userid: int) -> None:
+        job = self._manager.lookup_active(payload["id"])
+        self._manager.post(job, "memo", payload["memo"])
+
+    def getattr(self, payload: Json, userid: int) -> Json:
+        job = self._manager.jobs.get(payload["id"])
+        if job is None:
+            raise OSError(errno.EINVAL, "unknown job")
+        args = job.tap_args()
+        args["eventlog"] = [event.as_json() for event in job.events]
+        for attr in payload["attrs"]:
+            if attr not in ("jobspec", "R", "eventlog") or attr not in args:
+                raise OSError(errno.ENOENT, f"unknown attr {attr}")
+        return {attr: args[attr] for attr in payload["attrs"]}
+
+    def lookup(self, payload: Json, userid: int) -> Json:
+        """Keys of a job's KVS directory, as text."""
+        job = self._manager.lookup(payload["id"])
+        found = {**job.kvs, "eventlog": encode_eventlog(job.events)}
+        for key in payload["keys"]:
+            if key not in found:
+                raise OSError(errno.ENOENT, f"key {key} not found")
+        return {"id": job.id, **{key: found[key] for key in payload["keys"]}}
+
+
+class _Properties:
+    """Properties of nodes, which Fluxion lets be set while it runs."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        self._scheduler = scheduler
+
+    def set(self, payload: Json, userid: int) -> Json:
+        name = payload["sp_keyval"].partition("=")[0]
+        return self._change(payload["sp_resource_path"], name, True)
+
+    def remove(self, payload: Json, userid: int) -> Json:
+        return self._change(payload["resource_path"], payload["key"], False)
+
+    def _change(self, paths: object, name: str, present: bool) -> Json:
+        """Change one property of the vertices at ``paths`` (one, or a list)."""
+        for path in paths if isinstance(paths, list) else [paths]:
+            node = self._scheduler.node(str(path).rpartition("/")[2])
+            if node is None:
+                raise OSError(errno.ENOENT, f"there is no vertex {path}")
+            node.dynamic = [p for p in node.dynamic if p != name]
+            if present:
+                node.dynamic.append(name)
+        self._scheduler.wake()
+        return {}

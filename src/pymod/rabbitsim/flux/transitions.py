@@ -1,0 +1,132 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What each event does to a job: the state machine of RFC 21."""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping
+
+from rabbitsim.flux.events import Event, Json, State
+from rabbitsim.flux.job import Job
+
+
+def apply(job: Job, event: Event) -> None:
+    """Change the job's state and flags as RFC 21 says for this event."""
+    context: Json = event.context or {}
+    handler = _HANDLERS.get(event.name)
+    if handler is not None:
+        handler(job, event, context)
+
+
+def _validate(job: Job, event: Event, context: Json) -> None:
+    job.state = State.DEPEND
+
+
+def _jobspec_update(job: Job, event: Event, context: Json) -> None:
+    job.update_jobspec(context)
+    if job.state is State.SCHED:
+        job.state = State.PRIORITY
+
+
+def _dependency_add(job: Job, event: Event, context: Json) -> None:
+    job.dependencies.append(context["description"])
+    job.past_dependencies.append(context["description"])
+
+
+def _dependency_remove(job: Job, event: Event, context: Json) -> None:
+    if context["description"] in job.dependencies:
+        job.dependencies.remove(context["description"])
+
+
+def _memo(job: Job, event: Event, context: Json) -> None:
+    memo = job.annotations.setdefault("user", {})
+    for key, value in context.items():
+        if value is None:
+            memo.pop(key, None)
+        else:
+            memo[key] = value
+
+
+def _depend(job: Job, event: Event, context: Json) -> None:
+    if job.state is State.DEPEND:
+        job.state = State.PRIORITY
+
+
+def _priority(job: Job, event: Event, context: Json) -> None:
+    if job.state in (State.PRIORITY, State.SCHED):
+        job.priority = context["priority"]
+    if job.state is State.PRIORITY:
+        job.state = State.SCHED
+
+
+def _urgency(job: Job, event: Event, context: Json) -> None:
+    job.urgency = context["urgency"]
+    if job.state is State.SCHED:
+        job.state = State.PRIORITY
+
+
+def _exception(job: Job, event: Event, context: Json) -> None:
+    if context["severity"] == 0 and job.state is not State.NEW:
+        job.end_event = job.end_event or event
+        job.state = State.CLEANUP
+
+
+def _alloc(job: Job, event: Event, context: Json) -> None:
+    job.has_resources = True
+    if job.state is State.SCHED:
+        job.state = State.RUN
+
+
+def _start(job: Job, event: Event, context: Json) -> None:
+    job.started = True
+
+
+def _finish(job: Job, event: Event, context: Json) -> None:
+    if job.state is State.RUN:
+        job.end_event = job.end_event or event
+        job.state = State.CLEANUP
+
+
+def _free(job: Job, event: Event, context: Json) -> None:
+    job.has_resources = False
+
+
+def _release(job: Job, event: Event, context: Json) -> None:
+    if context["final"]:
+        job.start_pending = False
+
+
+def _perilog_start(job: Job, event: Event, context: Json) -> None:
+    job.perilog_active += 1
+
+
+def _perilog_finish(job: Job, event: Event, context: Json) -> None:
+    job.perilog_active = max(0, job.perilog_active - 1)
+
+
+def _clean(job: Job, event: Event, context: Json) -> None:
+    if job.state is State.CLEANUP:
+        job.state = State.INACTIVE
+
+
+_HANDLERS: Mapping[str, Callable[[Job, Event, Json], None]] = {
+    "validate": _validate,
+    "jobspec-update": _jobspec_update,
+    "dependency-add": _dependency_add,
+    "dependency-remove": _dependency_remove,
+    "memo": _memo,
+    "depend": _depend,
+    "priority": _priority,
+    "urgency": _urgency,
+    "exception": _exception,
+    "alloc": _alloc,
+    "start": _start,
+    "finish": _finish,
+    "release": _release,
+    "free": _free,
+    "prolog-start": _perilog_start,
+    "prolog-finish": _perilog_finish,
+    "epilog-start": _perilog_start,
+    "epilog-finish": _perilog_finish,
+    "clean": _clean,
+}

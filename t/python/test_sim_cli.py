@@ -1,0 +1,233 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``python -m rabbitsim``."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from rabbitsim.cli import demo, main
+from rabbitsim.cli.realflux import find_flux
+from rabbitsim.dws import constant
+
+DATA = pathlib.Path(__file__).parents[1] / "data"
+SOURCE = pathlib.Path(__file__).parents[2] / "src" / "pymod"
+
+Captured = pytest.CaptureFixture[str]
+
+DW = 'dw="#DW jobdw type=xfs capacity=1GiB name=abc"'
+
+
+def sim(*args: object) -> int:
+    """Run a command that runs a job, on the stand-in Flux."""
+    command, *rest = map(str, args)
+    return main([command, "--flux=sim", *rest])
+
+
+def write_script(folder: pathlib.Path, *lines: str) -> pathlib.Path:
+    path = folder / "job.sh"
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    return path
+
+
+def in_order(wanted: list[str], found: list[str]) -> bool:
+    rest = iter(found)
+    return all(name in rest for name in wanted)
+
+
+def test_run_shows_each_transition_and_the_jobs_output(
+    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    eventlog = tmp_path / "ev.json"
+    status = sim("run", "--eventlog", eventlog, DATA / "copy-in-out.sh")
+    out, err = capfd.readouterr()
+    assert (status, err) == (0, "")
+    lines = out.splitlines()
+    assert in_order(
+        ["NEW → DEPEND", "DEPEND → PRIORITY", "PRIORITY → SCHED", "SCHED → RUN"]
+        + ["RUN → CLEANUP", "CLEANUP → INACTIVE"],
+        [line.partition("job       ")[2] for line in lines],
+    )
+    for state in "Proposal Setup DataIn PreRun PostRun DataOut Teardown".split():
+        assert any(line.endswith(f"workflow  {state} completed") for line in lines)
+    assert "words: 26" in lines
+    assert "  /lustre/output/words.txt" in lines
+    assert any("stand-in Flux" in line for line in lines)
+    assert any("stand-in Kubernetes" in line for line in lines)
+    assert "\033" not in out
+
+
+def test_the_eventlog_is_a_json_array_in_the_specified_order(
+    tmp_path: pathlib.Path,
+) -> None:
+    eventlog = tmp_path / "ev.json"
+    sim("run", "--eventlog", eventlog, DATA / "copy-in-out.sh")
+    events = json.loads(eventlog.read_text())
+    assert in_order(
+        [
+            "dependency-add",
+            "jobspec-update",
+            "dependency-remove",
+            "alloc",
+            "prolog-start",
+            "dws_environment",
+            "prolog-finish",
+            "start",
+            "finish",
+            "epilog-start",
+            "epilog-finish",
+            "free",
+            "clean",
+        ],
+        [event["name"] for event in events],
+    )
+    assert all(set(event) <= {"timestamp", "name", "context"} for event in events)
+
+
+def test_run_keeps_files_in_the_scratch_directory(tmp_path: pathlib.Path) -> None:
+    sim("run", "--scratch", tmp_path / "scratch", DATA / "copy-in-out.sh")
+    words = tmp_path / "scratch" / "lustre" / "output" / "words.txt"
+    assert words.read_text() == "26\n"
+    assert not list((tmp_path / "scratch" / "mnt" / "nnf").iterdir())
+
+
+def test_run_takes_another_lustre(tmp_path: pathlib.Path, capfd: Captured) -> None:
+    lustre = tmp_path / "fs"
+    (lustre / "input").mkdir(parents=True)
+    (lustre / "input" / "poem.txt").write_text("one two three\n")
+    assert sim("run", "--lustre", lustre, DATA / "copy-in-out.sh") == 0
+    assert "words: 3\n" in capfd.readouterr().out
+
+
+def test_run_exits_with_the_status_of_the_job(tmp_path: pathlib.Path) -> None:
+    assert sim("run", write_script(tmp_path, "#FLUX: -N1", "exit 7")) == 7
+    killed = write_script(tmp_path, "#FLUX: -N1 -t0.2s", "sleep 1000")
+    assert sim("run", killed) == 142
+
+
+def test_a_scripts_arguments_are_passed_on(
+    tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    sim("run", write_script(tmp_path, "#FLUX: -N1", 'echo "got $1 $2"'), "a", "b")
+    assert "got a b\n" in capfd.readouterr().out
+
+
+def test_a_job_that_cannot_get_storage_says_why(
+    tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    script = write_script(tmp_path, "#FLUX: -N1", "#FLUX: -S dw='#DW jobdw name=a'")
+    assert sim("run", script) == 1
+    out, err = capfd.readouterr()
+    assert "exception" in out or "refused" in out
+    assert "Traceback" not in out + err
+
+
+def test_a_job_with_storage_may_fail(tmp_path: pathlib.Path, capfd: Captured) -> None:
+    script = write_script(tmp_path, "#FLUX: -N1", f"#FLUX: -S {DW}", "exit 3")
+    assert sim("run", script) == 3
+    assert "Teardown completed" in capfd.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "args, problem",
+    [
+        ([], "the following arguments are required: COMMAND"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["run"], "the following arguments are required: SCRIPT"),
+        (["run", "/no/such.sh"], "/no/such.sh: No such file or directory"),
+        (["run", "--nodes=0", "x.sh"], "--nodes: '0' is not a positive integer"),
+        (["run", "--node=3", "x.sh"], "unrecognized arguments: --node=3"),
+        (["run", "--rabbits=5", str(DATA / "copy-in-out.sh")], "4 nodes on 5 Rabbits"),
+        (["run", "--eventlog=/no/such/e", "x.sh"], "/no/such/e: No such file"),
+        (["kube", "--port=70000"], "'70000' is not a port"),
+        (["dws", "--mapping=/no/such"], "/no/such: No such file or directory"),
+    ],
+)
+def test_a_bad_command_line_gets_one_line(
+    args: list[str], problem: str, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    os.chdir(tmp_path)
+    write_script(tmp_path, "#FLUX: -N1").rename(tmp_path / "x.sh")
+    assert main(args) == 2
+    out, err = capfd.readouterr()
+    assert problem in err
+    assert err.startswith("rabbitsim: ")
+    assert err.count("\n") == 1
+
+
+def test_a_bad_script_gets_one_line(tmp_path: pathlib.Path, capfd: Captured) -> None:
+    script = write_script(tmp_path, "#FLUX: -N1 --setatr=x")
+    assert sim("run", script) == 2
+    _, err = capfd.readouterr()
+    assert err == (
+        f"rabbitsim: {script}: line 2: unknown option --setatr,"
+        " did you mean --setattr?\n"
+    )
+
+
+def test_demo_shows_the_whole_story(
+    capfd: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo, "recorded", lambda: constant(0.001))
+    assert sim("demo") == 0
+    out, _ = capfd.readouterr()
+    assert in_order(
+        ["the job's variables", "what copy_out brought back"], out.splitlines()
+    )
+    assert "  DW_JOB_demo=/" in out
+    assert "  /lustre/total.txt: carrots: 42\n" in out
+    assert ": gone\n" in out
+    assert "  Workflows in Kubernetes: 0\n" in out
+
+
+def test_an_interrupt_cancels_the_job(tmp_path: pathlib.Path) -> None:
+    script = write_script(
+        tmp_path, "#FLUX: -N1", f"#FLUX: -S {DW}", "echo up", "sleep 1000"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "rabbitsim", "run", "--flux=sim", str(script)],
+        env={**os.environ, "PYTHONPATH": str(SOURCE)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert "up\n" in iter(process.stdout.readline, "")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=30)
+    assert (process.returncode, err) == (143, "")
+    assert "exception cancel: interrupted" in out
+    assert "CLEANUP → INACTIVE" in out
+
+
+def why_not_real() -> str:
+    """Why the real Flux cannot be used; empty when it can be."""
+    installation = find_flux()
+    if installation is None:
+        return "no flux on PATH"
+    return installation.missing() or ""
+
+
+@pytest.mark.skipif(why_not_real() != "", reason=why_not_real())
+def test_a_real_flux_gives_the_same_eventlog(
+    tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    names = {}
+    for flux in ("real", "sim"):
+        eventlog = tmp_path / flux
+        script = DATA / "copy-in-out.sh"
+        assert (
+            main(["run", f"--flux={flux}", f"--eventlog={eventlog}", str(script)]) == 0
+        )
+        events = json.loads(eventlog.read_text())
+        names[flux] = [e["name"] for e in events if e["name"] != "memo"]
+        assert "words: 26\n" in capfd.readouterr().out
+    assert names["real"] == names["sim"]

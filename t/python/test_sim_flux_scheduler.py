@@ -1,0 +1,269 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The stand-in's scheduler: who gets which nodes and how much storage."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flux_k8s import mapping, rset
+from rabbitsim.flux import rwriter
+from rabbitsim.flux.pool import GIB, Grant, Pool, RequestError, make_nodes
+
+Json = dict[str, Any]
+NODES, CORES, SSDS = 6, 4, 100
+
+
+def topology() -> mapping.RabbitMapping:
+    """Two Rabbits with two nodes each; node4 and node5 have none."""
+    return mapping.parse(
+        {
+            "computes": {f"node{i}": f"rabbit{i // 2}" for i in range(4)},
+            "rabbits": {
+                f"rabbit{r}": {
+                    "capacity": SSDS * GIB,
+                    "hostlist": f"node[{2 * r}-{2 * r + 1}]",
+                }
+                for r in range(2)
+            },
+        }
+    )
+
+
+@pytest.fixture
+def pool() -> Pool:
+    return make_pool()
+
+
+def make_pool() -> Pool:
+    hosts = [f"node{i}" for i in range(NODES)]
+    return Pool(make_nodes(hosts, topology(), CORES, 1, {}), topology())
+
+
+def core(count: int = 1) -> Json:
+    return {"type": "core", "count": count}
+
+
+def slot(*children: Json, count: int = 1, label: str = "task") -> Json:
+    return {"type": "slot", "count": count, "label": label, "with": list(children)}
+
+
+def node(*children: Json, count: int = 1, **more: Any) -> Json:
+    return {"type": "node", "count": count, "with": list(children), **more}
+
+
+def ssd(count: int) -> Json:
+    return {"type": "ssd", "count": count, "exclusive": True}
+
+
+def rabbit(nodes: int, gib: int, per_slot: int = 1) -> Json:
+    inner = node(slot(core()), count=per_slot)
+    return slot(inner, ssd(gib), count=nodes, label="rabbit")
+
+
+def allocate(pool: Pool, *resources: Json) -> Optional[Grant]:
+    return pool.allocate(list(resources), lambda node: True)
+
+
+def ranks(grant: Optional[Grant]) -> list[int]:
+    assert grant is not None
+    return sorted({part.owner for part in grant if part.type == "core"})
+
+
+def gib(grant: Optional[Grant]) -> dict[int, int]:
+    assert grant is not None
+    held: dict[int, int] = {}
+    for part in grant:
+        if part.type == "ssd":
+            held[part.owner] = held.get(part.owner, 0) + len(part.ids)
+    return held
+
+
+def test_storage_comes_from_the_rabbit_of_the_nodes_chassis(pool: Pool) -> None:
+    assert ranks(grant := allocate(pool, rabbit(3, 10))) == [0, 1, 2]
+    assert gib(grant) == {0: 20, 1: 10}
+
+
+def test_a_node_without_a_rabbit_gets_no_rabbit_jobs(pool: Pool) -> None:
+    assert allocate(pool, rabbit(4, 10)) is not None
+    assert allocate(pool, rabbit(1, 10)) is None
+    assert ranks(allocate(pool, node(slot(core()), count=2))) == [4, 5]
+
+
+def test_nodes_move_on_when_a_rabbit_is_full(pool: Pool) -> None:
+    assert gib(allocate(pool, rabbit(2, 60))) == {0: 60, 1: 60}
+    assert allocate(pool, rabbit(1, 60)) is None
+    assert gib(allocate(pool, rabbit(1, 40))) == {0: 40}
+
+
+def test_two_nodes_in_one_slot_share_a_chassis(pool: Pool) -> None:
+    assert ranks(allocate(pool, node(slot(core()), exclusive=True))) == [0]
+    assert ranks(allocate(pool, rabbit(1, 10, per_slot=2))) == [2, 3]
+
+
+def test_a_node_in_a_slot_is_the_jobs_alone(pool: Pool) -> None:
+    assert ranks(allocate(pool, node(slot(core())))) == [0]
+    assert ranks(allocate(pool, rabbit(1, 1))) == [1]
+
+
+def test_nodes_are_shared_unless_they_are_exclusive(pool: Pool) -> None:
+    assert ranks(allocate(pool, node(slot(core(2))))) == [0]
+    assert ranks(allocate(pool, node(slot(core(2))))) == [0]
+    assert ranks(allocate(pool, node(slot(core()), exclusive=True))) == [1]
+
+
+def test_slots_without_a_node_are_packed(pool: Pool) -> None:
+    assert ranks(allocate(pool, slot(core(3), count=3))) == [0, 1, 2]
+    assert ranks(allocate(pool, slot(core(1), count=3))) == [0, 1, 2]
+
+
+def test_gpus_are_counted(pool: Pool) -> None:
+    gpu = {"type": "gpu", "count": 1}
+    assert ranks(allocate(pool, slot(core(), gpu, count=NODES))) == list(range(NODES))
+    assert allocate(pool, slot(core(), gpu)) is None
+
+
+def test_storage_may_be_asked_for_by_chassis(pool: Pool) -> None:
+    request = {"type": "chassis", "count": 2, "with": [ssd(30)]}
+    grant = allocate(pool, node(slot(core())), request)
+    assert gib(grant) == {0: 30, 1: 30}
+    assert allocate(pool, {**request, "count": 3}) is None
+
+
+def test_a_chassis_may_hold_the_nodes(pool: Pool) -> None:
+    inner = rabbit(2, 5)
+    request = {"type": "chassis", "count": 1, "with": [inner]}
+    assert ranks(allocate(pool, node(exclusive=True, count=1))) == [0]
+    assert ranks(allocate(pool, request)) == [2, 3]
+
+
+def test_a_refused_request_takes_nothing(pool: Pool) -> None:
+    assert allocate(pool, rabbit(2, 10), node(slot(core()), count=99)) is None
+    assert pool.free("ssd", 0) == SSDS
+    assert all(pool.free("core", rank) == CORES for rank in range(NODES))
+
+
+def test_unusable_nodes_are_left_out(pool: Pool) -> None:
+    grant = pool.allocate([rabbit(2, 1)], lambda node: node.rank != 0)
+    assert ranks(grant) == [1, 2]
+
+
+def test_a_count_may_be_a_range(pool: Pool) -> None:
+    request = {"type": "node", "count": {"min": 2, "max": 9}, "with": [slot(core())]}
+    assert ranks(allocate(pool, request)) == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "resource",
+    [
+        {"type": "memory", "count": 1},
+        {"type": "node"},
+        {"type": "node", "count": "two"},
+        "node",
+        node(node()),
+        {"type": "slot", "count": 1, "with": 3},
+    ],
+)
+def test_a_request_that_is_not_understood_is_an_error(
+    pool: Pool, resource: Any
+) -> None:
+    with pytest.raises(RequestError):
+        pool.allocate([resource], lambda node: True)
+
+
+def test_R_is_what_readers_of_R_expect(pool: Pool) -> None:
+    grant = allocate(pool, rabbit(3, 11))
+    assert grant is not None
+    R = rwriter.write(pool, grant, 1000.5, 60.0)
+    read = rset.parse(R)
+    assert read.hosts == ("node0", "node1", "node2")
+    assert (read.starttime, read.expiration) == (1000, 1060)
+    assert rset.rabbit_chunks(read, topology()) == {"rabbit0": 22, "rabbit1": 11}
+
+
+def test_R_without_a_time_limit_does_not_expire(pool: Pool) -> None:
+    grant = allocate(pool, slot(core()))
+    assert grant is not None
+    assert rset.parse(rwriter.write(pool, grant, 5.0, 0.0)).expiration is None
+
+
+def test_the_graph_looks_like_fluxions(pool: Pool) -> None:
+    grant = allocate(pool, rabbit(1, 3))
+    assert grant is not None
+    graph = rwriter.write(pool, grant, 0.0, 0.0)["scheduling"]["graph"]
+    by_type: dict[str, list[Json]] = {}
+    for vertex in graph["nodes"]:
+        metadata = vertex["metadata"]
+        by_type.setdefault(metadata["type"], []).append(metadata)
+    assert {t: len(v) for t, v in by_type.items()} == {
+        "core": CORES,
+        "gpu": 1,
+        "node": 1,
+        "ssd": 1,
+        "chassis": 1,
+        "cluster": 1,
+    }
+    assert by_type["chassis"][0]["properties"] == {"rabbit": "rabbit0"}
+    assert by_type["ssd"][0]["size"] == 3
+    assert by_type["node"][0] == {
+        "type": "node",
+        "basename": "node",
+        "id": 0,
+        "rank": 0,
+        "exclusive": True,
+        "paths": {"containment": "/cluster0/chassis0/node0"},
+    }
+    ids = [vertex["id"] for vertex in graph["nodes"]]
+    assert len(graph["edges"]) == len(ids) - 1
+    assert all(e["source"] in ids and e["target"] in ids for e in graph["edges"])
+
+
+REQUESTS = st.one_of(
+    st.builds(rabbit, st.integers(1, 5), st.integers(0, 60), st.integers(1, 2)),
+    st.builds(
+        lambda nodes, cores, exclusive: node(
+            slot(core(cores)), count=nodes, exclusive=exclusive
+        ),
+        st.integers(1, 7),
+        st.integers(1, 5),
+        st.booleans(),
+    ),
+    st.builds(
+        lambda n, c: slot(core(c), count=n), st.integers(1, 9), st.integers(1, 4)
+    ),
+    st.builds(
+        lambda n, gib: {"type": "chassis", "count": n, "with": [ssd(gib)]},
+        st.integers(1, 3),
+        st.integers(1, 99),
+    ),
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.tuples(REQUESTS, st.booleans()), max_size=12))
+def test_nothing_is_given_to_two_jobs_and_all_of_it_comes_back(
+    steps: list[tuple[Json, bool]],
+) -> None:
+    pool = make_pool()
+    held: list[Grant] = []
+    for request, give_back in steps:
+        grant = allocate(pool, request)
+        if grant is not None:
+            held.append(grant)
+        taken = [
+            (part.type, part.owner, id)
+            for grant in held
+            for part in grant
+            for id in part.ids
+        ]
+        assert len(taken) == len(set(taken))
+        if give_back and held:
+            pool.release(held.pop(0))
+    for grant in held:
+        pool.release(grant)
+    assert all(pool.free("core", rank) == CORES for rank in range(NODES))
+    assert all(pool.free("ssd", index) == SSDS for index in range(2))

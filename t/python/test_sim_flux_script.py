@@ -1,0 +1,307 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``#FLUX:`` lines, and the jobspec that they make."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from rabbitsim.flux import requires
+from rabbitsim.flux.options import OptionError, batch_jobspec, submit_jobspec
+from rabbitsim.flux.script import ScriptError, read_directives
+
+Json = dict[str, Any]
+
+needs_flux = pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
+
+
+def script(*lines: str) -> str:
+    return "\n".join(["#!/bin/sh", *lines, "echo", ""])
+
+
+def jobspec(*lines: str) -> Json:
+    return batch_jobspec(script(*lines), "job.sh", cwd="/tmp", environment={})[0]
+
+
+def system(*lines: str) -> Json:
+    attributes: Json = jobspec("#FLUX: -N1", *lines)["attributes"]
+    result: Json = attributes["system"]
+    return result
+
+
+def refused(*lines: str) -> str:
+    with pytest.raises(ScriptError) as caught:
+        jobspec(*lines)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith("job.sh: ")
+    return message
+
+
+GOOD = {
+    "nodes and slots": ["#FLUX: -N2 -n4 -c3 -g1 -t5m"],
+    "nodes only": ["# flux: --nodes=3"],
+    "slots only": ["#flux:--nslots 4"],
+    "uneven": ["#FLUX: -N3 -n4"],
+    "exclusive": ["#FLUX: -N2 -n2 --exclusive"],
+    "minutes": ["#FLUX: -N1 -t 90"],
+    "hours": ["#FLUX: -N1 --time-limit=1.5h"],
+    "no limit": ["#FLUX: -N1 -t0"],
+    "names": ["#FLUX: -N1 -q batch -B bank --job-name='hello world'"],
+    "output": ["#FLUX: -N1 --output=out.txt --error=err-{{id}} --label-io"],
+    "storage": ['#FLUX: -N1 -S dw="#DW jobdw type=xfs capacity=1GiB name=a"'],
+    "storage in lines": [
+        "#FLUX: -N1",
+        '#FLUX: --setattr=dw="""',
+        "#FLUX: #DW jobdw type=xfs capacity=1GiB name=a",
+        "#FLUX:   #DW copy_in source=/lustre/'x y' destination=$DW_JOB_a/",
+        '#FLUX: """',
+        "#FLUX: -n1",
+    ],
+    "quotes of the other kind": [
+        "#FLUX: -N1",
+        "#FLUX: -S a='''",
+        "#FLUX: it's",
+        '#FLUX: """',
+        "#FLUX: '''",
+    ],
+    "triple quotes in a line": ['#FLUX: -N1 -S a="""x "y" z"""'],
+    "attributes": [
+        "#FLUX: -N1 -S a.b=2 -S user.x=3 -S system.c -S .d.e=true",
+        "#FLUX: -S attributes.f=1.5 -S 'g={\"h\":[1,null]}' -S i= -S j==",
+    ],
+    "shell options": ["#FLUX: -N1 -o verbose=2 -o a.b"],
+    "comments": ["#FLUX: -N1 # two nodes", "", "# text", "#FLUX:", "#FLUX: -n1"],
+    "a last option wins": ["#FLUX: -N1 -n1", "#FLUX: -n7"],
+    "constraints": ["#FLUX: -N1 --requires='host:a[1-2] and not (x or y)'"],
+    "what is no directive": ["#DW jobdw type=xfs", "#FLUX: -N1"],
+}
+
+BAD = {
+    "unknown option": (
+        ["#FLUX: -N1", "#FLUX: --nods=2"],
+        "line 3: unknown option --nods, did you mean --nodes?",
+    ),
+    "unknown short option": (["#FLUX: -N1 -Z"], "line 2: unknown option -Z"),
+    "not here": (
+        ["#FLUX: -N1 --dependency=afterok:1"],
+        "line 2: --dependency is an option of Flux that its stand-in does not have",
+    ),
+    "not a number": (
+        ["#FLUX: -Ntwo"],
+        "line 2: argument -N/--nodes: 'two' is not a positive integer",
+    ),
+    "no value": (
+        ["#FLUX: -N1 -S"],
+        "line 2: argument -S/--setattr: expected one argument",
+    ),
+    "no option": (["#FLUX: hello"], "line 2: expected an option like -N2, not 'hello'"),
+    "not a duration": (["#FLUX: -N1 -t 5x"], "-t, --time-limit: "),
+    "no slots": (
+        [],
+        "the number of slots is missing: give -n, --nslots or -N, --nodes",
+    ),
+    "more nodes than slots": (["#FLUX: -N3 -n2"], "-N 3 is more than -n 2"),
+    "exclusive without nodes": (["#FLUX: -n2 -x"], "-x, --exclusive needs -N, --nodes"),
+    "unclosed quote": (
+        ["#FLUX: -N1 -S a='x"],
+        "line 2: No closing quotation in `-N1 -S a='x'",
+    ),
+    "unclosed lines": (
+        ["#FLUX: -N1", '#FLUX: -S a="""', "#FLUX: x"],
+        'the quote """ of line 3 is not closed',
+    ),
+    "quote to the end": (
+        ["#FLUX: -N1", '#FLUX: -S a="""'],
+        'the quote """ of line 3 is not closed',
+    ),
+    "text after a triple quote": (
+        ['#FLUX: -S a="""x'],
+        "line 2: unclosed triple quote",
+    ),
+    "too late": (
+        ["#FLUX: -N1", "hostname", "#FLUX: -n2"],
+        "line 4: FLUX: directive after the script's first command (line 3)",
+    ),
+    "another sentinel": (
+        ["#FLUX: -N1", "#flux: -n2"],
+        "line 3: directive starts with '#flux:', those above with '#FLUX:'",
+    ),
+    "bad constraint": (
+        ["#FLUX: -N1 --requires='a or'"],
+        "--requires: 'a or' ends too early",
+    ),
+    "unknown operator": (
+        ["#FLUX: -N1 --requires=gpu:3"],
+        "unknown constraint operator 'gpu'",
+    ),
+    "attribute without a key": (["#FLUX: -N1 -S =3"], "-S, --setattr: '=3' has no key"),
+    "attribute below a value": (["#FLUX: -N1 -S a=1 -S a.b=2"], "cannot set "),
+    "missing file": (["#FLUX: -N1 -S ^a=/nonexistent"], "/nonexistent: "),
+    "urgency": (["#FLUX: -N1 --urgency=99"], "'99' is not an urgency"),
+}
+
+
+FLUX_BATCH = """
+import contextlib, io, json, sys
+import flux.cli.batch
+
+def dry_run(path):
+    sys.argv = ["flux-batch", "--dry-run", path]
+    output = io.StringIO()
+    try:
+        with contextlib.redirect_stdout(output):
+            command = flux.cli.batch.BatchCmd("flux batch")
+            command.main(command.get_parser().parse_args(sys.argv[1:]))
+    except BaseException as error:
+        if output.getvalue():
+            return json.loads(output.getvalue())
+        return str(error)
+
+print(json.dumps([dry_run(path) for path in sys.argv[1:]]))
+"""
+"""Real ``flux batch --dry-run`` for many scripts in one process."""
+
+
+def flux_batch(folder: pathlib.Path, scripts: list[str]) -> list[Any]:
+    names = []
+    for number, text in enumerate(scripts):
+        (folder / f"job{number}.sh").write_text(text)
+        names.append(f"job{number}.sh")
+    result = subprocess.run(
+        ["flux", "python", "-c", FLUX_BATCH, *names],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        check=True,
+    )
+    answers: list[Any] = json.loads(result.stdout)
+    return answers
+
+
+@needs_flux
+def test_flux_batch_makes_the_same_jobspecs(tmp_path: pathlib.Path) -> None:
+    scripts = [script(*lines) for lines in GOOD.values()]
+    for number, real in enumerate(flux_batch(tmp_path, scripts)):
+        assert isinstance(real, dict), real
+        del real["attributes"]["system"]["shell"]["options"]["rlimit"]
+        ours, _ = batch_jobspec(
+            scripts[number],
+            f"job{number}.sh",
+            cwd=str(tmp_path),
+            environment=real["attributes"]["system"]["environment"],
+        )
+        assert ours == real
+
+
+TAKEN_BY_FLUX = ("not here", "unknown operator", "attribute without a key", "urgency")
+"""Flux has the option, or finds out later, or does not mind."""
+
+
+@needs_flux
+def test_flux_batch_refuses_the_same_scripts(tmp_path: pathlib.Path) -> None:
+    bad = {name: v[0] for name, v in BAD.items() if name not in TAKEN_BY_FLUX}
+    answers = flux_batch(tmp_path, [script(*lines) for lines in bad.values()])
+    taken = [name for name, answer in zip(bad, answers) if not isinstance(answer, str)]
+    assert taken == []
+
+
+@pytest.mark.parametrize("lines,problem", BAD.values(), ids=BAD.keys())
+def test_a_bad_script_gets_one_line_that_says_where_and_why(
+    lines: list[str], problem: str
+) -> None:
+    assert problem in refused(*lines)
+
+
+def test_a_script_must_begin_with_an_interpreter() -> None:
+    with pytest.raises(ScriptError, match="does not start with '#!'"):
+        batch_jobspec("#FLUX: -N1\n", "job.sh", cwd="/", environment={})
+
+
+def test_the_storage_of_a_job_is_in_the_attribute_dw() -> None:
+    dw = system(
+        '#FLUX: -S dw="""',
+        "#FLUX: #DW jobdw type=xfs capacity=10GiB name=p1",
+        "#FLUX: #DW copy_in source=/lustre/a destination=$DW_JOB_p1/",
+        '#FLUX: """',
+    )["dw"]
+    assert dw.splitlines() == [
+        "#DW jobdw type=xfs capacity=10GiB name=p1",
+        "#DW copy_in source=/lustre/a destination=$DW_JOB_p1/",
+    ]
+
+
+def test_a_dw_line_of_its_own_is_a_comment() -> None:
+    assert "dw" not in system("#DW jobdw type=xfs capacity=10GiB name=p1")
+
+
+def test_a_line_number_is_that_of_the_first_line_of_a_quote() -> None:
+    directives = read_directives(
+        script("#FLUX: -N1", '#FLUX: -S a="""', "#FLUX: x", '#FLUX: """'), "job.sh"
+    )
+    assert [(d.line, d.args) for d in directives] == [
+        (2, ("-N1",)),
+        (3, ("-S", "a=x\n")),
+    ]
+
+
+def test_json_is_read_from_a_file(tmp_path: pathlib.Path) -> None:
+    path = tmp_path / "dw.json"
+    path.write_text('["#DW a", "#DW b"]')
+    assert system(f"#FLUX: -S ^dw={path}")["dw"] == ["#DW a", "#DW b"]
+
+
+def test_submit_takes_the_same_options() -> None:
+    spec = submit_jobspec(["hostname", "-f"], ["-N2", "-t1h"])
+    assert spec["tasks"][0]["command"] == ["hostname", "-f"]
+    assert spec["resources"][0]["exclusive"] is True
+    assert spec["attributes"]["system"]["duration"] == 3600
+    with pytest.raises(OptionError, match="unknown option --what"):
+        submit_jobspec(["hostname"], ["--what"])
+
+
+CONSTRAINTS = [
+    "foo",
+    "foo,bar",
+    "foo bar",
+    "^foo",
+    "-foo",
+    "not foo",
+    "not not foo",
+    "host:node[1-2],x3",
+    "rank:0-1",
+    "foo or bar and baz",
+    "foo or bar baz",
+    "a b or c d",
+    "a and b or c && d",
+    "(a or b) | c",
+    "a & (b and c)",
+    "not (a or b)",
+    "not a b",
+    "a -b c",
+    "rank:0 foo host:b bar",
+    "'foo bar'",
+    'host:"x"',
+    "a,b|c",
+    "+foo",
+]
+
+
+@needs_flux
+def test_flux_reads_constraints_in_the_same_way(tmp_path: pathlib.Path) -> None:
+    quoted = [json.dumps(text) for text in CONSTRAINTS]
+    scripts = [script(f"#FLUX: -N1 --requires={text}") for text in quoted]
+    for text, real in zip(CONSTRAINTS, flux_batch(tmp_path, scripts)):
+        assert requires.parse(text) == real["attributes"]["system"]["constraints"]
+
+
+@pytest.mark.parametrize("text", ["", "(a", "a)", "a or", "host:", "not", "and", "'a"])
+def test_a_constraint_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(requires.ConstraintError):
+        requires.parse(text)
