@@ -18,7 +18,6 @@ from rabbitsim.cli.realflux import find_flux
 from rabbitsim.dws import constant
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
-SOURCE = pathlib.Path(__file__).parents[2] / "src" / "pymod"
 
 Captured = pytest.CaptureFixture[str]
 
@@ -194,7 +193,6 @@ def test_an_interrupt_cancels_the_job(tmp_path: pathlib.Path) -> None:
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "rabbitsim", "run", "--flux=sim", str(script)],
-        env={**os.environ, "PYTHONPATH": str(SOURCE)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
