@@ -223,7 +223,7 @@ class DwsModule(BrokerModule):
         watcher = self.handle.fd_watcher_create(self._mailbox.fileno(), drain)
         watcher.start()
         # The broker sends SIGTERM at shutdown, unless modprobe has removed the
-        # module before.
+        # module before; Ctrl-C reaches all processes of a flux start.
         terminate = self.handle.signal_watcher_create(
             signal.SIGTERM, lambda *_: self.stop()
         )
@@ -231,6 +231,8 @@ class DwsModule(BrokerModule):
         self._service.start()
         try:
             self.run()
+        except KeyboardInterrupt:
+            pass
         finally:
             self._service.stop()
             self._kube.close()
@@ -338,6 +340,8 @@ def describe(error: BaseException) -> str:
 def mod_main(handle: Any, *args: str) -> None:
     """What the broker calls. Nothing is raised but OSError, which makes ``flux
     module load`` fail; the reason is in the broker's log."""
+    # For the reactor to take, whichever thread the kernel would choose.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         module = DwsModule(handle, *args)
     except DWSError as error:

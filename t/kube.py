@@ -1,0 +1,152 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What t/*.t ask Kubernetes, without the time it takes to start a client.
+
+usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
+
+    get PLURAL [NAME]          objects in all namespaces, as JSON
+    summary                    one line for each Workflow
+    version                    changes with each object that is created or changed
+    enable RABBIT              as an administrator does after an abort
+    wait WORKFLOW STATE        until this is its desiredState
+    wait-ready WORKFLOW STATE  until DWS has reached this state
+    wait-gone WORKFLOW         until it is not there (any more)
+    wait-none PLURAL           until there is none
+"""
+
+from __future__ import annotations
+
+import argparse
+import base64
+import json
+import sys
+import time
+import urllib.parse
+import urllib.request
+from typing import Any, Callable, Optional
+
+import yaml
+
+API = "apis/dataworkflowservices.github.io/v1alpha7"
+INTERVAL = 0.02
+
+
+class Cluster:
+    """A stand-in cluster, by its kubeconfig."""
+
+    def __init__(self, kubeconfig: str) -> None:
+        with open(kubeconfig, encoding="utf-8") as file:
+            config = yaml.safe_load(file)
+        url = urllib.parse.urlsplit(config["clusters"][0]["cluster"]["server"])
+        self._address = f"{url.scheme}://{url.hostname}:{url.port}"
+        userinfo = urllib.parse.unquote(url.netloc.rpartition("@")[0])
+        credentials = base64.b64encode(userinfo.encode()).decode()
+        self._headers = {"Authorization": f"Basic {credentials}"}
+
+    def _request(self, path: str, **options: Any) -> Any:
+        request = urllib.request.Request(f"{self._address}/{API}/{path}", **options)
+        for name, value in self._headers.items():
+            request.add_header(name, value)
+        with urllib.request.urlopen(request) as response:
+            return json.load(response)
+
+    def list(self, plural: str) -> Any:
+        """All objects of a kind."""
+        return self._request(plural)
+
+    def patch(self, path: str, body: Any) -> None:
+        """Apply a JSON merge patch."""
+        self._request(
+            path,
+            method="PATCH",
+            data=json.dumps(body).encode(),
+            headers={"Content-Type": "application/merge-patch+json"},
+        )
+
+    def find(self, plural: str, name: str) -> Optional[Any]:
+        """The object of this name, in any namespace."""
+        for item in self.list(plural)["items"]:
+            if item["metadata"]["name"] == name:
+                return item
+        return None
+
+
+def wait(ready: Callable[[], bool], timeout: float, what: str) -> None:
+    """Look until ``ready``; exit with an error after ``timeout`` seconds."""
+    deadline = time.monotonic() + timeout
+    while not ready():
+        if time.monotonic() > deadline:
+            sys.exit(f"not after {timeout:g} s: {what}")
+        time.sleep(INTERVAL)
+
+
+def summary(workflow: Any) -> str:
+    """A Workflow in one line, for people."""
+    metadata, status = workflow["metadata"], workflow.get("status", {})
+    keys = ("state", "ready", "status", "message")
+    return " ".join(
+        [
+            metadata["name"],
+            f"desiredState={workflow['spec']['desiredState']}",
+            *(f"{key}={status[key]}" for key in keys if key in status),
+            f"finalizers={','.join(metadata.get('finalizers', []))}",
+            f"deletionTimestamp={metadata.get('deletionTimestamp')}",
+        ]
+    )
+
+
+def main() -> None:
+    """Carry out one command."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--kubeconfig", required=True)
+    parser.add_argument("--timeout", type=float, default=30.0)
+    parser.add_argument("command")
+    parser.add_argument("words", nargs="*")
+    args = parser.parse_args()
+    cluster = Cluster(args.kubeconfig)
+    if args.command == "get":
+        plural, *names = args.words
+        found = cluster.find(plural, names[0]) if names else cluster.list(plural)
+        print(json.dumps(found, indent=1))
+    elif args.command == "summary":
+        for workflow in cluster.list("workflows")["items"]:
+            print(summary(workflow))
+    elif args.command == "enable":
+        (rabbit,) = args.words
+        body = {"spec": {"state": "Enabled"}}
+        cluster.patch(f"namespaces/default/storages/{rabbit}", body)
+    elif args.command == "version":
+        print(cluster.list("workflows")["metadata"]["resourceVersion"])
+    elif args.command == "wait":
+        name, state = args.words
+
+        def desired() -> bool:
+            workflow = cluster.find("workflows", name)
+            return workflow is not None and workflow["spec"]["desiredState"] == state
+
+        wait(desired, args.timeout, f"{name} is to be in {state}")
+    elif args.command == "wait-ready":
+        name, state = args.words
+
+        def ready() -> bool:
+            workflow = cluster.find("workflows", name)
+            status = {} if workflow is None else workflow.get("status", {})
+            return status.get("state") == state and status.get("ready") is True
+
+        wait(ready, args.timeout, f"{name} is to be ready in {state}")
+    elif args.command == "wait-gone":
+        (name,) = args.words
+        wait(
+            lambda: cluster.find("workflows", name) is None,
+            args.timeout,
+            f"{name} is to be gone",
+        )
+    elif args.command == "wait-none":
+        (plural,) = args.words
+        wait(lambda: not cluster.list(plural)["items"], args.timeout, f"no {plural}")
+    else:
+        sys.exit(f"{args.command}: unknown command\n{__doc__}")
+
+
+if __name__ == "__main__":
+    main()

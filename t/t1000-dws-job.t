@@ -1,0 +1,172 @@
+#!/bin/sh
+test_description='The life of a job with #DW directives'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_start 4
+
+test_expect_success 'the job-manager table loads the plugin' '
+    flux jobtap list | grep dws-jobtap
+'
+test_expect_success 'flux module load dws loads the module' '
+    module_load &&
+    flux module list | grep -w dws
+'
+test_expect_success 'flux module stats dws shows no job' '
+    flux module stats dws >stats &&
+    grep "\"jobs\": 0" stats &&
+    grep "\"kubernetes\": \"ok\"" stats
+'
+test_expect_success 'a job with a #DW directive runs' '
+    id=$(job_submit -N2 -n2 --label-io env) &&
+    wait_event $id clean &&
+    flux job status $id
+'
+test_expect_success 'its eventlog has each event, in order' '
+    in_order "$(events $id)" \
+        submit validate dependency-add:dws-create \
+        jobspec-update dependency-remove:dws-create depend priority \
+        alloc prolog-start:dws-setup dws_environment prolog-finish:dws-setup \
+        start finish epilog-start:dws-epilog epilog-finish:dws-epilog free clean
+'
+test_expect_success 'each comes once' '
+    events $id | tr " " "\n" | grep -E "dws|jobspec-update" | sort | uniq -d >twice &&
+    test_must_be_empty twice
+'
+test_expect_success 'the prolog and the epilog ended with status 0' '
+    event_context $id prolog-finish | grep "\"status\": 0" &&
+    event_context $id epilog-finish | grep "\"status\": 0"
+'
+test_expect_success 'flux job eventlog shows the dws_environment event' '
+    flux job eventlog $id | grep "dws_environment variables={.*\"DW_JOB_p1\":"
+'
+test_expect_success 'every task has the variables of that event in its environment' '
+    event_context $id dws_environment >environment.json &&
+    flux job attach --label-io $id >env.out &&
+    for task in 0 1; do
+        sed -n "s/^$task: //p" env.out | python_stdin "
+import json, sys
+variables = json.load(open(\"environment.json\"))[\"variables\"]
+lines = set(sys.stdin.read().splitlines())
+missing = [k for k, v in variables.items() if f\"{k}={v}\" not in lines]
+sys.exit(f\"missing: {missing}\" if missing or len(variables) < 4 else 0)" || return 1
+    done
+'
+test_expect_success 'the variables name the storage as DWS does' '
+    sed -n "s/^0: //p" env.out >task0 &&
+    grep "^DW_WORKFLOW_NAME=$(workflow $id)\$" task0 &&
+    grep "^DW_WORKFLOW_NAMESPACE=default\$" task0 &&
+    path=$(sed -n "s/^DW_JOB_p1=//p" task0) &&
+    grep "^DW_JOBS=p1:$path\$" task0
+'
+test_expect_success 'the storage was there for as long as the job' '
+    test -n "$path" && ! test -e "$path"
+'
+test_expect_success 'the memo rabbit_workflow names the Workflow' '
+    test "$(memos $id rabbit_workflow)" = "$(workflow $id)"
+'
+test_expect_success 'the memo rabbits names the Rabbits' '
+    memos $id rabbits | grep -E "^rabbit-(01|02|\[01-02\])\$"
+'
+test_expect_success 'the job KVS has the seconds that each state took' '
+    for state in proposal setup datain prerun postrun dataout teardown; do
+        flux job info $id rabbit_${state}_timing >seconds || return 1
+        grep -xE "[0-9]+(\.[0-9]{1,6})?" seconds || return 1
+    done
+'
+test_expect_success 'flux kvs get reads them as well' '
+    flux kvs get $(flux job id --to=kvs $id).rabbit_setup_timing
+'
+test_expect_success 'the job KVS has the last Workflow' '
+    flux job info $id rabbit_workflow >workflow.json &&
+    grep "\"name\": \"$(workflow $id)\"" workflow.json &&
+    grep "\"desiredState\": \"Teardown\"" workflow.json
+'
+test_expect_success 'the Workflow is gone afterwards' '
+    no_workflows &&
+    eventually stats_say "\"jobs\": 0"
+'
+test_expect_success 'what the Workflow said: the user, the job and the directive' '
+    grep "\"userID\": $(id -u)" workflow.json &&
+    grep "\"groupID\": $(id -g)" workflow.json &&
+    grep "\"jobID\": \"f" workflow.json &&
+    grep "\"wlmID\": \"flux\"" workflow.json &&
+    grep -F "$DW" workflow.json
+'
+test_expect_success 'the job avoids nodes with the property badrabbit' '
+    event_context $id jobspec-update | grep "\^badrabbit"
+'
+test_expect_success 'the constraints of the user stay' '
+    id=$(job_submit --requires=host:compute-04 hostname) &&
+    job_succeeds $id &&
+    event_context $id jobspec-update | grep badrabbit | grep compute-04 &&
+    flux jobs -no "{nodelist}" $id | grep compute-04
+'
+test_expect_success 'a job without #DW has none of this' '
+    id=$(flux submit env) &&
+    wait_event $id clean &&
+    ! events $id | grep -E "dws|prolog|epilog|memo|jobspec-update|dependency" &&
+    ! flux job attach $id | grep "^DW_"
+'
+test_expect_success 'flux batch takes directives from the script' '
+    mkdir -p scratch/lustre/input &&
+    echo "one two three" >scratch/lustre/input/words.txt &&
+    cat >script.sh <<-\END &&
+	#!/bin/sh
+	#FLUX: -N2 -n2
+	#FLUX: --output=batch.out
+	#FLUX: -S dw="""
+	#FLUX: #DW jobdw type=xfs capacity=10GiB name=words
+	#FLUX: #DW copy_in source=/lustre/input/words.txt destination=$DW_JOB_words/
+	#FLUX: #DW copy_out source=$DW_JOB_words/count.txt destination=/lustre/output/
+	#FLUX: """
+	set -e
+	test -f "$DW_JOB_words/words.txt"
+	echo "in the script: $DW_JOB_words"
+	flux run sh -c "echo in a job of the script: \$DW_JOB_words"
+	wc -w <"$DW_JOB_words/words.txt" >"$DW_JOB_words/count.txt"
+	END
+    id=$(flux batch script.sh) &&
+    job_succeeds $id
+'
+test_expect_success 'copy_in and copy_out copied' '
+    test "$(tr -d " " <scratch/lustre/output/count.txt)" = 3
+'
+test_expect_success 'the script and the jobs in it saw the variables' '
+    path=$(event_context $id dws_environment \
+        | sed -n "s/.*\"DW_JOB_words\": \"\([^\"]*\)\".*/\1/p") &&
+    test -n "$path" &&
+    grep "in the script: $path\$" batch.out &&
+    grep "in a job of the script: $path\$" batch.out
+'
+test_expect_success 'two directives in one string give two file systems' '
+    id=$(flux submit --setattr=system.dw="$DW
+        #DW jobdw type=gfs2 capacity=1GiB name=p2" env) &&
+    job_succeeds $id &&
+    flux job attach $id >env.out &&
+    grep "^DW_JOB_p1=" env.out &&
+    grep "^DW_JOB_p2=" env.out
+'
+test_expect_success 'so does a list in a JSON jobspec' '
+    flux submit --dry-run env | python_stdin "
+import json, sys
+jobspec = json.load(sys.stdin)
+jobspec[\"attributes\"][\"system\"][\"dw\"] = [
+    \"$DW\", \"#DW jobdw type=xfs capacity=1GiB name=p2\"]
+json.dump(jobspec, sys.stdout)" >jobspec.json &&
+    id=$(flux job submit jobspec.json) &&
+    job_succeeds $id &&
+    flux job attach $id >env.out &&
+    grep "^DW_JOB_p1=" env.out &&
+    grep "^DW_JOB_p2=" env.out
+'
+test_expect_success 'a job on all nodes gets storage on all of their Rabbits' '
+    id=$(job_submit -N4 -n8 sh -c "test -d \$DW_JOB_p1") &&
+    job_succeeds $id &&
+    test "$(memos $id rabbits)" = "rabbit-[01-02]"
+'
+test_expect_success 'twenty jobs at once have storage of their own' '
+    flux submit --cc=1-20 --quiet --wait --setattr=system.dw="$DW" \
+        sh -c "touch \$DW_JOB_p1/mine && test \$(ls \$DW_JOB_p1) = mine"
+'
+test_done

@@ -1,0 +1,230 @@
+#!/bin/sh
+test_description='Loading, configuring and asking the dws module'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_start 1
+
+# usage: rabbit_table LINE...: a [rabbit] table that has these lines too
+rabbit_table () {
+    {
+        echo "[rabbit]"
+        printf '%s\n' "kubeconfig = \"$TRASH/kubeconfig\"" \
+            "mapping = \"$TRASH/mapping.json\"" "$@"
+    } >"$TRASH/conf/rabbit.toml" &&
+    flux config reload
+}
+
+# usage: kubeconfig_is FILE
+kubeconfig_is () {
+    rabbit_table &&
+    sed -i "s,^kubeconfig = .*,kubeconfig = \"$1\"," "$TRASH/conf/rabbit.toml" &&
+    flux config reload
+}
+
+# usage: mapping_is FILE
+mapping_is () {
+    rabbit_table &&
+    sed -i "s,^mapping = .*,mapping = \"$1\"," "$TRASH/conf/rabbit.toml" &&
+    flux config reload
+}
+
+# usage: refuses TEXT [ARG...]: the module is not loaded, and one line of the
+# log, which the broker shows as well, has the text
+refuses () {
+    refuses_text=$1
+    shift
+    flux dmesg -C &&
+    : >"$TRASH/stderr" &&
+    test_must_fail flux module load dws "$@" &&
+    ! flux module list | grep -w dws &&
+    flux dmesg | grep " dws\.err" >"$TRASH/lines"
+    cat "$TRASH/lines" &&
+    test "$(wc -l <"$TRASH/lines")" -eq 1 &&
+    grep -F -e "$refuses_text" "$TRASH/lines" &&
+    eventually grep -F -e "$refuses_text" "$TRASH/stderr" &&
+    ! grep Traceback "$TRASH/stderr"
+}
+
+# usage: keeps LINE TEXT: a [rabbit] table with the line leads to a line with
+# the text in the log, and the module goes on
+keeps () {
+    flux dmesg -C &&
+    rabbit_table "$1" &&
+    flux dmesg | grep -F -e "$2" | grep "dws.err.*configuration kept" &&
+    flux module stats dws
+}
+
+test_expect_success 'an unknown argument is refused' '
+    refuses "foo=1: unknown module argument, known: scheduler=none" foo=1
+'
+test_expect_success 'so is a value that scheduler= cannot have' '
+    refuses "scheduler=sometimes: expected scheduler=none" scheduler=sometimes
+'
+test_expect_success 'a misspelt key is refused, with the one that is meant' '
+    rabbit_table "setup_timout = 5" &&
+    refuses "rabbit.setup_timout: unknown key, did you mean '\''setup_timeout'\''?"
+'
+test_expect_success 'a negative time is refused' '
+    rabbit_table "setup_timeout = -5" &&
+    refuses "rabbit.setup_timeout: is -5, expected a number of seconds, 0 or more"
+'
+test_expect_success 'a value of the wrong type is refused' '
+    rabbit_table "soft_drain = \"maybe\"" &&
+    refuses "rabbit.soft_drain: is \"maybe\", expected true or false"
+'
+test_expect_success 'a preset that is no directive is refused' '
+    rabbit_table "presets.scratch = \"#DW jobbdw\"" &&
+    refuses "rabbit.presets.scratch: #DW jobbdw: unknown command"
+'
+test_expect_success 'a [rabbit] that is no table is refused' '
+    echo "rabbit = 1" >conf/rabbit.toml &&
+    flux config reload &&
+    refuses "rabbit: is 1, expected a table"
+'
+test_expect_success 'a table without a mapping is refused' '
+    printf "[rabbit]\nkubeconfig = \"$TRASH/kubeconfig\"\n" >conf/rabbit.toml &&
+    flux config reload &&
+    refuses "rabbit.mapping: is not set"
+'
+test_expect_success 'a kubeconfig that is missing is refused' '
+    kubeconfig_is /nonexistent &&
+    refuses "rabbit.kubeconfig: /nonexistent: No such file or directory"
+'
+test_expect_success 'a kubeconfig that is not YAML is refused' '
+    printf "a: [\n" >bad &&
+    kubeconfig_is $TRASH/bad &&
+    refuses "rabbit.kubeconfig: $TRASH/bad: is not YAML"
+'
+test_expect_success 'a kubeconfig that is something else is refused' '
+    echo "a: b" >bad &&
+    kubeconfig_is $TRASH/bad &&
+    refuses "rabbit.kubeconfig: $TRASH/bad: is not a kubeconfig"
+'
+test_expect_success 'what is in a kubeconfig is never shown' '
+    sed "s/current-context: .*/current-context: nowhere/" kubeconfig >bad &&
+    kubeconfig_is $TRASH/bad &&
+    refuses "rabbit.kubeconfig: $TRASH/bad" &&
+    token=$(sed -n "s/^ *token: //p" kubeconfig) &&
+    test -n "$token" &&
+    ! grep -F -e "$token" lines stderr
+'
+test_expect_success 'a mapping that is missing is refused' '
+    mapping_is /nonexistent &&
+    refuses "rabbit.mapping: /nonexistent: No such file or directory"
+'
+test_expect_success 'a mapping that is not JSON is refused' '
+    echo "computes:" >bad &&
+    mapping_is $TRASH/bad &&
+    refuses "rabbit.mapping: $TRASH/bad: is not JSON"
+'
+test_expect_success 'a mapping that is something else is refused' '
+    echo "{\"computes\": 3}" >bad &&
+    mapping_is $TRASH/bad &&
+    refuses "$TRASH/bad: computes is 3, expected an object"
+'
+test_expect_success 'with all that put right the module is loaded' '
+    rabbit_table &&
+    module_load
+'
+test_expect_success 'it looks after broker.module-nopanic, and says so' '
+    test "$(flux getattr broker.module-nopanic)" = 1 &&
+    flux dmesg | grep "dws.notice.*broker.module-nopanic"
+'
+test_expect_success 'it is not loaded twice' '
+    test_must_fail module_load 2>err &&
+    grep -i exists err
+'
+test_expect_success 'flux config reload with a misspelt key keeps the configuration' '
+    keeps "tc_timout = 5" "rabbit.tc_timout: unknown key"
+'
+test_expect_success 'so does one with a negative time' '
+    keeps "prerun_timeout = -1" "rabbit.prerun_timeout: is -1, expected"
+'
+test_expect_success 'so does one with a preset that is no directive' '
+    keeps "presets.scratch = \"jobdw\"" "rabbit.presets.scratch"
+'
+test_expect_success 'a good table is taken over' '
+    flux dmesg -C &&
+    rabbit_table "presets.scratch = \"$DW\"" &&
+    ! flux dmesg | grep "dws.err" &&
+    id=$(flux submit --setattr=system.dw=scratch true) &&
+    job_succeeds $id
+'
+test_expect_success 'then a bad one keeps what was taken over' '
+    keeps "presets.other = 7" "rabbit.presets.other" &&
+    id=$(flux submit --setattr=system.dw=scratch true) &&
+    job_succeeds $id
+'
+test_expect_success 'flux module stats dws counts jobs by the state of their Workflow' '
+    rabbit_table &&
+    id=$(job_in running) &&
+    flux module stats dws >stats &&
+    grep "\"jobs\": 1" stats &&
+    grep "\"PreRun\": 1" stats &&
+    job_end $id &&
+    job_succeeds $id
+'
+test_expect_success 'flux module stats dws answers while Kubernetes hangs' '
+    kill -STOP $KUBE_PID &&
+    id=$(job_submit true) &&
+    wait_event $id dependency-add &&
+    stats_say "\"jobs\": 1"
+'
+test_expect_success 'and the job goes on when Kubernetes does' '
+    kill -CONT $KUBE_PID &&
+    job_succeeds $id
+'
+for method in create setup post_run teardown abort hello stats-get config-reload; do
+    test_expect_success "a guest who calls dws.$method gets EPERM" '
+        test_must_fail as_guest rpc dws.$method 2>err &&
+        grep EPERM err
+    '
+done
+for method in create setup post_run teardown abort; do
+    test_expect_success "dws.$method with a malformed payload gets EPROTO" '
+        test_must_fail rpc dws.$method 2>err &&
+        grep "EPROTO: dws.$method: jobid" err &&
+        test_must_fail rpc dws.$method "{\"jobid\": \"x\"}" 2>err &&
+        grep "EPROTO: dws.$method: jobid is \"x\"" err &&
+        test_must_fail rpc dws.$method "[1]" 2>err &&
+        grep EPROTO err &&
+        flux module stats dws
+    '
+done
+test_expect_success 'the log names the job of a malformed request' '
+    test_must_fail rpc dws.setup "{\"jobid\": 1234, \"R\": 1}" &&
+    flux dmesg | grep "dws.err.*$(flux job id --to=f58plain 1234)"
+'
+test_expect_success 'jobs run after all that' '
+    id=$(job_submit true) &&
+    job_succeeds $id
+'
+for signal in TERM INT; do
+    test_expect_success "the module ends cleanly at SIG$signal" '
+        flux dmesg -C &&
+        kill -$signal $(module_pid) &&
+        eventually module_is_gone &&
+        ! flux dmesg | grep -iE "panic|failure|killed" &&
+        module_load
+    '
+done
+test_expect_success 'the broker survives the death of the module' '
+    kill -KILL $(module_pid) &&
+    eventually module_is_gone &&
+    flux dmesg | grep "dws module runtime failure" &&
+    module_load &&
+    id=$(job_submit true) &&
+    job_succeeds $id
+'
+test_expect_success 'flux module remove dws removes it' '
+    flux module remove dws &&
+    module_is_gone
+'
+test_expect_success 'without module_nopanic the attribute is left alone' '
+    flux setattr broker.module-nopanic 0 &&
+    rabbit_table "module_nopanic = false" &&
+    module_load &&
+    test "$(flux getattr broker.module-nopanic)" = 0
+'
+test_done

@@ -1,0 +1,179 @@
+#!/bin/sh
+test_description='The jobtap plugin: loading it, its services and its epilog timeout'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_conf job-manager.toml </dev/null
+instance_start 2
+
+plugin_remove () {
+    flux jobtap remove dws-jobtap.so
+}
+
+plugin_load () {
+    flux jobtap load "$JOBTAP" "$@"
+}
+
+storage_state () {
+    kube get storages "$1" | sed -n '/"spec"/,/}/s/.*"state": "\(.*\)".*/\1/p'
+}
+
+log_says () {
+    flux dmesg | grep -F -e "$1"
+}
+
+is_drained () {
+    flux resource drain -no "{nodelist}" | grep -w "$1"
+}
+
+is_disabled () {
+    test "$(storage_state "$1")" = Disabled
+}
+
+undo_abort () {
+    kube enable rabbit-01 &&
+    kube enable rabbit-02 &&
+    no_workflows &&
+    drained=$(flux resource drain -no "{nodelist}") &&
+    { test -z "$drained" || flux resource undrain "$drained"; }
+}
+
+test_expect_success 'the plugin refuses an unknown key, and says which' '
+    test_must_fail plugin_load epilog_timeout=5 2>err &&
+    grep "unknown key epilog_timeout" err
+'
+test_expect_success 'it refuses an epilog-timeout that is not a number of seconds' '
+    test_must_fail plugin_load epilog-timeout=soon 2>err &&
+    grep "epilog-timeout .*\"soon\"" err &&
+    test_must_fail plugin_load epilog-timeout=-1 2>err &&
+    grep "epilog-timeout .*-1" err &&
+    test_must_fail plugin_load epilog-timeout=0 2>err &&
+    grep "epilog-timeout .*0" err
+'
+test_expect_success 'after that it is not loaded' '
+    test_must_fail plugin_remove
+'
+test_expect_success 'the module is loaded without the plugin, and waits for it' '
+    module_load &&
+    flux module stats dws &&
+    eventually log_says "dws-jobtap.so is not loaded"
+'
+test_expect_success 'without the plugin a #DW job is a job like any other' '
+    id=$(job_submit true) &&
+    wait_event $id clean &&
+    ! has_event $id dependency-add
+'
+test_expect_success 'one that waits for resources when the plugin is loaded fails' '
+    id=$(job_submit --urgency=hold true) &&
+    wait_event $id priority &&
+    plugin_load epilog-timeout=60 &&
+    job_go $id &&
+    wait_event $id clean &&
+    ! has_event $id start &&
+    job_exception $id dws "submitted while dws-jobtap was not loaded"
+'
+test_expect_success 'the plugin and the module have found each other' '
+    eventually log_says "hello from the dws module" &&
+    id=$(job_submit true) &&
+    job_succeeds $id
+'
+for method in resource-update prolog-remove epilog-remove hello; do
+    test_expect_success "a guest who calls job-manager.dws.$method gets EPERM" '
+        test_must_fail as_guest rpc job-manager.dws.$method 2>err &&
+        grep EPERM err
+    '
+done
+for method in resource-update prolog-remove epilog-remove; do
+    test_expect_success "job-manager.dws.$method with a malformed payload gets EPROTO" '
+        test_must_fail rpc job-manager.dws.$method 2>err &&
+        grep EPROTO err &&
+        test_must_fail rpc job-manager.dws.$method "{\"id\": \"x\"}" 2>err &&
+        grep EPROTO err
+    '
+    test_expect_success "for a job that does not exist it gets ENOENT" '
+        test_must_fail rpc job-manager.dws.$method \
+            "{\"id\": 42, \"resources\": [], \"exclude\": null, \"variables\": {}}" \
+            2>err &&
+        grep ENOENT err
+    '
+done
+test_expect_success 'hello lists the jobs that have storage, with their phase' '
+    id=$(job_in running) &&
+    rpc job-manager.dws.hello >hello &&
+    grep "\"id\": $(flux job id --to=dec $id)," hello &&
+    grep "\"phase\": \"running\"" hello
+'
+test_expect_success 'a repeated prolog-remove changes nothing' '
+    dec=$(flux job id --to=dec $id) &&
+    { rpc job-manager.dws.prolog-remove \
+        "{\"id\": $dec, \"variables\": {\"DW_X\": \"1\"}}" || true; } &&
+    job_end $id &&
+    job_succeeds $id &&
+    ! flux job eventlog $id | grep DW_X
+'
+test_expect_success 'epilog-timeout: the plugin is loaded with half a second' '
+    plugin_remove &&
+    plugin_load epilog-timeout=0.5
+'
+test_expect_success 'a job whose storage is not released in time ends all the same' '
+    id=$(job_in epilog) &&
+    wait_event $id clean &&
+    job_exception $id dws-epilog-timeout "epilog-timeout of 0.5 seconds" &&
+    in_order "$(events $id)" epilog-start:dws-epilog exception \
+        epilog-finish:dws-epilog free clean
+'
+test_expect_success 'it still has its exit status' '
+    event_context $id finish | grep "\"status\": 0"
+'
+test_expect_success 'the node on which storage is still mounted is drained' '
+    node=$(flux jobs -no "{nodelist}" $id) &&
+    eventually is_drained $node &&
+    flux resource drain -no "{nodelist} {reason}" >drained &&
+    grep "^$node .*$(flux job id --to=f58plain $id).*epilog-timeout" drained
+'
+test_expect_success 'the Rabbit that still has the storage is disabled, with a reason' '
+    rabbit=$(memos $id rabbits) &&
+    eventually is_disabled $rabbit &&
+    kube get storages $rabbit >storage &&
+    grep "disable-reason.*$(flux job id --to=f58plain $id)" storage
+'
+test_expect_success 'the Workflow is in Teardown, in a hurry' '
+    kube wait $(workflow $id) Teardown &&
+    kube get workflows $(workflow $id) | grep "\"hurry\": true"
+'
+test_expect_success 'it goes away when DWS works and an administrator enables the Rabbit' '
+    dws_resume &&
+    kube enable $rabbit &&
+    no_workflows
+'
+test_expect_success 'then both can be used again' '
+    flux resource undrain $node &&
+    plugin_remove &&
+    plugin_load epilog-timeout=60 &&
+    id=$(job_submit -N2 true) &&
+    job_succeeds $id
+'
+test_expect_success 'the timeout goes on where it was when the plugin is reloaded' '
+    plugin_remove &&
+    plugin_load epilog-timeout=1 &&
+    id=$(job_in epilog) &&
+    plugin_remove &&
+    plugin_load epilog-timeout=1 &&
+    wait_event $id clean &&
+    job_exception $id dws-epilog-timeout "epilog-timeout of 1 seconds"
+'
+test_expect_success 'also without the module' '
+    dws_resume &&
+    undo_abort &&
+    id=$(job_in running) &&
+    flux module remove dws &&
+    job_end $id &&
+    wait_event $id clean &&
+    job_exception $id dws-epilog-timeout
+'
+test_expect_success 'which takes the storage down when it is there again' '
+    module_load &&
+    eventually is_disabled $(memos $id rabbits) &&
+    undo_abort
+'
+test_done

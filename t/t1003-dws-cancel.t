@@ -1,0 +1,142 @@
+#!/bin/sh
+test_description='Cancelling a job with #DW directives in each phase of its life'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_start 2
+
+# usage: ends_cancelled JOBID: it is inactive, cancelled, without storage, and
+# whatever was started for it was finished
+ends_cancelled () {
+    wait_event "$1" clean &&
+    job_exception "$1" cancel &&
+    ends_balanced "$1" &&
+    kube wait-gone "$(workflow "$1")"
+}
+
+ends_balanced () {
+    events "$1" >"$TRASH/events"
+    for pair in prolog-start/prolog-finish epilog-start/epilog-finish; do
+        test "$(grep -o "${pair%/*}:dws-" "$TRASH/events" | wc -l)" -eq \
+             "$(grep -o "${pair#*/}:dws-" "$TRASH/events" | wc -l)" || return 1
+    done
+}
+
+test_expect_success 'without the module: in DEPEND' '
+    id=$(job_submit true) &&
+    wait_event $id dependency-add &&
+    flux cancel $id &&
+    wait_event $id clean &&
+    job_exception $id cancel
+'
+test_expect_success 'there is no Workflow and so no epilog' '
+    ! has_event $id epilog-start &&
+    ! has_memo $id rabbit_workflow
+'
+test_expect_success 'load the module' '
+    module_load
+'
+test_expect_success 'in DEPEND, while DWS makes its proposal' '
+    id=$(job_in depend) &&
+    flux cancel $id &&
+    kube wait $(workflow $id) Teardown &&
+    dws_resume &&
+    ends_cancelled $id &&
+    ! has_event $id depend
+'
+test_expect_success 'in SCHED, while it waits for nodes' '
+    id=$(job_in sched) &&
+    flux cancel $id &&
+    ends_cancelled $id &&
+    ! has_event $id alloc
+'
+test_expect_success 'in SCHED, while the queue is stopped' '
+    flux queue stop &&
+    id=$(job_submit true) &&
+    wait_event $id priority &&
+    flux cancel $id &&
+    ends_cancelled $id &&
+    ! has_event $id alloc &&
+    flux queue start
+'
+test_expect_success 'in the prolog, while DWS sets up storage' '
+    id=$(job_in prolog) &&
+    flux cancel $id &&
+    kube wait $(workflow $id) Teardown &&
+    dws_resume &&
+    ends_cancelled $id &&
+    ! has_event $id start &&
+    ! has_event $id dws_environment
+'
+test_expect_success 'then the prolog has a status other than 0' '
+    event_context $id prolog-finish | grep "\"status\": 1"
+'
+test_expect_success 'while it runs' '
+    id=$(job_in running) &&
+    flux cancel $id &&
+    ends_cancelled $id &&
+    in_order "$(events $id)" start exception epilog-start:dws-epilog \
+        epilog-finish:dws-epilog free clean &&
+    has_event $id finish
+'
+test_expect_success 'its data is still copied out' '
+    id=$(flux submit --setattr=system.dw="$DW
+        #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
+        sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
+    wait_event $id start &&
+    eventually grep -qr saved scratch/mnt &&
+    flux cancel $id &&
+    ends_cancelled $id &&
+    grep saved scratch/lustre/result
+'
+test_expect_success 'so is that of a job that exceeds its time limit' '
+    rm scratch/lustre/result &&
+    id=$(flux submit -t 0.5s --setattr=system.dw="$DW
+        #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
+        sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
+    wait_event $id clean &&
+    job_exception $id timeout &&
+    grep saved scratch/lustre/result
+'
+test_expect_success 'in the epilog, while DWS unmounts: one cancel is enough' '
+    id=$(job_in epilog) &&
+    flux cancel $id &&
+    kube wait $(workflow $id) Teardown &&
+    dws_resume &&
+    ends_cancelled $id
+'
+test_expect_success 'a job that was cancelled while it ran needs another one there' '
+    id=$(job_in running) &&
+    dws_pause &&
+    flux cancel $id &&
+    kube wait $(workflow $id) PostRun &&
+    flux cancel $id &&
+    kube wait $(workflow $id) Teardown &&
+    dws_resume &&
+    wait_event $id clean &&
+    ends_balanced $id
+'
+test_expect_success 'in every phase at once' '
+    sched=$(job_in sched) &&
+    running=$(job_in running) &&
+    epilog=$(job_in epilog) &&
+    depend=$(job_in depend) &&
+    flux cancel --all &&
+    dws_resume &&
+    for id in $sched $running $epilog $depend; do
+        ends_cancelled $id || return 1
+    done
+'
+test_expect_success 'right after submission, a hundred times' '
+    flux submit --cc=1-100 --setattr=system.dw="$DW" true >ids &&
+    flux cancel $(cat ids) &&
+    flux queue idle --quiet --timeout=${PATIENCE}s &&
+    for id in $(tail -n 5 ids); do
+        ends_cancelled $id || return 1
+    done
+'
+test_expect_success 'jobs that are not cancelled are not affected' '
+    id=$(job_submit true) &&
+    job_succeeds $id
+'
+test_done

@@ -1,0 +1,138 @@
+#!/bin/sh
+test_description='What a job gets whose directives are wrong'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig"
+mapping = "$TRASH/mapping.json"
+tc_timeout = 0.5
+END
+instance_start 1
+
+# usage: refuses_attribute VALUE: submission fails, naming attribute and value
+refuses_attribute () {
+    test_must_fail flux submit --setattr=system.dw="$1" true 2>"$TRASH/err" &&
+    cat "$TRASH/err" &&
+    tr -d " " <"$TRASH/err" \
+        | grep -F -e "attributes.system.dwis$1,expectedastring" &&
+    test "$(wc -l <"$TRASH/err")" -eq 1
+}
+
+# usage: refuses_directive DW TEXT...: the job has one fatal exception, whose
+# note has the texts, and never runs
+refuses_directive () {
+    refuses_id=$(flux submit --setattr=system.dw="$1" true) &&
+    wait_event "$refuses_id" clean &&
+    ! has_event "$refuses_id" alloc || return 1
+    shift
+    for refuses_text; do
+        job_exception "$refuses_id" dws "$refuses_text" || return 1
+    done
+}
+
+test_expect_success 'load the module' '
+    module_load &&
+    stats_say "\"kubernetes\": \"ok\"" &&
+    version=$(kube version)
+'
+for value in 7 1.5 true '{}' '[]' '[1]' '["#DW",null]' '[[]]'; do
+    test_expect_success "dw=$value is refused at submission" "
+        refuses_attribute '$value'
+    "
+done
+test_expect_success 'so is an empty string' '
+    test_must_fail flux submit --setattr=system.dw= true 2>err &&
+    grep "attributes.system.dw is \"\", expected" err
+'
+for value in -1 1.5 '"x"' true; do
+    test_expect_success "dw_failure_tolerance=$value is refused at submission" "
+        test_must_fail flux submit --setattr=system.dw=\"$DW\" \
+            --setattr=system.dw_failure_tolerance='$value' true 2>err &&
+        grep -F 'attributes.system.dw_failure_tolerance is $value,' err
+    "
+done
+test_expect_success 'without the #DW prefix: an exception names the directive' '
+    refuses_directive "jobdw type=xfs capacity=1GiB name=p1" \
+        "jobdw type=xfs capacity=1GiB name=p1: missing '\''#DW'\'' prefix"
+'
+test_expect_success 'no command' '
+    refuses_directive "#DW" "#DW: missing command, expected one of jobdw,"
+'
+test_expect_success 'an unknown command, with the one that is meant' '
+    refuses_directive "#DW jobwd type=xfs capacity=1GiB name=p1" \
+        "#DW jobwd type=xfs capacity=1GiB name=p1: unknown command '\''jobwd'\''" \
+        "did you mean '\''jobdw'\''?"
+'
+test_expect_success 'a missing argument' '
+    refuses_directive "#DW jobdw type=xfs name=p1" \
+        "#DW jobdw type=xfs name=p1: missing argument '\''capacity='\''"
+'
+test_expect_success 'a repeated argument' '
+    refuses_directive "#DW jobdw type=xfs type=raw capacity=1GiB name=p1" \
+        "#DW jobdw type=xfs type=raw" "argument '\''type='\'' is repeated"
+'
+test_expect_success 'an argument without a value' '
+    refuses_directive "#DW jobdw type=xfs capacity= name=p1" \
+        "argument '\''capacity='\'' is not of the form key=value"
+'
+test_expect_success 'a capacity that is none' '
+    refuses_directive "#DW jobdw type=xfs capacity=lots name=p1" \
+        "capacity=lots is not a size"
+'
+test_expect_success 'an unknown preset' '
+    refuses_directive scratch "scratch: unknown preset"
+'
+test_expect_success 'the second of two directives: it is the one that is named' '
+    refuses_directive "$DW
+        #DW copy_in source=/lustre/x" \
+        "#DW copy_in source=/lustre/x: missing argument '\''destination='\''"
+'
+test_expect_success 'two directives of one name' '
+    refuses_directive "$DW $DW" "name=p1 is used by another jobdw"
+'
+test_expect_success 'a directive with quotes, newlines and Unicode in it' '
+    refuses_directive "#DW jobdw type=\"ƒ\\\" name=é	x" "argument '\''x'\''"
+'
+test_expect_success 'the log says what was refused, with the job' '
+    flux dmesg | grep "$(flux job id --to=f58plain $refuses_id): refused: "
+'
+test_expect_success 'nothing was created in Kubernetes for any of these' '
+    ! has_memo $refuses_id rabbit_workflow &&
+    test "$(kube version)" = "$version"
+'
+test_expect_success 'what only DWS knows to be wrong: an exception has its words' '
+    refuses_directive "#DW jobdw type=foo capacity=1GiB name=p1" \
+        "argument '\''type'\'' invalid string '\''foo'\''"
+'
+test_expect_success 'so has one about persistent storage that does not exist' '
+    refuses_directive "#DW persistentdw name=nothing" "nothing"
+'
+test_expect_success 'and one about a file system that DWS does not know' '
+    refuses_directive "$DW
+        #DW copy_in source=/nowhere/x destination=\$DW_JOB_p1/" /nowhere/x
+'
+test_expect_success 'a profile that does not exist' '
+    refuses_directive "$DW profile=nothing" nothing
+'
+test_expect_success 'no Workflow of these is left' no_workflows
+test_expect_success 'a copy_in whose source does not exist fails in DataIn' '
+    id=$(flux submit --setattr=system.dw="$DW
+        #DW copy_in source=/lustre/missing destination=\$DW_JOB_p1/" true) &&
+    wait_event $id clean &&
+    ! has_event $id start &&
+    job_exception $id dws "DWS failed in DataIn"
+'
+test_expect_success 'more storage than there is: an exception says so' '
+    id=$(flux submit --setattr=system.dw="#DW jobdw type=xfs capacity=99TiB name=p1" \
+        true) &&
+    wait_event $id clean &&
+    ! has_event $id start &&
+    job_exception $id dws Setup
+'
+test_expect_success 'good jobs run after all that' '
+    id=$(job_submit true) &&
+    job_succeeds $id
+'
+test_done

@@ -1,0 +1,442 @@
+# tap.sh: what t/*.t source
+#
+# A test file is a shell script:
+#
+#     #!/bin/sh
+#     test_description='...'
+#     . "$(dirname "$0")/tap.sh"
+#     cluster_start
+#     instance_start 4
+#     test_expect_success 'a sentence' 'command && command'
+#     test_done
+#
+# It runs in a folder of its own, $TRASH, with a Kubernetes and a DWS of its own
+# (rabbitsim, on loopback) and in a Flux instance of its own: instance_start
+# runs the file a second time as the instance's initial program. FLUX_DWS_PREFIX
+# says where flux-dws is installed, by default in .venv of the checkout.
+
+TESTDIR=$(cd "$(dirname "$0")" && pwd)
+TOP=$(cd "$TESTDIR/.." && pwd)
+NAME=$(basename "$0")
+PREFIX=${FLUX_DWS_PREFIX:-$TOP/.venv}
+PYTHON=$PREFIX/bin/python
+JOBTAP=$PREFIX/lib/flux/job-manager/plugins/dws-jobtap.so
+DW='#DW jobdw type=xfs capacity=10GiB name=p1'
+PATIENCE=30
+test_count=0
+test_failed=0
+
+die () {
+    echo "# $NAME: $*"
+    echo "Bail out! $*"
+    exit 1
+}
+
+# ---- what is around the instance: Kubernetes and DWS ------------------------
+
+# Start the stand-in Kubernetes and DWS, with compute-01 to compute-08 on two
+# Rabbits. Arguments go to rabbitsim dws.
+cluster_start () {
+    test -z "$FLUX_DWS_INSIDE" || return 0
+    TRASH=$(mktemp -d "${TMPDIR:-/tmp}/$NAME.XXXXXX") || die "mktemp failed"
+    export TRASH
+    trap cluster_stop EXIT
+    trap 'exit 1' INT TERM HUP
+    cat >"$TRASH/mapping.json" <<-'END'
+	{"computes": {"compute-01": "rabbit-01", "compute-02": "rabbit-01",
+	  "compute-03": "rabbit-02", "compute-04": "rabbit-02",
+	  "compute-05": "rabbit-01", "compute-06": "rabbit-01",
+	  "compute-07": "rabbit-02", "compute-08": "rabbit-02"},
+	 "rabbits": {
+	  "rabbit-01": {"capacity": 1099511627776,
+	                "hostlist": "compute-[01-02,05-06]"},
+	  "rabbit-02": {"capacity": 1099511627776,
+	                "hostlist": "compute-[03-04,07-08]"}}}
+	END
+    "$PYTHON" -m rabbitsim kube --kubeconfig "$TRASH/kubeconfig" \
+        >"$TRASH/kube.log" 2>&1 &
+    KUBE_PID=$!
+    wait_for_line "$TRASH/kube.log" "API at"
+    "$PYTHON" -m rabbitsim dws --kubeconfig "$TRASH/kubeconfig" \
+        --mapping "$TRASH/mapping.json" --scratch "$TRASH/scratch" "$@" \
+        >"$TRASH/dws.log" 2>&1 &
+    DWS_PID=$!
+    export KUBE_PID DWS_PID
+    wait_for_line "$TRASH/dws.log" "driving Workflows"
+}
+
+cluster_stop () {
+    # shellcheck disable=SC2086
+    kill -CONT $KUBE_PID $DWS_PID 2>/dev/null
+    # shellcheck disable=SC2086
+    kill $KUBE_PID $DWS_PID 2>/dev/null
+    # shellcheck disable=SC2086
+    wait $KUBE_PID $DWS_PID 2>/dev/null
+    rm -rf "$TRASH"
+}
+
+# While DWS is paused no Workflow gets on.
+dws_pause () {
+    kill -STOP "$DWS_PID"
+}
+
+dws_resume () {
+    kill -CONT "$DWS_PID"
+}
+
+# usage: kube COMMAND...: see kube.py
+kube () {
+    "$PYTHON" "$TESTDIR/kube.py" --kubeconfig "$TRASH/kubeconfig" \
+        --timeout "$PATIENCE" "$@"
+}
+
+# usage: workflow JOBID: the name of a job's Workflow
+workflow () {
+    echo "fluxjob-$(flux job id --to=dec "$1")"
+}
+
+# Within 30 s there is no Workflow.
+no_workflows () {
+    kube wait-none workflows
+}
+
+# usage: wait_for_line FILE TEXT: within 30 s
+wait_for_line () {
+    for _ in $(seq 600); do
+        grep -q "$2" "$1" 2>/dev/null && return 0
+        sleep 0.05
+    done
+    sed 's/^/# /' "$1"
+    die "$1: no line with '$2'"
+}
+
+# ---- the instance -----------------------------------------------------------
+
+# usage: instance_conf FILE.toml <TEXT: instead of what write_config would write
+instance_conf () {
+    test -z "$FLUX_DWS_INSIDE" || return 0
+    mkdir -p "$TRASH/conf"
+    cat >"$TRASH/conf/$1"
+}
+
+# usage: default_conf FILE.toml <TEXT: unless the test has written the file
+default_conf () {
+    test -e "$TRASH/conf/$1" || cat >"$TRASH/conf/$1"
+}
+
+write_config () {
+    mkdir -p "$TRASH/conf"
+    default_conf rabbit.toml <<-END
+	[rabbit]
+	kubeconfig = "$TRASH/kubeconfig"
+	mapping = "$TRASH/mapping.json"
+	END
+    default_conf job-manager.toml <<-END
+	[job-manager]
+	plugins = [ { load = "$JOBTAP", conf = { epilog-timeout = 60.0 } } ]
+	END
+    default_conf resource.toml <<-END
+	[resource]
+	noverify = true
+	[[resource.config]]
+	hosts = "compute-[01-$(printf %02d "$1")]"
+	cores = "0-3"
+	END
+}
+
+# Run the rest of the test in a Flux instance of N brokers that are called as
+# the compute nodes of the cluster are.
+instance_start () {
+    test -z "$FLUX_DWS_INSIDE" || return 0
+    write_config "$1"
+    export FLUX_DWS_INSIDE=1
+    export FLUX_MODULE_PATH_PREPEND="$PREFIX/lib/flux/modules"
+    export FLUX_EXEC_PATH_PREPEND="$PREFIX/libexec/flux/cmd"
+    site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+    export FLUX_PYTHONPATH_PREPEND="$site"
+    shellpath=$(flux config builtin shell_pluginpath)
+    flux start --test-size="$1" --test-hosts="compute-[01-$(printf %02d "$1")]" \
+        --config-path="$TRASH/conf" \
+        -Sconf.shell_pluginpath="$shellpath:$PREFIX/lib/flux/shell/plugins" \
+        "$TESTDIR/$NAME" 2>>"$TRASH/stderr"
+    status=$?
+    test "$status" -eq 0 || tail -n 50 "$TRASH/stderr" | sed 's/^/# stderr: /'
+    exit "$status"
+}
+
+module_load () {
+    flux module load dws scheduler=none "$@"
+}
+
+# usage: stats_say TEXT
+stats_say () {
+    flux module stats dws | grep -F "$1"
+}
+
+module_is_gone () {
+    ! flux module list | grep -w dws
+}
+
+# The process of the module, which is a child of the broker's.
+module_pid () {
+    module_pid_broker=$(flux getattr broker.pid)
+    for module_pid_dir in /proc/[0-9]*; do
+        grep -q "^PPid:[[:space:]]$module_pid_broker\$" "$module_pid_dir/status" &&
+        tr '\0' ' ' <"$module_pid_dir/cmdline" | grep -q module-python-exec.*/dws &&
+        basename "$module_pid_dir"
+    done 2>/dev/null
+}
+
+# ---- jobs -------------------------------------------------------------------
+
+# usage: job_submit [OPTION...] COMMAND...: a job with #DW directives; its ID
+job_submit () {
+    flux submit --setattr=system.dw="$DW" "$@"
+}
+
+# A command that runs until job_end.
+LOOP='until test -e "$TRASH/$DW_WORKFLOW_NAME.end"; do sleep 0.02; done'
+
+# usage: job_end JOBID
+job_end () {
+    touch "$TRASH/$(workflow "$1").end"
+}
+
+# usage: wait_event JOBID EVENT [OPTION...]: within 30 s
+wait_event () {
+    wait_event_id=$1
+    wait_event_name=$2
+    shift 2
+    flux job wait-event -t "$PATIENCE" "$@" "$wait_event_id" "$wait_event_name"
+}
+
+# usage: job_in PHASE: bring a new job to depend, sched, prolog, running or
+# epilog, and print its ID. In depend, prolog and epilog it stays because DWS is
+# paused; in sched until job_go, when running until job_end.
+job_in () {
+    case $1 in
+    depend)
+        dws_pause &&
+        job_in_id=$(job_submit sh -c "$LOOP") &&
+        kube wait "$(workflow "$job_in_id")" Proposal
+        ;;
+    sched)
+        job_in_id=$(job_submit --urgency=hold sh -c "$LOOP") &&
+        wait_event "$job_in_id" depend
+        ;;
+    prolog)
+        job_in_id=$(job_in sched) &&
+        dws_pause &&
+        job_go "$job_in_id" &&
+        kube wait "$(workflow "$job_in_id")" Setup
+        ;;
+    running)
+        job_in_id=$(job_submit sh -c "$LOOP") &&
+        wait_event "$job_in_id" start
+        ;;
+    epilog)
+        job_in_id=$(job_in running) &&
+        dws_pause &&
+        job_end "$job_in_id" &&
+        kube wait "$(workflow "$job_in_id")" PostRun
+        ;;
+    esac >&2 && echo "$job_in_id"
+}
+
+# usage: job_go JOBID: let a job that was submitted with --urgency=hold run
+job_go () {
+    flux job urgency "$1" default
+}
+
+# usage: events JOBID: the names of the job's events, on one line; those of an
+# action with its description
+events () {
+    flux job eventlog --format=json "$1" | "$PYTHON" -c '
+import json, sys
+for line in sys.stdin:
+    event = json.loads(line)
+    context = event.get("context") or {}
+    if "description" in context:
+        event["name"] += ":" + context["description"]
+    print(event["name"], end=" ")'
+}
+
+# usage: event_context JOBID EVENT: the contexts of these events, one JSON
+# object on a line
+event_context () {
+    flux job eventlog --format=json "$1" | "$PYTHON" -c '
+import json, sys
+for line in sys.stdin:
+    event = json.loads(line)
+    if event["name"] == sys.argv[1]:
+        print(json.dumps(event.get("context")))' "$2"
+}
+
+# usage: memos JOBID [KEY]: the memos in force, or the value of one of them
+memos () {
+    event_context "$1" memo | "$PYTHON" -c '
+import json, sys
+memos = {}
+for line in sys.stdin:
+    memos.update(json.loads(line))
+memos = {key: value for key, value in memos.items() if value is not None}
+print(memos.get(sys.argv[1], "") if sys.argv[1:] else json.dumps(memos))' ${2:+"$2"}
+}
+
+# usage: has_memo JOBID KEY [TEXT]: the memo is there, and has the text
+has_memo () {
+    memos "$1" "$2" | grep -q "${3:-.}"
+}
+
+# usage: has_event JOBID EVENT
+has_event () {
+    case " $(events "$1") " in
+    *" $2 "* | *" $2:"*) ;;
+    *) return 1 ;;
+    esac
+}
+
+# usage: in_order "TEXT" WORD...: the words come in this order in the text
+in_order () {
+    in_order_rest=" $1 "
+    shift
+    for word; do
+        case $in_order_rest in
+        *" $word "*) in_order_rest=" ${in_order_rest#*" $word "}" ;;
+        *) echo "missing, or out of order: $word in:$in_order_rest" && return 1 ;;
+        esac
+    done
+}
+
+# usage: job_exception JOBID TYPE [TEXT]: the job has one fatal exception, of
+# this type, and its note has the text
+job_exception () {
+    event_context "$1" exception | "$PYTHON" -c '
+import json, sys
+fatal = [c for c in map(json.loads, sys.stdin) if c["severity"] == 0]
+if len(fatal) != 1 or fatal[0]["type"] != sys.argv[1] \
+        or sys.argv[2] not in fatal[0]["note"]:
+    sys.exit(f"expected one {sys.argv[1:]}, got {fatal}")' "$2" "${3:-}"
+}
+
+# usage: job_succeeds JOBID: it ends, without an exception or anything missing
+# in its life, with exit status 0
+job_succeeds () {
+    wait_event "$1" clean >/dev/null &&
+    flux job status "$1" &&
+    ! has_event "$1" exception &&
+    in_order "$(events "$1")" \
+        dependency-add:dws-create dependency-remove:dws-create depend alloc \
+        prolog-start:dws-setup dws_environment prolog-finish:dws-setup \
+        start finish epilog-start:dws-epilog epilog-finish:dws-epilog \
+        free clean &&
+    test "$(events "$1" | tr ' ' '\n' | grep -c :dws-)" -eq 6
+}
+
+# usage: as_guest COMMAND...: as a user who is not the instance owner
+as_guest () {
+    FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=$(($(id -u) + 1)) "$@"
+}
+
+# usage: rpc TOPIC [JSON]: the answer, or an error as NAME: text
+rpc () {
+    flux python -c '
+import errno, json, sys
+import flux
+try:
+    payload = json.loads(sys.argv[2])
+    print(json.dumps(flux.Flux().rpc(sys.argv[1], payload).get()))
+except OSError as error:
+    sys.exit(f"{errno.errorcode[error.errno]}: {error.strerror}")' "$1" "${2:-"{}"}"
+}
+
+# ---- tests ------------------------------------------------------------------
+
+# usage: test_expect_success 'what is true' 'command && command'
+#
+# The commands run in this shell, in $TRASH. What they print is shown if they
+# fail. A chain of && with a gap is refused: what fails there would not be seen.
+test_expect_success () {
+    test_count=$((test_count + 1))
+    test_run "(exit 117) && $2" >/dev/null 2>&1
+    test $? -eq 117 || die "$1: && is missing somewhere"
+    if test_run "$2" >"$TRASH/output" 2>&1; then
+        echo "ok $test_count - $1"
+    else
+        test_failed=$((test_failed + 1))
+        echo "not ok $test_count - $1"
+        printf '%s\n' "$2" | sed 's/^/#   /'
+        sed 's/^/# /' "$TRASH/output"
+    fi
+}
+
+# A function, so that the commands can return from a loop.
+test_run () {
+    cd "$TRASH" && eval "$1
+"
+}
+
+# The last test of each file, then the plan.
+test_done () {
+    dws_resume
+    test_expect_success 'nothing is left: no active job, no Workflow' '
+        flux queue idle --quiet --timeout=${PATIENCE}s &&
+        no_workflows
+    '
+    test_expect_success 'no traceback and no internal error was shown' '
+        flux dmesg >dmesg &&
+        ! grep -E "Traceback|internal error" dmesg stderr | head -n 20 | grep .
+    '
+    test "$test_failed" -eq 0 || test_diagnose
+    echo "1..$test_count"
+    test "$test_failed" -eq 0
+    exit $?
+}
+
+# What to know about a test that failed.
+test_diagnose () {
+    flux dmesg | grep -v "\.debug\[" | tail -n 50 | sed 's/^/# dmesg: /'
+    tail -n 20 "$TRASH/dws.log" | sed 's/^/# dws: /'
+    kube summary | sed 's/^/# kubernetes: /'
+    for test_diagnose_id in $(flux jobs -no "{id.f58plain}"); do
+        flux job eventlog "$test_diagnose_id" \
+            | cut -c1-200 | sed "s/^/# $test_diagnose_id: /"
+    done
+    flux queue idle --quiet --timeout=1s && return
+    # The instance would wait for ever for the job that hangs.
+    echo "1..$test_count"
+    kill -KILL "$(flux getattr broker.pid)"
+}
+
+# usage: python_stdin SCRIPT [ARG...]
+python_stdin () {
+    "$PYTHON" -c "$@"
+}
+
+test_must_be_empty () {
+    test ! -s "$1" || ! cat "$1"
+}
+
+# usage: test_must_fail COMMAND...: it fails, and not by a signal
+test_must_fail () {
+    "$@"
+    test_must_fail_status=$?
+    test $test_must_fail_status -ne 0 && test $test_must_fail_status -lt 126
+}
+
+# usage: test_expect_code STATUS COMMAND...
+test_expect_code () {
+    test_expect_code_wanted=$1
+    shift
+    "$@"
+    test $? -eq "$test_expect_code_wanted"
+}
+
+# usage: eventually COMMAND...: within 30 s
+eventually () {
+    for _ in $(seq 300); do
+        "$@" >/dev/null 2>&1 && return 0
+        sleep 0.1
+    done
+    "$@"
+}
