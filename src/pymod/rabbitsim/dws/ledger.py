@@ -106,6 +106,7 @@ class Rabbits:
         """A Storage object changed: it may have been disabled or enabled."""
         if key.name in self._status:
             self._publish(key.name)
+            self._freed()
 
     def _shown(self, rabbit: str) -> str:
         """The condition as the Storage object should show it."""

@@ -205,8 +205,9 @@ def teardown(task: Task) -> Outcome:
         return DONE if task.due else running("delete")
     key = Key(SERVERS, task.namespace, servers_name(task))
     if command == "create_persistent":
-        if _hand_over(task):
-            return DONE if task.due else running("delete")
+        if _is_active(task):
+            done = _hand_over(task) and task.due
+            return DONE if done else running("delete")
         if not ours(task):
             return DONE
     if not task.due:
@@ -275,19 +276,20 @@ def ours(task: Task) -> bool:
     return bool(persistent and breakdown and owned_by(persistent, breakdown))
 
 
+def _is_active(task: Task) -> bool:
+    """Whether persistent storage is complete."""
+    persistent = task.cluster.get(
+        PERSISTENTSTORAGE, task.namespace, task.directive.name
+    )
+    return ((persistent or {}).get("status") or {}).get("state") == "Active"
+
+
 def _hand_over(task: Task) -> bool:
     """Let persistent storage that is complete outlive its Workflow. Whether it
-    does."""
-    key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
-    persistent = task.cluster.get(*key)
-    if persistent is None:
-        return False
-    if (persistent.get("status") or {}).get("state") != "Active":
-        return False
-    if not persistent["metadata"].get("ownerReferences"):
-        return True
+    will."""
     if not ours(task):
         return True
+    key = Key(PERSISTENTSTORAGE, task.namespace, task.directive.name)
     labels = dict.fromkeys(objects.OWNER_LABELS)
     task.cluster.patch(key, {"metadata": {"labels": labels, "ownerReferences": None}})
     return False
