@@ -20,7 +20,7 @@ for event in json.load(sys.stdin):
 # both; what was posted by the real one is left in real.json
 compare () {
     rm -f real.* sim.* &&
-    "$PYTHON" -m rabbitsim run --flux=sim --nodes 4 --rabbits 2 \
+    "$PYTHON" -m rabbitsim run --flux=sim --kube=sim --nodes 4 --rabbits 2 \
         --eventlog sim.json "$1" >sim.out 2>&1
     cat sim.out &&
     id=$(flux batch --output=real.out "$1") &&

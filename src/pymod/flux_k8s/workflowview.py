@@ -76,7 +76,9 @@ class WorkflowView:
 
     @property
     def in_error(self) -> bool:
-        return self.status == ERROR and self.state is self.desired
+        """DWS gave up on the state that was last asked for. (A Workflow that
+        is refused at once may not even have a state.)"""
+        return self.status == ERROR and self.state in (self.desired, None)
 
     def newer_than(self, other: WorkflowView) -> Optional[bool]:
         """Whether this view of a Workflow was taken after another one of it;

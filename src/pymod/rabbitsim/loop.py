@@ -14,6 +14,7 @@ import itertools
 import os
 import queue
 import select
+import threading
 import time
 from typing import Callable, Optional
 
@@ -106,6 +107,8 @@ class RealLoop(Loop):
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoch = time.time() - time.monotonic()
+        self._open = threading.Lock()
+        self._closed = False
 
     def now(self) -> float:
         """UNIX time that never goes back, whatever the system's clock does."""
@@ -114,10 +117,12 @@ class RealLoop(Loop):
     def call_soon_threadsafe(self, function: Callable[[], None]) -> None:
         """Run ``function`` on the loop's thread, from any thread."""
         self._inbox.put(function)
-        try:
-            os.write(self._wake_write, b"x")
-        except BlockingIOError:
-            pass  # the pipe is full: the loop will wake up anyway
+        with self._open:
+            if not self._closed:
+                try:
+                    os.write(self._wake_write, b"x")
+                except BlockingIOError:
+                    pass  # the pipe is full: the loop will wake up anyway
 
     def run(
         self,
@@ -155,5 +160,9 @@ class RealLoop(Loop):
             function()
 
     def close(self) -> None:
-        os.close(self._wake_read)
-        os.close(self._wake_write)
+        """Let go of the pipe. What other threads still hand over is dropped."""
+        with self._open:
+            if not self._closed:
+                self._closed = True
+                os.close(self._wake_read)
+                os.close(self._wake_write)

@@ -76,7 +76,13 @@ def _admit(world: World, walk: Walk, workflow: Json) -> None:
         directives = world.options.rules.validate(workflow["spec"]["dwDirectives"])
     except InvalidDirective as error:
         if not _status(workflow).get("message"):
-            status = {"message": str(error), "ready": False, "status": "Error"}
+            status = {
+                "desiredStateChange": format_timestamp(world.clock.now()),
+                "message": str(error),
+                "ready": False,
+                "state": workflow["spec"]["desiredState"],
+                "status": "Error",
+            }
             world.cluster.patch(walk.key, {"status": status})
         return
     if not directives:
