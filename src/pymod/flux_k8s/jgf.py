@@ -66,11 +66,11 @@ def vertices(scheduling: Mapping[str, Any], name: str) -> Iterator[Vertex]:
     reader = Reader(name, scheduling, "scheduling")
     if reader.optional_string("writer") not in WRITERS or not reader.has("graph"):
         return
-    for node in reader.objects("graph.nodes"):
-        metadata = node.object("metadata")
-        # A graph may have a million cores: look at those no further.
-        if metadata.string("type") in (NODE, SSD) or metadata.has("properties"):
-            yield _vertex(metadata)
+    for index, node in enumerate(reader.list("graph.nodes")):
+        # A graph may have a million cores: those cost one look.
+        if not _is_unremarkable(node):
+            place = f"{reader.path}.graph.nodes[{index}]"
+            yield _vertex(Reader(name, node, place).object("metadata"))
 
 
 def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
@@ -102,20 +102,35 @@ def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
     return Graph(rabbit_of, ssd)
 
 
+def _is_unremarkable(node: Any) -> bool:
+    """Whether it is a vertex, and of a kind that does not matter here."""
+    metadata = node.get("metadata") if isinstance(node, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("properties") is not None:
+        return False
+    type = metadata.get("type")
+    return isinstance(type, str) and type not in ("", NODE, SSD)
+
+
 def _vertex(metadata: Reader) -> Vertex:
     type = metadata.string("type")
     name = metadata.optional_string("name")
     if name is None:
         basename = metadata.optional_string("basename") or type
         name = f"{basename}{metadata.integer('id')}"
-    size = metadata.optional_integer("size", minimum=0)
     return Vertex(
         type,
         name,
         metadata.string("paths.containment"),
-        1 if size is None else size,
-        metadata.optional_string(f"properties.{RABBIT_PROPERTY}"),
+        metadata.integer("size", minimum=0) if metadata.has("size") else 1,
+        _rabbit_name(metadata) if metadata.has("properties") else None,
     )
+
+
+def _rabbit_name(metadata: Reader) -> Optional[str]:
+    """The value of the property; an empty one marks the Rabbit's own node in
+    graphs of Fluxion, and names nothing."""
+    place = f"properties.{RABBIT_PROPERTY}"
+    return (metadata.text(place) or None) if metadata.has(place) else None
 
 
 def _rabbit_above(path: str, rabbit_at: Mapping[str, str]) -> Optional[str]:

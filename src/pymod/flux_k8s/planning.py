@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s import hostlist
+from flux_k8s.config import Daemon
 from flux_k8s.constraints import conjunction, exclude_properties
 from flux_k8s.directivebreakdown import (
     Breakdown,
@@ -26,15 +27,19 @@ from flux_k8s.directivebreakdown import (
     job_allocation,
     location_constraint,
     occupied_rabbits,
+    requested_nodes,
     required_daemons,
+    with_network_access,
 )
 from flux_k8s.directivebreakdown import parse as parse_breakdown
-from flux_k8s.errors import DWSError
+from flux_k8s.errors import AllocationError, DWSError
 from flux_k8s.gather import gather
 from flux_k8s.jobid import f58
 from flux_k8s.ports import (
     COMPUTES,
     DIRECTIVEBREAKDOWN,
+    DWS_GROUP,
+    PERSISTENTSTORAGE,
     SERVERS,
     Json,
     Kube,
@@ -47,6 +52,9 @@ from flux_k8s.workflow import WorkflowInfo
 
 BAD_RABBIT = "badrabbit"
 """The property of nodes that must not get jobs with Rabbit storage."""
+
+NETWORKED = ("lustre",)
+"""The types of persistent storage that every node reaches over the network."""
 
 
 @dataclass(frozen=True)
@@ -63,10 +71,12 @@ class Placed:
 
     Attributes:
         rabbits: the Rabbits with storage of the job (RFC 29).
+        units: the systemd units that the job needs on its nodes.
         unmet: wishes about the location of nodes that could not be fulfilled.
     """
 
     rabbits: str
+    units: tuple[str, ...]
     unmet: tuple[str, ...]
 
 
@@ -77,18 +87,31 @@ Breakdowns = tuple[Breakdown, ...]
 
 
 class Planner:
-    """Plans a job's storage, and places it."""
+    """Plans a job's storage, and places it.
 
-    def __init__(self, kube: Kube, settings: Settings, rabbits: RabbitManager) -> None:
+    Args:
+        now: tells the time (UNIX, seconds).
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        settings: Settings,
+        rabbits: RabbitManager,
+        now: Callable[[], float],
+    ) -> None:
         self._kube = kube
         self._settings = settings
         self._rabbits = rabbits
+        self._now = now
         self._breakdowns: dict[int, Breakdowns] = {}
+        self._waiting: dict[int, float] = {}
         self._turns: deque[Callable[[], None]] = deque()
 
     def forget(self, jobid: int) -> None:
         """Drop what is kept for a job."""
         self._breakdowns.pop(jobid, None)
+        self._waiting.pop(jobid, None)
 
     def plan(
         self, info: WorkflowInfo, done: Callable[[Union[Proposal, Failure]], None]
@@ -127,7 +150,8 @@ class Planner:
         resources = info.request.resources
         if self._settings.scheduler:
             resources = apply_breakdowns(breakdowns, resources)
-        near = location_constraint(breakdowns, servers, mapping)
+        nodes = requested_nodes(resources) if servers else 0
+        near = location_constraint(breakdowns, servers, mapping, nodes)
         exclude = conjunction(exclude_properties([BAD_RABBIT]), near)
         return Proposal(list(resources), exclude)
 
@@ -191,19 +215,45 @@ class Planner:
         info: WorkflowInfo,
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
-        others: Iterable[Json],
+        others: Sequence[Json],
         done: Callable[[Union[Placed, Failure]], None],
     ) -> None:
         try:
             calls, placed = self._choose(info, breakdowns, existing, others)
         except DWSError as error:
-            done(error)
+            lasting = [servers for servers in others if not _of_a_job(servers)]
+            choose = partial(self._choose, info, breakdowns, existing, lasting)
+            done(self._reason_to_wait(info, error, choose) or error)
             return
+        self._waiting.pop(info.jobid, None)
 
         def written(results: Union[list[Json], KubeError]) -> None:
             done(results if isinstance(results, KubeError) else placed)
 
         gather(calls, written)
+
+    def _reason_to_wait(
+        self, info: WorkflowInfo, error: DWSError, choose: Callable[[], object]
+    ) -> Optional[KubeError]:
+        """Why to try again, when it is only other jobs' storage that leaves no
+        room for the colocation keys of this one.
+
+        A prolog script that gives up takes its node out of service, so we give
+        up long before it does.
+
+        Args:
+            choose: the choice without the storage that goes with other jobs.
+        """
+        if not isinstance(error, AllocationError):
+            return None
+        since = self._waiting.setdefault(info.jobid, self._now())
+        if self._now() - since > self._settings.config.prolog_timeout / 2:
+            return None
+        try:
+            choose()
+        except DWSError:
+            return None
+        return KubeError(0, "Occupied", str(error))
 
     def _choose(
         self,
@@ -237,6 +287,8 @@ class Planner:
             for breakdown, sets in zip(with_storage, specs)
         ]
         calls.append(partial(self._patch_computes, info, hosts))
+        daemons = self._daemons_of(breakdowns)
+        units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
         rabbits = {
             storage["name"]
             for sets in specs
@@ -244,7 +296,32 @@ class Planner:
             for storage in allocation_set["storage"]
         }
         names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
-        return calls, Placed(names, unmet)
+        return calls, Placed(names, tuple(units), unmet)
+
+    def daemons(
+        self,
+        info: WorkflowInfo,
+        done: Callable[[Union[tuple[Daemon, ...], Failure]], None],
+    ) -> None:
+        """The daemons that the job requires, in the order of its directives."""
+
+        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
+            if isinstance(breakdowns, Exception):
+                done(breakdowns)
+                return
+            try:
+                done(self._daemons_of(breakdowns))
+            except DWSError as error:
+                done(error)
+
+        if self._settings.config.daemons:
+            self._read_breakdowns(info, with_breakdowns)
+        else:
+            done(())  # a job that requires one was refused at Proposal
+
+    def _daemons_of(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:
+        known = self._settings.config.daemons
+        return tuple(known[name] for name in required_daemons(breakdowns, known))
 
     # What Kubernetes has, and what it gets
 
@@ -267,13 +344,52 @@ class Planner:
             except DWSError as error:
                 done(error)
                 return
-            self._breakdowns[info.jobid] = breakdowns
+            self._correct_access(breakdowns, corrected)
+
+        def corrected(breakdowns: Union[Breakdowns, Failure]) -> None:
+            if not isinstance(breakdowns, Exception):
+                self._breakdowns[info.jobid] = breakdowns
             done(breakdowns)
 
         def get(namespace: str, name: str, answer: KubeDone) -> None:
             self._kube.get(DIRECTIVEBREAKDOWN, namespace, name, answer, key=name)
 
         gather([partial(get, *reference) for reference in info.view.breakdowns], read)
+
+    def _correct_access(
+        self,
+        breakdowns: Breakdowns,
+        done: Callable[[Union[Breakdowns, Failure]], None],
+    ) -> None:
+        """NNF says of every ``persistentdw`` that its nodes need a PCIe
+        connection, since that directive has no type. For a file system that
+        nodes reach over the network this is not so; the type that the storage
+        was created with stands in its PersistentStorageInstance, which has the
+        name of its Servers."""
+        references = existing_servers(breakdowns)
+
+        def get(reference: Reference, answer: KubeDone) -> None:
+            def got(result: Union[Json, KubeError]) -> None:
+                missing = isinstance(result, KubeError) and result.status == 404
+                answer({} if missing else result)
+
+            self._kube.get(
+                PERSISTENTSTORAGE,
+                reference.namespace,
+                reference.name,
+                got,
+                key=f"servers/{reference.name}",
+            )
+
+        def with_storage(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+                return
+            types = [(result.get("spec") or {}).get("fsType") for result in results]
+            networked = {r for r, type in zip(references, types) if type in NETWORKED}
+            done(with_network_access(breakdowns, networked))
+
+        gather([partial(get, reference) for reference in references], with_storage)
 
     def _get_servers(
         self,
@@ -329,6 +445,12 @@ class Planner:
             namespace, name = info.view.computes
         body: Json = {"data": [{"name": host} for host in hosts]}
         self._kube.patch(COMPUTES, namespace, name, body, done, key=f"computes/{name}")
+
+
+def _of_a_job(servers: Json) -> bool:
+    """Whether a Servers object goes when its job does."""
+    labels = (servers.get("metadata") or {}).get("labels") or {}
+    return f"{DWS_GROUP}/workflow.name" in labels
 
 
 def _name(item: Any) -> Optional[Reference]:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Callable, Optional, Union
 
 from flux_k8s import cleanup, hostlist
+from flux_k8s.config import Daemon
 from flux_k8s.errors import DWSError
 from flux_k8s.gather import gather
 from flux_k8s.jobid import f58
@@ -73,7 +74,7 @@ class Steps:
         self.flux = flux
         self.kube = kube
         self.settings = settings
-        self._planner = Planner(kube, settings, rabbits)
+        self._planner = Planner(kube, settings, rabbits, flux.now)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         """Carry out a step; ``done`` is called once."""
@@ -262,7 +263,10 @@ class Steps:
                 return
             for wish in result.unmet:
                 self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
-            self.flux.post_memo(info.jobid, {"rabbits": result.rabbits})
+            memo: Json = {"rabbits": result.rabbits}
+            if result.units:
+                memo["rabbit_units"] = list(result.units)
+            self.flux.post_memo(info.jobid, memo)
             self._advance(info, Advance(State.Setup), done)
 
         self._planner.place(info, placed)
@@ -297,11 +301,32 @@ class Steps:
 
     def _release_prolog(self, info: WorkflowInfo, done: StepDone) -> None:
         assert info.view is not None
-        variables = dict(info.view.environment)
-        if info.view.token is None:
+        workflow, secret = info.view.environment, info.view.token
+
+        def with_daemons(result: Union[tuple[Daemon, ...], Failure]) -> None:
+            if isinstance(result, Exception):
+                self._failed(info, result, done)
+                return
+            variables: dict[str, str] = {}
+            for daemon in result:
+                variables.update(daemon.environment)
+            # What DWS says about the job's storage is not for a site to change.
+            variables.update(workflow)
+            self._add_token(info, secret, variables, done)
+
+        self._planner.daemons(info, with_daemons)
+
+    def _add_token(
+        self,
+        info: WorkflowInfo,
+        secret: Optional[tuple[str, str]],
+        variables: dict[str, str],
+        done: StepDone,
+    ) -> None:
+        if secret is None:
             self._send_environment(info, variables, done)
             return
-        namespace, name = info.view.token
+        namespace, name = secret
 
         def answer(result: Union[Json, KubeError]) -> None:
             if isinstance(result, KubeError):
@@ -393,6 +418,10 @@ class Steps:
         nodes = cleanup.mounted_nodes(clientmounts)
         if nodes:
             self.flux.drain(hostlist.encode(nodes), reason)
+        rabbits = cleanup.allocated_rabbits(servers)
+        if rabbits:
+            names = ", ".join(rabbits)
+            self.flux.log(syslog.LOG_WARNING, f"disabling {names}: {reason}")
         body = cleanup.disable_patch(reason, self.flux.now())
 
         def answer(results: Union[list[Json], KubeError]) -> None:
@@ -402,13 +431,7 @@ class Steps:
             info.cut_off = True
             done(None)
 
-        gather(
-            [
-                partial(self._patch_storage, rabbit, body)
-                for rabbit in cleanup.allocated_rabbits(servers)
-            ],
-            answer,
-        )
+        gather([partial(self._patch_storage, name, body) for name in rabbits], answer)
 
     def _patch_storage(self, rabbit: str, body: Json, done: KubeDone) -> None:
         self.kube.patch(

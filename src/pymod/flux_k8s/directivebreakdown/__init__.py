@@ -31,8 +31,13 @@ from flux_k8s.directivebreakdown.compute import (
     existing_servers,
     location_constraint,
     required_daemons,
+    with_network_access,
 )
-from flux_k8s.directivebreakdown.resources import apply_breakdowns, ssd_per_node
+from flux_k8s.directivebreakdown.resources import (
+    apply_breakdowns,
+    requested_nodes,
+    ssd_per_node,
+)
 from flux_k8s.directivebreakdown.servers import build_allocation_sets, build_servers
 
 __all__ = [
@@ -52,6 +57,8 @@ __all__ = [
     "location_constraint",
     "occupied_rabbits",
     "parse",
+    "requested_nodes",
     "required_daemons",
     "ssd_per_node",
+    "with_network_access",
 ]

@@ -116,7 +116,8 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
 
     Args:
         servers: all Servers objects of the system, but for those of the job to
-            be placed. One without our annotation occupies nothing.
+            be placed. One without our annotation occupies nothing, nor does
+            one whose storage has been given back.
 
     Raises:
         BadObject: one of them is malformed.
@@ -128,7 +129,7 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
         reader = Reader(name, obj)
         annotations = reader.optional_object("metadata.annotations")
         text = annotations and annotations.value.get(COLOCATION_ANNOTATION)
-        if not text:
+        if not text or _given_back(reader):
             continue
         for keys, entry in zip(
             _colocation_keys(name, text),
@@ -138,6 +139,24 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
             for key in keys:
                 occupied.setdefault(key, set()).update(names)
     return {key: frozenset(names) for key, names in occupied.items()}
+
+
+def _given_back(servers: Reader) -> bool:
+    """Whether a Servers object has outlived its storage, as it does between
+    Teardown and its deletion: DWS sets all sizes to 0 then. So they are before
+    Setup, but there ``ready`` is not true yet."""
+    if not (
+        servers.optional_boolean("status.ready")
+        or servers.has("metadata.deletionTimestamp")
+    ):
+        return False
+    for entry in servers.optional_objects("status.allocationSets"):
+        storage = entry.object("storage")
+        for rabbit, made in storage.value.items():
+            place = f"{storage.path}.{rabbit}"
+            if Reader(storage.name, made, place).integer("allocationSize") > 0:
+                return False
+    return True
 
 
 def _colocation_keys(name: str, text: Any) -> list[list[str]]:

@@ -9,14 +9,17 @@ is checked once it is placed. A connection over the network needs nothing.
 
 from __future__ import annotations
 
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from dataclasses import replace
+from typing import Any, Collection, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s import hostlist
 from flux_k8s.constraints import only_hosts
 from flux_k8s.directivebreakdown.breakdown import (
     BEST_EFFORT,
     MANDATORY,
+    NETWORK,
     PHYSICAL,
+    Access,
     Breakdown,
     Location,
     Reference,
@@ -40,21 +43,44 @@ def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
     )
 
 
+def with_network_access(
+    breakdowns: Iterable[Breakdown], servers: Collection[Reference]
+) -> tuple[Breakdown, ...]:
+    """The breakdowns, with nothing but a connection over the network asked of
+    the nodes that use the storage of these Servers."""
+    access = (Access(NETWORK, MANDATORY),)
+    return tuple(
+        replace(
+            breakdown,
+            locations=tuple(
+                replace(location, access=access)
+                if location.servers in servers
+                else location
+                for location in breakdown.locations
+            ),
+        )
+        for breakdown in breakdowns
+    )
+
+
 def location_constraint(
     breakdowns: Iterable[Breakdown],
     servers: Mapping[Reference, Any],
     mapping: RabbitMapping,
+    nodes: int = 1,
 ) -> Optional[Json]:
     """The RFC 31 constraint that keeps a job near storage that exists already.
 
     Args:
         servers: the objects that :func:`existing_servers` names.
+        nodes: how many nodes the job needs at least.
 
     Returns:
         A ``hostlist`` constraint, or None when the job may run anywhere.
 
     Raises:
-        AllocationError: no compute node is connected to all of that storage.
+        AllocationError: no compute node is connected to all of that storage,
+            or fewer than the job needs.
         BadObject: a Servers object is malformed.
     """
     allowed: Optional[set[str]] = None
@@ -67,10 +93,16 @@ def location_constraint(
         names.append(str(location.servers))
     if allowed is None:
         return None
+    storage = f"the storage of {', '.join(dict.fromkeys(names))}"
     if not allowed:
         raise AllocationError(
-            "no compute node has the PCIe connection that is needed to the storage"
-            f" of {', '.join(dict.fromkeys(names))}"
+            f"no compute node has the PCIe connection that is needed to {storage}"
+        )
+    if len(allowed) < nodes:
+        near_ones = hostlist.encode(sorted(allowed, key=hostlist.natural_key))
+        raise AllocationError(
+            f"the job asks for {nodes} nodes, but only {near_ones} ({len(allowed)})"
+            f" have the PCIe connection that is needed to {storage}"
         )
     return only_hosts(allowed)
 

@@ -56,26 +56,39 @@ def apply_breakdowns(
         AllocationError: storage was asked for, but no whole nodes.
         BadObject: ``resources`` is not what RFC 14 says.
     """
-    bare = [
-        _without_storage(Reader(name, entry, f"resources[{index}]"))
-        for index, entry in enumerate(resources)
-    ]
-    readers = [
-        Reader(name, entry, f"resources[{index}]") for index, entry in enumerate(bare)
-    ]
+    bare = _without_any_storage(resources, name)
     breakdowns = tuple(breakdowns)
     if not any(breakdown.allocation_sets for breakdown in breakdowns):
-        return bare
-    nodes = [found for reader in readers for found in _nodes(reader)]
+        return [reader.value for reader in bare]
+    for reader in bare:
+        _refuse_slot_around_node(reader)
+    nodes = [found for reader in bare for found in _nodes(reader)]
     if not nodes:
         raise AllocationError(
             "Rabbit storage needs whole nodes, and the job asks for none:"
             " add -N (--nodes) to the request"
         )
     if len(nodes) > 1:
-        raise BadObject(name, "resources", bare, "a single node vertex")
+        raise BadObject(name, "resources", resources, "a single node vertex")
     ssd = ssd_per_node(breakdowns, nodes[0])
-    return [_with_storage(reader, ssd) for reader in readers]
+    return [_with_storage(reader, ssd) for reader in bare]
+
+
+def requested_nodes(
+    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
+) -> int:
+    """The least number of nodes that a jobspec's ``resources`` ask for; 0 for
+    a request without whole nodes.
+
+    Raises:
+        BadObject: ``resources`` is not what RFC 14 says; ``name`` is how the
+            error calls the object.
+    """
+    return sum(
+        found
+        for reader in _without_any_storage(resources, name)
+        for found in _nodes(reader)
+    )
 
 
 def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
@@ -147,14 +160,20 @@ def _nodes(vertex: Reader, above: int = 1) -> list[int]:
     type = vertex.string("type")
     if type == "node":
         return [above * count]
-    below = [
+    return [
         found
         for child in vertex.optional_objects("with")
         for found in _nodes(child, above * count)
     ]
-    if below and type == "slot":
+
+
+def _refuse_slot_around_node(vertex: Reader) -> None:
+    type = vertex.string("type")
+    if type == "slot" and _nodes(vertex):
         raise vertex.bad("type", "no slot around a node, for a job with storage")
-    return below
+    if type != "node":
+        for child in vertex.optional_objects("with"):
+            _refuse_slot_around_node(child)
 
 
 def _with_storage(vertex: Reader, ssd: int) -> Json:
@@ -173,6 +192,20 @@ def _with_storage(vertex: Reader, ssd: int) -> Json:
         return dict(vertex.value)
     children = [_with_storage(child, ssd) for child in vertex.objects("with")]
     return {**vertex.value, "with": children}
+
+
+def _without_any_storage(
+    resources: Sequence[Mapping[str, Any]], name: str
+) -> list[Reader]:
+    """The top-level vertices as they were before :func:`apply_breakdowns`."""
+    return [
+        Reader(
+            name,
+            _without_storage(Reader(name, entry, f"resources[{index}]")),
+            f"resources[{index}]",
+        )
+        for index, entry in enumerate(resources)
+    ]
 
 
 def _without_storage(vertex: Reader) -> Json:

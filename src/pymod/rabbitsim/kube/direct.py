@@ -274,6 +274,12 @@ class DirectWatch:
         self._close()
         self._fail(error, 0.0)
 
+    def silence(self) -> None:
+        """Lose the other end without noticing: nothing comes any more, until
+        ``drop``."""
+        if self._source is not None:
+            self._source.stop()
+
     def open(self) -> None:
         self._after(self._kube.latency(), self._connect)
 

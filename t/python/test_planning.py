@@ -1,0 +1,516 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Storage of every kind in a whole system: who gets which nodes and Rabbits."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, Callable, Optional
+
+import pytest
+from test_service import LIFE, exceptions, jobspec, memo, names, settle, started
+
+from flux_k8s import hostlist, rset
+from flux_k8s.config import Config
+from flux_k8s.directivebreakdown import occupied_rabbits
+from flux_k8s.directivebreakdown.allocation import COLOCATION_ANNOTATION
+from flux_k8s.errors import BadObject
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Json
+from rabbitsim.dws import Options, Topology
+from rabbitsim.dws.breakdown import Profiles
+from rabbitsim.dws.directive import read_data
+from rabbitsim.dws.options import table
+from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
+from rabbitsim.flux.events import State
+from rabbitsim.system import VirtualSystem, mapping_of
+
+DAY = 86400.0
+TIB = 2**40
+PROFILES: Json = read_data("profiles.yaml")["profiles"]
+KINDS = [(name, type) for name, types in PROFILES.items() for type in types]
+OWNER = 500
+
+
+def running(system: VirtualSystem, *jobids: int) -> None:
+    """Run until these jobs do."""
+    jobs = [system.instance.job(jobid) for jobid in jobids]
+    assert system.loop.run(
+        lambda: all("start" in [e.name for e in job.events] for job in jobs),
+        timeout=DAY,
+    ), [(job.state, exceptions(system, job.id), memos(system, job.id)) for job in jobs]
+
+
+def memos(system: VirtualSystem, jobid: int) -> Json:
+    found: Json = {}
+    for event in system.instance.eventlog(jobid):
+        if event.name == "memo":
+            found.update(event.context or {})
+    return found
+
+
+def long(dw: Any, nodes: int = 1, seconds: int = 600, **system: Any) -> Json:
+    """The jobspec of a job that runs for a while."""
+    spec = jobspec(dw, nodes, **system)
+    test = {"run_duration": f"{seconds}s"}
+    spec["attributes"]["system"]["exec"] = {"test": test}
+    return spec
+
+
+def placed(system: VirtualSystem, name: str = "") -> dict[str, Counter[str]]:
+    """For each label, the allocations on each Rabbit of all Servers, or of one."""
+    found: dict[str, Counter[str]] = {}
+    for servers in system.store.list(SERVERS, None)["items"]:
+        if name and servers["metadata"]["name"] != name:
+            continue
+        for entry in servers["spec"].get("allocationSets", ()):
+            counts = found.setdefault(entry["label"], Counter())
+            for storage in entry["storage"]:
+                counts[storage["name"]] += storage["allocationCount"]
+    return found
+
+
+def hosts(system: VirtualSystem, jobid: int) -> tuple[str, ...]:
+    R = system.instance.job(jobid).R
+    assert R is not None
+    return rset.parse(R).hosts
+
+
+def runs(system: VirtualSystem, spec: Json, userid: int = OWNER) -> int:
+    """Submit a job that must come to its end as all do."""
+    jobid = system.instance.submit(spec, userid=userid)
+    settle_jobs(system)
+    assert names(system, jobid) == LIFE, exceptions(system, jobid)
+    return jobid
+
+
+def settle_jobs(system: VirtualSystem) -> None:
+    settle(system, DAY)
+
+
+@pytest.mark.parametrize(("profile", "type"), KINDS)
+@pytest.mark.parametrize("nodes", [1, 3])
+def test_every_kind_of_breakdown_gets_storage(
+    profile: str, type: str, nodes: int
+) -> None:
+    system = started(nodes=16, rabbits=4)
+    dw = f"#DW jobdw type={type} capacity=50GiB name=p1 profile={profile}"
+    jobid = system.instance.submit(long(dw, nodes))
+    running(system, jobid)
+    sets = PROFILES[profile][type]
+    found = placed(system)
+    assert set(found) == {entry["label"] for entry in sets}
+    for entry in sets:
+        counts = found[entry["label"]]
+        if entry["strategy"] == "AllocatePerCompute":
+            below = map(system.mapping.rabbit_of, hosts(system, jobid))
+            assert counts == Counter(below)
+        elif entry["strategy"] == "AllocatePerServer":
+            below = map(system.mapping.rabbit_of, hosts(system, jobid))
+            assert counts == Counter(set(below))
+        elif "count" in entry or entry["strategy"] == "AllocateSingleServer":
+            assert counts.total() == entry.get("count", 1)
+    rabbits = hostlist.decode(memo(system, jobid, "rabbits"))
+    assert set(rabbits) == {name for counts in found.values() for name in counts}
+    settle_jobs(system)
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize(("profile", "type"), KINDS)
+def test_persistent_storage_of_every_kind_is_made_used_and_destroyed(
+    profile: str, type: str
+) -> None:
+    system = started(nodes=16, rabbits=4)
+    create = f"#DW create_persistent type={type} capacity=50GiB name=keep"
+    runs(system, jobspec(f"{create} profile={profile}", 2))
+    before = placed(system)
+    assert before
+    runs(system, jobspec("#DW persistentdw name=keep", 2))
+    assert placed(system) == before
+    runs(system, jobspec("#DW destroy_persistent name=keep", 1))
+    system.loop.run(timeout=60)
+    assert not placed(system)
+
+
+# Compute location
+
+
+def with_persistent(
+    type: str = "xfs", create_on: str = "compute-[03-04]", **options: Any
+) -> VirtualSystem:
+    """A system in which persistent storage was created on certain nodes."""
+    system = started(nodes=8, rabbits=4, **options)
+    dw = f"#DW create_persistent type={type} capacity=1GiB name=keep"
+    count = len(hostlist.decode(create_on))
+    where = {"constraints": {"hostlist": [create_on]}}
+    runs(system, jobspec(dw, count, **where))
+    return system
+
+
+def test_a_job_with_existing_storage_runs_only_where_that_is() -> None:
+    system = with_persistent()
+    jobids = [
+        system.instance.submit(long("#DW persistentdw name=keep", 1, 60))
+        for _ in range(4)
+    ]
+    settle_jobs(system)
+    used = {host for jobid in jobids for host in hosts(system, jobid)}
+    assert used <= {"compute-03", "compute-04"}
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+
+
+def test_existing_storage_on_several_rabbits_allows_the_nodes_of_all() -> None:
+    system = with_persistent(create_on="compute-[01-02,07-08]")
+    jobid = runs(system, jobspec("#DW persistentdw name=keep", 4))
+    assert hostlist.encode(hosts(system, jobid)) == "compute-[01-02,07-08]"
+
+
+def test_the_users_own_constraint_holds_as_well() -> None:
+    system = with_persistent()
+    mine = {"constraints": {"hostlist": ["compute-[04-08]"]}}
+    jobid = runs(system, jobspec("#DW persistentdw name=keep", 1, **mine))
+    assert hosts(system, jobid) == ("compute-04",)
+
+
+def test_a_job_that_needs_more_nodes_than_existing_storage_has_is_told_so() -> None:
+    system = with_persistent()
+    jobid = system.instance.submit(jobspec("#DW persistentdw name=keep", 3))
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        "the job asks for 3 nodes, but only compute-[03-04] (2) have the PCIe "
+        "connection that is needed to the storage of default/keep"
+    )
+
+
+def test_storage_on_rabbits_that_no_node_shares_is_an_exception() -> None:
+    system = with_persistent()
+    dw = "#DW create_persistent type=xfs capacity=1GiB name=other"
+    where = {"constraints": {"hostlist": ["compute-01"]}}
+    runs(system, jobspec(dw, 1, **where))
+    both = ["#DW persistentdw name=keep", "#DW persistentdw name=other"]
+    jobid = system.instance.submit(jobspec(both, 1))
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        "no compute node has the PCIe connection that is needed to the storage of "
+        "default/keep, default/other"
+    )
+
+
+def test_a_persistent_lustre_is_reached_from_any_node() -> None:
+    """NNF says "mandatory physical" of it, too."""
+    system = with_persistent("lustre")
+    jobid = runs(system, jobspec("#DW persistentdw name=keep", 8))
+    assert len(hosts(system, jobid)) == 8
+
+
+def test_the_location_holds_without_a_scheduler_that_knows_rabbits() -> None:
+    system = with_persistent()
+    assert system.service is not None
+    system.service.settings.scheduler = False
+    jobid = runs(system, jobspec("#DW persistentdw name=keep", 2))
+    assert hosts(system, jobid) == ("compute-03", "compute-04")
+
+
+# Colocation
+
+LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
+MGT = LUSTRE + " profile=standalone-mgt"
+
+
+def keys(system: VirtualSystem) -> list[tuple[str, str]]:
+    """Key and Rabbit of all allocations whose place is exclusive."""
+    found = []
+    for servers in system.store.list(SERVERS, None)["items"]:
+        text = servers["metadata"].get("annotations", {}).get(COLOCATION_ANNOTATION)
+        if text is None:
+            continue
+        for index, entry in enumerate(servers["spec"]["allocationSets"]):
+            for key in json.loads(text)[index]:
+                found += [(key, storage["name"]) for storage in entry["storage"]]
+    return found
+
+
+@pytest.mark.parametrize("dw", [LUSTRE, MGT, LUSTRE + " profile=exclusive-mdt"])
+@pytest.mark.parametrize("seed", range(5))
+def test_jobs_at_once_never_share_a_rabbit_for_the_same_key(dw: str, seed: int) -> None:
+    system = started(
+        seed=seed, nodes=16, rabbits=4, kube_latency=0.2, message_latency=0.01
+    )
+    count = 2 if "mdt" in dw else 4
+    jobids = [system.instance.submit(long(dw)) for _ in range(count)]
+    running(system, *jobids)
+    found = keys(system)
+    assert len(found) == len(set(found)) >= count
+    settle_jobs(system)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+
+
+def test_a_job_waits_in_its_prolog_for_a_rabbit_without_its_key() -> None:
+    system = started(nodes=8, rabbits=2)
+    first, second = (system.instance.submit(long(MGT)) for _ in range(2))
+    running(system, first, second)
+    third = system.instance.submit(long(MGT))
+    system.loop.run(timeout=300)
+    assert (
+        'rabbit-01 has another allocation with the colocation key "lustre-mgt"'
+        in (memos(system, third)["rabbit_waits_for"])
+    )
+    settle_jobs(system)
+    assert names(system, third) == LIFE
+    assert memos(system, third)["rabbit_waits_for"] is None
+
+
+def test_a_job_gives_up_before_its_prolog_would() -> None:
+    system = started(nodes=8, rabbits=2, config=Config.parse({"prolog_timeout": "20m"}))
+    day = int(DAY / 2)
+    blockers = [system.instance.submit(long(MGT, seconds=day)) for _ in range(2)]
+    running(system, *blockers)
+    submitted = system.loop.now()
+    third = system.instance.submit(long(MGT))
+    job = system.instance.job(third)
+    assert system.loop.run(lambda: not job.active, timeout=DAY)
+    (exception,) = exceptions(system, third)
+    assert "allocation set mgt needs 1 Rabbit, the job has 0" in exception["note"]
+    assert 600 < system.loop.now() - submitted < 700
+    settle_jobs(system)
+
+
+def test_persistent_storage_is_not_waited_for() -> None:
+    system = started(nodes=2, rabbits=1)
+    create = MGT.replace("jobdw", "create_persistent")
+    runs(system, jobspec(create, 1))
+    jobid = system.instance.submit(jobspec(MGT, 1))
+    begin = system.loop.now()
+    settle_jobs(system)
+    assert system.loop.now() - begin < 10
+    (exception,) = exceptions(system, jobid)
+    assert 'the colocation key "lustre-mgt"' in exception["note"]
+
+
+def test_a_rabbit_is_free_for_the_next_job_as_soon_as_the_last_one_is_gone() -> None:
+    """Between Teardown and its deletion a Servers object occupies nothing."""
+    system = started(nodes=1, rabbits=1, kube_latency=1.0)
+    jobids = [system.instance.submit(jobspec(MGT, 1)) for _ in range(4)]
+    settle_jobs(system)
+    for jobid in jobids:
+        assert names(system, jobid) == LIFE, exceptions(system, jobid)
+    assert not [line for line in system.log if "colocation" in line[2]]
+
+
+def held(size: Any, **other: Any) -> Json:
+    """A Servers object with one allocation of a key, as DWS shows it."""
+    text = json.dumps([["mgt"]])
+    status = {"label": "mgt", "storage": {"r1": {"allocationSize": size}}}
+    return {
+        "metadata": {
+            "name": "x-0",
+            "annotations": {COLOCATION_ANNOTATION: text},
+            **other.pop("metadata", {}),
+        },
+        "spec": {
+            "allocationSets": [
+                {"storage": [{"name": "r1", "allocationCount": 1}], "label": "mgt"}
+            ]
+        },
+        "status": {"allocationSets": [status], "ready": True, **other},
+    }
+
+
+@pytest.mark.parametrize(
+    ("servers", "occupied"),
+    [
+        (held(2**30), True),
+        (held(0), False),  # after Teardown
+        (held(0, ready=False), True),  # before Setup
+        (held(0, ready=False, metadata={"deletionTimestamp": "now"}), False),
+        (held(2**30, metadata={"deletionTimestamp": "now"}), True),
+        ({**held(0), "status": {"ready": False}}, True),
+        ({**held(0), "status": None}, True),
+    ],
+)
+def test_servers_occupy_a_rabbit_until_their_storage_is_gone(
+    servers: Json, occupied: bool
+) -> None:
+    expected = {"mgt": frozenset({"r1"})} if occupied else {}
+    assert occupied_rabbits([servers]) == expected
+
+
+def test_a_malformed_status_of_servers_is_refused_with_its_place() -> None:
+    with pytest.raises(BadObject) as caught:
+        occupied_rabbits([held("1")])
+    assert str(caught.value) == (
+        "Servers x-0: status.allocationSets[0].storage.r1.allocationSize is "
+        '"1", expected an integer'
+    )
+
+
+# Labels
+
+
+def labelled(**fast: str) -> Topology:
+    return Topology.of(
+        [
+            Rabbit("rabbit-01", TIB, ("compute-01", "compute-02")),
+            Rabbit("rabbit-02", TIB, ("compute-03", "compute-04"), fast),
+        ]
+    )
+
+
+def wants(*labels: str) -> Options:
+    data = {**read_data("profiles.yaml"), "labels": [f"{RABBIT_LABEL}=Rabbit", *labels]}
+    return Options(profiles=Profiles(data))
+
+
+def test_storage_goes_only_where_all_labels_are() -> None:
+    system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
+    jobid = system.instance.submit(long(LUSTRE, 2))
+    running(system, jobid)
+    assert all(set(counts) == {"rabbit-02"} for counts in placed(system).values())
+    settle_jobs(system)
+
+
+def test_a_label_that_no_rabbit_has_is_named_in_the_exception() -> None:
+    system = started(topology=labelled(tier="slow"), options=wants("tier=fast"))
+    jobid = system.instance.submit(jobspec(LUSTRE, 2))
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert "lacks the label tier=fast" in exception["note"]
+
+
+# Daemons
+
+OFFLOAD = "#DW jobdw type=xfs capacity=10GiB name=p1 requires=copy-offload"
+DAEMONS = {
+    "copy-offload": {
+        "environment": {"COPY_OFFLOAD": "1", "DW_JOB_p1": "/nowhere"},
+        "unit": "nnf-dm@offload.service",
+    },
+    "scratch-cache": {"unit": "cache.service"},
+}
+
+
+def environment(system: VirtualSystem, jobid: int) -> Json:
+    (event,) = (
+        event
+        for event in system.instance.eventlog(jobid)
+        if event.name == "dws_environment"
+    )
+    assert event.context is not None
+    variables: Json = event.context["variables"]
+    return variables
+
+
+def test_a_required_daemon_gets_its_variables_and_its_unit_to_the_job() -> None:
+    system = started(config=Config.parse({"daemons": DAEMONS}))
+    jobid = runs(system, jobspec(OFFLOAD))
+    variables = environment(system, jobid)
+    assert variables["COPY_OFFLOAD"] == "1"
+    assert variables["DW_JOB_p1"].endswith("-0")  # what DWS says has the last word
+    assert variables["DW_WORKFLOW_TOKEN"]
+    (with_units,) = (
+        event.context
+        for event in system.instance.eventlog(jobid)
+        if event.name == "memo" and event.context and "rabbit_units" in event.context
+    )
+    assert with_units["rabbit_units"] == ["nnf-dm@offload.service"]
+    assert "rabbits" in with_units
+
+
+def test_a_job_that_requires_nothing_gets_nothing() -> None:
+    system = started(config=Config.parse({"daemons": DAEMONS}))
+    jobid = runs(system, jobspec())
+    assert "COPY_OFFLOAD" not in environment(system, jobid)
+    assert "rabbit_units" not in memos(system, jobid)
+
+
+@pytest.mark.parametrize(
+    ("daemons", "expected"),
+    [
+        ({}, "expected no requires at all"),
+        ({"scratch-cache": {}, "other": {}}, "expected one of other, scratch-cache"),
+    ],
+)
+def test_an_unknown_daemon_is_refused_at_proposal_with_those_that_are_known(
+    daemons: Json, expected: str
+) -> None:
+    system = started(config=Config.parse({"daemons": daemons}))
+    jobid = system.instance.submit(jobspec(OFFLOAD))
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        f"{OFFLOAD}: requires=copy-offload is not available here, {expected}"
+    )
+    assert "alloc" not in names(system, jobid)
+
+
+def until(system: VirtualSystem, condition: Callable[[], bool]) -> None:
+    assert system.loop.run(condition, timeout=DAY)
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup", "PreRun"])
+def test_a_module_that_was_restarted_in_the_prolog_still_knows_the_daemons(
+    state: str,
+) -> None:
+    config = Config.parse({"daemons": DAEMONS})
+    slow = table({"Proposal": 5, "Setup": 5, "DataIn": 5, "PreRun": 5})
+    system = started(config=config, options=Options(latency=slow))
+    jobid = system.instance.submit(jobspec(OFFLOAD))
+    until(
+        system,
+        lambda: any(w["spec"]["desiredState"] == state for w in system.workflows()),
+    )
+    system.kill_module()
+    system.loop.run(timeout=60)
+    system.load_module()
+    settle_jobs(system)
+    assert names(system, jobid) == LIFE
+    assert environment(system, jobid)["COPY_OFFLOAD"] == "1"
+    assert memos(system, jobid)["rabbit_units"] == ["nnf-dm@offload.service"]
+
+
+# What comes from Kubernetes may be wrong
+
+
+def test_a_breakdown_that_is_malformed_is_told_to_the_job_with_its_place() -> None:
+    slow = table({"Proposal": 5})
+    system = started(options=Options(latency=slow))
+    jobid = system.instance.submit(jobspec())
+    found: list[Optional[Json]] = [None]
+
+    def breakdown_is_ready() -> bool:
+        items = system.store.list(DIRECTIVEBREAKDOWN, None)["items"]
+        found[0] = items[0] if items and items[0].get("status") else None
+        return found[0] is not None
+
+    until(system, breakdown_is_ready)
+    assert found[0] is not None
+    name = found[0]["metadata"]["name"]
+    sets = found[0]["status"]["storage"]["allocationSets"]
+    sets[0]["constraints"]["count"] = 2**40
+    bad = {"status": {"storage": {"allocationSets": sets}}}
+    system.store.merge_patch(DIRECTIVEBREAKDOWN, "default", name, bad)
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"].startswith(
+        f"DirectiveBreakdown default/{name}: "
+        "status.storage.allocationSets[0].constraints.count is 1099511627776, "
+        "expected an integer from 1 to 65536"
+    )
+
+
+def test_a_rabbit_that_the_mapping_lacks_is_told_to_the_job() -> None:
+    system = started(nodes=4, rabbits=2)
+    other = Topology.regular(4, 2, rabbit_prefix="other-")
+    assert system.service is not None
+    system.service.settings.mapping = mapping_of(other)
+    jobid = system.instance.submit(jobspec())
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert "R of job" in exception["note"]
+    assert (
+        'scheduling.graph.nodes is "rabbit-01", expected a Rabbit of the rabbit mapping'
+        in exception["note"]
+    )
+    assert system.instance.job(jobid).state is State.INACTIVE
