@@ -21,13 +21,15 @@ DATA = pathlib.Path(__file__).parents[1] / "data"
 
 Captured = pytest.CaptureFixture[str]
 
+STAND_INS = ["--flux=sim", "--kube=sim"]
+
 DW = 'dw="#DW jobdw type=xfs capacity=1GiB name=abc"'
 
 
 def sim(*args: object) -> int:
-    """Run a command that runs a job, on the stand-in Flux."""
+    """Run a command that runs a job, on the stand-ins."""
     command, *rest = map(str, args)
-    return main([command, "--flux=sim", *rest])
+    return main([command, *STAND_INS, *rest])
 
 
 def write_script(folder: pathlib.Path, *lines: str) -> pathlib.Path:
@@ -192,7 +194,7 @@ def test_an_interrupt_cancels_the_job(tmp_path: pathlib.Path) -> None:
         tmp_path, "#FLUX: -N1", f"#FLUX: -S {DW}", "echo up", "sleep 1000"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "rabbitsim", "run", "--flux=sim", str(script)],
+        [sys.executable, "-m", "rabbitsim", "run", *STAND_INS, str(script)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -222,9 +224,8 @@ def test_a_real_flux_gives_the_same_eventlog(
     for flux in ("real", "sim"):
         eventlog = tmp_path / flux
         script = DATA / "copy-in-out.sh"
-        assert (
-            main(["run", f"--flux={flux}", f"--eventlog={eventlog}", str(script)]) == 0
-        )
+        choice = [f"--flux={flux}", "--kube=sim", f"--eventlog={eventlog}"]
+        assert main(["run", *choice, str(script)]) == 0
         events = json.loads(eventlog.read_text())
         names[flux] = [e["name"] for e in events if e["name"] != "memo"]
         assert "words: 26\n" in capfd.readouterr().out

@@ -227,9 +227,14 @@ class LocalKube:
     """Kubernetes and DWS on this machine, on a thread of their own.
 
     Attributes:
+        name: which Kubernetes it is.
+        storage: which DWS and NNF are in it.
+        topology: the hardware that they know.
         server: the API server.
         kubeconfig: the path of a kubeconfig for it.
     """
+
+    storage = "stand-in DWS and NNF"
 
     def __init__(
         self,
@@ -242,7 +247,7 @@ class LocalKube:
         log: Callable[[str], None],
     ) -> None:
         """Start it. Raises ``OSError`` when it cannot listen."""
-        self._topology = topology
+        self.topology = topology
         self._options = options
         self._files = files
         self._seed = seed
@@ -251,7 +256,7 @@ class LocalKube:
         store = Store(time.time, random.Random(seed))
         store.admission.append(admission(options.rules))
         self.server = KubeServer(store)
-        self.server.start()
+        self.name = f"stand-in Kubernetes at {self.server.start()}"
         self.kubeconfig = kubeconfig
         self.server.write_kubeconfig(str(kubeconfig))
         self.server.call(self._install)
@@ -260,7 +265,7 @@ class LocalKube:
         kube = DirectKube(self.server.store, self.server.clock)
         install(
             kube,
-            self._topology,
+            self.topology,
             self._options.rules,
             lambda error: self._installed(kube, error),
         )
@@ -272,7 +277,7 @@ class LocalKube:
         self._controllers = Controllers(
             kube,
             self.server.clock,
-            topology=self._topology,
+            topology=self.topology,
             options=self._options,
             rng=random.Random(self._seed),
             files=self._files,
@@ -313,7 +318,7 @@ class LocalFlux:
     def __init__(
         self,
         topology: Topology,
-        kubeconfig: pathlib.Path,
+        kubeconfig: Optional[pathlib.Path],
         scratch: pathlib.Path,
         *,
         output: Output,
@@ -323,6 +328,7 @@ class LocalFlux:
     ) -> None:
         """
         Args:
+            kubeconfig: its path, or None for the client's default.
             scratch: a directory for what jobs need.
             output: gets what tasks write.
 
@@ -347,7 +353,7 @@ class LocalFlux:
             groups=primary_group,
         )
         self._kube = KubeClient(
-            str(kubeconfig),
+            None if kubeconfig is None else str(kubeconfig),
             deliver=self.loop.call_soon_threadsafe,
             rng=random.Random(seed),
             log=log,

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The command line: ``python -m rabbitsim run|demo|kube|dws``."""
+"""The command line: ``python -m rabbitsim run|demo|plan|kube|dws``."""
 
 from __future__ import annotations
 
@@ -31,18 +31,24 @@ def main(argv: Sequence[str]) -> int:
 
 
 @contextlib.contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the command, but not before it has cleaned up."""
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM, and the terminal's SIGHUP, end the command, but not before it has
+    cleaned up."""
 
     def end(number: int, frame: object) -> None:
-        signal.signal(number, signal.SIG_IGN)  # a second one would cut that short
+        for each in before:  # a second one would cut that short
+            signal.signal(each, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, end)
+    numbers = [signal.SIGTERM, signal.SIGHUP]
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:  # as nohup wants it
+        numbers.remove(signal.SIGHUP)
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -59,6 +65,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     _add_run(commands)
     _add_demo(commands)
+    _add_plan(commands)
     _add_kube(commands)
     _add_dws(commands)
     return parser
@@ -99,6 +106,16 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
         help="which Flux to use (auto: a real one, if it is on PATH)",
     )
     add(
+        "--kube",
+        choices=("auto", "real", "sim"),
+        default="auto",
+        help="which Kubernetes to use (real: the cluster of KUBECONFIG, which no"
+        " other Flux may use, or else the kube-apiserver and etcd of"
+        " KUBEBUILDER_ASSETS; auto: these, if they are set)",
+    )
+    # What is left out is for the cluster to say, if there is one.
+    parser.set_defaults(nodes=None, rabbits=None)
+    add(
         "--eventlog", type=pathlib.Path, metavar="FILE", help="write the job's eventlog"
     )
     add("--verbose", action="store_true", help="show all events and the log")
@@ -122,7 +139,7 @@ def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
     def run(args: argparse.Namespace) -> int:
         from rabbitsim.cli.run import run_command
 
-        with _ended_by_sigterm():
+        with _ended_by_signals():
             return run_command(args)
 
     parser.set_defaults(function=run)
@@ -136,10 +153,36 @@ def _add_demo(commands: argparse._SubParsersAction[_Parser]) -> None:
     def demo(args: argparse.Namespace) -> int:
         from rabbitsim.cli.demo import demo_command
 
-        with _ended_by_sigterm():
+        with _ended_by_signals():
             return demo_command(args)
 
     parser.set_defaults(function=demo)
+
+
+def _add_plan(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(
+        commands, "plan", "show what directives, or breakdowns of DWS, lead to"
+    )
+    add = parser.add_argument
+    add("--mapping", required=True, metavar="FILE", help="a rabbitmapping")
+    add("--nodes", required=True, metavar="HOSTLIST", help="the nodes of the job")
+    add(
+        "--breakdown",
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="DirectiveBreakdowns in YAML or JSON, and what else they depend on: "
+        "Servers and PersistentStorageInstances that exist",
+    )
+    add("--json", action="store_true", help="print JSON")
+    add("directives", nargs="*", metavar="DIRECTIVE", help="as in '#DW jobdw ...'")
+
+    def plan(args: argparse.Namespace) -> int:
+        from rabbitsim.cli.plan import plan_command
+
+        return plan_command(args)
+
+    parser.set_defaults(function=plan)
 
 
 def _add_kube(commands: argparse._SubParsersAction[_Parser]) -> None:

@@ -11,7 +11,14 @@ import pathlib
 
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import Report
-from rabbitsim.cli.run import Batch, eventlog_writer, run_batch, scratch_directory
+from rabbitsim.cli.run import (
+    Batch,
+    WhichKube,
+    choose_kube,
+    eventlog_writer,
+    run_batch,
+    scratch_directory,
+)
 from rabbitsim.dws import Options, recorded
 
 SCRIPT = """\
@@ -28,32 +35,51 @@ awk '{ sum += $2 } END { print "carrots:", sum }' \\
 cat "$DW_JOB_demo/total.txt"
 """
 
+PLAIN_SCRIPT = """\
+#!/bin/sh
+#FLUX: -N2 -n2 -t5m
+#FLUX: -S dw="#DW jobdw type=xfs capacity=10GiB name=demo"
+echo "hello from job $FLUX_ENCLOSING_ID, storage at $DW_JOB_demo"
+"""
+"""For a cluster, whose storage is not on this machine."""
+
 INPUT = "monday 12\ntuesday 7\nwednesday 23\n"
 
 
 def demo_command(args: argparse.Namespace) -> int:
     """``rabbitsim demo``: 0 when all went as it should."""
+    kube = choose_kube(args)
     report = Report(args.verbose)
     with (
         eventlog_writer(args.eventlog) as write,
         scratch_directory(args.scratch) as scratch,
     ):
+        batch = _batch(args, kube, scratch)
         lustre = scratch / "lustre"
-        lustre.mkdir(exist_ok=True)
-        (lustre / "carrots.txt").write_text(INPUT, encoding="utf-8")
-        (lustre / "total.txt").unlink(missing_ok=True)
+        if kube is not WhichKube.CLUSTER:
+            lustre.mkdir(exist_ok=True)
+            (lustre / "carrots.txt").write_text(INPUT, encoding="utf-8")
+            (lustre / "total.txt").unlink(missing_ok=True)
         report.heading("the job")
-        for line in SCRIPT.splitlines():
+        for line in batch.path.read_text(encoding="utf-8").splitlines():
             report.line(f"  {line}")
-        outcome = run_batch(_batch(args, scratch), report)
+        outcome = run_batch(batch, report)
         write(outcome)
-        well = _show(outcome, lustre / "total.txt", report)
-    return outcome.status or (0 if well else 1)
+        well = [_show_variables(outcome, report)]
+        if kube is not WhichKube.CLUSTER:
+            well.append(_show_result(lustre / "total.txt", report))
+        report.heading("what is left of the storage")
+        if kube is not WhichKube.CLUSTER:
+            well.append(_show_storage(outcome, report))
+        report.line(f"  Workflows in Kubernetes: {outcome.workflows}")
+        well.append(outcome.workflows == 0)
+    return outcome.status or (0 if all(well) else 1)
 
 
-def _batch(args: argparse.Namespace, scratch: pathlib.Path) -> Batch:
+def _batch(args: argparse.Namespace, kube: WhichKube, scratch: pathlib.Path) -> Batch:
     path = scratch / "demo.sh"
-    path.write_text(SCRIPT, encoding="utf-8")
+    script = PLAIN_SCRIPT if kube is WhichKube.CLUSTER else SCRIPT
+    path.write_text(script, encoding="utf-8")
     return Batch(
         path=path,
         args=(),
@@ -61,23 +87,32 @@ def _batch(args: argparse.Namespace, scratch: pathlib.Path) -> Batch:
         rabbits=args.rabbits,
         seed=args.seed,
         flux=args.flux,
+        kube=kube,
         scratch=scratch,
         options=Options(latency=recorded()),
     )
 
 
-def _show(outcome: Outcome, result: pathlib.Path, report: Report) -> bool:
-    """Show what the job had, what it left, and that its storage is gone."""
+def _show_variables(outcome: Outcome, report: Report) -> bool:
+    """Show the job's variables; whether its storage is among them."""
     report.heading("the job's variables")
     for name, value in outcome.variables.items():
         report.line(f"  {name}={value}")
+    return "DW_JOB_demo" in outcome.variables
+
+
+def _show_result(path: pathlib.Path, report: Report) -> bool:
+    """Show the job's result; whether there is one."""
     report.heading("what copy_out brought back")
-    came = result.is_file()
-    text = result.read_text(encoding="utf-8").strip() if came else "nothing!"
-    report.line(f"  /lustre/{result.name}: {text}")
-    report.heading("what is left of the storage")
+    came = path.is_file()
+    text = path.read_text(encoding="utf-8").strip() if came else "nothing!"
+    report.line(f"  /lustre/{path.name}: {text}")
+    return came
+
+
+def _show_storage(outcome: Outcome, report: Report) -> bool:
+    """Show what became of the job's storage; whether it is gone."""
     storage = outcome.variables.get("DW_JOB_demo")
     gone = storage is not None and not os.path.exists(storage)
     report.line(f"  {storage}: {'gone' if gone else 'still there!'}")
-    report.line(f"  Workflows in Kubernetes: {outcome.workflows}")
-    return came and gone and outcome.workflows == 0
+    return gone

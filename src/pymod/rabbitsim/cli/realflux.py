@@ -17,20 +17,20 @@ import sysconfig
 import threading
 from dataclasses import dataclass
 from functools import partial
-from typing import Optional, Sequence
+from typing import Callable, Optional, Sequence
 
 import flux_k8s
 from flux_k8s import hostlist
 from flux_k8s.ports import WORKFLOW
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
-from rabbitsim.dws import Topology
+from rabbitsim.clusters import SystemKube
 from rabbitsim.flux.events import Event, Json
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.script import ScriptError, read_directives
 from rabbitsim.flux.transitions import apply
 from rabbitsim.loop import RealLoop
-from rabbitsim.system import LocalKube, hosts_of, mapping_of
+from rabbitsim.system import hosts_of, mapping_of
 
 MAX_NODES = 16
 """More brokers than this on one machine are no pleasure."""
@@ -113,19 +113,19 @@ class RealSession:
     def __init__(
         self,
         installation: Installation,
-        topology: Topology,
-        kube: LocalKube,
+        kube: SystemKube,
         scratch: pathlib.Path,
         report: Report,
     ) -> None:
         self._installation = installation
-        self._topology = topology
+        self._topology = kube.topology
         self._kube = kube
         self._scratch = scratch
         self._report = report
         self._loop = RealLoop()
         self._progress = JobProgress(report)
         self._workflows = WorkflowProgress(report)
+        self._early: Optional[list[Callable[[], None]]] = []
         self._job: Optional[Job] = None
         self._events = scratch / "events"
         self._readers: list[threading.Thread] = []
@@ -222,9 +222,10 @@ class RealSession:
         mapping.write_text(json.dumps(mapping_of(self._topology).to_json()))
         folder = self._scratch / "conf"
         folder.mkdir(exist_ok=True)
-        lines = [
-            "[rabbit]",
-            f"kubeconfig = {json.dumps(str(self._kube.kubeconfig))}",
+        lines = ["[rabbit]"]
+        if self._kube.kubeconfig is not None:
+            lines.append(f"kubeconfig = {json.dumps(str(self._kube.kubeconfig))}")
+        lines += [
             f"mapping = {json.dumps(str(mapping))}",
             "[job-manager]",
             f"plugins = [{{ load = {json.dumps(str(self._installation.jobtap))} }}]",
@@ -284,13 +285,23 @@ class RealSession:
         self._job.events.append(event)
         apply(self._job, event)
         self._progress.event(entry, before.name, self._job.state.name)
+        early, self._early = self._early, None
+        for tell in early or ():
+            tell()
 
     def _changed(self, type: str, workflow: Json) -> None:
-        """On the server's thread: a Workflow changed."""
+        """On Kubernetes' thread: a Workflow changed."""
         now = self._loop.now()
-        self._loop.call_soon_threadsafe(
-            lambda: self._workflows.event(now, type, workflow)
-        )
+        tell = partial(self._workflows.event, now, type, workflow)
+        self._loop.call_soon_threadsafe(partial(self._tell, tell))
+
+    def _tell(self, tell: Callable[[], None]) -> None:
+        """Tell about a Workflow, but not before the job that it is for: how a
+        job begins comes by another way, which may take longer."""
+        if self._early is None:
+            tell()
+        else:
+            self._early.append(tell)
 
 
 def _output_options(script: pathlib.Path) -> list[str]:

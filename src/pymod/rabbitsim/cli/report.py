@@ -8,6 +8,8 @@ import os
 import sys
 from typing import Any, Mapping, Optional
 
+from flux_k8s.jobid import jobid_of_workflow
+
 Json = dict[str, Any]
 
 _STYLES = {"dim": "2", "bold": "1", "green": "32", "red": "31", "cyan": "36"}
@@ -103,7 +105,7 @@ def _describe(name: str, context: Mapping[str, Any]) -> str:
 
 
 class WorkflowProgress:
-    """Follows the job's Workflow, by each single change of it."""
+    """Follows the Workflows of jobs, by each single change of them."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
@@ -118,6 +120,8 @@ class WorkflowProgress:
 
     def event(self, now: float, type: str, workflow: Json) -> None:
         name = workflow["metadata"]["name"]
+        if jobid_of_workflow(name) is None:
+            return  # a cluster may have others
         if type == "DELETED":
             self._names.pop(name, None)
             self._report.transition(now, "workflow", "deleted", None)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import enum
 import json
 import os
 import pathlib
@@ -25,12 +26,25 @@ from rabbitsim.cli.realflux import (
 )
 from rabbitsim.cli.report import Report
 from rabbitsim.cli.session import SimSession
+from rabbitsim.clusters import AssetsKube, ClusterKube, SystemKube
 from rabbitsim.dws import Files, Options, Topology
 from rabbitsim.flux.events import Json
 from rabbitsim.flux.options import DEFAULT_OUTPUT, batch_jobspec
 from rabbitsim.flux.script import ScriptError
 from rabbitsim.flux.tasks import shell_options
-from rabbitsim.system import LocalKube
+from rabbitsim.kube.assets import PROGRAMS, VARIABLE
+from rabbitsim.system import LocalKube, hosts_of
+
+NODES, RABBITS = 4, 2
+"""The hardware, unless the command line or a cluster says otherwise."""
+
+
+class WhichKube(enum.Enum):
+    """Which Kubernetes is used."""
+
+    SIM = "rabbitsim.kube"
+    ASSETS = "the API server of KUBEBUILDER_ASSETS"
+    CLUSTER = "the cluster of KUBECONFIG"
 
 
 @dataclass(frozen=True)
@@ -39,16 +53,20 @@ class Batch:
 
     Attributes:
         path: the script, as the user calls it.
+        nodes: compute nodes; None for :data:`NODES`, or what the cluster has.
+        rabbits: Rabbits; None for :data:`RABBITS`, or what the cluster has.
         flux: which Flux: ``auto``, ``real`` or ``sim``.
+        kube: which Kubernetes.
         options: of the stand-in for DWS.
     """
 
     path: pathlib.Path
     args: Sequence[str]
-    nodes: int
-    rabbits: int
+    nodes: Optional[int]
+    rabbits: Optional[int]
     seed: int
     flux: str
+    kube: WhichKube
     scratch: pathlib.Path
     options: Options
 
@@ -57,14 +75,14 @@ def run_command(args: argparse.Namespace) -> int:
     """``rabbitsim run SCRIPT``; the job's exit status."""
     path = pathlib.Path(args.script)
     _read_script(path)
-    lustre = args.lustre or path.parent / "lustre"
+    kube = choose_kube(args)
     report = Report(args.verbose)
     with (
         eventlog_writer(args.eventlog) as write,
         scratch_directory(args.scratch) as scratch,
     ):
-        if args.lustre is not None or lustre.is_dir():
-            _copy_tree(lustre, scratch / "lustre")
+        if kube is not WhichKube.CLUSTER:
+            _seed_lustre(args.lustre, path, scratch)
         batch = Batch(
             path=path,
             args=args.args,
@@ -72,6 +90,7 @@ def run_command(args: argparse.Namespace) -> int:
             rabbits=args.rabbits,
             seed=args.seed,
             flux=args.flux,
+            kube=kube,
             scratch=scratch,
             options=Options(),
         )
@@ -88,39 +107,94 @@ def run_command(args: argparse.Namespace) -> int:
     return outcome.status
 
 
+def choose_kube(args: argparse.Namespace) -> WhichKube:
+    """The Kubernetes that the command line and the environment ask for."""
+    assets = bool(os.environ.get(VARIABLE))
+    if args.kube == "sim" or (args.kube == "auto" and not assets):
+        return WhichKube.SIM
+    if args.kube == "auto" or not os.environ.get("KUBECONFIG"):
+        if not assets:
+            raise UsageError(
+                "--kube=real: set KUBECONFIG to the kubeconfig of a cluster with DWS"
+                f" and NNF, or {VARIABLE} to a folder with {' and '.join(PROGRAMS)}"
+            )
+        return WhichKube.ASSETS
+    for option in ("nodes", "rabbits", "lustre"):
+        if getattr(args, option, None) is not None:
+            raise UsageError(
+                f"--{option}: {WhichKube.CLUSTER.value} has its own;"
+                f" leave --{option} out with --kube=real"
+            )
+    return WhichKube.CLUSTER
+
+
 def run_batch(batch: Batch, report: Report) -> Outcome:
     """Start a system, run the script on it, take the system down again."""
+    with contextlib.ExitStack() as stack:
+        try:
+            return _run_batch(batch, report, stack)
+        except DWSError as error:
+            raise UsageError(str(error)) from None
+
+
+def _run_batch(batch: Batch, report: Report, stack: contextlib.ExitStack) -> Outcome:
+    kube: SystemKube
+    if batch.kube is WhichKube.CLUSTER:
+        kube = ClusterKube()
+        stack.callback(kube.stop)
+        topology = kube.topology
+    else:
+        topology = _topology(batch)
+    installation = _choose_flux(batch, len(hosts_of(topology)), report)
+    jobspec, urgency = _jobspec(batch) if installation is None else ({}, 0)
+    if batch.kube is not WhichKube.CLUSTER:
+        kube = _start_kube(batch, topology, report)
+        stack.callback(kube.stop)
+    if installation is not None:
+        real = RealSession(installation, kube, batch.scratch, report)
+        stack.callback(real.close)
+        _introduce(batch, real.name, kube, report)
+        return real.run(batch.path, batch.args)
+    sim = SimSession(kube, batch.scratch, batch.seed, report)
+    stack.callback(sim.close)
+    _introduce(batch, sim.name, kube, report)
+    return sim.run(jobspec, urgency)
+
+
+def _topology(batch: Batch) -> Topology:
     try:
-        topology = Topology.regular(batch.nodes, batch.rabbits)
+        return Topology.regular(batch.nodes or NODES, batch.rabbits or RABBITS)
     except ValueError as error:
         raise UsageError(str(error)) from None
-    installation = _choose_flux(batch, report)
-    jobspec, urgency = _jobspec(batch) if installation is None else ({}, 0)
-    kube = LocalKube(
+
+
+def _start_kube(batch: Batch, topology: Topology, report: Report) -> SystemKube:
+    """Start a Kubernetes of our own."""
+    options, files = batch.options, Files(batch.scratch)
+
+    def log(line: str) -> None:
+        report.line(f"controllers: {line}")
+
+    if batch.kube is WhichKube.ASSETS:
+        return AssetsKube(
+            topology,
+            options=options,
+            files=files,
+            seed=batch.seed,
+            scratch=batch.scratch,
+            log=log,
+        )
+    return LocalKube(
         topology,
-        options=batch.options,
-        files=Files(batch.scratch),
+        options=options,
+        files=files,
         seed=batch.seed,
         kubeconfig=batch.scratch / "kubeconfig",
-        log=lambda line: report.line(f"controllers: {line}"),
+        log=log,
     )
-    try:
-        if installation is not None:
-            real = RealSession(installation, topology, kube, batch.scratch, report)
-            with contextlib.closing(real):
-                _introduce(batch, real.name, kube, report)
-                return real.run(batch.path, batch.args)
-        sim = SimSession(topology, kube, batch.scratch, batch.seed, report)
-        with contextlib.closing(sim):
-            _introduce(batch, sim.name, kube, report)
-            return sim.run(jobspec, urgency)
-    except DWSError as error:
-        raise UsageError(str(error)) from None
-    finally:
-        kube.stop()
 
 
-def _choose_flux(batch: Batch, report: Report) -> Optional[Installation]:
+def _choose_flux(batch: Batch, nodes: int, report: Report) -> Optional[Installation]:
     """The real Flux to use, or None for the stand-in."""
     if batch.flux == "sim":
         return None
@@ -130,8 +204,8 @@ def _choose_flux(batch: Batch, report: Report) -> Optional[Installation]:
             raise UsageError("--flux=real: there is no flux on PATH")
         return None
     problem = installation.missing()
-    if problem is None and batch.nodes > MAX_NODES:
-        problem = f"{batch.nodes} nodes are too many brokers for one machine"
+    if problem is None and nodes > MAX_NODES:
+        problem = f"{nodes} nodes are too many brokers for one machine"
     if problem is None:
         return installation
     if batch.flux == "real":
@@ -140,14 +214,12 @@ def _choose_flux(batch: Batch, report: Report) -> Optional[Installation]:
     return None
 
 
-def _introduce(batch: Batch, flux: str, kube: LocalKube, report: Report) -> None:
+def _introduce(batch: Batch, flux: str, kube: SystemKube, report: Report) -> None:
+    rabbits, nodes = len(kube.topology.rabbits), len(hosts_of(kube.topology))
     report.heading(f"rabbitsim: {batch.path}")
     report.fact("Flux", flux)
-    report.fact("Kubernetes", f"stand-in Kubernetes at {kube.server.url}")
-    report.fact(
-        "storage",
-        f"stand-in DWS and NNF, {batch.rabbits} Rabbits with {batch.nodes} nodes",
-    )
+    report.fact("Kubernetes", kube.name)
+    report.fact("storage", f"{kube.storage}, {rabbits} Rabbits with {nodes} nodes")
 
 
 def _jobspec(batch: Batch) -> tuple[Json, int]:
@@ -200,6 +272,15 @@ def _read_script(path: pathlib.Path) -> str:
         raise UsageError(f"{path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: is not a script: it is not UTF-8 text") from None
+
+
+def _seed_lustre(
+    wanted: Optional[pathlib.Path], script: pathlib.Path, scratch: pathlib.Path
+) -> None:
+    """Give ``/lustre`` what it has at first."""
+    source = wanted or script.parent / "lustre"
+    if wanted is not None or source.is_dir():
+        _copy_tree(source, scratch / "lustre")
 
 
 def _copy_tree(source: pathlib.Path, target: pathlib.Path) -> None:

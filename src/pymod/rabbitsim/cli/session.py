@@ -12,12 +12,12 @@ from flux_k8s.ports import WORKFLOW
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
-from rabbitsim.dws import Topology
+from rabbitsim.clusters import SystemKube
 from rabbitsim.flux.events import Event, Json, State
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import SubmitError
-from rabbitsim.system import LocalFlux, LocalKube
+from rabbitsim.system import LocalFlux
 
 PATIENCE = 30.0
 """Seconds to wait for what should come at once."""
@@ -30,8 +30,7 @@ class SimSession:
 
     def __init__(
         self,
-        topology: Topology,
-        kube: LocalKube,
+        kube: SystemKube,
         scratch: pathlib.Path,
         seed: int,
         report: Report,
@@ -39,7 +38,7 @@ class SimSession:
         self._report = report
         self._progress = JobProgress(report)
         self._flux = LocalFlux(
-            topology,
+            kube.topology,
             kube.kubeconfig,
             scratch,
             output=lambda rank, stream, data: report.output(data, stream),
@@ -81,7 +80,7 @@ class SimSession:
         self._flux.stop()
 
     def _changed(self, type: str, workflow: Json) -> None:
-        """On the server's thread: a Workflow changed."""
+        """On Kubernetes' thread: a Workflow changed."""
         loop = self._flux.loop
         now = loop.now()
         loop.call_soon_threadsafe(lambda: self._workflows.event(now, type, workflow))

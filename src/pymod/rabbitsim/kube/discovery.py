@@ -1,12 +1,13 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the server says about itself: groups, resources, schemas, CRDs."""
+"""What the server says about itself: groups, resources, schemas."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
 from flux_k8s.ports import Json
+from rabbitsim.kube.crds import structural
 from rabbitsim.kube.kinds import Kinds, Resource
 
 _VERBS = [
@@ -185,63 +186,8 @@ def _operation(resource: Resource, method: str, schema: str) -> Json:
 
 
 def _schema(resource: Resource) -> Json:
-    schema: Json = {"type": "object", **resource.open_api}
-    schema["properties"] = {
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": {"type": "object"},
-        **schema.get("properties", {}),
-    }
+    schema = structural(resource)
     schema["x-kubernetes-group-version-kind"] = [_gvk(resource)]
     if not resource.custom:
         schema["x-kubernetes-preserve-unknown-fields"] = True
     return schema
-
-
-def crd(resource: Resource) -> Json:
-    """The CustomResourceDefinition that a custom kind would come from."""
-    names: Json = {
-        "kind": resource.kind.name,
-        "listKind": f"{resource.kind.name}List",
-        "plural": resource.kind.plural,
-        "singular": resource.singular,
-    }
-    if resource.short_names:
-        names["shortNames"] = list(resource.short_names)
-    schema = dict(_schema(resource))
-    schema.pop("x-kubernetes-group-version-kind")
-    version: Json = {
-        "name": resource.version,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "additionalPrinterColumns": [
-            {
-                "name": column.name,
-                "type": column.type,
-                "jsonPath": "." + ".".join(column.path),
-                **({"priority": 1} if column.wide else {}),
-            }
-            for column in resource.columns
-        ],
-    }
-    if resource.has_status:
-        version["subresources"] = {"status": {}}
-    conditions = [
-        {"type": type, "status": "True", "reason": "Served", "message": ""}
-        for type in ("NamesAccepted", "Established")
-    ]
-    return {
-        "metadata": {"name": f"{resource.kind.plural}.{resource.kind.group}"},
-        "spec": {
-            "group": resource.kind.group,
-            "names": names,
-            "scope": "Namespaced" if resource.namespaced else "Cluster",
-            "versions": [version],
-        },
-        "status": {
-            "acceptedNames": names,
-            "conditions": conditions,
-            "storedVersions": [resource.version],
-        },
-    }

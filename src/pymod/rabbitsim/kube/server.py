@@ -10,17 +10,16 @@ come in through HTTP, or through :meth:`KubeServer.call`.
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 from collections.abc import Mapping
 from typing import Any, Callable, Optional, TypeVar
 from urllib.parse import quote
 
-import yaml
 from aiohttp import web
 
 from flux_k8s.ports import Timer
+from rabbitsim.kube import kubeconfig
 from rabbitsim.kube.handler import Handler, HttpFaults
 from rabbitsim.kube.routes import Authorizer
 from rabbitsim.kube.store import Store
@@ -177,22 +176,7 @@ class KubeServer:
             user = {"token": token}
             userinfo = f"{quote(name, safe='')}:{quote(token, safe='')}"
             server = server.replace("//", f"//{userinfo}@")
-        document: Any = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [{"name": "rabbitsim", "cluster": {"server": server}}],
-            "users": [{"name": "rabbitsim", "user": user}],
-            "contexts": [
-                {
-                    "name": "rabbitsim",
-                    "context": {"cluster": "rabbitsim", "user": "rabbitsim"},
-                }
-            ],
-            "current-context": "rabbitsim",
-        }
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with os.fdopen(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
-            yaml.safe_dump(document, file, sort_keys=False)
+        kubeconfig.write(path, {"server": server}, user)
 
     # What may go wrong
 

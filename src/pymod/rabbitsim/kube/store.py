@@ -23,7 +23,7 @@ from typing import Optional
 from flux_k8s.ports import Json, Kind
 from rabbitsim.kube import objects
 from rabbitsim.kube.collector import FOREGROUND, Collector
-from rabbitsim.kube.discovery import crd
+from rabbitsim.kube.crds import served
 from rabbitsim.kube.errors import (
     ApiError,
     Forbidden,
@@ -91,7 +91,7 @@ class Store:
             self.ensure_namespace(name)
         for resource in self.kinds.resources.values():
             if resource.custom:
-                self._create(self._table(CRD), "", crd(resource), False)
+                self._create(self._table(CRD), "", served(resource), False)
 
     @property
     def version(self) -> int:

@@ -1,0 +1,445 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``rabbitsim run|demo --kube``: on a real API server, and on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from typing import Any, Iterator
+
+import pytest
+import yaml
+from test_client_fakes import workflow
+
+from flux_k8s.ports import COMPUTES, WORKFLOW
+from rabbitsim.cli import main
+from rabbitsim.clusters import ClusterError, ClusterKube, topology_of
+from rabbitsim.dws import Files, Options, Topology, constant
+from rabbitsim.dws.topology import storage
+from rabbitsim.kube import assets, crds
+from rabbitsim.kube.assets import ApiServer, AssetsError
+from rabbitsim.kube.kinds import Resource, load_kinds
+from rabbitsim.kube.schema import compile_schema
+from rabbitsim.kube.server import KubeServer
+from rabbitsim.kube.store import Store
+from rabbitsim.system import LocalKube
+
+Captured = pytest.CaptureFixture[str]
+Patch = pytest.MonkeyPatch
+
+TOP = pathlib.Path(__file__).parents[2]
+SCRIPT = str(TOP / "t" / "data" / "copy-in-out.sh")
+SHARED = TOP.parent / "shared" / "crds"
+KINDS = [r for r in load_kinds().resources.values() if r.custom]
+PATIENCE = 60.0
+
+WHY_NOT = assets.missing()
+needs_assets = pytest.mark.skipif(WHY_NOT is not None, reason=str(WHY_NOT))
+
+
+def write_job(folder: pathlib.Path, *lines: str) -> str:
+    dw = '#FLUX: -S dw="#DW jobdw type=xfs capacity=1GiB name=abc"'
+    path = folder / "job.sh"
+    path.write_text("\n".join(["#!/bin/sh", "#FLUX: -N1", dw, *lines, ""]))
+    return str(path)
+
+
+def refused(capfd: Captured, *args: str) -> str:
+    """The one line that a command line gets that cannot be carried out."""
+    assert main(["run", "--flux=sim", *args, SCRIPT]) == 2
+    out, err = capfd.readouterr()
+    assert err.startswith("rabbitsim: ") and err.count("\n") == 1, err
+    assert "job  " not in out
+    return err
+
+
+@pytest.fixture(autouse=True)
+def environment(request: pytest.FixtureRequest, monkeypatch: Patch) -> None:
+    """Nothing is set, but for tests that need the real programs."""
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    if needs_assets.mark not in request.node.own_markers:
+        monkeypatch.delenv(assets.VARIABLE, raising=False)
+
+
+# The CRDs
+
+
+def nodes(schema: Any, path: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+    """All nodes of a schema, and where they are."""
+    yield path, schema
+    for name, child in schema.get("properties", {}).items():
+        yield from nodes(child, f"{path}.{name}")
+    for key in ("items", "additionalProperties"):
+        if key in schema:
+            yield from nodes(schema[key], f"{path}[]")
+
+
+def schema_of(resource: Resource) -> dict[str, Any]:
+    (version,) = crds.definition(resource)["spec"]["versions"]
+    schema: dict[str, Any] = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
+def test_a_crd_has_what_apiextensions_asks_for(resource: Resource) -> None:
+    crd = crds.definition(resource)
+    spec = crd["spec"]
+    names, (version,) = spec["names"], spec["versions"]
+    assert crd["metadata"] == {"name": f"{names['plural']}.{spec['group']}"}
+    assert names["kind"] == resource.kind.name
+    assert spec["scope"] in ("Namespaced", "Cluster")
+    assert version["served"] and version["storage"]
+    for column in version["additionalPrinterColumns"]:
+        assert column["type"] in ("string", "boolean", "integer", "number", "date")
+        assert column["jsonPath"].startswith(".")
+
+
+@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
+def test_the_schemas_are_structural(resource: Resource) -> None:
+    schema = schema_of(resource)
+    assert schema["properties"]["metadata"] == {"type": "object"}
+    for path, node in nodes(schema):
+        either = node.get("x-kubernetes-int-or-string")
+        assert ("type" in node) != bool(either), path
+        assert not {"$ref", "nullable", "definitions"} & set(node), path
+        assert not ("properties" in node and "additionalProperties" in node), path
+        assert ("items" in node) == (node.get("type") == "array"), path
+        assert set(node.get("required", ())) <= set(node.get("properties", ())), path
+        if "default" in node:
+            problems: list[Any] = []
+            compile_schema(node).conform(node["default"], None, problems)
+            assert not problems, path
+
+
+@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
+def test_status_is_a_subresource_only_where_kinds_yaml_says_so(
+    resource: Resource,
+) -> None:
+    (version,) = crds.definition(resource)["spec"]["versions"]
+    wanted = {"status": {}} if resource.has_status else None
+    assert version.get("subresources") == wanted
+    if resource.kind in (WORKFLOW, COMPUTES):
+        assert wanted is None
+
+
+@pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
+def test_the_crds_name_kinds_as_those_of_dws_do(resource: Resource) -> None:
+    file = SHARED / f"{resource.kind.group}_{resource.kind.plural}.yaml"
+    if not file.is_file():
+        pytest.skip(f"{file.name} is not here")
+    theirs = yaml.safe_load(file.read_text())["spec"]
+    ours = crds.definition(resource)["spec"]
+    for key in ("group", "names", "scope"):
+        assert ours[key] == theirs[key]
+    (version,) = theirs["versions"]
+    subresources = version.get("subresources") or None
+    assert ours["versions"][0].get("subresources") == subresources
+
+
+# What is chosen, and what is refused
+
+
+def test_a_real_kubernetes_that_is_not_there_is_asked_for(capfd: Captured) -> None:
+    error = refused(capfd, "--kube=real")
+    assert "KUBECONFIG" in error and assets.VARIABLE in error
+
+
+def test_a_program_that_is_missing_is_named(
+    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: Patch
+) -> None:
+    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
+    assert f"{tmp_path} has no etcd" in refused(capfd)
+    (tmp_path / "etcd").write_text("")
+    assert f"{tmp_path}/etcd is not executable" in refused(capfd, "--kube=real")
+    (tmp_path / "etcd").chmod(0o755)
+    assert f"{tmp_path} has no kube-apiserver" in refused(capfd, "--kube=auto")
+
+
+def pretend(folder: pathlib.Path, etcd: str, apiserver: str) -> None:
+    """Put programs into a folder."""
+    for name, text in (("etcd", etcd), ("kube-apiserver", apiserver)):
+        (folder / name).write_text(text)
+        (folder / name).chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    "etcd, apiserver, problem",
+    [
+        ("garbage", "garbage", "etcd: Exec format error"),
+        (
+            "#!/bin/sh\nexec sleep 100",
+            "#!/bin/sh\necho hm; echo no such option; exit 3",
+            "kube-apiserver of KUBEBUILDER_ASSETS ended with status 3: no such option",
+        ),
+        (
+            "#!/bin/sh\nexit 4",
+            "#!/bin/sh\nexec sleep 100",
+            "etcd of KUBEBUILDER_ASSETS ended with status 4: it said nothing",
+        ),
+    ],
+)
+def test_a_program_that_does_not_run_is_named(
+    tmp_path: pathlib.Path,
+    capfd: Captured,
+    monkeypatch: Patch,
+    etcd: str,
+    apiserver: str,
+    problem: str,
+) -> None:
+    pretend(tmp_path, etcd, apiserver)
+    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
+    assert problem in refused(capfd, f"--scratch={tmp_path / 'scratch'}")
+    assert not running_below(tmp_path)
+
+
+def test_an_api_server_that_never_answers_is_given_up(
+    tmp_path: pathlib.Path, monkeypatch: Patch
+) -> None:
+    pretend(tmp_path, "#!/bin/sh\nexec sleep 100", "#!/bin/sh\nexec sleep 100")
+    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
+    with pytest.raises(AssetsError, match="not ready after 0.1 s"):
+        ApiServer(tmp_path).start(timeout=0.1)
+    assert not running_below(tmp_path)
+
+
+@pytest.mark.parametrize("option", ["--nodes=2", "--rabbits=1", "--lustre=/tmp"])
+def test_what_a_cluster_knows_better_is_not_taken(
+    capfd: Captured, monkeypatch: Patch, option: str
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/no/such")
+    name = option.partition("=")[0]
+    assert f"{name}: the cluster of KUBECONFIG" in refused(capfd, "--kube=real", option)
+
+
+def test_a_kubeconfig_that_leads_nowhere_gets_one_line(
+    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: Patch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/no/such")
+    error = refused(capfd, "--kube=real")
+    assert error == "rabbitsim: KUBECONFIG: /no/such: No such file or directory\n"
+    path = tmp_path / "kubeconfig"
+    monkeypatch.setenv("KUBECONFIG", str(path))
+    path.write_text("apiVersion: v1\n")
+    error = refused(capfd, "--kube=real")
+    assert f"KUBECONFIG: {path}: is not a kubeconfig" in error
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+    assets.kubeconfig.write(path, {"server": f"http://127.0.0.1:{port}"}, {})
+    assert "the cluster of KUBECONFIG: " in refused(capfd, "--kube=real")
+
+
+# A cluster as it is
+
+
+@pytest.fixture
+def cluster(tmp_path: pathlib.Path, monkeypatch: Patch) -> Iterator[LocalKube]:
+    """A cluster with DWS and NNF, which KUBECONFIG leads to."""
+    kube = LocalKube(
+        Topology.regular(3, 1, node_prefix="elm", rabbit_prefix="oak"),
+        options=Options(latency=constant(0.001)),
+        files=Files(tmp_path / "elsewhere"),
+        seed=1,
+        kubeconfig=tmp_path / "kubeconfig",
+        log=print,
+    )
+    monkeypatch.setenv("KUBECONFIG", str(kube.kubeconfig))
+    yield kube
+    kube.stop()
+
+
+def test_a_job_runs_on_the_cluster_of_kubeconfig(
+    cluster: LocalKube, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    job = write_job(tmp_path, 'echo "got $DW_JOB_abc"')
+    assert main(["run", "--flux=sim", "--kube=real", job]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "  Kubernetes  the cluster of KUBECONFIG\n" in out
+    assert "  storage     its own DWS and NNF, 1 Rabbits with 3 nodes\n" in out
+    assert f"got {tmp_path / 'elsewhere'}/" in out
+    assert "workflow  Teardown completed" in out and "workflow  deleted" in out
+    assert not workflows(cluster)
+
+
+def test_the_demo_asks_a_cluster_for_no_files(
+    cluster: LocalKube, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    scratch = tmp_path / "scratch"
+    demo = ["demo", "--flux=sim", "--kube=real", f"--scratch={scratch}"]
+    assert main(demo) == 0
+    out, _ = capfd.readouterr()
+    assert f"  DW_JOB_demo={tmp_path / 'elsewhere'}/" in out
+    assert "copy_in" not in out
+    assert "  Workflows in Kubernetes: 0\n" in out
+    assert not (scratch / "lustre").exists()
+
+
+def test_a_cluster_is_not_shared_with_another_flux(
+    cluster: LocalKube, capfd: Captured
+) -> None:
+    make_workflow(cluster, "fluxjob-7", wlm="slurm")
+    make_workflow(cluster, "by-hand", wlm="flux")
+    ClusterKube().stop()
+    make_workflow(cluster, "fluxjob-8", wlm="flux")
+    make_workflow(cluster, "fluxjob-9", wlm="flux")
+    assert "default/fluxjob-8 and 1 more of another Flux" in refused(
+        capfd, "--kube=real"
+    )
+    assert all(w["spec"]["desiredState"] == "Proposal" for w in workflows(cluster))
+
+
+def test_a_watch_tells_what_happens_from_then_on(cluster: LocalKube) -> None:
+    make_workflow(cluster, "before", wlm="flux")
+    told: list[str] = []
+    kube = ClusterKube()
+    kube.watch(WORKFLOW, lambda type, obj: told.append(obj["metadata"]["name"]))
+    make_workflow(cluster, "after", wlm="flux")
+    deadline = time.monotonic() + PATIENCE
+    while "after" not in told and time.monotonic() < deadline:
+        time.sleep(0.01)
+    kube.stop()
+    assert told[0] == "after"
+
+
+def test_a_cluster_without_rabbits_is_refused(
+    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: Patch
+) -> None:
+    server = KubeServer(Store(time.time, random.Random(1)))
+    server.start()
+    server.write_kubeconfig(str(tmp_path / "kubeconfig"))
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "kubeconfig"))
+    try:
+        assert "no Storage in the namespace default" in refused(capfd, "--kube=real")
+    finally:
+        server.stop()
+
+
+def make_workflow(cluster: LocalKube, name: str, wlm: str) -> None:
+    spec = {
+        "desiredState": "Proposal",
+        "dwDirectives": ["#DW jobdw type=xfs capacity=1GiB name=abc"],
+        "forceReady": False,
+        "groupID": 1,
+        "jobID": name,
+        "userID": 1,
+        "wlmID": wlm,
+    }
+    body = {**workflow(name), "spec": spec}
+    body["metadata"] = {"name": name, "namespace": "default"}
+    store = cluster.server.store
+    cluster.server.call(lambda: store.create(WORKFLOW, "default", body))
+
+
+def workflows(cluster: LocalKube) -> list[Any]:
+    store = cluster.server.store
+    items: list[Any] = cluster.server.call(lambda: store.list(WORKFLOW, None))["items"]
+    return items
+
+
+def test_the_topology_is_what_storages_tell() -> None:
+    # Each of the 16 devices has the same size.
+    topology = Topology.regular(5, 2, capacity=16 << 40)
+    storages = [storage(rabbit) for rabbit in topology.rabbits.values()]
+    storages[0]["status"]["capacity"] = 1  # the rest is allocated
+    found = topology_of(storages)
+    assert found.rabbit_of == topology.rabbit_of
+    plain = [
+        dataclasses.replace(rabbit, labels={}) for rabbit in topology.rabbits.values()
+    ]
+    assert list(found.rabbits.values()) == plain
+
+    del storages[1]["status"]["devices"]
+    assert topology_of(storages).rabbits["rabbit-02"].capacity == 16 << 40
+    storages[1]["status"]["access"]["computes"][0]["name"] = "compute-01"
+    with pytest.raises(ClusterError, match="compute-01 is below rabbit-01 and"):
+        topology_of(storages)
+    storages[1]["status"]["access"]["computes"] = "all"
+    with pytest.raises(ClusterError, match="Storage default/rabbit-02: status.access"):
+        topology_of(storages)
+
+
+# A real API server
+
+
+def running_below(folder: pathlib.Path) -> list[str]:
+    """The commands of the processes whose working directory is in a folder."""
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            cwd = pathlib.Path(os.readlink(entry / "cwd"))
+            command = (entry / "cmdline").read_bytes()
+        except OSError:
+            continue
+        if folder in cwd.parents and command:
+            found.append(command.decode().partition("\0")[0])
+    return found
+
+
+@needs_assets
+def test_a_job_runs_on_a_real_api_server(
+    tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    assert main(["run", "--flux=sim", f"--scratch={tmp_path}", SCRIPT]) == 0
+    out, err = capfd.readouterr()
+    assert err == ""
+    assert "  Kubernetes  kube-apiserver 1." in out
+    assert " from KUBEBUILDER_ASSETS\n" in out
+    for state in "Proposal Setup DataIn PreRun PostRun DataOut Teardown".split():
+        assert f"workflow  {state} completed\n" in out
+    assert "words: 26\n" in out and "  /lustre/output/words.txt\n" in out
+    assert "controllers:" not in out
+    assert not running_below(tmp_path)
+    (folder,) = tmp_path.glob("kubernetes-*")
+    assert folder.stat().st_mode & 0o077 == 0
+
+
+def start(*args: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "rabbitsim", "run", "--flux=sim", *args],
+        env={**os.environ, "PYTHONPATH": str(TOP / "src" / "pymod")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@needs_assets
+def test_an_interrupt_cancels_the_job_and_ends_the_api_server(
+    tmp_path: pathlib.Path,
+) -> None:
+    scratch = tmp_path / "scratch"
+    job = write_job(tmp_path, "echo up", "sleep 1000")
+    process = start(f"--scratch={scratch}", job)
+    assert process.stdout is not None
+    assert "up\n" in iter(process.stdout.readline, "")
+    assert len(running_below(scratch)) >= 2
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (143, "")
+    assert "workflow  deleted" in out
+    assert not running_below(scratch)
+
+
+@needs_assets
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_while_the_api_server_starts_ends_it(
+    tmp_path: pathlib.Path, number: signal.Signals
+) -> None:
+    scratch = tmp_path / "scratch"
+    process = start(f"--scratch={scratch}", SCRIPT)
+    deadline = time.monotonic() + PATIENCE
+    while not any("kube-apiserver" in name for name in running_below(scratch)):
+        assert process.poll() is None and time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, err) == (128 + number, "")
+    assert not running_below(scratch)
