@@ -244,6 +244,8 @@ def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() ->
     info.see(view, NOW)
     assert step(info, NOW, tc_timeout=10.0) == Wait(NOW + 10)
     info.see(dataclasses.replace(view, resource_version="2"), NOW + 5)
+    assert step(info, NOW + 10, tc_timeout=10.0) == Lookup()
+    info.looked = NOW + 10
     failed = step(info, NOW + 10, tc_timeout=10.0)
     assert isinstance(failed, Fail) and "tc_timeout=10s: busy" in failed.note
     view = view_of(S.Setup, ready=False, status="DriverWait")
@@ -257,6 +259,8 @@ def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() ->
 def test_a_state_timeout_before_the_job_fails_it(state: State, key: str) -> None:
     info = info_of(READY, view_of(state, ready=False, changed=NOW))
     assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
+    assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
+    info.looked = NOW + 60
     failed = step(info, NOW + 60, **{key: 60.0})
     assert isinstance(failed, Fail) and f"{key}=60s" in failed.note
 
@@ -274,6 +278,8 @@ def test_a_state_timeout_after_the_job_leads_to_teardown(
 ) -> None:
     info = info_of(RELEASED, view_of(state, ready=False, changed=NOW), ran=True)
     assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
+    assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
+    info.looked = NOW + 60
     assert step(info, NOW + 60, **{key: 60.0}) == Advance(S.Teardown)
 
 

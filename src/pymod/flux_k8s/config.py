@@ -57,7 +57,7 @@ class Config:
     save_datamovements: int = 0
     restrict_persistent_creation: bool = True
     maximums: Mapping[str, float] = field(default_factory=dict)
-    """GiB per node that a directive of a file system type may ask for."""
+    """GiB per node that a job's directives of a type may ask for together."""
     presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dws_api_version: Optional[str] = None
     nnf_api_version: Optional[str] = None

@@ -127,8 +127,12 @@ class Steps:
         return answer
 
     def _lookup(self, info: WorkflowInfo, done: StepDone) -> None:
+        asked = self.flux.now()
+
         def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError) and gone(result):
+            if not isinstance(result, KubeError):
+                info.looked = asked
+            elif gone(result):
                 info.uncertain = False
             self._see(info, done)(result)
 
@@ -195,8 +199,13 @@ class Steps:
             info.uncertain = result.status == 0 or result.status >= 500
             done(result)
             return
-        self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
+        self._announce(info)
         self._see(info, done)(result)
+
+    def _announce(self, info: WorkflowInfo) -> None:
+        """Let the user know the Workflow's name."""
+        info.announced = True
+        self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
     def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
         spec: Json = {"desiredState": step.state.name}
@@ -240,6 +249,9 @@ class Steps:
     # Storage: planned before the job is scheduled, placed afterwards
 
     def _plan(self, info: WorkflowInfo, done: StepDone) -> None:
+        if not info.announced:  # the answer to its creation was lost
+            self._announce(info)
+
         def told() -> None:
             info.planned = True
 
@@ -263,10 +275,13 @@ class Steps:
                 return
             for wish in result.unmet:
                 self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
-            memo: Json = {"rabbits": result.rabbits}
+            memo: Json = {}
+            if result.rabbits:
+                memo["rabbits"] = result.rabbits
             if result.units:
                 memo["rabbit_units"] = list(result.units)
-            self.flux.post_memo(info.jobid, memo)
+            if memo:
+                self.flux.post_memo(info.jobid, memo)
             self._advance(info, Advance(State.Setup), done)
 
         self._planner.place(info, placed)
@@ -415,7 +430,12 @@ class Steps:
         done: StepDone,
     ) -> None:
         reason = f"{f58(info.jobid)}: storage still in use at epilog-timeout"
-        nodes = cleanup.mounted_nodes(clientmounts)
+        # Rabbits have mounts of their own, and are no nodes of Flux.
+        nodes = [
+            node
+            for node in cleanup.mounted_nodes(clientmounts)
+            if node not in self.settings.mapping.rabbits
+        ]
         if nodes:
             self.flux.drain(hostlist.encode(nodes), reason)
         rabbits = cleanup.allocated_rabbits(servers)

@@ -51,6 +51,7 @@ class WorkflowInfo:
         ran: the job's tasks were started (with goal RELEASED).
         abandoned: give up unmounting and data movement, go to Teardown.
         aborted: as abandoned, and do not wait for Teardown either.
+        announced: the job's eventlog names the Workflow.
         planned, mounted, released: Flux was told of it: ``resource-update``,
             ``prolog-remove``, ``epilog-remove`` were answered.
         view: the Workflow, or None while there is none.
@@ -60,6 +61,7 @@ class WorkflowInfo:
         failure: the note of the job's fatal exception.
         failed: Flux was told of the failure.
         transient_since: when TransientCondition was first seen.
+        looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
         cut_off: nodes and Rabbits that were still in use at an abort were
             taken out of service.
     """
@@ -71,6 +73,7 @@ class WorkflowInfo:
     ran: bool = False
     abandoned: bool = False
     aborted: bool = False
+    announced: bool = False
     planned: bool = False
     mounted: bool = False
     released: bool = False
@@ -81,6 +84,7 @@ class WorkflowInfo:
     failure: Optional[str] = None
     failed: bool = False
     transient_since: Optional[float] = None
+    looked: float = 0.0
     cut_off: bool = False
 
     @property
@@ -142,7 +146,8 @@ class Create:
 
 @dataclass(frozen=True)
 class Lookup:
-    """Find out whether a create that got no answer was carried out."""
+    """Ask for the Workflow: whether a create that got no answer was carried out,
+    or whether a time limit was kept while the watch was interrupted."""
 
 
 @dataclass(frozen=True)
@@ -238,6 +243,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.failed:
         return Wait()
     problem, deadline = _problem(info, info.view, now, config)
+    if _in_doubt(info, deadline, now):
+        return Lookup()
     if problem is not None:
         return Fail(problem)
     return _prepare(info, info.view, deadline)
@@ -297,6 +304,8 @@ def _release(
     if view.desired is State.Teardown:
         return _tear_down(info, view)
     problem, deadline = _problem(info, view, now, config)
+    if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
+        return Lookup()
     if problem is not None and not info.failed and info.ran and not info.abandoned:
         return Fail(problem)
     if problem is not None or info.abandoned or info.failed or not info.ran:
@@ -338,6 +347,13 @@ def _problem(
     return _overdue(info, view, state, now, config)
 
 
+def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:
+    """A time limit has passed by what is known. A watch that was interrupted, or
+    hangs, may have kept from us that the state was reached in time: so Kubernetes
+    is asked before it costs a job its life or its data."""
+    return deadline is not None and info.looked < deadline <= now
+
+
 def _overdue(
     info: WorkflowInfo, view: WorkflowView, state: str, now: float, config: Config
 ) -> tuple[Optional[str], Optional[float]]:
@@ -351,7 +367,8 @@ def _overdue(
                 f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}",
             )
         )
-    if not view.complete and view.changed is not None:
+    # Until DWS has taken up a state, ``changed`` is about the one before.
+    if not view.complete and view.state is view.desired and view.changed is not None:
         limits += _state_limits(view, view.changed, config)
     if not limits:
         return None, None
