@@ -1,0 +1,180 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The program with the service, and nothing else that costs anything."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from functools import partial
+from typing import Any, Callable, Optional
+
+from flux_k8s import mapping
+from flux_k8s.client import KubeClient
+from flux_k8s.config import Config
+from flux_k8s.jobid import workflow_name
+from flux_k8s.ports import Json
+from flux_k8s.service import Service
+from flux_k8s.settings import Settings
+
+from .child import memory, serve
+from .plainflux import PlainFlux
+from .reactor import Reactor
+from .workload import FIRST_JOB
+
+PATIENCE = 120.0
+INTERVAL = 0.02
+"""Seconds between two looks at whether something has come about."""
+
+
+class Alone:
+    """The service, its event loop, and the commands.
+
+    Args:
+        kubeconfig: how to reach Kubernetes.
+        rabbits: the rabbitmapping.
+        running, ended: how many jobs run, and how many have ended while the
+            service was away. Their Workflows are in PreRun.
+    """
+
+    def __init__(
+        self, kubeconfig: str, rabbits: Json, running: int = 0, ended: int = 0
+    ) -> None:
+        self.reactor = Reactor()
+        known = mapping.parse(rabbits)
+        hosts = [host for rabbit in known.rabbits for host in known.hosts_of(rabbit)]
+        self.flux = PlainFlux(self.reactor, hosts)
+        self.flux.held = [
+            {
+                "id": FIRST_JOB + index,
+                "phase": "running" if index < running else "epilog",
+                "run_started": True,
+            }
+            for index in range(running + ended)
+        ]
+        self._next = FIRST_JOB + running + ended
+        self._kube = KubeClient(
+            kubeconfig, deliver=self.reactor.mailbox.put, log=self.flux.log
+        )
+        settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
+        self.service = Service(self.flux, self._kube, settings, random.Random(1))
+        self.flux.service = self.service
+        self.service.start()
+        self._wait(partial(self._knows, running + ended), "Workflows are known")
+        self.flux.held = []
+
+    def jobs(self, count: int) -> dict[str, Any]:
+        """Run jobs at once: when each was submitted and released, by the name of
+        its Workflow, and the processor time that it took."""
+        cpu = time.process_time()
+        jobids = self._submit(count, 0.0, 0.0)
+        ended = self.flux.ended
+        self._wait(lambda: all(jobid in ended for jobid in jobids), "jobs end")
+        self._wait(lambda: self._stats()["jobs"] == 0, "Workflows go")
+        return {
+            "times": {
+                workflow_name(jobid): (self.flux.submitted[jobid], ended[jobid])
+                for jobid in jobids
+            },
+            "cpu": time.process_time() - cpu,
+            "memory": memory(),
+        }
+
+    def begin(self, count: int, run_seconds: float, spread: float) -> None:
+        """Have jobs come within ``spread`` seconds, and wait for them to."""
+        self._submit(count, run_seconds, spread)
+        self.reactor.run(lambda: False, spread)
+
+    def run(self, seconds: float) -> dict[str, Any]:
+        """Go on for a while: the number of jobs, the processor time, and how late
+        the event loop was."""
+        stop = self.reactor.beat()
+        cpu = time.process_time()
+        self.reactor.run(lambda: False, seconds)
+        stop()
+        return {
+            "jobs": self._stats()["jobs"],
+            "cpu": time.process_time() - cpu,
+            "gaps": self.reactor.gaps,
+        }
+
+    def submit(self, count: int) -> None:
+        """Have jobs come at once; what becomes of them is seen in ``run``."""
+        self._submit(count, 0.0, 0.0)
+
+    def end(self, first: int, count: int) -> None:
+        """Let some of the jobs end that were there at the start."""
+        for jobid in range(FIRST_JOB + first, FIRST_JOB + first + count):
+            self.flux.end(jobid)
+
+    def _submit(self, count: int, run_seconds: float, spread: float) -> range:
+        self.flux.run_seconds = run_seconds
+        jobids = range(self._next, self._next + count)
+        self._next += count
+        for index, jobid in enumerate(jobids):
+            delay = spread * index / count
+            self.reactor.call_later(delay, partial(self.flux.submit, jobid))
+        return jobids
+
+    def _knows(self, jobs: int) -> bool:
+        stats = self._stats()
+        workflows = sum(
+            number for state, number in stats["workflows"].items() if state != "none"
+        )
+        ready = stats["kubernetes"] == "ok" and stats["busy"] == 0
+        return bool(ready and stats["jobs"] == workflows == jobs)
+
+    def _stats(self) -> Json:
+        answers: list[Json] = []
+
+        def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
+            answers.append(answer or {})
+
+        self.service.request("stats-get", {}, respond)
+        return answers[0]
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        end = self.reactor.now() + PATIENCE
+        while not condition():
+            if self.reactor.now() > end:
+                raise TimeoutError(f"not after {PATIENCE:g} s: {what}: {self._stats()}")
+            self.reactor.run(lambda: False, INTERVAL)
+
+    def stop(self) -> None:
+        self.service.stop()
+        self._kube.close()
+
+
+class Program:
+    """The commands: those of :class:`Alone`, and the one that begins."""
+
+    def __init__(self) -> None:
+        self._alone: Optional[Alone] = None
+
+    def start(self, **options: Any) -> dict[str, float]:
+        """Start the service, and wait until it knows all Workflows: when it began,
+        and how much memory it takes."""
+        begin = time.time()
+        self._alone = Alone(**options)
+        return {"begin": begin, "memory": memory(), "most": memory("VmHWM")}
+
+    def do(self, command: str, **arguments: Any) -> Any:
+        return getattr(self._alone, command)(**arguments)
+
+    def stop(self) -> None:
+        if self._alone is not None:
+            self._alone.stop()
+
+
+def main() -> None:
+    program = Program()
+    commands: dict[str, Callable[..., Any]] = {"start": program.start}
+    for command in ("jobs", "begin", "run", "submit", "end"):
+        commands[command] = partial(program.do, command)
+    serve(commands)
+    program.stop()
+
+
+if __name__ == "__main__":
+    main()

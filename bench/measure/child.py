@@ -1,0 +1,155 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Programs in processes of their own, which do one command after another.
+
+Commands and answers are JSON, one on a line, through standard input and output.
+A program ends when its input does: none outlives this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Callable, Optional
+
+_PATIENCE = 30.0
+_ANSWER = "bench-answer "
+_PR_SET_PDEATHSIG = 1
+
+
+class ChildError(Exception):
+    """A program failed; the message has its traceback."""
+
+
+class Child:
+    """A program that was started.
+
+    Args:
+        module: a module of this package, to be run as a program.
+        command: what to run it with; Python by default.
+        environment: what differs from ours.
+        log: where its standard error goes.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *,
+        command: Sequence[str] = (sys.executable,),
+        environment: Optional[Mapping[str, str]] = None,
+        log: Optional[pathlib.Path] = None,
+    ) -> None:
+        package = pathlib.Path(__file__).parent
+        paths = [str(package.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+        self._name = module
+        self._process = subprocess.Popen(
+            [*command, "-m", f"{package.name}.{module}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=None if log is None else open(log, "ab"),
+            text=True,
+            env={**os.environ, "PYTHONPATH": ":".join(paths), **(environment or {})},
+            start_new_session=True,
+            preexec_fn=_die_with_parent,
+        )
+
+    def send(self, command: str, **arguments: Any) -> None:
+        """Begin a command; :meth:`receive` gives its answer."""
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(json.dumps([command, arguments]) + "\n")
+            self._process.stdin.flush()
+        except BrokenPipeError:
+            raise ChildError(f"{self._name} has ended") from None
+
+    def receive(self) -> Any:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            if line.startswith(_ANSWER):
+                answer = json.loads(line[len(_ANSWER) :])
+                if "error" in answer:
+                    raise ChildError(f"{self._name}: {answer['error']}")
+                return answer["result"]
+        raise ChildError(f"{self._name} ended without an answer")
+
+    def call(self, command: str, **arguments: Any) -> Any:
+        self.send(command, **arguments)
+        return self.receive()
+
+    def pause(self) -> None:
+        """Let the process hang, as a server may."""
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it go on; one that does not hang is left alone."""
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self, patience: float = _PATIENCE) -> None:
+        """End it when it has done what it was told, or after some seconds."""
+        self.resume()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            try:
+                self._process.wait(patience)
+                return
+            except subprocess.TimeoutExpired:
+                os.killpg(self._process.pid, number)
+        self._process.wait()
+
+    def __enter__(self) -> Child:
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        # After an error it may be in the middle of what will never end.
+        self.close(_PATIENCE if error is None else 2.0)
+
+
+def _die_with_parent() -> None:
+    """Have this process killed when the one that started it is."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def serve(commands: Mapping[str, Callable[..., Any]]) -> None:
+    """Carry out commands until there are no more."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what anything prints is no answer
+    for line in sys.stdin:
+        command, arguments = json.loads(line)
+        try:
+            answer = {"result": commands[command](**arguments)}
+        except Exception:
+            answer = {"error": traceback.format_exc()}
+        output.write(_ANSWER + json.dumps(answer) + "\n")
+        output.flush()
+
+
+def memory(field: str = "VmRSS", pid: str = "self") -> float:
+    """Memory of a process, in MiB. ``VmHWM`` is the most that it ever had."""
+    with open(f"/proc/{pid}/status", encoding="ascii") as file:
+        for line in file:
+            if line.startswith(f"{field}:"):
+                return int(line.split()[1]) / 1024
+    raise OSError(f"/proc/{pid}/status has no {field}")
+
+
+def cpu_of(pid: int) -> float:
+    """Seconds of processor time that a process has used, with all its threads."""
+    with open(f"/proc/{pid}/stat", encoding="ascii") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

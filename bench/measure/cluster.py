@@ -1,0 +1,179 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The program with the API server and the DWS controllers."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import random
+import time
+from typing import Any, Optional
+
+from flux_k8s.jobid import f58, workflow_name
+from flux_k8s.ports import WORKFLOW, Json, KubeError
+from rabbitsim.dws import NoFiles, Options, constant, install, recorded, table
+from rabbitsim.dws.options import Latency
+from rabbitsim.kube.direct import DirectKube
+from rabbitsim.kube.server import KubeServer
+from rabbitsim.kube.store import Event, Store
+from rabbitsim.system import LocalKube
+
+from .child import serve
+from .hardware import topology
+from .workload import FIRST_JOB
+
+STATES = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
+
+
+class Recorder:
+    """Notes when each Workflow was asked for a state, and when it reached it."""
+
+    def __init__(self, server: KubeServer) -> None:
+        self.marks: dict[str, list[tuple[float, str, str]]] = {}
+        self._asked: dict[str, str] = {}
+        self._reached: dict[str, str] = {}
+        store = server.store
+        server.call(
+            lambda: store.watch(
+                WORKFLOW, None, self._event, resource_version=str(store.version)
+            )
+        )
+
+    def _event(self, event: Event) -> None:
+        now, obj = time.time(), event.object
+        name = obj["metadata"]["name"]
+        marks = self.marks.setdefault(name, [])
+        if event.type == "DELETED":
+            marks.append((now, "gone", ""))
+            return
+        desired = obj["spec"]["desiredState"]
+        if self._asked.get(name) != desired:
+            self._asked[name] = desired
+            marks.append((now, "asked", desired))
+        status = obj.get("status") or {}
+        if status.get("ready") and status.get("state") == desired:
+            if self._reached.get(name) != desired:
+                self._reached[name] = desired
+                marks.append((now, "reached", desired))
+
+
+class Cluster:
+    """The commands."""
+
+    def __init__(self) -> None:
+        self._kube: Optional[LocalKube] = None
+        self._server: Optional[KubeServer] = None
+        self._recorder: Optional[Recorder] = None
+
+    def start(
+        self, kubeconfig: str, nodes: int, seconds: Any, controllers: bool = True
+    ) -> str:
+        """Start; the URL. ``seconds``: what DWS takes for each state, or
+        "recorded". Without controllers nothing happens by itself."""
+        hardware = topology(nodes)
+        options = Options(latency=latency(seconds))
+        if controllers:
+            self._kube = LocalKube(
+                hardware,
+                options=options,
+                files=NoFiles(),
+                seed=1,
+                kubeconfig=pathlib.Path(kubeconfig),
+                log=lambda line: None,
+            )
+            self._server = self._kube.server
+        else:
+            self._server = KubeServer(Store(time.time, random.Random(1)))
+            self._server.start()
+            self._server.write_kubeconfig(kubeconfig)
+            self._install(hardware, options)
+        self._recorder = Recorder(self._server)
+        return self._server.url
+
+    def _install(self, hardware: Any, options: Options) -> None:
+        server = self.server
+        done: list[Optional[KubeError]] = []
+        kube = DirectKube(server.store, server.clock)
+        server.call(lambda: install(kube, hardware, options.rules, done.append))
+        while not done:
+            time.sleep(0.05)
+
+    @property
+    def server(self) -> KubeServer:
+        assert self._server is not None, "the server is not started"
+        return self._server
+
+    def marks(self) -> dict[str, list[tuple[float, str, str]]]:
+        """What was recorded; then forget it."""
+        recorder = self._recorder
+        assert recorder is not None
+
+        def take() -> dict[str, list[tuple[float, str, str]]]:
+            marks, recorder.marks = recorder.marks, {}
+            return marks
+
+        return self.server.call(take)
+
+    def count(self) -> int:
+        """How many Workflows there are."""
+        store = self.server.store
+        return self.server.call(lambda: len(store.select(WORKFLOW).items))
+
+    def get(self, name: str) -> Json:
+        """A Workflow."""
+        store = self.server.store
+        return self.server.call(lambda: dict(store.get(WORKFLOW, "default", name)))
+
+    def populate(self, template: Json, count: int) -> None:
+        """Make Workflows for ``count`` jobs, like one that there was."""
+        metadata = template["metadata"]
+        for field in ("uid", "resourceVersion", "creationTimestamp", "generation"):
+            metadata.pop(field, None)
+        name, jobid = metadata["name"], template["spec"]["jobID"]
+        text = json.dumps(template)
+        store = self.server.store
+
+        def create() -> None:
+            for number in range(FIRST_JOB, FIRST_JOB + count):
+                body = text.replace(name, workflow_name(number))
+                body = body.replace(jobid, f58(number))
+                store.create(WORKFLOW, "default", json.loads(body))
+
+        self.server.call(create)
+
+    def stop(self) -> None:
+        if self._kube is not None:
+            self._kube.stop()
+        elif self._server is not None:
+            self._server.stop()
+
+
+def latency(seconds: Any) -> Latency:
+    if seconds == "recorded":
+        return recorded()
+    if isinstance(seconds, list):
+        low, high = seconds
+        middle = (low + high) / 2
+        spread = (high - low) / (high + low)
+        return table(dict.fromkeys(STATES, middle), spread)
+    return constant(float(seconds))
+
+
+def main() -> None:
+    cluster = Cluster()
+    serve(
+        {
+            "start": cluster.start,
+            "marks": cluster.marks,
+            "count": cluster.count,
+            "get": cluster.get,
+            "populate": cluster.populate,
+            "cpu": time.process_time,
+        }
+    )
+    cluster.stop()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,56 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Transitions while a thousand jobs are in flight.
+
+DWS takes seconds for each state, as hardware does, so that neither it nor the API
+server is what the transitions wait for.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from .bench import Bench
+from .jobs import transition_rows
+from .probe import Probe
+from .rows import STAND_IN, Row, median, percentile
+
+NAME = "flight"
+JOBS = 1000
+SECONDS = (9.0, 15.0)
+"""DWS takes between so many seconds for each state."""
+
+RUN_SECONDS = 12.0
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """Transitions in a window in which all jobs are somewhere on their way."""
+    jobs = bench.number(JOBS, 100)
+    window = bench.number(16, 4)
+    with bench.cluster(1024, SECONDS) as system, bench.child("alone") as module:
+        module.call("start", kubeconfig=system.kubeconfig, rabbits=system.rabbits)
+        module.call("begin", count=jobs, run_seconds=RUN_SECONDS, spread=24.0)
+        system.cluster.call("marks")
+        probe = Probe(system.url)
+        module.send("run", seconds=window)
+        trips = []
+        end = time.monotonic() + window
+        while time.monotonic() < end:
+            trips.append(probe.sample())
+            time.sleep(0.05)
+        result = module.receive()
+        marks = system.cluster.call("marks")
+        probe.close()
+    where = f"{result['jobs']:,} jobs in flight"
+    yield from transition_rows(STAND_IN, NAME, where, marks, trips)
+    yield Row(
+        STAND_IN,
+        NAME,
+        f"reactor stall, {where}, p99.9",
+        percentile(result["gaps"], 99.9) * 1e3,
+        "ms",
+        note=f"median {median(result['gaps']) * 1e3:.2f} ms, "
+        f"longest {max(result['gaps']) * 1e3:.1f} ms; module's processor "
+        f"{100 * result['cpu'] / window:.0f} % busy",
+    )

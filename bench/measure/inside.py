@@ -1,0 +1,178 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The program in a real Flux: the initial program of an instance.
+
+Jobs are simulated by Flux's own execution service (``exec.test``): neither job
+shells nor tasks are measured.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import time
+from typing import Any, Optional
+
+from flux.constants import FLUX_RPC_STREAMING
+from flux.job.submit import submit_async, submit_get_id
+
+import flux
+
+from .child import cpu_of, memory, serve
+from .workload import jobspec
+
+JOB_PREFIX = "fluxjob-"
+
+
+class Jobs:
+    """Submits jobs, and waits for them to become inactive."""
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+        self._times: dict[int, dict[str, float]] = {}
+        self._left = 0
+        request = {"full": False, "allow": {"submit": 1, "clean": 1}}
+        journal = handle.rpc(
+            "job-manager.events-journal", request, flags=FLUX_RPC_STREAMING
+        )
+        journal.then(self._take)
+
+    def _take(self, journal: Any) -> None:
+        response = journal.get()
+        journal.reset()
+        for event in response["events"]:
+            times = self._times.setdefault(response["id"], {})
+            times[event["name"]] = event["timestamp"]
+            if event["name"] == "clean":
+                self._left -= 1
+        if self._left == 0:
+            self._handle.reactor_stop()
+
+    def run(self, count: int, directive: bool) -> dict[str, tuple[float, float]]:
+        """Submit jobs at once; when each was submitted, and inactive."""
+        spec = json.dumps(jobspec(directive))
+        self._times, self._left = {}, count
+        futures = [
+            submit_async(self._handle, spec, novalidate=True) for _ in range(count)
+        ]
+        for future in futures:
+            submit_get_id(future)
+        self._handle.reactor_run()
+        return {
+            f"{JOB_PREFIX}{jobid}": (times["submit"], times["clean"])
+            for jobid, times in self._times.items()
+        }
+
+
+class Inside:
+    """The commands."""
+
+    def __init__(self) -> None:
+        self._handle = flux.Flux()
+        self._broker = int(self._handle.attr_get("broker.pid"))
+        self._module: Optional[int] = None
+        self._jobs: Optional[Jobs] = None
+
+    def load_module(self) -> None:
+        """``flux module load dws``; returns when it knows its Workflows."""
+        _run("flux", "module", "load", "dws", "scheduler=none")
+        self._module = _module_process(self._broker)
+        while self._stats()["kubernetes"] != "ok":
+            time.sleep(0.02)
+
+    def unload_module(self) -> None:
+        _run("flux", "module", "remove", "dws")
+        self._module = None
+
+    def load_plugin(self, path: str) -> None:
+        self._handle.rpc("job-manager.jobtap", {"load": path}).get()
+
+    def remove_plugin(self, name: str) -> None:
+        self._handle.rpc("job-manager.jobtap", {"remove": name}).get()
+
+    def jobs(self, count: int, directive: bool = True) -> dict[str, Any]:
+        """Run jobs at once: when each was submitted and inactive, by the name of
+        its Workflow, and the processor time that broker and module took."""
+        if self._jobs is None:
+            self._jobs = Jobs(self._handle)
+        before = self._cpu()
+        times = self._jobs.run(count, directive)
+        broker, module = (now - then for now, then in zip(self._cpu(), before))
+        return {"times": times, "cpu": broker + module, "module": module}
+
+    def _cpu(self) -> tuple[float, float]:
+        module = 0.0 if self._module is None else cpu_of(self._module)
+        return cpu_of(self._broker), module
+
+    def settle(self, seconds: float) -> float:
+        """Let what follows the end of jobs happen, and say how much processor
+        time it took the module."""
+        _, before = self._cpu()
+        time.sleep(seconds)
+        return self._cpu()[1] - before
+
+    def stats(self, count: int, interval: float) -> list[float]:
+        """Ask for ``flux module stats dws``; the seconds until each answer."""
+        seconds = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            self._stats()
+            seconds.append(time.perf_counter() - begin)
+            time.sleep(interval)
+        return seconds
+
+    def submit(self, count: int) -> None:
+        """Submit jobs and do not wait for them."""
+        spec = json.dumps(jobspec(True))
+        futures = [
+            submit_async(self._handle, spec, novalidate=True) for _ in range(count)
+        ]
+        for future in futures:
+            submit_get_id(future)
+
+    def drain(self) -> None:
+        """Wait until no job is active."""
+        _run("flux", "queue", "drain", "--timeout=60s")
+
+    def memory(self) -> float:
+        """The module's, in MiB."""
+        return memory(pid=str(self._module))
+
+    def _stats(self) -> dict[str, Any]:
+        stats: dict[str, Any] = self._handle.rpc("dws.stats-get", {}).get()
+        return stats
+
+
+def _run(*command: str) -> None:
+    result = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    if result.returncode:
+        raise OSError(f"{' '.join(command)}: {result.stdout.strip()}")
+
+
+def _module_process(broker: int) -> int:
+    """The process of the module, a child of the broker's."""
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            command = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # it has ended
+        if int(parent) == broker and any(b"/dws" in word for word in command):
+            return int(folder.name)
+    raise OSError("the module has no process of its own")
+
+
+def main() -> None:
+    inside = Inside()
+    names = (
+        "load_module unload_module load_plugin remove_plugin jobs settle stats submit"
+        " drain memory"
+    )
+    serve({name: getattr(inside, name) for name in names.split()})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""As much of Flux as a job's storage needs, at next to no cost.
+
+What the plugin does is reduced to its requests and answers, so that a process
+with the service in it is as large and as busy as the module is.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import syslog
+from collections.abc import Mapping
+from typing import Any, Callable, Optional
+
+from flux_k8s.ports import Json, RpcDone, Timer
+from flux_k8s.service import Service
+
+from .reactor import Reactor
+from .workload import DIRECTIVE, jobspec, resource_set
+
+RESOURCES = jobspec(True)["resources"]
+
+
+class PlainFlux:
+    """:class:`flux_k8s.ports.Flux` with just enough behind it for storage.
+
+    Attributes:
+        held: what hello is answered with.
+        submitted, ended: when jobs were.
+        run_seconds: how long a job runs.
+        service: gets the requests; set once it is there.
+    """
+
+    def __init__(self, reactor: Reactor, hosts: list[str]) -> None:
+        self._reactor = reactor
+        self._hosts = hosts
+        self.held: list[Json] = []
+        self.submitted: dict[int, float] = {}
+        self.ended: dict[int, float] = {}
+        self.run_seconds = 0.0
+        self.service: Optional[Service] = None
+        self._answers: Mapping[str, Callable[[Json], Json]] = {
+            "hello": self._hello,
+            "resource-update": self._planned,
+            "prolog-remove": self._mounted,
+            "epilog-remove": self._released,
+        }
+
+    def now(self) -> float:
+        return self._reactor.now()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        return self._reactor.call_later(delay, function)
+
+    def log(self, level: int, message: str) -> None:
+        if level <= syslog.LOG_WARNING:
+            print(message, file=sys.stderr)
+
+    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
+        answer = self._answers[topic.rpartition(".")[2]]
+        self._reactor.call_soon(lambda: done(answer(payload)))
+
+    def submit(self, jobid: int) -> None:
+        """A job with a directive comes."""
+        self.submitted[jobid] = self.now()
+        self._request(
+            "create",
+            jobid=jobid,
+            userid=os.getuid(),
+            dw_directives=[DIRECTIVE],
+            resources=RESOURCES,
+            failure_tolerance=0,
+        )
+
+    def end(self, jobid: int) -> None:
+        """A job has run."""
+        self._request("post_run", jobid=jobid, run_started=True)
+
+    def _request(self, method: str, **payload: Any) -> None:
+        service = self.service
+        assert service is not None
+
+        def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
+            if errnum or not answer or not answer.get("success"):
+                raise RuntimeError(f"dws.{method}: {text} {answer}")
+
+        self._reactor.call_soon(lambda: service.request(method, payload, respond))
+
+    def _hello(self, payload: Json) -> Json:
+        """The jobs that are held. After this the plugin repeats what it waits
+        for: that the storage of those in the epilog is released."""
+        for job in self.held:
+            if job["phase"] == "epilog":
+                self.end(job["id"])
+        return {"jobs": self.held}
+
+    def _planned(self, payload: Json) -> Json:
+        jobid = payload["id"]
+        if "errmsg" in payload:
+            raise RuntimeError(f"{jobid}: {payload['errmsg']}")
+        rank = jobid % len(self._hosts)
+        self._request("setup", jobid=jobid, R=resource_set(rank, self._hosts[rank]))
+        return {}
+
+    def _mounted(self, payload: Json) -> Json:
+        jobid = payload["id"]
+        self._reactor.call_later(self.run_seconds, lambda: self.end(jobid))
+        return {}
+
+    def _released(self, payload: Json) -> Json:
+        self.ended[payload["id"]] = self.now()
+        return {}
+
+    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+        raise RuntimeError(f"{jobid}: {note}")
+
+    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
+        pass
+
+    def kvs_put(self, jobid: int, key: str, value: str) -> None:
+        pass
+
+    def drain(self, hosts: str, reason: str) -> None:
+        raise RuntimeError(f"drain {hosts}: {reason}")
+
+    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
+        self._reactor.call_soon(lambda: done(os.getgid()))
+
+    def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
+        self._reactor.call_soon(lambda: done(jobid in self.ended))

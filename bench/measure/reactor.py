@@ -1,0 +1,79 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The event loop that the service has in the broker, without the broker."""
+
+from __future__ import annotations
+
+import select
+import time
+from typing import Callable, Optional
+
+from flux_k8s.client import Mailbox
+from rabbitsim.loop import Loop, LoopTimer
+
+MAILS_PER_TURN = 32
+"""As in ``dws.py``."""
+
+
+class Reactor(Loop):
+    """Timers, and a mailbox whose content is taken in turns with them.
+
+    Attributes:
+        gaps: how late each beat was, in seconds.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mailbox = Mailbox()
+        self.gaps: list[float] = []
+
+    def now(self) -> float:
+        return time.time()
+
+    def run(self, until: Callable[[], bool], timeout: float) -> bool:
+        """Run until ``until()`` (then True) or for ``timeout`` seconds."""
+        end = self.now() + timeout
+        while not until():
+            now = self.now()
+            if now >= end:
+                return False
+            due = self.next_due()
+            wait = min(end, due if due is not None else end) - now
+            ready, _, _ = select.select([self.mailbox.fileno()], [], [], max(wait, 0.0))
+            if ready:
+                self.mailbox.drain(MAILS_PER_TURN)
+            self._fire_due()
+        return True
+
+    def _fire_due(self) -> None:
+        """Timers that are due now, but not those that they start."""
+        now = self.now()
+        for _ in range(len(self._heap)):
+            due = self.next_due()
+            if due is None or due > now:
+                return
+            self._fire_next()
+
+    def beat(self, interval: float = 0.001) -> Callable[[], None]:
+        """Note how late a timer is, again and again, until the function that is
+        returned is called."""
+        self.gaps = []
+        timer: Optional[LoopTimer] = None
+
+        def start() -> None:
+            nonlocal timer
+            timer = self.call_later(interval, tick)
+
+        def tick() -> None:
+            if timer is not None:
+                self.gaps.append(self.now() - timer.when)
+                start()
+
+        def stop() -> None:
+            nonlocal timer
+            if timer is not None:
+                timer.cancel()
+                timer = None
+
+        start()
+        return stop

@@ -1,0 +1,243 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The same on a real Flux: an instance of one broker, with nodes that it is told
+to believe in, and the plugin and the module as they are installed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import sysconfig
+from collections.abc import Iterator
+from typing import Any, Callable, Optional
+
+import flux_k8s
+from rabbitsim.cli.realflux import Installation, find_flux
+
+from .bench import Bench, System
+from .child import Child
+from .hardware import PREFIX
+from .jobs import (
+    CPU,
+    ONE_JOB,
+    durations,
+    hundred_rows,
+    rate_rows,
+    run,
+    transition_rows,
+)
+from .probe import Probe
+from .rows import REAL_FLUX, Row, Target, median, percentile
+from .workload import added
+
+SINGLE = "flux-jobs"
+AT_ONCE = "flux-at-once"
+STALL = "flux-stall"
+PLAIN = "flux-plain"
+NODES = 128
+CORES = 16
+BLOCK = 100
+"""Jobs that are submitted at once, to compare throughputs."""
+
+
+def missing() -> Optional[str]:
+    """Why nothing of this can be measured, or None."""
+    installation = find_flux()
+    if installation is None:
+        return "there is no flux on PATH"
+    return installation.missing()
+
+
+def one_by_one(bench: Bench) -> Iterator[Row]:
+    """One job at a time."""
+    with _system(bench, 0.0) as (system, flux):
+        plain: list[float] = []
+        flux.call("jobs", count=1)
+        system.cluster.call("marks")
+        trips: list[float] = []
+        times: dict[str, Any] = {}
+        probe = Probe(system.url)
+        for _ in range(bench.number(30, 5)):
+            trips += [probe.sample() for _ in range(5)]
+            plain += durations(flux.call("jobs", count=1, directive=False))
+            times.update(flux.call("jobs", count=1)["times"])
+        probe.close()
+        marks = system.cluster.call("marks")
+    yield from transition_rows(REAL_FLUX, SINGLE, "one job", marks, trips)
+    yield Row(
+        REAL_FLUX,
+        SINGLE,
+        "time added to a whole job, one at a time",
+        median(added(times, marks)),
+        "s",
+        ONE_JOB,
+        f"median of {len(times)}; a job without #DW takes {median(plain):.3f} s",
+    )
+
+
+def at_once(bench: Bench) -> Iterator[Row]:
+    """A hundred jobs at once, a few times, and a thousand."""
+    repeat = bench.number(2, 1)
+    with _system(bench, "recorded") as (system, flux):
+        run(system, flux, 10)
+        plain = flux.call("jobs", count=100, directive=False)
+        hundreds = [run(system, flux, 100) for _ in range(repeat)]
+    yield from hundred_rows(REAL_FLUX, AT_ONCE, hundreds, plain)
+    with _system(bench, 0.0) as (system, flux):
+        run(system, flux, 10)
+        hundreds = [run(system, flux, 100) for _ in range(repeat)]
+        yield from rate_rows(REAL_FLUX, AT_ONCE, hundreds)
+        count = bench.number(1000, 200)
+        many = run(system, flux, count)
+        after = flux.call("settle", seconds=2.0)
+        size = flux.call("memory")
+    yield from rate_rows(REAL_FLUX, AT_ONCE, [many])
+    yield Row(
+        REAL_FLUX,
+        AT_ONCE,
+        "module processor time per job",
+        (many["module"] + after) / count * 1e3,
+        "ms",
+        CPU,
+        "the process of the module",
+    )
+    yield Row(REAL_FLUX, AT_ONCE, "module RSS after that", size, "MiB")
+
+
+def stall(bench: Bench) -> Iterator[Row]:
+    """``flux module stats dws`` while the API server hangs and jobs come."""
+    calls = bench.number(200, 50)
+    with _system(bench, 0.0) as (system, flux):
+        flux.call("jobs", count=50)
+        usual = flux.call("stats", count=calls, interval=0.01)
+        system.cluster.pause()
+        try:
+            flux.call("submit", count=100)
+            hanging = flux.call("stats", count=calls, interval=0.01)
+        finally:
+            system.cluster.resume()
+        flux.call("drain")
+    yield Row(
+        REAL_FLUX,
+        STALL,
+        "longest reactor stall, API server hangs, 100 jobs come",
+        percentile(hanging, 99) * 1e3,
+        "ms",
+        Target(20),
+        f"p99 of {calls} dws.stats-get, longest {max(hanging) * 1e3:.1f} ms; when "
+        f"nothing hangs {percentile(usual, 99) * 1e3:.1f} and {max(usual) * 1e3:.1f}",
+    )
+
+
+def plain_jobs(bench: Bench) -> Iterator[Row]:
+    """Jobs without #DW, with the plugin and without it, by turns."""
+    installation = find_flux()
+    assert installation is not None
+    name, path = installation.jobtap.name, str(installation.jobtap)
+    rates, processor = [], []
+    with _system(bench, 0.0) as (system, flux):
+        _block(flux)
+        for _ in range(bench.number(24, 3)):
+            loaded = [_block(flux)]
+            flux.call("remove_plugin", name=name)
+            without = [_block(flux), _block(flux)]
+            flux.call("load_plugin", path=path)
+            loaded.append(_block(flux))
+            rates.append(_total(without, 0) / _total(loaded, 0))
+            processor.append(_total(without, 1) / _total(loaded, 1))
+    yield Row(
+        REAL_FLUX,
+        PLAIN,
+        "job throughput without #DW, plugin loaded against not",
+        median(processor),
+        "times",
+        Target(0.99, most=False),
+        "jobs per second of the broker's processor time, which others' work on this "
+        "machine disturbs less than the clock",
+    )
+    yield Row(
+        REAL_FLUX,
+        PLAIN,
+        "the same by the clock",
+        median(rates),
+        "times",
+        note=f"median of {len(rates)} pairs of {2 * BLOCK} jobs, half of them between "
+        f"{percentile(rates, 25):.2f} and {percentile(rates, 75):.2f}",
+    )
+
+
+Block = tuple[float, float]
+
+
+def _block(flux: Child) -> Block:
+    """Run jobs without #DW: the seconds, and those of the broker's processor."""
+    result = flux.call("jobs", count=BLOCK, directive=False)
+    times = result["times"].values()
+    seconds = max(end for _, end in times) - min(begin for begin, _ in times)
+    return seconds, result["cpu"] - result["module"]
+
+
+def _total(blocks: list[Block], index: int) -> float:
+    return sum(block[index] for block in blocks)
+
+
+MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    SINGLE: one_by_one,
+    AT_ONCE: at_once,
+    STALL: stall,
+    PLAIN: plain_jobs,
+}
+
+
+@contextlib.contextmanager
+def _system(bench: Bench, seconds: Any) -> Iterator[tuple[System, Child]]:
+    """Kubernetes, DWS and a Flux instance, with the plugin and the module."""
+    installation = find_flux()
+    assert installation is not None
+    with bench.cluster(NODES, seconds) as system:
+        with bench.child(
+            "inside",
+            command=[
+                installation.flux,
+                "start",
+                f"--config-path={_write_config(installation, system)}",
+                installation.flux,
+                "python",
+            ],
+            environment=_environment(installation),
+        ) as flux:
+            flux.call("load_module")
+            yield system, flux
+            flux.call("unload_module")
+
+
+def _write_config(installation: Installation, system: System) -> pathlib.Path:
+    """The instance's configuration. TOML strings are like JSON's."""
+    mapping = system.folder / "mapping.json"
+    mapping.write_text(json.dumps(system.rabbits), encoding="utf-8")
+    folder = system.folder / "conf"
+    folder.mkdir()
+    lines = [
+        "[rabbit]",
+        f"kubeconfig = {json.dumps(system.kubeconfig)}",
+        f"mapping = {json.dumps(str(mapping))}",
+        "[job-manager]",
+        f"plugins = [{{ load = {json.dumps(str(installation.jobtap))} }}]",
+        "[fake-resources]",
+        f"nnodes = {NODES}",
+        f"cores-per-node = {CORES}",
+        f"host-prefix = {json.dumps(PREFIX)}",
+    ]
+    (folder / "bench.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    return folder
+
+
+def _environment(installation: Installation) -> dict[str, str]:
+    package = pathlib.Path(flux_k8s.__file__).parents[1]
+    paths = dict.fromkeys([str(package), sysconfig.get_path("purelib")])
+    return {
+        "FLUX_MODULE_PATH_PREPEND": str(installation.modules),
+        "FLUX_PYTHONPATH_PREPEND": os.pathsep.join(paths),
+    }

@@ -1,0 +1,92 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""One Lustre file system for a job on all nodes of the largest system."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from flux_k8s import rset
+from flux_k8s.directivebreakdown import (
+    apply_breakdowns,
+    build_servers,
+    job_allocation,
+    parse,
+)
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.ports import Json
+from rabbitsim.dws import Profiles, Topology
+from rabbitsim.dws.breakdown import storage_status
+from rabbitsim.dws.directive import parse as parse_directive
+from rabbitsim.dws.topology import RABBIT_LABEL
+from rabbitsim.flux import rwriter
+from rabbitsim.flux.pool import Pool, make_nodes
+from rabbitsim.system import hosts_of, mapping_of
+
+from .bench import Bench
+from .hardware import EL_CAPITAN, topology
+from .rows import STAND_IN, Row, Target, median
+from .workload import jobspec
+
+NAME = "servers"
+DIRECTIVE = "#DW jobdw type=lustre capacity=1000TiB name=x"
+CORES = 4
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    """What the service does when the job has its nodes; no I/O."""
+    hardware = topology(EL_CAPITAN)
+    mapping = mapping_of(hardware)
+    breakdown = _breakdown()
+    labels = {rabbit: {RABBIT_LABEL: "Rabbit"} for rabbit in mapping.rabbits}
+    text = json.dumps(_resource_set(hardware, mapping, breakdown))
+    reading, placing = [], []
+    for _ in range(bench.number(7, 3)):
+        begin = time.perf_counter()
+        R = rset.parse(json.loads(text))
+        allocation = job_allocation(R, mapping, labels)
+        middle = time.perf_counter()
+        build_servers([parse(breakdown)], allocation)
+        reading.append(middle - begin)
+        placing.append(time.perf_counter() - middle)
+    yield Row(
+        STAND_IN,
+        NAME,
+        "Lustre breakdown to Servers, 11,136 nodes, 696 Rabbits",
+        median(placing) * 1e3,
+        "ms",
+        Target(100),
+    )
+    yield Row(
+        STAND_IN,
+        NAME,
+        "reading that job's R, with Fluxion's graph",
+        median(reading) * 1e3,
+        "ms",
+        note=f"{len(text) / 2**20:.1f} MiB of JSON, with {CORES} cores per node",
+    )
+
+
+def _breakdown() -> Json:
+    reference = {"kind": "Servers", "name": "fluxjob-1-0", "namespace": "default"}
+    directive = parse_directive(DIRECTIVE)
+    return {
+        "metadata": {"name": "fluxjob-1-0", "namespace": "default"},
+        "spec": {"directive": DIRECTIVE, "userID": 1},
+        "status": storage_status(directive, Profiles.default(), reference, "job"),
+    }
+
+
+def _resource_set(hardware: Topology, mapping: RabbitMapping, breakdown: Json) -> Any:
+    """The R of a job on all nodes, with storage on all Rabbits."""
+    hosts = hosts_of(hardware)
+    resources = jobspec(True)["resources"]
+    resources[0]["count"] = len(hosts)
+    rewritten = list(apply_breakdowns([parse(breakdown)], resources))
+    pool = Pool(make_nodes(hosts, mapping, CORES, 0, {}), mapping)
+    grant = pool.allocate(rewritten, lambda node: True)
+    assert grant is not None
+    return rwriter.write(pool, grant, 0.0, 0.0)

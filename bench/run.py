@@ -1,0 +1,146 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Measure, print a table, and write bench/results.json.
+
+What is measured is what DESIGN section 12 sets a target for, on the stand-in for
+Flux, and on a real Flux when one is on PATH. Kubernetes and DWS are always the
+stand-in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import platform
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from typing import Callable, Optional
+
+from measure import flight, ideal, jobs, realflux, scale, servers
+from measure.bench import Bench
+from measure.child import ChildError
+from measure.rows import Row, print_rows
+
+RESULTS = pathlib.Path(__file__).parent / "results.json"
+
+Measurement = Callable[[Bench], Iterator[Row]]
+
+STAND_IN: dict[str, Measurement] = {
+    servers.NAME: servers.measure,
+    jobs.SINGLE: jobs.one_by_one,
+    jobs.AT_ONCE: jobs.at_once,
+    jobs.ALONE: jobs.alone,
+    flight.NAME: flight.measure,
+    ideal.NAME: ideal.measure,
+    scale.NAME: scale.measure,
+}
+
+
+def main() -> int:
+    """Measure; the exit status says whether everything could be measured."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    problem = realflux.missing()
+    measurements = dict(STAND_IN)
+    if problem is None:
+        measurements.update(realflux.MEASUREMENTS)
+    args = _arguments(measurements)
+    rows: list[Row] = []
+    others: dict[str, float] = {}
+    failed = False
+    with tempfile.TemporaryDirectory(prefix="flux-dws-bench-") as scratch:
+        bench = Bench(args.quick, pathlib.Path(scratch))
+        for name in args.only or measurements:
+            begin, before = time.monotonic(), _processor_time()
+            print(f"{name}...", end="", file=sys.stderr, flush=True)
+            try:
+                rows += measurements[name](bench)
+            except (ChildError, OSError) as error:
+                print(f" failed\n{error}{bench.logs()}", file=sys.stderr)
+                failed = True
+                continue
+            seconds = time.monotonic() - begin
+            others[name] = _others(before, _processor_time(), seconds)
+            print(f" {seconds:.0f} s", file=sys.stderr)
+    print(_machine())
+    print_rows(rows)
+    if others:
+        print(f"\nmeanwhile others used {_shares(others)} of the processors")
+    if problem is not None:
+        print(f"\nreal Flux: not measured: {problem}")
+    _write(args.output, rows, others, problem)
+    return 1 if failed else 0
+
+
+def _arguments(measurements: dict[str, Measurement]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=list(measurements),
+        metavar="NAME",
+        help=f"do this one; may be repeated ({', '.join(measurements)})",
+    )
+    parser.add_argument(
+        "--quick", action="store_true", help="fewer jobs: to see that it works"
+    )
+    parser.add_argument(
+        "--output",
+        type=pathlib.Path,
+        default=RESULTS,
+        metavar="FILE",
+        help="where to write the results as JSON (%(default)s)",
+    )
+    return parser.parse_args()
+
+
+def _machine() -> str:
+    return f"{os.cpu_count()} processors, Python {platform.python_version()}"
+
+
+def _processor_time() -> tuple[float, float]:
+    """Seconds of processor time that were used so far: by all, and by us with
+    the programs that have ended."""
+    with open("/proc/stat", encoding="ascii") as file:
+        user, nice, system = map(int, file.readline().split()[1:4])
+    return (user + nice + system) / os.sysconf("SC_CLK_TCK"), sum(os.times()[:4])
+
+
+def _others(
+    before: tuple[float, float], after: tuple[float, float], seconds: float
+) -> float:
+    """The part of the processors that was used by others: what they take is
+    missing here, and makes times longer."""
+    everything, ours = (now - then for now, then in zip(after, before))
+    return max(0.0, (everything - ours) / seconds / (os.cpu_count() or 1))
+
+
+def _shares(others: dict[str, float]) -> str:
+    low, high = min(others.values()), max(others.values())
+    return f"{100 * low:.0f} % to {100 * high:.0f} %"
+
+
+def _write(
+    path: pathlib.Path,
+    rows: list[Row],
+    others: dict[str, float],
+    problem: Optional[str],
+) -> None:
+    results = {
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "machine": _machine(),
+        "used_by_others": others,
+        "flux": problem or "measured",
+        "rows": [row.as_json() for row in rows],
+    }
+    path.write_text(
+        json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
