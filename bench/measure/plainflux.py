@@ -119,7 +119,7 @@ class PlainFlux:
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         pass
 
-    def kvs_put(self, jobid: int, key: str, value: str) -> None:
+    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
         pass
 
     def drain(self, hosts: str, reason: str) -> None:

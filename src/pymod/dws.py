@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import gc
 import json
 import os
 import pwd
@@ -43,6 +44,13 @@ from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 
 NOPANIC = "broker.module-nopanic"
+COMMIT_DELAY = 0.1
+"""Seconds that a write to a job's KVS may wait for others."""
+
+GC_THRESHOLDS = (5_000, 20, 1_000)
+"""What is kept here is nearly free of cycles, and a full collection over ten
+thousand Workflows holds the reactor up for longer than it may be."""
+
 MAILS_PER_TURN = 32
 """Answers from Kubernetes that are taken in before Flux has its turn again."""
 
@@ -71,6 +79,7 @@ class BrokerFlux:
         self._userids: queue.SimpleQueue[tuple[int, Callable[[Optional[int]], None]]]
         self._userids = queue.SimpleQueue()
         self._lookups: Optional[threading.Thread] = None
+        self._puts: list[tuple[str, str]] = []
 
     def guard(self, function: Callable[..., object]) -> Callable[..., None]:
         """No exception may stop the reactor: a bug in what concerns one job
@@ -135,17 +144,32 @@ class BrokerFlux:
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
 
-    def kvs_put(self, jobid: int, key: str, value: str) -> None:
+    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
+        """A commit costs more than all else that a state does here: what comes
+        within a moment goes into one."""
+        self._puts.append((f"{JobID(jobid).kvs}.{key}", value))
+        if last:
+            self.commit()
+        elif len(self._puts) == 1:
+            self.call_later(COMMIT_DELAY, self.commit)
+
+    def commit(self) -> None:
+        """Write what :meth:`kvs_put` has gathered."""
+        if not self._puts:
+            return
+        puts, self._puts = self._puts, []
+
         @self.guard
         def committed(future: Any) -> None:
             try:
                 future.get()
             except OSError as error:
-                self.log(syslog.LOG_WARNING, f"{path}: cannot be written: {error}")
+                paths = ", ".join(path for path, _ in puts)
+                self.log(syslog.LOG_WARNING, f"cannot write {paths}: {error}")
 
-        path = f"{JobID(jobid).kvs}.{key}"
         transaction = flux.kvs.KVSTxn(self._handle)
-        transaction.put(path, value, raw=True)
+        for path, value in puts:
+            transaction.put(path, value, raw=True)
         transaction.commit_async().then(committed)
 
     def drain(self, hosts: str, reason: str) -> None:
@@ -235,6 +259,7 @@ class DwsModule(BrokerModule):
             pass
         finally:
             self._service.stop()
+            self._flux.commit()
             self._kube.close()
             watcher.stop()
             terminate.stop()
@@ -340,6 +365,7 @@ def describe(error: BaseException) -> str:
 def mod_main(handle: Any, *args: str) -> None:
     """What the broker calls. Nothing is raised but OSError, which makes ``flux
     module load`` fail; the reason is in the broker's log."""
+    gc.set_threshold(*GC_THRESHOLDS)
     # For the reactor to take, whichever thread the kernel would choose.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:

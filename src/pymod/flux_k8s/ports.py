@@ -203,8 +203,9 @@ class Flux(Clock, Protocol):
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         """Post a memo to the job's eventlog (RFC 21); null removes a key."""
 
-    def kvs_put(self, jobid: int, key: str, value: str) -> None:
-        """Write ``value`` to ``key`` in the job's KVS directory. A failure is
+    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
+        """Write ``value`` to ``key`` in the job's KVS directory, at once when it
+        is the ``last`` thing to be written for the job, else soon. A failure is
         logged, nothing more."""
 
     def drain(self, hosts: str, reason: str) -> None:

@@ -389,7 +389,8 @@ class Service:
             key = f"rabbit_{view.state.name.lower()}_timing"
             self._flux.kvs_put(jobid, key, json.dumps(round(view.elapsed, 6)))
         if view.state is State.Teardown:
-            self._flux.kvs_put(jobid, "rabbit_workflow", json.dumps(workflow))
+            text = json.dumps(workflow)
+            self._flux.kvs_put(jobid, "rabbit_workflow", text, last=True)
 
     # Reconciling
 

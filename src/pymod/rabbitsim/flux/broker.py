@@ -186,7 +186,7 @@ class FluxPort:
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
 
-    def kvs_put(self, jobid: int, key: str, value: str) -> None:
+    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
         def write() -> None:
             job = self._host.manager.jobs.get(jobid)
             if job is None:
