@@ -355,3 +355,14 @@ class Test_kubeconfig:
         user = {"token": TOKEN, "client-certificate-data": "", "client-key-data": ""}
         service.client(write_kubeconfig(tmp_path / "kc", "https://h", user))
         assert list((tmp_path / "tmp").iterdir()) == []
+
+
+def test_a_password_in_the_url_of_the_server_is_never_shown(
+    service: Service, tmp_path: Path
+) -> None:
+    path = tmp_path / "kubeconfig"
+    write_kubeconfig(path, "http://admin:secret@127.0.0.1:1", {}, {})
+    client = service.client(str(path))
+    error = service.refused(client.get, WORKFLOW, "default", "w")
+    assert error.status == 0 and "127.0.0.1:1" in error.message
+    assert "secret" not in error.message

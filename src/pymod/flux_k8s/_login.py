@@ -68,6 +68,8 @@ class Login:
             server_name, proxy = kubeconfig.server_name, kubeconfig.proxy
         self._configuration = configuration
         self._lock = threading.Lock()
+        self.shown = _without_userinfo(self.server)
+        """The server as messages call it: its URL may have a password."""
         self.pool = _pool(self.server, context, server_name, proxy, pool_size)
 
     def headers(self) -> dict[str, str]:
@@ -188,6 +190,11 @@ def _context(kubeconfig: Kubeconfig, configuration: Any) -> Optional[ssl.SSLCont
 def _no_passphrase() -> str:
     """Keeps OpenSSL from asking for one on the terminal."""
     return ""
+
+
+def _without_userinfo(url: str) -> str:
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
 def _pool(

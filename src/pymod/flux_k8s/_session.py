@@ -128,7 +128,7 @@ class Session:
         def exchange(login: Login) -> bytes:
             deadline = time.monotonic() + 2 * self._read_timeout
             response = self._open(login, method, path, query, body, headers)
-            return _read(response, login.server, deadline)
+            return _read(response, login.shown, deadline)
 
         return parse_object(self._logged_in(exchange))
 
@@ -146,7 +146,7 @@ class Session:
 
         def exchange(login: Login) -> Stream:
             response = self._open(login, "GET", path, query, read_timeout=read_timeout)
-            return Stream(response, login.server)
+            return Stream(response, login.shown)
 
         return self._logged_in(exchange)
 
@@ -234,7 +234,7 @@ class Session:
         timeout = urllib3.Timeout(
             connect=self._connect_timeout, read=read_timeout or self._read_timeout
         )
-        with as_kube_error(login.server):
+        with as_kube_error(login.shown):
             response = login.pool.urlopen(
                 method,
                 url,
@@ -248,7 +248,7 @@ class Session:
         if 200 <= response.status < 300:
             return response
         deadline = time.monotonic() + self._read_timeout
-        raise refusal(response, _read(response, login.server, deadline))
+        raise refusal(response, _read(response, login.shown, deadline))
 
 
 def _read(response: urllib3.BaseHTTPResponse, server: str, deadline: float) -> bytes:
