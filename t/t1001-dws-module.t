@@ -3,6 +3,11 @@ test_description='Loading, configuring and asking the dws module'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
+instance_conf job-manager.toml <<END
+[[job-manager.plugins]]
+load = "$JOBTAP"
+conf = { epilog-timeout = 60.0, autoload = false }
+END
 instance_start 1
 
 # usage: rabbit_table LINE...: a [rabbit] table that has these lines too

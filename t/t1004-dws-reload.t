@@ -2,47 +2,16 @@
 test_description='The module or the plugin goes away, and comes back, while there are jobs'
 . "$(dirname "$0")/tap.sh"
 
-PHASES="depend sched prolog running epilog"
-
 cluster_start
+instance_conf job-manager.toml <<END
+[[job-manager.plugins]]
+load = "$JOBTAP"
+conf = { epilog-timeout = 60.0, autoload = false }
+END
 instance_start 2
-
-# Make a job for each phase, with DWS paused, and set $depend, $sched, ...
-jobs_in_all_phases () {
-    sched=$(job_in sched) &&
-    prolog=$(job_in sched) &&
-    running=$(job_in running) &&
-    epilog=$(job_in running) &&
-    dws_pause &&
-    job_end "$epilog" &&
-    job_go "$prolog" &&
-    depend=$(job_submit sh -c "$LOOP") &&
-    kube wait "$(workflow "$depend")" Proposal &&
-    kube wait "$(workflow "$prolog")" Setup &&
-    kube wait "$(workflow "$epilog")" PostRun
-}
-
-# usage: job_of PHASE
-job_of () {
-    eval "echo \$$1"
-}
-
-# Let all jobs that were made go on to their end.
-let_go () {
-    dws_resume &&
-    job_go "$sched" &&
-    for phase in $PHASES; do
-        job_end "$(job_of "$phase")" || return 1
-    done
-}
 
 module_remove () {
     flux module remove dws
-}
-
-module_kill () {
-    kill -KILL "$(module_pid)" &&
-    eventually module_is_gone
 }
 
 plugin_remove () {
@@ -50,21 +19,7 @@ plugin_remove () {
 }
 
 plugin_load () {
-    flux jobtap load "$JOBTAP" epilog-timeout=60
-}
-
-broker_lives () {
-    flux getattr rank && flux queue status
-}
-
-# usage: expect_each_to_succeed WHAT
-expect_each_to_succeed () {
-    for phase in $PHASES; do
-        test_expect_success "$1 a job in $phase goes on as if nothing had been" '
-            job_succeeds $(job_of $phase)
-        '
-    done
-    test_expect_success "$1 their Workflows are gone" no_workflows
+    flux jobtap load "$JOBTAP" epilog-timeout=60 autoload=false
 }
 
 # ---- the module -------------------------------------------------------------

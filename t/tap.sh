@@ -177,6 +177,16 @@ module_is_gone () {
     ! flux module list | grep -w dws
 }
 
+# Without autoload of the plugin.
+module_kill () {
+    kill -KILL "$(module_pid)" &&
+    eventually module_is_gone
+}
+
+broker_lives () {
+    flux getattr rank && flux queue status
+}
+
 # The process of the module, which is a child of the broker's.
 module_pid () {
     module_pid_broker=$(flux getattr broker.pid)
@@ -246,6 +256,54 @@ job_in () {
 # usage: job_go JOBID: let a job that was submitted with --urgency=hold run
 job_go () {
     flux job urgency "$1" default
+}
+
+# usage: job_let_go JOBID PHASE: let a job from job_in PHASE go on to its end
+job_let_go () {
+    dws_resume &&
+    case $2 in
+    sched) job_go "$1" ;;
+    esac &&
+    job_end "$1"
+}
+
+PHASES="depend sched prolog running epilog"
+
+# Make a job for each phase, with DWS paused, and set $depend, $sched, ...
+jobs_in_all_phases () {
+    sched=$(job_in sched) &&
+    prolog=$(job_in sched) &&
+    running=$(job_in running) &&
+    epilog=$(job_in running) &&
+    dws_pause &&
+    job_end "$epilog" &&
+    job_go "$prolog" &&
+    depend=$(job_submit sh -c "$LOOP") &&
+    kube wait "$(workflow "$depend")" Proposal &&
+    kube wait "$(workflow "$prolog")" Setup &&
+    kube wait "$(workflow "$epilog")" PostRun
+}
+
+# usage: job_of PHASE
+job_of () {
+    eval "echo \$$1"
+}
+
+# Let the jobs in all phases go on to their end.
+let_go () {
+    for phase in $PHASES; do
+        job_let_go "$(job_of "$phase")" "$phase" || return 1
+    done
+}
+
+# usage: expect_each_to_succeed WHAT
+expect_each_to_succeed () {
+    for phase in $PHASES; do
+        test_expect_success "$1 a job in $phase goes on as if nothing had been" '
+            job_succeeds $(job_of $phase)
+        '
+    done
+    test_expect_success "$1 their Workflows are gone" no_workflows
 }
 
 # usage: events JOBID: the names of the job's events, on one line; those of an

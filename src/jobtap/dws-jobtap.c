@@ -5,6 +5,7 @@
 /* dws-jobtap: storage for jobs with #DW directives
  *
  * Load:   flux jobtap load dws-jobtap.so [epilog-timeout=SECONDS]
+ *                                        [autoload=false]
  *
  * A job whose jobspec has attributes.system.dw gets a dependency, a prolog and
  * an epilog, each outstanding while the dws module works on its Workflow:
@@ -14,10 +15,21 @@
  *   dws-epilog   dws.post_run is sent, job-manager.dws.epilog-remove ends it;
  *                dws.teardown is sent at a fatal exception meanwhile
  *
- * job-manager.dws.hello answers {"jobs":[...]}, where "phase" is one of
- * "depend" (dws-create is outstanding), "sched", "prolog" (dws-setup is),
- * "running", "epilog" (dws-epilog is, and no task runs any more), and sends
- * again what was not answered or may be lost.
+ * The module and the plugin may be loaded in any order, and go away and come
+ * back at any time:
+ *
+ *   job-manager.dws.hello  from the module when it starts, and when it gets
+ *       dws.hello. Its payload {"load":{"path":string, "args":[string...]}} says
+ *       how it was loaded. Answered by {"jobs":[...]}, where "phase" is one of
+ *       "depend" (dws-create is outstanding), "sched", "prolog" (dws-setup is),
+ *       "running", "epilog" (dws-epilog is, and no task runs any more). What was
+ *       not answered or may be lost is sent again.
+ *   job-manager.dws.bye    from the module when it ends cleanly.
+ *   dws.hello              from the plugin when it was loaded.
+ *   dws.alive              from the plugin after each hello with "load". Never
+ *       answered. Fails with EHOSTUNREACH when the module ends: without a bye
+ *       it died, and module.load is sent with what "load" said, after 1 second
+ *       at first, after 60 in the end. autoload=false turns that off.
  *
  * epilog-timeout is the last resort: the epilog is released after this time
  * whatever the module does, with a dws-epilog-timeout exception, and dws.abort
@@ -40,6 +52,46 @@ static struct dws_job *current_job (flux_plugin_t *p)
     return flux_jobtap_job_aux_get (p, FLUX_JOBTAP_CURRENT_JOB, DWS_JOB_AUX);
 }
 
+static int conf_parse_key (struct dws *dws,
+                           const char *key,
+                           json_t *value,
+                           char *error,
+                           size_t size)
+{
+    const char *expected;
+    char shown[40];
+
+    if (strcmp (key, "epilog-timeout") == 0) {
+        if (json_is_number (value) && json_number_value (value) > 0.) {
+            dws->epilog_timeout = json_number_value (value);
+            return 0;
+        }
+        expected = "seconds > 0";
+    }
+    else if (strcmp (key, "autoload") == 0) {
+        if (json_is_boolean (value)) {
+            dws->autoload = json_is_true (value);
+            return 0;
+        }
+        expected = "true or false";
+    }
+    else {
+        dws_format (error,
+                    size,
+                    "dws: expected epilog-timeout or autoload,"
+                    " found unknown key %s",
+                    key);
+        return -1;
+    }
+    snprintf (error,
+              size,
+              "dws: %s is %s, expected %s",
+              key,
+              dws_show (value, shown, sizeof (shown)),
+              expected);
+    return -1;
+}
+
 static int conf_parse (struct dws *dws, char *error, size_t size)
 {
     const char *s = flux_plugin_get_conf (dws->p);
@@ -49,26 +101,12 @@ static int conf_parse (struct dws *dws, char *error, size_t size)
     int rc = 0;
 
     dws->epilog_timeout = 0.;
+    dws->autoload = true;
     if (!s || !(conf = json_loads (s, 0, NULL)))
         return 0;
     json_object_foreach (conf, key, value) {
-        if (strcmp (key, "epilog-timeout") != 0) {
-            dws_format (error,
-                        size,
-                        "dws: expected epilog-timeout, found unknown key %s",
-                        key);
+        if (conf_parse_key (dws, key, value, error, size) < 0)
             rc = -1;
-        }
-        else if (!json_is_number (value) || json_number_value (value) <= 0.) {
-            char shown[40];
-            snprintf (error,
-                      size,
-                      "dws: epilog-timeout is %s, expected seconds > 0",
-                      dws_show (value, shown, sizeof (shown)));
-            rc = -1;
-        }
-        else
-            dws->epilog_timeout = json_number_value (value);
     }
     json_decref (conf);
     return rc;
@@ -378,6 +416,7 @@ static void dws_destroy (struct dws *dws)
             job->dws = NULL;
         }
         dws_abort_clear (dws);
+        dws_module_destroy (dws);
         free (dws);
         errno = saved_errno;
     }
@@ -410,7 +449,9 @@ int flux_plugin_init (flux_plugin_t *p)
         dws_destroy (dws);
         return -1;
     }
-    if (!(dws->h = flux_jobtap_get_flux (p)) || dws_service_register (dws) < 0)
+    if (!(dws->h = flux_jobtap_get_flux (p))
+        || dws_module_create (dws) < 0
+        || dws_service_register (dws) < 0)
         return -1;
     dws_hello (dws);
     return 0;

@@ -3,9 +3,9 @@
 """dws: the broker module that drives Data Workflow Services.
 
 Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``,
-``dws.abort`` and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC
-Interface"), and ``dws.stats-get``. What they mean is the business of
-:mod:`flux_k8s.service`; this file connects it to the broker.
+``dws.abort``, ``dws.hello`` and ``dws.alive`` to ``dws-jobtap.so`` (seed 001, "RPC
+Interface", and :mod:`flux_k8s.hello`), and ``dws.stats-get``. What they mean is
+the business of :mod:`flux_k8s.service`; this file connects it to the broker.
 
 Load with::
 
@@ -17,6 +17,7 @@ The configuration is the ``[rabbit]`` table.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import functools
 import gc
@@ -38,6 +39,7 @@ from flux_k8s import mapping
 from flux_k8s.client import KubeClient, Mailbox
 from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.hello import LoadedAs
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP, Json, RpcDone, RpcError
 from flux_k8s.service import Service
@@ -223,7 +225,8 @@ class DwsModule(BrokerModule):
             scheduler=scheduler,
             owner=os.getuid(),
         )
-        self._service = Service(self._flux, self._kube, settings)
+        loaded_as = LoadedAs(os.path.abspath(__file__), args)
+        self._service = Service(self._flux, self._kube, settings, loaded_as=loaded_as)
         if config.module_nopanic:
             self._avoid_panic()
 
@@ -242,7 +245,8 @@ class DwsModule(BrokerModule):
             )
 
     def serve(self) -> None:
-        """Run until the module is removed."""
+        """Run until the module is removed. If it ends by an exception the
+        service does not say bye, and the plugin has the module loaded again."""
         drain = self._flux.guard(lambda *_: self._mailbox.drain(MAILS_PER_TURN))
         watcher = self.handle.fd_watcher_create(self._mailbox.fileno(), drain)
         watcher.start()
@@ -253,16 +257,13 @@ class DwsModule(BrokerModule):
         )
         terminate.start()
         self._service.start()
-        try:
-            self.run()
-        except KeyboardInterrupt:
-            pass
-        finally:
+        with contextlib.closing(self._kube):
+            with contextlib.suppress(KeyboardInterrupt):
+                self.run()
             self._service.stop()
             self._flux.commit()
-            self._kube.close()
-            watcher.stop()
-            terminate.stop()
+        watcher.stop()
+        terminate.stop()
 
     def _handle_request(self, method: str, msg: Any) -> None:
         def respond(errnum: int, errstr: str, payload: Optional[Json]) -> None:
@@ -302,6 +303,10 @@ class DwsModule(BrokerModule):
     @request_handler("hello")
     def hello(self, msg: Any) -> None:
         self._handle_request("hello", msg)
+
+    @request_handler("alive")
+    def alive(self, msg: Any) -> None:
+        self._handle_request("alive", msg)
 
     @request_handler("stats-get")
     def stats_get(self, msg: Any) -> None:

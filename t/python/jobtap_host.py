@@ -83,6 +83,7 @@ class JobManager:
         self.timers: list[Timer] = []
         self.logged: list[tuple[int, str]] = []
         self.rpcs: list[tuple[str, Json, RpcDone]] = []
+        self.sent: Counter[str] = Counter()
         self.lookups: list[tuple[str, KvsDone]] = []
         self.jobs: dict[int, Job] = {}
         self.plugin: Optional[Plugin] = None
@@ -282,6 +283,7 @@ class JobManager:
             assert payload is not None
             eventlog = list(self.jobs[payload["id"]].eventlog)
             payload = {**payload, "as it was": eventlog}
+        self.sent[topic] += 1
         self.rpcs.append((topic, payload or {}, done))
 
     def kvs_lookup(self, key: str, done: KvsDone) -> None:

@@ -22,7 +22,7 @@ from typing import Any, Callable, Mapping, Optional, Union
 
 from flux_k8s.config import Config
 from flux_k8s.errors import BadObject, DWSError
-from flux_k8s.hello import HeldJob, Phase, read_hello
+from flux_k8s.hello import HeldJob, LoadedAs, Phase, hello_payload, read_hello
 from flux_k8s.jobid import f58, jobid_of_workflow
 from flux_k8s.policy import check_request
 from flux_k8s.ports import (
@@ -90,8 +90,10 @@ class Service:
         kube: Kube,
         settings: Settings,
         rng: Optional[random.Random] = None,
+        loaded_as: Optional[LoadedAs] = None,
     ) -> None:
         self.settings = settings
+        self._hello_payload = hello_payload(loaded_as)
         self._flux = flux
         self._kube = kube
         self._rabbits = RabbitManager(
@@ -100,7 +102,7 @@ class Service:
         self._steps = Steps(flux, kube, settings, self._rabbits)
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
-        self._strays: dict[int, WorkflowView] = {}
+        self._strays: dict[int, tuple[WorkflowView, Json]] = {}
         self._dirty: dict[int, None] = {}
         self._pump_timer: Optional[Timer] = None
         self._hello_timer: Optional[Timer] = None
@@ -128,6 +130,7 @@ class Service:
     def stop(self) -> None:
         """Stop. What is under way is taken up again by the next service."""
         self._stopped = True
+        self._flux.rpc("job-manager.dws.bye", {}, lambda result: None)
         self._rabbits.stop()
         if self._watch is not None:
             self._watch.stop()
@@ -145,7 +148,10 @@ class Service:
     # RPCs
 
     def request(self, method: str, payload: Any, respond: Respond) -> None:
-        """Handle ``dws.<method>``. Answers at once, whatever Kubernetes does."""
+        """Handle ``dws.<method>``. Answers at once, whatever Kubernetes does;
+        never to ``dws.alive``, which tells of the module's end by failing."""
+        if method == "alive":
+            return
         handler = self._methods.get(method)
         if handler is None:
             respond(errno.ENOSYS, f"dws.{method}: no such method", None)
@@ -236,7 +242,9 @@ class Service:
             job = self._jobs[jobid] = Job(WorkflowInfo(jobid, goal))
             stray = self._strays.pop(jobid, None)
             if stray is not None:
-                job.info.see(stray, self._flux.now())
+                view, workflow = stray
+                job.info.see(view, self._flux.now())
+                self._record(job, workflow)
         return job
 
     def _asked(self, job: Job) -> None:
@@ -253,7 +261,7 @@ class Service:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None
-        self._flux.rpc("job-manager.dws.hello", {}, self._greeted_by)
+        self._flux.rpc("job-manager.dws.hello", self._hello_payload, self._greeted_by)
 
     def _greeted_by(self, result: Union[Json, RpcError]) -> None:
         if self._stopped:
@@ -331,7 +339,7 @@ class Service:
         view = WorkflowView.parse(object)
         job = self._jobs.get(jobid)
         if job is None:
-            self._see_stray(jobid, None if type == "DELETED" else view)
+            self._see_stray(jobid, None if type == "DELETED" else view, object)
         elif type == "DELETED":
             job.info.see_gone(view.uid)
             self._mark(jobid)
@@ -340,14 +348,16 @@ class Service:
             self._record(job, object)
             self._mark(jobid)
 
-    def _see_stray(self, jobid: int, view: Optional[WorkflowView]) -> None:
+    def _see_stray(
+        self, jobid: int, view: Optional[WorkflowView], workflow: Json
+    ) -> None:
         """A Workflow of no job that is known here. One that is on its way out
         needs nothing from us; one that is not ours is never touched."""
         if view is None or (view.deleting and FINALIZER not in view.finalizers):
             self._strays.pop(jobid, None)
         elif view.wlm == WLM_ID and view.jobid == f58(jobid):
             known = jobid in self._strays
-            self._strays[jobid] = view
+            self._strays[jobid] = view, workflow
             if not known and self._synced and self._greeted:
                 self._check_ended(jobid)
 
