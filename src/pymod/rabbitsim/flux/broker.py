@@ -73,23 +73,25 @@ class Broker:
     ) -> None:
         """Send a request; ``respond`` is called later, once at most."""
         service, _, method = topic.rpartition(".")
+        module = _module_of(service)
         sender = self.owner if userid is None else userid
         message = copy.deepcopy(payload)
 
         def deliver() -> None:
             if service not in self._services:
                 text = f"No service matching {topic} is registered"
-                self._later(f"<{service}", lambda: respond(errno.ENOSYS, text, None))
+                self._later(f"<{module}", lambda: respond(errno.ENOSYS, text, None))
                 return
             once = self._track(service, respond)
             self._services[service](method, message, sender, once)
 
-        self._later(f">{service}", deliver)
+        self._later(f">{module}", deliver)
 
     def _track(self, service: str, respond: Respond) -> Respond:
         """``respond`` so that it works once, later, and fails with the service."""
         self._sequence += 1
         number = self._sequence
+        module = _module_of(service)
 
         def once(errnum: int, text: str, payload: Optional[Json]) -> None:
             pending = self._in_flight.get(service, {})
@@ -97,7 +99,7 @@ class Broker:
                 return
             pending.pop(number, None)
             answer = copy.deepcopy(payload)
-            self._later(f"<{service}", lambda: respond(errnum, text, answer))
+            self._later(f"<{module}", lambda: respond(errnum, text, answer))
 
         self._in_flight[service][number] = once
         return once
@@ -108,6 +110,12 @@ class Broker:
         when = max(now + self._latency(), self._arrival.get(channel, 0.0))
         self._arrival[channel] = when
         self._clock.call_later(when - now, function)
+
+
+def _module_of(service: str) -> str:
+    """The module that offers a service: ``job-manager.dws`` is the job manager's,
+    which gets its messages in one and the same order."""
+    return service.partition(".")[0]
 
 
 class PortHost(Protocol):
