@@ -57,11 +57,13 @@ _GOALS = {
 
 @dataclass(frozen=True)
 class HeldJob:
-    """A job that the plugin holds. ``ran``: its tasks were started."""
+    """A job that the plugin holds. ``ran``: its tasks were started; ``teardown``:
+    an exception in its epilog asks for Teardown."""
 
     jobid: int
     phase: Phase
     ran: bool
+    teardown: bool = False
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ def read_hello(payload: Any) -> tuple[HeldJob, ...]:
             job.integer("id", minimum=0),
             Phase(job.string("phase", choices=phases)),
             job.optional_boolean("run_started") or False,
+            job.optional_boolean("teardown") or False,
         )
         for job in reader.objects("jobs")
     )

@@ -296,13 +296,15 @@ class Service:
         info.existed = entry.phase is not Phase.DEPEND
         info.mounted = entry.phase is Phase.RUNNING
         info.ran = entry.ran
+        info.abandoned = info.abandoned or entry.teardown
         self._mark(entry.jobid)
 
     def _check_strays(self) -> None:
         """Workflows in our naming scheme that no job claims."""
         if self._synced and self._greeted:
-            for jobid in list(self._strays):
-                self._check_ended(jobid)
+            for jobid, (view, _) in list(self._strays.items()):
+                if not leaves(view):
+                    self._check_ended(jobid)
 
     def _check_ended(self, jobid: int) -> None:
         self._flux.job_ended(jobid, partial(self._ended, jobid))
@@ -311,9 +313,12 @@ class Service:
         """A job that the plugin does not hold: when it has ended, nobody waits
         for its storage any more, and what is left of it goes."""
         job = self._jobs.get(jobid)
-        if self._stopped or not ended or (job is None and jobid not in self._strays):
+        if self._stopped or not ended:
             return
         if job is None:
+            stray = self._strays.get(jobid)
+            if stray is None or leaves(stray[0]):
+                return
             self._flux.log(
                 syslog.LOG_NOTICE,
                 f"{f58(jobid)}: tearing down a Workflow whose job has ended",
@@ -351,12 +356,12 @@ class Service:
     def _see_stray(
         self, jobid: int, view: Optional[WorkflowView], workflow: Json
     ) -> None:
-        """A Workflow of no job that is known here. One that is on its way out
-        needs nothing from us; one that is not ours is never touched."""
-        if view is None or (view.deleting and FINALIZER not in view.finalizers):
+        """A Workflow of no job that is known here (yet). One that is not ours is
+        never touched."""
+        if view is None:
             self._strays.pop(jobid, None)
         elif view.wlm == WLM_ID and view.jobid == f58(jobid):
-            known = jobid in self._strays
+            known = jobid in self._strays or leaves(view)
             self._strays[jobid] = view, workflow
             if not known and self._synced and self._greeted:
                 self._check_ended(jobid)
@@ -482,6 +487,12 @@ class Service:
         if job.waits != reason and not job.info.released:
             job.waits = reason
             self._flux.post_memo(job.info.jobid, {WAIT_MEMO: reason})
+
+
+def leaves(view: WorkflowView) -> bool:
+    """A Workflow is on its way out and needs nothing from us for that. Its job,
+    should one turn up, has to wait for its end all the same."""
+    return view.deleting and FINALIZER not in view.finalizers
 
 
 def whose(payload: Any) -> str:

@@ -208,6 +208,7 @@ class Steps:
         self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
     def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
+        info.dismissed = info.dismissed or step.state is State.Teardown
         spec: Json = {"desiredState": step.state.name}
         if step.hurry:
             spec["hurry"] = True

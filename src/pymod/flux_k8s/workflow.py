@@ -62,6 +62,9 @@ class WorkflowInfo:
         failed: Flux was told of the failure.
         transient_since: when TransientCondition was first seen.
         looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
+        dismissed: it was us who asked for Teardown.
+        taken: what somebody else did to the Workflow before the job's data was
+            safe, or None.
         cut_off: nodes and Rabbits that were still in use at an abort were
             taken out of service.
     """
@@ -85,6 +88,8 @@ class WorkflowInfo:
     failed: bool = False
     transient_since: Optional[float] = None
     looked: float = 0.0
+    dismissed: bool = False
+    taken: Optional[str] = None
     cut_off: bool = False
 
     @property
@@ -105,6 +110,10 @@ class WorkflowInfo:
         if view.deleting and not view.finalizers:
             self.see_gone(view.uid)
         elif view.uid != self.gone and not self._is_late(view):
+            if view.deleting:
+                self._is_taken(view.uid, "deleted")
+            elif view.desired is State.Teardown:
+                self._is_taken(view.uid, "moved to Teardown")
             self.view = view
             self.existed = True
             self.uncertain = False
@@ -115,11 +124,22 @@ class WorkflowInfo:
 
     def see_gone(self, uid: str) -> None:
         """Take in that a Workflow does not exist any more."""
+        self._is_taken(uid, "deleted")
         self.gone = uid
         self.existed = True
         if self.view is not None and self.view.uid == uid:
             self.view = None
             self.transient_since = None
+
+    def _is_taken(self, uid: str, how: str) -> None:
+        """Note that the Workflow is on its way out, unless that is our doing or
+        all of the job's data was copied."""
+        known = self.view
+        if known is None or known.uid != uid or self.dismissed or known.deleting:
+            return
+        safe = known.desired is State.DataOut and known.complete
+        if known.desired is not State.Teardown and not safe:
+            self.taken = f"Workflow {self.name} was {how} under the job"
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view
@@ -234,6 +254,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 
     Pure, and total: every combination of wants and views has an answer.
     """
+    if info.taken is not None and info.ran and not (info.failed or info.abandoned):
+        return Fail(info.taken)
     if info.view is None:
         return _without_workflow(info)
     if not info.owns(info.view):

@@ -1,0 +1,238 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What torture found, each reduced to one small case (doc/torture.md)."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+import pytest
+from test_service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    memo,
+    names,
+    settle,
+    started,
+)
+
+from flux_k8s.config import Config
+from flux_k8s.jobid import workflow_name
+from flux_k8s.ports import STORAGE, WORKFLOW, Json, KubeError
+from flux_k8s.workflowview import FINALIZER
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.events import State
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+
+RAW = "#DW jobdw type=raw capacity=1GiB name=p1"
+
+
+def in_state(system: VirtualSystem, state: str) -> Callable[[], bool]:
+    return lambda: any(w["spec"]["desiredState"] == state for w in system.workflows())
+
+
+def long(seconds: int) -> Json:
+    return {"exec": {"test": {"run_duration": f"{seconds}s"}}}
+
+
+def test_a_job_that_runs_longer_than_postrun_timeout_keeps_its_data() -> None:
+    """Just after the move to PostRun the status is still that of PreRun."""
+    system = started(config=Config(postrun_timeout=20.0, teardown_after=20.0))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], **long(60)))
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert "rabbit_dataout_timing" in system.instance.job(jobid).kvs
+
+
+def test_a_job_that_waits_longer_than_setup_timeout_for_nodes_gets_its_storage() -> (
+    None
+):
+    """Just after the move to Setup the status is still that of Proposal."""
+    system = started(config=Config(setup_timeout=20.0))
+    system.instance.submit(jobspec(nodes=4, **long(600)))
+    waits = system.instance.submit(jobspec(nodes=4))
+    settle(system)
+    assert names(system, waits) == LIFE
+
+
+@pytest.mark.parametrize("key", ["setup_timeout", "prerun_timeout", "postrun_timeout"])
+@pytest.mark.parametrize("noticed", [True, False])
+def test_a_state_that_was_reached_in_time_unseen_costs_a_job_nothing(
+    key: str, noticed: bool
+) -> None:
+    """The watch is interrupted, or hangs, while DWS gets a state done."""
+    state = {"setup": "Setup", "prerun": "PreRun", "postrun": "PostRun"}
+    config = Config.parse({key: 60.0})
+    latency = table({"Setup": 5.0, "PreRun": 5.0, "PostRun": 5.0})
+    system = started(config=config, options=Options(latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, state[key.partition("_")[0]]), HOUR)
+    system.loop.run(timeout=1.0)
+    interrupt(system, 600.0, noticed)
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def interrupt(system: VirtualSystem, seconds: float, noticed: bool) -> None:
+    """Kubernetes is out of reach for a while; or only its events stay away."""
+    kube = system.service_kube
+    assert kube is not None
+    until = system.loop.now() + seconds
+
+    def refused(request: Request) -> Optional[Fault]:
+        if system.loop.now() >= until:
+            return None
+        return Fault(error=KubeError(0, "ConnectionRefused", "connection refused"))
+
+    if noticed:
+        kube.faults = refused
+        kube.drop_watches()
+    else:
+        kube.silence_watches()
+        system.loop.call_later(seconds, kube.drop_watches)
+
+
+def test_a_transient_condition_that_ended_unseen_costs_a_job_nothing() -> None:
+    fault = DwsFault("Setup", "transient", duration=3.0)
+    system = started(options=Options(faults=(fault,)))
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(in_state(system, "Setup"), HOUR)
+    system.loop.run(timeout=1.0)
+    interrupt(system, 600.0, noticed=True)
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def given_up(dw: Any = XFS) -> tuple[VirtualSystem, int]:
+    """A job whose epilog was given up."""
+    faults = (DwsFault("PostRun", "mount"), DwsFault("Teardown", "never"))
+    system = started(
+        options=Options(faults=faults), plugin_conf={"epilog-timeout": 60.0}
+    )
+    jobid = system.instance.submit(jobspec(dw))
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    system.loop.run(timeout=1.0)
+    return system, jobid
+
+
+def test_the_log_says_why_a_rabbit_was_disabled() -> None:
+    system, _ = given_up()
+    lines = [line for _, _, line in system.log if line.startswith("dws: disabling")]
+    for storage in system.store.list(STORAGE, None)["items"]:
+        if storage["spec"]["state"] == "Disabled":
+            assert any(storage["metadata"]["name"] in line for line in lines)
+    assert lines and all("still in use at epilog-timeout" in line for line in lines)
+
+
+def test_rabbits_are_not_drained_as_if_they_were_nodes() -> None:
+    """They have ClientMounts of their own, and Flux refuses to drain any node
+    of a list in which it does not know one."""
+    system, _ = given_up(RAW)
+    assert not [line for _, _, line in system.log if "there is no node" in line]
+    nodes = system.instance.scheduler.pool.nodes
+    assert any(node.drained is not None for node in nodes)
+
+
+def test_the_memo_of_a_workflow_survives_a_lost_answer() -> None:
+    lost = [Fault(error=KubeError(0, "ConnectionLost", "lost"), carried_out=True)]
+
+    def faults(request: Request) -> Optional[Fault]:
+        return lost.pop() if request.verb == "create" and lost else None
+
+    system = started(faults=faults)
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    assert memo(system, jobid, "rabbit_workflow") == workflow_name(jobid)
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup", "PostRun", "DataOut"])
+def test_the_time_a_state_took_is_recorded_though_the_module_was_away(
+    state: str,
+) -> None:
+    latency = table({"Proposal": 1.0, "Setup": 1.0, "PostRun": 1.0, "DataOut": 1.0})
+    system = started(options=Options(latency=latency))
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(in_state(system, state), HOUR)
+    system.kill_module()
+    system.loop.run(timeout=10.0)
+    system.load_module()
+    settle(system)
+    assert f"rabbit_{state.lower()}_timing" in system.instance.job(jobid).kvs
+
+
+def test_a_job_waits_for_a_workflow_that_is_on_its_way_out_at_a_restart() -> None:
+    """Our finalizer is gone from it, those of DWS are not: its storage is there."""
+    system = started(options=Options(latency=table({"Teardown": 60.0})))
+    jobid = system.instance.submit(jobspec(**long(5)))
+    assert system.loop.run(
+        lambda: system.instance.job(jobid).state is State.CLEANUP, HOUR
+    )
+    name = workflow_name(jobid)
+    system.store.delete(WORKFLOW, "default", name)
+
+    def leaving() -> bool:
+        found = system.store.find(WORKFLOW, "default", name)
+        return found is None or FINALIZER not in found["metadata"]["finalizers"]
+
+    assert system.loop.run(leaving, HOUR)
+    assert system.store.find(WORKFLOW, "default", name) is not None
+    system.kill_module()
+    system.load_module()
+    assert system.loop.run(
+        lambda: "epilog-finish" in names(system, jobid), timeout=HOUR
+    )
+    assert system.store.find(WORKFLOW, "default", name) is None
+    settle(system)
+
+
+@pytest.mark.parametrize("latency", [0.0, 0.5])
+def test_a_job_is_told_once_that_dws_failed_in_its_epilog(latency: float) -> None:
+    """The module dies after it told, and a late request tells the next one that
+    the plugin knows: what hello says comes before."""
+    fault = DwsFault("DataOut", "error", message="it broke")
+    system = started(options=Options(faults=(fault,)), message_latency=latency)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(lambda: len(exceptions(system, jobid)) == 1, HOUR)
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    assert len(exceptions(system, jobid)) == 1
+
+
+@pytest.mark.parametrize("how", ["moved to Teardown", "deleted"])
+@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
+def test_a_job_whose_workflow_is_taken_away_in_its_epilog_is_told(
+    state: str, how: str
+) -> None:
+    latency = table({"PostRun": 5.0, "DataOut": 5.0})
+    system = started(options=Options(latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, state), HOUR)
+    system.loop.run(timeout=1.0)
+    name = workflow_name(jobid)
+    if how == "deleted":
+        system.store.delete(WORKFLOW, "default", name)
+    else:
+        patch: Json = {"spec": {"desiredState": "Teardown"}}
+        system.store.merge_patch(WORKFLOW, "default", name, patch)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == f"Workflow {name} was {how} under the job"
+
+
+def test_messages_to_the_job_manager_stay_in_order() -> None:
+    """The exception must be there before the epilog ends: one module gets both."""
+    for seed in range(20):
+        fault = DwsFault("DataOut", "error", message="it broke")
+        system = started(
+            seed=seed, options=Options(faults=(fault,)), message_latency=0.5
+        )
+        jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+        settle(system)
+        assert len(exceptions(system, jobid)) == 1
