@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The command line: ``python -m rabbitsim run|demo|plan|kube|dws``."""
+"""The command line: ``python -m rabbitsim run|demo|plan|kube|dws|torture``."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import sys
 from typing import Callable, Iterator, NoReturn, Sequence
 
 from rabbitsim.cli.errors import UsageError
+from rabbitsim.torture.arguments import add_arguments
 
 
 def main(argv: Sequence[str]) -> int:
@@ -68,6 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_plan(commands)
     _add_kube(commands)
     _add_dws(commands)
+    _add_torture(commands)
     return parser
 
 
@@ -229,3 +231,17 @@ def _add_dws(commands: argparse._SubParsersAction[_Parser]) -> None:
         return serve(args.kubeconfig, topology, scratch=scratch, seed=args.seed)
 
     parser.set_defaults(function=dws)
+
+
+def _add_torture(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(
+        commands, "torture", "random jobs under random trouble, in virtual time"
+    )
+    add_arguments(parser)
+
+    def torture(args: argparse.Namespace) -> int:
+        from rabbitsim.torture.command import torture_command
+
+        return torture_command(args)
+
+    parser.set_defaults(function=torture)

@@ -1,0 +1,198 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Kubernetes in trouble, as the service meets it."""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from dataclasses import dataclass
+from typing import Callable, Optional, Sequence
+
+from flux_k8s.ports import Clock, Json, Kind, KubeError, WatchHandler
+from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults, Request
+from rabbitsim.kube.store import Store
+from rabbitsim.torture.troubles import Trouble
+
+CLIENT_TIMEOUT = 30.0
+"""Seconds after which a client gives up a request that gets no answer."""
+
+_ERRORS = {
+    "refused": KubeError(0, "ConnectionRefused", "connection refused"),
+    "hang": KubeError(0, "Timeout", "no answer in time"),
+    "tls": KubeError(0, "TLS", "the certificate is not valid"),
+    "malformed": KubeError(0, "BadResponse", "the answer is not a JSON object"),
+    "truncated": KubeError(0, "BadResponse", "the answer ended early"),
+    "lost": KubeError(0, "ConnectionLost", "the connection was lost"),
+    "late": KubeError(0, "Timeout", "no answer in time"),
+    "no-kind": KubeError(404, "PathNotFound", "the server does not serve this"),
+    "401": KubeError(401, "Unauthorized", "Unauthorized"),
+    "403": KubeError(403, "Forbidden", "workflows is forbidden"),
+    "409": KubeError(409, "Conflict", "the object has been modified"),
+    "410": KubeError(410, "Expired", "too old resource version"),
+    "429": KubeError(429, "TooManyRequests", "please wait", retry_after=2.0),
+    "500": KubeError(500, "InternalError", "etcd has no leader"),
+    "502": KubeError(502, "BadGateway", "HTTP status 502 Bad Gateway"),
+    "503": KubeError(503, "ServiceUnavailable", "the lights are out"),
+    "504": KubeError(504, "Timeout", "the server was too slow"),
+}
+
+_DONE_ALL_THE_SAME = ("malformed", "truncated", "lost", "504")
+"""Answers that do not tell whether the request was carried out: half of them
+were."""
+
+_WRITES = ("create", "patch", "delete")
+
+
+@dataclass(frozen=True)
+class _Window:
+    """A trouble that lasts until a time."""
+
+    trouble: Trouble
+    until: float
+
+
+class Weather:
+    """What is wrong now. It stays when the module goes and comes back.
+
+    Attributes:
+        seen: told of each request that arrives, and what it meets.
+    """
+
+    def __init__(self, clock: Clock, store: Store, rng: random.Random) -> None:
+        self._clock = clock
+        self._rng = rng
+        self._straight = DirectKube(store, clock)
+        self._windows: list[_Window] = []
+        self.seen: Callable[[Request, Optional[Fault]], None] = lambda *_: None
+
+    def add(self, trouble: Trouble) -> None:
+        until = self._clock.now() + trouble.duration
+        self._windows.append(_Window(trouble, until))
+
+    def clear(self) -> None:
+        self._windows.clear()
+
+    def strikes(self, kind: str, whats: Sequence[str] = ()) -> Optional[Trouble]:
+        """The first trouble of a kind that strikes now, by its chance."""
+        now = self._clock.now()
+        if any(window.until <= now for window in self._windows):
+            self._windows = [w for w in self._windows if w.until > now]
+        for window in self._windows:
+            trouble = window.trouble
+            if trouble.kind != kind or (whats and trouble.what not in whats):
+                continue
+            if trouble.chance >= 1.0 or self._rng.random() < trouble.chance:
+                return trouble
+        return None
+
+    def fault(self, request: Request) -> Optional[Fault]:
+        """What a request of the service meets."""
+        trouble = self.strikes("outage") or self.strikes("api")
+        fault = None if trouble is None else self._fault_of(trouble, request)
+        self.seen(request, fault)
+        return fault
+
+    def _fault_of(self, trouble: Trouble, request: Request) -> Fault:
+        what = trouble.what
+        error = _ERRORS[what]
+        if what == "late" and request.verb in _WRITES:
+            wait = self._rng.uniform(0.0, 2.0 * CLIENT_TIMEOUT)
+            self._clock.call_later(wait, lambda: self.carry_out(request))
+        delay = CLIENT_TIMEOUT if what in ("hang", "late") else 0.0
+        done = what in _DONE_ALL_THE_SAME and self._rng.random() < 0.5
+        return Fault(delay=delay, error=error, carried_out=done)
+
+    def carry_out(self, request: Request) -> None:
+        """Do what was asked, whoever waits for the answer."""
+        kube, space, name = self._straight, request.namespace or "", request.name or ""
+        body, key = request.body, "late"
+
+        def ignore(answer: object) -> None:
+            pass
+
+        if request.verb == "create" and isinstance(body, dict):
+            kube.create(request.kind, space, body, ignore, key=key)
+        elif request.verb == "patch" and body is not None:
+            kube.patch(request.kind, space, name, body, ignore, key=key)
+        elif request.verb == "delete":
+            kube.delete(request.kind, space, name, ignore, key=key)
+
+    def latency(self, most: float) -> float:
+        seconds = self._rng.uniform(0.0, most) if most > 0 else 0.0
+        trouble = self.strikes("watch", ("delay",))
+        return seconds if trouble is None else seconds + self._rng.uniform(0.0, 20.0)
+
+
+class TroubledKube(DirectKube):
+    """Kubernetes, whose requests meet the weather, and whose events may come
+    twice, or again when they are out of date."""
+
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        latency: Callable[[], float],
+        faults: Faults,
+        weather: Weather,
+    ) -> None:
+        super().__init__(store, clock, latency, faults)
+        self._weather = weather
+        self._arrived: dict[int, Request] = {}
+
+    def fault(self, request: Request) -> Optional[Fault]:
+        self._arrived[id(request)] = request
+        return super().fault(request)
+
+    def on_the_way(self) -> list[Request]:
+        """Requests that were sent and have not arrived."""
+        first = [queue[0][0] for queue in self._queues.values()]
+        return [request for request in first if id(request) not in self._arrived]
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        handler: WatchHandler,
+        *,
+        label_selector: str = "",
+    ) -> DirectWatch:
+        troubled = _Handler(handler, self._weather, self.clock)
+        return super().watch(kind, namespace, troubled, label_selector=label_selector)
+
+
+class _Handler:
+    """A handler that is told more than once."""
+
+    MEMORY = 8
+
+    def __init__(self, handler: WatchHandler, weather: Weather, clock: Clock) -> None:
+        self._handler = handler
+        self._weather = weather
+        self._clock = clock
+        self._past: deque[tuple[str, Json]] = deque(maxlen=self.MEMORY)
+
+    def event(self, type: str, object: Json) -> None:
+        self._handler.event(type, object)
+        trouble = self._weather.strikes("watch", ("duplicate", "stale", "replay"))
+        if trouble is not None:
+            self._repeat(trouble.what, type, object)
+        self._past.append((type, object))
+
+    def _repeat(self, what: str, type: str, object: Json) -> None:
+        if what == "duplicate":
+            self._handler.event(type, object)
+        elif what == "stale":
+            # What a server says that has not caught up with another one.
+            for past in tuple(self._past):
+                if past[1]["metadata"]["name"] == object["metadata"]["name"]:
+                    self._handler.event(*past)
+        else:
+            for past in tuple(self._past):
+                self._handler.event(*past)
+
+    def synced(self) -> None:
+        self._handler.synced()
+
+    def trouble(self, error: KubeError) -> None:
+        self._handler.trouble(error)

@@ -1,0 +1,125 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Random jobs."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+USER = 4711
+"""A user who is not the instance's owner."""
+
+
+@dataclass(frozen=True)
+class PlannedJob:
+    """A job to be submitted.
+
+    Attributes:
+        at: seconds after the beginning, whole milliseconds that no other job
+            has: so its ID is known beforehand.
+        bad: why it must not run; "" for a good one.
+        limited: it has a time limit that its tasks exceed.
+        saves: it copies data out.
+    """
+
+    number: int
+    at: float
+    userid: int
+    jobspec: Json = field(compare=False)
+    bad: str
+    limited: bool
+    saves: bool
+
+    def __str__(self) -> str:
+        system = self.jobspec["attributes"]["system"]
+        nodes = self.jobspec["resources"][0]["count"]
+        kind = f", bad: {self.bad}" if self.bad else ""
+        limit = f", at most {system['duration']:g}s" if system["duration"] else ""
+        seconds = system["exec"]["test"]["run_duration"]
+        return (
+            f"job {self.number}: at {self.at:.3f}s, {nodes} nodes for {seconds}{limit},"
+            f" user {self.userid}{kind}: {system['dw']!r}"
+        )
+
+
+def make_job(rng: random.Random, number: int, jobs: int, seconds: float) -> PlannedJob:
+    """Job ``number`` of ``jobs``, to be submitted within the first ``seconds``."""
+    bad = rng.choice(list(_BAD)) if rng.random() < 0.1 else ""
+    dw = _BAD[bad] if bad else _good(rng, number)
+    limited = rng.random() < 0.1
+    run = rng.choice([0.0, 0.5, 3.0, 20.0])
+    test = {
+        "run_duration": f"{run + 100.0 * limited:g}s",
+        "wait_status": rng.choice([0, 0, 0, 256]),
+        "deaf": rng.random() < 0.1,
+    }
+    system: Json = {
+        "duration": rng.choice([1.0, 10.0]) if limited else 0.0,
+        "dw": dw,
+        "exec": {"test": test},
+    }
+    if rng.random() < 0.3:
+        system["dw_failure_tolerance"] = rng.randint(0, 2)
+    persistent = "create_persistent" in str(dw)
+    return PlannedJob(
+        number=number,
+        at=_moment(rng.random() ** 2 * seconds, number, jobs),
+        userid=500 if persistent or rng.random() < 0.7 else USER,
+        jobspec=jobspec_of(rng.choice([1, 1, 2, 3, 4]), system),
+        bad=bad,
+        limited=limited,
+        saves=not bad and "copy_out" in str(dw),
+    )
+
+
+def _moment(seconds: float, number: int, jobs: int) -> float:
+    """About ``seconds``, in a millisecond that is this job's alone."""
+    return (int(seconds * 1000) // jobs * jobs + number) / 1000
+
+
+def jobspec_of(nodes: int, system: Json) -> Json:
+    """A jobspec with attributes."""
+    core = {"type": "core", "count": 1}
+    slot = {"type": "slot", "count": 1, "label": "task", "with": [core]}
+    task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
+    return {
+        "version": 1,
+        "resources": [{"type": "node", "count": nodes, "with": [slot]}],
+        "tasks": [task],
+        "attributes": {"system": system},
+    }
+
+
+_BAD: dict[str, Any] = {
+    "no prefix": "jobdw type=xfs capacity=1GiB name=p1",
+    "unknown command": "#DW jobwd type=xfs",
+    "no capacity": "#DW jobdw type=xfs name=p1",
+    "unknown type": "#DW jobdw type=foo capacity=1GiB name=p1",
+    "unknown profile": "#DW jobdw type=xfs capacity=1GiB name=p1 profile=nosuch",
+    "unknown storage": "#DW persistentdw name=nosuch",
+    "unknown daemon": "#DW jobdw type=xfs capacity=1GiB name=p1 requires=nosuch",
+    "too much": "#DW jobdw type=raw capacity=60GiB name=p1",
+    "too large": "#DW jobdw type=xfs capacity=900TiB name=p1",
+    "not text": [7],
+}
+
+
+def _good(rng: random.Random, number: int) -> Any:
+    type = rng.choice(["xfs", "xfs", "xfs", "raw", "gfs2", "lustre"])
+    size = rng.choice(["1GiB", "10GiB", "40GiB"])
+    texts = [f"#DW jobdw type={type} capacity={size} name=p1"]
+    if rng.random() < 0.1:
+        texts[0] += " requires=copy-offload"
+    if rng.random() < 0.4 and type != "raw":  # nothing moves data to and from raw
+        texts.append("#DW copy_in source=/lustre/in destination=$DW_JOB_p1/")
+    if rng.random() < 0.6 and type != "raw":
+        texts.append("#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out")
+    if rng.random() < 0.1:
+        texts.append("#DW jobdw type=xfs capacity=1GiB name=p2")
+    if rng.random() < 0.07 and type != "lustre":  # its MGT would keep others off
+        texts = [f"#DW create_persistent type={type} capacity=1GiB name=keep{number}"]
+    return rng.choice([texts, "\n".join(texts)])

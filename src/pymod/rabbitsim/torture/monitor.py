@@ -1,0 +1,311 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What must hold after every step (DESIGN section 11).
+
+The monitor is told of every event of a job, every change of a Workflow and every
+request of the service, as it happens. Each check looks only at what changed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Callable, Optional
+
+from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
+from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.workflowview import FINALIZER, STATES, WLM_ID
+from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.job import Job
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.store import Event as Change
+from rabbitsim.kube.store import Store
+
+PAIRS = (
+    ("dependency-add", "dependency-remove"),
+    ("prolog-start", "prolog-finish"),
+    ("epilog-start", "epilog-finish"),
+)
+
+
+@dataclass(frozen=True)
+class Breach:
+    """Something that must hold does not. ``rule`` is the rule's name."""
+
+    rule: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.text}"
+
+
+@dataclass
+class Record:
+    """What happened to one job's Workflows.
+
+    Attributes:
+        made: how many there were.
+        reached: all states that were completed.
+        early: it was moved to Teardown or deleted before DataOut was complete.
+    """
+
+    made: int = 0
+    reached: set[str] = field(default_factory=set)
+    desired: str = ""
+    early: bool = False
+    fatal: list[Json] = field(default_factory=list)
+
+
+class Excuses:
+    """What may happen to a job because it is what was planned."""
+
+    def fatal(self, job: Job, exception: Json) -> bool:
+        """Whether a fatal exception has a cause."""
+        return False
+
+    def early(self, job: Job) -> bool:
+        """Whether the data of a job that ran may be lost."""
+        return False
+
+    def silent(self, job: Job) -> bool:
+        """Whether the data of a job may be lost without an exception."""
+        return False
+
+    def twice(self, jobid: int) -> bool:
+        """Whether a Workflow may be made more than once, deleted too early, or
+        written by somebody else."""
+        return False
+
+    def unguarded(self, job: Job) -> bool:
+        """Whether the plugin was away when it should have held the job."""
+        return False
+
+
+class Monitor:
+    """Checks everything, and remembers the first breach.
+
+    Args:
+        note: takes a line for the trace.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        jobs: Callable[[], dict[int, Job]],
+        excuses: Excuses,
+        note: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self._store = store
+        self._jobs = jobs
+        self._excuses = excuses
+        self._note = note
+        self._records: dict[int, Record] = {}
+        self.breach: Optional[Breach] = None
+        version = str(store.version)
+        store.watch(WORKFLOW, None, self.workflow_changed, resource_version=version)
+
+    def record(self, jobid: int) -> Record:
+        return self._records.setdefault(jobid, Record())
+
+    def fail(self, rule: str, text: str) -> None:
+        if self.breach is None:
+            self.breach = Breach(rule, text)
+
+    # Jobs
+
+    def job_event(self, job: Job, event: Event, before: State) -> None:
+        """An event was posted (a listener of the job manager)."""
+        context = event.context or {}
+        if event.name not in ("memo", "annotations"):
+            shown = context.get("description") or context.get("note") or ""
+            self._note(f"{job}: {event.name} {shown}".rstrip())
+        if event.name == "start":
+            self._job_starts(job)
+        elif event.name == "exception" and context["severity"] == 0:
+            self._job_fails(job, context)
+        elif event.name == "epilog-finish":
+            self._epilog_ends(job)
+        elif event.name == "clean":
+            self.check_log(job)
+            self._check_told(job)
+
+    def _check_told(self, job: Job) -> None:
+        """Whoever loses data is told."""
+        record = self.record(job.id)
+        if record.early and not record.fatal and not self._excuses.silent(job):
+            self.fail("silent", f"{job} lost its data and was not told")
+
+    def _job_starts(self, job: Job) -> None:
+        if self._excuses.unguarded(job):
+            return
+        if "PreRun" not in self.record(job.id).reached:
+            self.fail("start", f"{job} ran before its PreRun was complete")
+        elif not job.was_posted("dws_environment"):
+            self.fail("start", f"{job} ran without its environment")
+
+    def _job_fails(self, job: Job, exception: Json) -> None:
+        record = self.record(job.id)
+        if not self._excuses.fatal(job, exception):
+            type, note = exception["type"], exception["note"]
+            self.fail("exception", f"{job} failed without a cause: {type}: {note}")
+        # While the tasks of a job are being ended, nothing tells a module that is
+        # loaded then that the job was told already.
+        ending = job.was_posted("start") and not job.was_posted("finish")
+        if exception["type"] == "dws" and not ending:
+            for other in record.fatal:
+                if other["type"] == "dws" and other["note"] == exception["note"]:
+                    note = exception["note"]
+                    self.fail("exception twice", f"{job} was told twice: {note}")
+        record.fatal.append(exception)
+
+    def _epilog_ends(self, job: Job) -> None:
+        workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
+        if workflow is None or not _ours(workflow) or self._excuses.unguarded(job):
+            return
+        aborted = any(
+            e["type"] == "dws-epilog-timeout" for e in self.record(job.id).fatal
+        )
+        if not aborted and not _complete(workflow, "Teardown"):
+            self.fail("epilog", f"{job} was let go before its storage was torn down")
+
+    def check_log(self, job: Job) -> None:
+        """The eventlog of a job that has ended."""
+        names = [event.name for event in job.events]
+        if names.count("clean") != 1 or names[-1] != "clean":
+            self.fail("inactive", f"{job} ended {names.count('clean')} times: {names}")
+        for begin, end in PAIRS:
+            given_up = begin == "dependency-add" and "exception" in names
+            if names.count(begin) != names.count(end) and not given_up:
+                self.fail("action", f"{job} has {begin} without {end}: {names}")
+
+    # Workflows
+
+    def workflow_changed(self, change: Change) -> None:
+        """A Workflow was written, by whomever (a callback of the store)."""
+        workflow = change.object
+        jobid = jobid_of_workflow(workflow["metadata"]["name"])
+        if jobid is None or not _ours(workflow):
+            return
+        status = workflow.get("status") or {}
+        desired = workflow["spec"]["desiredState"]
+        self._note(
+            f"{workflow['metadata']['name']} {change.type.lower()}: {desired},"
+            f" is {status.get('state')} {status.get('status')}"
+            f" {'ready' if status.get('ready') else ''}".rstrip()
+        )
+        record = self.record(jobid)
+        if change.type == "ADDED":
+            self._made(jobid, record, workflow)
+        elif change.type == "DELETED":
+            self._gone(jobid, record, workflow)
+            return
+        if desired != record.desired:
+            self._moved(jobid, record, desired)
+        if _complete(workflow, desired):
+            record.reached.add(desired)
+        if desired != "Teardown" and not _deleting(workflow):
+            if FINALIZER not in workflow["metadata"].get("finalizers", ()):
+                self.fail("finalizer", f"{f58(jobid)} lost its finalizer in {desired}")
+
+    def _made(self, jobid: int, record: Record, workflow: Json) -> None:
+        record.made += 1
+        record.desired = "Proposal"
+        if record.made > 1 and not self._excuses.twice(jobid):
+            self.fail("made twice", f"{f58(jobid)} got another Workflow")
+
+    def _moved(self, jobid: int, record: Record, desired: str) -> None:
+        before, record.desired = record.desired, desired
+        if STATES[desired] < STATES[before]:
+            self.fail("order", f"{f58(jobid)} went back from {before} to {desired}")
+        if desired != "Teardown":
+            if STATES[desired] > STATES[before] + 1:
+                self.fail("order", f"{f58(jobid)} skipped from {before} to {desired}")
+            return
+        self._check_data(jobid, record)
+
+    def _check_data(self, jobid: int, record: Record) -> None:
+        """A Workflow is on its way out: what the job wrote must be safe."""
+        job = self._jobs().get(jobid)
+        if job is None or not job.was_posted("start") or record.early:
+            return
+        if "DataOut" not in record.reached:
+            record.early = True
+            if not self._excuses.early(job):
+                self.fail("data", f"{job} ran, and DataOut was not complete")
+
+    def _gone(self, jobid: int, record: Record, workflow: Json) -> None:
+        if not _complete(workflow, "Teardown") and not self._excuses.twice(jobid):
+            state = workflow["spec"]["desiredState"]
+            self.fail("deleted", f"{f58(jobid)} lost its Workflow in {state}")
+        record.desired = "Proposal"
+
+    # Requests of the service
+
+    def requested(self, request: Request, fault: Optional[Fault]) -> None:
+        """A request of the service arrives."""
+        what = f"{request.verb} {request.kind.plural} {request.name or ''}".rstrip()
+        body: Any = request.body
+        if request.verb == "patch" and isinstance(body, dict):
+            what += f" {body.get('spec', '')}"
+        if fault is not None and fault.error is not None:
+            what += f" -> {fault.error.status or fault.error.reason}"
+            what += ", carried out" if fault.carried_out else ""
+        self._note(f"service: {what}")
+        if request.kind != WORKFLOW or request.name is None:
+            return
+        if request.verb in ("get", "list", "watch"):
+            return
+        found = self._store.find(WORKFLOW, request.namespace or "", request.name)
+        if found is None:
+            return
+        if not _ours(found):
+            self.fail("foreign", f"{request.verb} of {request.name}, which is not ours")
+        elif request.verb == "delete":
+            self._asks_deletion(request.name, found)
+        elif isinstance(body, dict):
+            self._asks_for(request.name, found, body)
+
+    def _asks_deletion(self, name: str, workflow: Json) -> None:
+        if not _complete(workflow, "Teardown") and not _deleting(workflow):
+            self.fail("deleted", f"delete of {name} before Teardown is complete")
+
+    def _asks_for(self, name: str, workflow: Json, body: Json) -> None:
+        wanted = (body.get("spec") or {}).get("desiredState")
+        current = workflow["spec"]["desiredState"]
+        if wanted in (None, "Teardown"):
+            return
+        steps = STATES[wanted] - STATES[current]
+        excused = self._excuses.twice(jobid_of_workflow(name) or 0)
+        if (steps < 0 or steps > 1) and not excused:
+            self.fail("order", f"{name} in {current} was asked to go to {wanted}")
+
+    # The end
+
+    def check_end(self) -> None:
+        """Everything is over."""
+        for jobid, job in self._jobs().items():
+            if job.active:
+                self.fail("stuck", f"{job} is in {job.state.name}")
+            if jobid in self._records:
+                self.check_log(job)
+        for workflow in self._store.list(WORKFLOW, None)["items"]:
+            if _ours(workflow):
+                self.fail("left", f"{workflow['metadata']['name']} is left")
+
+
+def _ours(workflow: Json) -> bool:
+    jobid = jobid_of_workflow(workflow["metadata"]["name"])
+    spec = workflow["spec"]
+    return jobid is not None and spec["wlmID"] == WLM_ID and spec["jobID"] == f58(jobid)
+
+
+def _deleting(workflow: Json) -> bool:
+    return "deletionTimestamp" in workflow["metadata"]
+
+
+def _complete(workflow: Json, state: str) -> bool:
+    status = workflow.get("status") or {}
+    return (
+        workflow["spec"]["desiredState"] == state
+        and status.get("state") == state
+        and status.get("ready") is True
+    )

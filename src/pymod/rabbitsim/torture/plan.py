@@ -1,0 +1,119 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is going to happen, all of it decided beforehand.
+
+A plan is data: leaving out a job or a trouble changes nothing about the others.
+That is what lets :mod:`rabbitsim.torture.shrink` look for the least that fails.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, replace
+from typing import Any, Mapping, Optional, Sequence
+
+from flux_k8s.config import Config
+from rabbitsim.torture.jobs import PlannedJob, make_job
+from rabbitsim.torture.troubles import KINDS, Trouble, make_trouble
+
+
+@dataclass(frozen=True)
+class Site:
+    """How the system is set up.
+
+    Attributes:
+        config: the ``[rabbit]`` table.
+        epilog_timeout: of the plugin, seconds; None is off.
+        message_latency, kube_latency: what one way takes at most, seconds.
+        states: seconds that each Workflow state takes.
+    """
+
+    nodes: int
+    rabbits: int
+    config: Config
+    epilog_timeout: Optional[float]
+    message_latency: float
+    kube_latency: float
+    states: Mapping[str, float]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run: ``minutes`` is how long jobs are submitted and trouble is made,
+    in virtual time."""
+
+    seed: int
+    minutes: float
+    site: Site
+    jobs: tuple[PlannedJob, ...]
+    troubles: tuple[Trouble, ...]
+
+    def without(self, jobs: Sequence[PlannedJob], troubles: Sequence[Trouble]) -> Plan:
+        """The plan with some jobs and troubles left out."""
+        kept = tuple(job for job in self.jobs if job not in jobs)
+        numbers = {job.number for job in kept}
+        return replace(
+            self,
+            jobs=kept,
+            troubles=tuple(
+                trouble
+                for trouble in self.troubles
+                if trouble not in troubles
+                and (trouble.job is None or trouble.job in numbers)
+            ),
+        )
+
+
+def make_plan(
+    seed: int, jobs: int, minutes: Optional[float], faults: Sequence[str] = KINDS
+) -> Plan:
+    """The plan of a seed.
+
+    Args:
+        minutes: None for what suits the number of jobs.
+        faults: the kinds of trouble that there may be.
+    """
+    rng = random.Random(f"plan {seed}")
+    length = minutes if minutes is not None else max(1.0, jobs / 10.0)
+    planned = tuple(
+        make_job(rng, number, jobs, length * 60.0) for number in range(jobs)
+    )
+    troubles: list[Trouble] = []
+    if faults:
+        for _ in range(rng.randint(1, max(2, jobs))):
+            troubles += make_trouble(rng, faults, length * 60.0, jobs)
+    return Plan(seed, length, _make_site(rng, faults), planned, tuple(troubles))
+
+
+def _make_site(rng: random.Random, faults: Sequence[str]) -> Site:
+    table: dict[str, Any] = {
+        "restrict_persistent_creation": rng.random() < 0.5,
+        "daemons": {"copy-offload": {}},
+        "policy": {"maximums": {"raw": 50}},
+    }
+    # Shorter than any outage, longer than any state takes by itself.
+    for key in ("setup_timeout", "prerun_timeout", "postrun_timeout"):
+        if rng.random() < 0.4:
+            table[key] = rng.choice([20.0, 60.0, 300.0])
+    if rng.random() < 0.3:
+        table["teardown_after"] = rng.choice([60.0, 600.0])
+    slow = rng.choice([0.01, 0.3, 2.0])
+    states = {
+        "Proposal": 0.1,
+        "Setup": 0.2,
+        "DataIn": 0.3,
+        "PreRun": 2.0,
+        "PostRun": 1.0,
+        "DataOut": 0.5,
+        "Teardown": 0.3,
+    }
+    latency = "latency" in faults
+    return Site(
+        nodes=rng.choice([4, 8, 16]),
+        rabbits=rng.choice([2, 4]),
+        config=Config.parse(table),
+        epilog_timeout=rng.choice([None, None, 120.0, 900.0]),
+        message_latency=rng.choice([0.0, 0.001, 0.05]) if latency else 0.0,
+        kube_latency=rng.choice([0.0, 0.005, 0.2]) if latency else 0.0,
+        states={state: seconds * slow for state, seconds in states.items()},
+    )

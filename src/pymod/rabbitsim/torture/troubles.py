@@ -1,0 +1,245 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Random trouble."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Callable, Mapping, Optional, Sequence
+
+from rabbitsim.dws.directive import STATES
+
+KINDS = (
+    "module",
+    "plugin",
+    "watch",
+    "api",
+    "outage",
+    "dws",
+    "rabbit",
+    "node",
+    "user",
+    "admin",
+    "latency",
+)
+"""What ``--faults`` may name."""
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """Something that goes wrong.
+
+    Attributes:
+        kind: one of :data:`KINDS`.
+        what: which of that kind; see :mod:`rabbitsim.torture.world`.
+        at: seconds after the beginning; None for a moment of a job's life.
+        job: the number of the job that it is about, or None.
+        events: it happens when the job's eventlog has this many entries.
+        skip: and then this many steps later.
+        duration: how long it lasts, seconds.
+        chance: of each request or event, that it is struck.
+        name: of a node, a Rabbit, a Workflow state...
+    """
+
+    kind: str
+    what: str
+    at: Optional[float] = None
+    job: Optional[int] = None
+    events: int = 0
+    skip: int = 0
+    duration: float = 0.0
+    chance: float = 1.0
+    name: str = ""
+
+    def __str__(self) -> str:
+        words = [self.kind, self.what]
+        if self.name:
+            words.append(self.name)
+        if self.job is not None:
+            words.append(f"job {self.job}")
+        if self.at is not None:
+            words.append(f"at {self.at:.3f}s")
+        elif self.events:
+            words.append(f"after its event {self.events}")
+        if self.skip:
+            words.append(f"and {self.skip} steps")
+        if self.duration:
+            words.append(f"for {self.duration:g}s")
+        if self.chance < 1.0:
+            words.append(f"with chance {self.chance:g}")
+        return " ".join(words)
+
+
+Make = Callable[[random.Random, "Moment"], list[Trouble]]
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When, and whom it may be about."""
+
+    seconds: float
+    jobs: int
+
+    def any(self, rng: random.Random) -> dict[str, object]:
+        """A time, or a moment of some job's life."""
+        if rng.random() < 0.3:
+            return {"at": self.time(rng)}
+        return {
+            "job": rng.randrange(self.jobs),
+            "events": rng.randint(1, 22),
+            "skip": rng.randint(0, 20),
+        }
+
+    def time(self, rng: random.Random) -> float:
+        return round(rng.random() * self.seconds, 3)
+
+
+def make_trouble(
+    rng: random.Random, kinds: Sequence[str], seconds: float, jobs: int
+) -> list[Trouble]:
+    """One trouble, or a few that belong together."""
+    makers = [kind for kind in kinds for _ in range(_WEIGHT.get(kind, 1))]
+    make = _MAKERS.get(rng.choice(makers))
+    return [] if make is None else make(rng, Moment(seconds, jobs))
+
+
+def _pause(rng: random.Random) -> float:
+    return rng.choice([0.0, 0.0, 0.1, 2.0, 30.0])
+
+
+def _module(rng: random.Random, moment: Moment) -> list[Trouble]:
+    what = rng.choice(["crash", "crash", "late-crash", "remove"])
+    return [_trouble("module", what, moment.any(rng), duration=_pause(rng))]
+
+
+def _plugin(rng: random.Random, moment: Moment) -> list[Trouble]:
+    seconds = rng.choice([0.0, 0.0, 0.0, 0.001, 0.5, 5.0])
+    return [_trouble("plugin", "reload", moment.any(rng), duration=seconds)]
+
+
+def _watch(rng: random.Random, moment: Moment) -> list[Trouble]:
+    what = rng.choice(
+        ["drop", "expire", "silence", "delay", "duplicate", "stale", "replay"]
+    )
+    return [
+        _trouble(
+            "watch",
+            what,
+            moment.any(rng),
+            duration=rng.choice([0.5, 5.0, 60.0]),
+            chance=rng.choice([0.2, 1.0]),
+        )
+    ]
+
+
+API = (
+    "refused",
+    "hang",
+    "tls",
+    "malformed",
+    "truncated",
+    "lost",
+    "late",
+    "no-kind",
+    "401",
+    "403",
+    "409",
+    "410",
+    "429",
+    "500",
+    "502",
+    "503",
+    "504",
+)
+"""What a request may meet: a status, or trouble on the way."""
+
+
+def _api(rng: random.Random, moment: Moment) -> list[Trouble]:
+    return [
+        _trouble(
+            "api",
+            rng.choice(API),
+            moment.any(rng),
+            duration=rng.choice([0.5, 5.0, 60.0]),
+            chance=rng.choice([0.1, 0.5, 1.0]),
+        )
+    ]
+
+
+def _outage(rng: random.Random, moment: Moment) -> list[Trouble]:
+    what = rng.choice(["refused", "hang", "503", "401", "no-kind"])
+    seconds = rng.choice([60.0, 600.0, 3600.0])
+    return [_trouble("outage", what, moment.any(rng), duration=seconds)]
+
+
+def _dws(rng: random.Random, moment: Moment) -> list[Trouble]:
+    state = rng.choice(STATES)
+    what = rng.choice(["error", "transient", "never", "slow", "mount", "brief"])
+    if what == "mount":
+        state = rng.choice(["PreRun", "PostRun"])
+    seconds = rng.choice([0.0, 5.0, 30.0, 400.0])
+    if what == "slow" or state in ("PostRun", "DataOut", "Teardown"):
+        seconds = rng.choice([5.0, 30.0, 400.0])  # who would end it otherwise?
+    if what == "error" and state == "Teardown":
+        what = "transient"  # an error there is for an administrator to mend
+    if what == "brief":
+        what, seconds = "transient", rng.choice([0.5, 3.0])
+    job = rng.randrange(moment.jobs)
+    return [Trouble("dws", what, job=job, duration=seconds, name=state)]
+
+
+def _rabbit(rng: random.Random, moment: Moment) -> list[Trouble]:
+    what = rng.choice(["offline", "link"])
+    index = rng.randint(1, 4)
+    name = f"rabbit-{index:02d}" if what == "offline" else f"compute-{index:02d}"
+    seconds = rng.choice([1.0, 20.0, 200.0])
+    return [_trouble("rabbit", what, moment.any(rng), duration=seconds, name=name)]
+
+
+def _node(rng: random.Random, moment: Moment) -> list[Trouble]:
+    name = f"compute-{rng.randint(1, 4):02d}"
+    seconds = rng.choice([1.0, 60.0])
+    return [_trouble("node", "lost", moment.any(rng), duration=seconds, name=name)]
+
+
+def _user(rng: random.Random, moment: Moment) -> list[Trouble]:
+    job = rng.randrange(moment.jobs)
+    when = {"job": job, "events": rng.randint(1, 20), "skip": rng.randint(0, 30)}
+    what = rng.choice(["cancel", "cancel", "note"])
+    troubles = [_trouble("user", what, when)]
+    if rng.random() < 0.3:
+        again = {**when, "skip": rng.randint(0, 60)}
+        troubles.append(_trouble("user", "cancel", again))
+    return troubles
+
+
+def _admin(rng: random.Random, moment: Moment) -> list[Trouble]:
+    when = {
+        "job": rng.randrange(moment.jobs),
+        "events": rng.randint(4, 20),
+        "skip": rng.randint(0, 20),
+    }
+    return [_trouble("admin", rng.choice(["delete", "teardown"]), when)]
+
+
+def _trouble(
+    kind: str, what: str, when: Mapping[str, object], **more: object
+) -> Trouble:
+    return Trouble(kind, what, **when, **more)  # type: ignore[arg-type]
+
+
+_MAKERS: Mapping[str, Make] = {
+    "module": _module,
+    "plugin": _plugin,
+    "watch": _watch,
+    "api": _api,
+    "outage": _outage,
+    "dws": _dws,
+    "rabbit": _rabbit,
+    "node": _node,
+    "user": _user,
+    "admin": _admin,
+}
+
+_WEIGHT = {"module": 4, "watch": 3, "api": 3, "dws": 4, "user": 3}

@@ -1,0 +1,320 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A whole system to which a plan happens."""
+
+from __future__ import annotations
+
+import random
+from functools import partial
+from typing import Callable, Mapping, Optional
+
+from flux_k8s.jobid import f58, workflow_name
+from flux_k8s.ports import STORAGE, WORKFLOW, Json, KubeError
+from flux_k8s.service import Service
+from flux_k8s.settings import Settings
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options, table
+from rabbitsim.dws.topology import TIB, Topology
+from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.fluid import FluidGenerator
+from rabbitsim.flux.job import Job
+from rabbitsim.flux.manager import UPTIME, SubmitError
+from rabbitsim.kube.direct import DirectKube
+from rabbitsim.kube.errors import ApiError
+from rabbitsim.loop import VirtualLoop
+from rabbitsim.system import VirtualSystem
+from rabbitsim.torture.api import TroubledKube, Weather
+from rabbitsim.torture.jobs import PlannedJob
+from rabbitsim.torture.plan import Plan
+from rabbitsim.torture.troubles import Trouble
+
+ROUND = 600.0
+"""Seconds between two rounds of the administrator, who puts what was taken out
+of service back."""
+
+
+class TorturedSystem(VirtualSystem):
+    """A system whose service meets the weather."""
+
+    def __init__(self, plan: Plan, faults: tuple[DwsFault, ...]) -> None:
+        site = plan.site
+        timeout = site.epilog_timeout
+        super().__init__(
+            plan.seed,
+            options=Options(latency=table(site.states, spread=0.5), faults=faults),
+            config=site.config,
+            plugin_conf=None if timeout is None else {"epilog-timeout": timeout},
+            message_latency=site.message_latency,
+            topology=Topology.regular(site.nodes, site.rabbits, capacity=TIB),
+        )
+        self._latency = site.kube_latency
+        rng = random.Random(f"weather {plan.seed}")
+        self.weather = Weather(self.loop, self.store, rng)
+        self.troubled: Optional[TroubledKube] = None
+
+    def load_module(self) -> None:
+        weather = self.weather
+
+        def make(port: FluxPort) -> Service:
+            self.service_kube = self.troubled = TroubledKube(
+                self.store,
+                port,
+                lambda: weather.latency(self._latency),
+                weather.fault,
+                weather,
+            )
+            settings = Settings(
+                self.config, self.mapping, owner=self.instance.broker.owner
+            )
+            rng = random.Random(self.rng.getrandbits(32))
+            self.service = Service(port, self.service_kube, settings, rng)
+            return self.service
+
+        self.instance.load_module(make)
+
+
+def jobids(plan: Plan) -> dict[int, int]:
+    """The IDs that the plan's jobs are going to have, by their numbers."""
+    start = VirtualLoop().now()
+    fluids = FluidGenerator(start - UPTIME)
+    jobs = sorted(plan.jobs, key=lambda job: job.at)
+    return {job.number: fluids.next(start + job.at) for job in jobs}
+
+
+def dws_faults(plan: Plan, ids: Mapping[int, int]) -> tuple[DwsFault, ...]:
+    """What goes wrong within DWS."""
+    return tuple(
+        DwsFault(
+            state=trouble.name,
+            kind=trouble.what,
+            match=workflow_name(ids[trouble.job]),
+            duration=trouble.duration,
+            message="a trouble that was planned",
+        )
+        for trouble in plan.troubles
+        if trouble.kind == "dws" and trouble.job is not None
+    )
+
+
+class World:
+    """Lets a plan happen.
+
+    Attributes:
+        ids: the IDs of the plan's jobs, by their numbers; ``numbers`` the reverse.
+        gaps: when the plugin was not loaded.
+        note: takes a line for the trace.
+    """
+
+    def __init__(self, plan: Plan, note: Callable[[str], None]) -> None:
+        self.plan = plan
+        self.ids = jobids(plan)
+        self.numbers = {jobid: number for number, jobid in self.ids.items()}
+        self.system = TorturedSystem(plan, dws_faults(plan, self.ids))
+        self.note = note
+        self.gaps: list[tuple[float, float]] = []
+        self._start = self.system.loop.now()
+        self._armed: dict[tuple[int, int], list[Trouble]] = {}
+        self._counting: list[tuple[int, Trouble]] = []
+        self._steps = 0
+        self._actions: Mapping[str, Callable[[Trouble], None]] = {
+            "module": self._module,
+            "plugin": self._plugin,
+            "watch": self._watch,
+            "api": self.system.weather.add,
+            "outage": self.system.weather.add,
+            "rabbit": self._rabbit,
+            "node": self._node,
+            "user": self._user,
+            "admin": self._admin,
+        }
+        self._schedule()
+
+    def _schedule(self) -> None:
+        loop = self.system.loop
+        self.system.instance.manager.listeners.append(self._seen)
+        for job in self.plan.jobs:
+            loop.call_later(job.at, partial(self._submit, job))
+        for trouble in self.plan.troubles:
+            if trouble.kind == "dws":
+                continue
+            if trouble.at is not None:
+                loop.call_later(trouble.at, partial(self._begin, trouble))
+            elif trouble.job is not None:
+                moment = self.ids[trouble.job], trouble.events
+                self._armed.setdefault(moment, []).append(trouble)
+        loop.call_later(ROUND, self._round)
+
+    @property
+    def now(self) -> float:
+        """Seconds since the beginning."""
+        return self.system.loop.now() - self._start
+
+    def step(self) -> bool:
+        """Let one thing happen; False when there is nothing to happen."""
+        if not self.system.loop.step():
+            return False
+        self._steps += 1
+        if self._counting:
+            due = [t for step, t in self._counting if step <= self._steps]
+            self._counting = [c for c in self._counting if c[0] > self._steps]
+            for trouble in due:
+                self._begin(trouble)
+        return True
+
+    @property
+    def steps(self) -> int:
+        return self._steps
+
+    def calm(self) -> None:
+        """All trouble is over: what is away comes back."""
+        self.note("all trouble is over")
+        self._counting = []
+        self._armed = {}
+        self.system.weather.clear()
+        if self.system.instance.tap.plugin is None:
+            self._load_plugin()
+        if not self.system.instance.module_loaded:
+            self.system.load_module()
+        self.restore()
+
+    def cancel_all(self) -> None:
+        """Cancel all jobs that are still active, once."""
+        for job in self.system.instance.manager.active_jobs:
+            self.note(f"cancel job {self.numbers[job.id]}")
+            self.system.instance.cancel(job.id)
+
+    def restore(self) -> None:
+        """Put all nodes and Rabbits back into service."""
+        system = self.system
+        for node in system.instance.scheduler.pool.nodes:
+            system.instance.undrain(node.host)
+        for storage in system.store.list(STORAGE, None)["items"]:
+            if storage["spec"].get("state") == "Disabled":
+                name = storage["metadata"]["name"]
+                body: Json = {"spec": {"state": "Enabled"}}
+                system.store.merge_patch(STORAGE, "default", name, body)
+
+    def _round(self) -> None:
+        self.restore()
+        self.system.loop.call_later(ROUND, self._round)
+
+    def _submit(self, job: PlannedJob) -> None:
+        try:
+            jobid = self.system.instance.submit(job.jobspec, userid=job.userid)
+        except SubmitError as error:
+            self.note(f"job {job.number} is refused: {error}")
+            return
+        if jobid != self.ids[job.number]:
+            raise AssertionError(f"job {job.number} got the ID {jobid}")
+
+    def _seen(self, job: Job, event: Event, before: State) -> None:
+        armed = self._armed.pop((job.id, len(job.events)), [])
+        for trouble in armed:
+            self._counting.append((self._steps + 1 + trouble.skip, trouble))
+
+    def _begin(self, trouble: Trouble) -> None:
+        self.note(f"trouble: {trouble}")
+        self._actions[trouble.kind](trouble)
+
+    def _later(self, seconds: float, function: Callable[[], None]) -> None:
+        self.system.loop.call_later(seconds, function)
+
+    # Each kind of trouble
+
+    def _module(self, trouble: Trouble) -> None:
+        system = self.system
+        if not system.instance.module_loaded:
+            return
+        if trouble.what == "remove":
+            system.unload_module()
+        else:
+            kube = system.troubled
+            left = [] if kube is None else kube.on_the_way()
+            system.kill_module()
+            if trouble.what == "late-crash":
+                # They had left, and arrive all the same, some time later.
+                for request in left:
+                    wait = system.rng.uniform(0.0, 5.0)
+                    self._later(wait, partial(system.weather.carry_out, request))
+        self._later(trouble.duration, self._load_module)
+
+    def _load_module(self) -> None:
+        if not self.system.instance.module_loaded:
+            self.note("the module is loaded")
+            self.system.load_module()
+
+    def _plugin(self, trouble: Trouble) -> None:
+        if self.system.instance.tap.plugin is None:
+            return
+        self.system.instance.unload_plugin()
+        self.gaps.append((self.system.loop.now(), float("inf")))
+        if trouble.duration:
+            self._later(trouble.duration, self._load_plugin)
+        else:
+            self._load_plugin()
+
+    def _load_plugin(self) -> None:
+        if self.system.instance.tap.plugin is None:
+            begin, _ = self.gaps.pop()
+            if self.system.loop.now() > begin:
+                self.gaps.append((begin, self.system.loop.now()))
+            self.note("the plugin is loaded")
+            self.system.load_plugin()
+
+    def _watch(self, trouble: Trouble) -> None:
+        kube = self.system.troubled
+        if trouble.what in ("delay", "duplicate", "stale", "replay"):
+            self.system.weather.add(trouble)
+        elif kube is None or not self.system.instance.module_loaded:
+            return
+        elif trouble.what == "silence":
+            kube.silence_watches()
+            self._later(trouble.duration, lambda: self._drop(kube, "drop"))
+        else:
+            self._drop(kube, trouble.what)
+
+    def _drop(self, kube: DirectKube, what: str) -> None:
+        if kube is self.system.troubled:
+            expired = KubeError(410, "Expired", "too old resource version")
+            kube.drop_watches(expired if what == "expire" else None)
+
+    def _rabbit(self, trouble: Trouble) -> None:
+        rabbits, name = self.system.controllers.rabbits, trouble.name
+        topology = self.system.topology
+        if trouble.what == "offline" and name in topology.rabbits:
+            rabbits.set_status(name, "Offline")
+            self._later(trouble.duration, lambda: rabbits.set_status(name, "Ready"))
+        elif trouble.what == "link" and name in topology.rabbit_of:
+            rabbits.set_link(name, False)
+            self._later(trouble.duration, lambda: rabbits.set_link(name, True))
+
+    def _node(self, trouble: Trouble) -> None:
+        instance, name = self.system.instance, trouble.name
+        instance.set_up(name, False)
+        self._later(trouble.duration, lambda: instance.set_up(name, True))
+
+    def _user(self, trouble: Trouble) -> None:
+        if trouble.job is None:
+            return
+        instance, jobid = self.system.instance, self.ids[trouble.job]
+        if jobid not in instance.manager.jobs:
+            return
+        if trouble.what == "cancel":
+            instance.cancel(jobid)
+        elif instance.job(jobid).active:
+            owner = instance.broker.owner
+            instance.manager.raise_exception(jobid, "user", 3, "by the way", owner)
+
+    def _admin(self, trouble: Trouble) -> None:
+        if trouble.job is None:
+            return
+        name = workflow_name(self.ids[trouble.job])
+        try:
+            if trouble.what == "delete":
+                self.system.store.delete(WORKFLOW, "default", name)
+            else:
+                body: Json = {"spec": {"desiredState": "Teardown"}}
+                self.system.store.merge_patch(WORKFLOW, "default", name, body)
+        except ApiError as error:
+            self.note(f"{f58(self.ids[trouble.job])}: {error}")

@@ -1,0 +1,130 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Random jobs under random trouble (issue 4), a fixed set of seeds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Optional
+
+import pytest
+
+from flux_k8s.ports import Json
+from rabbitsim.cli import main
+from rabbitsim.flux.job import Job
+from rabbitsim.torture.plan import make_plan
+from rabbitsim.torture.run import PlannedExcuses, run
+from rabbitsim.torture.shrink import shrink
+from rabbitsim.torture.troubles import KINDS
+
+SEEDS = range(20)
+ARGUMENTS = ["torture", "--seed", "3", "--jobs", "20", "--trace"]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nothing_gets_stuck_and_nothing_is_lost(seed: int) -> None:
+    outcome = run(make_plan(seed, 40, None))
+    assert outcome.breach is None, (
+        f"python -m rabbitsim torture --seed {seed} --jobs 40"
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_kind_of_trouble_alone_breaks_nothing(kind: str) -> None:
+    outcome = run(make_plan(7, 20, None, [kind]))
+    assert outcome.breach is None
+    assert {trouble.kind for trouble in outcome.plan.troubles} <= {kind}
+
+
+def test_without_trouble_all_good_jobs_complete() -> None:
+    outcome = run(make_plan(5, 60, None, ()))
+    assert outcome.breach is None
+    good = [job for job in outcome.plan.jobs if not job.bad and not job.limited]
+    ended = outcome.ends["completed"] + outcome.ends["failed"]
+    assert ended == len(good)
+
+
+def test_two_hundred_jobs_at_once_are_no_trouble() -> None:
+    assert run(make_plan(1, 200, 0.5)).breach is None
+
+
+def in_a_process_of_its_own(hashseed: str) -> bytes:
+    path = os.pathsep.join(sys.path)
+    environment = {**os.environ, "PYTHONHASHSEED": hashseed, "PYTHONPATH": path}
+    command = [sys.executable, "-m", "rabbitsim", *ARGUMENTS]
+    return subprocess.run(
+        command, env=environment, check=True, stdout=subprocess.PIPE
+    ).stdout
+
+
+def test_the_same_seed_gives_the_same_output_byte_for_byte(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(ARGUMENTS) == 0
+    first = capsys.readouterr().out
+    assert main(ARGUMENTS) == 0
+    assert capsys.readouterr().out == first
+    assert in_a_process_of_its_own("1").decode() == first
+    assert in_a_process_of_its_own("2").decode() == first
+    assert len(first.splitlines()) > 500
+
+
+def test_another_seed_gives_another_run() -> None:
+    assert run(make_plan(1, 5, None)).trace != run(make_plan(2, 5, None)).trace
+
+
+@pytest.fixture
+def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rule that is bound to be broken."""
+    real = PlannedExcuses.fatal
+
+    def fatal(self: PlannedExcuses, job: Job, exception: Json) -> bool:
+        return exception["type"] != "cancel" and real(self, job, exception)
+
+    monkeypatch.setattr(PlannedExcuses, "fatal", fatal)
+
+
+def breaching_seed() -> Optional[int]:
+    for seed in range(20):
+        if run(make_plan(seed, 30, None, ["user"])).breach is not None:
+            return seed
+    return None
+
+
+@pytest.mark.usefixtures("cancels_are_forbidden")
+def test_a_breach_is_shrunk_to_what_leads_to_it() -> None:
+    seed = breaching_seed()
+    assert seed is not None
+    outcome = shrink(run(make_plan(seed, 30, None, ["user"])))
+    assert outcome.breach is not None and outcome.breach.rule == "exception"
+    assert len(outcome.plan.jobs) == len(outcome.plan.troubles) == 1
+
+
+@pytest.mark.usefixtures("cancels_are_forbidden")
+def test_a_breach_is_told_with_its_seed_its_step_and_a_short_trace(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    seed = str(breaching_seed())
+    arguments = ["torture", "--seed", seed, "--jobs", "30", "--faults", "user"]
+    assert main(arguments) == 1
+    told = capsys.readouterr().out
+    assert f"of seed {seed}: exception: " in told and "breach at step " in told
+    assert "user cancel job" in told
+    assert len(told.splitlines()) < 120
+
+
+@pytest.mark.parametrize(
+    "arguments, said",
+    [
+        (["--faults", "sabotage"], "--faults: 'sabotage' is unknown, known: module"),
+        (["--jobs", "0"], "--jobs and --seeds: expected at least 1"),
+        (["--minutes", "0"], "--minutes: 0 is not a time, expected > 0"),
+    ],
+)
+def test_arguments_that_make_no_sense_are_refused(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["torture", *arguments]) == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,42 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Crashes between two related writes: the module dies after each step that it
+takes, and after each single request, and no job can tell."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from flux_k8s import steps
+from rabbitsim.cli import main
+from rabbitsim.torture.crashpoints import SCENARIOS, Scenario, check, live
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_no_job_can_tell_that_the_module_died(scenario: Scenario) -> None:
+    results = check(scenario)
+    assert len(results) >= 9
+    assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
+
+
+def test_every_step_that_the_service_can_take_is_a_crash_point() -> None:
+    reached = {
+        point.step.split()[0]
+        for scenario in SCENARIOS
+        for point in live(scenario).points
+    }
+    source = re.findall(r"isinstance\(step, (\w+)\)", open(steps.__file__).read())
+    assert source and set(source) - reached == set()
+
+
+def test_the_crash_points_are_printed_as_a_table(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rabbitsim.torture.crashpoints.SCENARIOS", SCENARIOS[:1])
+    assert main(["torture", "--crash-points"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("the standard job")
+    assert any("Advance to DataOut" in line and line.endswith("ok") for line in lines)
+    assert lines[-1] == "all passed"

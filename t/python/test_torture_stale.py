@@ -1,0 +1,108 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Stale reads: what is told late, twice, or again when it is out of date."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+from test_service import COPY_OUT, LIFE, XFS, exceptions, jobspec, names, settle
+
+from flux_k8s.ports import WORKFLOW, Json
+from rabbitsim.kube.direct import DirectKube
+from rabbitsim.system import VirtualSystem
+
+Past = list[tuple[str, Json]]
+
+
+def with_echoes(system: VirtualSystem, choose: Any) -> None:
+    """After each event of a Workflow the service is told again what ``choose``
+    picks from the past."""
+    service = system.service
+    assert service is not None
+    past: Past = []
+    event = service.event
+
+    def echoing(type: str, object: Json) -> None:
+        event(type, object)
+        past.append((type, object))
+        for old in choose(past):
+            event(*old)
+
+    service.event = echoing  # type: ignore[method-assign]
+
+
+ECHOES = {
+    "twice": lambda past: past[-1:],
+    "with the one before": lambda past: past[-2:-1],
+    "with all before": lambda past: past[:-1],
+    "with all before, backwards": lambda past: past[-2::-1],
+    "with the very first": lambda past: past[:1],
+}
+
+
+@pytest.mark.parametrize("echo", ECHOES)
+def test_events_that_come_again_change_nothing(echo: str) -> None:
+    system = VirtualSystem()
+    system.start()
+    with_echoes(system, ECHOES[echo])
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_echoes_at_random_change_nothing(seed: int) -> None:
+    rng = random.Random(seed)
+    system = VirtualSystem(seed, kube_latency=rng.choice([0.0, 0.1, 3.0]))
+    system.start()
+    with_echoes(system, lambda past: rng.sample(past, rng.randint(0, len(past))))
+    jobids = [system.instance.submit(jobspec(nodes=1)) for _ in range(4)]
+    settle(system)
+    for jobid in jobids:
+        assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_answers_that_come_after_newer_events_change_nothing(seed: int) -> None:
+    """Requests take long, events do not: each answer is out of date."""
+    rng = random.Random(seed)
+    system = VirtualSystem(seed)
+    system.start()
+    kube = system.service_kube
+    assert isinstance(kube, DirectKube)
+    answer = kube._answer
+
+    def late(key: str, result: Any) -> None:
+        system.loop.call_later(rng.uniform(0.0, 5.0), lambda: answer(key, result))
+
+    kube._answer = late  # type: ignore[method-assign]
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_a_stale_sight_of_a_workflow_that_is_gone_brings_nothing_back() -> None:
+    system = VirtualSystem()
+    system.start()
+    seen: Past = []
+    with_echoes(system, lambda past: seen.append(past[-1]) or [])
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    system.loop.run(timeout=1)
+    before = system.store.version
+    service = system.service
+    assert service is not None
+    for type, object in tuple(seen):
+        if type != "DELETED":
+            service.event(type, object)
+    system.loop.run(timeout=600)
+    assert system.workflows() == [] and system.store.version == before
+    assert names(system, jobid) == LIFE
+    answers: list[Any] = []
+    service.request("stats-get", {}, lambda *answer: answers.append(answer[2]))
+    assert answers[0]["jobs"] == 0
+    assert system.store.list(WORKFLOW, None)["items"] == []
