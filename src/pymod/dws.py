@@ -29,6 +29,7 @@ import signal
 import syslog
 import threading
 import time
+import traceback
 from typing import Any, Callable, Mapping, Optional
 
 import flux.kvs
@@ -83,28 +84,13 @@ class BrokerFlux:
         self._lookups: Optional[threading.Thread] = None
         self._puts: list[tuple[str, str]] = []
 
-    def guard(self, function: Callable[..., object]) -> Callable[..., None]:
-        """No exception may stop the reactor: a bug in what concerns one job
-        must not take the others' service away. It is logged instead."""
-
-        @functools.wraps(function)
-        def guarded(*args: Any) -> None:
-            try:
-                function(*args)
-            except Exception as error:
-                self.log(syslog.LOG_CRIT, f"internal error: {describe(error)}")
-
-        return guarded
-
     def now(self) -> float:
         return time.time()
 
     def call_later(self, delay: float, function: Callable[[], None]) -> ReactorTimer:
-        run = self.guard(function)
-
         def fire(handle: Any, watcher: Any, revents: int, args: Any) -> None:
             timer.cancel()
-            run()
+            function()
 
         watcher = self._handle.timer_watcher_create(max(delay, 0.0), fire)
         watcher.start()
@@ -115,7 +101,6 @@ class BrokerFlux:
         self._handle.log(level, message)
 
     def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
-        @self.guard
         def answered(future: Any) -> None:
             try:
                 result = future.get()
@@ -161,7 +146,6 @@ class BrokerFlux:
             return
         puts, self._puts = self._puts, []
 
-        @self.guard
         def committed(future: Any) -> None:
             try:
                 future.get()
@@ -175,7 +159,9 @@ class BrokerFlux:
         transaction.commit_async().then(committed)
 
     def drain(self, hosts: str, reason: str) -> None:
-        self._tell("resource.drain", {"targets": hosts, "reason": reason})
+        # Without a mode, one node that is drained already would spare the others.
+        payload = {"targets": hosts, "reason": reason, "mode": "update"}
+        self._tell("resource.drain", payload)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         def answered(result: Any) -> None:
@@ -204,7 +190,12 @@ class BrokerFlux:
 
 
 class DwsModule(BrokerModule):
-    """The ``dws`` service as the broker sees it."""
+    """The ``dws`` service as the broker sees it.
+
+    An exception that escapes a callback ends the reactor, and the module with
+    it: what was done and what was not is uncertain then, and the next module
+    begins with what is true. The plugin has it loaded.
+    """
 
     def __init__(self, handle: Any, *args: str) -> None:
         super().__init__(handle, *args)
@@ -247,8 +238,9 @@ class DwsModule(BrokerModule):
     def serve(self) -> None:
         """Run until the module is removed. If it ends by an exception the
         service does not say bye, and the plugin has the module loaded again."""
-        drain = self._flux.guard(lambda *_: self._mailbox.drain(MAILS_PER_TURN))
-        watcher = self.handle.fd_watcher_create(self._mailbox.fileno(), drain)
+        watcher = self.handle.fd_watcher_create(
+            self._mailbox.fileno(), lambda *_: self._mailbox.drain(MAILS_PER_TURN)
+        )
         watcher.start()
         # The broker sends SIGTERM at shutdown, unless modprobe has removed the
         # module before; Ctrl-C reaches all processes of a flux start.
@@ -258,10 +250,12 @@ class DwsModule(BrokerModule):
         terminate.start()
         self._service.start()
         with contextlib.closing(self._kube):
-            with contextlib.suppress(KeyboardInterrupt):
-                self.run()
-            self._service.stop()
-            self._flux.commit()
+            try:
+                with contextlib.suppress(KeyboardInterrupt):
+                    self.run()
+                self._service.stop()
+            finally:
+                self._flux.commit()
         watcher.stop()
         terminate.stop()
 
@@ -275,10 +269,15 @@ class DwsModule(BrokerModule):
         try:
             text = msg.payload_str
             payload = None if text is None else json.loads(text)
+        except (OSError, ValueError, RecursionError):
+            respond(errno.EPROTO, f"dws.{method}: the payload is not JSON", None)
+            return
+        try:
             self._service.request(method, payload, respond)
-        except Exception as error:
-            self.log.critical(f"internal error: dws.{method}: {describe(error)}")
+        except Exception:
+            # Who asked must not ask the next module the same again, and again.
             respond(errno.EINVAL, "internal error, see the log", None)
+            raise
 
     @request_handler("create")
     def create(self, msg: Any) -> None:
@@ -355,16 +354,12 @@ def api_versions(config: Config) -> dict[str, str]:
     return {group: version for group, version in forced.items() if version}
 
 
-def describe(error: BaseException) -> str:
-    """An unexpected exception in one line, with the place where it arose."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    place = ""
-    if trace is not None:
-        code = trace.tb_frame.f_code
-        place = f" at {os.path.basename(code.co_filename)}:{trace.tb_lineno}"
-    return f"{type(error).__name__}: {error}{place}"
+def log_end(handle: Any, error: BaseException) -> None:
+    """Log that an unexpected exception ends the module, and where it arose."""
+    trace = "".join(traceback.format_tb(error.__traceback__))
+    text = f"dws ends: {type(error).__name__}: {error}\n{trace}"
+    for line in text.splitlines():
+        handle.log(syslog.LOG_CRIT, line)
 
 
 def mod_main(handle: Any, *args: str) -> None:
@@ -378,7 +373,10 @@ def mod_main(handle: Any, *args: str) -> None:
     except DWSError as error:
         handle.log(syslog.LOG_ERR, str(error))
         raise OSError(errno.EINVAL, str(error)) from None
+    except Exception as error:
+        log_end(handle, error)
+        raise OSError(errno.EINVAL, "internal error, see the log") from None
     try:
         module.serve()
     except Exception as error:
-        handle.log(syslog.LOG_CRIT, f"dws ends: {describe(error)}")
+        log_end(handle, error)

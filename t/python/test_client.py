@@ -126,21 +126,31 @@ class Test_requests:
             service.run(lambda: bool(threads))
             assert threads == [threading.get_ident()]
 
-    def test_the_tail_of_a_log_is_cut_to_bytes(
-        self, service: Service, tmp_path: Path
+    @pytest.mark.parametrize("line", ["line é\n", "𝄞", "\n", "x"])
+    def test_the_end_of_a_log_is_cut_to_characters(
+        self, service: Service, tmp_path: Path, line: str
     ) -> None:
-        log = b"".join(b"line %d \xc3\xa9\n" % n for n in range(20_000))
+        log = line * 50_000 + "the end"
 
         def answer(request: Request, wire: Wire) -> None:
-            wire.text(200, log)
+            wire.text(200, log.encode())
 
         with Fake(answer) as fake:
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
-            text = service.ask(client.pod_log, "ns", "pod", "user", tail_bytes=1000)
-            assert text == log[-1000:].decode(errors="replace")
+            text = service.ask(client.pod_log, "ns", "pod", "user", characters=1000)
+            assert text == log[-1000:]
             request = fake.requests[-1]
             assert request.path == "/api/v1/namespaces/ns/pods/pod/log"
             assert request.query == {"container": "user", "tailLines": "1000"}
+
+    @pytest.mark.parametrize("log", [b"", b"\xff", b"\xa9 and \xc3"])
+    def test_a_log_need_not_be_text(
+        self, service: Service, tmp_path: Path, log: bytes
+    ) -> None:
+        with Fake(lambda request, wire: wire.text(200, log)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            text = service.ask(client.pod_log, "ns", "pod", "user", characters=1000)
+            assert text == log.decode(errors="replace")
 
 
 class Test_order:

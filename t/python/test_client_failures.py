@@ -124,7 +124,24 @@ class Test_failures:
         [
             b'HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"kind": "Workf',
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nff\r\n{",
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{",
+        ],
+    )
+    def test_an_answer_that_was_cut_off(
+        self, service: Service, tmp_path: Path, raw: bytes
+    ) -> None:
+        def answer(request: Request, wire: Wire) -> None:
+            wire.send(raw)
+            wire.drop()
+
+        error = self.error(service, tmp_path, answer)
+        assert (error.status, error.reason) == (0, "ConnectionLost")
+        assert "the connection was cut" in error.message
+
+    @pytest.mark.parametrize(
+        "raw",
+        [
             b'HTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\n{"kind"',
             b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]",
             b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\xff\xfe{}",
@@ -133,7 +150,7 @@ class Test_failures:
             b"I am not an HTTP server\r\n\r\n",
         ],
     )
-    def test_an_answer_that_is_truncated_or_malformed(
+    def test_an_answer_that_is_malformed(
         self, service: Service, tmp_path: Path, raw: bytes
     ) -> None:
         def answer(request: Request, wire: Wire) -> None:
@@ -142,6 +159,7 @@ class Test_failures:
 
         error = self.error(service, tmp_path, answer)
         assert (error.status, error.reason) == (0, "BadResponse")
+        assert "the answer is malformed: " in error.message
 
     def test_a_server_that_does_not_answer(
         self, service: Service, tmp_path: Path

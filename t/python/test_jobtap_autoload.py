@@ -162,6 +162,19 @@ def test_it_waits_longer_each_time_when_the_module_dies_at_once(
     assert delays(manager, 9, dies_again) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
+def test_so_it_does_when_the_module_dies_some_seconds_after_its_start(
+    manager: JobManager,
+) -> None:
+    def lives_a_while() -> None:
+        manager.take("module.load")[1](0, "", None)
+        end = hello(manager)
+        manager.advance(50.0)
+        end(errno.EHOSTUNREACH, "", None)
+
+    die(manager)
+    assert delays(manager, 9, lives_a_while) == [1, 2, 4, 8, 16, 32, 60, 60, 60]
+
+
 def test_it_waits_longer_each_time_when_the_module_cannot_be_loaded(
     manager: JobManager,
 ) -> None:

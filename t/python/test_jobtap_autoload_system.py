@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import itertools
 from typing import Any
 
 import pytest
@@ -62,6 +63,36 @@ def test_a_module_that_dies_comes_back_by_itself(event: str) -> None:
     finish(system)
     assert names(system, jobid) == LIFE
     assert system.loads == [{"path": "/x/dws.py", "args": ["scheduler=none"]}]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", [1, 3, 8])
+@pytest.mark.parametrize("name", ["event", "synced", "_pump", "_stepped", "_mark"])
+def test_a_module_that_ends_by_an_error_of_its_own_comes_back_too(
+    name: str, call: int, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails before or after what it does in one of its callbacks. (That this
+    ends it is dws.py's doing: t1007-dws-crash.t.)"""
+    calls = itertools.count(1)
+    original = getattr(Service, name)
+
+    def fragile(service: Service, *args: Any) -> None:
+        fails = next(calls) == call
+        if after or not fails:
+            original(service, *args)
+        if fails:
+            raise ArithmeticError("it broke")
+
+    monkeypatch.setattr(Service, name, fragile)
+    system = AutoloadSystem(message_latency=0.01)
+    jobid = submit(system, "-N2", "-S", XFS)
+    try:
+        finish(system)
+    except ArithmeticError:
+        system.kill_module()
+        finish(system)
+        assert len(system.loads) == 1
+    assert names(system, jobid) == LIFE
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -15,7 +15,7 @@ from flux_k8s.config import Config
 from flux_k8s.directives import parse_attribute
 from flux_k8s.errors import DirectiveError
 from flux_k8s.policy import check_request
-from flux_k8s.workflow import StorageRequest
+from flux_k8s.workflowinfo import StorageRequest
 
 OWNER = 500
 USER = 4711

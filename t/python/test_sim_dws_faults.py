@@ -4,20 +4,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Sequence
 
 import pytest
 from test_sim_dws_system import STATES, XFS, System
 
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, SERVERS, STORAGE, SYSTEMSTATUS, Json
+from rabbitsim.cli import main
 from rabbitsim.dws import Fault, Options, Topology, constant
 
 
-def start(*faults: Fault, until: str = "Proposal", **options: Any) -> System:
+def start(
+    *faults: Fault,
+    until: str = "Proposal",
+    directives: Sequence[str] = (XFS,),
+    **options: Any,
+) -> System:
     """A system with a job that was brought to a state, which it is in or not."""
     options = {"latency": constant(0.1), **options}
     system = System(Options(faults=faults, **options))
-    system.submit(XFS)
+    system.submit(*directives)
     for state in STATES[: STATES.index(until)]:
         if state != "Proposal":
             assert system.go(state)["ready"]
@@ -188,12 +194,14 @@ def test_a_rabbit_that_is_disabled_says_so() -> None:
         assert storage["status"]["status"] == shown
 
 
-def test_a_link_that_is_cut_shows_in_the_storage_and_in_the_mount() -> None:
+def test_a_link_that_is_cut_before_mounts_keeps_all_nodes_from_mounting() -> None:
     system = start(until="DataIn")
     system.controllers.rabbits.set_link("compute-04", up=False)
     system.wait()
     system.patch({"desiredState": "PreRun"})
-    assert after(system, 1)["status"] == "TransientCondition"
+    status = after(system, 1)
+    assert (status["status"], status["ready"]) == ("DriverWait", False)
+    assert system.items(CLIENTMOUNT) == []
     access = system.store.get(STORAGE, "default", "rabbit-02")["status"]["access"]
     assert {c["name"]: c["status"] for c in access["computes"]} == {
         "compute-03": "Ready",
@@ -201,6 +209,89 @@ def test_a_link_that_is_cut_shows_in_the_storage_and_in_the_mount() -> None:
     }
     system.controllers.rabbits.set_link("compute-04", up=True)
     assert system.wait()["ready"]
+
+
+def test_the_others_mount_once_the_node_that_is_cut_off_has_left() -> None:
+    system = start(until="DataIn")
+    system.controllers.rabbits.set_link("compute-04", up=False)
+    system.wait()
+    system.patch({"desiredState": "PreRun"})
+    assert not after(system, 1)["ready"]
+    data = {"data": [{"name": "compute-01"}]}
+    system.store.merge_patch(COMPUTES, "default", "job", data)
+    assert system.wait()["ready"]
+    assert [m["metadata"]["namespace"] for m in system.items(CLIENTMOUNT)] == [
+        "compute-01"
+    ]
+
+
+@pytest.mark.parametrize("kind", ["error", "never"])
+def test_a_node_that_says_nothing_keeps_only_itself_from_mounting(kind: str) -> None:
+    system = start(Fault("PreRun", kind, node="compute-04"), until="PreRun")
+    status = after(system, 1)
+    assert not status["ready"]
+    assert status["status"] == ("Error" if kind == "error" else "DriverWait")
+    name = "default-job-0-computes"
+    good = system.store.get(CLIENTMOUNT, "compute-01", name)
+    bad = system.store.get(CLIENTMOUNT, "compute-04", name)
+    assert good["status"]["allReady"] and "status" not in bad
+
+
+def test_directives_are_looked_after_one_by_one() -> None:
+    second = "#DW jobdw type=raw capacity=1GiB name=project2"
+    fault = Fault("PreRun", "mount", node="compute-04", duration=5)
+    system = start(fault, directives=[XFS, second], until="PreRun")
+    status = after(system, 1)
+    assert "DW_JOB_project1" in status["env"] and "DW_JOB_project2" not in status["env"]
+    assert system.wait()["ready"]
+    assert "DW_JOB_project2" in system.workflow()["status"]["env"]
+
+
+@pytest.mark.parametrize("state", ["DataIn", "PreRun"])
+def test_what_is_missing_on_a_rabbit_holds_up_later_states(state: str) -> None:
+    type = "xfs" if state == "DataIn" else "raw"
+    directives = [f"#DW jobdw type={type} capacity=1GiB name=project1"]
+    if state == "DataIn":
+        directives.append("#DW copy_in source=/lustre/x destination=$DW_JOB_project1/")
+    fault = Fault("Setup", "transient", node="rabbit-02")
+    system = start(fault, directives=directives, until="Setup")
+    after(system, 1)
+    data = {"data": [{"name": "compute-01"}]}
+    system.store.merge_patch(COMPUTES, "default", "job", data)
+    system.patch({"forceReady": True})
+    system.wait()
+    if state == "PreRun":
+        system.go("DataIn")
+    system.patch({"desiredState": state})
+    assert not after(system, 60)["ready"]
+
+
+@pytest.mark.parametrize(
+    "text, fault",
+    [
+        ("Setup:error", Fault("Setup", "error")),
+        ("PreRun:mount:compute-02", Fault("PreRun", "mount", node="compute-02")),
+        ("Setup:never:rabbit-*:5", Fault("Setup", "never", "*", 5.0, "rabbit-*")),
+    ],
+)
+def test_a_fault_can_be_written_in_one_word(text: str, fault: Fault) -> None:
+    assert Fault.parse(text) == fault
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("Setup", "'Setup' is not STATE:KIND[:NODE[:SECONDS]]"),
+        ("Setup:error:a:1:2", "'Setup:error:a:1:2' is not STATE:KIND"),
+        ("Setup:error:a:x", "fault duration is 'x', expected seconds"),
+        ("Setup:boom", "fault kind is 'boom', expected one of error"),
+    ],
+)
+def test_a_word_that_is_no_fault_is_refused(
+    text: str, problem: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dws", "--fault", text]) == 2
+    assert capsys.readouterr().err.startswith(f"rabbitsim: {problem}")
 
 
 def test_hurry_skips_the_time_that_teardown_takes() -> None:

@@ -95,7 +95,11 @@ def test_data_is_brought_before_the_job_and_back_after_it(tmp_path: Path) -> Non
     assert (path / "in" / "deep" / "b").exists()
     movements = system.items(NNFDATAMOVEMENT)
     assert {m["metadata"]["namespace"] for m in movements} == {"rabbit-01", "rabbit-02"}
+    assert {m["metadata"]["name"] for m in movements} == {"job-1-0"}
     for movement in movements:
+        labels = movement["metadata"]["labels"]
+        assert labels["nnf.cray.hpe.com/teardown_state"] == "DataIn"
+        assert labels["dm.cray.hpe.com/initiator"] == "copy_in"
         assert movement["status"]["state"] == "Finished"
         assert movement["status"]["status"] == "Success"
         command = movement["status"]["commandStatus"]
@@ -118,7 +122,8 @@ def test_a_missing_source_is_an_error_in_data_in(tmp_path: Path) -> None:
     status = system.go("DataIn")
     assert status["status"] == "Error"
     assert status["message"] == (
-        "DW Directive 1: User error: data movement operation failed"
+        "DW Directive 1: Internal error: data movement operation failed during "
+        "'DataIn', message: source '/lustre/none' does not exist"
     )
     driver = next(d for d in status["drivers"] if d["status"] == "Error")
     assert "source '/lustre/none' does not exist" in driver["error"]

@@ -96,11 +96,15 @@ def test_namespaces_secrets_and_logs_are_there(
         "default",
         {"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}},
     )
-    server.call(lambda: server.store.pod_logs.update({("default", "p"): "hello\n"}))
-    assert api.read_namespaced_pod_log("p", "default") == "hello\n"
-    with pytest.raises(ApiException) as caught:
-        api.read_namespaced_pod_log("q", "default")
-    assert caught.value.status == 404
+    log = {("default", "p", "c"): "hello\nworld\n"}
+    server.call(lambda: server.store.pod_logs.update(log))
+    assert api.read_namespaced_pod_log("p", "default") == "hello\nworld\n"
+    tail = api.read_namespaced_pod_log("p", "default", container="c", tail_lines=1)
+    assert tail == "world\n"
+    for pod, container, status in (("q", "c", 404), ("p", "d", 400)):
+        with pytest.raises(ApiException) as caught:
+            api.read_namespaced_pod_log(pod, "default", container=container)
+        assert caught.value.status == status
 
 
 def test_discovery_names_groups_versions_and_resources(server: KubeServer) -> None:

@@ -209,7 +209,7 @@ class Test_Informer:
             ),
             (
                 lambda wire: (wire.chunk(b'{"type": "ADDED"'), wire.end_stream()),
-                "BadResponse",
+                "ConnectionLost",
             ),
         ],
     )

@@ -23,18 +23,16 @@ from flux_k8s.workflow import (
     Delete,
     Fail,
     Forget,
-    Goal,
     Lookup,
     Plan,
     ReleaseEpilog,
     ReleaseProlog,
     RemoveFinalizer,
     Step,
-    StorageRequest,
     Wait,
-    WorkflowInfo,
     next_step,
 )
+from flux_k8s.workflowinfo import Goal, StorageRequest, WorkflowInfo
 from flux_k8s.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
 
 JOBID = 1234
@@ -339,7 +337,7 @@ INFOS = st.builds(
     uncertain=st.booleans(),
     failure=st.none() | st.just("failure"),
     failed=st.booleans(),
-    transient_since=st.none() | st.floats(0, 2 * NOW),
+    troubled_since=st.none() | st.floats(0, 2 * NOW),
     cut_off=st.booleans(),
 )
 

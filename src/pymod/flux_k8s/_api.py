@@ -81,9 +81,13 @@ class Api:
 
         return self._versioned(kind, send)
 
-    def pod_log(self, namespace: str, name: str, *, query: Mapping[str, str]) -> Stream:
-        path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(name)}/log"
-        return self._session.stream(path, query=query)
+    def pod_log(
+        self, namespace: str, name: str, query: Mapping[str, str], size: int
+    ) -> bytes:
+        """The last ``size`` bytes of the log that ``query`` asks for."""
+        space, pod = quote(namespace, safe=""), quote(name, safe="")
+        path = f"/api/v1/namespaces/{space}/pods/{pod}/log"
+        return self._session.tail(path, query=query, size=size)
 
     def _versioned(self, kind: Kind, send: Callable[[str], T]) -> T:
         """``send`` with the kind's apiVersion, once again if that is gone."""

@@ -29,7 +29,7 @@ def parse_object(body: bytes) -> Json:
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
-        raise KubeError(0, "BadResponse", "the answer is not a JSON object")
+        raise KubeError(0, "BadResponse", "the answer is malformed: no JSON object")
     return value
 
 
@@ -91,19 +91,14 @@ def _seconds(value: Any) -> Optional[float]:
 
 
 @contextlib.contextmanager
-def as_kube_error(server: str, cut_short: str = "BadResponse") -> Iterator[None]:
-    """Turn whatever urllib3 and the system raise into a KubeError.
-
-    ``cut_short``: the reason for an answer that ended early, or is not HTTP.
-    """
+def as_kube_error(server: str) -> Iterator[None]:
+    """Turn whatever urllib3 and the system raise into a KubeError."""
     try:
         yield
     except KubeError:
         raise
     except Exception as error:
         reason, text = _diagnose(error)
-        if reason == "BadResponse":
-            reason = cut_short
         raise KubeError(0, reason, f"{server}: {text}") from None
 
 
@@ -139,9 +134,14 @@ _DIAGNOSES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
         "the connection was lost",
     ),
     (
-        (http.client.HTTPException, urllib3_errors.InvalidChunkLength),
+        (http.client.IncompleteRead,),
+        "ConnectionLost",
+        "the connection was cut before the answer ended",
+    ),
+    (
+        (http.client.HTTPException,),
         "BadResponse",
-        "the answer is malformed or ended early",
+        "the answer is malformed: no HTTP",
     ),
     ((ssl.SSLCertVerificationError,), "TLS", "the certificate is not valid"),
     ((ssl.SSLError, urllib3_errors.SSLError), "TLS", "TLS failed"),

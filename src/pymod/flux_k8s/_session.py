@@ -58,7 +58,7 @@ class Stream:
         Raises:
             KubeError: the body ended early, or nothing came for too long.
         """
-        with as_kube_error(self._server, cut_short="ConnectionLost"):
+        with as_kube_error(self._server):
             while chunk := self._response.read1(_CHUNK):
                 yield chunk
 
@@ -128,7 +128,7 @@ class Session:
         def exchange(login: Login) -> bytes:
             deadline = time.monotonic() + 2 * self._read_timeout
             response = self._open(login, method, path, query, body, headers)
-            return _read(response, login.shown, deadline)
+            return b"".join(_chunks(response, login.shown, deadline))
 
         return parse_object(self._logged_in(exchange))
 
@@ -147,6 +147,19 @@ class Session:
         def exchange(login: Login) -> Stream:
             response = self._open(login, "GET", path, query, read_timeout=read_timeout)
             return Stream(response, login.shown)
+
+        return self._logged_in(exchange)
+
+    def tail(self, path: str, *, query: Mapping[str, str], size: int) -> bytes:
+        """GET ``path`` and return the last ``size`` bytes of the answer."""
+
+        def exchange(login: Login) -> bytes:
+            deadline = time.monotonic() + 2 * self._read_timeout
+            response = self._open(login, "GET", path, query)
+            tail = b""
+            for chunk in _chunks(response, login.shown, deadline):
+                tail = (tail + chunk)[-size:]
+            return tail
 
         return self._logged_in(exchange)
 
@@ -248,20 +261,21 @@ class Session:
         if 200 <= response.status < 300:
             return response
         deadline = time.monotonic() + self._read_timeout
-        raise refusal(response, _read(response, login.shown, deadline))
+        body = b"".join(_chunks(response, login.shown, deadline))
+        raise refusal(response, body)
 
 
-def _read(response: urllib3.BaseHTTPResponse, server: str, deadline: float) -> bytes:
+def _chunks(
+    response: urllib3.BaseHTTPResponse, server: str, deadline: float
+) -> Iterator[bytes]:
     """The whole body, after which the connection is free for another request."""
-    chunks = []
     with as_kube_error(server):
         try:
             while chunk := response.read1(_CHUNK):
-                chunks.append(chunk)
+                yield chunk
                 if time.monotonic() > deadline:
                     raise KubeError(0, "Timeout", "the answer did not end in time")
         except BaseException:
             response.close()
             raise
         response.release_conn()
-    return b"".join(chunks)

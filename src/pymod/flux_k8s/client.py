@@ -16,13 +16,13 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Callable, Optional, TypeVar, Union
 
 from ._api import Api
 from ._session import Session
 from ._workers import Workers
-from .ports import Json, Kind, KubeDone, KubeError, Patch, WatchHandler
+from .ports import Json, Kind, KubeDone, KubeError, LogDone, Patch, WatchHandler
 from .watch import Informer, Watchers
 
 Function = Callable[[], None]
@@ -224,22 +224,18 @@ class KubeClient:
         namespace: str,
         name: str,
         container: str,
-        done: Callable[[Union[str, KubeError]], None],
+        done: LogDone,
         *,
         key: str,
-        tail_bytes: int = 50_000,
+        characters: int,
     ) -> None:
-        """Give ``done`` the last ``tail_bytes`` of a container's log."""
-        # The API can cut a log's tail by lines only; each has a byte or more.
-        query = {"container": container, "tailLines": str(tail_bytes)}
+        # The API cuts off the end of a log by lines only. Each has a character
+        # or more, and a character has up to four bytes.
+        query = {"container": container, "tailLines": str(characters)}
 
         def fetch() -> str:
-            stream = self._api.pod_log(namespace, name, query=query)
-            with contextlib.closing(stream):
-                tail = b""
-                for chunk in stream.chunks():
-                    tail = (tail + chunk)[-tail_bytes:]
-            return tail.decode(errors="replace")
+            tail = self._api.pod_log(namespace, name, query, 4 * characters)
+            return tail.decode(errors="replace")[-characters:]
 
         self._submit(key, done, fetch)
 
@@ -283,3 +279,31 @@ class KubeClient:
 
     def _log(self, level: int, message: str) -> None:
         self._deliver(lambda: self._log_raw(level, message))
+
+
+@contextlib.contextmanager
+def blocking(kubeconfig: Optional[str]) -> Iterator[Api]:
+    """A cluster, for a program that may wait: requests return their answer, or
+    raise :class:`~flux_k8s.ports.KubeError`.
+
+    Args:
+        kubeconfig: as for :class:`KubeClient`.
+
+    Raises:
+        ConfigError: the kubeconfig cannot be used.
+    """
+
+    def log(level: int, message: str) -> None:
+        """Who waits for an answer hears of trouble by the error."""
+
+    session = Session(
+        kubeconfig,
+        pool_size=1,
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=READ_TIMEOUT,
+        log=log,
+    )
+    try:
+        yield Api(session, {}, log)
+    finally:
+        session.close()

@@ -76,3 +76,8 @@ class BadObject(DWSError):
 
 class AllocationError(DWSError):
     """A request for storage cannot be satisfied with what the job was given."""
+
+
+class Occupied(Exception):
+    """A request for storage cannot be satisfied yet: the storage of other jobs,
+    which goes with them, leaves no room."""

@@ -28,7 +28,7 @@ from typing import Any, Optional
 
 from flux_k8s.fields import Reader
 from flux_k8s.ports import Json
-from flux_k8s.workflow import Goal
+from flux_k8s.workflowinfo import Goal
 
 
 class Phase(enum.Enum):
@@ -58,12 +58,14 @@ _GOALS = {
 @dataclass(frozen=True)
 class HeldJob:
     """A job that the plugin holds. ``ran``: its tasks were started; ``teardown``:
-    an exception in its epilog asks for Teardown."""
+    an exception in its epilog asks for Teardown; ``failure_tolerance``: without the
+    storage of how many nodes it may run."""
 
     jobid: int
     phase: Phase
     ran: bool
     teardown: bool = False
+    failure_tolerance: int = 0
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def read_hello(payload: Any) -> tuple[HeldJob, ...]:
             Phase(job.string("phase", choices=phases)),
             job.optional_boolean("run_started") or False,
             job.optional_boolean("teardown") or False,
+            job.optional_integer("failure_tolerance", minimum=0) or 0,
         )
         for job in reader.objects("jobs")
     )

@@ -32,7 +32,7 @@ from flux_k8s.directivebreakdown import (
     with_network_access,
 )
 from flux_k8s.directivebreakdown import parse as parse_breakdown
-from flux_k8s.errors import AllocationError, DWSError
+from flux_k8s.errors import AllocationError, DWSError, Occupied
 from flux_k8s.gather import gather
 from flux_k8s.jobid import f58
 from flux_k8s.ports import (
@@ -48,7 +48,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.settings import Settings
 from flux_k8s.storage import RabbitManager
-from flux_k8s.workflow import WorkflowInfo
+from flux_k8s.workflowinfo import WorkflowInfo
 
 BAD_RABBIT = "badrabbit"
 """The property of nodes that must not get jobs with Rabbit storage."""
@@ -80,8 +80,9 @@ class Placed:
     unmet: tuple[str, ...]
 
 
-Failure = Union[KubeError, DWSError]
-"""Kubernetes is in the way (try again), or the request itself is (give up)."""
+Failure = Union[KubeError, Occupied, DWSError]
+"""Kubernetes is in the way, or other jobs are (try again), or the request itself
+is (give up)."""
 
 Breakdowns = tuple[Breakdown, ...]
 
@@ -136,7 +137,7 @@ class Planner:
             except DWSError as error:
                 done(error)
 
-        self._read_breakdowns(info, with_breakdowns)
+        self.read_breakdowns(info, with_breakdowns)
 
     def _propose(
         self,
@@ -196,7 +197,7 @@ class Planner:
             self._next_turn()
             done(result)
 
-        self._read_breakdowns(info, with_breakdowns)
+        self.read_breakdowns(info, with_breakdowns)
 
     def _in_turn(self, start: Callable[[], None]) -> None:
         """Two jobs that look for a Rabbit without a certain colocation key at
@@ -234,7 +235,7 @@ class Planner:
 
     def _reason_to_wait(
         self, info: WorkflowInfo, error: DWSError, choose: Callable[[], object]
-    ) -> Optional[KubeError]:
+    ) -> Optional[Occupied]:
         """Why to try again, when it is only other jobs' storage that leaves no
         room for the colocation keys of this one.
 
@@ -253,7 +254,7 @@ class Planner:
             choose()
         except DWSError:
             return None
-        return KubeError(0, "Occupied", str(error))
+        return Occupied(str(error))
 
     def _choose(
         self,
@@ -315,7 +316,7 @@ class Planner:
                 done(error)
 
         if self._settings.config.daemons:
-            self._read_breakdowns(info, with_breakdowns)
+            self.read_breakdowns(info, with_breakdowns)
         else:
             done(())  # a job that requires one was refused at Proposal
 
@@ -325,7 +326,7 @@ class Planner:
 
     # What Kubernetes has, and what it gets
 
-    def _read_breakdowns(
+    def read_breakdowns(
         self, info: WorkflowInfo, done: Callable[[Union[Breakdowns, Failure]], None]
     ) -> None:
         """A job's DirectiveBreakdowns. They do not change once they are ready."""

@@ -26,7 +26,7 @@ from flux_k8s.config import Config
 from flux_k8s.directivebreakdown import requested_nodes
 from flux_k8s.directives import Directive
 from flux_k8s.errors import DirectiveError
-from flux_k8s.workflow import StorageRequest
+from flux_k8s.workflowinfo import StorageRequest
 
 GIB = 2**30
 

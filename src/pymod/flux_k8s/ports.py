@@ -46,7 +46,8 @@ PERSISTENTSTORAGE = Kind(
 DWDIRECTIVERULE = Kind(DWS_GROUP, "DWDirectiveRule", "dwdirectiverules")
 NNFDATAMOVEMENT = Kind(NNF_GROUP, "NnfDataMovement", "nnfdatamovements")
 SECRET = Kind("", "Secret", "secrets")
-"""The one kind here that is no custom resource: group "" is the core API."""
+POD = Kind("", "Pod", "pods")
+"""These two are no custom resources: group "" is the core API."""
 
 
 class KubeError(Exception):
@@ -87,6 +88,9 @@ class RpcError(Exception):
 
 KubeDone = Callable[[Union[Json, KubeError]], None]
 """Gets the object (a List object for ``list``), or the error."""
+
+LogDone = Callable[[Union[str, KubeError]], None]
+"""Gets what a container wrote, or the error."""
 
 RpcDone = Callable[[Union[Json, RpcError]], None]
 """Gets the response's payload, or the error."""
@@ -169,6 +173,18 @@ class Kube(Protocol):
         label_selector: str = "",
     ) -> None:
         """List objects of one namespace, or of all (None)."""
+
+    def pod_log(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        done: LogDone,
+        *,
+        key: str,
+        characters: int,
+    ) -> None:
+        """Get the last ``characters`` of what a container of a pod wrote."""
 
     def watch(
         self,

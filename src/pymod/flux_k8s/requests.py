@@ -12,7 +12,7 @@ from flux_k8s.directives import parse_attribute
 from flux_k8s.fields import Reader
 from flux_k8s.jobid import f58
 from flux_k8s.rset import ResourceSet
-from flux_k8s.workflow import StorageRequest
+from flux_k8s.workflowinfo import StorageRequest
 
 
 def read_jobid(payload: Any, name: str) -> int:
@@ -20,8 +20,9 @@ def read_jobid(payload: Any, name: str) -> int:
     return Reader(name, payload).integer("jobid", minimum=0)
 
 
-def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest]:
-    """``dws.create``, with presets replaced by their directives.
+def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]:
+    """``dws.create``: the job, its request, with presets replaced by their
+    directives, and its failure tolerance.
 
     Raises:
         BadObject: the payload is malformed.
@@ -35,9 +36,8 @@ def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest]:
             list(reader.strings("dw_directives")), config.presets
         ),
         resources=list(reader.list("resources")),
-        failure_tolerance=reader.integer("failure_tolerance", minimum=0),
     )
-    return jobid, request
+    return jobid, request, reader.integer("failure_tolerance", minimum=0)
 
 
 def read_setup(payload: Any) -> tuple[int, ResourceSet]:
@@ -51,3 +51,9 @@ def read_post_run(payload: Any) -> tuple[int, bool]:
     """``dws.post_run``: the job and whether it ran."""
     reader = Reader("dws.post_run", payload)
     return reader.integer("jobid", minimum=0), reader.boolean("run_started")
+
+
+def whose(payload: Any) -> str:
+    """The job that a request is about, to begin a line of the log with."""
+    jobid = payload.get("jobid") if isinstance(payload, dict) else None
+    return f"{f58(jobid)}: " if isinstance(jobid, int) and jobid >= 0 else ""

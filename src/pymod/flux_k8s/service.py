@@ -13,10 +13,9 @@ Everything here runs on one thread, and nothing in it waits.
 from __future__ import annotations
 
 import errno
-import json
 import random
 import syslog
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Mapping, Optional, Union
 
@@ -26,37 +25,40 @@ from flux_k8s.hello import HeldJob, LoadedAs, Phase, hello_payload, read_hello
 from flux_k8s.jobid import f58, jobid_of_workflow
 from flux_k8s.policy import check_request
 from flux_k8s.ports import (
+    STORAGE,
     WORKFLOW,
     Flux,
     Json,
+    Kind,
     Kube,
     KubeError,
     RpcError,
     Timer,
     Watch,
 )
-from flux_k8s.requests import read_create, read_jobid, read_post_run, read_setup
+from flux_k8s.requests import (
+    read_create,
+    read_jobid,
+    read_post_run,
+    read_setup,
+    whose,
+)
 from flux_k8s.settings import Settings
 from flux_k8s.steps import StepError, Steps
 from flux_k8s.storage import RabbitManager
-from flux_k8s.workflow import (
-    Forget,
-    Goal,
-    Step,
-    StorageRequest,
-    Wait,
-    WorkflowInfo,
-    next_step,
-)
-from flux_k8s.workflowview import FINALIZER, WLM_ID, State, WorkflowView
+from flux_k8s.waiting import PATIENCE, Notices, Waiting, reason_of
+from flux_k8s.workflow import Forget, Lookup, Step, Wait, next_step
+from flux_k8s.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.workflowview import FINALIZER, WLM_ID, WorkflowView
 
 Respond = Callable[[int, str, Optional[Json]], None]
 """Answers an RPC: errno (0 for success), what is wrong, the payload."""
 
+Taken = tuple[Step, Optional[WorkflowView]]
+"""A step, and the Workflow that it was decided on."""
+
 BATCH = 64
 """Jobs reconciled in one go, so that the reactor is never held up for long."""
-
-WAIT_MEMO = "rabbit_waits_for"
 
 
 @dataclass
@@ -65,20 +67,20 @@ class Job:
 
     Attributes:
         busy: a step is under way.
-        last: the last step and the Workflow that it was decided on. If it
-            comes up again with nothing changed, it had no effect.
-        failures: how many steps failed since one succeeded.
-        timer: looks at the job again later.
-        waits: why it waits, as its memo says; None when it does not.
+        last: the last step, look-ups aside, and the Workflow that it was
+            decided on. When it comes up again, it is another try.
+        asked: it is to be looked at again without waiting.
+        timer: looks at the job again later; while a step is under way, tells
+            that it is.
+        waiting: how it gets on.
     """
 
     info: WorkflowInfo
     busy: bool = False
-    last: Optional[tuple[Step, Optional[WorkflowView]]] = None
-    failures: int = 0
+    last: Optional[Taken] = None
+    asked: bool = False
     timer: Optional[Timer] = None
-    waits: Optional[str] = None
-    recorded: frozenset[State] = frozenset()
+    waiting: Waiting = field(default_factory=Waiting)
 
 
 class Service:
@@ -96,8 +98,9 @@ class Service:
         self._hello_payload = hello_payload(loaded_as)
         self._flux = flux
         self._kube = kube
+        self._notices = Notices(flux, self._mark_all)
         self._rabbits = RabbitManager(
-            kube, settings.namespace, flux.log, self._rabbits_changed
+            kube, settings.namespace, flux.log, partial(self._watched, STORAGE)
         )
         self._steps = Steps(flux, kube, settings, self._rabbits)
         self._rng = rng or random.Random()
@@ -106,10 +109,10 @@ class Service:
         self._dirty: dict[int, None] = {}
         self._pump_timer: Optional[Timer] = None
         self._hello_timer: Optional[Timer] = None
+        self._watch_timer: Optional[Timer] = None
         self._watch: Optional[Watch] = None
         self._synced = False
         self._greeted = False
-        self._trouble: Optional[str] = None
         self._stopped = False
         self._methods: Mapping[str, Callable[[Any], Json]] = {
             "create": self._create,
@@ -125,6 +128,7 @@ class Service:
         """Open the watches and ask the plugin which jobs there are."""
         self._rabbits.start()
         self._watch = self._kube.watch(WORKFLOW, self.settings.namespace, self)
+        self._await_watches()
         self._greet()
 
     def stop(self) -> None:
@@ -134,7 +138,7 @@ class Service:
         self._rabbits.stop()
         if self._watch is not None:
             self._watch.stop()
-        timers = [self._pump_timer, self._hello_timer]
+        timers = [self._pump_timer, self._hello_timer, self._watch_timer]
         for timer in timers + [job.timer for job in self._jobs.values()]:
             if timer is not None:
                 timer.cancel()
@@ -166,16 +170,14 @@ class Service:
             respond(0, "", {"success": False, "errstr": str(error)})
 
     def _create(self, payload: Any) -> Json:
-        jobid, request = read_create(payload, self.settings.config)
+        jobid, request, tolerance = read_create(payload, self.settings.config)
         check_request(request, self.settings.config, self.settings.owner)
-        self._plan(jobid, request)
-        return {"success": True}
-
-    def _plan(self, jobid: int, request: StorageRequest) -> None:
         job = self._job(jobid, Goal.PLANNED)
         job.info.request = request
+        job.info.failure_tolerance = tolerance
         job.info.planned = False
         self._asked(job)
+        return {"success": True}
 
     def _setup(self, payload: Any) -> Json:
         jobid, allocation = read_setup(payload)
@@ -231,8 +233,9 @@ class Service:
             "jobs": len(self._jobs),
             "workflows": states,
             "busy": sum(job.busy for job in self._jobs.values()),
-            "retrying": sum(job.failures > 0 for job in self._jobs.values()),
-            "kubernetes": self._trouble or ("ok" if self._synced else "connecting"),
+            "retrying": sum(job.waiting.failures > 0 for job in self._jobs.values()),
+            "kubernetes": self._notices.outage
+            or ("ok" if self._complete else "connecting"),
         }
 
     def _job(self, jobid: int, goal: Goal) -> Job:
@@ -244,14 +247,12 @@ class Service:
             if stray is not None:
                 view, workflow = stray
                 job.info.see(view, self._flux.now())
-                self._record(job, workflow)
+                self._steps.records.note(job.info, workflow)
         return job
 
     def _asked(self, job: Job) -> None:
         """Flux asked for something: do not wait for an earlier failure's end."""
-        job.last = None
-        if not self._synced and self._trouble is not None:
-            self._wait_memo(job, f"Kubernetes: {self._trouble}")
+        job.asked = True
         self._mark(job.info.jobid)
 
     # Who is there: hello
@@ -289,9 +290,11 @@ class Service:
     def _learn(self, entry: HeldJob) -> None:
         """Take in what the plugin says about a job. Where something is to be
         done for it now, the plugin's request with the details follows."""
-        if entry.jobid in self._jobs:
-            return
+        known = entry.jobid in self._jobs
         info = self._job(entry.jobid, entry.phase.goal).info
+        info.failure_tolerance = entry.failure_tolerance
+        if known:
+            return
         info.planned = entry.phase is not Phase.DEPEND
         info.existed = entry.phase is not Phase.DEPEND
         info.mounted = entry.phase is Phase.RUNNING
@@ -329,11 +332,6 @@ class Service:
         info.released = True
         self._mark(jobid)
 
-    def _rabbits_changed(self) -> None:
-        """All Rabbits are known, or one has changed: look at what waits."""
-        if self._dirty and self._pump_timer is None and not self._stopped:
-            self._pump_timer = self._flux.call_later(0.0, self._pump)
-
     # What Kubernetes shows: the WatchHandler
 
     def event(self, type: str, object: Json) -> None:
@@ -341,6 +339,7 @@ class Service:
         jobid = jobid_of_workflow(str(object.get("metadata", {}).get("name")))
         if self._stopped or jobid is None:
             return
+        self._notices.heard()
         view = WorkflowView.parse(object)
         job = self._jobs.get(jobid)
         if job is None:
@@ -350,7 +349,7 @@ class Service:
             self._mark(jobid)
         else:
             job.info.see(view, self._flux.now())
-            self._record(job, object)
+            self._steps.records.note(job.info, object)
             self._mark(jobid)
 
     def _see_stray(
@@ -370,44 +369,45 @@ class Service:
         """The watch is (again) complete."""
         if self._stopped:
             return
-        if self._trouble is not None:
-            self._flux.log(syslog.LOG_NOTICE, "Kubernetes answers again")
-        self._trouble = None
         self._synced = True
-        for jobid, job in self._jobs.items():
-            job.last = None
-            self._mark(jobid)
+        self._watched(WORKFLOW, None)
         self._check_strays()
 
     def trouble(self, error: KubeError) -> None:
-        """The watch is interrupted. One line says so, not one for each try."""
-        if self._stopped:
-            return
-        if self._trouble is None:
-            self._flux.log(syslog.LOG_ERR, f"Kubernetes: {error}; jobs wait")
-        self._trouble = str(error)
-        if not self._synced:
-            for job in self._jobs.values():
-                self._wait_memo(job, f"Kubernetes: {error}")
+        """The watch is interrupted."""
+        self._watched(WORKFLOW, error)
 
-    def _record(self, job: Job, workflow: Json) -> None:
-        """Keep in the job's KVS how long each state took, and the last
-        Workflow."""
-        view = job.info.view
-        if view is None or not view.complete or view.state is None:
+    def _watched(self, kind: Kind, error: Optional[KubeError]) -> None:
+        """A watch was lost, or (None) is complete. That of the Rabbits keeps no
+        job waiting once they are known."""
+        if self._stopped or (kind == STORAGE and error and self._rabbits.complete):
             return
-        if view.state in job.recorded:
-            return
-        job.recorded |= {view.state}
-        jobid = job.info.jobid
-        if view.elapsed is not None:
-            key = f"rabbit_{view.state.name.lower()}_timing"
-            self._flux.kvs_put(jobid, key, json.dumps(round(view.elapsed, 6)))
-        if view.state is State.Teardown:
-            text = json.dumps(workflow)
-            self._flux.kvs_put(jobid, "rabbit_workflow", text, last=True)
+        self._notices.watched(kind, error)
+        if error is None:
+            self._mark_all()
+
+    @property
+    def _complete(self) -> bool:
+        """What Kubernetes shows is known; until then no job gets on."""
+        return self._synced and self._rabbits.complete
+
+    def _await_watches(self) -> None:
+        """Tell when nothing is heard of watches that are not complete."""
+        since = self._flux.now()
+
+        def look() -> None:
+            if not self._complete:
+                self._notices.unheard(since)
+                self._await_watches()
+
+        self._watch_timer = self._flux.call_later(PATIENCE, look)
 
     # Reconciling
+
+    def _mark_all(self) -> None:
+        """Look at all jobs: Kubernetes is out of reach, or has come back."""
+        for job in self._jobs.values():
+            self._asked(job)
 
     def _mark(self, jobid: int) -> None:
         self._dirty[jobid] = None
@@ -416,14 +416,14 @@ class Service:
 
     def _pump(self) -> None:
         self._pump_timer = None
-        if not (self._synced and self._rabbits.complete):
-            return  # what Kubernetes shows is not known yet
         for _ in range(min(BATCH, len(self._dirty))):
             jobid = next(iter(self._dirty))
             del self._dirty[jobid]
             job = self._jobs.get(jobid)
-            if job is not None and not job.busy:
-                self._reconcile(job)
+            if job is not None:
+                self._notices.tell(job.info, job.waiting)
+                if self._complete and not job.busy:
+                    self._reconcile(job)
         if self._dirty and self._pump_timer is None:
             self._pump_timer = self._flux.call_later(0.0, self._pump)
 
@@ -435,67 +435,64 @@ class Service:
         now = self._flux.now()
         step = next_step(info, now, self.settings.config)
         if isinstance(step, Wait):
+            self._notices.gets_on(info, job.waiting)
             if step.until is not None:
                 self._look_again(job, step.until - now)
         elif isinstance(step, Forget):
             self._steps.forget(info)
             del self._jobs[info.jobid]
         else:
-            if (step, info.view) != job.last:
-                job.failures = 0
-            job.last = (step, info.view)
-            job.busy = True
-            self._steps.run(info, step, partial(self._stepped, job))
+            self._take(job, step, now)
+
+    def _take(self, job: Job, step: Step, now: float) -> None:
+        """Take a step."""
+        info, taken = job.info, (step, job.info.view)
+        looks = isinstance(step, Lookup)
+        if job.asked or not (looks or taken == job.last):
+            job.waiting.begin()
+        if not looks:
+            job.last = taken
+        job.asked = False
+        job.busy = True
+        self._notices.begins(info, job.waiting, step)
+        slow = partial(self._notices.slow, info, job.waiting, step, now)
+        job.timer = self._flux.call_later(PATIENCE, slow)
+        self._steps.run(info, step, partial(self._stepped, job, taken))
 
     def _look_again(self, job: Job, delay: float) -> None:
         job.timer = self._flux.call_later(delay, partial(self._mark, job.info.jobid))
 
-    def _stepped(self, job: Job, error: Optional[StepError]) -> None:
+    def _stepped(self, job: Job, taken: Taken, error: Optional[StepError]) -> None:
         """A step has ended."""
+        step, _ = taken
         job.busy = False
+        if job.timer is not None:
+            job.timer.cancel()
+            job.timer = None
         if self._stopped:
             return
-        if error is None:
-            self._wait_memo(job, None)
-            step = next_step(job.info, self._flux.now(), self.settings.config)
-            if (step, job.info.view) == job.last:
-                self._failed(job, f"{step} had no effect")
-            else:
-                self._mark(job.info.jobid)
+        self._notices.stepped(step, error)
+        if error is not None:
+            self._failed(job, error, reason_of(error))
             return
-        source = "Kubernetes" if isinstance(error, KubeError) else "Flux"
-        retry_after = error.retry_after if isinstance(error, KubeError) else None
-        self._failed(job, f"{source}: {error}", retry_after)
+        if not isinstance(step, Lookup):
+            self._notices.gets_on(job.info, job.waiting)
+        following = next_step(job.info, self._flux.now(), self.settings.config)
+        if (following, job.info.view) == taken:
+            self._failed(job, None, f"{step} had no effect")
+        else:
+            self._mark(job.info.jobid)
 
-    def _failed(
-        self, job: Job, reason: str, retry_after: Optional[float] = None
-    ) -> None:
-        """Try again later: soon at first, once a minute in the end, never less
-        than the server asked for."""
-        job.failures += 1
-        if job.failures == 1:
-            self._flux.log(
-                syslog.LOG_WARNING, f"{f58(job.info.jobid)}: {reason}; trying again"
-            )
-        if job.failures >= 3:
-            self._wait_memo(job, reason)
-        delay = min(60.0, 0.05 * 2.0 ** min(job.failures, 12))
-        delay *= 0.5 + self._rng.random() / 2
-        self._look_again(job, max(delay, retry_after or 0.0))
-
-    def _wait_memo(self, job: Job, reason: Optional[str]) -> None:
-        if job.waits != reason and not job.info.released:
-            job.waits = reason
-            self._flux.post_memo(job.info.jobid, {WAIT_MEMO: reason})
+    def _failed(self, job: Job, error: Optional[StepError], what: str) -> None:
+        """Try again later."""
+        self._notices.failed(job.info, job.waiting, error, what)
+        if job.asked:
+            self._mark(job.info.jobid)
+        else:
+            self._look_again(job, job.waiting.pause(self._rng, error))
 
 
 def leaves(view: WorkflowView) -> bool:
     """A Workflow is on its way out and needs nothing from us for that. Its job,
     should one turn up, has to wait for its end all the same."""
     return view.deleting and FINALIZER not in view.finalizers
-
-
-def whose(payload: Any) -> str:
-    """The job that an RPC is about, to begin a line of the log with."""
-    jobid = payload.get("jobid") if isinstance(payload, dict) else None
-    return f"{f58(jobid)}: " if isinstance(jobid, int) and jobid >= 0 else ""

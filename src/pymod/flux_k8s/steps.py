@@ -9,34 +9,30 @@ nothing is lost by doing it again.
 
 from __future__ import annotations
 
-import base64
-import binascii
 import errno
 import syslog
 from functools import partial
 from typing import Callable, Optional, Union
 
-from flux_k8s import cleanup, hostlist
+from flux_k8s import cleanup
+from flux_k8s.answers import gone, read_token, refusal, refused
 from flux_k8s.config import Daemon
-from flux_k8s.errors import DWSError
-from flux_k8s.gather import gather
+from flux_k8s.errors import DWSError, Occupied
+from flux_k8s.exclusion import Exclusion
 from flux_k8s.jobid import f58
 from flux_k8s.planning import Failure, Placed, Planner, Proposal
 from flux_k8s.ports import (
-    CLIENTMOUNT,
     SECRET,
-    SERVERS,
-    STORAGE,
     WORKFLOW,
     Flux,
     Json,
-    Kind,
     Kube,
     KubeDone,
     KubeError,
     Patch,
     RpcError,
 )
+from flux_k8s.records import Records
 from flux_k8s.settings import Settings
 from flux_k8s.storage import RabbitManager
 from flux_k8s.workflow import (
@@ -45,21 +41,24 @@ from flux_k8s.workflow import (
     Create,
     CutOff,
     Delete,
+    Exclude,
     Fail,
-    Goal,
+    Force,
+    Inspect,
     Lookup,
     Plan,
+    Record,
     ReleaseEpilog,
     ReleaseProlog,
     RemoveFinalizer,
     Step,
-    WorkflowInfo,
 )
-from flux_k8s.workflowview import FINALIZER, WLM_ID, State, WorkflowView
+from flux_k8s.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.workflowview import DISMISSED, FINALIZER, WLM_ID, State, WorkflowView
 
 EXCEPTION_TYPE = "dws"
 
-StepError = Union[KubeError, RpcError]
+StepError = Union[KubeError, RpcError, Occupied]
 StepDone = Callable[[Optional[StepError]], None]
 """Gets None when the step was carried out, else what is in its way. May be
 called before the call that it was given to returns."""
@@ -74,7 +73,9 @@ class Steps:
         self.flux = flux
         self.kube = kube
         self.settings = settings
+        self.records = Records(flux, kube, settings)
         self._planner = Planner(kube, settings, rabbits, flux.now)
+        self._exclusion = Exclusion(flux, kube, settings, self._planner)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         """Carry out a step; ``done`` is called once."""
@@ -90,10 +91,18 @@ class Steps:
             self._advance(info, step, done)
         elif isinstance(step, ReleaseProlog):
             self._release_prolog(info, done)
+        elif isinstance(step, Inspect):
+            self._exclusion.inspect(info, done)
+        elif isinstance(step, Exclude):
+            self._exclusion.notify_of_node_failure(info, step.note, done)
+        elif isinstance(step, Force):
+            self._patch(info, {"spec": {"forceReady": True}}, self._see(info, done))
         elif isinstance(step, CutOff):
-            self._cut_off(info, done)
+            self._exclusion.cut_off(info, done)
         elif isinstance(step, ReleaseEpilog):
             self._release_epilog(info, done)
+        elif isinstance(step, Record):
+            self.records.record(info, done)
         elif isinstance(step, RemoveFinalizer):
             self._remove_finalizer(info, done)
         elif isinstance(step, Delete):
@@ -147,9 +156,11 @@ class Steps:
 
     def _create(self, info: WorkflowInfo, done: StepDone) -> None:
         assert info.request is not None
-        self.flux.primary_group(
-            info.request.userid, partial(self._create_for_group, info, done)
-        )
+        create = partial(self._create_for_group, info, done)
+        if info.group is None:
+            self.flux.primary_group(info.request.userid, create)
+        else:
+            create(info.group)
 
     def _create_for_group(
         self, info: WorkflowInfo, done: StepDone, group: Optional[int]
@@ -163,6 +174,7 @@ class Steps:
             )
             done(None)
             return
+        info.group = group
         workflow: Json = {
             "metadata": {"name": info.name, "finalizers": [FINALIZER]},
             "spec": {
@@ -208,11 +220,13 @@ class Steps:
         self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
     def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
-        info.dismissed = info.dismissed or step.state is State.Teardown
         spec: Json = {"desiredState": step.state.name}
+        body: Json = {"spec": spec}
+        if step.state is State.Teardown:
+            body["metadata"] = {"annotations": {DISMISSED: "true"}}
         if step.hurry:
             spec["hurry"] = True
-        self._patch(info, {"spec": spec}, self._see(info, self._or_look(info, done)))
+        self._patch(info, body, self._see(info, self._or_look(info, done)))
 
     def _or_look(self, info: WorkflowInfo, done: StepDone) -> StepDone:
         """DWS refuses a state that the Workflow cannot move to. Then what is
@@ -292,7 +306,7 @@ class Steps:
         if isinstance(error, DWSError):
             info.failure = str(error)
             done(None)
-        elif refused(error):
+        elif isinstance(error, KubeError) and refused(error):
             info.failure = refusal(error)
             done(None)
         else:
@@ -394,104 +408,3 @@ class Steps:
         self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, 0, note)
         told()
         done(None)
-
-    # After an abort: nothing that is still in use may be given to other jobs
-
-    def _cut_off(self, info: WorkflowInfo, done: StepDone) -> None:
-        selector = cleanup.workflow_selector(info.name)
-        calls = [
-            partial(self._list, info, CLIENTMOUNT, None, selector),
-            partial(self._list, info, SERVERS, self.settings.namespace, selector),
-        ]
-
-        def answer(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            clientmounts, servers = (result.get("items", []) for result in results)
-            self._take_out(info, clientmounts, servers, done)
-
-        gather(calls, answer)
-
-    def _list(
-        self,
-        info: WorkflowInfo,
-        kind: Kind,
-        namespace: Optional[str],
-        selector: str,
-        done: KubeDone,
-    ) -> None:
-        self.kube.list(kind, namespace, done, key=info.name, label_selector=selector)
-
-    def _take_out(
-        self,
-        info: WorkflowInfo,
-        clientmounts: list[Json],
-        servers: list[Json],
-        done: StepDone,
-    ) -> None:
-        reason = f"{f58(info.jobid)}: storage still in use at epilog-timeout"
-        # Rabbits have mounts of their own, and are no nodes of Flux.
-        nodes = [
-            node
-            for node in cleanup.mounted_nodes(clientmounts)
-            if node not in self.settings.mapping.rabbits
-        ]
-        if nodes:
-            self.flux.drain(hostlist.encode(nodes), reason)
-        rabbits = cleanup.allocated_rabbits(servers)
-        if rabbits:
-            names = ", ".join(rabbits)
-            self.flux.log(syslog.LOG_WARNING, f"disabling {names}: {reason}")
-        body = cleanup.disable_patch(reason, self.flux.now())
-
-        def answer(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            info.cut_off = True
-            done(None)
-
-        gather([partial(self._patch_storage, name, body) for name in rabbits], answer)
-
-    def _patch_storage(self, rabbit: str, body: Json, done: KubeDone) -> None:
-        self.kube.patch(
-            STORAGE,
-            self.settings.namespace,
-            rabbit,
-            body,
-            done,
-            key=f"storages/{rabbit}",
-        )
-
-
-def gone(error: KubeError) -> bool:
-    """The object does not exist. (Where its whole kind is not served, the
-    reason is another: that is trouble, and tells nothing about the object.)"""
-    return error.status == 404 and error.reason == "NotFound"
-
-
-def refused(error: KubeError) -> bool:
-    """Kubernetes or DWS will never accept this request as it is. (A plain 403
-    is another matter: an administrator can grant the permission.)"""
-    if error.status == 403:
-        return "admission webhook" in error.message
-    return error.status in (400, 422)
-
-
-def refusal(error: KubeError) -> str:
-    """What DWS says about a request that it refused, for the job's owner."""
-    _, found, message = error.message.partition("denied the request: ")
-    return f"DWS refuses: {message if found else error.message}"
-
-
-def read_token(secret: Json) -> Optional[str]:
-    """The workflow token in a Secret, or None."""
-    data = secret.get("data")
-    encoded = data.get("token") if isinstance(data, dict) else None
-    if not isinstance(encoded, str):
-        return None
-    try:
-        return base64.b64decode(encoded, validate=True).decode("utf-8")
-    except (binascii.Error, UnicodeDecodeError):
-        return None

@@ -20,7 +20,8 @@ class RabbitManager:
 
     Args:
         log: takes a syslog level and a line.
-        changed: is called when a Rabbit changed, or all have been seen.
+        watched: is called with an error when the watch was lost, with None when
+            all have been seen.
 
     Attributes:
         complete: all Storages have been seen once.
@@ -31,12 +32,12 @@ class RabbitManager:
         kube: Kube,
         namespace: str,
         log: Callable[[int, str], None],
-        changed: Callable[[], None],
+        watched: Callable[[Optional[KubeError]], None],
     ) -> None:
         self._kube = kube
         self._namespace = namespace
         self._log = log
-        self._changed = changed
+        self._watched = watched
         self._labels: dict[str, Mapping[str, str]] = {}
         self._watch: Optional[Watch] = None
         self.complete = False
@@ -62,15 +63,13 @@ class RabbitManager:
             del self._labels[name]
         else:
             self._labels[name] = labels
-        if self.complete:
-            self._changed()
 
     def synced(self) -> None:
         self.complete = True
-        self._changed()
+        self._watched(None)
 
     def trouble(self, error: KubeError) -> None:
-        """The service tells: its own watch is on the same cluster."""
+        self._watched(error)
 
     def _read(self, name: str, storage: Json) -> Optional[Mapping[str, str]]:
         """The labels of a Storage, or None if it is not fit for use."""

@@ -198,7 +198,9 @@ def _lines(stream: Stream) -> Iterator[list[bytes]]:
         if lines:
             yield lines
     if rest:
-        raise KubeError(0, "BadResponse", "the watch ended in the middle of an event")
+        raise KubeError(
+            0, "ConnectionLost", "the connection was cut in the middle of an event"
+        )
 
 
 class Watchers:

@@ -10,153 +10,14 @@ right for what is known now.
 
 from __future__ import annotations
 
-import enum
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Optional, Union
 
+from flux_k8s import nodefailure
 from flux_k8s.config import Config
-from flux_k8s.directives import Directive
-from flux_k8s.jobid import f58, workflow_name
-from flux_k8s.rset import ResourceSet
-from flux_k8s.workflowview import FINALIZER, TRANSIENT, WLM_ID, State, WorkflowView
-
-
-class Goal(enum.Enum):
-    """What Flux wants for a job."""
-
-    PLANNED = "storage planned"
-    READY = "storage ready"
-    RELEASED = "storage released"
-
-
-@dataclass(frozen=True)
-class StorageRequest:
-    """What ``dws.create`` asked for: the job's directives and resources."""
-
-    userid: int
-    directives: tuple[Directive, ...]
-    resources: list[Any]
-    failure_tolerance: int = 0
-
-
-@dataclass
-class WorkflowInfo:
-    """What is known of one job's storage.
-
-    Attributes:
-        goal: what Flux wants.
-        request: what the job asked for; None for a job that was past that when
-            the module was started.
-        allocation: the job's R, once it is known.
-        ran: the job's tasks were started (with goal RELEASED).
-        abandoned: give up unmounting and data movement, go to Teardown.
-        aborted: as abandoned, and do not wait for Teardown either.
-        announced: the job's eventlog names the Workflow.
-        planned, mounted, released: Flux was told of it: ``resource-update``,
-            ``prolog-remove``, ``epilog-remove`` were answered.
-        view: the Workflow, or None while there is none.
-        existed: there has been a Workflow.
-        gone: the ``uid`` of the one that was deleted last.
-        uncertain: a request to create it got no answer.
-        failure: the note of the job's fatal exception.
-        failed: Flux was told of the failure.
-        transient_since: when TransientCondition was first seen.
-        looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
-        dismissed: it was us who asked for Teardown.
-        taken: what somebody else did to the Workflow before the job's data was
-            safe, or None.
-        cut_off: nodes and Rabbits that were still in use at an abort were
-            taken out of service.
-    """
-
-    jobid: int
-    goal: Goal
-    request: Optional[StorageRequest] = None
-    allocation: Optional[ResourceSet] = None
-    ran: bool = False
-    abandoned: bool = False
-    aborted: bool = False
-    announced: bool = False
-    planned: bool = False
-    mounted: bool = False
-    released: bool = False
-    view: Optional[WorkflowView] = None
-    existed: bool = False
-    gone: Optional[str] = None
-    uncertain: bool = False
-    failure: Optional[str] = None
-    failed: bool = False
-    transient_since: Optional[float] = None
-    looked: float = 0.0
-    dismissed: bool = False
-    taken: Optional[str] = None
-    cut_off: bool = False
-
-    @property
-    def name(self) -> str:
-        return workflow_name(self.jobid)
-
-    def owns(self, view: WorkflowView) -> bool:
-        """The Workflow was made for this job."""
-        return view.wlm == WLM_ID and view.jobid == f58(self.jobid)
-
-    def see(self, view: WorkflowView, now: float) -> None:
-        """Take in what Kubernetes shows, unless it is older than what is known.
-
-        The answer to a request may come after a watch event that is newer. A
-        Workflow never goes back to an earlier state either, so a view that would
-        have it do so is a late one; and so is one of a Workflow that is gone.
-        """
-        if view.deleting and not view.finalizers:
-            self.see_gone(view.uid)
-        elif view.uid != self.gone and not self._is_late(view):
-            if view.deleting:
-                self._is_taken(view.uid, "deleted")
-            elif view.desired is State.Teardown:
-                self._is_taken(view.uid, "moved to Teardown")
-            self.view = view
-            self.existed = True
-            self.uncertain = False
-            if view.status != TRANSIENT or view.state is not view.desired:
-                self.transient_since = None
-            elif self.transient_since is None:
-                self.transient_since = now
-
-    def see_gone(self, uid: str) -> None:
-        """Take in that a Workflow does not exist any more."""
-        self._is_taken(uid, "deleted")
-        self.gone = uid
-        self.existed = True
-        if self.view is not None and self.view.uid == uid:
-            self.view = None
-            self.transient_since = None
-
-    def _is_taken(self, uid: str, how: str) -> None:
-        """Note that the Workflow is on its way out, unless that is our doing or
-        all of the job's data was copied."""
-        known = self.view
-        if known is None or known.uid != uid or self.dismissed or known.deleting:
-            return
-        safe = known.desired is State.DataOut and known.complete
-        if known.desired is not State.Teardown and not safe:
-            self.taken = f"Workflow {self.name} was {how} under the job"
-
-    def _is_late(self, view: WorkflowView) -> bool:
-        known = self.view
-        if known is None or known.uid != view.uid:
-            return False
-        age = known.newer_than(view)
-        if age is not None:
-            return age
-        if known.desired is None or view.desired is None:
-            return False
-        return view.desired < known.desired or (
-            view.desired is known.desired
-            and known.complete
-            and view.state is not None
-            and known.state is not None
-            and view.state < known.state
-        )
+from flux_k8s.jobid import f58
+from flux_k8s.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.workflowview import FINALIZER, TRANSIENT, State, WorkflowView
 
 
 @dataclass(frozen=True)
@@ -189,6 +50,23 @@ class Advance:
 
 
 @dataclass(frozen=True)
+class Inspect:
+    """Find out which nodes of the job have their storage."""
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Go on without the nodes that failed, as ``note`` tells the job's owner."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Force:
+    """Have DWS take the state for reached, without the nodes that failed."""
+
+
+@dataclass(frozen=True)
 class ReleaseProlog:
     """Give the environment to Flux: the job may start."""
 
@@ -196,6 +74,11 @@ class ReleaseProlog:
 @dataclass(frozen=True)
 class CutOff:
     """Take nodes and Rabbits that the job still uses out of service."""
+
+
+@dataclass(frozen=True)
+class Record:
+    """Keep in the job's KVS what goes in Teardown."""
 
 
 @dataclass(frozen=True)
@@ -238,8 +121,12 @@ Step = Union[
     Plan,
     Allocate,
     Advance,
+    Inspect,
+    Exclude,
+    Force,
     ReleaseProlog,
     CutOff,
+    Record,
     ReleaseEpilog,
     RemoveFinalizer,
     Delete,
@@ -268,21 +155,25 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     if _in_doubt(info, deadline, now):
         return Lookup()
     if problem is not None:
-        return Fail(problem)
+        return _tolerate(info, info.view, problem, now)
     return _prepare(info, info.view, deadline)
 
 
 def _without_workflow(info: WorkflowInfo) -> Step:
     if info.uncertain:
         return Lookup()
+    deleted = f"Workflow {info.name} was deleted under the job"
     if info.goal is Goal.RELEASED:
+        missed = info.ran and info.gone is None  # a restart in its epilog
+        if missed and not (info.released or info.abandoned or info.failed):
+            return Fail(deleted)
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:
         return Wait()
     if info.failure is not None:
         return Fail(info.failure)
     if info.existed or info.goal is Goal.READY:
-        return Fail(f"Workflow {info.name} was deleted under the job")
+        return Fail(deleted)
     return Wait() if info.request is None else Create()
 
 
@@ -318,9 +209,11 @@ def _release(
     info: WorkflowInfo, view: WorkflowView, now: float, config: Config
 ) -> Step:
     """The way down, from a job that ended to nothing left."""
-    if info.aborted and not info.released:
+    if info.aborted and not info.cut_off:
         # The plugin has let the job go: its nodes may be given to others now.
-        return ReleaseEpilog() if info.cut_off else CutOff()
+        return CutOff()
+    if info.aborted and not info.released:
+        return ReleaseEpilog()
     if view.deleting:
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
@@ -329,18 +222,29 @@ def _release(
     if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
         return Lookup()
     if problem is not None and not info.failed and info.ran and not info.abandoned:
-        return Fail(problem)
+        return Fail(problem.note)
     if problem is not None or info.abandoned or info.failed or not info.ran:
-        return Advance(State.Teardown, hurry=info.aborted)
+        return _dismiss(info, view, config)
     if deadline is not None and now >= deadline:
-        return Advance(State.Teardown)
+        return _dismiss(info, view, config)
     if not view.complete:
         return Wait(deadline)
     if view.state is State.PreRun:
         return Advance(State.PostRun)
     if view.state is State.PostRun:
         return Advance(State.DataOut)
-    return Advance(State.Teardown)
+    return _dismiss(info, view, config)
+
+
+def _dismiss(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
+    """Move to Teardown. With it goes what tells how data was moved: that is
+    recorded before, as long as the job waits."""
+    begun = view.desired is not None and view.desired >= State.DataIn
+    moved = view.moves_data and config.save_datamovements > 0
+    if begun and (moved or view.runs_containers):
+        if not (info.recorded or info.released):
+            return Record()
+    return Advance(State.Teardown, hurry=info.aborted)
 
 
 def _tear_down(info: WorkflowInfo, view: WorkflowView) -> Step:
@@ -351,22 +255,82 @@ def _tear_down(info: WorkflowInfo, view: WorkflowView) -> Step:
     return Delete() if view.complete else Wait()
 
 
+@dataclass(frozen=True)
+class Problem:
+    """What makes it impossible to go on.
+
+    Attributes:
+        since: when a few nodes became its only reason, perhaps; None when it
+            cannot be one of nodes.
+        patience: how long DWS may take to go on without them, seconds.
+    """
+
+    note: str
+    since: Optional[float] = None
+    patience: float = 0.0
+
+
 def _problem(
     info: WorkflowInfo, view: WorkflowView, now: float, config: Config
-) -> tuple[Optional[str], Optional[float]]:
+) -> tuple[Optional[Problem], Optional[float]]:
     """What makes it impossible to go on, and when something will."""
     if info.failure is not None:
-        return info.failure, None
+        return Problem(info.failure), None
     if view.damage is not None:
-        return view.damage, None
+        return Problem(view.damage), None
     if view.deleting:
-        return f"Workflow {info.name} was deleted under the job", None
+        return Problem(f"Workflow {info.name} was deleted under the job"), None
     if view.desired is State.Teardown:
-        return f"Workflow {info.name} was moved to Teardown under the job", None
+        note = f"Workflow {info.name} was moved to Teardown under the job"
+        return Problem(note), None
     state = view.state.name if view.state is not None else "Proposal"
     if view.in_error:
-        return f"DWS failed in {state}: {view.message or 'no message'}", None
+        note = f"DWS failed in {state}: {view.message or 'no message'}"
+        if not _may_lose_nodes(info, view):
+            return Problem(note), None
+        # Nodes that are only slower than the one that failed have their time.
+        deadline = (info.troubled_since or now) + config.tc_timeout
+        problem = Problem(note, deadline, config.tc_timeout)
+        return (problem if now >= deadline else None), deadline
     return _overdue(info, view, state, now, config)
+
+
+def _may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
+    """Nodes may fail at file system creation or mounting, if the job's owner has
+    allowed for it."""
+    making = view.state is view.desired and view.state in (State.Setup, State.PreRun)
+    return info.goal is Goal.READY and info.failure_tolerance > 0 and making
+
+
+def _tolerate(
+    info: WorkflowInfo, view: WorkflowView, problem: Problem, now: float
+) -> Step:
+    """What to do about a problem, which a few nodes may be the reason of."""
+    if problem.since is None:
+        return Fail(problem.note)
+    if info.allocation is None or view.forced:
+        return Wait()
+    survey = info.survey
+    if survey is None or survey.state is not view.state or survey.asked < problem.since:
+        return Inspect()
+    hosts, tolerance = info.allocation.hosts, info.failure_tolerance
+    if survey.excluded is not None:
+        if survey.cuts and not survey.lost:
+            return Exclude()
+        ready = survey.served and not survey.lost
+        if ready and nodefailure.may_be_forced(survey.state, view.outstanding):
+            return Force()
+        again = survey.excluded + problem.patience
+        if now < again:
+            return Wait(again)
+        if survey.asked < again:
+            return Inspect()
+    if not survey.lost:
+        return Fail(problem.note)
+    if nodefailure.tolerated(hosts, survey, tolerance):
+        note = nodefailure.exclusion_note(hosts, survey, tolerance, problem.note)
+        return Exclude(note)
+    return Fail(nodefailure.refusal_note(hosts, survey, tolerance, problem.note))
 
 
 def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:
@@ -378,41 +342,44 @@ def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool
 
 def _overdue(
     info: WorkflowInfo, view: WorkflowView, state: str, now: float, config: Config
-) -> tuple[Optional[str], Optional[float]]:
-    """Time limits: a note when one has passed, else the next deadline."""
-    limits: list[tuple[float, Optional[str]]] = []
-    if info.transient_since is not None:
-        limits.append(
-            (
-                info.transient_since + config.tc_timeout,
-                f"DWS reports a TransientCondition in {state} for more than "
-                f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}",
-            )
+) -> tuple[Optional[Problem], Optional[float]]:
+    """Time limits: a problem when one has passed, else the next deadline."""
+    limits: list[tuple[float, Optional[Problem]]] = []
+    nodes = _may_lose_nodes(info, view)
+    if info.troubled_since is not None and view.status == TRANSIENT:
+        note = (
+            f"DWS reports a TransientCondition in {state} for more than "
+            f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
         )
+        deadline = info.troubled_since + config.tc_timeout
+        since = deadline if nodes else None
+        limits.append((deadline, Problem(note, since, config.tc_timeout)))
     # Until DWS has taken up a state, ``changed`` is about the one before.
     if not view.complete and view.state is view.desired and view.changed is not None:
-        limits += _state_limits(view, view.changed, config)
+        limits += _state_limits(view, view.changed, config, nodes)
     if not limits:
         return None, None
-    deadline, note = min(limits, key=lambda limit: limit[0])
-    return (note if now >= deadline else None), deadline
+    deadline, problem = min(limits, key=lambda limit: limit[0])
+    return (problem if now >= deadline else None), deadline
 
 
 def _state_limits(
-    view: WorkflowView, changed: float, config: Config
-) -> list[tuple[float, Optional[str]]]:
-    """The time limits of the state that is under way. One whose note is None
+    view: WorkflowView, changed: float, config: Config, nodes: bool
+) -> list[tuple[float, Optional[Problem]]]:
+    """The time limits of the state that is under way. One without a problem
     leads to Teardown, without an exception on the job."""
-    seconds = {
-        State.Setup: ("setup_timeout", config.setup_timeout),
-        State.PreRun: ("prerun_timeout", config.prerun_timeout),
-    }
-    limits: list[tuple[float, Optional[str]]] = []
-    if view.desired in seconds:
-        key, limit = seconds[view.desired]
-        if limit is not None:
-            note = f"{view.desired.name} took more than {key}={limit:g}s"
-            limits.append((changed + limit, note))
+    limits: list[tuple[float, Optional[Problem]]] = []
+    setup, prerun = config.setup_timeout, config.prerun_timeout
+    if view.desired is State.Setup and setup is not None:
+        problem = Problem(f"Setup took more than setup_timeout={setup:g}s")
+        limits.append((changed + setup, problem))
+    if view.desired is State.PreRun and prerun is not None:
+        deadline, note = (
+            changed + prerun,
+            f"PreRun took more than prerun_timeout={prerun:g}s",
+        )
+        since = deadline if nodes else None
+        limits.append((deadline, Problem(note, since, prerun)))
     if view.desired is State.PostRun and config.postrun_timeout is not None:
         limits.append((changed + config.postrun_timeout, None))
     if view.desired in (State.PostRun, State.DataOut):

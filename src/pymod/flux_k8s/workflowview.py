@@ -17,6 +17,9 @@ from flux_k8s.timestamps import parse_timestamp
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
 WLM_ID = "flux"
+DISMISSED = "flux-framework.readthedocs.io/dismissed"
+"""An annotation that goes with our move to Teardown. Without it, somebody else
+took the Workflow from its job."""
 
 
 class State(enum.IntEnum):
@@ -34,6 +37,12 @@ class State(enum.IntEnum):
 STATES: Mapping[str, State] = State.__members__
 ERROR = "Error"
 TRANSIENT = "TransientCondition"
+TROUBLES = (ERROR, TRANSIENT)
+
+MOUNTING = ("jobdw", "persistentdw")
+"""The commands of directives whose storage is mounted on compute nodes."""
+
+COPYING = ("copy_in", "copy_out")
 
 
 @dataclass(frozen=True)
@@ -46,6 +55,13 @@ class WorkflowView:
             behind ``desired``.
         changed: when ``desired`` was seen by DWS (UNIX time), or None.
         damage: what is wrong with the object when it is malformed, or None.
+        dismissed: we moved it to Teardown.
+        forced: DWS was told to take ``desired`` for reached (``forceReady``).
+        outstanding: the commands of the directives that DWS is not done with in
+            ``state``.
+        mounts: how many file systems each compute node is to mount.
+        moves_data: there may be NnfDataMovements for it.
+        runs_containers: there may be containers for it.
     """
 
     uid: str
@@ -68,6 +84,12 @@ class WorkflowView:
     token: Optional[tuple[str, str]]
     """Namespace and name of the Secret with the workflow token."""
     damage: Optional[str] = None
+    dismissed: bool = False
+    forced: bool = False
+    outstanding: tuple[str, ...] = ()
+    mounts: int = 0
+    moves_data: bool = False
+    runs_containers: bool = False
 
     @property
     def complete(self) -> bool:
@@ -79,6 +101,13 @@ class WorkflowView:
         """DWS gave up on the state that was last asked for. (A Workflow that
         is refused at once may not even have a state.)"""
         return self.status == ERROR and self.state in (self.desired, None)
+
+    @property
+    def trouble(self) -> Optional[tuple[State, str]]:
+        """The state that DWS has trouble with, and its status there."""
+        if self.state is None or self.state is not self.desired:
+            return None
+        return (self.state, self.status) if self.status in TROUBLES else None
 
     def newer_than(self, other: WorkflowView) -> Optional[bool]:
         """Whether this view of a Workflow was taken after another one of it;
@@ -119,6 +148,7 @@ class WorkflowView:
             message=str(status.get("message", "")),
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
+            dismissed=DISMISSED in _annotations(metadata),
             changed=None,
             elapsed=None,
             breakdowns=(),
@@ -135,22 +165,40 @@ def _metadata(reader: Reader) -> dict[str, Any]:
         "resource_version": reader.string("metadata.resourceVersion"),
         "finalizers": reader.optional_strings("metadata.finalizers"),
         "deleting": reader.has("metadata.deletionTimestamp"),
+        "dismissed": DISMISSED in _annotations(reader.object("metadata").value),
     }
 
 
+def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    annotations = metadata.get("annotations")
+    return annotations if isinstance(annotations, dict) else {}
+
+
 def _spec(reader: Reader) -> dict[str, Any]:
+    offloads = _offloads(reader)
     return {
         "jobid": str(reader.object("spec").value.get("jobID", "")),
         "wlm": reader.text("spec.wlmID"),
         "desired": STATES[reader.string("spec.desiredState", choices=STATES)],
+        "forced": reader.optional_boolean("spec.forceReady") or False,
+        "mounts": sum(command in MOUNTING for command in _commands(reader)),
+        "moves_data": offloads or any(c in COPYING for c in _commands(reader)),
+        "runs_containers": offloads,
     }
 
 
 def _status(reader: Reader) -> dict[str, Any]:
     state = reader.optional_string("status.state", choices=STATES)
+    commands: Mapping[Optional[int], str] = dict(enumerate(_commands(reader)))
     return {
         "state": None if state is None else STATES[state],
         "ready": reader.optional_boolean("status.ready") or False,
+        "outstanding": tuple(
+            commands.get(driver.optional_integer("dwdIndex"), "")
+            for driver in reader.optional_objects("status.drivers")
+            if driver.optional_string("watchState") == state
+            and not driver.optional_boolean("completed")
+        ),
         "status": _text(reader, "status.status"),
         "message": _text(reader, "status.message"),
         "changed": parse_timestamp(_text(reader, "status.desiredStateChange")),
@@ -165,6 +213,21 @@ def _status(reader: Reader) -> dict[str, Any]:
             reader, "status.workflowToken", "secretNamespace", "secretName"
         ),
     }
+
+
+def _commands(reader: Reader) -> list[str]:
+    """The command of each directive, "" where there is none."""
+    texts = reader.optional_strings("spec.dwDirectives")
+    return ["".join(text.split()[1:2]) for text in texts]
+
+
+def _offloads(reader: Reader) -> bool:
+    """Whether containers work for the job. What a directive ``requires`` is done
+    by one, and it may move data."""
+    return any(
+        "container" in words[1:2] or any(word.startswith("requires=") for word in words)
+        for words in map(str.split, reader.optional_strings("spec.dwDirectives"))
+    )
 
 
 def _environment(reader: Reader) -> Mapping[str, str]:

@@ -27,7 +27,6 @@ from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 from rabbitsim.dws import (
     Controllers,
-    NoFiles,
     Options,
     Topology,
     admission,
@@ -109,9 +108,11 @@ class VirtualSystem:
         faults: Optional[Faults] = None,
         properties: Optional[Mapping[str, Sequence[str]]] = None,
         topology: Optional[Topology] = None,
+        files: Optional[FileSystems] = None,
     ) -> None:
         """
         Args:
+            files: where storage is; without it, storage exists on paper only.
             message_latency: what a message within Flux takes at most, seconds.
             kube_latency: what one way to Kubernetes takes at most, seconds.
             faults: what goes wrong with the service's requests to Kubernetes.
@@ -124,6 +125,7 @@ class VirtualSystem:
         self._plugin_conf = plugin_conf
         self._faults = faults
         self._kube_latency = self._up_to(kube_latency)
+        self._files = files
         options = options or Options()
         self.store = Store(self.loop.now, random.Random(seed))
         self.store.admission.append(admission(options.rules))
@@ -197,7 +199,7 @@ class VirtualSystem:
             topology=self.topology,
             options=options,
             rng=random.Random(seed),
-            files=NoFiles(),
+            files=self._files,
             log=lambda line: self._add_log(3, f"controllers: {line}"),
         )
         controllers.start()

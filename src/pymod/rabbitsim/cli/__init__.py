@@ -217,18 +217,34 @@ def _add_dws(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser.add_argument(
         "--mapping", metavar="FILE", help="a rabbitmapping, instead of --nodes etc."
     )
+    parser.add_argument(
+        "--fault",
+        action="append",
+        default=[],
+        metavar="STATE:KIND[:NODE[:SECONDS]]",
+        help="what goes wrong, as in PreRun:mount:compute-02 (a wrong one has the"
+        " kinds listed)",
+    )
 
     def dws(args: argparse.Namespace) -> int:
+        from rabbitsim.dws import Fault, Options
         from rabbitsim.dws.cli import read_topology, serve
 
         try:
             topology = read_topology(args.mapping, args.nodes, args.rabbits)
+            faults = tuple(Fault.parse(text) for text in args.fault)
         except ValueError as error:
             raise UsageError(str(error)) from None
         except OSError as error:
             raise UsageError(f"{args.mapping}: {error.strerror}") from None
         scratch = None if args.scratch is None else str(args.scratch)
-        return serve(args.kubeconfig, topology, scratch=scratch, seed=args.seed)
+        return serve(
+            args.kubeconfig,
+            topology,
+            options=Options(faults=faults),
+            scratch=scratch,
+            seed=args.seed,
+        )
 
     parser.set_defaults(function=dws)
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Iterable, Optional
 
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, NNF_GROUP, SERVERS, Json
 from rabbitsim.dws import objects
@@ -12,6 +12,7 @@ from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Key
 from rabbitsim.dws.directive import Directive, parse
 from rabbitsim.dws.proposal import find_persistent, job_variable, servers_name
+from rabbitsim.dws.storage import unmade
 from rabbitsim.dws.task import (
     DONE,
     Outcome,
@@ -42,9 +43,18 @@ def pre_run(task: Task) -> Outcome:
         return failed(error) if task.fresh(key) else running("pending mount")
     made = {key.namespace for key, _ in _client_mounts(task)}
     missing = [node for node in nodes if node not in made]
+    if missing and type in PHYSICAL and (_cut_off(task, nodes) or unmade(task)):
+        task.wait_for_rabbits()
+        return running("pending mount")
     for node in missing:
         task.cluster.create(CLIENTMOUNT, _body(task, type, node, nodes[node]))
     return running("pending mount") if missing else _settle(task, "mounted")
+
+
+def _cut_off(task: Task, nodes: Iterable[str]) -> bool:
+    """Whether some node is not connected to its Rabbit. NNF makes no ClientMount
+    at all until every node can see its storage."""
+    return not all(task.world.ledger.linked(node) for node in nodes)
 
 
 def _created_by(task: Task) -> Directive:
@@ -55,11 +65,11 @@ def _created_by(task: Task) -> Directive:
     return parse(spec["dwDirective"])
 
 
-def environment(world: World, walk: Walk, workflow: Json) -> dict[str, str]:
-    """The variables by which a job finds its storage."""
+def environment(world: World, walk: Walk, workflow: Json, last: int) -> dict[str, str]:
+    """The variables by which a job finds its storage, up to a directive."""
     variables: dict[str, str] = {}
     for index, directive in enumerate(walk.directives):
-        if not job_variable(directive):
+        if not job_variable(directive) or index > last:
             continue
         path = world.files.mount_path(workflow["metadata"]["uid"], index)
         entry = f"{directive.name}:{path}"
@@ -206,6 +216,8 @@ def _settle_one(task: Task, key: Key, obj: Json, target: str) -> Optional[Outcom
     if obj["spec"]["desiredState"] != target:
         task.cluster.patch(key, {"spec": {"desiredState": target}})
         return pending
+    if _hangs(task, key.namespace):
+        return pending
     trouble = _trouble(task, key)
     if trouble:
         return _fail(task, key, obj, target, trouble)
@@ -237,6 +249,17 @@ def _awaited(task: Task, key: Key, computes: frozenset[str]) -> bool:
         return False
     rabbits = task.world.topology.rabbits
     return key.namespace in rabbits or key.namespace in computes
+
+
+def _hangs(task: Task, node: str) -> bool:
+    """Whether a node does nothing, and says nothing."""
+    options, state = task.world.options, task.walk.state
+    for fault in options.faults_of_nodes(task.name, state, task.elapsed):
+        if fault.strikes_node(node):
+            if fault.duration:
+                task.world.wake(task.walk, task.walk.began + fault.duration)
+            return True
+    return False
 
 
 def _trouble(task: Task, key: Key) -> str:

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from flux_k8s.ports import DWS_GROUP, NNF_GROUP, NNFDATAMOVEMENT, SERVERS, Json
+from flux_k8s.ports import NNF_GROUP, NNFDATAMOVEMENT, SERVERS, Json
 from flux_k8s.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
@@ -12,7 +12,8 @@ from rabbitsim.dws.cluster import Key
 from rabbitsim.dws.directive import Directive
 from rabbitsim.dws.files import Copy, CopyError, Progress
 from rabbitsim.dws.objects import Owner
-from rabbitsim.dws.proposal import job_variable, servers_name
+from rabbitsim.dws.proposal import find_persistent, job_variable, servers_name
+from rabbitsim.dws.storage import unmade
 from rabbitsim.dws.task import DONE, Outcome, Task, failed, running
 from rabbitsim.dws.topology import DM_NAMESPACE
 
@@ -22,16 +23,18 @@ REPORT_INTERVAL = 0.5
 
 def move(task: Task) -> Outcome:
     """Do what one copy_in or copy_out asks for."""
-    keys = [Key(NNFDATAMOVEMENT, ns, task.base) for ns in _namespaces(task)]
-    found = [(key, task.cluster.get(*key)) for key in keys]
+    index, _ = _storage(task)
+    if unmade(Task(task.world, task.walk, task.workflow, index, {})):
+        return running("status pending")
+    found = [(key, task.cluster.get(*key)) for key in _keys(task)]
     for key, obj in found:
         if obj is None:
-            task.cluster.create(NNFDATAMOVEMENT, _body(task, key.namespace))
+            task.cluster.create(NNFDATAMOVEMENT, _body(task, key))
     movements = [(key, obj) for key, obj in found if obj is not None]
     if len(movements) < len(found) or not task.due:
         return running("data movement pending")
     if all(_state(obj) == "Finished" for _, obj in movements):
-        return _result(movements)
+        return _result(task, movements)
     copies = task.walk.copies
     try:
         copy, finished = _advance(task)
@@ -44,17 +47,15 @@ def move(task: Task) -> Outcome:
     return _running(task, movements, copy)
 
 
-def _result(movements: list[tuple[Key, Json]]) -> Outcome:
-    for key, obj in movements:
+def _result(task: Task, movements: list[tuple[Key, Json]]) -> Outcome:
+    for _, obj in movements:
         status = obj["status"]
         if status["status"] != "Success":
-            return failed(
-                UserError(
-                    "data movement operation failed",
-                    f"data movement '{key.namespace}/{key.name}' failed: "
-                    f"{status.get('message', '')}",
-                )
+            text = (
+                f"data movement operation failed during '{task.walk.state}', "
+                f"message: {status.get('message', '')}"
             )
+            return failed(UserError(text, type="Internal"))
     return DONE
 
 
@@ -90,31 +91,42 @@ def _storage(task: Task) -> tuple[int, Directive]:
     return task.index, task.directive
 
 
-def _namespaces(task: Task) -> tuple[str, ...]:
-    """Where the NnfDataMovements are: one on each Rabbit for file systems that
-    live on one, one for all of Lustre."""
-    index, directive = _storage(task)
-    if directive.command != "jobdw" or directive.args["type"] == "lustre":
-        return (DM_NAMESPACE,)
+def _keys(task: Task) -> list[Key]:
+    """The NnfDataMovements: one for each allocation, on its Rabbit, for file
+    systems that live on one Rabbit; one for all of Lustre."""
+    index, _ = _storage(task)
     owner = Task(task.world, task.walk, task.workflow, index, {})
-    name = servers_name(owner)
-    servers = task.cluster.get(SERVERS, task.namespace, name) or {}
+    if _type(owner) == "lustre":
+        return [Key(NNFDATAMOVEMENT, DM_NAMESPACE, task.base)]
+    servers = task.cluster.get(SERVERS, task.namespace, servers_name(owner)) or {}
     sets = (servers.get("spec") or {}).get("allocationSets") or ()
-    rabbits = {s["name"]: None for entry in sets for s in entry["storage"]}
-    return tuple(rabbits) or (DM_NAMESPACE,)
+    return [
+        Key(NNFDATAMOVEMENT, storage["name"], f"{task.base}-{number}")
+        for entry in sets
+        for storage in entry["storage"]
+        for number in range(storage["allocationCount"])
+    ]
 
 
-def _body(task: Task, namespace: str) -> Json:
+def _type(owner: Task) -> str:
+    """The type of the file system that a directive makes or uses."""
+    if owner.directive.command == "jobdw":
+        return owner.directive.args["type"]
+    spec = find_persistent(owner, owner.directive.name)["spec"]
+    return str(spec["fsType"])
+
+
+def _body(task: Task, key: Key) -> Json:
     labels = {
         **Owner.of(task.workflow).labels(),
         **objects.workflow_labels(task.workflow, task.index),
-        f"{NNF_GROUP}/teardown_state": "Teardown",
-        f"{DWS_GROUP}/data_movement": task.directive.command,
+        f"{NNF_GROUP}/teardown_state": task.walk.state,
+        "dm.cray.hpe.com/initiator": task.directive.command,
     }
     profile = task.directive.args.get("profile", "default")
     args, spec = task.directive.args, task.workflow["spec"]
     return {
-        "metadata": {"name": task.base, "namespace": namespace, "labels": labels},
+        "metadata": {"name": key.name, "namespace": key.namespace, "labels": labels},
         "spec": {
             "cancel": False,
             "destination": {

@@ -37,8 +37,9 @@ class Fault:
         match: names of the Workflows that it strikes, with ``*`` and ``?``.
         duration: seconds since the Workflow entered the state; 0 is for ever.
         node: a compute node (``mount``) or a Rabbit, with ``*`` and ``?``. With
-            ``error`` and ``transient`` in Setup: the Rabbit on which storage
-            cannot be made; allocations on others are.
+            ``error``, ``transient`` and ``never`` in Setup: the Rabbit on which
+            storage cannot be made; in PreRun: the compute node that does not
+            mount, and does not say so. The others do their part.
         message: what the user is told.
     """
 
@@ -73,6 +74,32 @@ class Fault:
 
     def strikes_node(self, name: str) -> bool:
         return fnmatchcase(name, self.node or "*")
+
+    @property
+    def of_node(self) -> bool:
+        """It keeps one Rabbit or compute node from doing its part of a state."""
+        kinds = ("error", "transient", "never")
+        return (
+            bool(self.node) and self.kind in kinds and self.state in ("Setup", "PreRun")
+        )
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """A fault from ``STATE:KIND[:NODE[:SECONDS]]``, as in
+        ``PreRun:mount:compute-02``.
+
+        Raises:
+            ValueError: it is none.
+        """
+        if not 2 <= len(text.split(":")) <= 4:
+            raise ValueError(f"{text!r} is not STATE:KIND[:NODE[:SECONDS]]")
+        state, kind, node, seconds = (*text.split(":"), "", "")[:4]
+        try:
+            duration = float(seconds or 0)
+        except ValueError:
+            problem = f"fault duration is {seconds!r}, expected seconds"
+            raise ValueError(problem) from None
+        return cls(state, kind, node=node, duration=duration)
 
 
 def constant(seconds: float) -> Latency:
@@ -133,8 +160,19 @@ class Options:
     def fault(
         self, kind: str, workflow: str, state: str, elapsed: float
     ) -> Optional[Fault]:
-        """The first fault of a kind that strikes now."""
+        """The first fault of a kind that strikes a whole Workflow now."""
         for fault in self.faults:
             if fault.kind == kind and fault.strikes(workflow, state, elapsed):
-                return fault
+                if not fault.of_node:
+                    return fault
         return None
+
+    def faults_of_nodes(
+        self, workflow: str, state: str, elapsed: float
+    ) -> tuple[Fault, ...]:
+        """The faults of Rabbits and nodes that strike a Workflow now."""
+        return tuple(
+            fault
+            for fault in self.faults
+            if fault.of_node and fault.strikes(workflow, state, elapsed)
+        )

@@ -140,11 +140,18 @@ def _allocate(task: Task, key: Key, spec: Json) -> Outcome:
 def _broken(task: Task, rabbits: tuple[str, ...]) -> tuple[str, ...]:
     """The Rabbits on which a fault keeps storage from being made."""
     broken: dict[str, None] = {}
-    for kind in ("error", "transient"):
-        fault = task.world.options.fault(kind, task.name, "Setup", task.elapsed)
-        if fault is not None and fault.node:
-            broken.update((r, None) for r in rabbits if fault.strikes_node(r))
+    options = task.world.options
+    for fault in options.faults_of_nodes(task.name, "Setup", task.elapsed):
+        broken.update((r, None) for r in rabbits if fault.strikes_node(r))
     return tuple(broken)
+
+
+def unmade(task: Task) -> bool:
+    """Whether storage is missing on a Rabbit where a Servers asks for it. Setup
+    was forced then, and NNF waits for that Rabbit when it is to mount it there."""
+    servers = task.cluster.get(SERVERS, task.namespace, servers_name(task)) or {}
+    held = usage(servers)
+    return any(held.get(rabbit, 0) == 0 for rabbit in wanted(servers.get("spec") or {}))
 
 
 def _make(task: Task, spec: Json) -> None:

@@ -30,8 +30,9 @@ from rabbitsim.dws.directive import InvalidDirective
 from rabbitsim.dws.mounts import environment, post_run, pre_run
 from rabbitsim.dws.movement import move
 from rabbitsim.dws.objects import Owner
-from rabbitsim.dws.proposal import check, propose
-from rabbitsim.dws.storage import ours, remove, setup, teardown
+from rabbitsim.dws.options import Fault
+from rabbitsim.dws.proposal import check, propose, servers_name
+from rabbitsim.dws.storage import ours, remove, setup, teardown, wanted
 from rabbitsim.dws.task import DONE, Outcome, Task, Walk, World, failed, running
 
 DRIVERS: dict[str, Callable[[Task], Outcome]] = {
@@ -44,6 +45,10 @@ DRIVERS: dict[str, Callable[[Task], Outcome]] = {
     "Teardown": teardown,
 }
 """Who does the work of each state."""
+
+_TOGETHER = ("Setup", "PreRun")
+"""States in which the work for all directives begins at once. NNF looks after one
+only when those before it are done."""
 
 _SEVERITY = ("Error", "TransientCondition", "Running")
 
@@ -164,13 +169,16 @@ def _work(world: World, walk: Walk, workflow: Json) -> None:
         _computes(world, walk, workflow, extra)
         _breakdowns(world, walk, extra)
     forced = workflow["spec"].get("forceReady")
-    if _status(workflow).get("status") == "Error" and not forced:
+    given_up = _status(workflow).get("status") == "Error" and not forced
+    if given_up and walk.state not in _TOGETHER:
         _write(world, walk, workflow, extra)
         return
-    if walk.state == "PreRun":
-        extra["env"] = environment(world, walk, workflow)
     trouble = _fault(world, walk, workflow)
     outcomes = _outcomes(world, walk, workflow, extra, trouble)
+    if given_up:  # what was begun on Rabbits and nodes goes on
+        return
+    if walk.state == "PreRun":
+        extra["env"] = environment(world, walk, workflow, _at(workflow, outcomes))
     if forced:
         patch = _ready(world, walk, workflow)
         patch["message"] = "Forced Ready"
@@ -251,12 +259,25 @@ def _outcomes(
             outcome = DRIVERS[walk.state](task)
         if outcome.status == "Error":
             return {position: outcome}
-        if trouble is not None and outcome.status in ("Completed", "Running"):
+        together = walk.state in _TOGETHER
+        waits = any(before.status != "Completed" for before in outcomes.values())
+        if together and waits and not entry["completed"]:
+            outcome = running("waiting")
+        elif trouble is not None and outcome.status in ("Completed", "Running"):
             outcome = trouble
         outcomes[position] = outcome
-        if outcome.status == "Error":
+        if outcome.status == "Error" and not together:
             break
     return outcomes
+
+
+def _at(workflow: Json, outcomes: dict[int, Outcome]) -> int:
+    """The index of the directive that DWS is at."""
+    drivers = _status(workflow).get("drivers") or ()
+    for position, outcome in outcomes.items():
+        if outcome.status != "Completed":
+            return int(drivers[position]["dwdIndex"])
+    return len(workflow["spec"]["dwDirectives"])
 
 
 def _checked(task: Task) -> Outcome:
@@ -275,6 +296,9 @@ def _fault(world: World, walk: Walk, workflow: Json) -> Optional[Outcome]:
     due = Task(world, walk, workflow, 0, {}).due
     for kind in ("error", "transient", "never"):
         fault = world.options.fault(kind, name, walk.state, elapsed)
+        for other in world.options.faults_of_nodes(name, walk.state, elapsed):
+            if other.kind == kind and _concerns(world, walk, workflow, other):
+                fault = fault or other
         if fault is None or (kind != "never" and not due):
             continue
         if fault.duration:
@@ -287,6 +311,19 @@ def _fault(world: World, walk: Walk, workflow: Json) -> Optional[Outcome]:
             return outcome
         return Outcome("TransientCondition", outcome.message, outcome.error)
     return None
+
+
+def _concerns(world: World, walk: Walk, workflow: Json, fault: Fault) -> bool:
+    """Whether a fault is one of a Rabbit or node that the Workflow (still) uses."""
+    tasks = [Task(world, walk, workflow, i, {}) for i in range(len(walk.directives))]
+    names: set[str] = set()
+    for task in tasks:
+        if walk.state == "PreRun":
+            names.update(task.computes())
+        else:
+            servers = world.cluster.get(SERVERS, task.namespace, servers_name(task))
+            names.update(wanted((servers or {}).get("spec") or {}))
+    return any(fault.strikes_node(name) for name in names)
 
 
 def _drivers(

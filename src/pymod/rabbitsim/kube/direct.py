@@ -11,18 +11,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Union
 
 from flux_k8s.ports import (
+    POD,
     Clock,
     Json,
     Kind,
     KubeDone,
     KubeError,
+    LogDone,
     Patch,
     WatchHandler,
 )
 from rabbitsim.kube.errors import ApiError
+from rabbitsim.kube.podlogs import read_log
+from rabbitsim.kube.routes import Target
 from rabbitsim.kube.store import Event, Store
 from rabbitsim.kube.watch import Stored, StoreWatch
 
@@ -32,8 +36,8 @@ _LONGEST_RETRY = 30.0
 
 @dataclass(frozen=True)
 class Request:
-    """A request that arrives: ``verb`` is create, get, patch, delete, list or
-    watch; ``name`` and ``body`` are None where there is none."""
+    """A request that arrives: ``verb`` is create, get, patch, delete, list, log
+    or watch; ``name`` and ``body`` are None where there is none."""
 
     verb: str
     kind: Kind
@@ -60,6 +64,13 @@ class Fault:
 
 Faults = Callable[[Request], Optional[Fault]]
 
+Guard = Callable[[str, Target], None]
+"""Raises ApiError 403 for a verb that is not allowed on a target; see
+:func:`rabbitsim.kube.routes.authorize`."""
+
+_Pending = tuple[Request, Callable[[Any], None], str]
+"""A request, who gets the answer, and which objects, or which container."""
+
 
 def copy_json(value: Any) -> Any:
     """A deep copy of a JSON value, as plain dictionaries and lists."""
@@ -85,6 +96,7 @@ class DirectKube:
     Attributes:
         faults: asked about every request when it arrives (a watch asks each
             time that it is opened); returns None when all is well.
+        guard: refuses what the client may not do; without it, it may do all.
     """
 
     def __init__(
@@ -98,7 +110,8 @@ class DirectKube:
         self.clock = clock
         self.latency = latency
         self.faults = faults
-        self._queues: dict[str, deque[tuple[Request, KubeDone, str]]] = {}
+        self.guard: Optional[Guard] = None
+        self._queues: dict[str, deque[_Pending]] = {}
         self._watches: dict[int, DirectWatch] = {}
 
     def create(
@@ -153,6 +166,21 @@ class DirectKube:
     ) -> None:
         self._ask(Request("list", kind, namespace), done, key, label_selector)
 
+    def pod_log(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        done: LogDone,
+        *,
+        key: str,
+        characters: int,
+    ) -> None:
+        def cut(answer: Any) -> None:
+            done(answer[-characters:] if isinstance(answer, str) else answer)
+
+        self._ask(Request("log", POD, namespace, name), cut, key, container)
+
     def watch(
         self,
         kind: Kind,
@@ -185,13 +213,18 @@ class DirectKube:
         self._watches.pop(id(watch), None)
 
     def _ask(
-        self, request: Request, done: KubeDone, key: str, selector: str = ""
+        self,
+        request: Request,
+        done: Callable[[Any], None],
+        key: str,
+        which: str = "",
     ) -> None:
+        """``which``: a label selector, or a container."""
         queue = self._queues.get(key)
         if queue is not None:
-            queue.append((request, done, selector))
+            queue.append((request, done, which))
             return
-        self._queues[key] = deque([(request, done, selector)])
+        self._queues[key] = deque([(request, done, which)])
         self._send_first(key)
 
     def _send_first(self, key: str) -> None:
@@ -200,11 +233,11 @@ class DirectKube:
         self.clock.call_later(self.latency(), lambda: self._arrive(key))
 
     def _arrive(self, key: str) -> None:
-        request, _, selector = self._queues[key][0]
+        request, _, which = self._queues[key][0]
         fault = self.fault(request) or Fault()
         answer: Any = fault.error
         if fault.error is None or fault.carried_out:
-            outcome = self._carry_out(request, selector)
+            outcome = self._carry_out(request, which)
             answer = outcome if answer is None else answer
         delay = fault.delay + self.latency()
         self.clock.call_later(delay, lambda: self._answer(key, answer))
@@ -218,17 +251,31 @@ class DirectKube:
             del self._queues[key]
         done(answer)
 
-    def _carry_out(self, request: Request, selector: str) -> Any:
+    def _carry_out(self, request: Request, which: str) -> Any:
         try:
-            return copy_json(self._call(request, selector))
+            return copy_json(self._call(request, which))
         except ApiError as error:
             return kube_error(error)
 
-    def _call(self, request: Request, selector: str) -> Json:
+    def check(self, verb: str, request: Request, subresource: str = "") -> None:
+        """Raises ApiError 403 when the client may not do this."""
+        if self.guard is not None:
+            kind = (request.kind.group, request.kind.plural)
+            resource = self.store.kinds.resources[kind]
+            name = request.name or ""
+            self.guard(verb, Target(resource, request.namespace, name, subresource))
+
+    def _call(self, request: Request, which: str) -> Union[Json, str]:
         store, kind = self.store, request.kind
+        verb, sub = {"log": ("get", "log"), "patch_status": ("patch", "status")}.get(
+            request.verb, (request.verb, "")
+        )
+        self.check(verb, request, sub)
         if request.verb == "list":
-            return store.list(kind, request.namespace, label_selector=selector)
+            return store.list(kind, request.namespace, label_selector=which)
         namespace, name = request.namespace or "", request.name or ""
+        if request.verb == "log":
+            return read_log(store, namespace, name, which)
         if request.verb == "get":
             return store.get(kind, namespace, name)
         if request.verb == "delete":
@@ -236,7 +283,6 @@ class DirectKube:
         body = request.body
         if request.verb == "create":
             return store.create(kind, namespace, body)
-        sub = "status" if request.verb == "patch_status" else ""
         if isinstance(body, list):
             return store.json_patch(kind, namespace, name, body, subresource=sub)
         return store.merge_patch(kind, namespace, name, body, subresource=sub)
@@ -326,7 +372,10 @@ class DirectWatch:
 
     def _list(self) -> None:
         store = self._kube.store
+        request = Request("watch", self._kind, self._namespace)
         try:
+            self._kube.check("list", request)
+            self._kube.check("watch", request)
             page = store.select(
                 self._kind, self._namespace, label_selector=self._selector
             )

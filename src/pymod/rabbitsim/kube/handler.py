@@ -22,10 +22,10 @@ from rabbitsim.kube.errors import (
     bad_request,
     method_not_allowed,
     no_such_resource,
-    not_found,
     unsupported_media,
 )
-from rabbitsim.kube.routes import Authorizer, Target, parse_target, refusal
+from rabbitsim.kube.podlogs import read_log
+from rabbitsim.kube.routes import Authorizer, Target, authorize, parse_target
 from rabbitsim.kube.store import Store
 from rabbitsim.kube.streams import Stream
 from rabbitsim.kube.table import table
@@ -134,7 +134,8 @@ class Handler:
         else:
             return self._discover(request, parts)
         verb = rest.verb(request.method, request.query)
-        self._authorize(user, verb, rest)
+        if self._authorizer is not None:
+            authorize(self._authorizer, user, verb, rest)
         if verb == "watch":
             return await self._watch(request, rest)
         body = await _body(request)
@@ -167,17 +168,6 @@ class Handler:
             raise no_such_resource()
         return _json(documents[path]())
 
-    def _authorize(self, user: str, verb: str, target: Target) -> None:
-        if self._authorizer is None:
-            return
-        kind = target.resource.kind
-        resource = "/".join(filter(None, (kind.plural, target.subresource)))
-        namespace = target.namespace or ""
-        if not self._authorizer(
-            user, verb, kind.group, resource, namespace, target.name
-        ):
-            raise refusal(user, verb, target)
-
     def _carry_out(
         self, request: web.BaseRequest, verb: str, target: Target, body: Any
     ) -> web.Response:
@@ -188,7 +178,7 @@ class Handler:
         dry_run = query.get("dryRun") == "All"
         sub = target.subresource
         if sub == "log":
-            return self._log(verb, target)
+            return self._log(request, verb, target)
         if verb == "get":
             return self._object(request, target, self.store.get(kind, namespace, name))
         if verb == "create":
@@ -243,14 +233,14 @@ class Handler:
             {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         )
 
-    def _log(self, verb: str, target: Target) -> web.Response:
+    def _log(self, request: web.BaseRequest, verb: str, target: Target) -> web.Response:
         if verb != "get":
             raise method_not_allowed()
+        query = request.query
+        lines = _number(query, "tailLines", 0) if "tailLines" in query else None
+        container = query.get("container", "")
         namespace = target.namespace or ""
-        self.store.get(target.resource.kind, namespace, target.name)
-        text = self.store.pod_logs.get((namespace, target.name))
-        if text is None:
-            raise not_found(target.resource.kind, target.name)
+        text = read_log(self.store, namespace, target.name, container, lines)
         return web.Response(text=text)
 
     def _object(

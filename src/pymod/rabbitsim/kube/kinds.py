@@ -16,7 +16,6 @@ from flux_k8s.ports import Json, Kind
 from rabbitsim.kube.schema import Schema, compile_schema, explicit
 
 NAMESPACE = Kind("", "Namespace", "namespaces")
-POD = Kind("", "Pod", "pods")
 EVENT = Kind("", "Event", "events")
 CRD = Kind(
     "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"

@@ -75,6 +75,15 @@ def parse_target(kinds: Kinds, group: str, version: str, rest: list[str]) -> Tar
     return Target(resource, namespace, name, subresource)
 
 
+def authorize(authorizer: Authorizer, user: str, verb: str, target: Target) -> None:
+    """Raises ApiError 403 when the user may not do this."""
+    kind = target.resource.kind
+    resource = "/".join(filter(None, (kind.plural, target.subresource)))
+    namespace = target.namespace or ""
+    if not authorizer(user, verb, kind.group, resource, namespace, target.name):
+        raise refusal(user, verb, target)
+
+
 def refusal(user: str, verb: str, target: Target) -> ApiError:
     """403, in the words of RBAC."""
     kind = target.resource.kind

@@ -77,8 +77,8 @@ class Store:
     ) -> None:
         self.kinds = kinds or load_kinds()
         self.admission: list[Admission] = []
-        self.pod_logs: dict[tuple[str, str], str] = {}
-        """What containers wrote, by (namespace, pod)."""
+        self.pod_logs: dict[tuple[str, str, str], str] = {}
+        """What containers wrote, by (namespace, pod, container)."""
         self._clock = clock
         self._rng = rng
         self._version = 0

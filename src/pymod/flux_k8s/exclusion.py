@@ -1,0 +1,300 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Nodes and Rabbits that are left out.
+
+Nodes that fail file system creation or mounting are left out of their job (seed
+001, "Node failure tolerance"). After an abort, whatever the job still uses is
+taken out of service ("Epilog timeout and abort"). As with all of
+:mod:`flux_k8s.steps`, nothing is lost by doing it again.
+"""
+
+from __future__ import annotations
+
+import syslog
+from functools import partial
+from typing import Callable, Mapping, Optional, Sequence, Union
+
+from flux_k8s import cleanup, hostlist, nodefailure
+from flux_k8s.answers import gone
+from flux_k8s.directivebreakdown import Breakdown, Reference
+from flux_k8s.errors import BadObject
+from flux_k8s.gather import gather
+from flux_k8s.jobid import f58
+from flux_k8s.nodefailure import Survey
+from flux_k8s.planning import Failure, Planner
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    COMPUTES,
+    SERVERS,
+    STORAGE,
+    WORKFLOW,
+    Flux,
+    Json,
+    Kind,
+    Kube,
+    KubeDone,
+    KubeError,
+)
+from flux_k8s.settings import Settings
+from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowview import State, WorkflowView
+
+EXCEPTION_TYPE = "dws-node-failure"
+SEVERITY = 1
+"""Only 0 is fatal."""
+
+REASONS: Mapping[State, str] = {
+    State.Setup: "Rabbit storage of this node could not be made",
+    State.PreRun: "Rabbit storage could not be mounted",
+}
+
+ExclusionDone = Callable[[Optional[KubeError]], None]
+
+
+class Exclusion:
+    """Finds out what failed or is in use, and takes it out."""
+
+    def __init__(
+        self, flux: Flux, kube: Kube, settings: Settings, planner: Planner
+    ) -> None:
+        self._flux = flux
+        self._kube = kube
+        self._settings = settings
+        self._planner = planner
+
+    # Nodes that failed
+
+    def inspect(self, info: WorkflowInfo, done: ExclusionDone) -> None:
+        """Ask Kubernetes which of the job's nodes have their storage."""
+        assert info.view is not None
+        if info.view.state is State.Setup:
+            answer = partial(self._inspect_storage, info, done)
+            self._planner.read_breakdowns(info, answer)
+        else:
+            self._inspect_mounts(info, info.view.mounts, done)
+
+    def _inspect_storage(
+        self,
+        info: WorkflowInfo,
+        done: ExclusionDone,
+        breakdowns: Union[tuple[Breakdown, ...], Failure],
+    ) -> None:
+        if isinstance(breakdowns, KubeError):
+            done(breakdowns)
+            return
+        if isinstance(breakdowns, Exception):
+            info.failure = str(breakdowns)
+            done(None)
+            return
+        making = [b for b in breakdowns if b.servers is not None]
+        calls = [partial(self._get, SERVERS, b.servers) for b in making if b.servers]
+
+        def survey(asked: float, computes: Json, servers: Sequence[Json]) -> Survey:
+            holdings = zip(making, servers)
+            mapping = self._settings.mapping
+            return nodefailure.survey_storage(asked, computes, holdings, mapping)
+
+        self._ask(info, calls, survey, done)
+
+    def _inspect_mounts(
+        self, info: WorkflowInfo, expected: int, done: ExclusionDone
+    ) -> None:
+        selector = cleanup.workflow_selector(info.name)
+        namespace = self._settings.namespace
+        calls = [
+            partial(self._list, info, CLIENTMOUNT, None, selector),
+            partial(self._list, info, STORAGE, namespace, ""),
+        ]
+
+        def survey(asked: float, computes: Json, lists: Sequence[Json]) -> Survey:
+            clientmounts, storages = (found.get("items", []) for found in lists)
+            mapping = self._settings.mapping
+            return nodefailure.survey_mounts(
+                asked, computes, clientmounts, storages, expected, mapping
+            )
+
+        self._ask(info, calls, survey, done)
+
+    def _ask(
+        self,
+        info: WorkflowInfo,
+        calls: Sequence[Callable[[KubeDone], None]],
+        survey: Callable[[float, Json, Sequence[Json]], Survey],
+        done: ExclusionDone,
+    ) -> None:
+        """Make some requests. The Workflow itself is asked for as well: a watch
+        that hangs may have kept from us that all is well."""
+        asked = self._flux.now()
+
+        def answer(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+                return
+            workflow, computes, *others = results
+            try:
+                info.survey = survey(asked, computes, others)
+            except BadObject as error:
+                info.failure = str(error)
+            if workflow:
+                info.looked = asked
+                info.see(WorkflowView.parse(workflow), self._flux.now())
+            elif info.view is not None:
+                info.see_gone(info.view.uid)
+            done(None)
+
+        own = Reference(self._settings.namespace, info.name)
+        gather(
+            [
+                partial(self._get, WORKFLOW, own),
+                partial(self._get, COMPUTES, self._computes(info)),
+                *calls,
+            ],
+            answer,
+        )
+
+    def notify_of_node_failure(
+        self, info: WorkflowInfo, note: str, done: ExclusionDone
+    ) -> None:
+        """Take the nodes that failed out of the job's storage, and out of service.
+
+        Flux is told first: whoever dies before Computes was written tells it
+        again. What is left of the Servers is written last. DWS would otherwise
+        wait for the Rabbits that failed in the states to come.
+        """
+        survey = info.survey
+        assert survey is not None
+        self._tell(info, survey, note)
+        calls: list[Callable[[KubeDone], None]] = []
+        if survey.lost:
+            body = nodefailure.computes_patch(survey, self._flux.now())
+            reference = self._computes(info)
+            calls.append(partial(self._write, COMPUTES, reference, body))
+        calls += [
+            partial(self._write, SERVERS, cut.servers, cut.patch) for cut in survey.cuts
+        ]
+
+        def written(error: Optional[KubeError]) -> None:
+            if error is None:
+                info.survey = survey.without_lost(self._flux.now())
+            done(error)
+
+        _in_turn(calls, written)
+
+    def _tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
+        news = [host for host in survey.lost if host not in info.told]
+        if not news:
+            return
+        info.told |= frozenset(news)
+        reason = f"{f58(info.jobid)}: {REASONS[survey.state]}"
+        self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {note}")
+        self._flux.drain(hostlist.encode(news), reason)
+        self._flux.raise_exception(info.jobid, EXCEPTION_TYPE, SEVERITY, note)
+
+    # After an abort: nothing that is still in use may be given to other jobs
+
+    def cut_off(self, info: WorkflowInfo, done: ExclusionDone) -> None:
+        """Drain the nodes and disable the Rabbits that a job still uses."""
+        selector = cleanup.workflow_selector(info.name)
+        calls = [
+            partial(self._list, info, CLIENTMOUNT, None, selector),
+            partial(self._list, info, SERVERS, self._settings.namespace, selector),
+        ]
+
+        def answer(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+                return
+            clientmounts, servers = (result.get("items", []) for result in results)
+            self._take_out(info, clientmounts, servers, done)
+
+        gather(calls, answer)
+
+    def _take_out(
+        self,
+        info: WorkflowInfo,
+        clientmounts: list[Json],
+        servers: list[Json],
+        done: ExclusionDone,
+    ) -> None:
+        reason = f"{f58(info.jobid)}: storage still in use at epilog-timeout"
+        # Rabbits have mounts of their own, and are no nodes of Flux.
+        nodes = [
+            node
+            for node in cleanup.mounted_nodes(clientmounts)
+            if node not in self._settings.mapping.rabbits
+        ]
+        if nodes:
+            self._flux.drain(hostlist.encode(nodes), reason)
+        rabbits = cleanup.allocated_rabbits(servers)
+        if rabbits:
+            names = ", ".join(rabbits)
+            self._flux.log(syslog.LOG_WARNING, f"disabling {names}: {reason}")
+        body = cleanup.disable_patch(reason, self._flux.now())
+
+        def answer(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                done(results)
+                return
+            info.cut_off = True
+            done(None)
+
+        namespace = self._settings.namespace
+        storages = [Reference(namespace, name) for name in rabbits]
+        gather([partial(self._write, STORAGE, ref, body) for ref in storages], answer)
+
+    # Requests
+
+    def _computes(self, info: WorkflowInfo) -> Reference:
+        """The Workflow's Computes."""
+        if info.view is not None and info.view.computes is not None:
+            return Reference(*info.view.computes)
+        return Reference(self._settings.namespace, info.name)
+
+    def _get(self, kind: Kind, reference: Reference, done: KubeDone) -> None:
+        """Get an object; an empty one if it does not exist."""
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            missing = isinstance(result, KubeError) and gone(result)
+            done({} if missing else result)
+
+        key = _queue(kind, reference)
+        self._kube.get(kind, reference.namespace, reference.name, answer, key=key)
+
+    def _list(
+        self,
+        info: WorkflowInfo,
+        kind: Kind,
+        namespace: Optional[str],
+        selector: str,
+        done: KubeDone,
+    ) -> None:
+        self._kube.list(kind, namespace, done, key=info.name, label_selector=selector)
+
+    def _write(
+        self, kind: Kind, reference: Reference, body: Json, done: KubeDone
+    ) -> None:
+        namespace, name = reference.namespace, reference.name
+        key = _queue(kind, reference)
+        self._kube.patch(kind, namespace, name, body, done, key=key)
+
+
+def _queue(kind: Kind, reference: Reference) -> str:
+    """The queue for requests about one object."""
+    if kind is WORKFLOW:
+        return reference.name
+    return f"{kind.plural}/{reference.name}"
+
+
+def _in_turn(calls: Sequence[Callable[[KubeDone], None]], done: ExclusionDone) -> None:
+    """Make requests one after the other, until one fails."""
+    if not calls:
+        done(None)
+        return
+
+    def answer(result: Union[Json, KubeError]) -> None:
+        if isinstance(result, KubeError):
+            done(result)
+        else:
+            _in_turn(calls[1:], done)
+
+    calls[0](answer)

@@ -1,0 +1,205 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Why jobs wait: what is told to their users and to the administrator.
+
+A job that does not get on says in a memo what it waits for. The log has one line
+for a job whose step fails, and one for an outage, which is everybody's.
+"""
+
+from __future__ import annotations
+
+import random
+import syslog
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from flux_k8s.errors import Occupied
+from flux_k8s.jobid import f58
+from flux_k8s.ports import Flux, Kind, KubeError
+from flux_k8s.steps import StepError
+from flux_k8s.workflow import Create, Fail, ReleaseEpilog, Step
+from flux_k8s.workflowinfo import WorkflowInfo
+
+PATIENCE = 10.0
+"""Seconds without an answer until that is told."""
+
+TRIES = 3
+"""Failures in a row until a job's user is told."""
+
+MEMO = "rabbit_waits_for"
+
+SILENCE = f"no answer for {PATIENCE:g} s"
+
+
+@dataclass
+class Waiting:
+    """How one job gets on.
+
+    Attributes:
+        failures: how many steps failed since one succeeded.
+        logged: the log says that they do.
+        memo: what the job waits for, as its memo says; None when it does not.
+        outage: that is an outage's end.
+    """
+
+    failures: int = 0
+    logged: bool = False
+    memo: Optional[str] = None
+    outage: bool = False
+
+    def begin(self) -> None:
+        """Another step is taken."""
+        self.failures = 0
+        self.logged = False
+
+    def pause(self, rng: random.Random, error: Optional[StepError]) -> float:
+        """Seconds to wait after a failure: few at first, about a minute in the
+        end, never less than the server asked for."""
+        delay = min(60.0, 0.05 * 2.0 ** min(self.failures, 12))
+        delay *= 0.5 + rng.random() / 2
+        retry_after = error.retry_after if isinstance(error, KubeError) else None
+        return max(delay, retry_after or 0.0)
+
+
+class Notices:
+    """Tells why jobs wait.
+
+    An outage begins when a watch is lost, or when nothing at all is heard of
+    Kubernetes for a while. It ends when the watches are back and Kubernetes
+    answers.
+
+    Args:
+        changed: is called when an outage has begun, is another, or has ended.
+    """
+
+    def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
+        self._flux = flux
+        self._changed = changed
+        self._lost: dict[Kind, str] = {}
+        self._silent = False
+        self._heard = flux.now()
+
+    @property
+    def outage(self) -> Optional[str]:
+        """What keeps us from Kubernetes, or None."""
+        lost = next(iter(self._lost.values()), None)
+        return SILENCE if lost is None and self._silent else lost
+
+    def watched(self, kind: Kind, error: Optional[KubeError]) -> None:
+        """A watch was lost, or (None) is complete."""
+        before = self.outage
+        if error is not None:
+            self._lost[kind] = str(error)
+        else:
+            self._lost.pop(kind, None)
+            self._note_answer()
+        self._compare(before)
+
+    def heard(self) -> None:
+        """Kubernetes has told something."""
+        before = self.outage
+        self._note_answer()
+        self._compare(before)
+
+    def unheard(self, since: float) -> None:
+        """For ``PATIENCE``, since then, an answer of Kubernetes is awaited."""
+        before = self.outage
+        if self._heard <= since:
+            self._silent = True
+        self._compare(before)
+
+    def _note_answer(self) -> None:
+        self._heard = self._flux.now()
+        self._silent = False
+
+    def _compare(self, before: Optional[str]) -> None:
+        outage = self.outage
+        if outage == before:
+            return
+        if before is None:
+            self._flux.log(syslog.LOG_ERR, f"Kubernetes: {outage}; jobs wait")
+        elif outage is None:
+            self._flux.log(syslog.LOG_NOTICE, "Kubernetes answers again")
+        self._changed()
+
+    # Each of these is about one job
+
+    def begins(self, info: WorkflowInfo, waiting: Waiting, step: Step) -> None:
+        """A step is about to be taken. A job that ends waits for nothing more."""
+        if isinstance(step, ReleaseEpilog):
+            self._memo(info, waiting, None)
+
+    def slow(
+        self, info: WorkflowInfo, waiting: Waiting, step: Step, since: float
+    ) -> None:
+        """A step is under way for ``PATIENCE``, since then."""
+        source = awaited(info, step)
+        if source == "Kubernetes":
+            self.unheard(since)
+        if self.outage is None and waiting.memo is None:
+            self._memo(info, waiting, f"{source}: {SILENCE}")
+
+    def stepped(self, step: Step, error: Optional[StepError]) -> None:
+        """A step has ended: does that tell that Kubernetes answers?"""
+        answered = isinstance(error, KubeError) and error.status != 0
+        if answered or (error is None and not isinstance(step, (Fail, ReleaseEpilog))):
+            self.heard()
+
+    def failed(
+        self,
+        info: WorkflowInfo,
+        waiting: Waiting,
+        error: Optional[StepError],
+        what: str,
+    ) -> None:
+        """A step has failed; ``what`` happened."""
+        waiting.failures += 1
+        if self.outage is not None:
+            self.tell(info, waiting)
+            return
+        unanswered = isinstance(error, KubeError) and error.status == 0
+        # Without any answer it may be an outage, and a watch is about to tell.
+        if not waiting.logged and (waiting.failures > 1 or not unanswered):
+            waiting.logged = True
+            text = f"{f58(info.jobid)}: {what}; trying again"
+            self._flux.log(syslog.LOG_WARNING, text)
+        if waiting.failures >= TRIES or isinstance(error, Occupied):
+            self._memo(info, waiting, what)
+
+    def tell(self, info: WorkflowInfo, waiting: Waiting) -> None:
+        """Say whether a job that has not got what it needs waits for an outage's
+        end."""
+        if self.outage is None and waiting.outage:
+            self._memo(info, waiting, None)
+        elif self.outage is not None and not info.satisfied:
+            self._memo(info, waiting, f"Kubernetes: {self.outage}")
+        waiting.outage = self.outage is not None
+
+    def gets_on(self, info: WorkflowInfo, waiting: Waiting) -> None:
+        """Say that a job waits for nothing unusual."""
+        if self.outage is None:
+            self._memo(info, waiting, None)
+
+    def _memo(
+        self, info: WorkflowInfo, waiting: Waiting, reason: Optional[str]
+    ) -> None:
+        """Once it was let go a job is its user's no more."""
+        if waiting.memo != reason and not info.released:
+            waiting.memo = reason
+            self._flux.post_memo(info.jobid, {MEMO: reason})
+
+
+def awaited(info: WorkflowInfo, step: Step) -> str:
+    """Whose answer a step that is under way waits for."""
+    if isinstance(step, (Fail, ReleaseEpilog)):
+        return "Flux"
+    if isinstance(step, Create) and info.group is None:
+        return "the user database"
+    return "Kubernetes"
+
+
+def reason_of(error: StepError) -> str:
+    """What a job waits for whose step failed like this."""
+    if isinstance(error, Occupied):
+        return f"other jobs' storage: {error}"
+    return f"{'Kubernetes' if isinstance(error, KubeError) else 'Flux'}: {error}"

@@ -1,0 +1,376 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which nodes failed, and whether their job goes on without them (seed 001, "Node
+failure tolerance")."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s import hostlist, mapping
+from flux_k8s.directivebreakdown import AllocationSet, Breakdown, Reference
+from flux_k8s.errors import BadObject
+from flux_k8s.hello import read_hello
+from flux_k8s.jobid import f58
+from flux_k8s.nodefailure import (
+    Survey,
+    computes_patch,
+    exclusion_note,
+    failed_nodes,
+    may_be_forced,
+    refusal_note,
+    survey_mounts,
+    survey_storage,
+    tolerated,
+)
+from flux_k8s.ports import Json
+from flux_k8s.workflowview import State, WorkflowView
+
+JOBID = 1234
+NOW = 1000.0
+HOSTS = ("node1", "node2", "node3", "node4")
+MAPPING = mapping.parse(
+    {
+        "computes": {
+            "node1": "rabbit1",
+            "node2": "rabbit1",
+            "node3": "rabbit2",
+            "node4": "rabbit2",
+        },
+        "rabbits": {
+            "rabbit1": {"capacity": 1, "hostlist": "node[1-2]"},
+            "rabbit2": {"capacity": 1, "hostlist": "node[3-4]"},
+        },
+    }
+)
+SERVERS = Reference("default", "w-0")
+
+
+def computes(*hosts: str) -> Json:
+    return {"metadata": {"name": "w"}, "data": [{"name": host} for host in hosts]}
+
+
+def clientmount(
+    node: str, name: str = "default-w-0-computes", **changes: Any
+) -> dict[str, Any]:
+    """One that is mounted; ``changes`` replace fields of its status."""
+    mount = {"ready": True, "state": "mounted"}
+    return {
+        "metadata": {"name": name, "namespace": node},
+        "spec": {"desiredState": "mounted", "mounts": [{}]},
+        "status": {"allReady": True, "mounts": [mount], **changes},
+    }
+
+
+def storage(name: str, *hosts: str, offline: tuple[str, ...] = ()) -> Json:
+    entries = [
+        {"name": host, "status": "Offline" if host in offline else "Ready"}
+        for host in hosts
+    ]
+    status = {"status": "Ready", "access": {"computes": entries}}
+    return {"metadata": {"name": name}, "status": status}
+
+
+def mounts_of(*clientmounts: Json, expected: int = 1, **storages: Any) -> Survey:
+    return survey_mounts(
+        NOW,
+        computes(*HOSTS),
+        clientmounts,
+        storages.get("storages", ()),
+        expected,
+        MAPPING,
+    )
+
+
+# Mounts
+
+
+def test_a_node_that_has_mounted_everything_has_its_storage() -> None:
+    survey = mounts_of(*map(clientmount, HOSTS))
+    assert survey.served and not survey.lost
+    assert survey.remaining == HOSTS
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"mounts": []},
+        {"mounts": [{"ready": False, "state": "mounted"}]},
+        {"mounts": [{"ready": True, "state": "unmounted"}]},
+        {"error": {"severity": "Major", "type": "Internal", "debugMessage": "x"}},
+        {"mounts": [{"ready": "yes", "state": "mounted"}]},
+        {"mounts": "mounted"},
+    ],
+)
+def test_a_node_that_has_not_is_lost(changes: dict[str, Any]) -> None:
+    bad = clientmount("node3", **changes)
+    survey = mounts_of(*map(clientmount, ("node1", "node2", "node4")), bad)
+    assert survey.lost == ("node3",)
+    assert survey.served  # the others are
+
+
+def test_a_node_that_says_nothing_is_lost() -> None:
+    bad = clientmount("node3")
+    del bad["status"]
+    assert mounts_of(*map(clientmount, HOSTS[:2]), bad).lost == ("node3", "node4")
+
+
+def test_a_node_must_have_mounted_all_file_systems() -> None:
+    second = [clientmount(host, name="default-w-1-computes") for host in HOSTS[1:]]
+    survey = mounts_of(*map(clientmount, HOSTS), *second, expected=2)
+    assert survey.lost == ("node1",)
+
+
+def test_mounts_of_rabbits_and_of_nodes_that_left_do_not_count() -> None:
+    others = [
+        clientmount("rabbit1", name="default-w-0-servers", mounts=[]),
+        clientmount("node9", mounts=[]),
+    ]
+    assert mounts_of(*map(clientmount, HOSTS), *others).lost == ()
+
+
+def test_before_there_are_mounts_the_storages_tell_who_cannot_have_any() -> None:
+    storages = [
+        storage("rabbit1", "node1", "node2"),
+        storage("rabbit2", "node3", "node4", offline=("node4",)),
+    ]
+    survey = mounts_of(storages=storages)
+    assert survey.lost == ("node4",)
+    assert not survey.served
+
+
+def test_nodes_of_a_rabbit_that_is_away_cannot_have_any_either() -> None:
+    away = storage("rabbit2", "node3", "node4")
+    away["status"]["status"] = "Offline"
+    survey = mounts_of(storages=[storage("rabbit1", "node1", "node2"), away])
+    assert survey.lost == ("node3", "node4")
+
+
+def test_a_connection_matters_to_nobody_who_has_mounted() -> None:
+    storages = [storage("rabbit1", "node1", "node2", offline=("node1",))]
+    assert mounts_of(*map(clientmount, HOSTS), storages=storages).lost == ()
+
+
+def test_storages_that_make_no_sense_tell_of_no_connection() -> None:
+    odd: list[Json] = [{"status": 7}, {"status": {"status": "Ready", "access": []}}]
+    assert mounts_of(storages=odd).lost == HOSTS
+
+
+def test_computes_that_make_no_sense_are_an_error_that_names_them() -> None:
+    with pytest.raises(BadObject, match=r"Computes w: data\[0\].name is 7"):
+        survey_mounts(
+            NOW,
+            {"metadata": {"name": "w"}, "data": [{"name": 7}]},
+            (),
+            (),
+            1,
+            MAPPING,
+        )
+
+
+# Storage
+
+
+def servers(ready: dict[str, bool], label: str = "xfs") -> Json:
+    entries = [{"name": name, "allocationCount": 2} for name in ready]
+    shown = {
+        name: {"allocationSize": 9, "ready": is_ready}
+        for name, is_ready in ready.items()
+    }
+    spec = {"label": label, "allocationSize": 9, "storage": entries}
+    return {
+        "metadata": {"name": "w-0"},
+        "spec": {"allocationSets": [spec]},
+        "status": {"allocationSets": [{"label": label, "storage": shown}]},
+    }
+
+
+def breakdown(strategy: str, label: str = "xfs", lifetime: str = "job") -> Breakdown:
+    entry = AllocationSet(label, strategy, 9)
+    return Breakdown("b", "#DW", lifetime, (entry,), SERVERS)
+
+
+def storage_of(found: Json, *breakdowns: Breakdown) -> Survey:
+    holdings = [(each, found) for each in breakdowns]
+    return survey_storage(NOW, computes(*HOSTS), holdings, MAPPING)
+
+
+@pytest.mark.parametrize("strategy", ["AllocatePerCompute", "AllocatePerServer"])
+def test_the_nodes_of_a_rabbit_without_their_storage_are_lost(strategy: str) -> None:
+    survey = storage_of(
+        servers({"rabbit1": True, "rabbit2": False}), breakdown(strategy)
+    )
+    assert survey.lost == ("node3", "node4")
+    assert survey.served
+
+
+def test_the_servers_then_ask_no_more_for_what_is_not_there() -> None:
+    found = servers({"rabbit1": True, "rabbit2": False})
+    (cut,) = storage_of(found, breakdown("AllocatePerCompute")).cuts
+    (before,) = found["spec"]["allocationSets"]
+    left = [entry for entry in before["storage"] if entry["name"] == "rabbit1"]
+    assert cut.servers == SERVERS
+    assert cut.patch == {"spec": {"allocationSets": [{**before, "storage": left}]}}
+
+
+@pytest.mark.parametrize("strategy", ["AllocateAcrossServers", "AllocateSingleServer"])
+def test_storage_that_is_one_for_all_nodes_is_lost_to_all(strategy: str) -> None:
+    survey = storage_of(
+        servers({"rabbit1": True, "rabbit2": False}), breakdown(strategy)
+    )
+    assert survey.lost == HOSTS
+    assert not tolerated(HOSTS, survey, 4)
+
+
+def test_storage_that_outlives_the_job_must_be_complete() -> None:
+    lasting = breakdown("AllocatePerCompute", lifetime="persistent")
+    survey = storage_of(servers({"rabbit1": True, "rabbit2": False}), lasting)
+    assert not tolerated(HOSTS, survey, 4)
+
+
+def test_storage_that_is_all_there_loses_nobody() -> None:
+    found = servers({"rabbit1": True, "rabbit2": True})
+    survey = storage_of(found, breakdown("AllocatePerCompute"))
+    assert survey.lost == () and survey.cuts == ()
+
+
+def test_servers_that_say_nothing_yet_have_nothing() -> None:
+    found = servers({"rabbit1": True, "rabbit2": True})
+    del found["status"]
+    assert storage_of(found, breakdown("AllocatePerCompute")).lost == HOSTS
+    assert storage_of({}, breakdown("AllocatePerCompute")).lost == ()
+
+
+# The decision
+
+SUBSETS = st.sets(st.sampled_from(HOSTS))
+
+
+@st.composite
+def surveys(draw: st.DrawFn) -> Survey:
+    present = draw(SUBSETS)
+    return Survey(
+        draw(st.sampled_from([State.Setup, State.PreRun])),
+        draw(st.floats(0, 2 * NOW)),
+        tuple(host for host in HOSTS if host in present),
+        tuple(host for host in HOSTS if host in present & draw(SUBSETS)),
+        draw(st.booleans()),
+        draw(st.none() | st.floats(0, 2 * NOW)),
+    )
+
+
+@given(surveys(), st.integers(0, 5))
+def test_as_many_as_are_tolerated_may_fail_and_one_must_remain(
+    survey: Survey, tolerance: int
+) -> None:
+    failed = failed_nodes(HOSTS, survey)
+    before = [host for host in HOSTS if host not in survey.computes]
+    assert set(failed) == {*before, *survey.lost}
+    assert sorted((*failed, *survey.remaining)) == sorted(HOSTS)
+    goes_on = len(failed) <= tolerance and bool(survey.remaining)
+    assert tolerated(HOSTS, survey, tolerance) is goes_on
+
+
+@given(surveys())
+def test_who_was_taken_out_stays_failed_and_nobody_else_is(survey: Survey) -> None:
+    """What is written can be read again, by a module that knows nothing."""
+    written = computes_patch(survey, NOW)
+    mounted = [clientmount(host) for host in HOSTS]
+    storages = [
+        storage(rabbit, *MAPPING.hosts_of(rabbit)) for rabbit in MAPPING.rabbits
+    ]
+    again = survey_mounts(2 * NOW, written, mounted, storages, 1, MAPPING)
+    assert again.computes == survey.remaining and again.lost == ()
+    assert failed_nodes(HOSTS, again) == failed_nodes(HOSTS, survey)
+    assert again.excluded == (NOW if survey.state is State.PreRun else None)
+
+
+def test_a_host_with_several_brokers_is_one_node() -> None:
+    survey = mounts_of(*map(clientmount, HOSTS[1:]))
+    assert failed_nodes(("node1", *HOSTS), survey) == ("node1",)
+    assert not tolerated(("node1", "node1"), survey, 1)
+
+
+def test_the_jobs_owner_reads_which_nodes_failed_and_how_many_may() -> None:
+    survey = mounts_of(*map(clientmount, HOSTS[:2]))
+    note = exclusion_note(HOSTS, survey, 2, "it broke")
+    nodes, _, rest = note.partition(": ")
+    assert hostlist.decode(nodes) == ("node3", "node4")
+    assert rest == (
+        "it broke; the job goes on without its storage there"
+        " (failed nodes: 2, dw_failure_tolerance=2)"
+    )
+    assert refusal_note(HOSTS, survey, 1, "it broke") == (
+        "it broke; failed nodes: 2 of 4 (node[3-4]), dw_failure_tolerance=1"
+    )
+
+
+@pytest.mark.parametrize(
+    "state, outstanding, may",
+    [
+        (State.PreRun, (), True),
+        (State.PreRun, ("jobdw",), True),
+        (State.PreRun, ("persistentdw",), True),
+        (State.PreRun, ("jobdw", "jobdw"), False),
+        (State.PreRun, ("container",), False),
+        (State.Setup, ("jobdw", "jobdw", "persistentdw"), True),
+        (State.Setup, ("jobdw", "container"), False),
+    ],
+)
+def test_no_state_is_forced_that_would_leave_out_more_than_nodes(
+    state: State, outstanding: tuple[str, ...], may: bool
+) -> None:
+    assert may_be_forced(state, outstanding) is may
+
+
+# What is read for it
+
+
+def workflow(**status: Any) -> Json:
+    return {
+        "metadata": {"name": "w", "uid": "u", "resourceVersion": "1"},
+        "spec": {
+            "desiredState": "PreRun",
+            "dwDirectives": [
+                "#DW jobdw type=xfs capacity=1GiB name=p1",
+                "#DW copy_in source=/x destination=$DW_JOB_p1/",
+                "#DW persistentdw name=p2",
+                "#DW container name=c profile=p",
+            ],
+            "forceReady": True,
+            "jobID": f58(JOBID),
+            "wlmID": "flux",
+        },
+        "status": {"state": "PreRun", **status},
+    }
+
+
+def driver(index: int, state: str, completed: bool) -> Json:
+    return {"dwdIndex": index, "watchState": state, "completed": completed}
+
+
+def test_a_workflow_tells_what_dws_is_not_done_with() -> None:
+    drivers = [
+        driver(0, "Setup", False),
+        driver(0, "PreRun", True),
+        driver(2, "PreRun", False),
+        driver(3, "PreRun", False),
+        driver(9, "PreRun", False),
+    ]
+    view = WorkflowView.parse(workflow(drivers=drivers))
+    assert view.damage is None
+    assert view.outstanding == ("persistentdw", "container", "")
+    assert view.mounts == 2
+    assert view.forced
+    assert not may_be_forced(State.PreRun, view.outstanding)
+
+
+def test_the_plugin_tells_a_new_module_what_each_job_tolerates() -> None:
+    job = {"id": JOBID, "phase": "prolog", "failure_tolerance": 3}
+    old = {"id": JOBID, "phase": "prolog"}
+    new, none = read_hello({"jobs": [job, old]})
+    assert (new.failure_tolerance, none.failure_tolerance) == (3, 0)

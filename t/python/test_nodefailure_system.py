@@ -1,0 +1,403 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobs that tolerate failed nodes, in a whole system under virtual time (seed 001,
+"Node failure tolerance" and "State timeouts")."""
+
+from __future__ import annotations
+
+from typing import Any, Optional, Sequence
+
+import pytest
+from test_service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    names,
+    run_to,
+    settle,
+    started,
+)
+
+from flux_k8s import hostlist
+from flux_k8s.config import Config
+from flux_k8s.jobid import f58
+from flux_k8s.nodefailure import ANNOTATION_DATE
+from flux_k8s.ports import CLIENTMOUNT, COMPUTES, WORKFLOW, Json, KubeError
+from rabbitsim.dws.options import Fault, Options, table
+from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.job import Job
+from rabbitsim.kube.direct import Fault as ApiFault
+from rabbitsim.kube.direct import Request
+from rabbitsim.kube.store import Event as Change
+from rabbitsim.system import VirtualSystem
+
+STATES = {"Setup": 0.1, "DataIn": 0.1, "PreRun": 0.2, "PostRun": 0.1}
+TYPE = "dws-node-failure"
+MOUNT = Fault("PreRun", "mount", node="compute-04", message="no such device")
+COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
+
+
+class Watched:
+    """A system, and what its Workflow and Computes went through."""
+
+    def __init__(
+        self, *faults: Fault, config: Optional[Config] = None, **options: Any
+    ) -> None:
+        dws = Options(latency=table(STATES), faults=faults)
+        self.system: VirtualSystem = started(options=dws, config=config, **options)
+        self.statuses: list[Json] = []
+        self.forced: set[str] = set()
+        self.computes: list[tuple[str, ...]] = []
+        self.mounted: set[str] = set()
+        self.system.instance.manager.listeners.append(self._event)
+        version = str(self.system.store.version)
+        for kind in (WORKFLOW, COMPUTES):
+            self.system.store.watch(kind, None, self._see, resource_version=version)
+
+    def _see(self, change: Change) -> None:
+        found = change.object
+        if found["kind"] == "Computes":
+            self.computes.append(tuple(e["name"] for e in found.get("data", ())))
+            return
+        self.statuses.append(found.get("status", {}))
+        state = found["spec"]["desiredState"]
+        if found["spec"]["forceReady"] and found["status"]["state"] == state:
+            self.forced.add(state)
+
+    def _event(self, job: Job, event: Event, before: State) -> None:
+        if event.name == "start":
+            items = self.system.store.list(CLIENTMOUNT, None)["items"]
+            self.mounted = {
+                item["metadata"]["namespace"]
+                for item in items
+                if (item.get("status") or {}).get("allReady")
+            }
+
+    def submit(
+        self, tolerance: int = 1, nodes: int = 4, dw: Any = XFS, **system: Any
+    ) -> int:
+        spec = jobspec(dw, nodes=nodes, dw_failure_tolerance=tolerance, **system)
+        return self.system.instance.submit(spec)
+
+    def run(self, tolerance: int = 1, nodes: int = 4, dw: Any = XFS) -> int:
+        jobid = self.submit(tolerance, nodes, dw)
+        settle(self.system)
+        return jobid
+
+    def said(self, message: str) -> bool:
+        return any(status.get("message") == message for status in self.statuses)
+
+    @property
+    def drained(self) -> dict[str, str]:
+        nodes = self.system.instance.scheduler.pool.nodes
+        return {node.host: str(node.drained) for node in nodes if node.drained}
+
+
+def check_goes_on(watched: Watched, jobid: int, *failed: Sequence[str]) -> None:
+    """The job ran, without storage on the nodes that ``failed``: for each
+    exception the nodes that it tells of."""
+    check_told(watched, jobid, exceptions(watched.system, jobid), failed)
+
+
+def check_told(
+    watched: Watched,
+    jobid: int,
+    posted: Sequence[Json],
+    failed: Sequence[Sequence[str]],
+) -> None:
+    happened = names(watched.system, jobid)
+    assert [name for name in happened if name != "exception"] == LIFE
+    assert [(e["type"], e["severity"] > 0) for e in posted] == [(TYPE, True)] * len(
+        failed
+    )
+    for exception, hosts in zip(posted, failed):
+        assert hostlist.decode(exception["note"].partition(": ")[0]) == tuple(hosts)
+    out = {host for hosts in failed for host in hosts}
+    assert set(watched.drained) == out
+    last = [computes for computes in watched.computes if computes][-1]
+    assert not out & set(last)
+    assert set(last) <= watched.mounted
+
+
+def check_fails(watched: Watched, jobid: int, *texts: str) -> None:
+    """The job never ran, and one fatal exception says why."""
+    assert "start" not in names(watched.system, jobid)
+    (fatal,) = (e for e in exceptions(watched.system, jobid) if e["severity"] == 0)
+    for text in texts:
+        assert text in fatal["note"]
+
+
+# Mounting
+
+
+def test_a_job_goes_on_without_a_node_that_cannot_mount() -> None:
+    watched = Watched(MOUNT)
+    jobid = watched.run(tolerance=1)
+    check_goes_on(watched, jobid, ["compute-04"])
+    assert watched.forced == {"PreRun"}
+
+
+def test_its_nodes_are_drained_with_a_reason_that_names_it() -> None:
+    watched = Watched(MOUNT)
+    jobid = watched.run()
+    (reason,) = watched.drained.values()
+    assert reason == f"{f58(jobid)}: Rabbit storage could not be mounted"
+
+
+def test_a_state_that_dws_gave_up_is_forced() -> None:
+    watched = Watched(Fault("PreRun", "error", node="compute-04"))
+    jobid = watched.run(tolerance=1)
+    check_goes_on(watched, jobid, ["compute-04"])
+    assert watched.said("Forced Ready")
+
+
+def test_force_ready_does_not_outlive_the_state() -> None:
+    watched = Watched(Fault("PreRun", "error", node="compute-04"))
+    watched.run(dw=[XFS, COPY_IN, COPY_OUT])
+    assert watched.forced == {"PreRun"}
+
+
+@pytest.mark.parametrize("tolerance, nodes", [(1, "[34]"), (4, "*"), (5, "*")])
+def test_more_failures_than_are_tolerated_are_fatal(tolerance: int, nodes: str) -> None:
+    """One node at least must have its storage."""
+    watched = Watched(Fault("PreRun", "mount", node=f"compute-0{nodes}"))
+    jobid = watched.run(tolerance)
+    hosts = "compute-[03-04]" if nodes == "[34]" else "compute-[01-04]"
+    text = f"({hosts}), dw_failure_tolerance={tolerance}"
+    check_fails(watched, jobid, "tc_timeout=10s: ", "failed nodes: ", text)
+    assert watched.drained == {}
+
+
+def test_without_a_tolerance_every_failure_is_fatal() -> None:
+    requests: list[Request] = []
+
+    def note(request: Request) -> Optional[ApiFault]:
+        requests.append(request)
+        return None
+
+    watched = Watched(MOUNT, faults=note)
+    jobid = watched.run(tolerance=0)
+    check_fails(watched, jobid, "tc_timeout=10s: ")
+    assert watched.drained == {}
+    assert not any(request.kind == CLIENTMOUNT for request in requests)
+
+
+def test_a_node_that_mounts_within_tc_timeout_has_not_failed() -> None:
+    watched = Watched(Fault("PreRun", "mount", duration=8.0, node="compute-04"))
+    jobid = watched.run()
+    check_goes_on(watched, jobid)
+
+
+def test_a_node_that_is_only_slower_than_the_one_that_failed_has_not_either() -> None:
+    watched = Watched(
+        Fault("PreRun", "error", node="compute-04"),
+        Fault("PreRun", "never", duration=5.0, node="compute-03"),
+    )
+    check_goes_on(watched, watched.run(), ["compute-04"])
+
+
+def test_after_prerun_timeout_nodes_that_say_nothing_are_left_out() -> None:
+    watched = Watched(
+        Fault("PreRun", "never", node="compute-04"), config=Config(prerun_timeout=60.0)
+    )
+    jobid = watched.run()
+    check_goes_on(watched, jobid, ["compute-04"])
+    (exception,) = exceptions(watched.system, jobid)
+    assert "prerun_timeout=60s" in exception["note"]
+
+
+def test_after_prerun_timeout_more_than_are_tolerated_cancel_the_job() -> None:
+    watched = Watched(
+        Fault("PreRun", "never", node="compute-0[34]"),
+        config=Config(prerun_timeout=60.0),
+    )
+    jobid = watched.run()
+    check_fails(watched, jobid, "prerun_timeout=60s; failed nodes: 2 of 4")
+
+
+def test_trouble_that_no_node_is_the_reason_of_is_fatal() -> None:
+    watched = Watched(Fault("PreRun", "transient", message="it broke"))
+    check_fails(watched, watched.run(tolerance=3), "tc_timeout=10s: ", "it broke")
+    assert watched.drained == {}
+
+
+def cut_off(watched: Watched, *hosts: str) -> None:
+    for host in hosts:
+        watched.system.controllers.rabbits.set_link(host, up=False)
+
+
+def test_a_node_that_lost_its_rabbit_is_left_out_and_the_others_mount_then() -> None:
+    """NNF mounts nowhere before all nodes see their storage: the state may not be
+    forced as soon as the one that does not is out of the way."""
+    watched = Watched(config=Config(prerun_timeout=60.0))
+    jobid = watched.submit()
+    watched.system.loop.run(lambda: bool(watched.statuses), timeout=HOUR)
+    cut_off(watched, "compute-04")
+    settle(watched.system)
+    check_goes_on(watched, jobid, ["compute-04"])
+    assert watched.forced == set()
+
+
+def test_a_job_with_two_file_systems_gets_the_variables_of_both() -> None:
+    """DWS comes to the second one only when the first one is mounted."""
+    watched = Watched(MOUNT)
+    second = "#DW jobdw type=lustre capacity=1GiB name=p2"
+    jobid = watched.run(dw=[XFS, second])
+    check_goes_on(watched, jobid, ["compute-04"])
+    (variables,) = (
+        event.context["variables"]
+        for event in watched.system.instance.eventlog(jobid)
+        if event.name == "dws_environment" and event.context
+    )
+    assert {"DW_JOB_p1", "DW_JOB_p2"} <= set(variables)
+
+
+def test_a_node_that_did_not_mount_need_not_unmount() -> None:
+    watched = Watched(MOUNT, Fault("PostRun", "mount", node="compute-04"))
+    check_goes_on(watched, watched.run(dw=[XFS, COPY_OUT]), ["compute-04"])
+
+
+def test_a_node_that_cannot_unmount_is_not_a_failure_that_is_tolerated() -> None:
+    watched = Watched(
+        Fault("PostRun", "mount", node="compute-04"), config=Config(postrun_timeout=60)
+    )
+    jobid = watched.run(tolerance=3)
+    assert names(watched.system, jobid) == LIFE
+    assert set(watched.computes) == {(), tuple(f"compute-0{i}" for i in range(1, 5))}
+
+
+# Creation
+
+
+@pytest.mark.parametrize("kind", ["error", "transient"])
+@pytest.mark.parametrize(
+    "dw",
+    [
+        XFS,
+        [XFS, COPY_IN, COPY_OUT],
+        "#DW jobdw type=raw capacity=1GiB name=p1",
+        "#DW jobdw type=gfs2 capacity=1GiB name=p1",
+        [XFS, "#DW jobdw type=raw capacity=1GiB name=p2"],
+    ],
+)
+def test_a_job_goes_on_without_the_nodes_of_a_rabbit_that_makes_no_storage(
+    dw: Any, kind: str
+) -> None:
+    watched = Watched(Fault("Setup", kind, node="rabbit-02"))
+    check_goes_on(watched, watched.run(2, dw=dw), ["compute-03", "compute-04"])
+    assert watched.forced == {"Setup"}
+
+
+def test_not_if_these_are_more_than_are_tolerated() -> None:
+    watched = Watched(Fault("Setup", "error", node="rabbit-02", message="it broke"))
+    jobid = watched.run(tolerance=1)
+    check_fails(watched, jobid, "it broke; failed nodes: 2 of 4 (compute-[03-04])")
+
+
+def test_after_setup_timeout_the_job_is_cancelled_all_the_same() -> None:
+    watched = Watched(
+        Fault("Setup", "never", node="rabbit-02"), config=Config(setup_timeout=60.0)
+    )
+    check_fails(watched, watched.run(tolerance=2), "setup_timeout=60s")
+
+
+LUSTRE = "#DW jobdw type=lustre capacity=20GiB name=p1"
+
+
+def test_a_file_system_that_is_spread_over_rabbits_must_be_made_completely() -> None:
+    watched = Watched(Fault("Setup", "transient", node="rabbit-02"))
+    check_fails(watched, watched.run(3, dw=LUSTRE), "failed nodes: 4 of 4")
+
+
+def test_it_need_not_be_mounted_on_all_nodes() -> None:
+    watched = Watched(MOUNT)
+    check_goes_on(watched, watched.run(dw=LUSTRE), ["compute-04"])
+
+
+def test_storage_that_outlives_the_job_must_be_made_completely() -> None:
+    keep = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+    watched = Watched(Fault("Setup", "error", node="rabbit-02"))
+    check_fails(watched, watched.run(3, dw=keep), "failed nodes: 4 of 4")
+
+
+@pytest.mark.parametrize("tolerance, goes_on", [(2, False), (3, True)])
+def test_failures_add_up_over_the_life_of_a_job(tolerance: int, goes_on: bool) -> None:
+    watched = Watched(
+        Fault("Setup", "error", node="rabbit-02"),
+        Fault("PreRun", "mount", node="compute-02"),
+    )
+    jobid = watched.run(tolerance)
+    if goes_on:
+        check_goes_on(watched, jobid, ["compute-03", "compute-04"], ["compute-02"])
+    else:
+        check_fails(watched, jobid, "failed nodes: 3 of 4 (compute-[02-04])")
+
+
+# Restarts, and trouble meanwhile
+
+
+def to_exclusion(watched: Watched) -> None:
+    """Up to a moment in PreRun shortly before nodes are left out."""
+    computes = len([c for c in watched.computes if c])
+
+    def troubled() -> bool:
+        return any(s.get("status") == "TransientCondition" for s in watched.statuses)
+
+    assert computes == 0
+    assert watched.system.loop.run(troubled, timeout=HOUR)
+    watched.system.loop.run(timeout=9.9)
+    assert watched.drained == {}
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 2))
+def test_no_failure_is_forgotten_when_the_module_is_replaced(steps: int) -> None:
+    """One that was told, but not written yet, is told again."""
+    watched = Watched(MOUNT)
+    jobid = watched.submit()
+    to_exclusion(watched)
+    run_to(watched.system, steps)
+    watched.system.unload_module()
+    watched.system.load_module()
+    settle(watched.system)
+    told = exceptions(watched.system, jobid)
+    check_told(watched, jobid, told[-1:], [["compute-04"]])
+    assert all(exception == told[0] for exception in told)
+
+
+@pytest.mark.parametrize("steps", range(0, 60, 3))
+def test_one_cancel_is_enough_while_nodes_are_left_out(steps: int) -> None:
+    watched = Watched(MOUNT)
+    jobid = watched.submit()
+    to_exclusion(watched)
+    run_to(watched.system, steps)
+    watched.system.instance.cancel(jobid)
+    settle(watched.system)
+
+
+@pytest.mark.parametrize("kind", ["clientmounts", "computes", "workflows"])
+def test_a_failure_is_told_once_while_kubernetes_is_in_trouble(kind: str) -> None:
+    end = 0.0
+
+    def fault(request: Request) -> Optional[ApiFault]:
+        dark = request.kind.plural == kind and watched.system.loop.now() < end
+        return ApiFault(error=KubeError(503, "Outage", "dark")) if dark else None
+
+    watched = Watched(MOUNT, faults=fault)
+    jobid = watched.submit()
+    to_exclusion(watched)
+    end = watched.system.loop.now() + 120.0
+    settle(watched.system)
+    check_goes_on(watched, jobid, ["compute-04"])
+
+
+def test_when_nodes_were_left_out_stands_where_a_restart_finds_it() -> None:
+    watched = Watched(MOUNT)
+    watched.submit()
+    to_exclusion(watched)
+    watched.system.loop.run(lambda: bool(watched.drained), timeout=HOUR)
+    watched.system.loop.run(timeout=0.5)
+    (found,) = watched.system.store.list(COMPUTES, None)["items"]
+    assert ANNOTATION_DATE in found["metadata"]["annotations"]

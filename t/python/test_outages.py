@@ -1,0 +1,324 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Kubernetes is in trouble for an hour: that costs jobs an hour, and no more."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+import pytest
+from test_service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    memo,
+    names,
+    settle,
+    started,
+)
+
+from flux_k8s.ports import DWS_GROUP, KubeError
+from flux_k8s.waiting import MEMO, PATIENCE
+from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.events import State
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+
+STATES = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
+READ_TIMEOUT = 30.0
+RECONNECT = 31.0
+"""Seconds until a watch tries again, at most."""
+
+
+@dataclass(frozen=True)
+class Outage:
+    """What a request, or a watch that is opened, meets.
+
+    Attributes:
+        error: what the client makes of it.
+        carried_out: a write is carried out all the same.
+        hangs: that takes a while, and nobody notices that watches are silent.
+    """
+
+    error: KubeError
+    carried_out: bool = False
+    hangs: bool = False
+
+
+MISSING = f"the API server has no API group {DWS_GROUP}: are its CRDs installed?"
+OUTAGES = {
+    "refused": Outage(KubeError(0, "ConnectionRefused", "connection refused")),
+    "hang": Outage(KubeError(0, "Timeout", "no answer in time"), hangs=True),
+    "late": Outage(KubeError(0, "Timeout", "no answer in time"), True, True),
+    "TLS": Outage(KubeError(0, "TLS", "the certificate is not valid")),
+    "401": Outage(KubeError(401, "Unauthorized", "Unauthorized")),
+    "403": Outage(KubeError(403, "Forbidden", "workflows is forbidden")),
+    "409": Outage(KubeError(409, "Conflict", "the object has been modified")),
+    "410": Outage(KubeError(410, "Expired", "too old resource version")),
+    "429": Outage(KubeError(429, "TooManyRequests", "please wait", retry_after=7.0)),
+    "500": Outage(KubeError(500, "InternalError", "etcd has no leader")),
+    "503": Outage(KubeError(503, "ServiceUnavailable", "the lights are out")),
+    "504": Outage(KubeError(504, "Timeout", "too slow"), carried_out=True),
+    "cut": Outage(KubeError(0, "ConnectionLost", "the connection was cut"), True),
+    "malformed": Outage(KubeError(0, "BadResponse", "no JSON object"), True),
+    "no version": Outage(KubeError(404, "KindNotFound", "no workflows in v1")),
+    "no CRD": Outage(KubeError(404, "GroupNotFound", MISSING)),
+}
+
+
+def slow(**options: object) -> VirtualSystem:
+    """A system in which each state of a Workflow takes a second."""
+    latency = table(dict.fromkeys(STATES, 1.0))
+    return started(options=Options(latency=latency), **options)
+
+
+def strike(system: VirtualSystem, outage: Outage, seconds: float = HOUR) -> None:
+    """Let an outage begin now."""
+    kube = system.service_kube
+    assert kube is not None
+    until = system.loop.now() + seconds
+
+    def fault(request: Request) -> Optional[Fault]:
+        left = until - system.loop.now()
+        if left <= 0:
+            return None
+        delay = min(left, READ_TIMEOUT) if outage.hangs else 0.0
+        writes = request.verb in ("create", "patch", "delete")
+        return Fault(delay, outage.error, outage.carried_out and writes)
+
+    kube.faults = fault
+    if outage.hangs:
+        kube.silence_watches()
+        system.loop.call_later(seconds, kube.drop_watches)
+    else:
+        kube.drop_watches(outage.error)
+
+
+def job_in(system: VirtualSystem, where: str, seconds: int = 1) -> int:
+    """A job whose Workflow has just got to a state, or that just "runs", or was
+    just "submitted"; it runs for some seconds."""
+    test = {"test": {"run_duration": f"{seconds}s"}}
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], exec=test))
+    job = system.instance.job(jobid)
+
+    def there() -> bool:
+        if where == "runs":
+            return job.state is State.RUN and job.was_posted("start")
+        return any(w["spec"]["desiredState"] == where for w in system.workflows())
+
+    if where != "submitted":
+        assert system.loop.run(there, HOUR)
+    return jobid
+
+
+def lines(system: VirtualSystem, text: str) -> list[str]:
+    return [line for _, _, line in system.log if text in line]
+
+
+def time_until_clean(system: VirtualSystem, jobid: int) -> float:
+    """How long a job took."""
+    events = system.instance.eventlog(jobid)
+    return events[-1].timestamp - events[0].timestamp
+
+
+@functools.lru_cache(maxsize=None)
+def usual_time() -> float:
+    """How long a job takes when all is well."""
+    system = slow()
+    jobid = job_in(system, "submitted")
+    settle(system)
+    return time_until_clean(system, jobid)
+
+
+@pytest.mark.parametrize("where", ["submitted", *STATES, "runs"])
+@pytest.mark.parametrize("kind", OUTAGES)
+def test_an_outage_of_an_hour_costs_an_hour_and_the_job_says_why(
+    kind: str, where: str
+) -> None:
+    outage = OUTAGES[kind]
+    system = slow()
+    jobid = job_in(system, where)
+    system.loop.run(timeout=0.5)
+    strike(system, outage)
+    system.loop.run(timeout=HOUR - 1.0)
+    if not outage.hangs:  # that is noticed only by who asks for something
+        assert memo(system, jobid, MEMO) == f"Kubernetes: {outage.error.message}"
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert time_until_clean(system, jobid) - usual_time() <= HOUR + RECONNECT
+    assert memo(system, jobid, MEMO) is None
+    events = system.instance.eventlog(jobid)
+    assert sum(MEMO in (event.context or {}) for event in events) <= 4
+
+
+@pytest.mark.parametrize("kind", OUTAGES)
+def test_the_log_has_one_line_for_its_begin_and_one_for_its_end(kind: str) -> None:
+    system = slow(nodes=64, rabbits=8)
+    jobids = []
+    for _ in range(30):  # so that there are some in each state
+        jobids.append(system.instance.submit(jobspec([XFS, COPY_OUT])))
+        system.loop.run(timeout=0.3)
+    system.log.clear()
+    strike(system, OUTAGES[kind])
+    settle(system, 2 * HOUR)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+    assert len(lines(system, "; jobs wait")) == 1
+    assert len(lines(system, "Kubernetes answers again")) == 1
+    assert lines(system, "trying again") == []
+
+
+def test_a_step_that_fails_by_itself_has_a_line_and_a_memo() -> None:
+    system = slow()
+    kube = system.service_kube
+    assert kube is not None
+    until = system.loop.now() + 60.0
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "create" or system.loop.now() > until:
+            return None
+        return Fault(error=KubeError(500, "InternalError", "the webhook failed"))
+
+    kube.faults = fault
+    jobids = [system.instance.submit(jobspec()) for _ in range(3)]
+    system.loop.run(timeout=30.0)
+    for jobid in jobids:
+        assert memo(system, jobid, MEMO) == "Kubernetes: the webhook failed"
+    settle(system)
+    assert len(lines(system, ": Kubernetes: the webhook failed; trying again")) == 3
+    assert lines(system, "; jobs wait") == []
+
+
+def wait_for_memo(system: VirtualSystem, jobid: int) -> str:
+    """What a job says within a moment more than ``PATIENCE``."""
+    system.loop.run(lambda: memo(system, jobid, MEMO) is not None, PATIENCE + 1.0)
+    return str(memo(system, jobid, MEMO))
+
+
+def test_a_job_says_soon_that_there_is_no_answer() -> None:
+    system = slow()
+    strike(system, OUTAGES["hang"], 60.0)
+    jobid = system.instance.submit(jobspec())
+    assert wait_for_memo(system, jobid) == "Kubernetes: no answer for 10 s"
+    other = system.instance.submit(jobspec())
+    system.loop.run(timeout=0.1)
+    assert memo(system, other, MEMO) == "Kubernetes: no answer for 10 s"
+    settle(system)
+    assert names(system, jobid) == names(system, other) == LIFE
+
+
+def test_so_it_does_when_the_module_starts_and_there_is_none() -> None:
+    system = slow()
+    jobids = [job_in(system, where, seconds=600) for where in ("runs", "Setup")]
+    system.kill_module()
+    until = system.loop.now() + 60.0
+
+    def hang(request: Request) -> Optional[Fault]:
+        return Fault(delay=max(until - system.loop.now(), 0.0))
+
+    system._faults = hang
+    system.load_module()
+    assert wait_for_memo(system, jobids[1]) == "Kubernetes: no answer for 10 s"
+    assert memo(system, jobids[0], MEMO) is None  # it waits for nothing
+    settle(system)
+    assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
+
+
+def test_one_slow_answer_is_no_outage() -> None:
+    system = slow()
+    slow_one = system.instance.submit(jobspec(nodes=1))
+    kube = system.service_kube
+    assert kube is not None
+
+    def fault(request: Request) -> Optional[Fault]:
+        return Fault(delay=25.0) if request.verb == "create" else None
+
+    kube.faults = fault
+    system.loop.run(timeout=0.5)
+    kube.faults = None
+    other = system.instance.submit(jobspec(nodes=1))
+    assert wait_for_memo(system, slow_one) == "Kubernetes: no answer for 10 s"
+    settle(system)
+    assert names(system, slow_one) == names(system, other) == LIFE
+    assert lines(system, "; jobs wait") == []
+
+
+def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[Callable[[Optional[int]], None]] = []
+
+    def hang(
+        port: FluxPort, userid: int, done: Callable[[Optional[int]], None]
+    ) -> None:
+        asked.append(done)
+
+    monkeypatch.setattr(FluxPort, "primary_group", hang)
+    system = slow()
+    jobid = system.instance.submit(jobspec())
+    assert wait_for_memo(system, jobid) == "the user database: no answer for 10 s"
+    asked[0](100)
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert lines(system, "; jobs wait") == []
+
+
+def test_rabbits_that_may_not_be_seen_are_what_jobs_wait_for() -> None:
+    error = KubeError(403, "Forbidden", "storages is forbidden: you may not")
+    until = [float("inf")]
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind.plural != "storages" or system.loop.now() > until[0]:
+            return None
+        return Fault(error=error)
+
+    system = slow(faults=fault)
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=60.0)
+    assert memo(system, jobid, MEMO) == f"Kubernetes: {error}"
+    assert len(lines(system, f"Kubernetes: {error}; jobs wait")) == 1
+    until[0] = system.loop.now()
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_a_crd_that_is_missing_at_the_start_is_waited_for() -> None:
+    outage, until = OUTAGES["no CRD"], [float("inf")]
+
+    def fault(request: Request) -> Optional[Fault]:
+        return Fault(error=outage.error) if system.loop.now() < until[0] else None
+
+    system = slow(faults=fault)
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=HOUR)
+    assert memo(system, jobid, MEMO) == f"Kubernetes: {MISSING}"
+    until[0] = system.loop.now()
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_a_server_that_asks_for_patience_is_not_asked_before() -> None:
+    system = slow()
+    seen: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "create":
+            return None
+        seen.append(system.loop.now())
+        error = KubeError(429, "TooManyRequests", "please wait", retry_after=100.0)
+        return Fault(error=error) if len(seen) < 4 else None
+
+    kube = system.service_kube
+    assert kube is not None
+    kube.faults = fault
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    assert names(system, jobid) == LIFE
+    pauses = [later - earlier for earlier, later in zip(seen, seen[1:])]
+    assert len(pauses) == 3 and all(100.0 <= pause < 101.0 for pause in pauses)

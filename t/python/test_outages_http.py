@@ -1,0 +1,263 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Kubernetes is in trouble, as it shows over HTTP, and whole jobs live through it.
+
+What an outage costs is measured in virtual time (test_outages.py); here are the
+real client and a real server.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Callable, Optional
+
+import pytest
+from test_service import LIFE, jobspec
+
+from flux_k8s.client import KubeClient
+from flux_k8s.jobid import workflow_name
+from flux_k8s.ports import DWS_GROUP, WORKFLOW
+from flux_k8s.waiting import MEMO
+from rabbitsim.dws import NoFiles, Options, Topology
+from rabbitsim.kube.handler import HttpFault
+from rabbitsim.kube.kinds import Kinds
+from rabbitsim.kube.server import KubeServer
+from rabbitsim.kube.watch import Stored
+from rabbitsim.system import LocalFlux, LocalKube
+
+PATIENCE = 60.0
+TOPOLOGY = Topology.regular(4, 2)
+
+
+class Site:
+    """Kubernetes, DWS and Flux on this machine.
+
+    Attributes:
+        tokens: what the API server lets in; may be changed.
+        log: what was logged.
+    """
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.tokens = {"first": "flux"}
+        self.log: list[str] = []
+        self.kubeconfig = folder / "kubeconfig"
+        server = functools.partial(KubeServer, tokens=self.tokens)
+        patch.setattr("rabbitsim.system.KubeServer", server)
+        client = functools.partial(KubeClient, read_timeout=0.5)
+        patch.setattr("rabbitsim.system.KubeClient", client)
+        self.kube = LocalKube(
+            TOPOLOGY,
+            options=Options(),
+            files=NoFiles(),
+            seed=1,
+            kubeconfig=self.kubeconfig,
+            log=self.log.append,
+        )
+        self.server = self.kube.server
+        self._served = self.server.store.kinds
+        self.flux = LocalFlux(
+            TOPOLOGY,
+            self.kubeconfig,
+            folder,
+            output=lambda rank, stream, data: None,
+            seed=1,
+            log=lambda level, line: self.log.append(line),
+        )
+
+    def close(self) -> None:
+        self.flux.stop()
+        self.kube.stop()
+
+    def mend(self) -> None:
+        """No more trouble."""
+        self.server.faults = None
+        self.server.resume()
+        self.server.call(lambda: self._serve(self._served))
+
+    def spoil(self, fault: HttpFault) -> None:
+        """Have this go wrong with every request, and with every watch."""
+        self.server.faults = lambda method, path, query: fault
+        self.server.drop_watches()
+
+    def forget(self, group: str, plural: Optional[str] = None) -> None:
+        """Serve a group's kinds, or one of them, no more."""
+        kept = {
+            key: resource
+            for key, resource in self._served.resources.items()
+            if key[0] != group or plural not in (None, key[1])
+        }
+        self.server.call(lambda: self._serve(Kinds(kept, self._served.metadata)))
+        self.server.drop_watches()
+
+    def upgrade(self, group: str, version: str) -> None:
+        """Serve a group with another version, and no more with the old one."""
+        served = {
+            key: dataclasses.replace(resource, version=version)
+            if key[0] == group
+            else resource
+            for key, resource in self._served.resources.items()
+        }
+        self.server.call(lambda: self._serve(Kinds(served, self._served.metadata)))
+        self.server.drop_watches()
+
+    def _serve(self, kinds: Kinds) -> None:
+        store = self.server.store
+        store.kinds = kinds
+        for key, resource in kinds.resources.items():
+            table = store._tables[key]
+            table.resource = resource
+            for objects in table.objects.values():
+                for name, obj in objects.items():
+                    new = {**obj, "apiVersion": resource.api_version}
+                    objects[name] = Stored(new)
+
+    def submit(self) -> int:
+        spec = jobspec()
+        spec["tasks"][0]["command"] = ["true"]
+        return self.flux.instance.submit(spec)
+
+    def wait(self, jobid: int, until: Callable[[], bool]) -> None:
+        events = self.flux.instance.job(jobid).events
+        assert self.flux.loop.run(until, PATIENCE), (events, self.log[-20:])
+
+    def memo(self, jobid: int) -> Any:
+        """What the job says that it waits for."""
+        events = self.flux.instance.eventlog(jobid)
+        memos = [event.context or {} for event in events if event.name == "memo"]
+        return next((m[MEMO] for m in reversed(memos) if MEMO in m), None)
+
+    def finish(self, jobid: int) -> None:
+        """Wait until a job and its storage are gone, and check its life."""
+        job = self.flux.instance.job(jobid)
+        self.wait(jobid, lambda: job.was_posted("clean"))
+        find = functools.partial(
+            self.server.store.find, WORKFLOW, "default", workflow_name(jobid)
+        )
+        self.wait(jobid, lambda: self.server.call(find) is None)
+        names = [event.name for event in job.events]
+        skipped = ("memo", "annotations")
+        assert [name for name in names if name not in skipped] == LIFE
+        assert self.memo(jobid) is None
+
+
+@pytest.fixture(scope="module")
+def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    with pytest.MonkeyPatch.context() as patch:
+        site = Site(tmp_path_factory.mktemp("site"), patch)
+        assert site.flux.wait_until_ready(PATIENCE)
+        yield site
+        site.close()
+
+
+@pytest.fixture
+def site(started: Site) -> Iterator[Site]:
+    started.log.clear()
+    yield started
+    started.mend()
+
+
+TROUBLES: dict[str, tuple[Callable[[Site], None], str]] = {
+    "it refuses connections": (lambda site: site.server.pause(), "connection refused"),
+    "it hangs": (lambda site: site.spoil(HttpFault(hang=2.0)), "no answer in time"),
+    "it cuts connections": (
+        lambda site: site.spoil(HttpFault(close=True)),
+        "the connection was lost",
+    ),
+    "it does so after the work": (
+        lambda site: site.spoil(HttpFault(close=True, carried_out=True)),
+        "the connection was lost",
+    ),
+    "answers are cut off": (
+        lambda site: site.spoil(HttpFault(truncate=True)),
+        "the connection was cut before the answer ended",
+    ),
+    "answers are no JSON": (
+        lambda site: site.spoil(HttpFault(malformed=True)),
+        "the answer is malformed: no JSON object",
+    ),
+    "429": (
+        lambda site: site.spoil(HttpFault(status=429, retry_after=1)),
+        "injected fault: 429",
+    ),
+    **{
+        str(status): (
+            lambda site, status=status: site.spoil(HttpFault(status=status)),
+            f"injected fault: {status}",
+        )
+        for status in (401, 403, 409, 410, 500, 502, 503, 504)
+    },
+    "a CRD is gone": (
+        lambda site: site.forget(DWS_GROUP, "workflows"),
+        "has no workflows in dataworkflowservices.github.io/v1alpha7: is the CRD",
+    ),
+    "all CRDs are gone": (
+        lambda site: site.forget(DWS_GROUP),
+        "has no API group dataworkflowservices.github.io: are its CRDs installed?",
+    ),
+}
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_job_says_why_it_waits_and_goes_on_when_that_is_over(
+    site: Site, trouble: str
+) -> None:
+    begin, reason = TROUBLES[trouble]
+    begin(site)
+    jobid = site.submit()
+    site.wait(jobid, lambda: reason in str(site.memo(jobid)))
+    site.mend()
+    site.finish(jobid)
+    begun = sum(line.endswith("; jobs wait") for line in site.log)
+    ended = sum(line.endswith("Kubernetes answers again") for line in site.log)
+    failed = sum(line.endswith("; trying again") for line in site.log)
+    # Not every trouble is one of a watch that is open; then the job's is told.
+    assert begun == ended <= 1 and failed <= 1 and begun + failed >= 1
+
+
+def test_the_log_says_that_a_connection_was_cut(site: Site) -> None:
+    site.server.pause()
+    site.flux.loop.run(lambda: bool(site.log), PATIENCE)
+    assert site.log[0].endswith(
+        ": the connection was cut before the answer ended; jobs wait"
+    )
+    site.server.resume()
+    site.finish(site.submit())
+
+
+def test_credentials_that_were_replaced_are_read_again(site: Site) -> None:
+    site.tokens.clear()
+    site.tokens["second"] = "flux"
+    site.server.drop_watches()
+    jobid = site.submit()
+    site.wait(jobid, lambda: "Unauthorized" in str(site.memo(jobid)))
+    site.server.write_kubeconfig(str(site.kubeconfig))
+    site.finish(jobid)
+    assert any("read again after: Unauthorized" in line for line in site.log)
+    assert not any(token in line for token in ("first", "second") for line in site.log)
+
+
+def test_an_API_version_that_disappears_costs_a_job_nothing(site: Site) -> None:
+    jobid = site.submit()
+    job = site.flux.instance.job(jobid)
+    site.wait(jobid, lambda: job.was_posted("alloc"))
+    site.upgrade(DWS_GROUP, "v1alpha8")
+    site.finish(jobid)
+    other = site.submit()
+    site.finish(other)
+
+
+def test_a_CRD_that_is_missing_at_the_start_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path, monkeypatch)
+    try:
+        site.forget(DWS_GROUP, WORKFLOW.plural)
+        jobid = site.submit()
+        site.wait(jobid, lambda: "is the CRD installed?" in str(site.memo(jobid)))
+        site.mend()
+        site.finish(jobid)
+    finally:
+        site.close()

@@ -1,0 +1,426 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job leaves behind in its KVS."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    memo,
+    names,
+    settle,
+    started,
+)
+
+from flux_k8s.config import Config
+from flux_k8s.jobid import workflow_name
+from flux_k8s.ports import DWS_GROUP, NNFDATAMOVEMENT, POD, WORKFLOW, Json, KubeError
+from flux_k8s.records import CHARACTERS, CONTAINERS, TRIES, fair_shares, join_logs
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options, table
+from rabbitsim.kube.direct import Fault, Faults, Request
+from rabbitsim.system import VirtualSystem
+
+COPY_IN = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
+OFFLOAD = f"{XFS} requires=copy-offload"
+NAMESPACE = f"{DWS_GROUP}/workflow.namespace"
+
+
+def saving(most: int = 10, faults: Optional[Faults] = None) -> VirtualSystem:
+    config = Config.parse({"save_datamovements": most, "daemons": {"copy-offload": {}}})
+    latency = table({"DataIn": 0.1, "PreRun": 0.1, "DataOut": 0.1, "Teardown": 0.1})
+    return started(config=config, options=Options(latency=latency), faults=faults)
+
+
+def in_state(system: VirtualSystem, state: str) -> Callable[[], bool]:
+    return lambda: any(w["spec"]["desiredState"] == state for w in system.workflows())
+
+
+def movements(system: VirtualSystem, jobid: int) -> list[Json]:
+    """What is recorded of a job's data movements."""
+    found: list[Json] = json.loads(
+        system.instance.job(jobid).kvs["rabbit_datamovements"]
+    )
+    return found
+
+
+def labels(jobid: int) -> dict[str, str]:
+    """By which the job's objects are found."""
+    return {f"{DWS_GROUP}/workflow.name": workflow_name(jobid), NAMESPACE: "default"}
+
+
+def offload(system: VirtualSystem, jobid: int, name: str, status: str) -> None:
+    """A data movement that the job asked for while it ran."""
+    meta = {
+        "name": name,
+        "namespace": "rabbit-01",
+        "labels": labels(jobid),
+        "managedFields": [{"manager": "nnf-dm"}],
+    }
+    system.store.ensure_namespace("rabbit-01")
+    system.store.create(NNFDATAMOVEMENT, "rabbit-01", {"metadata": meta})
+    ended: Json = {"status": {"state": "Finished", "status": status}}
+    system.store.merge_patch(
+        NNFDATAMOVEMENT, "rabbit-01", name, ended, subresource="status"
+    )
+
+
+def pod(
+    system: VirtualSystem, jobid: int, name: str, logs: dict[str, str], phase: str = ""
+) -> None:
+    """A pod of the job, and what its containers wrote."""
+    body: Json = {
+        "metadata": {"name": name, "labels": labels(jobid)},
+        "spec": {"containers": [{"name": container} for container in logs]},
+        "status": {"phase": phase or "Succeeded"},
+    }
+    system.store.create(POD, "default", body)
+    ended = {"status": body["status"]}
+    system.store.merge_patch(POD, "default", name, ended, subresource="status")
+    for container, text in logs.items():
+        system.store.pod_logs["default", name, container] = text
+
+
+def offloading(system: VirtualSystem, dw: Any = OFFLOAD) -> int:
+    """A job that is about to run its containers, for a minute."""
+    test = {"run_duration": "60s"}
+    jobid = system.instance.submit(jobspec(dw, exec={"test": test}))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    return jobid
+
+
+def asked(system: VirtualSystem) -> list[str]:
+    """What the service asks for from now on: verb and kind."""
+    seen: list[str] = []
+    kube = system.service_kube
+    assert kube is not None
+
+    def note(request: Request) -> None:
+        seen.append(f"{request.verb} {request.kind.plural}")
+
+    kube.faults = note
+    return seen
+
+
+# Data movements
+
+
+def test_the_data_movements_of_a_job_are_recorded() -> None:
+    system = saving()
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], nodes=1))
+    settle(system)
+    found = movements(system, jobid)
+    initiators = [m["metadata"]["labels"]["dm.cray.hpe.com/initiator"] for m in found]
+    assert initiators == ["copy_in", "copy_out"]
+    for movement in found:
+        assert movement["kind"] == "NnfDataMovement"
+        assert movement["status"]["status"] == "Success"
+        assert movement["status"]["commandStatus"]["progress"] == 100
+    assert names(system, jobid) == LIFE
+
+
+def test_those_of_others_are_not() -> None:
+    system = saving()
+    jobid = offloading(system)
+    offload(system, jobid, "mine", "Success")
+    offload(system, jobid + 1, "not-mine", "Success")
+    settle(system)
+    assert [m["metadata"]["name"] for m in movements(system, jobid)] == ["mine"]
+    assert "managedFields" not in movements(system, jobid)[0]
+
+
+def test_those_that_failed_come_first_then_those_that_were_made_first() -> None:
+    system = saving(4)
+    jobid = offloading(system)
+    made = [
+        ("e", "Success"),
+        ("d", "Failed"),
+        ("c", "Cancelled"),
+        ("b", "Invalid"),
+        ("a", "Success"),
+    ]
+    for name, status in made:
+        system.loop.run(timeout=1.0)
+        offload(system, jobid, name, status)
+    settle(system)
+    found = [m["metadata"]["name"] for m in movements(system, jobid)]
+    assert found == ["d", "b", "e", "c"]
+
+
+@pytest.mark.parametrize("state", ["DataIn", "DataOut"])
+def test_a_movement_that_makes_the_job_fail_is_recorded(state: str) -> None:
+    fault = DwsFault(state, "error", message="it broke")
+    config = Config(save_datamovements=3)
+    system = started(config=config, options=Options(faults=(fault,)))
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT]))
+    settle(system)
+    assert len(exceptions(system, jobid)) == 1
+    assert movements(system, jobid)
+
+
+def test_by_default_they_are_not_recorded() -> None:
+    system = started()
+    seen = asked(system)
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT]))
+    settle(system)
+    assert "rabbit_datamovements" not in system.instance.job(jobid).kvs
+    assert "list nnfdatamovements" not in seen
+
+
+@pytest.mark.parametrize("dw", [XFS, "#DW jobdw type=lustre capacity=9GiB name=p1"])
+def test_a_job_that_cannot_have_any_costs_no_request(dw: str) -> None:
+    system = saving()
+    seen = asked(system)
+    system.instance.submit(jobspec(dw))
+    settle(system)
+    assert "patch workflows" in seen
+    assert not {"list nnfdatamovements", "list pods", "log pods"} & set(seen)
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup"])
+def test_nor_does_one_that_was_given_up_before_it_had_any(state: str) -> None:
+    fault = DwsFault(state, "error", message="it broke")
+    config = Config.parse({"save_datamovements": 1, "daemons": {"copy-offload": {}}})
+    system = started(config=config, options=Options(faults=(fault,)))
+    seen = asked(system)
+    system.instance.submit(jobspec([OFFLOAD, COPY_IN]))
+    settle(system)
+    assert not {"list nnfdatamovements", "list pods"} & set(seen)
+
+
+def test_after_a_restart_the_workflow_tells_which_directives_there_were() -> None:
+    system = saving()
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    assert system.loop.run(in_state(system, "DataOut"), HOUR)
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    assert len(movements(system, jobid)) == 1
+
+
+# Container logs
+
+
+def test_what_a_container_wrote_is_recorded_as_it_is() -> None:
+    system = saving(0)
+    jobid = offloading(system)
+    pod(system, jobid, "launcher", {"copy-offload": "hello\nwörld\n"})
+    settle(system)
+    kvs = system.instance.job(jobid).kvs
+    assert kvs["rabbit_container_log"] == "hello\nwörld\n"
+    assert "rabbit_datamovements" not in kvs
+    assert names(system, jobid) == LIFE
+
+
+def test_only_the_end_of_a_long_log_is_kept() -> None:
+    system = saving(0)
+    jobid = offloading(system)
+    text = "".join(f"line {number} é\n" for number in range(10_000))
+    pod(system, jobid, "launcher", {"copy-offload": text})
+    settle(system)
+    log = system.instance.job(jobid).kvs["rabbit_container_log"]
+    assert len(log) == CHARACTERS and text.endswith(log)
+
+
+def test_several_containers_share_the_room_those_that_failed_first() -> None:
+    system = saving(0)
+    jobid = offloading(system)
+    pod(system, jobid, "fine", {"one": "1" * CHARACTERS, "two": "2" * CHARACTERS})
+    pod(system, jobid, "quiet", {"three": ""})
+    pod(system, jobid, "short", {"four": "4\n"})
+    pod(system, jobid, "torn", {"five": "5\n"}, phase="Failed")
+    settle(system)
+    log = system.instance.job(jobid).kvs["rabbit_container_log"]
+    half = (CHARACTERS - 4) // 2
+    assert log.split("\n") == [
+        "==> torn/five <==",
+        "5",
+        "",
+        "==> fine/one <==",
+        "1" * half,
+        "==> fine/two <==",
+        "2" * half,
+        "==> short/four <==",
+        "4",
+        "",
+    ]
+
+
+def test_there_is_no_log_where_no_container_wrote_anything() -> None:
+    system = saving(0)
+    jobid = offloading(system)
+    pod(system, jobid, "quiet", {"one": ""})
+    settle(system)
+    assert "rabbit_container_log" not in system.instance.job(jobid).kvs
+
+
+def test_a_container_that_never_started_is_left_out() -> None:
+    system = saving(0)
+    jobid = offloading(system)
+    pod(system, jobid, "late", {"one": "", "two": "2"})
+    del system.store.pod_logs["default", "late", "one"]
+    settle(system)
+    assert system.instance.job(jobid).kvs["rabbit_container_log"] == "2"
+    assert names(system, jobid) == LIFE
+
+
+def test_of_very_many_containers_some_are_read() -> None:
+    system = saving(0)
+    jobid = offloading(system)
+    for number in range(2 * CONTAINERS):
+        pod(system, jobid, f"p{number:03}", {"one": "x"})
+    seen = asked(system)
+    settle(system)
+    assert seen.count("log pods") == CONTAINERS
+
+
+# A failure to record never fails a job
+
+
+def failing(verb: str, kind: str, error: KubeError) -> Faults:
+    def fault(request: Request) -> Optional[Fault]:
+        if (request.verb, request.kind.plural) != (verb, kind):
+            return None
+        return Fault(error=error)
+
+    return fault
+
+
+LISTS = [("list", "nnfdatamovements"), ("list", "pods"), ("log", "pods")]
+HOPELESS = [
+    KubeError(403, "Forbidden", "you may not"),
+    KubeError(404, "KindNotFound", "is the CRD installed?"),
+    KubeError(422, "Invalid", "what?"),
+]
+PASSING = [
+    KubeError(0, "Timeout", "no answer in time"),
+    KubeError(500, "InternalError", "conversion webhook failed"),
+    KubeError(429, "TooManyRequests", "please wait", retry_after=2.0),
+]
+
+
+@pytest.mark.parametrize("error", [*HOPELESS, *PASSING], ids=lambda e: e.reason)
+@pytest.mark.parametrize("verb, kind", LISTS)
+def test_what_cannot_be_recorded_is_logged_and_the_job_ends(
+    verb: str, kind: str, error: KubeError
+) -> None:
+    system = saving(faults=failing(verb, kind, error))
+    jobid = offloading(system)
+    pod(system, jobid, "launcher", {"copy-offload": "hello"})
+    settle(system)
+    assert names(system, jobid) == LIFE
+    said = [line for _, _, line in system.log if "not recorded" in line]
+    if (verb, error.status) == ("log", 404):
+        assert said == []  # that one container is gone
+    else:
+        (line,) = said
+        assert line.endswith(f"logs are not recorded: {error.message}")
+
+
+def test_it_is_tried_a_few_times_and_no_more() -> None:
+    seen: list[Request] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != NNFDATAMOVEMENT:
+            return None
+        seen.append(request)
+        return Fault(error=PASSING[1])
+
+    system = saving(faults=fault)
+    system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    settle(system)
+    assert len(seen) == TRIES
+
+
+def test_an_outage_of_kubernetes_costs_no_record() -> None:
+    system = saving()
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    until = [float("inf")]
+    kube = system.service_kube
+    assert kube is not None
+
+    def fault(request: Request) -> Optional[Fault]:
+        """It begins when the first data movement is asked for."""
+        if request.kind == NNFDATAMOVEMENT and until[0] == float("inf"):
+            until[0] = system.loop.now() + HOUR
+        if until[0] < float("inf") and system.loop.now() < until[0]:
+            return Fault(error=KubeError(0, "ConnectionRefused", "connection refused"))
+        return None
+
+    kube.faults = fault
+    assert system.loop.run(lambda: until[0] < float("inf"), HOUR)
+    system.loop.run(timeout=HOUR / 2)
+    assert memo(system, jobid, "rabbit_waits_for") == "Kubernetes: connection refused"
+    assert system.workflows()[0]["spec"]["desiredState"] == "DataOut"
+    settle(system)
+    assert len(movements(system, jobid)) == 1
+    assert names(system, jobid) == LIFE
+
+
+def test_after_an_abort_there_is_no_time_for_records() -> None:
+    config = Config.parse({"save_datamovements": 1, "daemons": {"copy-offload": {}}})
+    options = Options(faults=(DwsFault("PostRun", "never"),))
+    system = started(
+        config=config, options=options, plugin_conf={"epilog-timeout": 60.0}
+    )
+    seen = asked(system)
+    system.instance.submit(jobspec(OFFLOAD))
+    assert system.loop.run(system.instance.idle, HOUR)
+    system.loop.run(timeout=60.0)
+    assert not {"list nnfdatamovements", "list pods"} & set(seen)
+    assert in_state(system, "Teardown")() or not system.workflows()
+
+
+def test_a_workflow_that_goes_meanwhile_keeps_nobody() -> None:
+    """An administrator deletes it while its data movements are asked for."""
+    system = saving()
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    name = workflow_name(jobid)
+    kube = system.service_kube
+    assert kube is not None
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != NNFDATAMOVEMENT:
+            return None
+        if system.store.find(WORKFLOW, "default", name) is not None:
+            gone: Json = {"metadata": {"finalizers": None}}
+            system.store.merge_patch(WORKFLOW, "default", name, gone)
+            system.store.delete(WORKFLOW, "default", name)
+        return Fault(error=PASSING[0])
+
+    kube.faults = fault
+    settle(system)
+
+
+# How logs share the room
+
+
+@given(st.lists(st.integers(0, 100), max_size=8), st.integers(0, 300))
+def test_shares_are_fair(wanted: list[int], total: int) -> None:
+    shares = fair_shares(wanted, total)
+    assert sum(shares) <= total
+    assert all(share <= want for share, want in zip(shares, wanted))
+    short = [share for share, want in zip(shares, wanted) if share < want]
+    if short:
+        assert sum(shares) == total or total - sum(shares) < len(wanted)
+        assert max(shares) - min(short) <= 1
+
+
+@given(st.lists(st.text(max_size=20), min_size=1, max_size=5), st.integers(1, 60))
+def test_of_each_log_the_end_is_shown(texts: list[str], characters: int) -> None:
+    text = join_logs([(f"p/{n}", log) for n, log in enumerate(texts)], characters)
+    if len(texts) == 1:
+        assert text == texts[0][-characters:]
+    else:
+        assert all(f"==> p/{number} <==\n" in text for number in range(len(texts)))
