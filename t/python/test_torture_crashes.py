@@ -11,13 +11,24 @@ import pytest
 
 from flux_k8s import steps
 from rabbitsim.cli import main
-from rabbitsim.torture.crashpoints import SCENARIOS, Scenario, check, live
+from rabbitsim.torture.crashpoints import SCENARIOS, Mishap, Scenario, check, live
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_job_can_tell_that_the_module_died(scenario: Scenario) -> None:
     results = check(scenario)
     assert len(results) >= 9
+    assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
+
+
+@pytest.mark.parametrize("mishap", [Mishap.REFUSED, Mishap.LOST], ids=lambda m: m.value)
+def test_no_job_can_tell_that_one_request_went_wrong(mishap: Mishap) -> None:
+    results = check(SCENARIOS[0], mishap)
+    assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
+
+
+def test_a_job_may_be_cancelled_at_every_step() -> None:
+    results = check(SCENARIOS[0], Mishap.CANCEL)
     assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 

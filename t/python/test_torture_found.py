@@ -236,3 +236,63 @@ def test_messages_to_the_job_manager_stay_in_order() -> None:
         jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
         settle(system)
         assert len(exceptions(system, jobid)) == 1
+
+
+@pytest.mark.parametrize("how", ["moved to Teardown", "deleted", "deleted at once"])
+@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
+def test_a_job_whose_workflow_is_taken_away_while_the_module_is_away_is_told(
+    state: str, how: str
+) -> None:
+    """What is left tells that it was not us; or nothing is left, which does too."""
+    latency = table({"PostRun": 5.0, "DataOut": 5.0, "Teardown": 60.0})
+    system = started(options=Options(latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, state), HOUR)
+    system.loop.run(timeout=1.0)
+    system.kill_module()
+    name = workflow_name(jobid)
+    if how == "moved to Teardown":
+        patch: Json = {"spec": {"desiredState": "Teardown"}}
+        system.store.merge_patch(WORKFLOW, "default", name, patch)
+    else:
+        if how == "deleted at once":
+            body: Json = {"metadata": {"finalizers": None}}
+            system.store.merge_patch(WORKFLOW, "default", name, body)
+        system.store.delete(WORKFLOW, "default", name)
+    system.loop.run(timeout=1.0)
+    system.load_module()
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    told = how.replace(" at once", "")
+    assert exception["note"] == f"Workflow {name} was {told} under the job"
+
+
+def test_our_own_teardown_is_nobodys_trouble_after_a_restart() -> None:
+    system = started(options=Options(latency=table({"Teardown": 60.0})))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, "Teardown"), HOUR)
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_an_abort_is_remembered_when_the_plugin_is_loaded_again() -> None:
+    """The plugin that asked for it has gone; nodes and Rabbits are still in use."""
+    faults = (DwsFault("PostRun", "mount"), DwsFault("Teardown", "never"))
+    system = started(
+        options=Options(faults=faults), plugin_conf={"epilog-timeout": 60.0}
+    )
+    jobid = system.instance.submit(jobspec(RAW))
+    assert system.loop.run(in_state(system, "PostRun"), HOUR)
+    interrupt(system, 600.0, noticed=True)
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    system.loop.run(timeout=1.0)
+    system.instance.unload_plugin()
+    system.load_plugin()
+    system.loop.run(timeout=HOUR)
+    assert system.instance.job(jobid).state is State.INACTIVE
+    nodes = system.instance.scheduler.pool.nodes
+    assert any(node.drained is not None for node in nodes)
+    storages = system.store.list(STORAGE, None)["items"]
+    assert any(storage["spec"]["state"] == "Disabled" for storage in storages)

@@ -9,7 +9,8 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Callable, Optional, Sequence
 
-from flux_k8s.ports import Clock, Json, Kind, KubeError, WatchHandler
+from flux_k8s.jobid import jobid_of_workflow
+from flux_k8s.ports import WORKFLOW, Clock, Json, Kind, KubeError, WatchHandler
 from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults, Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.troubles import Trouble
@@ -57,6 +58,8 @@ class Weather:
 
     Attributes:
         seen: told of each request that arrives, and what it meets.
+        late: the IDs of jobs with Workflows to which something was done when
+            nobody waited for it any more.
     """
 
     def __init__(self, clock: Clock, store: Store, rng: random.Random) -> None:
@@ -65,6 +68,7 @@ class Weather:
         self._straight = DirectKube(store, clock)
         self._windows: list[_Window] = []
         self.seen: Callable[[Request, Optional[Fault]], None] = lambda *_: None
+        self.late: set[int] = set()
 
     def add(self, trouble: Trouble) -> None:
         until = self._clock.now() + trouble.duration
@@ -107,6 +111,11 @@ class Weather:
         """Do what was asked, whoever waits for the answer."""
         kube, space, name = self._straight, request.namespace or "", request.name or ""
         body, key = request.body, "late"
+        if request.kind == WORKFLOW:
+            made = (
+                body["metadata"]["name"] if isinstance(body, dict) and not name else ""
+            )
+            self.late.add(jobid_of_workflow(name or made) or 0)
 
         def ignore(answer: object) -> None:
             pass
@@ -162,7 +171,7 @@ class TroubledKube(DirectKube):
 
 
 class _Handler:
-    """A handler that is told more than once."""
+    """A handler that is told more than once, or not before the next list."""
 
     MEMORY = 8
 
@@ -171,8 +180,14 @@ class _Handler:
         self._weather = weather
         self._clock = clock
         self._past: deque[tuple[str, Json]] = deque(maxlen=self.MEMORY)
+        self._missed: dict[str, tuple[str, Json]] = {}
 
     def event(self, type: str, object: Json) -> None:
+        name = object["metadata"]["name"]
+        if self._weather.strikes("watch", ("miss",)) is not None:
+            self._missed[name] = type, object
+            return
+        self._missed.pop(name, None)
         self._handler.event(type, object)
         trouble = self._weather.strikes("watch", ("duplicate", "stale", "replay"))
         if trouble is not None:
@@ -192,6 +207,9 @@ class _Handler:
                 self._handler.event(*past)
 
     def synced(self) -> None:
+        missed, self._missed = self._missed, {}
+        for type, object in missed.values():
+            self._handler.event(type, object)
         self._handler.synced()
 
     def trouble(self, error: KubeError) -> None:

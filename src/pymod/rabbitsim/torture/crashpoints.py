@@ -1,34 +1,41 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The module dies after each step, and after each request, that it makes.
+"""Something happens after each step, and after each request, of the module.
 
 A job is run once to learn what the service does for it: the steps of
 :class:`flux_k8s.steps.Steps`, and in each the requests to Kubernetes and to Flux.
 Then it is run once for each of these points. The module dies when what the point
-names has been carried out, before its answer is seen, and another is loaded. The
-job must not be able to tell.
+names has been carried out, before its answer is seen, and another is loaded; or a
+request is lost, or its answer. The job must not be able to tell. Or the job is
+cancelled there, and must end well.
 """
 
 from __future__ import annotations
 
+import enum
 import random
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
-from flux_k8s.config import Config
-from flux_k8s.ports import STORAGE, Json, Kube, RpcDone, Timer
+from flux_k8s.config import Config, Daemon
+from flux_k8s.ports import STORAGE, Json, Kube, KubeError, RpcDone, Timer
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 from flux_k8s.steps import StepDone, StepError, Steps
-from flux_k8s.workflow import Advance, Step, WorkflowInfo
+from flux_k8s.workflow import Advance, Step
+from flux_k8s.workflowinfo import WorkflowInfo
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.system import VirtualSystem
+from rabbitsim.torture.data import Ledger
+from rabbitsim.torture.excuses import Excuses
 from rabbitsim.torture.jobs import jobspec_of
-from rabbitsim.torture.monitor import Breach, Excuses, Monitor
+from rabbitsim.torture.monitor import Breach, Monitor
+from rabbitsim.torture.record import Record
 
 PATIENCE = 7200.0
 DOWN = 1.0
@@ -48,6 +55,7 @@ class Scenario:
     Attributes:
         cancelled_in: the Workflow state in which it is cancelled, or "".
         errors: how its fatal exceptions begin.
+        nodes: how many it has; it may lose ``tolerance`` of them.
     """
 
     name: str
@@ -57,10 +65,17 @@ class Scenario:
     epilog_timeout: Optional[float] = None
     cancelled_in: str = ""
     errors: tuple[str, ...] = ()
+    nodes: int = 2
+    tolerance: int = 0
 
 
 SCENARIOS = (
     Scenario("the standard job"),
+    Scenario(
+        "a job whose data movements are recorded",
+        directives=(f"{DIRECTIVES[0]} requires=copy-offload", *DIRECTIVES[1:]),
+        config=Config(save_datamovements=5, daemons={"copy-offload": Daemon()}),
+    ),
     Scenario(
         "a job that DWS refuses",
         directives=("#DW jobdw type=xfs capacity=1GiB name=p1 nosuch=1",),
@@ -98,7 +113,35 @@ SCENARIOS = (
         epilog_timeout=60.0,
         errors=("dws-epilog",),
     ),
+    Scenario(
+        "a job one of whose four nodes cannot mount, which it tolerates",
+        faults=(DwsFault("PreRun", "mount", node="compute-04"),),
+        nodes=4,
+        tolerance=1,
+    ),
+    Scenario(
+        "a job one of whose two Rabbits cannot make storage, which it tolerates",
+        faults=(DwsFault("Setup", "error", node="rabbit-02"),),
+        nodes=4,
+        tolerance=2,
+    ),
 )
+
+
+class Mishap(enum.Enum):
+    """What happens at a point."""
+
+    CRASH = "the module dies, and is back 1 s later"
+    CANCEL = "the job is cancelled"
+    REFUSED = "the request is refused"
+    LOST = "the answer is lost"
+
+
+_LOST = KubeError(0, "ConnectionLost", "the connection was lost")
+_FAULTS = {
+    Mishap.REFUSED: Fault(error=KubeError(503, "ServiceUnavailable", "not now")),
+    Mishap.LOST: Fault(error=_LOST, carried_out=True),
+}
 
 
 @dataclass(frozen=True)
@@ -114,11 +157,12 @@ class Point:
 
 
 class _Crasher:
-    """Counts points, and lets the module die at one of them."""
+    """Counts points, and lets the mishap happen at one of them."""
 
-    def __init__(self, target: Optional[int]) -> None:
+    def __init__(self, target: Optional[int], mishap: Mishap) -> None:
         self.points: list[Point] = []
-        self.kill: Callable[[], None] = lambda: None
+        self.mishap = mishap
+        self.strike: Callable[[], None] = lambda: None
         self._target = target
         self._step = "at the start"
 
@@ -142,9 +186,10 @@ class _CrashingSteps(Steps):
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         def ended(error: Optional[StepError]) -> None:
-            if self._crasher.reached(""):
-                self._crasher.kill()
-            else:
+            struck = self._crasher.reached("")
+            if struck:
+                self._crasher.strike()
+            if not (struck and self._crasher.mishap is Mishap.CRASH):
                 done(error)
 
         name = type(step).__name__
@@ -155,7 +200,7 @@ class _CrashingSteps(Steps):
 
 
 class _CrashingPort:
-    """Flux; the module may die after each call that sends something."""
+    """Flux; the mishap may happen after each call that sends something."""
 
     def __init__(self, port: FluxPort, crasher: _Crasher) -> None:
         self._port = port
@@ -164,7 +209,7 @@ class _CrashingPort:
     def _sent(self, what: str) -> None:
         if self._crasher.reached(what):
             # The message is on its way; it arrives before this does.
-            self._port.call_later(0.0, self._crasher.kill)
+            self._port.call_later(0.0, self._crasher.strike)
 
     def now(self) -> float:
         return self._port.now()
@@ -203,29 +248,36 @@ class _CrashingPort:
 
 
 class _CrashSystem(VirtualSystem):
-    """A system whose module dies at a point, once, and comes back."""
+    """A system to which a mishap happens at a point, once."""
 
-    def __init__(self, scenario: Scenario, target: Optional[int]) -> None:
+    def __init__(
+        self, scenario: Scenario, target: Optional[int], mishap: Mishap
+    ) -> None:
         timeout = scenario.epilog_timeout
         conf = None if timeout is None else {"epilog-timeout": timeout}
+        self.data = Ledger()
         states = {"Setup": 0.1, "PreRun": 0.2, "DataOut": 0.2, "Teardown": 0.1}
         super().__init__(
             options=Options(latency=table(states), faults=scenario.faults),
             plugin_conf=conf,
             config=scenario.config,
+            files=self.data,
         )
-        self.crasher = _Crasher(target)
-        self.crasher.kill = self._die
+        self.crasher = _Crasher(target, mishap)
+        self.crasher.strike = self._strike
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
 
     def load_module(self) -> None:
         crasher = self.crasher
 
         def make(port: FluxPort) -> Service:
-            def arrives(request: Request) -> None:
-                self.requested(request, None)
-                if crasher.reached(_text(request)):
-                    port.call_later(0.0, crasher.kill)
+            def arrives(request: Request) -> Optional[Fault]:
+                struck = crasher.reached(_text(request))
+                fault = _FAULTS.get(crasher.mishap) if struck else None
+                self.requested(request, fault)
+                if struck:
+                    port.call_later(0.0, crasher.strike)
+                return fault
 
             self.service_kube = DirectKube(self.store, port, faults=arrives)
             kube: Kube = self.service_kube
@@ -242,8 +294,11 @@ class _CrashSystem(VirtualSystem):
 
         self.instance.load_module(make)
 
-    def _die(self) -> None:
-        if self.instance.module_loaded:
+    def _strike(self) -> None:
+        if self.crasher.mishap is Mishap.CANCEL:
+            for job in self.instance.manager.active_jobs:
+                self.instance.cancel(job.id)
+        elif self.crasher.mishap is Mishap.CRASH and self.instance.module_loaded:
             self.kill_module()
             self.loop.call_later(DOWN, self.load_module)
 
@@ -257,16 +312,20 @@ def _text(request: Request) -> str:
 
 
 class _Excuses(Excuses):
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: Scenario, mishap: Mishap) -> None:
         self._scenario = scenario
+        self._cancel = mishap is Mishap.CANCEL
+        self.config = scenario.config
 
-    def fatal(self, job: Job, exception: Json) -> bool:
+    def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
+        if self._cancel and exception["type"] == "cancel":
+            return True
         starts = (exception["note"], exception["type"])
         errors = self._scenario.errors
         return any(text.startswith(error) for text in starts for error in errors)
 
-    def early(self, job: Job) -> bool:
-        return bool(self._scenario.errors)
+    def node(self, job: Job, host: str) -> bool:
+        return self._scenario.tolerance > 0
 
 
 @dataclass(frozen=True)
@@ -281,16 +340,25 @@ class Life:
     breach: Optional[Breach]
 
 
-def live(scenario: Scenario, target: Optional[int] = None) -> Life:
-    """One life of the scenario's job, with the module dying at a point."""
-    system = _CrashSystem(scenario, target)
+def live(
+    scenario: Scenario, target: Optional[int] = None, mishap: Mishap = Mishap.CRASH
+) -> Life:
+    """One life of the scenario's job, with a mishap at a point."""
+    system = _CrashSystem(scenario, target, mishap)
     jobs = system.instance.manager.jobs
-    monitor = Monitor(system.store, lambda: jobs, _Excuses(scenario))
+    monitor = Monitor(
+        system.store,
+        system.loop.now,
+        lambda: jobs,
+        system.data,
+        _Excuses(scenario, mishap),
+    )
     system.requested = monitor.requested
     system.instance.manager.listeners.append(monitor.job_event)
     system.start()
-    spec = jobspec_of(2, {"duration": 0, "dw": list(scenario.directives)})
-    jobid = system.instance.submit(spec)
+    attributes: Json = {"duration": 0, "dw": list(scenario.directives)}
+    attributes["dw_failure_tolerance"] = scenario.tolerance
+    jobid = system.instance.submit(jobspec_of(scenario.nodes, attributes))
     if scenario.cancelled_in:
 
         def there() -> bool:
@@ -324,7 +392,7 @@ def _enable_rabbits(system: VirtualSystem) -> None:
 
 
 def _life(system: _CrashSystem, jobid: int, breach: Optional[Breach]) -> Life:
-    events = [e for e in system.instance.eventlog(jobid) if e.name != "memo"]
+    events = _told_once(system.instance.eventlog(jobid))
     contexts = [e.context or {} for e in events if e.name == "exception"]
     job = system.instance.job(jobid)
     left = [f"memo {k}={v}" for k, v in job.annotations.get("user", {}).items()]
@@ -340,36 +408,57 @@ def _life(system: _CrashSystem, jobid: int, breach: Optional[Breach]) -> Life:
     )
 
 
-def check(scenario: Scenario) -> list[tuple[Point, str]]:
-    """Each point, and what was wrong when the module died there ("": nothing)."""
+def _told_once(eventlog: Iterable[Event]) -> list[Event]:
+    """The events of a job, but memos. An exception that changes nothing may be
+    raised again by who cannot know that it was; this counts as once."""
+    events: list[Event] = []
+    for event in eventlog:
+        context = event.context or {}
+        harmless = event.name == "exception" and context["severity"] > 0
+        again = any(e.name == event.name and e.context == context for e in events)
+        if event.name != "memo" and not (harmless and again):
+            events.append(event)
+    return events
+
+
+def check(scenario: Scenario, mishap: Mishap = Mishap.CRASH) -> list[tuple[Point, str]]:
+    """Each point, and what was wrong after a mishap there ("": nothing)."""
     whole = live(scenario)
     if whole.breach is not None:
         raise AssertionError(f"{scenario.name}: {whole.breach}")
     results: list[tuple[Point, str]] = []
     for number, point in enumerate(whole.points):
-        life = live(scenario, number)
-        wrong = ""
+        life = live(scenario, number, mishap)
         if life.breach is not None:
             wrong = str(life.breach)
-        elif sorted(life.events) != sorted(whole.events):
-            wrong = f"other events: {' '.join(life.events)}"
-        elif life.exceptions != whole.exceptions:
-            wrong = f"other exceptions: {life.exceptions}"
-        elif set(whole.left) - set(life.left):
-            # (While the module is away, more states may come to their end.)
-            missing = sorted(set(whole.left) - set(life.left))
-            wrong = f"missing: {', '.join(missing)}"
+        else:
+            wrong = "" if mishap is Mishap.CANCEL else _difference(whole, life)
         results.append((point, wrong))
     return results
+
+
+def _difference(whole: Life, life: Life) -> str:
+    """How a job can tell that there was a mishap."""
+    if sorted(life.events) != sorted(whole.events):
+        return f"other events: {' '.join(life.events)}"
+    if life.exceptions != whole.exceptions:
+        return f"other exceptions: {life.exceptions}"
+    # (While the module is away, more states may come to their end.)
+    missing = sorted(set(whole.left) - set(life.left))
+    return f"missing: {', '.join(missing)}" if missing else ""
 
 
 def print_tables() -> int:
     """Print a table for each scenario; 1 when something was wrong."""
     failed = 0
-    for scenario in SCENARIOS:
-        print(f"{scenario.name}: the module dies, and is back {DOWN:g} s later")
-        print(f"  {'':3}  {'step':22}  {'it dies after':40}  the job")
-        for number, (point, wrong) in enumerate(check(scenario), 1):
+    tables = [(scenario, Mishap.CRASH) for scenario in SCENARIOS]
+    tables += [
+        (SCENARIOS[0], mishap) for mishap in Mishap if mishap is not Mishap.CRASH
+    ]
+    for scenario, mishap in tables:
+        print(f"{scenario.name}: {mishap.value}")
+        print(f"  {'':3}  {'step':22}  {'after':40}  the job")
+        for number, (point, wrong) in enumerate(check(scenario, mishap), 1):
             failed += bool(wrong)
             after = point.request or "the step"
             print(f"  {number:3}  {point.step:22}  {after:40}  {wrong or 'ok'}")

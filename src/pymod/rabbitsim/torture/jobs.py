@@ -10,8 +10,13 @@ from typing import Any
 
 Json = dict[str, Any]
 
+OWNER = 500
 USER = 4711
-"""A user who is not the instance's owner."""
+"""The instance's owner, and a user."""
+
+PRESET = "scratch"
+PRESETS = {PRESET: "#DW jobdw type=xfs capacity=2GiB name=scratch"}
+"""What ``-S dw=NAME`` may stand for."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +28,8 @@ class PlannedJob:
             has: so its ID is known beforehand.
         bad: why it must not run; "" for a good one.
         limited: it has a time limit that its tasks exceed.
-        saves: it copies data out.
+        hopes: it is about persistent storage which may be there or not, or be
+            somebody else's, or where the job has no nodes.
     """
 
     number: int
@@ -32,24 +38,25 @@ class PlannedJob:
     jobspec: Json = field(compare=False)
     bad: str
     limited: bool
-    saves: bool
+    hopes: bool
 
     def __str__(self) -> str:
         system = self.jobspec["attributes"]["system"]
+        dw = system.get("dw", "no directives")
         nodes = self.jobspec["resources"][0]["count"]
         kind = f", bad: {self.bad}" if self.bad else ""
         limit = f", at most {system['duration']:g}s" if system["duration"] else ""
         seconds = system["exec"]["test"]["run_duration"]
         return (
             f"job {self.number}: at {self.at:.3f}s, {nodes} nodes for {seconds}{limit},"
-            f" user {self.userid}{kind}: {system['dw']!r}"
+            f" user {self.userid}{kind}: {dw!r}"
         )
 
 
 def make_job(rng: random.Random, number: int, jobs: int, seconds: float) -> PlannedJob:
     """Job ``number`` of ``jobs``, to be submitted within the first ``seconds``."""
     bad = rng.choice(list(_BAD)) if rng.random() < 0.1 else ""
-    dw = _BAD[bad] if bad else _good(rng, number)
+    dw = _BAD[bad] if bad else _good(rng)
     limited = rng.random() < 0.1
     run = rng.choice([0.0, 0.5, 3.0, 20.0])
     test = {
@@ -59,20 +66,22 @@ def make_job(rng: random.Random, number: int, jobs: int, seconds: float) -> Plan
     }
     system: Json = {
         "duration": rng.choice([1.0, 10.0]) if limited else 0.0,
-        "dw": dw,
         "exec": {"test": test},
     }
-    if rng.random() < 0.3:
+    if dw:
+        system["dw"] = dw
+    if bad == "tolerance":
+        system["dw_failure_tolerance"] = -1
+    elif rng.random() < 0.3:
         system["dw_failure_tolerance"] = rng.randint(0, 2)
-    persistent = "create_persistent" in str(dw)
     return PlannedJob(
         number=number,
         at=_moment(rng.random() ** 2 * seconds, number, jobs),
-        userid=500 if persistent or rng.random() < 0.7 else USER,
+        userid=OWNER if rng.random() < 0.7 else USER,
         jobspec=jobspec_of(rng.choice([1, 1, 2, 3, 4]), system),
         bad=bad,
         limited=limited,
-        saves=not bad and "copy_out" in str(dw),
+        hopes=not bad and "persistent" in str(dw),
     )
 
 
@@ -105,10 +114,19 @@ _BAD: dict[str, Any] = {
     "too much": "#DW jobdw type=raw capacity=60GiB name=p1",
     "too large": "#DW jobdw type=xfs capacity=900TiB name=p1",
     "not text": [7],
+    "same name": ["#DW jobdw type=xfs capacity=1GiB name=p1"] * 2,
+    "tolerance": "#DW jobdw type=xfs capacity=1GiB name=p1",
 }
 
 
-def _good(rng: random.Random, number: int) -> Any:
+def _good(rng: random.Random) -> Any:
+    kind = rng.random()
+    if kind < 0.05:
+        return None
+    if kind < 0.1:
+        return PRESET
+    if kind < 0.2:
+        return _persistent(rng)
     type = rng.choice(["xfs", "xfs", "xfs", "raw", "gfs2", "lustre"])
     size = rng.choice(["1GiB", "10GiB", "40GiB"])
     texts = [f"#DW jobdw type={type} capacity={size} name=p1"]
@@ -120,6 +138,23 @@ def _good(rng: random.Random, number: int) -> Any:
         texts.append("#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out")
     if rng.random() < 0.1:
         texts.append("#DW jobdw type=xfs capacity=1GiB name=p2")
-    if rng.random() < 0.07 and type != "lustre":  # its MGT would keep others off
-        texts = [f"#DW create_persistent type={type} capacity=1GiB name=keep{number}"]
+        texts.append("#DW copy_out source=$DW_JOB_p2 destination=/lustre/out2")
     return rng.choice([texts, "\n".join(texts)])
+
+
+def _persistent(rng: random.Random) -> Any:
+    """Persistent storage is made, used and destroyed, in any order: there are few
+    names."""
+    name = f"keep{rng.randrange(3)}"
+    type = rng.choice(["xfs", "raw", "gfs2"])  # an MGT would keep others off
+    return rng.choice(
+        [
+            f"#DW create_persistent type={type} capacity=1GiB name={name}",
+            f"#DW destroy_persistent name={name}",
+            f"#DW persistentdw name={name}",
+            [
+                "#DW jobdw type=xfs capacity=1GiB name=p1",
+                f"#DW persistentdw name={name}",
+            ],
+        ]
+    )

@@ -8,9 +8,11 @@ request of the service, as it happens. Each check looks only at what changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Optional
 
+from flux_k8s import hostlist
+from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
 from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.workflowview import FINALIZER, STATES, WLM_ID
@@ -19,12 +21,21 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
+from rabbitsim.torture.data import Ledger
+from rabbitsim.torture.excuses import Excuses
+from rabbitsim.torture.record import Record, cancelled_in_epilog
+from rabbitsim.torture.storage import StorageMonitor
 
 PAIRS = (
     ("dependency-add", "dependency-remove"),
     ("prolog-start", "prolog-finish"),
     ("epilog-start", "epilog-finish"),
 )
+
+
+OBEDIENCE = 100.0
+"""Seconds after which a job that was cancelled in its epilog makes no more moves
+to save its data: requests that were sent before have arrived."""
 
 
 @dataclass(frozen=True)
@@ -38,67 +49,34 @@ class Breach:
         return f"{self.rule}: {self.text}"
 
 
-@dataclass
-class Record:
-    """What happened to one job's Workflows.
-
-    Attributes:
-        made: how many there were.
-        reached: all states that were completed.
-        early: it was moved to Teardown or deleted before DataOut was complete.
-    """
-
-    made: int = 0
-    reached: set[str] = field(default_factory=set)
-    desired: str = ""
-    early: bool = False
-    fatal: list[Json] = field(default_factory=list)
-
-
-class Excuses:
-    """What may happen to a job because it is what was planned."""
-
-    def fatal(self, job: Job, exception: Json) -> bool:
-        """Whether a fatal exception has a cause."""
-        return False
-
-    def early(self, job: Job) -> bool:
-        """Whether the data of a job that ran may be lost."""
-        return False
-
-    def silent(self, job: Job) -> bool:
-        """Whether the data of a job may be lost without an exception."""
-        return False
-
-    def twice(self, jobid: int) -> bool:
-        """Whether a Workflow may be made more than once, deleted too early, or
-        written by somebody else."""
-        return False
-
-    def unguarded(self, job: Job) -> bool:
-        """Whether the plugin was away when it should have held the job."""
-        return False
-
-
 class Monitor:
     """Checks everything, and remembers the first breach.
 
     Args:
+        now: tells the time (UNIX).
+        data: what is in the file systems.
+        drained: whether a node is, or was, out of service.
         note: takes a line for the trace.
     """
 
     def __init__(
         self,
         store: Store,
+        now: Callable[[], float],
         jobs: Callable[[], dict[int, Job]],
+        data: Ledger,
         excuses: Excuses,
+        drained: Callable[[str], bool] = lambda host: True,
         note: Callable[[str], None] = lambda line: None,
     ) -> None:
         self._store = store
+        self._now = now
         self._jobs = jobs
         self._excuses = excuses
+        self._drained = drained
         self._note = note
         self._records: dict[int, Record] = {}
+        self._storage = StorageMonitor(store, data, self.fail)
         self.breach: Optional[Breach] = None
         version = str(store.version)
         store.watch(WORKFLOW, None, self.workflow_changed, resource_version=version)
@@ -118,54 +96,82 @@ class Monitor:
         if event.name not in ("memo", "annotations"):
             shown = context.get("description") or context.get("note") or ""
             self._note(f"{job}: {event.name} {shown}".rstrip())
-        if event.name == "start":
+        if "dw" not in job.jobspec["attributes"]["system"]:
+            self._check_plain(job, event)
+        elif event.name == "start":
             self._job_starts(job)
-        elif event.name == "exception" and context["severity"] == 0:
-            self._job_fails(job, context)
         elif event.name == "epilog-finish":
             self._epilog_ends(job)
         elif event.name == "clean":
-            self.check_log(job)
-            self._check_told(job)
+            self._job_ends(job)
+        elif event.name == "exception" and context["type"] == NODE_FAILURE:
+            self._nodes_fail(job, context)
+        if event.name == "exception" and context["severity"] == 0:
+            self._job_fails(job, context)
 
-    def _check_told(self, job: Job) -> None:
-        """Whoever loses data is told."""
-        record = self.record(job.id)
-        if record.early and not record.fatal and not self._excuses.silent(job):
-            self.fail("silent", f"{job} lost its data and was not told")
+    def _check_plain(self, job: Job, event: Event) -> None:
+        """A job without directives is not our business."""
+        if "dws" in str(event.context):
+            self.fail("plain", f"{job} has no directives, but {event}")
+        if event.name == "clean":
+            self.check_log(job)
 
     def _job_starts(self, job: Job) -> None:
+        record = self.record(job.id)
         if self._excuses.unguarded(job):
             return
-        if "PreRun" not in self.record(job.id).reached:
+        if "PreRun" not in record.reached:
             self.fail("start", f"{job} ran before its PreRun was complete")
         elif not job.was_posted("dws_environment"):
             self.fail("start", f"{job} ran without its environment")
+        elif not (record.fatal or self._excuses.twice(job.id)):
+            self._storage.starts(job, record)
 
     def _job_fails(self, job: Job, exception: Json) -> None:
-        record = self.record(job.id)
-        if not self._excuses.fatal(job, exception):
-            type, note = exception["type"], exception["note"]
+        record, type, note = self.record(job.id), exception["type"], exception["note"]
+        if not self._excuses.fatal(job, record, exception, self._now()):
             self.fail("exception", f"{job} failed without a cause: {type}: {note}")
         # While the tasks of a job are being ended, nothing tells a module that is
         # loaded then that the job was told already.
         ending = job.was_posted("start") and not job.was_posted("finish")
-        if exception["type"] == "dws" and not ending:
+        if type == "dws" and not ending:
             for other in record.fatal:
-                if other["type"] == "dws" and other["note"] == exception["note"]:
-                    note = exception["note"]
+                if other["type"] == "dws" and other["note"] == note:
                     self.fail("exception twice", f"{job} was told twice: {note}")
         record.fatal.append(exception)
+
+    def _nodes_fail(self, job: Job, exception: Json) -> None:
+        """A job goes on without some of its nodes."""
+        record, system = self.record(job.id), job.jobspec["attributes"]["system"]
+        hosts = hostlist.decode(exception["note"].partition(": ")[0])
+        record.failed_nodes.update(hosts)
+        for host in hosts:
+            if not self._excuses.node(job, host):
+                self.fail("nodes", f"{job} goes on without {host} for no reason")
+            if not self._drained(host):
+                self.fail("nodes", f"{host} failed {job} and is not drained")
+        tolerance = system.get("dw_failure_tolerance", 0)
+        if exception["severity"] == 0 or len(record.failed_nodes) > tolerance:
+            self.fail("nodes", f"{job} tolerates {tolerance}: {exception['note']}")
 
     def _epilog_ends(self, job: Job) -> None:
         workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
         if workflow is None or not _ours(workflow) or self._excuses.unguarded(job):
             return
-        aborted = any(
-            e["type"] == "dws-epilog-timeout" for e in self.record(job.id).fatal
-        )
-        if not aborted and not _complete(workflow, "Teardown"):
+        record = self.record(job.id)
+        if not record.aborted and not _complete(workflow, "Teardown"):
             self.fail("epilog", f"{job} was let go before its storage was torn down")
+
+    def _job_ends(self, job: Job) -> None:
+        """A job's data is safe, or its owner is told."""
+        self.check_log(job)
+        record, excused = (
+            self.record(job.id),
+            self._excuses.lost(job, self.record(job.id)),
+        )
+        if record.lost and not excused:
+            self.fail("data", f"{job} ran, and its data was given up in {record.lost}")
+        self._storage.ends(job, record, excused)
 
     def check_log(self, job: Job) -> None:
         """The eventlog of a job that has ended."""
@@ -200,8 +206,7 @@ class Monitor:
             return
         if desired != record.desired:
             self._moved(jobid, record, desired)
-        if _complete(workflow, desired):
-            record.reached.add(desired)
+        record.see(workflow, self._now())
         if desired != "Teardown" and not _deleting(workflow):
             if FINALIZER not in workflow["metadata"].get("finalizers", ()):
                 self.fail("finalizer", f"{f58(jobid)} lost its finalizer in {desired}")
@@ -209,33 +214,35 @@ class Monitor:
     def _made(self, jobid: int, record: Record, workflow: Json) -> None:
         record.made += 1
         record.desired = "Proposal"
+        self._storage.made(workflow)
         if record.made > 1 and not self._excuses.twice(jobid):
             self.fail("made twice", f"{f58(jobid)} got another Workflow")
 
     def _moved(self, jobid: int, record: Record, desired: str) -> None:
-        before, record.desired = record.desired, desired
+        before = record.desired
         if STATES[desired] < STATES[before]:
             self.fail("order", f"{f58(jobid)} went back from {before} to {desired}")
-        if desired != "Teardown":
-            if STATES[desired] > STATES[before] + 1:
-                self.fail("order", f"{f58(jobid)} skipped from {before} to {desired}")
-            return
-        self._check_data(jobid, record)
+        if desired == "Teardown":
+            self._leaves(jobid, record)
+        elif STATES[desired] > STATES[before] + 1:
+            self.fail("order", f"{f58(jobid)} skipped from {before} to {desired}")
+        record.desired = desired
 
-    def _check_data(self, jobid: int, record: Record) -> None:
-        """A Workflow is on its way out: what the job wrote must be safe."""
+    def _leaves(self, jobid: int, record: Record) -> None:
+        """A Workflow is on its way out: what the job wrote must be safe, or else
+        its owner must be told before the job ends."""
         job = self._jobs().get(jobid)
-        if job is None or not job.was_posted("start") or record.early:
+        if job is None or not job.was_posted("start") or record.lost:
             return
         if "DataOut" not in record.reached:
-            record.early = True
-            if not self._excuses.early(job):
-                self.fail("data", f"{job} ran, and DataOut was not complete")
+            record.leaves(self._now(), self._excuses.config)
 
     def _gone(self, jobid: int, record: Record, workflow: Json) -> None:
-        if not _complete(workflow, "Teardown") and not self._excuses.twice(jobid):
-            state = workflow["spec"]["desiredState"]
-            self.fail("deleted", f"{f58(jobid)} lost its Workflow in {state}")
+        if not _complete(workflow, "Teardown"):
+            self._leaves(jobid, record)
+            if not self._excuses.twice(jobid):
+                state = workflow["spec"]["desiredState"]
+                self.fail("deleted", f"{f58(jobid)} lost its Workflow in {state}")
         record.desired = "Proposal"
 
     # Requests of the service
@@ -269,14 +276,21 @@ class Monitor:
             self.fail("deleted", f"delete of {name} before Teardown is complete")
 
     def _asks_for(self, name: str, workflow: Json, body: Json) -> None:
-        wanted = (body.get("spec") or {}).get("desiredState")
-        current = workflow["spec"]["desiredState"]
+        spec = body.get("spec") or {}
+        wanted, current = spec.get("desiredState"), workflow["spec"]["desiredState"]
+        if spec.get("hurry"):
+            self._storage.cut_off(name, self._drained)
         if wanted in (None, "Teardown"):
             return
         steps = STATES[wanted] - STATES[current]
-        excused = self._excuses.twice(jobid_of_workflow(name) or 0)
-        if (steps < 0 or steps > 1) and not excused:
+        jobid = jobid_of_workflow(name) or 0
+        if (steps < 0 or steps > 1) and not self._excuses.twice(jobid):
             self.fail("order", f"{name} in {current} was asked to go to {wanted}")
+        job = self._jobs().get(jobid)
+        if job is not None and wanted in ("PostRun", "DataOut"):
+            since = cancelled_in_epilog(job)
+            if since is not None and self._now() > since + OBEDIENCE:
+                self.fail("obedience", f"{name} goes to {wanted}, {job} was cancelled")
 
     # The end
 

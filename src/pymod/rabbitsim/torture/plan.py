@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config import Config
-from rabbitsim.torture.jobs import PlannedJob, make_job
+from rabbitsim.torture.jobs import PRESETS, PlannedJob, make_job
 from rabbitsim.torture.troubles import KINDS, Trouble, make_trouble
 
 
@@ -90,6 +90,7 @@ def _make_site(rng: random.Random, faults: Sequence[str]) -> Site:
         "restrict_persistent_creation": rng.random() < 0.5,
         "daemons": {"copy-offload": {}},
         "policy": {"maximums": {"raw": 50}},
+        "presets": PRESETS,
     }
     # Shorter than any outage, longer than any state takes by itself.
     for key in ("setup_timeout", "prerun_timeout", "postrun_timeout"):

@@ -8,22 +8,25 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from flux_k8s.ports import STORAGE, WORKFLOW, Json
+from flux_k8s.jobid import f58
+from flux_k8s.ports import STORAGE, Json
+from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
-from rabbitsim.torture.monitor import Breach, Excuses, Monitor
+from rabbitsim.torture.excuses import PlannedExcuses
+from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.plan import Plan
-from rabbitsim.torture.troubles import Trouble
+from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.world import World
 
 PATIENCE = 3600.0
 """Seconds of virtual time that everything may take to end when all is well."""
 
+NODE_FAILURE = "dws-node-failure"
+"""The exception that tells a job that it goes on without some nodes' storage."""
+
 RUSH = 20000
 """Steps at one and the same moment that are too many: something spins."""
-
-FOREIGN = (("fluxjob-77", "slurm"), ("mine", "flux"))
-"""Workflows that are not ours: names, and workload managers."""
 
 
 @dataclass(frozen=True)
@@ -36,94 +39,6 @@ class Outcome:
     seconds: float
     ends: dict[str, int]
     trace: tuple[str, ...]
-
-
-class PlannedExcuses(Excuses):
-    """What a plan excuses."""
-
-    def __init__(self, world: World) -> None:
-        plan = world.plan
-        self._world = world
-        self._closing = False
-        self.disabled: set[str] = set()
-        self._jobs = {world.ids[job.number]: job for job in plan.jobs}
-        self._about: dict[int, set[str]] = {}
-        for trouble in plan.troubles:
-            if trouble.job is None or _harmless(trouble):
-                continue
-            if trouble.kind in ("dws", "user", "admin"):
-                mine = self._about.setdefault(world.ids[trouble.job], set())
-                mine.add(f"{trouble.kind} {trouble.what}")
-                mine.add(trouble.kind)
-        self._kinds = {trouble.kind for trouble in plan.troubles}
-        self._late = any(
-            trouble.what in ("late", "late-crash") for trouble in plan.troubles
-        )
-
-    def closing(self) -> None:
-        """From now on any job may be cancelled."""
-        self._closing = True
-
-    def fatal(self, job: Job, exception: Json) -> bool:
-        planned, about = self._jobs[job.id], self._about.get(job.id, set())
-        type, note = exception["type"], exception["note"]
-        if type == "cancel":
-            return "user cancel" in about or self._closing
-        if type == "timeout":
-            return planned.limited
-        if type == "node-failure":
-            return "node" in self._kinds
-        if type == "dws-epilog-timeout":
-            return self._world.plan.site.epilog_timeout is not None
-        if type == "alloc":
-            return planned.bad == "too large"
-        if type != "dws":
-            return False
-        if "under the job" in note:
-            return "admin" in about
-        if "not loaded" in note:
-            return self.unguarded(job)
-        if self.disabled:  # an abort took Rabbits from under other jobs
-            return True
-        return bool(planned.bad) or "dws" in about or "rabbit" in self._kinds
-
-    def early(self, job: Job) -> bool:
-        about = self._about.get(job.id, set())
-        if {"dws", "admin"} & about or "rabbit" in self._kinds or self.disabled:
-            return True
-        fatal: list[str] = []
-        seen: set[str] = set()
-        for event in job.events:
-            context = event.context or {}
-            if event.name == "exception" and context["severity"] == 0:
-                fatal.append(context["type"])
-                if "finish" in seen and context["type"] == "cancel":
-                    return True
-            elif event.name == "start" and fatal:
-                return True  # it was over before it began
-            seen.add(event.name)
-        if len(fatal) > 1 or "dws-epilog-timeout" in fatal:
-            return True
-        return self.unguarded(job)
-
-    def silent(self, job: Job) -> bool:
-        config = self._world.plan.site.config
-        limited = (
-            config.postrun_timeout is not None or config.teardown_after is not None
-        )
-        return limited or self.unguarded(job)
-
-    def twice(self, jobid: int) -> bool:
-        return self._late or "admin" in self._about.get(jobid, set())
-
-    def unguarded(self, job: Job) -> bool:
-        """Something happened to the job while the plugin was away."""
-        return any(
-            begin <= event.timestamp <= end
-            for begin, end in self._world.gaps
-            for event in job.events
-            if event.name != "memo"
-        )
 
 
 def run(plan: Plan) -> Outcome:
@@ -145,8 +60,17 @@ class _Run:
         system = world.system
         self._excuses = PlannedExcuses(world)
         jobs = system.instance.manager.jobs
-        self.monitor = Monitor(system.store, lambda: jobs, self._excuses, note)
+        self.monitor = Monitor(
+            system.store,
+            system.loop.now,
+            lambda: jobs,
+            system.data,
+            self._excuses,
+            self._drained,
+            note,
+        )
         system.instance.manager.listeners.append(self.monitor.job_event)
+        system.instance.manager.listeners.append(self._bad_job_starts)
         system.weather.seen = self.monitor.requested
         version = str(system.store.version)
         system.store.watch(STORAGE, None, self._rabbit, resource_version=version)
@@ -154,13 +78,29 @@ class _Run:
 
     def _rabbit(self, change: Change) -> None:
         """A Storage was written."""
-        if change.object["spec"].get("state") == "Disabled":
-            self._excuses.disabled.add(change.object["metadata"]["name"])
+        self._excuses.storage_changed(change, self._world.system.loop.now())
+
+    def _drained(self, host: str) -> bool:
+        return any(host == drained for drained, _ in self._drains())
+
+    def _drains(self) -> list[tuple[str, str]]:
+        """The nodes that were drained, and why."""
+        begin = "resource: drained "
+        lines = (line for _, _, line in self._world.system.log)
+        found = (line[len(begin) :] for line in lines if line.startswith(begin))
+        return [
+            (host, reason) for host, _, reason in (f.partition(": ") for f in found)
+        ]
+
+    def _bad_job_starts(self, job: Job, event: Event, before: State) -> None:
+        if event.name == "start" and not self._excuses.unguarded(job):
+            bad = self._excuses.planned(job).bad
+            if bad:
+                self.monitor.fail("start", f"{job} ran: {bad}")
 
     def run(self) -> Outcome:
         world = self._world
-        for name, wlm in FOREIGN:
-            world.system.store.create(WORKFLOW, "default", _foreign(name, wlm))
+        world.settle()
         world.system.start()
         try:
             self._live()
@@ -186,7 +126,7 @@ class _Run:
 
     def _over(self) -> bool:
         system = self._world.system
-        return system.instance.idle() and len(system.workflows()) == len(FOREIGN)
+        return system.instance.idle() and system.workflow_names() == self._world.foreign
 
     def _until(self, end: float, over: Any = None) -> bool:
         """Go on to a time, or until it is over (then True)."""
@@ -232,6 +172,16 @@ class _Run:
         for line in lines:
             if "there is no node" in line:
                 self.monitor.fail("unexplained", line)
+        for host, reason in self._drains():
+            if not self._is_explained(reason):
+                self.monitor.fail("unexplained", f"{host} is drained: {reason}")
+
+    def _is_explained(self, reason: str) -> bool:
+        """The reason names a job, which was told."""
+        name, _, _ = reason.partition(": ")
+        jobs = self._world.system.instance.manager.jobs.values()
+        told = (e.context or {} for j in jobs if f58(j.id) == name for e in j.events)
+        return any(context.get("type") in (ABORT, NODE_FAILURE) for context in told)
 
     def _outcome(self) -> Outcome:
         world = self._world
@@ -252,29 +202,8 @@ class _Run:
         )
 
 
-def _harmless(trouble: Trouble) -> bool:
-    """Trouble within DWS that is over before any time limit."""
-    short = 0 < trouble.duration <= 5.0
-    return trouble.kind == "dws" and trouble.what != "error" and short
-
-
 def _end_of(job: Job) -> str:
     exception = job.fatal_exception
     if exception is not None:
         return str(exception["type"])
     return "completed" if job.wait_status == 0 else "failed"
-
-
-def _foreign(name: str, wlm: str) -> Json:
-    return {
-        "metadata": {"name": name},
-        "spec": {
-            "desiredState": "Proposal",
-            "dwDirectives": [],
-            "forceReady": False,
-            "groupID": 0,
-            "jobID": "x",
-            "userID": 0,
-            "wlmID": wlm,
-        },
-    }

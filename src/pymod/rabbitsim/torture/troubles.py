@@ -17,6 +17,7 @@ KINDS = (
     "api",
     "outage",
     "dws",
+    "part",
     "rabbit",
     "node",
     "user",
@@ -71,6 +72,11 @@ class Trouble:
         return " ".join(words)
 
 
+def part_state(trouble: Trouble) -> str:
+    """The Workflow state in which a node or Rabbit does not do its part."""
+    return "Setup" if trouble.name.startswith("rabbit") else "PreRun"
+
+
 Make = Callable[[random.Random, "Moment"], list[Trouble]]
 
 
@@ -120,7 +126,7 @@ def _plugin(rng: random.Random, moment: Moment) -> list[Trouble]:
 
 def _watch(rng: random.Random, moment: Moment) -> list[Trouble]:
     what = rng.choice(
-        ["drop", "expire", "silence", "delay", "duplicate", "stale", "replay"]
+        ["drop", "expire", "silence", "miss", "delay", "duplicate", "stale", "replay"]
     )
     return [
         _trouble(
@@ -189,6 +195,21 @@ def _dws(rng: random.Random, moment: Moment) -> list[Trouble]:
     return [Trouble("dws", what, job=job, duration=seconds, name=state)]
 
 
+def _part(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """One compute node does not mount, or one Rabbit makes no storage."""
+    if rng.random() < 0.7:
+        name = f"compute-{rng.randint(1, 4):02d}"
+        what = rng.choice(["mount", "mount", "error", "never"])
+    else:
+        name = f"rabbit-{rng.randint(1, 2):02d}"
+        what = rng.choice(["error", "transient", "never"])
+    seconds = rng.choice([0.0, 0.0, 5.0, 30.0, 400.0])
+    if what == "never":
+        seconds = seconds or 400.0  # who would end it where there is no time limit?
+    job = rng.randrange(moment.jobs)
+    return [Trouble("part", what, job=job, duration=seconds, name=name)]
+
+
 def _rabbit(rng: random.Random, moment: Moment) -> list[Trouble]:
     what = rng.choice(["offline", "link"])
     index = rng.randint(1, 4)
@@ -215,11 +236,14 @@ def _user(rng: random.Random, moment: Moment) -> list[Trouble]:
 
 
 def _admin(rng: random.Random, moment: Moment) -> list[Trouble]:
-    when = {
+    when: dict[str, object] = {
         "job": rng.randrange(moment.jobs),
         "events": rng.randint(4, 20),
         "skip": rng.randint(0, 20),
     }
+    if rng.random() < 0.2:
+        when = {"job": when["job"], "at": 0.0}
+        return [_trouble("admin", "squat", when)]
     return [_trouble("admin", rng.choice(["delete", "teardown"]), when)]
 
 
@@ -236,10 +260,11 @@ _MAKERS: Mapping[str, Make] = {
     "api": _api,
     "outage": _outage,
     "dws": _dws,
+    "part": _part,
     "rabbit": _rabbit,
     "node": _node,
     "user": _user,
     "admin": _admin,
 }
 
-_WEIGHT = {"module": 4, "watch": 3, "api": 3, "dws": 4, "user": 3}
+_WEIGHT = {"module": 4, "watch": 3, "api": 3, "dws": 4, "part": 3, "user": 3}

@@ -12,6 +12,7 @@ from flux_k8s.jobid import f58, workflow_name
 from flux_k8s.ports import STORAGE, WORKFLOW, Json, KubeError
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
+from flux_k8s.workflowview import FINALIZER
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import TIB, Topology
@@ -25,21 +26,34 @@ from rabbitsim.kube.errors import ApiError
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.api import TroubledKube, Weather
+from rabbitsim.torture.data import Ledger
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
-from rabbitsim.torture.troubles import Trouble
+from rabbitsim.torture.troubles import Trouble, part_state
 
 ROUND = 600.0
 """Seconds between two rounds of the administrator, who puts what was taken out
 of service back."""
 
 
+FOREIGN = (("fluxjob-77", "slurm"), ("mine", "flux"))
+"""Workflows that are not ours: names, and workload managers."""
+
+PURGED = 7777
+"""A job whose Workflow is there, and which nobody knows any more."""
+
+
 class TorturedSystem(VirtualSystem):
-    """A system whose service meets the weather."""
+    """A system whose service meets the weather.
+
+    Attributes:
+        data: what is in the file systems.
+    """
 
     def __init__(self, plan: Plan, faults: tuple[DwsFault, ...]) -> None:
         site = plan.site
         timeout = site.epilog_timeout
+        self.data = Ledger()
         super().__init__(
             plan.seed,
             options=Options(latency=table(site.states, spread=0.5), faults=faults),
@@ -47,11 +61,15 @@ class TorturedSystem(VirtualSystem):
             plugin_conf=None if timeout is None else {"epilog-timeout": timeout},
             message_latency=site.message_latency,
             topology=Topology.regular(site.nodes, site.rabbits, capacity=TIB),
+            files=self.data,
         )
         self._latency = site.kube_latency
         rng = random.Random(f"weather {plan.seed}")
         self.weather = Weather(self.loop, self.store, rng)
         self.troubled: Optional[TroubledKube] = None
+
+    def workflow_names(self) -> set[str]:
+        return {workflow["metadata"]["name"] for workflow in self.workflows()}
 
     def load_module(self) -> None:
         weather = self.weather
@@ -86,14 +104,15 @@ def dws_faults(plan: Plan, ids: Mapping[int, int]) -> tuple[DwsFault, ...]:
     """What goes wrong within DWS."""
     return tuple(
         DwsFault(
-            state=trouble.name,
+            state=part_state(trouble) if trouble.kind == "part" else trouble.name,
             kind=trouble.what,
             match=workflow_name(ids[trouble.job]),
             duration=trouble.duration,
+            node=trouble.name if trouble.kind == "part" else "",
             message="a trouble that was planned",
         )
         for trouble in plan.troubles
-        if trouble.kind == "dws" and trouble.job is not None
+        if trouble.kind in ("dws", "part") and trouble.job is not None
     )
 
 
@@ -103,6 +122,10 @@ class World:
     Attributes:
         ids: the IDs of the plan's jobs, by their numbers; ``numbers`` the reverse.
         gaps: when the plugin was not loaded.
+        meddled: the IDs of jobs whose Workflows an administrator took away.
+        squatted: the numbers of jobs whose Workflows' names others have.
+        foreign: the names of the Workflows that are not ours.
+        lost_nodes: the nodes that were lost, ever.
         note: takes a line for the trace.
     """
 
@@ -113,6 +136,10 @@ class World:
         self.system = TorturedSystem(plan, dws_faults(plan, self.ids))
         self.note = note
         self.gaps: list[tuple[float, float]] = []
+        self.meddled: set[int] = set()
+        self.squatted: set[int] = set()
+        self.foreign: set[str] = set()
+        self.lost_nodes: set[str] = set()
         self._start = self.system.loop.now()
         self._armed: dict[tuple[int, int], list[Trouble]] = {}
         self._counting: list[tuple[int, Trouble]] = []
@@ -136,7 +163,7 @@ class World:
         for job in self.plan.jobs:
             loop.call_later(job.at, partial(self._submit, job))
         for trouble in self.plan.troubles:
-            if trouble.kind == "dws":
+            if trouble.kind in ("dws", "part"):
                 continue
             if trouble.at is not None:
                 loop.call_later(trouble.at, partial(self._begin, trouble))
@@ -144,6 +171,19 @@ class World:
                 moment = self.ids[trouble.job], trouble.events
                 self._armed.setdefault(moment, []).append(trouble)
         loop.call_later(ROUND, self._round)
+
+    def settle(self) -> None:
+        """Make what is there before the service comes."""
+        for name, wlm in FOREIGN:
+            self._make_foreign(name, wlm)
+        name = workflow_name(PURGED)
+        orphan = _workflow(name, "flux", f58(PURGED))
+        orphan["metadata"]["finalizers"] = [FINALIZER]
+        self.system.store.create(WORKFLOW, "default", orphan)
+
+    def _make_foreign(self, name: str, wlm: str) -> None:
+        self.foreign.add(name)
+        self.system.store.create(WORKFLOW, "default", _workflow(name, wlm, "x"))
 
     @property
     def now(self) -> float:
@@ -264,8 +304,11 @@ class World:
 
     def _watch(self, trouble: Trouble) -> None:
         kube = self.system.troubled
-        if trouble.what in ("delay", "duplicate", "stale", "replay"):
+        if trouble.what in ("delay", "duplicate", "stale", "replay", "miss"):
             self.system.weather.add(trouble)
+            if trouble.what == "miss":
+                # What was missed is seen in the next list.
+                self._later(trouble.duration, self._list_again)
         elif kube is None or not self.system.instance.module_loaded:
             return
         elif trouble.what == "silence":
@@ -273,6 +316,10 @@ class World:
             self._later(trouble.duration, lambda: self._drop(kube, "drop"))
         else:
             self._drop(kube, trouble.what)
+
+    def _list_again(self) -> None:
+        if self.system.troubled is not None:
+            self._drop(self.system.troubled, "expire")
 
     def _drop(self, kube: DirectKube, what: str) -> None:
         if kube is self.system.troubled:
@@ -291,6 +338,7 @@ class World:
 
     def _node(self, trouble: Trouble) -> None:
         instance, name = self.system.instance, trouble.name
+        self.lost_nodes.add(name)
         instance.set_up(name, False)
         self._later(trouble.duration, lambda: instance.set_up(name, True))
 
@@ -309,12 +357,33 @@ class World:
     def _admin(self, trouble: Trouble) -> None:
         if trouble.job is None:
             return
-        name = workflow_name(self.ids[trouble.job])
+        jobid = self.ids[trouble.job]
+        name = workflow_name(jobid)
         try:
+            if trouble.what == "squat":
+                self.squatted.add(trouble.job)
+                self._make_foreign(name, "slurm")
+                return
+            self.meddled.add(jobid)
             if trouble.what == "delete":
                 self.system.store.delete(WORKFLOW, "default", name)
             else:
                 body: Json = {"spec": {"desiredState": "Teardown"}}
                 self.system.store.merge_patch(WORKFLOW, "default", name, body)
         except ApiError as error:
-            self.note(f"{f58(self.ids[trouble.job])}: {error}")
+            self.note(f"{f58(jobid)}: {error}")
+
+
+def _workflow(name: str, wlm: str, jobid: str) -> Json:
+    return {
+        "metadata": {"name": name},
+        "spec": {
+            "desiredState": "Proposal",
+            "dwDirectives": [],
+            "forceReady": False,
+            "groupID": 0,
+            "jobID": jobid,
+            "userID": 0,
+            "wlmID": wlm,
+        },
+    }

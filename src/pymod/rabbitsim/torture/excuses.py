@@ -1,0 +1,198 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What may happen to a job because it was planned, and because it happened.
+
+An exception is not excused because some trouble was planned somewhere. What it
+says must be true (:mod:`rabbitsim.torture.record`), and must have a cause that was
+planned for this very job, or for the Rabbit that it names.
+"""
+
+from __future__ import annotations
+
+import re
+
+from flux_k8s.config import Config
+from flux_k8s.ports import Json
+from rabbitsim.flux.job import Job
+from rabbitsim.kube.store import Event as Change
+from rabbitsim.torture.jobs import PlannedJob
+from rabbitsim.torture.record import ABORT, NEVER, Record, gave_up
+from rabbitsim.torture.troubles import part_state
+from rabbitsim.torture.world import World
+
+UNFIT = re.compile(r"(rabbit-\d+)(?: is not fit for use|, which [^,]*, is not fit)")
+STALE = 150.0
+"""Seconds that what the service knows of a Rabbit may lag behind: a watch that is
+silent, opened again, and slow."""
+
+OUTAGE = 3700.0
+"""The same, when there are outages."""
+
+
+class Excuses:
+    """Which breaches are none. Here: nothing is excused."""
+
+    config = Config()
+
+    def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
+        """Whether a fatal exception has a cause."""
+        return False
+
+    def node(self, job: Job, host: str) -> bool:
+        """Whether a job may go on without one of its nodes."""
+        return False
+
+    def lost(self, job: Job, record: Record) -> bool:
+        """Whether the data of a job that ran may be lost."""
+        return record.overdue or gave_up(job) is not None
+
+    def twice(self, jobid: int) -> bool:
+        """Whether a Workflow may be made more than once, deleted too early, or
+        written by somebody else."""
+        return False
+
+    def unguarded(self, job: Job) -> bool:
+        """Whether the plugin was away when it should have held the job."""
+        return False
+
+
+class PlannedExcuses(Excuses):
+    """What a plan excuses.
+
+    Attributes:
+        disabled: the Rabbits that an abort took out of service, ever.
+    """
+
+    def __init__(self, world: World) -> None:
+        plan = world.plan
+        self._world = world
+        self._closing = False
+        self.config = plan.site.config
+        self.disabled: set[str] = set()
+        self._unfit: dict[str, list[tuple[float, float]]] = {}
+        self._jobs = {world.ids[job.number]: job for job in plan.jobs}
+        self._cancelled = {
+            world.ids[trouble.job]
+            for trouble in plan.troubles
+            if trouble.kind == "user" and trouble.job is not None
+        }
+        self._dws: dict[int, set[tuple[str, str]]] = {}
+        self._parts: dict[int, set[str]] = {}
+        for trouble in plan.troubles:
+            if trouble.kind in ("dws", "part") and trouble.job is not None:
+                jobid, state = world.ids[trouble.job], trouble.name
+                if trouble.kind == "part":
+                    state = part_state(trouble)
+                    self._parts.setdefault(jobid, set()).add(trouble.name)
+                self._dws.setdefault(jobid, set()).add((trouble.what, state))
+        kinds = {trouble.kind for trouble in plan.troubles}
+        self._stale = OUTAGE if "outage" in kinds else STALE
+        self._rabbits = "rabbit" in kinds
+        self._epilog_timeout = plan.site.epilog_timeout is not None
+
+    def planned(self, job: Job) -> PlannedJob:
+        return self._jobs[job.id]
+
+    def closing(self) -> None:
+        """From now on any job may be cancelled."""
+        self._closing = True
+
+    def storage_changed(self, change: Change, now: float) -> None:
+        """A Storage was written: a Rabbit may be fit for use, or not."""
+        storage, name = change.object, change.object["metadata"]["name"]
+        disabled = storage["spec"].get("state") == "Disabled"
+        if disabled:
+            self.disabled.add(name)
+        status = (storage.get("status") or {}).get("status")
+        unfit = disabled or status not in ("Ready", "Degraded")
+        times = self._unfit.setdefault(name, [])
+        if unfit and not (times and times[-1][1] == NEVER):
+            times.append((now, NEVER))
+        elif not unfit and times and times[-1][1] == NEVER:
+            times[-1] = (times[-1][0], now)
+
+    def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
+        planned, type = self._jobs[job.id], exception["type"]
+        if type == "cancel":
+            return job.id in self._cancelled or self._closing
+        if type == "timeout":
+            return planned.limited
+        if type == "node-failure":
+            return any(name in exception["note"] for name in self._world.lost_nodes)
+        if type == ABORT:
+            return self._epilog_timeout
+        if type == "alloc":
+            return planned.bad == "too large" or planned.hopes
+        return type == "dws" and self._failed(job, record, exception["note"], now)
+
+    def _failed(self, job: Job, record: Record, note: str, now: float) -> bool:
+        """Whether what the service tells a job is true, and has a cause."""
+        planned = self._jobs[job.id]
+        if "under the job" in note:
+            return job.id in self._world.meddled
+        if "not loaded" in note:
+            return self.unguarded(job)
+        if "belongs to job" in note:
+            return planned.number in self._world.squatted
+        if planned.bad:
+            return True
+        if planned.hopes and not note.startswith("DWS "):
+            return True
+        if "is not fit for use" in note:
+            return all(self._was_unfit(name, now) for name in UNFIT.findall(note))
+        if "has another allocation with the colocation key" in note:
+            return self._waited(job, now)
+        return self._reported(job, record, note, now)
+
+    def _reported(self, job: Job, record: Record, note: str, now: float) -> bool:
+        """What DWS reports, or does not get done."""
+        about = self._dws.get(job.id, set())
+        if match := re.match(r"DWS failed in (\w+): ", note):
+            state = match[1]
+            cause = ("error", state) in about or self._jobs[job.id].hopes
+            return record.failed_in(state) and cause
+        if match := re.match(r"DWS reports a TransientCondition in (\w+) for", note):
+            state, limit = match[1], self.config.tc_timeout
+            true = record.was_transient(state, limit, now)
+            return true and self._held_up(about, state, "transient", "mount")
+        if match := re.match(r"(\w+) took more than \w+=(\d+)s(;|$)", note):
+            state, limit = match[1], float(match[2])
+            return record.exceeded(state, limit, now) and self._held_up(
+                about, state, "never", "slow", "transient", "mount", "error"
+            )
+        return False
+
+    def _held_up(self, about: set[tuple[str, str]], state: str, *kinds: str) -> bool:
+        """Whether a state may take long. (A Rabbit whose storage somebody holds
+        on to after an abort keeps others from getting theirs.)"""
+        planned = any((kind, state) in about for kind in kinds)
+        return planned or self._rabbits or bool(self.disabled)
+
+    def node(self, job: Job, host: str) -> bool:
+        rabbit = self._world.system.topology.rabbit_of[host]
+        return self._rabbits or bool({host, rabbit} & self._parts.get(job.id, set()))
+
+    def _was_unfit(self, rabbit: str, now: float) -> bool:
+        times = self._unfit.get(rabbit, ())
+        return any(end >= now - self._stale for _, end in times)
+
+    def _waited(self, job: Job, now: float) -> bool:
+        """The job waited as long for others' storage to go as it may."""
+        began = [e.timestamp for e in job.events if e.name == "prolog-start"]
+        return bool(began) and now - began[0] >= self.config.prolog_timeout / 2
+
+    def lost(self, job: Job, record: Record) -> bool:
+        return super().lost(job, record) or self.unguarded(job)
+
+    def twice(self, jobid: int) -> bool:
+        late = self._world.system.weather.late
+        return jobid in late or jobid in self._world.meddled
+
+    def unguarded(self, job: Job) -> bool:
+        """Something happened to the job while the plugin was away."""
+        return any(
+            begin <= event.timestamp <= end
+            for begin, end in self._world.gaps
+            for event in job.events
+            if event.name != "memo"
+        )

@@ -1,0 +1,147 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What truly happened to a job and to its Workflows, as Kubernetes has it.
+
+The service may learn of it late, twice or not at all. What it says about it can
+be held against this.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from flux_k8s.config import Config
+from flux_k8s.ports import Json
+from flux_k8s.timestamps import parse_timestamp
+from rabbitsim.flux.job import Job
+
+NEVER = float("inf")
+ABORT = "dws-epilog-timeout"
+
+
+@dataclass
+class Transient:
+    """A TransientCondition, from a time to another."""
+
+    state: str
+    begin: float
+    end: float = NEVER
+
+
+@dataclass
+class Record:
+    """What happened to one job's Workflows. Times are UNIX times.
+
+    Attributes:
+        made: how many there were.
+        desired: the state that was asked for last.
+        reached: when each state was complete for the first time.
+        began: when DWS took up each state.
+        errors: the states in which DWS gave up.
+        transients: when it had trouble that may pass.
+        lost: the state from which it was moved to Teardown, or deleted, before
+            the data of a job that ran was safe; "" when it was not.
+        overdue: a time limit of that state had passed.
+        failed_nodes: the nodes that the job goes on without.
+        fatal: the job's fatal exceptions.
+        outputs: where the data that the job wrote has to be in the end.
+        creates: the persistent storage that it makes.
+    """
+
+    made: int = 0
+    desired: str = ""
+    reached: dict[str, float] = field(default_factory=dict)
+    began: dict[str, float] = field(default_factory=dict)
+    errors: set[str] = field(default_factory=set)
+    transients: list[Transient] = field(default_factory=list)
+    lost: str = ""
+    overdue: bool = False
+    failed_nodes: set[str] = field(default_factory=set)
+    fatal: list[Json] = field(default_factory=list)
+    outputs: tuple[str, ...] = ()
+    creates: tuple[str, ...] = ()
+
+    @property
+    def aborted(self) -> bool:
+        return any(exception["type"] == ABORT for exception in self.fatal)
+
+    def see(self, workflow: Json, now: float) -> None:
+        """Take in a Workflow as it was written."""
+        status = workflow.get("status") or {}
+        state, desired = status.get("state"), workflow["spec"]["desiredState"]
+        if state == desired:
+            changed = parse_timestamp(str(status.get("desiredStateChange")))
+            self.began.setdefault(desired, now if changed is None else changed)
+            if status.get("status") == "Error":
+                self.errors.add(desired)
+            if status.get("ready") is True:
+                self.reached.setdefault(desired, now)
+        transient = state == desired and status.get("status") == "TransientCondition"
+        last = self.transients[-1] if self.transients else None
+        if last is not None and last.end == NEVER:
+            if transient and last.state == state:
+                return
+            last.end = now
+        if transient:
+            self.transients.append(Transient(str(state), now))
+
+    def failed_in(self, state: str) -> bool:
+        """DWS gave up on a state (one that refuses at once may not name it)."""
+        return state in self.errors
+
+    def exceeded(self, state: str, seconds: float, now: float) -> bool:
+        """A state had been under way for that long, and was not complete."""
+        limit = self.began.get(state, NEVER) + seconds
+        return limit <= now and self.reached.get(state, NEVER) >= limit
+
+    def was_transient(self, state: str, seconds: float, now: float) -> bool:
+        """A TransientCondition in a state lasted that long, seen as one: while
+        it is away for a moment, nobody may look."""
+        found = [t for t in self.transients if t.state == state]
+        return bool(found) and min(found[-1].end, now) - found[0].begin >= seconds
+
+    def leaves(self, now: float, config: Config) -> None:
+        """The Workflow is on its way out before the job's data was safe."""
+        self.lost = self.desired
+        limits = [config.teardown_after]
+        if self.lost == "PostRun":
+            limits.append(config.postrun_timeout)
+        self.overdue = self.lost in ("PostRun", "DataOut") and any(
+            limit is not None and self.exceeded(self.lost, limit, now)
+            for limit in limits
+        )
+
+
+def gave_up(job: Job) -> Optional[float]:
+    """When a fatal exception allowed to give up the data of a job that ran: one
+    from before it ran, or in its epilog. (While the tasks of a job are being
+    ended that is a cancel only; a time limit never does it.)"""
+    seen: set[str] = set()
+    over = False
+    for event in job.events:
+        context = event.context or {}
+        if event.name == "start" and over:
+            return event.timestamp  # it was over before it began
+        if event.name == "exception" and context["severity"] == 0:
+            type = context["type"]
+            ending = "start" in seen and "finish" not in seen
+            asks = type == "cancel" if ending else type != "timeout"
+            if type in ("dws", ABORT) or (over and asks):
+                return event.timestamp
+            if "finish" in seen and asks:
+                return event.timestamp
+            over = True
+        seen.add(event.name)
+    return None
+
+
+def cancelled_in_epilog(job: Job) -> Optional[float]:
+    """When the job's owner said that its data is not worth waiting for."""
+    finished = False
+    for event in job.events:
+        finished = finished or event.name == "finish"
+        context = event.context or {}
+        if finished and event.name == "exception" and context["type"] == "cancel":
+            return event.timestamp
+    return None

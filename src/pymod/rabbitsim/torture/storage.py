@@ -1,0 +1,160 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job must find when it starts, and what must be there when it has ended.
+
+A job that starts writes a word to all its storage, at the paths that its
+environment names; in the end the word must be where copy_out was to bring it.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Mapping, Sequence
+
+from flux_k8s import hostlist
+from flux_k8s.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
+from flux_k8s.jobid import workflow_name
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    COMPUTES,
+    PERSISTENTSTORAGE,
+    SERVERS,
+    STORAGE,
+    WORKFLOW,
+    Json,
+    Kind,
+)
+from rabbitsim.dws.directive import Directive, parse
+from rabbitsim.dws.proposal import job_variable
+from rabbitsim.flux.job import Job
+from rabbitsim.kube.store import Store
+from rabbitsim.torture.data import INPUT, Ledger
+from rabbitsim.torture.record import Record
+
+Fail = Callable[[str, str], None]
+
+
+class StorageMonitor:
+    """Checks jobs' storage, and their data.
+
+    Args:
+        fail: takes the rule that is broken, and a text.
+    """
+
+    def __init__(self, store: Store, data: Ledger, fail: Fail) -> None:
+        self._store = store
+        self._data = data
+        self._fail = fail
+        self._destroyed: set[str] = set()
+        self._cut_off: set[str] = set()
+
+    def made(self, workflow: Json) -> None:
+        """A Workflow was made: persistent storage that it destroys may be gone
+        from now on."""
+        for directive in _directives(workflow):
+            if directive.command == "destroy_persistent":
+                self._destroyed.add(directive.name)
+
+    def starts(self, job: Job, record: Record) -> None:
+        """A job's tasks start."""
+        workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
+        if workflow is None:
+            self._fail("start", f"{job} runs without a Workflow")
+            return
+        self._check_mounts(job, workflow)
+        environment = _environment(job)
+        directives = _directives(workflow)
+        for directive in directives:
+            variable = job_variable(directive)
+            if variable and not self._data.write(
+                environment.get(variable, ""), _output(job)
+            ):
+                self._fail("start", f"{job} has no storage at ${variable}")
+        for directive in directives:
+            if directive.command == "copy_in":
+                place = _place(directive.args["destination"], environment)
+                if not self._data.has(place, INPUT):
+                    self._fail("start", f"{job} misses its input in {place}")
+        record.outputs = _arguments(directives, "copy_out", "destination")
+        record.creates = _arguments(directives, "create_persistent", "name")
+
+    def _check_mounts(self, job: Job, workflow: Json) -> None:
+        """Its storage is mounted on all its nodes, but for as many as may fail."""
+        if job.R is None:
+            return
+        hosts = set(hostlist.decode_all(job.R["execution"]["nodelist"]))
+        reference = workflow["status"]["computes"]
+        name, namespace = reference["name"], reference["namespace"]
+        computes: Json = self._store.find(COMPUTES, namespace, name) or {}
+        missing = hosts - {entry["name"] for entry in computes.get("data") or ()}
+        if any(job_variable(d) for d in _directives(workflow)):
+            mounts = self._belonging(CLIENTMOUNT, workflow["metadata"]["name"])
+            missing |= hosts - {
+                mount["metadata"]["namespace"] for mount in mounts if _mounted(mount)
+            }
+        system = job.jobspec["attributes"]["system"]
+        if len(missing) > system.get("dw_failure_tolerance", 0):
+            self._fail("start", f"{job} has no storage on {sorted(missing)}")
+
+    def ends(self, job: Job, record: Record, excused: bool) -> None:
+        """A job has ended: ``excused`` is whether its data may be lost."""
+        for place in record.outputs:
+            if not self._data.has(place, _output(job)) and not excused:
+                self._fail("data", f"{job} was to have its data in {place}")
+        for name in record.creates:
+            found = self._store.find(PERSISTENTSTORAGE, "default", name)
+            gone = found is None and name not in self._destroyed
+            if gone and not excused and not record.fatal:
+                self._fail("data", f"{job} made {name}, which is not there")
+
+    def cut_off(self, name: str, drained: Callable[[str], bool]) -> None:
+        """After an abort the service goes on: whatever the job still uses must be
+        out of service. (It is only looked at once: an administrator may put it
+        back.)"""
+        if name in self._cut_off:
+            return
+        self._cut_off.add(name)
+        for host in mounted_nodes(self._belonging(CLIENTMOUNT, name)):
+            if not host.startswith("rabbit-") and not drained(host):
+                self._fail("in use", f"{host} still has a mount of {name}")
+        for rabbit in allocated_rabbits(self._belonging(SERVERS, name)):
+            storage = self._store.find(STORAGE, "default", rabbit)
+            if storage is not None and storage["spec"].get("state") != "Disabled":
+                self._fail("in use", f"{rabbit} still has storage of {name}")
+
+    def _belonging(self, kind: Kind, name: str) -> list[Json]:
+        found = self._store.list(kind, None, label_selector=workflow_selector(name))
+        items: list[Json] = found["items"]
+        return items
+
+
+def _directives(workflow: Json) -> list[Directive]:
+    return [parse(text) for text in workflow["spec"]["dwDirectives"]]
+
+
+def _arguments(
+    directives: Sequence[Directive], command: str, argument: str
+) -> tuple[str, ...]:
+    return tuple(d.args[argument] for d in directives if d.command == command)
+
+
+def _environment(job: Job) -> Mapping[str, str]:
+    """What the job's shell sets."""
+    for event in job.events:
+        if event.name == "dws_environment" and event.context is not None:
+            variables: Mapping[str, str] = event.context["variables"]
+            return variables
+    return {}
+
+
+def _place(path: str, environment: Mapping[str, str]) -> str:
+    variable, slash, rest = path.partition("/")
+    return environment.get(variable[1:], variable) + slash + rest
+
+
+def _mounted(mount: Json) -> bool:
+    mounts = (mount.get("status") or {}).get("mounts") or ()
+    return bool(mounts) and all(m["state"] == "mounted" and m["ready"] for m in mounts)
+
+
+def _output(job: Job) -> str:
+    return f"output of {job}"

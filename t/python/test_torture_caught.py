@@ -1,0 +1,127 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Torture can fail: services with something wrong in them are caught (the whole
+table is in doc/torture.md)."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Callable
+
+import pytest
+
+from flux_k8s import service, steps, workflow
+from flux_k8s.config import Config
+from flux_k8s.exclusion import Exclusion
+from flux_k8s.service import Service
+from flux_k8s.steps import Steps
+from flux_k8s.workflow import Advance, ReleaseEpilog, ReleaseProlog, Step, next_step
+from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowview import State, WorkflowView
+from rabbitsim.torture.crashpoints import SCENARIOS, live
+from rabbitsim.torture.plan import make_plan
+from rabbitsim.torture.run import run
+
+Patch = pytest.MonkeyPatch
+Wrong = Callable[[Patch], None]
+
+
+def choosing(choose: Callable[[Step, WorkflowInfo], Step]) -> Wrong:
+    """A service that sometimes takes another step."""
+
+    def wrong(info: WorkflowInfo, now: float, config: Config) -> Step:
+        return choose(next_step(info, now, config), info)
+
+    return lambda patch: patch.setattr(service, "next_step", wrong)
+
+
+def replacing(owner: Any, name: str, value: Any) -> Wrong:
+    return lambda patch: patch.setattr(owner, name, value)
+
+
+def instead(step: Step, other: Step) -> Wrong:
+    return choosing(lambda chosen, info: other if chosen == step else chosen)
+
+
+def impatient(chosen: Step, info: WorkflowInfo) -> Step:
+    early = info.view is not None and info.view.desired is State.Teardown
+    return ReleaseEpilog() if early and not info.released else chosen
+
+
+def hasty(chosen: Step, info: WorkflowInfo) -> Step:
+    early = chosen == Advance(State.PreRun) and not info.mounted
+    return ReleaseProlog() if early else chosen
+
+
+def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
+    """It counts the time of a state from the one before."""
+    if view.state is not view.desired and view.desired is not None:
+        view = dataclasses.replace(view, state=view.desired, ready=False)
+    return OVERDUE(info, view, *rest)
+
+
+OVERDUE = workflow._overdue
+
+WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
+    "skips DataOut": (instead(Advance(State.DataOut), Advance(State.Teardown)), ()),
+    "keeps its finalizer": (
+        replacing(Steps, "_remove_finalizer", lambda self, info, done: done(None)),
+        (),
+    ),
+    "lets a job end before Teardown is complete": (choosing(impatient), ()),
+    "lets a job start before PreRun is complete": (choosing(hasty), ()),
+    "takes 404 for an error": (
+        replacing(steps, "gone", lambda error: False),
+        ("admin", "api", "watch"),
+    ),
+    "believes what is out of date": (
+        replacing(WorkflowInfo, "_is_late", lambda self, view: False),
+        ("watch", "latency"),
+    ),
+    "never tries again": (
+        replacing(Service, "_failed", lambda self, job, *reason: None),
+        ("api",),
+    ),
+    "counts a state's time from the state before": (
+        replacing(workflow, "_overdue", careless),
+        ("watch",),
+    ),
+    "does not obey a cancel in the epilog": (
+        replacing(Service, "_teardown", lambda self, payload: {"success": True}),
+        ("user", "api"),
+    ),
+    "is silent when a Workflow is taken away": (
+        replacing(WorkflowInfo, "_is_taken", lambda self, uid, how: None),
+        ("admin",),
+    ),
+    "takes nothing out of service at an abort": (
+        replacing(Exclusion, "cut_off", lambda self, info, done: cut_off(info, done)),
+        ("dws", "outage"),
+    ),
+}
+"""Services with something wrong, and the kinds of trouble that show it."""
+
+
+def cut_off(info: WorkflowInfo, done: Callable[[None], None]) -> None:
+    info.cut_off = True
+    done(None)
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_service_with_something_wrong_is_caught(
+    name: str, monkeypatch: Patch
+) -> None:
+    wrong, faults = WRONG[name]
+    wrong(monkeypatch)
+    plans = (make_plan(seed, 40, None, faults) for seed in range(20))
+    assert any(run(plan).breach is not None for plan in plans)
+
+
+def test_a_service_that_leaves_orphans_is_caught_when_the_module_dies(
+    monkeypatch: Patch,
+) -> None:
+    monkeypatch.setattr(Service, "_check_strays", lambda self: None)
+    standard = SCENARIOS[0]
+    points = live(standard).points
+    lives = (live(standard, number) for number in range(len(points)))
+    assert any(life.breach is not None for life in lives)
