@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from test_service import HOUR, XFS, jobspec, started
 
 from flux_k8s.ports import STORAGE, Json
+from flux_k8s.records import failed_first
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
 
@@ -91,3 +92,9 @@ def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     assert system.service is not None
     system.service._rabbits.event("MODIFIED", spoiled(storage, path, data.draw(JSON)))
     system.loop.run(timeout=60.0)
+
+
+@given(JSON, st.sampled_from([("status", "status"), ("status", "phase")]))
+def test_so_may_what_is_recorded(items: Any, path: tuple[str, ...]) -> None:
+    for found in failed_first({"items": items}, path, ("Failed",)):
+        assert found in items

@@ -194,6 +194,28 @@ def test_a_step_that_fails_by_itself_has_a_line_and_a_memo() -> None:
     assert lines(system, "; jobs wait") == []
 
 
+def test_a_create_that_fails_is_tried_less_and_less_often() -> None:
+    """Though it is looked up each time whether it was carried out."""
+    system = slow()
+    kube = system.service_kube
+    assert kube is not None
+    tries: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "create":
+            return None
+        tries.append(system.loop.now())
+        return Fault(error=KubeError(500, "InternalError", "the webhook failed"))
+
+    kube.faults = fault
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=HOUR)
+    assert len(tries) < 2 * HOUR / 60.0
+    kube.faults = None
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
 def wait_for_memo(system: VirtualSystem, jobid: int) -> str:
     """What a job says within a moment more than ``PATIENCE``."""
     system.loop.run(lambda: memo(system, jobid, MEMO) is not None, PATIENCE + 1.0)

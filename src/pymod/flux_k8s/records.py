@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import syslog
 from collections import deque
-from typing import Any, Callable, Iterable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence, Union
 
 from flux_k8s.cleanup import workflow_selector
 from flux_k8s.jobid import f58
@@ -139,7 +139,7 @@ class Records:
             if isinstance(result, KubeError):
                 done(result)
                 return
-            found = failed_first(result.get("items") or (), _movement_failed)
+            found = failed_first(result, ("status", "status"), UNSUCCESSFUL)
             text = json.dumps([_plain(item) for item in found[:limit]])
             self._put(info, "rabbit_datamovements", text)
             done(None)
@@ -160,12 +160,8 @@ class Records:
             if isinstance(result, KubeError):
                 done(result)
                 return
-            pods = failed_first(result.get("items") or (), _pod_failed)
-            names = [
-                (pod["metadata"]["name"], container["name"])
-                for pod in pods
-                for container in (pod.get("spec") or {}).get("containers") or ()
-            ]
+            pods = failed_first(result, ("status", "phase"), ("Failed",))
+            names = [name for pod in pods for name in _containers(pod)]
             self._read_logs(info, deque(names[:CONTAINERS]), [], done)
 
         selector = workflow_selector(info.name)
@@ -210,34 +206,50 @@ class Records:
         self._flux.kvs_put(info.jobid, key, text, last=True)
 
 
-def failed_first(items: Iterable[Json], failed: Callable[[Json], bool]) -> list[Json]:
-    """Objects of Kubernetes: the failed ones, then the others, each in the order
-    of their creation (which is known to the second), then of their names."""
+def failed_first(
+    answer: Json, path: Sequence[str], failures: Sequence[str]
+) -> list[Json]:
+    """The objects of a list: those that failed, then the others, each in the order
+    of their creation (which is known to the second), then of their names.
+
+    ``path`` leads to what says that one failed, with one of ``failures``.
+    """
 
     def order(item: Json) -> tuple[bool, str, str, str]:
-        metadata = item["metadata"]
-        return (
-            not failed(item),
-            str(metadata.get("creationTimestamp")),
-            str(metadata.get("namespace")),
-            str(metadata.get("name")),
+        when, namespace, name = (
+            str(_get(item, "metadata", key))
+            for key in ("creationTimestamp", "namespace", "name")
         )
+        return _get(item, *path) not in failures, when, namespace, name
 
-    return sorted(items, key=order)
-
-
-def _movement_failed(movement: Json) -> bool:
-    return (movement.get("status") or {}).get("status") in UNSUCCESSFUL
-
-
-def _pod_failed(pod: Json) -> bool:
-    return (pod.get("status") or {}).get("phase") == "Failed"
+    items = answer.get("items")
+    found = items if isinstance(items, list) else []
+    return sorted((item for item in found if isinstance(item, dict)), key=order)
 
 
-def _plain(item: Json) -> dict[str, Any]:
+def _containers(pod: Json) -> list[tuple[str, str]]:
+    """The names of a pod and of each of its containers."""
+    containers = _get(pod, "spec", "containers")
+    return [
+        (str(_get(pod, "metadata", "name")), str(_get(container, "name")))
+        for container in (containers if isinstance(containers, list) else [])
+    ]
+
+
+def _get(value: Any, *path: str) -> Any:
+    """What stands at a path, or None."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _plain(item: Json) -> Json:
     """An object without its managedFields, which nobody reads."""
-    metadata = {k: v for k, v in item["metadata"].items() if k != "managedFields"}
-    return {**item, "metadata": metadata}
+    metadata = _get(item, "metadata")
+    if not isinstance(metadata, dict):
+        return item
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**item, "metadata": kept}
 
 
 def join_logs(logs: Sequence[tuple[str, str]], characters: int) -> str:

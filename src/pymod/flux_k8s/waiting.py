@@ -17,7 +17,7 @@ from flux_k8s.errors import Occupied
 from flux_k8s.jobid import f58
 from flux_k8s.ports import Flux, Kind, KubeError
 from flux_k8s.steps import StepError
-from flux_k8s.workflow import Create, Fail, ReleaseEpilog, Step
+from flux_k8s.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.workflowinfo import WorkflowInfo
 
 PATIENCE = 10.0
@@ -141,8 +141,11 @@ class Notices:
 
     def stepped(self, step: Step, error: Optional[StepError]) -> None:
         """A step has ended: does that tell that Kubernetes answers?"""
-        answered = isinstance(error, KubeError) and error.status != 0
-        if answered or (error is None and not isinstance(step, (Fail, ReleaseEpilog))):
+        if error is None:
+            answered = not isinstance(step, (Fail, ReleaseProlog, ReleaseEpilog))
+        else:
+            answered = isinstance(error, KubeError) and error.status != 0
+        if answered:
             self.heard()
 
     def failed(
