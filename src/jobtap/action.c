@@ -76,7 +76,12 @@ void dws_job_raise (struct dws_job *job, const char *fmt, ...)
     va_start (ap, fmt);
     vformat (note, sizeof (note), fmt, ap);
     va_end (ap);
-    if (flux_jobtap_raise_exception (dws->p, id, "dws", 0, "%s", note) < 0)
+    if (flux_jobtap_raise_exception (dws->p,
+                                     id,
+                                     DWS_EXCEPTION,
+                                     0,
+                                     "%s",
+                                     note) < 0)
         dws_log (dws,
                  LOG_ERR,
                  id,

@@ -389,6 +389,8 @@ static int exception_cb (flux_plugin_t *p,
                                        "severity", &severity) < 0
         || severity != 0)
         return 0;
+    if (dws_exception_is_ours (type))
+        job->told = true;
     if (job->phase == DWS_RECOVER)
         job->stale = true;
     else if (job->phase != DWS_POST_RUN)

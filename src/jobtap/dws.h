@@ -18,6 +18,7 @@
 #define DWS_PROLOG "dws-setup"
 #define DWS_EPILOG "dws-epilog"
 #define DWS_MEMO "dws"
+#define DWS_EXCEPTION "dws"
 
 #define DWS_JOB_AUX "dws::job"
 
@@ -68,6 +69,7 @@ struct dws_job {
     bool started;                // the start event was posted
     bool released;               // the dws_environment event was posted
     bool teardown;               // an exception asks for Teardown at once
+    bool told;                   // a fatal exception is about its storage
     bool timed_out;              // the epilog timeout expired
     bool held;                   // a memo says that the module is away
     int prologs;                 // prolog and epilog actions that are open
@@ -120,6 +122,9 @@ bool dws_job_is_ending (struct dws_job *job);
  * task that is lost.
  */
 bool dws_exception_asks_teardown (const char *type, bool ending);
+
+/* Return true if an exception of this type is about the job's storage. */
+bool dws_exception_is_ours (const char *type);
 
 /* Set what the job's eventlog (an array of RFC 18 entries) says about us, and
  * '*epilog_start' to the time at which our epilog was started, 0 if it was not.

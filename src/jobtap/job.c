@@ -186,6 +186,22 @@ bool dws_exception_asks_teardown (const char *type, bool ending)
     return strcmp (type, "timeout") != 0;
 }
 
+bool dws_exception_is_ours (const char *type)
+{
+    return strcmp (type, DWS_EXCEPTION) == 0;
+}
+
+static void replay_exception (struct dws_job *job,
+                              struct history *hist,
+                              const char *type)
+{
+    if (dws_exception_is_ours (type))
+        job->told = true;
+    if (job->epilogs > 0
+        && dws_exception_asks_teardown (type, job->started && !hist->finished))
+        job->teardown = true;
+}
+
 static void replay_action (struct dws_job *job,
                            struct history *hist,
                            const char *name,
@@ -251,11 +267,8 @@ static void replay_entry (struct dws_job *job,
         job->held = !json_is_null (memo);
     else if (strcmp (name, "exception") == 0
              && severity == 0
-             && type
-             && job->epilogs > 0
-             && dws_exception_asks_teardown (type,
-                                             job->started && !hist->finished))
-        job->teardown = true;
+             && type)
+        replay_exception (job, hist, type);
 }
 
 static enum dws_phase replay_phase (struct dws_job *job, struct history *hist)

@@ -324,7 +324,7 @@ static json_t *hello_job (struct dws_job *job, const char *phase)
                                 "{s:{s:o}}",
                                 "jobspec",
                                   "resources", &resources) == 0)
-        o = json_pack ("{s:I s:I s:s s:O s:O s:i s:b s:b}",
+        o = json_pack ("{s:I s:I s:s s:O s:O s:i s:b s:b s:b}",
                        "id", (json_int_t)job->id,
                        "userid", (json_int_t)job->userid,
                        "phase", phase,
@@ -332,7 +332,8 @@ static json_t *hello_job (struct dws_job *job, const char *phase)
                        "resources", resources,
                        "failure_tolerance", job->failure_tolerance,
                        "run_started", job->started,
-                       "teardown", job->teardown);
+                       "teardown", job->teardown,
+                       "told", job->told);
     flux_plugin_arg_destroy (args);
     return o;
 }

@@ -296,3 +296,20 @@ def test_an_abort_is_remembered_when_the_plugin_is_loaded_again() -> None:
     assert any(node.drained is not None for node in nodes)
     storages = system.store.list(STORAGE, None)["items"]
     assert any(storage["spec"]["state"] == "Disabled" for storage in storages)
+
+
+def test_a_job_that_was_told_while_it_ran_is_not_told_again() -> None:
+    """Its Workflow is deleted while it runs; what is left of that goes while the
+    module is away."""
+    system = started(options=Options(latency=table({"Teardown": 60.0})))
+    jobid = system.instance.submit(jobspec(**long(60)))
+    assert system.loop.run(lambda: "start" in names(system, jobid), HOUR)
+    name = workflow_name(jobid)
+    system.store.delete(WORKFLOW, "default", name)
+    assert system.loop.run(lambda: "epilog-start" in names(system, jobid), HOUR)
+    system.kill_module()
+    body: Json = {"metadata": {"finalizers": None}}
+    system.store.merge_patch(WORKFLOW, "default", name, body)
+    system.load_module()
+    settle(system)
+    assert len(exceptions(system, jobid)) == 1

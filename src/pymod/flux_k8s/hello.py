@@ -58,13 +58,15 @@ _GOALS = {
 @dataclass(frozen=True)
 class HeldJob:
     """A job that the plugin holds. ``ran``: its tasks were started; ``teardown``:
-    an exception in its epilog asks for Teardown; ``failure_tolerance``: without the
-    storage of how many nodes it may run."""
+    an exception in its epilog asks for Teardown; ``told``: a fatal exception is
+    about its storage; ``failure_tolerance``: without the storage of how many nodes
+    it may run."""
 
     jobid: int
     phase: Phase
     ran: bool
     teardown: bool = False
+    told: bool = False
     failure_tolerance: int = 0
 
 
@@ -94,6 +96,7 @@ def read_hello(payload: Any) -> tuple[HeldJob, ...]:
             Phase(job.string("phase", choices=phases)),
             job.optional_boolean("run_started") or False,
             job.optional_boolean("teardown") or False,
+            job.optional_boolean("told") or False,
             job.optional_integer("failure_tolerance", minimum=0) or 0,
         )
         for job in reader.objects("jobs")

@@ -293,6 +293,7 @@ class Service:
         known = entry.jobid in self._jobs
         info = self._job(entry.jobid, entry.phase.goal).info
         info.failure_tolerance = entry.failure_tolerance
+        info.failed = info.failed or entry.told
         if known:
             return
         info.planned = entry.phase is not Phase.DEPEND

@@ -131,10 +131,7 @@ class Monitor:
         record, type, note = self.record(job.id), exception["type"], exception["note"]
         if not self._excuses.fatal(job, record, exception, self._now()):
             self.fail("exception", f"{job} failed without a cause: {type}: {note}")
-        # While the tasks of a job are being ended, nothing tells a module that is
-        # loaded then that the job was told already.
-        ending = job.was_posted("start") and not job.was_posted("finish")
-        if type == "dws" and not ending:
+        if type == "dws":
             for other in record.fatal:
                 if other["type"] == "dws" and other["note"] == note:
                     self.fail("exception twice", f"{job} was told twice: {note}")
