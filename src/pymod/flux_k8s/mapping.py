@@ -9,7 +9,7 @@ the compute nodes and from that of the Rabbits; both must agree.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s import hostlist
 from flux_k8s.errors import BadObject
@@ -24,7 +24,8 @@ class RabbitMapping:
     """The PCIe connections of a system.
 
     Attributes:
-        rabbits: the names of all Rabbits, sorted by name and number.
+        rabbits: the names of all Rabbits; those that were read from a file are
+            sorted by name and number.
     """
 
     rabbits: tuple[str, ...]
@@ -53,11 +54,7 @@ class RabbitMapping:
     def to_json(self) -> dict[str, Any]:
         """The contents of a rabbitmapping file."""
         return {
-            "computes": {
-                host: rabbit
-                for rabbit in self.rabbits
-                for host in self._hosts_of[rabbit]
-            },
+            "computes": dict(self._rabbit_of),
             "rabbits": {
                 rabbit: {
                     "capacity": self._capacity[rabbit],
@@ -66,6 +63,30 @@ class RabbitMapping:
                 for rabbit in self.rabbits
             },
         }
+
+
+def assemble(
+    hosts_of: Mapping[str, Sequence[str]],
+    capacity: Mapping[str, int],
+    *,
+    sort: bool = True,
+) -> RabbitMapping:
+    """The mapping of Rabbits that have these compute nodes and bytes, with
+    everything in natural order, or as it comes.
+
+    A compute node must not be listed twice.
+    """
+
+    def ordered(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(names, key=hostlist.natural_key) if sort else names)
+
+    rabbit_of = {host: name for name, hosts in hosts_of.items() for host in hosts}
+    return RabbitMapping(
+        ordered(hosts_of),
+        {host: rabbit_of[host] for host in ordered(rabbit_of)},
+        {name: ordered(hosts) for name, hosts in hosts_of.items()},
+        capacity,
+    )
 
 
 def parse(obj: Any, name: str = NAME) -> RabbitMapping:

@@ -1,0 +1,141 @@
+#!/bin/false
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws2jgf: give R a resource graph with Rabbits in it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+from flux_k8s import hostlist, jgfwriter, resourceconfig, rset
+from flux_k8s.command import (
+    STDIN,
+    CommandError,
+    load_json,
+    load_mapping,
+    parser,
+    run,
+    tell,
+)
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.resourceconfig import ResourceConfig
+
+NAME = "dws2jgf"
+DESCRIPTION = """
+Read R (RFC 20) from standard input, and write it with a resource graph for
+Fluxion in which the nodes of a Rabbit and its storage are below one chassis. Name
+the result with resource.path in Flux's configuration, or write the graph only
+(--only-sched) and name it with resource.scheduling. Ranks in R must be those of the
+brokers; Flux does not change ranks in a graph.
+"""
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    args = parser(NAME, DESCRIPTION)
+    args.add_argument("mapping", metavar="MAPPING", help="a rabbitmapping file")
+    args.add_argument(
+        "-c",
+        "--chunks-per-nnf",
+        type=int,
+        metavar="N",
+        default=jgfwriter.DEFAULT_CHUNKS,
+        help="""cut each Rabbit's storage into N equal ssd vertices (default:
+            %(default)s). A job gets an ssd vertex as a whole, so what it asks for on
+            a node is rounded up to a multiple of the capacity divided by N, and not
+            more than N nodes of a Rabbit can have storage at once.""",
+    )
+    args.add_argument(
+        "--cluster-name",
+        metavar="NAME",
+        default=jgfwriter.DEFAULT_CLUSTER,
+        help="what the root of the graph is called (default: %(default)s)",
+    )
+    args.add_argument(
+        "--from-config",
+        metavar="FILE",
+        help="""make R from resource.config in this TOML file of Flux's configuration,
+            instead of standard input. Hosts that resource.exclude names are left out
+            of the graph. With bootstrap.hosts in it, ranks are as there.""",
+    )
+    args.add_argument(
+        "--only-sched",
+        action="store_true",
+        help="write only the value of R's key scheduling",
+    )
+    args.add_argument(
+        "--no-validate",
+        action="store_true",
+        help="""accept a mapping with nodes that are not in R, and leave them out; do
+            not warn of nodes in R that have no Rabbit""",
+    )
+    return args.parse_args()
+
+
+def load_toml(path: str) -> Any:
+    """The tables of a TOML file."""
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        from flux.utils import tomli as tomllib
+    with open(path, "rb") as file:
+        try:
+            return tomllib.load(file)
+        except ValueError as error:
+            raise CommandError(f"{path}: is not TOML: {error}") from None
+
+
+def load_resources(args: argparse.Namespace) -> ResourceConfig:
+    """All resources of the instance, and the hosts to leave out."""
+    if args.from_config is not None:
+        return resourceconfig.parse(load_toml(args.from_config), args.from_config)
+    R = rset.parse(load_json(STDIN), "R on standard input")
+    return ResourceConfig(R, frozenset())
+
+
+def validate(R: rset.ResourceSet, mapping: RabbitMapping) -> None:
+    """Refuse nodes of the mapping that R lacks; warn of those without a Rabbit."""
+    found = jgfwriter.compare(R, mapping)
+    if found.missing:
+        raise CommandError(
+            f"not in R, but in the mapping: {hostlist.encode(found.missing)}"
+            " (--no-validate leaves them out)"
+        )
+    if found.apart:
+        hosts = hostlist.encode(found.apart)
+        tell(NAME, "WARNING", f"without a Rabbit, outside of all chassis: {hosts}")
+
+
+def main() -> None:
+    """Write R, or its scheduling key."""
+    args = arguments()
+    mapping = load_mapping(args.mapping)
+    found = load_resources(args)
+    if not args.no_validate:
+        validate(found.resources, mapping)
+    text = jgfwriter.scheduling(
+        found.resources,
+        mapping,
+        cluster=args.cluster_name,
+        chunks=args.chunks_per_nnf,
+        excluded=found.excluded,
+    )
+    crowded = jgfwriter.crowded(mapping, args.chunks_per_nnf)
+    if crowded:
+        tell(
+            NAME,
+            "WARNING",
+            f"more nodes than chunks, so not all can have storage at once:"
+            f" {hostlist.encode(crowded)}",
+        )
+    if not args.only_sched:
+        text = jgfwriter.document(found.resources, text)
+    for piece in text:
+        sys.stdout.write(piece)
+    sys.stdout.write("\n")
+
+
+if __name__ == "__main__":
+    sys.exit(run(NAME, main))

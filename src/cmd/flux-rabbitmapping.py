@@ -1,0 +1,74 @@
+#!/bin/false
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux rabbitmapping: write the rabbitmapping of a live cluster."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from flux_k8s import topology
+from flux_k8s.client import blocking
+from flux_k8s.command import CommandError, parser, run
+from flux_k8s.errors import ConfigError
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION
+
+NAME = "rabbitmapping"
+DESCRIPTION = """
+Write to standard output, as JSON, which compute nodes each Rabbit is connected
+to, and how large it is: the file that rabbit.mapping names in Flux's
+configuration. It is read from DWS's SystemConfiguration and Storages. A Rabbit's
+capacity is what is free on it and what its Servers hold, so it does not matter
+whether jobs have storage now; storage that is being made or deleted at this
+moment may be counted once too often, or not at all.
+"""
+
+
+def arguments() -> argparse.Namespace:
+    """What the command line says."""
+    args = parser(NAME, DESCRIPTION)
+    args.add_argument(
+        "-k",
+        "--kubeconfig",
+        metavar="PATH",
+        help="credentials for Kubernetes (default: KUBECONFIG, ~/.kube/config)",
+    )
+    args.add_argument(
+        "--indent",
+        type=int,
+        metavar="N",
+        help="spaces to indent by (default: all in one line)",
+    )
+    args.add_argument(
+        "--nosort",
+        action="store_true",
+        help="leave Rabbits and nodes in the order of the SystemConfiguration",
+    )
+    return args.parse_args()
+
+
+def read(args: argparse.Namespace) -> RabbitMapping:
+    """Ask the cluster."""
+    try:
+        with blocking(args.kubeconfig) as cluster:
+            return topology.parse(
+                cluster.request("GET", SYSTEMCONFIGURATION, "default", "default"),
+                cluster.request("GET", STORAGE, "default")["items"],
+                cluster.request("GET", SERVERS, None)["items"],
+                sort=not args.nosort,
+            )
+    except ConfigError as error:
+        raise CommandError(error.problem) from None
+
+
+def main() -> None:
+    """Write the mapping."""
+    args = arguments()
+    print(json.dumps(read(args).to_json(), indent=args.indent))
+
+
+if __name__ == "__main__":
+    sys.exit(run(NAME, main))

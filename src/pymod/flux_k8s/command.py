@@ -1,0 +1,84 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the commands in ``src/cmd`` have in common: files, and errors.
+
+They tell errors as Flux's own commands do, one line for each, but without one
+that only a programmer can read.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+from typing import IO, Any, Callable
+
+from flux_k8s import mapping
+from flux_k8s.errors import DWSError
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.ports import KubeError
+
+STDIN = "-"
+
+
+class CommandError(DWSError):
+    """The command cannot do what it was asked to."""
+
+
+def parser(name: str, description: str) -> argparse.ArgumentParser:
+    """A parser for ``flux NAME``, which like Flux's takes no half options."""
+    return argparse.ArgumentParser(
+        prog=f"flux {name}", description=description, allow_abbrev=False
+    )
+
+
+def run(name: str, main: Callable[[], None]) -> int:
+    """Run ``flux NAME``; the exit status.
+
+    ``main`` may raise a DWSError, KubeError or OSError: that is told on
+    standard error.
+    """
+    try:
+        main()
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # Whoever reads has seen enough. Python would complain at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (DWSError, KubeError) as error:
+        for line in str(error).splitlines():
+            tell(name, "ERROR", line)
+        return 1
+    except OSError as error:
+        place = "" if error.filename is None else f"{error.filename}: "
+        tell(name, "ERROR", f"{place}{error.strerror or error}")
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def tell(name: str, level: str, message: str) -> None:
+    """Write a line about ``flux NAME`` to standard error."""
+    print(f"flux-{name}: {level}: {message}", file=sys.stderr)
+
+
+def load_json(path: str) -> Any:
+    """The JSON in a file, or on standard input (``STDIN``)."""
+    if path == STDIN:
+        return _load("standard input", sys.stdin)
+    with open(path, encoding="utf-8") as file:
+        return _load(path, file)
+
+
+def load_mapping(path: str) -> RabbitMapping:
+    """The rabbitmapping in a file."""
+    return mapping.parse(load_json(path), path)
+
+
+def _load(name: str, file: IO[str]) -> Any:
+    try:
+        return json.load(file)
+    except (ValueError, RecursionError) as error:
+        raise CommandError(f"{name}: is not JSON: {error}") from None

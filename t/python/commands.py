@@ -1,0 +1,34 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The commands of ``src/cmd``, in processes of their own, as ``flux`` runs them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+SOURCES = Path(__file__).parents[2] / "src"
+
+
+def run(
+    name: str, *args: Any, stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run ``flux NAME ARGS``."""
+    return subprocess.run(
+        [sys.executable, str(SOURCES / "cmd" / f"flux-{name}.py"), *map(str, args)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCES / "pymod"), **environment},
+    )
+
+
+def refused(done: subprocess.CompletedProcess[str]) -> list[str]:
+    """The lines with which a command said that it cannot do what it was told."""
+    assert done.returncode == 1, done
+    assert done.stdout == ""
+    assert "Traceback" not in done.stderr
+    return done.stderr.splitlines()

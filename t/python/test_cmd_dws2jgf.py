@@ -1,0 +1,200 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws2jgf."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import SOURCES, refused, run
+from test_mapping import EXAMPLE
+
+from flux_k8s import jgf, rset
+
+R: dict[str, Any] = {
+    "version": 1,
+    "execution": {
+        "R_lite": [{"rank": "0-17", "children": {"core": "0-95", "gpu": "0-3"}}],
+        "nodelist": ["hetchy[1001-1018]"],
+        "properties": {"batch": "0-3"},
+    },
+}
+
+CONFIG = """
+[resource]
+noverify = true
+exclude = "hetchy1002"
+
+[[resource.config]]
+hosts = "hetchy[1001-1018]"
+cores = "0-95"
+gpus = "0-3"
+
+[[resource.config]]
+hosts = "login1"
+cores = "0-7"
+properties = ["login"]
+"""
+
+
+@pytest.fixture
+def mapping(tmp_path: Path) -> Path:
+    path = tmp_path / "mapping.json"
+    path.write_text(json.dumps(EXAMPLE))
+    return path
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    path = tmp_path / "resource.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+def toml_can_be_read() -> bool:
+    """Python has a parser since 3.11; Flux brings one."""
+    if sys.version_info >= (3, 11):
+        return True
+    try:
+        from flux.utils import tomli  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
+needs_toml = pytest.mark.skipif(not toml_can_be_read(), reason="no parser for TOML")
+
+
+def written(*args: Any, stdin: str = json.dumps(R)) -> Any:
+    """What the command writes, as JSON; it does so without a word."""
+    done = run("dws2jgf", *args, stdin=stdin)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_r_gets_a_graph_with_the_rabbits(mapping: Path) -> None:
+    found = written(mapping)
+    graph = jgf.parse(found.pop("scheduling"))
+    assert found == R
+    assert graph.rabbit_of == EXAMPLE["computes"]
+    assert graph.ssd == {"hetchy201": 28548, "hetchy202": 28548}
+
+
+def test_only_sched_writes_the_scheduling_key_only(mapping: Path) -> None:
+    assert written("--only-sched", mapping) == written(mapping)["scheduling"]
+
+
+def test_its_own_output_is_read_again(mapping: Path) -> None:
+    first = written(mapping)
+    assert written(mapping, stdin=json.dumps(first)) == first
+
+
+def test_chunks_and_the_cluster_s_name_can_be_chosen(mapping: Path) -> None:
+    found = written("-c18", "--cluster-name=hetchy", "--only-sched", mapping)
+    ssd = [v for v in jgf.vertices(found, "it") if v.type == "ssd"]
+    assert [vertex.size for vertex in ssd] == [28554 // 18] * 36
+    assert ssd[0].path == "/hetchy/chassis0/ssd0"
+    assert ssd[-1].path == "/hetchy/chassis1/ssd17"
+
+
+@needs_toml
+def test_r_is_made_from_a_configuration_without_its_excluded_hosts(
+    mapping: Path, config: Path
+) -> None:
+    done = run("dws2jgf", "--from-config", config, mapping)
+    assert done.stderr == (
+        "flux-dws2jgf: WARNING: without a Rabbit, outside of all chassis: login1\n"
+    )
+    found = json.loads(done.stdout)
+    assert rset.parse(found).hosts[-1] == "login1"
+    assert found["execution"]["properties"] == {"login": "18"}
+    expected = {**EXAMPLE["computes"], "login1": None}
+    del expected["hetchy1002"]
+    assert jgf.parse(found["scheduling"]).rabbit_of == expected
+
+
+def test_nodes_of_the_mapping_that_r_lacks_are_refused_by_name(mapping: Path) -> None:
+    part = json.loads(json.dumps(R))
+    part["execution"]["R_lite"][0]["rank"] = "0-15"
+    part["execution"]["nodelist"] = ["hetchy[1001-1016]"]
+    part["execution"]["properties"] = {}
+    (line,) = refused(run("dws2jgf", mapping, stdin=json.dumps(part)))
+    assert line == (
+        "flux-dws2jgf: ERROR: not in R, but in the mapping: hetchy[1017-1018]"
+        " (--no-validate leaves them out)"
+    )
+    found = written("--no-validate", mapping, stdin=json.dumps(part))
+    assert len(jgf.parse(found["scheduling"]).rabbit_of) == 16
+
+
+@needs_toml
+def test_without_validation_there_is_no_warning(mapping: Path, config: Path) -> None:
+    done = run("dws2jgf", "--no-validate", "--from-config", config, mapping)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_fewer_chunks_than_a_rabbit_has_nodes_earn_a_warning(mapping: Path) -> None:
+    done = run("dws2jgf", "-c", 15, mapping, stdin=json.dumps(R))
+    assert done.returncode == 0
+    assert done.stderr == (
+        "flux-dws2jgf: WARNING: more nodes than chunks, so not all can have storage at"
+        " once: hetchy202\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "stdin", "words"),
+    [
+        ((), "{", "standard input: is not JSON"),
+        ((), "{}", "R on standard input: version is missing"),
+        (("-c0",), json.dumps(R), "cannot be cut into 0 chunks"),
+        (("--cluster-name=a/b",), json.dumps(R), "cannot be the name of a cluster"),
+        (("--from-config=/none.toml",), "", "/none.toml: No such file or directory"),
+    ],
+)
+def test_what_cannot_be_done_is_told_in_one_line(
+    args: tuple[str, ...], stdin: str, words: str, mapping: Path
+) -> None:
+    (line, *others) = refused(run("dws2jgf", *args, mapping, stdin=stdin))
+    assert line.startswith("flux-dws2jgf: ERROR: ")
+    assert words in line
+    assert not others
+
+
+@needs_toml
+@pytest.mark.parametrize("text", ["[resource", "[resource]\nconfig = 1"])
+def test_a_configuration_that_cannot_be_read_is_told_in_one_line(
+    text: str, mapping: Path, config: Path
+) -> None:
+    config.write_text(text)
+    (line,) = refused(run("dws2jgf", "--from-config", config, mapping))
+    assert str(config) in line
+
+
+def test_a_mapping_that_contradicts_itself_is_told_in_one_line(mapping: Path) -> None:
+    mapping.write_text(json.dumps({**EXAMPLE, "computes": {}}))
+    (line,) = refused(run("dws2jgf", mapping, stdin=json.dumps(R)))
+    assert f"{mapping}: computes.hetchy1001 is null" in line
+
+
+def test_a_reader_that_has_seen_enough_ends_it_quietly(mapping: Path) -> None:
+    program = [sys.executable, str(SOURCES / "cmd" / "flux-dws2jgf.py"), str(mapping)]
+    process = subprocess.Popen(
+        program,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={"PYTHONPATH": str(SOURCES / "pymod")},
+    )
+    assert process.stdin and process.stdout and process.stderr
+    process.stdout.close()
+    process.stdin.write(json.dumps(R).encode())
+    process.stdin.close()
+    assert process.stderr.read() == b""
+    assert process.wait() == 1
+    process.stderr.close()

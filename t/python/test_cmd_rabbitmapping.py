@@ -1,0 +1,129 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux rabbitmapping, against a cluster."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import refused, run
+from test_mapping import EXAMPLE
+from test_topology import HETCHY, servers, storages, system_of
+
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION, Json
+from rabbitsim.dws.topology import Topology, system_configuration
+from rabbitsim.kube.server import KubeServer
+from rabbitsim.kube.store import Store
+
+
+class Cluster:
+    """A cluster with no controllers, and its kubeconfig."""
+
+    def __init__(self, path: Path) -> None:
+        self.server = KubeServer(Store(time.time, random.Random(1)))
+        self.server.start()
+        self.kubeconfig = str(path)
+        self.server.write_kubeconfig(self.kubeconfig)
+
+    def has(self, system: Topology, held: Sequence[Json] = ()) -> None:
+        self.create(system_configuration(system), storages(system), held)
+
+    def create(
+        self, configuration: Json, storages: Sequence[Json], held: Sequence[Json] = ()
+    ) -> None:
+        def fill() -> None:
+            store = self.server.store
+            store.create(SYSTEMCONFIGURATION, "default", configuration)
+            for kind, objects in ((STORAGE, storages), (SERVERS, held)):
+                for body in objects:
+                    store.create(kind, "default", body)
+                    name, status = body["metadata"]["name"], {"status": body["status"]}
+                    where: Any = ("default", name, status)
+                    store.merge_patch(kind, *where, subresource="status")
+
+        self.server.call(fill)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(tmp_path / "kubeconfig")
+    yield cluster
+    cluster.server.stop()
+
+
+def test_the_mapping_of_hetchy_is_that_of_the_seed_byte_for_byte(
+    cluster: Cluster,
+) -> None:
+    cluster.has(HETCHY)
+    done = run("rabbitmapping", "--indent=4", "-k", cluster.kubeconfig)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == json.dumps(EXAMPLE, indent=4) + "\n"
+
+
+def test_it_is_one_line_unless_told_otherwise(cluster: Cluster) -> None:
+    cluster.has(HETCHY)
+    done = run("rabbitmapping", KUBECONFIG=cluster.kubeconfig)
+    assert done.stdout == json.dumps(EXAMPLE) + "\n"
+
+
+def test_nosort_leaves_the_order_of_the_system_configuration(cluster: Cluster) -> None:
+    cluster.has(system_of({"r2": ("n3", "n1"), "r1": ("n2",)}))
+    args = ("rabbitmapping", "-k", cluster.kubeconfig)
+    usual, unsorted = (json.loads(run(*args, *o).stdout) for o in ((), ("--nosort",)))
+    assert list(usual["rabbits"]) == ["r1", "r2"]
+    assert list(unsorted["rabbits"]) == ["r2", "r1"]
+    assert list(unsorted["computes"]) == ["n3", "n1", "n2"]
+    assert unsorted["rabbits"]["r2"]["hostlist"] == "n[3,1]"
+
+
+def test_what_servers_hold_belongs_to_a_rabbit_s_capacity(cluster: Cluster) -> None:
+    system = system_of({"r1": ("n1",)}, capacity=700)
+    cluster.has(system, [servers("fluxjob-1-0", r1=40), servers("keep-0", r1=2)])
+    done = run("rabbitmapping", "-k", cluster.kubeconfig)
+    assert json.loads(done.stdout)["rabbits"]["r1"]["capacity"] == 742
+
+
+def test_each_thing_that_is_wrong_is_one_line(cluster: Cluster) -> None:
+    configuration = system_configuration(HETCHY)
+    nodes = configuration["spec"]["storageNodes"]
+    nodes[0]["computesAccess"].append(nodes[1]["computesAccess"][0])
+    cluster.create(configuration, storages(HETCHY)[:1])
+    lines = refused(run("rabbitmapping", "-k", cluster.kubeconfig))
+    start = "flux-rabbitmapping: ERROR: "
+    assert lines == [
+        f"{start}SystemConfiguration default/default: compute node hetchy1003 is listed"
+        " under hetchy201 and under hetchy202, expected one Rabbit",
+        f"{start}Rabbit hetchy202 has no capacity: it has no Storage",
+    ]
+
+
+def test_a_cluster_without_a_system_configuration_is_told(cluster: Cluster) -> None:
+    (line,) = refused(run("rabbitmapping", "-k", cluster.kubeconfig))
+    assert "systemconfigurations" in line and "not found" in line
+
+
+def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path / "kubeconfig")
+    url = cluster.server.url
+    cluster.server.stop()
+    (line,) = refused(run("rabbitmapping", "-k", cluster.kubeconfig))
+    assert line == f"flux-rabbitmapping: ERROR: {url}: connection refused"
+
+
+def test_a_server_that_does_not_speak_tls_is_told_in_one_line(cluster: Cluster) -> None:
+    path = Path(cluster.kubeconfig)
+    path.write_text(path.read_text().replace("http:", "https:"))
+    (line,) = refused(run("rabbitmapping", "-k", path))
+    assert cluster.server.url.replace("http:", "https:") in line
+
+
+def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
+    (line,) = refused(run("rabbitmapping", "-k", tmp_path / "none"))
+    assert str(tmp_path / "none") in line
+    assert "No such file or directory" in line

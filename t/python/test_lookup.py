@@ -1,0 +1,70 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which Rabbits belong to which compute nodes and jobs."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_mapping import EXAMPLE
+from test_rset import fluxion_r
+
+from flux_k8s import lookup, mapping
+
+HETCHY = mapping.parse(EXAMPLE)
+ON_202 = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": [793]})
+ON_NONE = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": []})
+RABBITS = st.lists(st.sampled_from(HETCHY.rabbits))
+
+
+def eventlog(*memos: Optional[dict[str, Any]]) -> str:
+    """An eventlog with these memos, and an event without a context between."""
+    events: list[dict[str, Any]] = [{"timestamp": 1.0, "name": "validate"}]
+    for memo in memos:
+        events.append({"timestamp": 2.0, "name": "memo", "context": memo})
+        events.append({"timestamp": 3.0, "name": "depend"})
+    return "".join(json.dumps(event) + "\n" for event in events)
+
+
+def test_the_nodes_of_rabbits_are_in_the_order_of_the_rabbits() -> None:
+    found = lookup.computes_of(HETCHY, ("hetchy202", "hetchy201"))
+    assert found == (*HETCHY.hosts_of("hetchy202"), *HETCHY.hosts_of("hetchy201"))
+
+
+def test_the_rabbits_of_nodes_are_in_the_order_of_the_nodes() -> None:
+    hosts = ("hetchy1018", "hetchy1001", "hetchy1003")
+    assert lookup.rabbits_of(HETCHY, hosts) == ("hetchy202", "hetchy201")
+
+
+@given(RABBITS)
+def test_rabbits_are_found_by_their_nodes_each_once(rabbits: list[str]) -> None:
+    hosts = lookup.computes_of(HETCHY, rabbits)
+    assert len(hosts) == len(set(hosts))
+    assert lookup.rabbits_of(HETCHY, hosts) == tuple(dict.fromkeys(rabbits))
+
+
+def test_all_names_that_are_not_known_are_named_together() -> None:
+    with pytest.raises(lookup.NotFound, match=r"^no such Rabbit: r\[1-2\]$"):
+        lookup.computes_of(HETCHY, ("r1", "hetchy201", "r2", "r1"))
+    with pytest.raises(lookup.NotFound, match="^not connected to a Rabbit: login1$"):
+        lookup.rabbits_of(HETCHY, ("login1", "hetchy1001"))
+
+
+def test_a_job_s_last_memo_names_its_rabbits() -> None:
+    log = eventlog({"rabbits": "r1"}, {"other": 1}, {"rabbits": "r[2-3]"}, {"a": None})
+    assert lookup.rabbits_of_job("f1", log, ON_202) == ("r2", "r3")
+
+
+def test_before_there_is_a_memo_fluxion_s_r_tells() -> None:
+    assert lookup.rabbits_of_job("f1", eventlog(), ON_202) == ("hetchy202",)
+
+
+@pytest.mark.parametrize("R", [None, ON_NONE])
+def test_a_job_without_storage_is_told_from_one_with_storage(R: Any) -> None:
+    log = eventlog({"rabbits": "r1"}, {"rabbits": None})
+    with pytest.raises(lookup.NotFound, match=r"^job f1 has no storage on Rabbits"):
+        lookup.rabbits_of_job("f1", log, R)

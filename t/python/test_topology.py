@@ -1,0 +1,174 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""From the objects of a cluster to the rabbitmapping (seed 001, "Topology
+mapping")."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_mapping import EXAMPLE
+
+from flux_k8s import mapping, topology
+from flux_k8s.errors import BadObject
+from rabbitsim.dws.topology import Rabbit, Topology, storage, system_configuration
+
+Json = dict[str, Any]
+
+TIB = 2**40
+HETCHY = Topology.from_mapping(EXAMPLE)
+
+
+def storages(system: Topology) -> list[Json]:
+    return [storage(rabbit) for rabbit in system.rabbits.values()]
+
+
+def system_of(hosts_of: dict[str, tuple[str, ...]], capacity: int = TIB) -> Topology:
+    return Topology.of([Rabbit(r, capacity, hosts) for r, hosts in hosts_of.items()])
+
+
+def servers(name: str, **sizes: int) -> Json:
+    """A Servers object that holds bytes on some Rabbits."""
+    held = {
+        rabbit: {"allocationSize": size, "ready": True}
+        for rabbit, size in sizes.items()
+    }
+    return {
+        "metadata": {"namespace": "default", "name": name},
+        "spec": {"allocationSets": []},
+        "status": {
+            "ready": True,
+            "allocationSets": [{"label": "xfs", "storage": held}],
+        },
+    }
+
+
+def test_hetchy_becomes_the_mapping_of_the_seed() -> None:
+    found = topology.parse(system_configuration(HETCHY), storages(HETCHY), [])
+    assert json.dumps(found.to_json(), indent=4) == json.dumps(EXAMPLE, indent=4)
+
+
+def test_rabbits_and_nodes_are_in_natural_order() -> None:
+    system = system_of({"r10": ("n2", "n10", "n1"), "r9": ("n3", "n7")})
+    found = topology.parse(system_configuration(system), storages(system), [])
+    assert found.rabbits == ("r9", "r10")
+    assert list(found.to_json()["computes"]) == ["n1", "n2", "n3", "n7", "n10"]
+    assert found.to_json()["rabbits"]["r10"]["hostlist"] == "n[1-2,10]"
+
+
+def test_unsorted_they_are_as_the_system_configuration_lists_them() -> None:
+    system = system_of({"r10": ("n2", "n10", "n1"), "r9": ("n3", "n7")})
+    objects = system_configuration(system), storages(system)
+    found = topology.parse(*objects, [], sort=False)
+    assert found.rabbits == ("r10", "r9")
+    assert list(found.to_json()["computes"]) == ["n2", "n10", "n1", "n3", "n7"]
+    assert found.to_json()["rabbits"]["r10"]["hostlist"] == "n[2,10,1]"
+
+
+names = st.integers(0, 10**4).map("x{}".format)
+
+
+@given(
+    hosts=st.lists(names, unique=True, min_size=1, max_size=40),
+    cuts=st.sets(st.integers(0, 40), max_size=5),
+    sort=st.booleans(),
+    data=st.data(),
+)
+def test_any_mapping_is_found_again_whatever_jobs_hold(
+    hosts: list[str], cuts: set[int], sort: bool, data: st.DataObject
+) -> None:
+    edges = [0, *sorted(cuts), len(hosts)]
+    parts = [tuple(hosts[a:b]) for a, b in zip(edges, edges[1:])]
+    system = system_of({f"rabbit{i}": part for i, part in enumerate(parts)})
+    objects, holding = storages(system), []
+    for index, obj in enumerate(objects):
+        sizes = data.draw(st.lists(st.integers(0, TIB // 4), max_size=4))
+        obj["status"]["capacity"] -= sum(sizes)
+        name = obj["metadata"]["name"]
+        holding += [servers(f"s{index}-{n}", **{name: s}) for n, s in enumerate(sizes)]
+    found = topology.parse(system_configuration(system), objects, holding, sort=sort)
+    assert mapping.parse(found.to_json()).to_json() == found.to_json()
+    assert found.to_json()["computes"] == system.rabbit_of
+    assert {found.capacity(rabbit) for rabbit in found.rabbits} == {TIB}
+
+
+def test_servers_that_have_nothing_yet_hold_nothing() -> None:
+    fresh: Json = {"metadata": {"name": "s", "namespace": "default"}, "spec": {}}
+    assert topology.held([fresh, {**fresh, "status": {"ready": False}}]) == {}
+
+
+def test_a_rabbit_that_is_full_has_a_capacity() -> None:
+    objects = storages(HETCHY)
+    objects[0]["status"]["capacity"] = 0
+    found = topology.parse(
+        system_configuration(HETCHY), objects, [servers("s", hetchy201=TIB)]
+    )
+    assert found.capacity("hetchy201") == TIB
+
+
+def test_storage_nodes_that_are_no_rabbits_are_ignored() -> None:
+    configuration = system_configuration(HETCHY)
+    configuration["spec"]["storageNodes"].append({"name": "nas", "type": "Other"})
+    found = topology.parse(configuration, storages(HETCHY), [])
+    assert found.rabbits == ("hetchy201", "hetchy202")
+
+
+def test_a_node_under_two_rabbits_is_refused_with_both_names() -> None:
+    configuration = system_configuration(HETCHY)
+    (first, second) = configuration["spec"]["storageNodes"]
+    second["computesAccess"].append(first["computesAccess"][0])
+    with pytest.raises(topology.TopologyError) as caught:
+        topology.parse(configuration, storages(HETCHY), [])
+    assert caught.value.problems == (
+        "SystemConfiguration default/default: compute node hetchy1001 is listed under"
+        " hetchy201 and under hetchy202, expected one Rabbit",
+    )
+
+
+def test_what_is_listed_twice_is_refused() -> None:
+    configuration = system_configuration(HETCHY)
+    nodes = configuration["spec"]["storageNodes"]
+    nodes[0]["computesAccess"] *= 2
+    nodes.append(nodes[1])
+    with pytest.raises(topology.TopologyError) as caught:
+        topology.parse(configuration, storages(HETCHY), [])
+    twice = [problem.partition(": ")[2] for problem in caught.value.problems]
+    assert twice == [
+        "compute node hetchy1001 is listed twice under hetchy201, expected once",
+        "compute node hetchy1002 is listed twice under hetchy201, expected once",
+        "Rabbit hetchy202 is listed twice, expected once",
+    ]
+
+
+def test_each_rabbit_without_a_capacity_is_named() -> None:
+    (first, _) = storages(HETCHY)
+    first["status"] = {"capacity": 0, "status": "Offline"}
+    with pytest.raises(topology.TopologyError) as caught:
+        topology.parse(system_configuration(HETCHY), [first], [])
+    assert str(caught.value).splitlines() == [
+        "Rabbit hetchy201 has no capacity: status.capacity of its Storage is 0 and its"
+        " status is Offline, expected a number of bytes",
+        "Rabbit hetchy202 has no capacity: it has no Storage",
+    ]
+
+
+def test_a_cluster_without_rabbits_is_refused() -> None:
+    configuration = copy.deepcopy(system_configuration(HETCHY))
+    del configuration["spec"]["storageNodes"]
+    with pytest.raises(topology.TopologyError, match="storageNodes has no Rabbit"):
+        topology.parse(configuration, [], [])
+
+
+@pytest.mark.parametrize("size", [-1, "7", 1.5, True])
+def test_objects_against_the_schema_are_refused_with_their_place(size: Any) -> None:
+    with pytest.raises(BadObject) as caught:
+        topology.held([servers("fluxjob-1-0", **{"r.1": size})])
+    assert str(caught.value).startswith(
+        "Servers default/fluxjob-1-0:"
+        " status.allocationSets[0].storage.r.1.allocationSize is"
+    )

@@ -1,0 +1,92 @@
+#!/bin/sh
+test_description='flux getrabbit: which Rabbits, of whom'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_start 4
+
+# usage: answers HOSTLIST COMMAND...: with this, and nothing on standard error
+answers () {
+    answers_wanted=$1
+    shift
+    "$@" >out 2>err &&
+    test "$(cat out)" = "$answers_wanted" &&
+    test_must_be_empty err
+}
+
+# usage: refuses TEXT COMMAND...: with one line that has this text
+refuses () {
+    refuses_text=$1
+    shift
+    test_expect_code 1 "$@" >out 2>err &&
+    grep -F "flux-getrabbit: ERROR: $refuses_text" err &&
+    test $(wc -l <err) -eq 1 &&
+    test_must_be_empty out
+}
+
+test_expect_success 'all Rabbits of the mapping that Flux is configured with' '
+    answers "rabbit-[01-02]" flux getrabbit
+'
+test_expect_success 'the nodes of Rabbits, in the order of the arguments' '
+    answers "compute-[03-04,07-08,01-02,05-06]" flux getrabbit rabbit-02 rabbit-01
+'
+test_expect_success 'the Rabbits of nodes' '
+    answers "rabbit-[02,01]" flux getrabbit -c compute-03 "compute-[01-02]"
+'
+test_expect_success 'the answer of one is the question of another' '
+    flux hostlist -S $(flux getrabbit $(flux getrabbit)) >found &&
+    test "$(cat found)" = "compute-[01-08]"
+'
+test_expect_success 'a name that is not known is an error that names it' '
+    refuses "no such Rabbit: rabbit-03" flux getrabbit "rabbit-[01-03]" &&
+    refuses "not connected to a Rabbit: login1" flux getrabbit -c login1
+'
+test_expect_success 'a mapping can be named instead' '
+    echo "{\"computes\": {}, \"rabbits\": {\"r\": {\"capacity\": 1, \"hostlist\": \"\"}}}" \
+        >other.json &&
+    answers r flux getrabbit --mapping=other.json
+'
+test_expect_success 'no hosts: no output and no error, as with flux hostlist' '
+    answers "" flux hostlist "" &&
+    answers "" flux getrabbit --mapping=other.json r
+'
+test_expect_success 'the Rabbits of a job that runs' '
+    module_load &&
+    active=$(job_submit -N4 sh -c "$LOOP") &&
+    wait_event $active start &&
+    answers "rabbit-[01-02]" flux getrabbit -j $active
+'
+test_expect_success 'of one that has ended, and of several' '
+    job_end $active &&
+    job_succeeds $active &&
+    ended=$(job_submit --requires=host:compute-03 true) &&
+    job_succeeds $ended &&
+    answers rabbit-02 flux getrabbit -j $ended &&
+    answers "rabbit-[02,01]" flux getrabbit -j $ended $active
+'
+test_expect_success 'of one that failed' '
+    failed=$(job_submit --requires=host:compute-01 sh -c "exit 3") &&
+    wait_event $failed clean &&
+    answers rabbit-01 flux getrabbit --jobids $failed
+'
+test_expect_success 'a job without storage, or not with it yet, is told' '
+    plain=$(flux submit true) &&
+    wait_event $plain clean &&
+    refuses "job $plain has no storage on Rabbits" flux getrabbit -j $plain &&
+    held=$(job_submit --urgency=hold true) &&
+    refuses "job $held has no storage on Rabbits" flux getrabbit -j $ended $held &&
+    flux cancel $held &&
+    wait_event $held clean
+'
+test_expect_success 'what is no job is told' '
+    refuses "not the ID of a job: compute-01" flux getrabbit -j compute-01 &&
+    refuses "job f1 not found" flux getrabbit -j f1
+'
+test_expect_success "a job of somebody else is not shown" '
+    refuses "job $ended is not yours" as_guest flux getrabbit -j $ended
+'
+test_expect_success 'without a mapping it says what is missing' '
+    test_must_fail flux start flux getrabbit 2>err &&
+    grep "ERROR: rabbit.mapping is not set in Flux.s configuration" err
+'
+test_done
