@@ -54,10 +54,17 @@ def data_files() -> list[tuple[str, list[str]]]:
         files.append(("libexec/flux/cmd", commands))
     for path in sorted(Path("etc").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
-            files.append(
-                (str(Path("etc/flux") / path.parent.relative_to("etc")), [str(path)])
-            )
+            files.append((site_directory(path), [str(path)]))
     return files
+
+
+def site_directory(path: Path) -> str:
+    """Where a site file goes: examples to the documentation, all others to
+    Flux's own configuration."""
+    directory = path.parent.relative_to("etc")
+    if directory == Path("examples"):
+        return "share/doc/flux-dws"
+    return str(Path("etc/flux") / directory)
 
 
 setup(

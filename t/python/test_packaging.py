@@ -80,18 +80,30 @@ def test_a_wheel_puts_everything_where_flux_looks(wheel: zipfile.ZipFile) -> Non
     files = data_files(wheel)
     assert set(PLACES.values()) | {"lib/flux/modules/dws.py"} <= set(files)
     for name in files:
-        assert re.match("(lib/flux|libexec/flux/cmd|etc/flux)/", name), name
+        assert re.match(
+            "(lib/flux|libexec/flux/cmd|etc/flux|share/doc/flux-dws)/", name
+        ), name
 
 
 def test_a_wheel_has_each_command_and_each_site_file(wheel: zipfile.ZipFile) -> None:
     files = set(data_files(wheel))
     commands = {f"libexec/flux/cmd/{p.name}" for p in (TOP / "src/cmd").glob("flux-*")}
     site = {
-        f"etc/flux/{path.relative_to(TOP / 'etc')}"
+        f"etc/flux/{path.relative_to(TOP / 'etc')}".replace(
+            "etc/flux/examples", "share/doc/flux-dws"
+        )
         for path in (TOP / "etc").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert commands | site <= files
+
+
+@pytest.mark.parametrize("script", ["prolog.d/dws", "epilog.d/dws"])
+def test_a_script_can_be_run_where_it_is_installed(
+    wheel: zipfile.ZipFile, script: str
+) -> None:
+    (name,) = (n for n in wheel.namelist() if n.endswith(f"etc/flux/system/{script}"))
+    assert wheel.getinfo(name).external_attr >> 16 & 0o111 == 0o111
 
 
 def test_the_module_is_no_importable_top_level_name(wheel: zipfile.ZipFile) -> None:

@@ -1,0 +1,84 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux-dws for the commands that submit jobs (flux.cli.plugin)."""
+
+from flux.cli.plugin import CLIPlugin
+
+import flux
+
+
+class RabbitPlugin(CLIPlugin):
+    """Spread a job over chassis: --rabbit-chassis=N
+
+    The nodes of the job are taken from N chassis, as many from each, so that the
+    Rabbits of all of them serve the job. The number of nodes (-N, --nodes) must
+    be given, and be a multiple of N:
+
+        flux alloc -N8 --rabbit-chassis=4
+
+    gets two nodes on each of four chassis. More chassis give more bandwidth to
+    storage, and may have to be waited for longer. The scheduler must know
+    chassis: Fluxion does where its graph is from `flux dws2jgf`.
+    """
+
+    def __init__(self, prog):
+        super().__init__(prog, prefix="rabbit")
+        self.add_option(
+            "--chassis",
+            metavar="N",
+            help="Spread the job's nodes (-N) evenly over N chassis, to be served"
+            " by the Rabbits of all. -N must be a multiple of N.",
+        )
+
+    def modify_jobspec(self, args, jobspec):
+        chassis = getattr(args, "chassis", None)
+        if chassis is not None:
+            resources = spread(jobspec.resources, positive(chassis))
+            jobspec.jobspec["resources"] = resources
+
+    def validate(self, jobspec):
+        """Refuse wrong #DW directives. Called for each job that is submitted, by
+        Flux's own validator; costs those without directives one lookup."""
+        dw = jobspec.attributes.get("system", {}).get("dw")
+        if dw is None:
+            return
+        table = flux.Flux().conf_get("rabbit")
+        if table is None:
+            return
+
+        from flux_k8s.errors import DWSError
+        from flux_k8s.submission import check_submission
+
+        try:
+            check_submission(dw, jobspec.resources, table)
+        except DWSError as error:
+            raise ValueError(str(error)) from None
+
+
+def positive(value):
+    """The number of chassis: a string on the command line, or an integer from
+    Python. Raises ValueError."""
+    text = str(value)
+    if not text.isdecimal() or int(text) == 0:
+        raise ValueError(f"--rabbit-chassis={text}: must be a number from 1")
+    return int(text)
+
+
+def spread(resources, chassis):
+    """A jobspec's resources, with its nodes below ``chassis`` chassis (RFC 14).
+
+    Raises:
+        ValueError: that cannot be done evenly.
+    """
+    option = f"--rabbit-chassis={chassis}"
+    if len(resources) != 1 or resources[0]["type"] != "node":
+        raise ValueError(f"{option} needs a number of nodes (-N, --nodes)")
+    node = resources[0]
+    count = node["count"]
+    if count % chassis:
+        raise ValueError(
+            f"{option} cannot share {count} nodes evenly: -N must be a multiple"
+            f" of {chassis}"
+        )
+    below = {**node, "count": count // chassis}
+    return [{"type": "chassis", "count": chassis, "with": [below]}]

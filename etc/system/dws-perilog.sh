@@ -1,0 +1,103 @@
+# shellcheck shell=sh
+# What the prolog and the epilog script for Rabbit storage have in common. They
+# run as root on each node of a job, in the environment of flux-perilog: root
+# must be allowed to see the jobs of others ([access] allow-root-owner = true).
+
+CLIENTMOUNT=nnf-clientmount
+LOCK=${RUNTIME_DIRECTORY:-/run}/flux-dws.lock
+
+say () {
+    echo "$(basename "$0"): $FLUX_JOB_ID: $*" >&2
+}
+
+die () {
+    say "$@"
+    exit 1
+}
+
+# Read the job's eventlog. Its user may post memos: what is looked for in it must
+# be tied to the name of the event.
+eventlog_read () {
+    eventlog=$(flux job eventlog --format=json "$FLUX_JOB_ID") ||
+        die "cannot read the eventlog of the job"
+}
+
+# usage: events NAME: those that were read, one on a line
+events () {
+    printf '%s\n' "$eventlog" | grep "^{\"timestamp\":[0-9.e+]*,\"name\":\"$1\"" || :
+}
+
+# Whether the job has #DW directives.
+is_dw_job () {
+    events dependency-add | grep -q '"context":{"description":"dws-create"'
+}
+
+# The systemd units that the job's memo rabbit_units names. Anybody may post such
+# a memo for a job of theirs: only what [rabbit] daemons names is a unit.
+units () {
+    units_wanted=$(events memo | grep -o '"rabbit_units":\[[^]]*]' | tail -n 1)
+    flux config get --default="{}" rabbit.daemons | grep -o '"unit":"[^"]*"' |
+        while IFS= read -r units_entry; do
+            units_quoted=${units_entry#'"unit":'}
+            case $units_wanted in
+            *[[,]"$units_quoted"[],]*)
+                # A backslash in JSON is two.
+                printf '%s\n' "$units_quoted" | sed 's/^"//; s/"$//; s/\\\\/\\/g'
+                ;;
+            esac
+        done
+}
+
+# usage: units_each start|stop
+units_each () {
+    units_each_status=0
+    for units_each_unit in $(units); do
+        systemctl "$1" "$units_each_unit" || {
+            say "cannot $1 $units_each_unit"
+            units_each_status=1
+        }
+    done
+    return "$units_each_status"
+}
+
+# Have the service run that mounts and unmounts. Who holds the lock needs it, so
+# that a job does not stop what another one on the same node waits for.
+clientmount_start () {
+    umask 077
+    exec 9>>"$LOCK"
+    flock -s 9
+    systemctl start "$CLIENTMOUNT" || die "cannot start $CLIENTMOUNT"
+}
+
+# Let go of it: the last one stops it, which resets the state of the unit. What
+# is mounted stays mounted.
+clientmount_stop () {
+    if flock -n -x 9; then
+        systemctl stop "$CLIENTMOUNT" || say "cannot stop $CLIENTMOUNT"
+    fi
+    exec 9>&-
+}
+
+# usage: action_wait prolog|epilog NAME [OPTION...]: until this action of the
+# job has ended. Being told to end ends this, too, as a failure.
+action_wait () {
+    action_event=$1-finish
+    action_name=$2
+    shift 2
+    action_told=
+    action_waiter=
+    trap 'action_told=1; action_end' HUP INT TERM
+    flux job wait-event --quiet "$@" --match-context="description=$action_name" \
+        "$FLUX_JOB_ID" "$action_event" 9>&- &
+    action_waiter=$!
+    test -z "$action_told" || action_end
+    action_status=0
+    wait "$action_waiter" || action_status=$?
+    trap - HUP INT TERM
+    return "$action_status"
+}
+
+# Whenever the script is told to end, the wait ends by a signal, too.
+action_end () {
+    test -z "$action_waiter" || kill "$action_waiter" 2>/dev/null || :
+}

@@ -1,0 +1,376 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is in etc/: scripts, the plugin of the commands, examples.
+
+With Flux itself they are tested in t/t2004-site-files.t.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any, Iterator
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_resources import GIB, breakdown, per_compute
+
+from flux_k8s.config import Config
+from flux_k8s.directivebreakdown import apply_breakdowns, requested_nodes
+from flux_k8s.errors import DirectiveError
+from flux_k8s.submission import check_submission
+
+ETC = Path(__file__).parents[2] / "etc"
+SCRIPTS = [
+    ETC / "system/dws-perilog.sh",
+    ETC / "system/prolog.d/dws",
+    ETC / "system/epilog.d/dws",
+]
+PATIENCE = 30
+XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
+
+
+def read_toml(text: str) -> dict[str, Any]:
+    try:
+        import tomllib
+    except ImportError:
+        pytest.skip("Python 3.11 or newer reads TOML")
+    return tomllib.loads(text)
+
+
+# The example of a configuration
+
+
+def uncommented(text: str) -> str:
+    """The example with all its settings in force."""
+    return re.sub(r'^#(?=[a-z"\[\]])', "", text, flags=re.M)
+
+
+def test_the_example_of_a_configuration_is_right_as_it_stands() -> None:
+    table = read_toml((ETC / "examples/rabbit.toml").read_text())["rabbit"]
+    assert Config.parse(table).mapping == "/etc/flux/system/rabbitmapping.json"
+
+
+def test_it_has_every_key_and_each_may_be_uncommented() -> None:
+    text = (ETC / "examples/rabbit.toml").read_text()
+    table = read_toml(uncommented(text))["rabbit"]
+    Config.parse(table)
+    fields = {name for name in Config.__dataclass_fields__ if name != "maximums"}
+    assert fields | {"policy"} == set(table)
+
+
+def test_the_defaults_in_it_are_those_in_force() -> None:
+    text = (ETC / "examples/rabbit.toml").read_text()
+    table = read_toml(uncommented(text))["rabbit"]
+    default, shown = Config(), Config.parse(table)
+    for key in (
+        "tc_timeout",
+        "prolog_timeout",
+        "drain_compute_nodes",
+        "soft_drain",
+        "save_datamovements",
+        "restrict_persistent_creation",
+        "module_nopanic",
+    ):
+        assert getattr(shown, key) == getattr(default, key), key
+
+
+# Scripts: run with a systemctl and a flux that the test plays
+
+
+class Node:
+    """A compute node. ``wait`` is what ``flux job wait-event`` does."""
+
+    def __init__(self, folder: Path, eventlog: list[str], wait: str = "exit 0"):
+        self.log = folder / "log"
+        self.folder = folder
+        bin = folder / "bin"
+        bin.mkdir(exist_ok=True)
+        self._program(bin / "systemctl", f'echo "$@" >>{self.log}')
+        (folder / "eventlog").write_text("".join(f"{line}\n" for line in eventlog))
+        self._program(
+            bin / "flux",
+            f"""case "$1 $2" in
+            "job eventlog") cat {folder}/eventlog ;;
+            "job wait-event") echo "$@" >>{self.log}; {wait} ;;
+            "config get") cat {folder}/config-"$4" 2>/dev/null || echo "${{3#*=}}" ;;
+            esac""",
+        )
+        self.environment = {
+            "PATH": f"{bin}:{os.environ['PATH']}",
+            "FLUX_JOB_ID": "f1234",
+            "RUNTIME_DIRECTORY": str(folder),
+        }
+
+    def _program(self, path: Path, text: str) -> None:
+        path.write_text(f"#!/bin/sh\n{text}\n")
+        path.chmod(0o755)
+
+    def configure(self, key: str, value: str) -> None:
+        (self.folder / f"config-{key}").write_text(f"{value}\n")
+
+    def start(self, name: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [str(ETC / f"system/{name}.d/dws")],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, name: str) -> tuple[int, str]:
+        """The exit status, and what was written to standard error."""
+        process = self.start(name)
+        _, error = process.communicate(timeout=PATIENCE)
+        return process.returncode, error
+
+    @property
+    def done(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+def await_wait(process: subprocess.Popen[str]) -> None:
+    """Return when the script waits for an event."""
+    assert process.stdout is not None
+    assert process.stdout.readline() == "waits\n"
+
+
+def event(name: str, context: str = "{}") -> str:
+    return f'{{"timestamp":1700000000.25,"name":"{name}","context":{context}}}'
+
+
+DW_JOB = [event("submit"), event("dependency-add", '{"description":"dws-create"}')]
+MOUNTED = [*DW_JOB, event("dws_environment", '{"variables":{}}')]
+START, STOP = "start nnf-clientmount", "stop nnf-clientmount"
+WAIT = "job wait-event --quiet {}--match-context=description={} f1234 {}-finish"
+FOR_MOUNT = WAIT.format("--timeout=30m ", "dws-setup", "prolog")
+FOR_EPILOG = WAIT.format("", "dws-epilog", "epilog")
+
+
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_a_job_without_directives_costs_one_look_at_its_eventlog(
+    tmp_path: Path, name: str
+) -> None:
+    node = Node(tmp_path, [event("submit"), event("memo", '{"x":"dws-create"}')])
+    assert node.run(name) == (0, "")
+    assert node.done == []
+
+
+def test_the_prolog_runs_the_service_until_storage_is_mounted(tmp_path: Path) -> None:
+    node = Node(tmp_path, MOUNTED)
+    assert node.run("prolog") == (0, "")
+    assert node.done == [START, FOR_MOUNT, STOP]
+
+
+def test_the_epilog_runs_the_service_until_storage_is_gone(tmp_path: Path) -> None:
+    node = Node(tmp_path, MOUNTED)
+    assert node.run("epilog") == (0, "")
+    assert node.done == [START, FOR_EPILOG, STOP]
+
+
+def test_prolog_timeout_is_how_long_the_prolog_waits(tmp_path: Path) -> None:
+    node = Node(tmp_path, DW_JOB, "exit 1")
+    node.configure("rabbit.prolog_timeout", "5m")
+    status, error = node.run("prolog")
+    assert status == 1
+    assert error == (
+        "dws: f1234: storage is not mounted after 5m (rabbit.prolog_timeout)\n"
+    )
+    assert node.done == [START, FOR_MOUNT.replace("30m", "5m"), STOP]
+
+
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_a_script_that_is_told_to_end_stops_the_service(
+    tmp_path: Path, name: str
+) -> None:
+    node = Node(tmp_path, DW_JOB, "echo waits; exec sleep 1000")
+    process = node.start(name)
+    await_wait(process)
+    process.send_signal(signal.SIGTERM)
+    _, error = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert error.startswith("dws: f1234: ") and error.count("\n") == 1
+    assert node.done[-1] == STOP
+
+
+def test_the_service_is_not_stopped_under_another_job(tmp_path: Path) -> None:
+    """The second job's prolog starts while the first one waits."""
+    os.mkfifo(tmp_path / "goes")
+    (tmp_path / "one").mkdir()
+    wait = f"echo waits; read line <{tmp_path}/goes"
+    first = Node(tmp_path / "one", MOUNTED, wait)
+    first.environment["RUNTIME_DIRECTORY"] = str(tmp_path)
+    process = first.start("prolog")
+    await_wait(process)
+    second = Node(tmp_path, MOUNTED)
+    assert second.run("prolog") == (0, "")
+    assert second.done == [START, FOR_MOUNT]
+    (tmp_path / "goes").write_text("\n")
+    process.communicate(timeout=PATIENCE)
+    assert first.done == [START, FOR_MOUNT, STOP]
+
+
+def units(*names: str) -> str:
+    quoted = ",".join(f'"{name}"' for name in names)
+    return event("memo", f'{{"rabbits":"r1","rabbit_units":[{quoted}]}}')
+
+
+DAEMONS = r'{"a":{"unit":"a.service"},"b":{"unit":"b@x\\x2dy.service"}}'
+
+
+def test_units_are_started_when_storage_is_there_and_stopped_first(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, [*MOUNTED, units("a.service", r"b@x\\x2dy.service")])
+    node.configure("rabbit.daemons", DAEMONS)
+    assert node.run("prolog") == (0, "")
+    unit = r"b@x\x2dy.service"
+    assert node.done == [START, FOR_MOUNT, STOP, "start a.service", f"start {unit}"]
+    node.log.unlink()
+    assert node.run("epilog") == (0, "")
+    assert node.done == ["stop a.service", f"stop {unit}", START, FOR_EPILOG, STOP]
+
+
+def test_only_units_that_the_configuration_names_are_started(tmp_path: Path) -> None:
+    forged = [units("evil.service"), units('x\\",\\"a.service'), units("a.serviceX")]
+    node = Node(tmp_path, [*MOUNTED, *forged])
+    node.configure("rabbit.daemons", DAEMONS)
+    assert node.run("prolog") == (0, "")
+    assert node.done == [START, FOR_MOUNT, STOP]
+
+
+def test_no_unit_is_started_for_a_job_that_has_failed(tmp_path: Path) -> None:
+    node = Node(tmp_path, [*DW_JOB, units("a.service")])
+    node.configure("rabbit.daemons", DAEMONS)
+    assert node.run("prolog") == (0, "")
+    assert node.done == [START, FOR_MOUNT, STOP]
+
+
+def test_a_memo_cannot_pass_for_another_event(tmp_path: Path) -> None:
+    inner = '{"name":"dependency-add","context":{"description":"dws-create"}}'
+    node = Node(tmp_path, [event("submit"), event("memo", inner)])
+    assert node.run("prolog") == (0, "")
+    assert node.done == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+def test_shellcheck_has_nothing_to_say(script: Path) -> None:
+    beside = os.path.dirname(sys.executable)
+    shellcheck = shutil.which("shellcheck", path=f"{beside}:{os.environ['PATH']}")
+    if shellcheck is None:
+        pytest.skip("shellcheck is not installed")
+    done = subprocess.run(
+        [shellcheck, "-x", str(script)], stdout=subprocess.PIPE, text=True
+    )
+    assert done.stdout == ""
+
+
+# The plugin of the commands
+
+
+@pytest.fixture(scope="module")
+def plugin() -> Iterator[Any]:
+    """The plugin's file, with a stand-in for what it takes from Flux."""
+
+    class CLIPlugin:
+        pass
+
+    base = types.ModuleType("flux.cli.plugin")
+    base.CLIPlugin = CLIPlugin  # type: ignore[attr-defined]
+    fakes = {
+        "flux": types.ModuleType("flux"),
+        "flux.cli": types.ModuleType("flux.cli"),
+        "flux.cli.plugin": base,
+    }
+    patch = pytest.MonkeyPatch()
+    for name, module in fakes.items():
+        patch.setitem(sys.modules, name, module)
+    path = ETC / "cli/plugins/rabbit.py"
+    spec = importlib.util.spec_from_file_location("rabbit_cli_plugin", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    patch.undo()
+
+
+def nodes(count: int) -> list[dict[str, Any]]:
+    core = {"type": "core", "count": 1}
+    slot = {"type": "slot", "count": 1, "label": "task", "with": [core]}
+    return [{"type": "node", "count": count, "exclusive": True, "with": [slot]}]
+
+
+@given(chassis=st.integers(1, 50), each=st.integers(1, 50))
+def test_chassis_share_the_nodes_evenly(plugin: Any, chassis: int, each: int) -> None:
+    (vertex,) = plugin.spread(nodes(chassis * each), chassis)
+    assert (vertex["type"], vertex["count"]) == ("chassis", chassis)
+    assert vertex["with"] == nodes(each)
+    assert requested_nodes([vertex]) == chassis * each
+
+
+@given(count=st.integers(1, 100), chassis=st.integers(2, 100))
+def test_what_cannot_be_shared_evenly_is_refused(
+    plugin: Any, count: int, chassis: int
+) -> None:
+    if count % chassis == 0:
+        count += 1
+    with pytest.raises(ValueError, match=f"-N must be a multiple of {chassis}$"):
+        plugin.spread(nodes(count), chassis)
+
+
+@given(chassis=st.integers(1, 50), each=st.integers(1, 50))
+def test_storage_comes_from_the_chassis_of_its_nodes(
+    plugin: Any, chassis: int, each: int
+) -> None:
+    spread = plugin.spread(nodes(chassis * each), chassis)
+    (vertex,) = apply_breakdowns([breakdown(per_compute(10 * GIB))], spread)
+    assert (vertex["type"], vertex["count"]) == ("chassis", chassis)
+    (slot,) = vertex["with"]
+    assert (slot["type"], slot["label"], slot["count"]) == ("slot", "rabbit", each)
+    assert [(v["type"], v["count"]) for v in slot["with"]] == [("node", 1), ("ssd", 10)]
+    assert requested_nodes([vertex]) == chassis * each
+
+
+# What is refused at submission
+
+
+def refusal(dw: Any, table: Any = None, count: int = 2) -> str:
+    with pytest.raises(DirectiveError) as caught:
+        check_submission(dw, nodes(count), {} if table is None else table)
+    return str(caught.value)
+
+
+def test_right_directives_are_accepted_at_submission() -> None:
+    check_submission(XFS, nodes(2), {})
+    check_submission([XFS, "#DW persistentdw name=p2"], nodes(2), {})
+    check_submission("mine", nodes(2), {"presets": {"mine": XFS}})
+
+
+def test_wrong_directives_are_refused_at_submission() -> None:
+    assert refusal("#DW jobdw type=xfs name=p1").endswith(
+        "missing argument 'capacity='"
+    )
+    assert "unknown preset" in refusal("mine")
+    assert "expected a string or a list of strings" in refusal(7)
+
+
+def test_so_is_what_exceeds_the_limits_of_the_site() -> None:
+    limits = {"policy": {"maximums": {"xfs": 9}}}
+    assert "the limit is 9 GiB per node" in refusal(XFS, limits)
+
+
+def test_what_depends_on_the_user_is_left_to_the_module() -> None:
+    dw = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+    check_submission(dw, nodes(1), {"restrict_persistent_creation": True})
+
+
+def test_a_wrong_configuration_is_not_held_against_users() -> None:
+    check_submission("mine", nodes(1), {"presset": {}})

@@ -1,0 +1,296 @@
+#!/bin/sh
+test_description='What a site installs besides: modprobe, prolog, epilog, CLI plugin'
+. "$(dirname "$0")/tap.sh"
+
+SITE=$PREFIX/etc/flux
+export FLUX_MODPROBE_PATH_APPEND="$SITE/modprobe"
+export FLUX_CLI_PLUGINPATH="$SITE/cli/plugins"
+
+# As flux-run-system-scripts does it, with a systemctl that writes down what it
+# is told.
+fake_system () {
+    test -z "$FLUX_DWS_INSIDE" || return 0
+    mkdir "$TRASH/bin" "$TRASH/run"
+    cat >"$TRASH/perilog" <<-END
+	#!/bin/sh
+	PATH=$TRASH/bin:\$PATH RUNTIME_DIRECTORY=$TRASH/run $SITE/system/\$1.d/dws
+	END
+    cat >"$TRASH/bin/systemctl" <<-END
+	#!/bin/sh
+	echo "\$FLUX_JOB_ID \$(flux getattr rank) \$*" >>$TRASH/systemctl.log
+	test ! -e "$TRASH/\$2.fails"
+	END
+    chmod +x "$TRASH/perilog" "$TRASH/bin/systemctl"
+}
+
+cluster_start --fault 'PreRun:mount:compute-03'
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig"
+mapping = "$TRASH/mapping.json"
+tc_timeout = 0.5
+[rabbit.daemons.copy-offload]
+unit = 'offload@a\x2db.service'
+[rabbit.daemons.other]
+unit = "other.service"
+[modules]
+dws.args = [ "scheduler=none" ]
+END
+instance_conf job-manager.toml <<END
+[job-manager]
+plugins = [
+    { load = "$JOBTAP", conf = { epilog-timeout = 60.0 } },
+    { load = "perilog.so" },
+]
+[job-manager.prolog]
+command = [ "$TRASH/perilog", "prolog" ]
+per-rank = true
+[job-manager.epilog]
+command = [ "$TRASH/perilog", "epilog" ]
+per-rank = true
+END
+fake_system
+instance_start 4
+
+# usage: told JOBID: what systemctl was told for the job, each with its rank
+told () {
+    sed -n "s/^$(flux job id --to=f58 "$1") //p" "$TRASH/systemctl.log"
+}
+
+# usage: is_told JOBID TEXT
+is_told () {
+    told "$1" | grep "$2"
+}
+
+# usage: ends_stopped JOBID: nnf-clientmount was started, and stopped at last. The
+# job may end before: Flux does not wait for an epilog after a failed prolog.
+ends_stopped () {
+    told "$1" | tail -n 1 | grep "stop nnf-clientmount"
+}
+
+# usage: on N: the option for a job on the node of that number
+on () {
+    echo "-N1 --requires=host:compute-0$1"
+}
+
+# usage: undrain_all
+undrain_all () {
+    drained=$(flux resource drain -no "{nodelist}") &&
+    { test -z "$drained" || flux resource undrain "$drained"; }
+}
+
+# ---- flux-modprobe
+
+test_expect_success 'flux-modprobe loads the module when the instance starts' '
+    flux module list | grep -w dws
+'
+test_expect_success 'with the arguments of the configuration' '
+    flux modprobe show dws | tee shown &&
+    grep "scheduler=none" shown &&
+    eventually stats_say "\"kubernetes\": \"ok\""
+'
+test_expect_success 'on rank 0 only' '
+    flux exec -r 1 flux module list >modules &&
+    ! grep -w dws modules
+'
+test_expect_success 'at shutdown it is removed before the job manager' '
+    flux modprobe rc3 --dry-run >rc3 &&
+    cat rc3 &&
+    in_order "$(tr -cs "[:alnum:]-" " " <rc3)" dws job-manager
+'
+test_expect_success 'it can be removed and loaded by hand' '
+    flux modprobe remove dws &&
+    ! flux module list | grep -w dws &&
+    flux modprobe load dws &&
+    flux module list | grep -w dws
+'
+test_expect_success 'an instance starts and ends with it without a word' '
+    flux start --config-path=$TRASH/conf -Sbroker.boot-method=single \
+        flux module list >modules 2>start.err &&
+    grep -w dws modules &&
+    ! grep -i dws start.err
+'
+test_expect_success 'without a [rabbit] table it is not loaded' '
+    flux start -Sbroker.boot-method=single flux module list >modules &&
+    grep -w job-manager modules &&
+    ! grep -w dws modules
+'
+# ---- prolog and epilog
+
+test_expect_success 'a job without directives has nothing to do with nnf-clientmount' '
+    id=$(flux submit -N4 true) &&
+    wait_event $id clean &&
+    flux job status $id &&
+    test -z "$(told $id)"
+'
+test_expect_success 'the prolog keeps it running while storage is being mounted' '
+    : >systemctl.log &&
+    id=$(job_in prerun) &&
+    eventually grep "start nnf-clientmount" systemctl.log &&
+    test "$(told $id)" = "$(flux jobs -no "{ranks}" $id) start nnf-clientmount"
+'
+test_expect_success 'and stops it before the job starts' '
+    job_let_go $id prerun &&
+    job_succeeds $id &&
+    told $id >log &&
+    cut -d" " -f2- log | head -n 2 >prolog &&
+    printf "%s nnf-clientmount\n" start stop | diff - prolog
+'
+test_expect_success 'the epilog has it run again until the storage is gone' '
+    cut -d" " -f2- log | tail -n +3 >epilog &&
+    printf "%s nnf-clientmount\n" start stop | diff - epilog &&
+    in_order "$(events $id)" epilog-finish:dws-epilog \
+        epilog-finish:job-manager.epilog
+'
+test_expect_success 'on each node of the job; the last to need it stops it' '
+    id=$(job_submit -N2 --requires=host:compute-0[1-2] true) &&
+    job_succeeds $id &&
+    told $id | sort | uniq -c &&
+    test $(told $id | grep -c " start nnf") -eq 4 &&
+    test $(told $id | grep -c " stop nnf") -ge 2 &&
+    told $id | tail -n 1 | grep stop
+'
+test_expect_success 'the units of daemons run from the end of the prolog to the epilog' '
+    id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" true) &&
+    job_succeeds $id &&
+    told $id | cut -d" " -f2- >log &&
+    cat >expected <<-"END" &&
+	start nnf-clientmount
+	stop nnf-clientmount
+	start offload@a\x2db.service
+	stop offload@a\x2db.service
+	start nnf-clientmount
+	stop nnf-clientmount
+	END
+    diff expected log
+'
+test_expect_success 'a user cannot have units started with a memo' '
+    id=$(job_submit $(on 1) --urgency=hold true) &&
+    memo="[\"evil.service\",\"x\\\",\\\"other.service\"]" &&
+    flux job memo $id rabbit_units="$memo" &&
+    eventually has_memo $id rabbit_units evil.service &&
+    job_go $id &&
+    job_succeeds $id &&
+    ! told $id | grep -v nnf-clientmount
+'
+test_expect_success 'a user cannot have a prolog wait for storage with a memo' '
+    id=$(flux submit $(on 1) --urgency=hold true) &&
+    flux job memo $id name=dependency-add \
+        context="{\"description\":\"dws-create\"}" &&
+    job_go $id &&
+    wait_event $id clean &&
+    flux job status $id &&
+    test -z "$(told $id)"
+'
+test_expect_success 'a job that is cancelled in its prolog ends, and stops it' '
+    id=$(job_in prerun) &&
+    eventually is_told $id start &&
+    flux cancel $id &&
+    gates_open $id &&
+    wait_event $id clean &&
+    eventually ends_stopped $id &&
+    undrain_all
+'
+test_expect_success 'a job whose storage fails is over for the prolog as well' '
+    id=$(job_submit $(on 3) true) &&
+    wait_event $id clean &&
+    job_exception $id dws &&
+    eventually ends_stopped $id &&
+    undrain_all
+'
+test_expect_success 'a prolog that waits too long fails with a line that says so' '
+    sed -i "s/^tc_timeout.*/&\nprolog_timeout = \"200ms\"/" conf/rabbit.toml &&
+    flux config reload &&
+    flux dmesg -C &&
+    id=$(job_in prerun) &&
+    wait_event $id exception -m type=prolog &&
+    flux dmesg | grep -F "$(flux job id --to=f58 $id): storage is not mounted after 200ms (rabbit.prolog_timeout)" &&
+    sed -i /^prolog_timeout/d conf/rabbit.toml &&
+    flux config reload &&
+    gates_open $id &&
+    wait_event $id clean &&
+    eventually ends_stopped $id &&
+    undrain_all
+'
+test_expect_success 'so does one whose service does not start' '
+    touch nnf-clientmount.fails &&
+    id=$(job_submit $(on 1) true) &&
+    wait_event $id exception -m type=prolog &&
+    rm nnf-clientmount.fails &&
+    wait_event $id clean &&
+    flux dmesg | grep -F "$(flux job id --to=f58 $id): cannot start nnf-clientmount" &&
+    undrain_all
+'
+# ---- an instance within a job
+
+test_expect_success 'an instance that is a job drains nodes without storage' '
+    cat >inside <<-"END" &&
+	#!/bin/sh
+	flux resource drain -no "{nodelist} {reason}" >"$1"
+	flux resource list -s free -no "{nodelist}" >>"$1"
+	END
+    chmod +x inside &&
+    id=$(job_submit -N4 --setattr=system.dw_failure_tolerance=1 \
+        flux start --conf=resource.noverify=true ./inside $TRASH/drained) &&
+    wait_event $id clean &&
+    cat drained &&
+    grep "^compute-03 job $(flux job id --to=f58 $id) has no Rabbit storage" drained &&
+    grep "^compute-\[01-02,04\]" drained &&
+    undrain_all
+'
+test_expect_success 'one with storage everywhere drains nothing' '
+    id=$(job_submit -N2 --requires=host:compute-0[1-2] \
+        flux start --conf=resource.noverify=true ./inside $TRASH/drained) &&
+    wait_event $id clean &&
+    test "$(cat drained)" = "compute-[01-02]"
+'
+# ---- the CLI plugin
+
+for command in alloc batch submit run bulksubmit; do
+    test_expect_success "flux $command --help tells of --rabbit-chassis" "
+        flux $command --help | grep -A 2 -e '--rabbit-chassis=N' | tee help &&
+        grep 'Spread the job' help
+    "
+done
+test_expect_success 'and --help=rabbit-chassis more' '
+    flux alloc --help=rabbit-chassis | grep "two nodes on each of four chassis"
+'
+test_expect_success 'the nodes of a job are below its chassis then' '
+    flux submit --dry-run -N8 -n16 --rabbit-chassis=4 true >jobspec &&
+    python_stdin "
+import json
+spec = json.load(open(\"jobspec\"))
+(chassis,) = spec[\"resources\"]
+(node,) = chassis[\"with\"]
+assert (chassis[\"type\"], chassis[\"count\"]) == (\"chassis\", 4), chassis
+assert (node[\"type\"], node[\"count\"]) == (\"node\", 2), node
+"
+'
+# usage: refuses TEXT OPTION...: in one line
+refuses () {
+    refuses_text=$1
+    shift
+    test_must_fail flux submit --dry-run "$@" true 2>err &&
+    cat err &&
+    test "$(wc -l <err)" -eq 1 &&
+    grep -F -e "$refuses_text" err
+}
+for value in 0 -1 x 1.5 ""; do
+    test_expect_success "--rabbit-chassis=$value is refused" "
+        refuses '--rabbit-chassis=$value: must be a number from 1' \
+            -N4 --rabbit-chassis=$value
+    "
+done
+test_expect_success 'so are nodes that cannot be shared evenly' '
+    refuses "-N must be a multiple of 3" -N4 --rabbit-chassis=3
+'
+test_expect_success 'and a job that asks for no nodes' '
+    refuses "needs a number of nodes (-N, --nodes)" -n4 --rabbit-chassis=2
+'
+test_expect_success 'what is wrong with directives is told at submission' '
+    test_must_fail flux submit -S dw="#DW jobdw type=xfs name=p1" true 2>err &&
+    grep -F "#DW jobdw type=xfs name=p1: missing argument '\''capacity='\''" err &&
+    test_must_fail flux submit -S dw=scratch true 2>err &&
+    grep -F "scratch: unknown preset" err
+'
+test_done

@@ -1,0 +1,106 @@
+#!/bin/sh
+test_description='flux submit --rabbit-chassis=N, with a real Fluxion'
+. "$(dirname "$0")/tap.sh"
+
+if ! flux ion-resource --help >/dev/null 2>&1; then
+    echo "ok 1 - a job is spread over chassis # skip flux-sched is not installed"
+    echo "1..1"
+    exit 0
+fi
+
+export FLUX_CLI_PLUGINPATH="$PREFIX/etc/flux/cli/plugins"
+
+# Eight nodes are on two Rabbits of 8 x 128 GiB.
+cluster_start
+instance_conf resource.toml <<END
+[resource]
+noverify = true
+scheduling = "$TRASH/scheduling.json"
+[[resource.config]]
+hosts = "compute-[01-08]"
+cores = "0-3"
+END
+instance_conf fluxion.toml <<END
+[sched-fluxion-resource]
+match-policy = "firstnodex"
+match-format = "rv1"
+prune-filters = "ALL:core,ALL:gpu,ALL:ssd,cluster:node,chassis:node"
+END
+test -n "$FLUX_DWS_INSIDE" ||
+    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 \
+        --from-config "$TRASH/conf/resource.toml" \
+        "$TRASH/mapping.json" >"$TRASH/scheduling.json" 2>"$TRASH/warnings" ||
+    die "no graph: $(cat "$TRASH/warnings")"
+instance_start 8
+
+# usage: share JOBID: how many of its nodes each Rabbit has
+share () {
+    flux hostlist -e -d "\n" "$(flux jobs -no "{nodelist}" "$1")" \
+        | sed 's/compute-0[1256]/rabbit-01/; s/compute-0[3478]/rabbit-02/' \
+        | sort | uniq -c | awk '{ print $2 "=" $1 }' | tr "\n" " "
+}
+
+# usage: is_shared JOBID WORDS: these are the shares
+is_shared () {
+    share "$1" | tee shares &&
+    test "$(cat shares)" = "$2 "
+}
+
+test_expect_success 'load the module' '
+    flux module load dws &&
+    eventually stats_say "\"kubernetes\": \"ok\""
+'
+test_expect_success 'a job has as many nodes on each chassis' '
+    for n in 2 4 8; do
+        id=$(flux submit -N$n --rabbit-chassis=2 true) &&
+        wait_event $id clean &&
+        flux job status $id &&
+        is_shared $id "rabbit-01=$((n / 2)) rabbit-02=$((n / 2))" || return 1
+    done
+'
+test_expect_success 'on one chassis it has all of them' '
+    id=$(flux submit -N4 --rabbit-chassis=1 true) &&
+    wait_event $id clean &&
+    share $id | grep -x "rabbit-0[12]=4 "
+'
+test_expect_success 'more chassis than there are cannot be had' '
+    id=$(flux submit -N3 --rabbit-chassis=3 true) &&
+    wait_event $id clean &&
+    event_context $id exception | grep unsatisfiable
+'
+test_expect_success 'with storage, each chassis gives what its nodes need' '
+    id=$(job_submit -N4 --rabbit-chassis=2 hostname) &&
+    job_succeeds $id &&
+    is_shared $id "rabbit-01=2 rabbit-02=2" &&
+    test "$(memos $id rabbits)" = "rabbit-[01-02]" &&
+    flux job info $id R >R.json &&
+    python_stdin "
+import json
+nodes = json.load(open(\"R.json\"))[\"scheduling\"][\"graph\"][\"nodes\"]
+ssds = [n[\"metadata\"][\"paths\"][\"containment\"] for n in nodes
+        if n[\"metadata\"][\"type\"] == \"ssd\"]
+print(ssds)
+assert len(ssds) == 4 and len({path.split(\"/\")[2] for path in ssds}) == 2
+"
+'
+test_expect_success 'and as many tasks run as were asked for' '
+    for n in 4 6 8; do
+        id=$(job_submit -N4 -n$n --rabbit-chassis=2 hostname) &&
+        job_succeeds $id &&
+        test $(flux job attach $id 2>/dev/null | wc -l) -eq $n || return 1
+    done
+'
+test_expect_success 'flux alloc has its nodes from all chassis, and storage on them' '
+    cat >inside <<-"END" &&
+	#!/bin/sh
+	flux resource list -s free -no "{nnodes}"
+	test -n "$DW_JOB_p1" && echo "$DW_JOB_p1"
+	END
+    chmod +x inside &&
+    flux alloc -N2 --rabbit-chassis=2 -S dw="$DW" --conf=resource.noverify=true \
+        ./inside >out 2>err &&
+    cat out err &&
+    test "$(head -n 1 out)" = 2 &&
+    test "$(wc -l <out)" -eq 2
+'
+test_done
