@@ -9,9 +9,11 @@ the business of :mod:`flux_k8s.service`; this file connects it to the broker.
 
 Load with::
 
-    flux module load dws [scheduler=none]
+    flux module load dws [scheduler=none] [queues=NAME,...]
 
 ``scheduler=none`` leaves jobs' resources alone, for instances without Fluxion.
+``queues`` limits what is done about broken PCIe connections to the nodes of these
+queues.
 The configuration is the ``[rabbit]`` table.
 """
 
@@ -34,15 +36,17 @@ from typing import Any, Callable, Mapping, Optional
 
 import flux.kvs
 from flux.brokermod import BrokerModule, request_handler
+from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 from flux.job import JobID
 
 from flux_k8s import mapping
+from flux_k8s.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.client import KubeClient, Mailbox
 from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.hello import LoadedAs
 from flux_k8s.mapping import RabbitMapping
-from flux_k8s.ports import DWS_GROUP, NNF_GROUP, Json, RpcDone, RpcError
+from flux_k8s.ports import Json, RpcDone, RpcError
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 
@@ -58,6 +62,11 @@ MAILS_PER_TURN = 32
 """Answers from Kubernetes that are taken in before Flux has its turn again."""
 
 INACTIVE = 64  # FLUX_JOB_STATE_INACTIVE
+RUNNING = 1  # FLUX_MODSTATE_RUNNING
+APPENDED = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
+
+REOPEN = 5.0
+"""Seconds until a stream that has ended is opened again."""
 
 
 class ReactorTimer:
@@ -71,6 +80,69 @@ class ReactorTimer:
             self._watcher.stop()
             self._watcher.destroy()
             self._watcher = None
+
+
+class Stream:
+    """A streaming RPC, opened again when it ends.
+
+    Args:
+        got: is called with the future at each response.
+    """
+
+    def __init__(
+        self, flux: BrokerFlux, topic: str, payload: Json, got: Callable[[Any], None]
+    ) -> None:
+        self._flux = flux
+        self._topic = topic
+        self._payload = payload
+        self._got = got
+        self._future: Any = None
+        self._ended = False
+        self._stopped = False
+        self._open()
+
+    def stop(self) -> None:
+        """No response is taken any more. The broker ends the RPC when the module
+        ends."""
+        self._stopped = True
+
+    def _open(self) -> None:
+        if not self._stopped:
+            self._future = self._flux.open_stream(self._topic, self._payload)
+            self._future.then(self._answered)
+
+    def _answered(self, future: Any) -> None:
+        if self._stopped:
+            return
+        try:
+            future.get_str()
+        except OSError as error:
+            if not self._ended:
+                self._flux.log(syslog.LOG_WARNING, f"{self._topic}: {error}")
+            self._ended = True
+            self._flux.call_later(REOPEN, self._open)
+            return
+        self._ended = False
+        self._got(future)
+        future.reset()
+
+
+class Streams:
+    """Several streams that are stopped together."""
+
+    def __init__(self, streams: list[Stream]) -> None:
+        self._streams = streams
+
+    def stop(self) -> None:
+        for stream in self._streams:
+            stream.stop()
+
+
+def module_status(traced: Any) -> Optional[int]:
+    """The status in a traced ``module.status`` message; None for anything else."""
+    payload = traced.get("payload") if isinstance(traced, dict) else None
+    status = payload.get("status") if isinstance(payload, dict) else None
+    return status if isinstance(status, int) else None
 
 
 class BrokerFlux:
@@ -163,6 +235,51 @@ class BrokerFlux:
         payload = {"targets": hosts, "reason": reason, "mode": "update"}
         self._tell("resource.drain", payload)
 
+    def undrain(self, hosts: str) -> None:
+        self._tell("resource.undrain", {"targets": hosts, "mode": "update"})
+
+    def watch_nodes(self, changed: Callable[[], None]) -> Streams:
+        """Drains are in the eventlog of the resource module, in the KVS; who is
+        online is not. (The journal, which has both, begins with all of R, and that
+        is 200 MB long on a large system.)"""
+        drains = {"key": "resource.eventlog", "namespace": "primary", "flags": APPENDED}
+        online = {"name": "broker.online"}
+
+        def got(future: Any) -> None:
+            changed()
+
+        return Streams(
+            [
+                Stream(self, "kvs-watch.lookup", drains, got),
+                Stream(self, "groups.get", online, got),
+            ]
+        )
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> Streams:
+        payload = {
+            "typemask": FLUX_MSGTYPE_REQUEST,
+            "topic_glob": "module.status",
+            "names": [name],
+            "full": True,
+        }
+        running = False
+
+        def got(future: Any) -> None:
+            # Each message is seen twice: as the module sends it, and as it arrives.
+            nonlocal running
+            before = running
+            running = module_status(future.get()) == RUNNING
+            if running and not before:
+                loaded()
+
+        return Streams([Stream(self, "module.trace", payload, got)])
+
+    def open_stream(self, topic: str, payload: Json) -> Any:
+        """A streaming RPC to this broker."""
+        return self._handle.rpc(
+            topic, payload, nodeid=FLUX_NODEID_ANY, flags=FLUX_RPC_STREAMING
+        )
+
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         def answered(result: Any) -> None:
             if isinstance(result, RpcError):
@@ -199,7 +316,7 @@ class DwsModule(BrokerModule):
 
     def __init__(self, handle: Any, *args: str) -> None:
         super().__init__(handle, *args)
-        scheduler = parse_arguments(args)
+        self._arguments = arguments = Arguments.parse(args)
         table = handle.conf_get("rabbit", default=None, update=True)
         config = Config.parse(table)
         self._mailbox = Mailbox()
@@ -213,8 +330,11 @@ class DwsModule(BrokerModule):
         settings = Settings(
             config,
             load_mapping(config),
-            scheduler=scheduler,
+            scheduler=arguments.scheduler,
             owner=os.getuid(),
+            queues=queue_properties(
+                handle.conf_get("queues", default=None, update=True), arguments.queues
+            ),
         )
         loaded_as = LoadedAs(os.path.abspath(__file__), args)
         self._service = Service(self._flux, self._kube, settings, loaded_as=loaded_as)
@@ -315,23 +435,14 @@ class DwsModule(BrokerModule):
     def config_reload(self, msg: Any) -> None:
         """Take over a new ``[rabbit]`` table; keep the old one if it is bad."""
         try:
-            self._service.reconfigure(Config.parse(msg.payload.get("rabbit")))
+            config = Config.parse(msg.payload.get("rabbit"))
+            queues = msg.payload.get("queues")
+            self._service.reconfigure(
+                config, queue_properties(queues, self._arguments.queues)
+            )
         except ConfigError as error:
             self.log.error(f"configuration kept as it was: {error}")
         self.handle.respond(msg)
-
-
-def parse_arguments(args: tuple[str, ...]) -> bool:
-    """Whether a scheduler that knows Rabbits is there, from module arguments."""
-    scheduler = True
-    for arg in args:
-        key, _, value = arg.partition("=")
-        if key != "scheduler":
-            raise ConfigError(arg, "unknown module argument, known: scheduler=none")
-        if value not in ("none", "fluxion"):
-            raise ConfigError(arg, "expected scheduler=none or scheduler=fluxion")
-        scheduler = value != "none"
-    return scheduler
 
 
 def load_mapping(config: Config) -> RabbitMapping:
@@ -346,12 +457,6 @@ def load_mapping(config: Config) -> RabbitMapping:
         raise ConfigError("rabbit.mapping", f"{path}: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError("rabbit.mapping", f"{path}: is not JSON: {error}") from None
-
-
-def api_versions(config: Config) -> dict[str, str]:
-    """The API versions that the configuration forces."""
-    forced = {DWS_GROUP: config.dws_api_version, NNF_GROUP: config.nnf_api_version}
-    return {group: version for group, version in forced.items() if version}
 
 
 def log_end(handle: Any, error: BaseException) -> None:

@@ -22,12 +22,13 @@ from test_service import (
 
 from flux_k8s.config import Config
 from flux_k8s.jobid import workflow_name
-from flux_k8s.ports import STORAGE, WORKFLOW, Json, KubeError
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.workflowview import FINALIZER
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
 
 RAW = "#DW jobdw type=raw capacity=1GiB name=p1"
@@ -313,3 +314,49 @@ def test_a_job_that_was_told_while_it_ran_is_not_told_again() -> None:
     system.load_module()
     settle(system)
     assert len(exceptions(system, jobid)) == 1
+
+
+def node_status(system: VirtualSystem, host: str) -> Any:
+    found = system.store.get(SYSTEMSTATUS, "default", "default")
+    return found["data"]["nodes"].get(host)
+
+
+REASON = "fABC: Rabbit storage could not be mounted"
+
+
+def test_dws_waits_for_nodes_that_a_job_got_as_soon_as_they_were_undrained() -> None:
+    """It knows that they are back before it mounts anything there."""
+    system = started(options=Options(latency=table({})))
+    system.instance.drain("compute-01", REASON)
+    system.loop.run(timeout=10.0)
+    assert node_status(system, "compute-01") == "Disabled"
+    jobid = system.instance.submit(jobspec(nodes=4))
+    system.loop.run(timeout=10.0)
+    seen: list[Any] = []
+
+    def see(change: Change) -> None:
+        if change.object["spec"]["desiredState"] == "PreRun":
+            seen.append(node_status(system, "compute-01"))
+
+    system.store.watch(WORKFLOW, None, see, resource_version=str(system.store.version))
+    system.instance.undrain("compute-01")
+    settle(system)
+    assert set(seen) == {"Enabled"}
+    assert "start" in names(system, jobid)
+
+
+def test_a_node_is_not_disabled_as_long_as_a_job_waits_for_its_mounts() -> None:
+    """Not by a module that is only just loaded, and knows little, either."""
+    system = started(options=Options(latency=table({"PreRun": 30.0})))
+    jobid = system.instance.submit(jobspec(nodes=4))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    system.instance.drain("compute-01", REASON)
+    system.loop.run(timeout=5.0)
+    system.kill_module()
+    system.load_module()
+    system.loop.run(timeout=5.0)
+    assert "start" not in names(system, jobid)
+    assert node_status(system, "compute-01") != "Disabled"
+    settle(system)
+    system.loop.run(timeout=5.0)
+    assert node_status(system, "compute-01") == "Disabled"

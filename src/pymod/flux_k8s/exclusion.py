@@ -48,6 +48,8 @@ REASONS: Mapping[State, str] = {
     State.PreRun: "Rabbit storage could not be mounted",
 }
 
+IN_USE = "storage still in use at epilog-timeout"
+
 ExclusionDone = Callable[[Optional[KubeError]], None]
 
 
@@ -216,7 +218,7 @@ class Exclusion:
         servers: list[Json],
         done: ExclusionDone,
     ) -> None:
-        reason = f"{f58(info.jobid)}: storage still in use at epilog-timeout"
+        reason = f"{f58(info.jobid)}: {IN_USE}"
         # Rabbits have mounts of their own, and are no nodes of Flux.
         nodes = [
             node

@@ -15,7 +15,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s import hostlist
 from flux_k8s.config import Daemon
-from flux_k8s.constraints import conjunction, exclude_properties
+from flux_k8s.constraints import conjunction
 from flux_k8s.directivebreakdown import (
     Breakdown,
     Reference,
@@ -49,9 +49,6 @@ from flux_k8s.ports import (
 from flux_k8s.settings import Settings
 from flux_k8s.storage import RabbitManager
 from flux_k8s.workflowinfo import WorkflowInfo
-
-BAD_RABBIT = "badrabbit"
-"""The property of nodes that must not get jobs with Rabbit storage."""
 
 NETWORKED = ("lustre",)
 """The types of persistent storage that every node reaches over the network."""
@@ -91,6 +88,7 @@ class Planner:
     """Plans a job's storage, and places it.
 
     Args:
+        constraint: tells the constraint that every job with Rabbit storage gets.
         now: tells the time (UNIX, seconds).
     """
 
@@ -99,11 +97,13 @@ class Planner:
         kube: Kube,
         settings: Settings,
         rabbits: RabbitManager,
+        constraint: Callable[[], Json],
         now: Callable[[], float],
     ) -> None:
         self._kube = kube
         self._settings = settings
         self._rabbits = rabbits
+        self._constraint = constraint
         self._now = now
         self._breakdowns: dict[int, Breakdowns] = {}
         self._waiting: dict[int, float] = {}
@@ -153,7 +153,7 @@ class Planner:
             resources = apply_breakdowns(breakdowns, resources)
         nodes = requested_nodes(resources) if servers else 0
         near = location_constraint(breakdowns, servers, mapping, nodes)
-        exclude = conjunction(exclude_properties([BAD_RABBIT]), near)
+        exclude = conjunction(self._constraint(), near)
         return Proposal(list(resources), exclude)
 
     def place(

@@ -220,12 +220,24 @@ class Flux(Clock, Protocol):
         """Post a memo to the job's eventlog (RFC 21); null removes a key."""
 
     def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
-        """Write ``value`` to ``key`` in the job's KVS directory, at once when it
-        is the ``last`` thing to be written for the job, else soon. A failure is
-        logged, nothing more."""
+        """Write ``value`` to ``key`` in the job's KVS directory: at once when it
+        is the ``last`` thing to be written before something goes, else soon. A
+        failure is logged, nothing more."""
 
     def drain(self, hosts: str, reason: str) -> None:
         """Drain the nodes of an RFC 29 hostlist that are not drained yet."""
+
+    def undrain(self, hosts: str) -> None:
+        """Let jobs use the nodes of an RFC 29 hostlist again. Those that are not
+        drained are left alone."""
+
+    def watch_nodes(self, changed: Callable[[], None]) -> Watch:
+        """Have ``changed`` called when a node may have come, gone, been drained
+        or been undrained. ``resource.status`` then tells how things are."""
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> Watch:
+        """Have ``loaded`` called whenever a broker module of this name has begun
+        to run on this broker. Not for one that does so already."""
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         """Tell the primary group of a user, or None when the user is unknown."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, Mapping, Optional, Union
 
+from flux_k8s.availability import Availability
 from flux_k8s.config import Config
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.hello import HeldJob, LoadedAs, Phase, hello_payload, read_hello
@@ -43,9 +44,9 @@ from flux_k8s.requests import (
     read_setup,
     whose,
 )
-from flux_k8s.settings import Settings
+from flux_k8s.settings import Queues, Settings
 from flux_k8s.steps import StepError, Steps
-from flux_k8s.storage import RabbitManager
+from flux_k8s.systemstatus import awaited_nodes
 from flux_k8s.waiting import PATIENCE, Notices, Waiting, reason_of
 from flux_k8s.workflow import Forget, Lookup, Step, Wait, next_step
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
@@ -99,10 +100,11 @@ class Service:
         self._flux = flux
         self._kube = kube
         self._notices = Notices(flux, self._mark_all)
-        self._rabbits = RabbitManager(
-            kube, settings.namespace, flux.log, partial(self._watched, STORAGE)
+        self._availability = Availability(
+            flux, kube, settings, self._watched, self._awaited_nodes
         )
-        self._steps = Steps(flux, kube, settings, self._rabbits)
+        self._rabbits = self._availability.rabbits
+        self._steps = Steps(flux, kube, settings, self._availability)
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
         self._strays: dict[int, tuple[WorkflowView, Json]] = {}
@@ -126,7 +128,7 @@ class Service:
 
     def start(self) -> None:
         """Open the watches and ask the plugin which jobs there are."""
-        self._rabbits.start()
+        self._availability.start()
         self._watch = self._kube.watch(WORKFLOW, self.settings.namespace, self)
         self._await_watches()
         self._greet()
@@ -135,7 +137,7 @@ class Service:
         """Stop. What is under way is taken up again by the next service."""
         self._stopped = True
         self._flux.rpc("job-manager.dws.bye", {}, lambda result: None)
-        self._rabbits.stop()
+        self._availability.stop()
         if self._watch is not None:
             self._watch.stop()
         timers = [self._pump_timer, self._hello_timer, self._watch_timer]
@@ -143,9 +145,11 @@ class Service:
             if timer is not None:
                 timer.cancel()
 
-    def reconfigure(self, config: Config) -> None:
-        """Use another configuration from now on."""
+    def reconfigure(self, config: Config, queues: Queues = None) -> None:
+        """Use another configuration, and other queues, from now on."""
         self.settings.config = config
+        self.settings.queues = queues
+        self._availability.look()
         for jobid in self._jobs:
             self._mark(jobid)
 
@@ -236,6 +240,7 @@ class Service:
             "retrying": sum(job.waiting.failures > 0 for job in self._jobs.values()),
             "kubernetes": self._notices.outage
             or ("ok" if self._complete else "connecting"),
+            "rabbits": self._availability.stats(),
         }
 
     def _job(self, jobid: int, goal: Goal) -> Job:
@@ -286,6 +291,7 @@ class Service:
         for jobid in [jobid for jobid in self._jobs if jobid not in held]:
             self._check_ended(jobid)
         self._check_strays()
+        self._availability.system_status.jobs_changed()
 
     def _learn(self, entry: HeldJob) -> None:
         """Take in what the plugin says about a job. Where something is to be
@@ -392,6 +398,12 @@ class Service:
         """What Kubernetes shows is known; until then no job gets on."""
         return self._synced and self._rabbits.complete
 
+    def _awaited_nodes(self) -> Optional[frozenset[str]]:
+        """The nodes that wait for mounts; None as long as that is not known."""
+        if not self._greeted:
+            return None
+        return awaited_nodes(job.info for job in self._jobs.values())
+
     def _await_watches(self) -> None:
         """Tell when nothing is heard of watches that are not complete."""
         since = self._flux.now()
@@ -427,6 +439,7 @@ class Service:
                     self._reconcile(job)
         if self._dirty and self._pump_timer is None:
             self._pump_timer = self._flux.call_later(0.0, self._pump)
+        self._availability.system_status.jobs_changed()
 
     def _reconcile(self, job: Job) -> None:
         info = job.info

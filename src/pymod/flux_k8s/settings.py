@@ -5,9 +5,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Optional
 
 from flux_k8s.config import Config
 from flux_k8s.mapping import RabbitMapping
+
+Queues = Optional[tuple[frozenset[str], ...]]
+"""For each of some queues, the properties that its nodes have; None for all nodes."""
 
 
 @dataclass
@@ -21,6 +25,9 @@ class Settings:
             are left alone then.
         owner: the user ID of the instance's owner.
         namespace: where Workflows are made, and where Storages are.
+        queues: the properties of the nodes that are drained, or marked, when
+            their connection to a Rabbit breaks: those that have all of a set.
+            None for all nodes.
     """
 
     config: Config
@@ -28,3 +35,4 @@ class Settings:
     scheduler: bool = True
     owner: int = 0
     namespace: str = "default"
+    queues: Queues = None

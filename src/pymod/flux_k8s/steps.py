@@ -16,6 +16,7 @@ from typing import Callable, Optional, Union
 
 from flux_k8s import cleanup
 from flux_k8s.answers import gone, read_token, refusal, refused
+from flux_k8s.availability import Availability
 from flux_k8s.config import Daemon
 from flux_k8s.errors import DWSError, Occupied
 from flux_k8s.exclusion import Exclusion
@@ -34,7 +35,6 @@ from flux_k8s.ports import (
 )
 from flux_k8s.records import Records
 from flux_k8s.settings import Settings
-from flux_k8s.storage import RabbitManager
 from flux_k8s.workflow import (
     Advance,
     Allocate,
@@ -68,13 +68,20 @@ class Steps:
     """Carries out steps, through the two interfaces to the world."""
 
     def __init__(
-        self, flux: Flux, kube: Kube, settings: Settings, rabbits: RabbitManager
+        self,
+        flux: Flux,
+        kube: Kube,
+        settings: Settings,
+        availability: Availability,
     ) -> None:
         self.flux = flux
         self.kube = kube
         self.settings = settings
         self.records = Records(flux, kube, settings)
-        self._planner = Planner(kube, settings, rabbits, flux.now)
+        self._planner = Planner(
+            kube, settings, availability.rabbits, availability.constraint, flux.now
+        )
+        self._system_status = availability.system_status
         self._exclusion = Exclusion(flux, kube, settings, self._planner)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
@@ -220,6 +227,19 @@ class Steps:
         self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
     def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
+        if step.state is not State.PreRun or info.allocation is None:
+            self._move(info, step, done)
+            return
+
+        def enabled(error: Optional[KubeError]) -> None:
+            if error is None:
+                self._move(info, step, done)
+            else:
+                done(error)
+
+        self._system_status.enable(info.allocation.hosts, enabled)
+
+    def _move(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
         spec: Json = {"desiredState": step.state.name}
         body: Json = {"spec": spec}
         if step.state is State.Teardown:

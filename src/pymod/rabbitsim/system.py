@@ -24,7 +24,7 @@ from flux_k8s.config import Config
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Kind, KubeError
 from flux_k8s.service import Service
-from flux_k8s.settings import Settings
+from flux_k8s.settings import Queues, Settings
 from rabbitsim.dws import (
     Controllers,
     Options,
@@ -109,9 +109,15 @@ class VirtualSystem:
         properties: Optional[Mapping[str, Sequence[str]]] = None,
         topology: Optional[Topology] = None,
         files: Optional[FileSystems] = None,
+        scheduler: bool = True,
+        dynamic_properties: bool = True,
+        queues: Queues = None,
     ) -> None:
         """
         Args:
+            scheduler: false for the module argument ``scheduler=none``.
+            dynamic_properties: the scheduler takes properties while it runs.
+            queues: as in the service's settings.
             files: where storage is; without it, storage exists on paper only.
             message_latency: what a message within Flux takes at most, seconds.
             kube_latency: what one way to Kubernetes takes at most, seconds.
@@ -140,7 +146,10 @@ class VirtualSystem:
             properties=properties,
             latency=self._up_to(message_latency),
             log=self._add_log,
+            dynamic_properties=dynamic_properties,
         )
+        self._scheduler = scheduler
+        self.queues = queues
         self.service: Optional[Service] = None
         self.service_kube: Optional[DirectKube] = None
 
@@ -158,7 +167,11 @@ class VirtualSystem:
         def make(port: FluxPort) -> Service:
             kube = DirectKube(self.store, port, self._kube_latency, self._faults)
             settings = Settings(
-                self.config, self.mapping, owner=self.instance.broker.owner
+                self.config,
+                self.mapping,
+                self._scheduler,
+                self.instance.broker.owner,
+                queues=self.queues,
             )
             seed = self.rng.getrandbits(32)
             self.service_kube = kube

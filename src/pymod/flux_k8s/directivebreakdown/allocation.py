@@ -129,7 +129,7 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
         reader = Reader(name, obj)
         annotations = reader.optional_object("metadata.annotations")
         text = annotations and annotations.value.get(COLOCATION_ANNOTATION)
-        if not text or _given_back(reader):
+        if not text or given_back(reader):
             continue
         for keys, entry in zip(
             _colocation_keys(name, text),
@@ -141,7 +141,7 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
     return {key: frozenset(names) for key, names in occupied.items()}
 
 
-def _given_back(servers: Reader) -> bool:
+def given_back(servers: Reader) -> bool:
     """Whether a Servers object has outlived its storage, as it does between
     Teardown and its deletion: DWS sets all sizes to 0 then. So they are before
     Setup, but there ``ready`` is not true yet."""

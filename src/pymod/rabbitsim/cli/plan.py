@@ -25,8 +25,9 @@ from flux_k8s.directivebreakdown import Allocation, Breakdown, Reference
 from flux_k8s.directives import parse_attribute
 from flux_k8s.errors import DWSError, show
 from flux_k8s.fields import Reader
+from flux_k8s.fluxion import BAD_RABBIT
 from flux_k8s.mapping import RabbitMapping
-from flux_k8s.planning import BAD_RABBIT, NETWORKED
+from flux_k8s.planning import NETWORKED
 from flux_k8s.ports import Json
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.planview import print_plan

@@ -229,6 +229,9 @@ class RealSession:
             f"mapping = {json.dumps(str(mapping))}",
             "[job-manager]",
             f"plugins = [{{ load = {json.dumps(str(self._installation.jobtap))} }}]",
+            # Fluxion without a graph of Rabbits would give each to one job.
+            "[modules]",
+            'alternatives.sched = "sched-simple"',
             "[resource]",
             "noverify = true",
             "[[resource.config]]",

@@ -128,6 +128,12 @@ class PortHost(Protocol):
 
     def drain(self, host: str, reason: str) -> None: ...
 
+    def undrain(self, host: str) -> None: ...
+
+    def watch_nodes(self, changed: Callable[[], None]) -> None: ...
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> None: ...
+
     def primary_group(self, userid: int) -> Optional[int]: ...
 
 
@@ -143,6 +149,24 @@ class _PortTimer:
 
     def fire(self) -> None:
         if self._function is not None and self._port.alive:
+            self._function()
+
+
+class PortWatch:
+    """What is told for as long as the port lives, or until it is stopped."""
+
+    def __init__(self, port: FluxPort, function: Callable[[], None]) -> None:
+        self._port = port
+        self._function: Optional[Callable[[], None]] = function
+
+    def stop(self) -> None:
+        self._function = None
+
+    def tell(self) -> None:
+        self._port.call_later(0.0, self._call)
+
+    def _call(self) -> None:
+        if self._function is not None:
             self._function()
 
 
@@ -207,6 +231,20 @@ class FluxPort:
     def drain(self, hosts: str, reason: str) -> None:
         for host in hostlist.decode(hosts):
             self._host.drain(host, reason)
+
+    def undrain(self, hosts: str) -> None:
+        for host in hostlist.decode(hosts):
+            self._host.undrain(host)
+
+    def watch_nodes(self, changed: Callable[[], None]) -> PortWatch:
+        watch = PortWatch(self, changed)
+        self._host.watch_nodes(watch.tell)
+        return watch
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> PortWatch:
+        watch = PortWatch(self, loaded)
+        self._host.watch_module(name, watch.tell)
+        return watch
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         def tell() -> None:

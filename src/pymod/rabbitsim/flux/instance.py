@@ -19,6 +19,7 @@ from rabbitsim.flux import services
 from rabbitsim.flux.broker import NOT_OWNER, Broker, FluxPort, Module, Respond
 from rabbitsim.flux.events import URGENCY_DEFAULT, Event, Json, State
 from rabbitsim.flux.execution import Execution, Executor
+from rabbitsim.flux.fluxion import MODULE, Fluxion
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.flux.pool import Node, Pool, make_nodes
@@ -39,6 +40,7 @@ class Instance:
         tap: the host of the plugin.
         broker: the message broker; services may be registered there.
         scheduler: the scheduler; ``scheduler.pool.nodes`` are the nodes.
+        fluxion: what it can be told while it runs.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class Instance:
         log: Log = lambda level, message: None,
         owner: int = OWNER,
         groups: Callable[[int], Optional[int]] = lambda userid: userid,
+        dynamic_properties: bool = True,
     ) -> None:
         """
         Args:
@@ -62,6 +65,8 @@ class Instance:
             mapping: which of them have which Rabbit.
             latency: seconds that a message takes, asked for each.
             groups: the primary group of a user, None for an unknown one.
+            dynamic_properties: the scheduler lets properties of nodes be set, as
+                Fluxion does; sched-simple does not.
         """
         self._clock = clock
         self._log = log
@@ -81,8 +86,16 @@ class Instance:
         )
         self._port: Optional[FluxPort] = None
         self._module: Optional[Module] = None
+        self._node_watchers: list[Callable[[], None]] = []
+        self._module_watchers: dict[str, list[Callable[[], None]]] = {}
+        self.fluxion = Fluxion(self.scheduler)
         self.broker.register("job-manager.dws", self._plugin_service)
-        services.register(self.broker, self.manager, self.scheduler)
+        services.register(
+            self.broker,
+            self.manager,
+            self.scheduler,
+            self.fluxion if dynamic_properties else None,
+        )
 
     # Jobs
 
@@ -201,12 +214,14 @@ class Instance:
         if node is not None and node.drained is None:
             node.drained = reason
             self.log(syslog.LOG_INFO, f"resource: drained {host}: {reason}")
+            self._nodes_changed()
 
     def undrain(self, host: str) -> None:
         node = self._node(host)
-        if node is not None:
+        if node is not None and node.drained is not None:
             node.drained = None
             self.scheduler.wake()
+            self._nodes_changed()
 
     def set_up(self, host: str, up: bool) -> None:
         """A node comes up or goes down; jobs on one that goes down fail."""
@@ -215,12 +230,31 @@ class Instance:
             return
         node.up = up
         self.scheduler.wake()
+        self._nodes_changed()
         for job in self.manager.active_jobs if not up else ():
             if job.state is State.RUN and host in _hosts(job):
                 note = f"lost contact with {host} (rank {node.rank})"
                 self.manager.raise_exception(
                     job.id, "node-failure", 0, note, self.manager.owner
                 )
+
+    def reload_fluxion(self) -> None:
+        """``flux module reload sched-fluxion-resource``."""
+        self.fluxion.reload()
+        for loaded in self._module_watchers.get(MODULE, ()):
+            loaded()
+
+    def watch_nodes(self, changed: Callable[[], None]) -> None:
+        """Have a function called whenever a node's state changes."""
+        self._node_watchers.append(changed)
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> None:
+        """Have a function called whenever a module is loaded."""
+        self._module_watchers.setdefault(name, []).append(loaded)
+
+    def _nodes_changed(self) -> None:
+        for changed in self._node_watchers:
+            changed()
 
     def _node(self, host: str) -> Optional[Node]:
         node = self.scheduler.node(host)

@@ -150,6 +150,10 @@ class Pool:
         for id in part.ids:
             bisect.insort(self._free[part.type, part.owner], id)
 
+    def set_ssd(self, chassis: int, number: int, up: bool) -> None:
+        """Let an ``ssd`` of a chassis be used, or not. A job that has it keeps it."""
+        self._ssds[chassis].set(number, up)
+
     def allocate(self, resources: Any, usable: Usable) -> Optional[Grant]:
         """Take what a jobspec's ``resources`` ask for; None when it does not
         fit now.
@@ -174,6 +178,25 @@ class _Runs:
     def __init__(self, count: int) -> None:
         self.free = count
         self._runs = [(0, count)] if count else []
+        self._down: set[int] = set()
+        self._held_back: set[int] = set()
+
+    def set(self, id: int, up: bool) -> None:
+        """Have a number given out, or not."""
+        if up and id in self._down:
+            self._down.remove(id)
+            if id in self._held_back:
+                self._held_back.remove(id)
+                self.give([id])
+        elif not up and id not in self._down:
+            self._down.add(id)
+            for index, (start, end) in enumerate(self._runs):
+                if start <= id < end:
+                    parts = [(start, id), (id + 1, end)]
+                    self._runs[index : index + 1] = [(a, b) for a, b in parts if a < b]
+                    self._held_back.add(id)
+                    self.free -= 1
+                    break
 
     def take(self, count: int) -> tuple[int, ...]:
         ids: list[int] = []
@@ -187,6 +210,9 @@ class _Runs:
         return tuple(ids)
 
     def give(self, ids: Sequence[int]) -> None:
+        if self._down:
+            self._held_back.update(id for id in ids if id in self._down)
+            ids = [id for id in ids if id not in self._down]
         self.free += len(ids)
         runs = sorted(self._runs + [(id, id + 1) for id in ids])
         self._runs = []

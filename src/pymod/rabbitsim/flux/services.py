@@ -8,8 +8,10 @@ from __future__ import annotations
 import errno
 from typing import Callable, Optional
 
+from flux_k8s import hostlist, idset
 from rabbitsim.flux.broker import Broker, Respond
 from rabbitsim.flux.events import Json, encode_eventlog
+from rabbitsim.flux.fluxion import MODULE, Fluxion
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.flux.scheduler import Scheduler
 
@@ -18,9 +20,14 @@ Method = Callable[[Json, int], Optional[Json]]
 raises ``OSError``, or ``KeyError`` for a payload that lacks something."""
 
 
-def register(broker: Broker, manager: JobManager, scheduler: Scheduler) -> None:
+def register(
+    broker: Broker,
+    manager: JobManager,
+    scheduler: Scheduler,
+    fluxion: Optional[Fluxion],
+) -> None:
     """Offer the services on ``broker``."""
-    jobs, nodes = _Jobs(manager), _Properties(scheduler)
+    jobs, nodes = _Jobs(manager), _Resource(scheduler)
     services: dict[str, dict[str, Method]] = {
         "job-manager": {
             "raise": jobs.raise_exception,
@@ -28,11 +35,10 @@ def register(broker: Broker, manager: JobManager, scheduler: Scheduler) -> None:
             "getattr": jobs.getattr,
         },
         "job-info": {"lookup": jobs.lookup},
-        "sched-fluxion-resource": {
-            "set_property": nodes.set,
-            "remove_property": nodes.remove,
-        },
+        "resource": {"status": nodes.status},
     }
+    if fluxion is not None:
+        services[MODULE] = dict(fluxion.methods)
     for name, methods in services.items():
         broker.register(name, _handler(methods))
 
@@ -95,27 +101,37 @@ class _Jobs:
         return {"id": job.id, **{key: found[key] for key in payload["keys"]}}
 
 
-class _Properties:
-    """Properties of nodes, which Fluxion lets be set while it runs."""
+class _Resource:
+    """The resource module."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
 
-    def set(self, payload: Json, userid: int) -> Json:
-        name = payload["sp_keyval"].partition("=")[0]
-        return self._change(payload["sp_resource_path"], name, True)
-
-    def remove(self, payload: Json, userid: int) -> Json:
-        return self._change(payload["resource_path"], payload["key"], False)
-
-    def _change(self, paths: object, name: str, present: bool) -> Json:
-        """Change one property of the vertices at ``paths`` (one, or a list)."""
-        for path in paths if isinstance(paths, list) else [paths]:
-            node = self._scheduler.node(str(path).rpartition("/")[2])
-            if node is None:
-                raise OSError(errno.ENOENT, f"there is no vertex {path}")
-            node.dynamic = [p for p in node.dynamic if p != name]
-            if present:
-                node.dynamic.append(name)
-        self._scheduler.wake()
-        return {}
+    def status(self, payload: Json, userid: int) -> Json:
+        nodes = self._scheduler.pool.nodes
+        properties = {
+            name: idset.encode(n.rank for n in nodes if name in n.properties)
+            for node in nodes
+            for name in node.properties
+        }
+        lite = [
+            {"rank": str(n.rank), "children": {"core": f"0-{n.cores - 1}"}}
+            for n in nodes
+        ]
+        execution = {
+            "R_lite": lite,
+            "nodelist": [hostlist.encode(n.host for n in nodes)],
+            "properties": properties,
+        }
+        drain = {
+            str(n.rank): {"timestamp": 0.0, "reason": n.drained}
+            for n in nodes
+            if n.drained is not None
+        }
+        return {
+            "R": {"version": 1, "execution": execution},
+            "drain": drain,
+            "online": idset.encode(n.rank for n in nodes if n.up),
+            "offline": idset.encode(n.rank for n in nodes if not n.up),
+            "exclude": "",
+        }

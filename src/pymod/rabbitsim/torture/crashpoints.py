@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.config import Config, Daemon
-from flux_k8s.ports import STORAGE, Json, Kube, KubeError, RpcDone, Timer
+from flux_k8s.ports import STORAGE, Json, Kube, KubeError, RpcDone, Timer, Watch
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 from flux_k8s.steps import StepDone, StepError, Steps
@@ -239,6 +239,15 @@ class _CrashingPort:
     def drain(self, hosts: str, reason: str) -> None:
         self._port.drain(hosts, reason)
         self._sent(f"draining {hosts}")
+
+    def undrain(self, hosts: str) -> None:
+        self._port.undrain(hosts)
+
+    def watch_nodes(self, changed: Callable[[], None]) -> Watch:
+        return self._port.watch_nodes(changed)
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> Watch:
+        return self._port.watch_module(name, loaded)
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         self._port.primary_group(userid, done)

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from flux_k8s.availability import OURS
 from flux_k8s.jobid import f58
 from flux_k8s.ports import STORAGE, Json
 from rabbitsim.flux.events import Event, State
@@ -173,11 +174,14 @@ class _Run:
             if "there is no node" in line:
                 self.monitor.fail("unexplained", line)
         for host, reason in self._drains():
-            if not self._is_explained(reason):
+            if not self._is_explained(host, reason):
                 self.monitor.fail("unexplained", f"{host} is drained: {reason}")
 
-    def _is_explained(self, reason: str) -> bool:
-        """The reason names a job, which was told."""
+    def _is_explained(self, host: str, reason: str) -> bool:
+        """The reason names the node's Rabbit, or a job, which was told."""
+        rabbit = self._world.system.mapping.rabbit_of(host)
+        if reason.startswith(f"{OURS}{rabbit} "):
+            return True
         name, _, _ = reason.partition(": ")
         jobs = self._world.system.instance.manager.jobs.values()
         told = (e.context or {} for j in jobs if f58(j.id) == name for e in j.events)

@@ -1,0 +1,79 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The arguments of the broker module, and what is derived from its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Iterable, Optional
+
+from flux_k8s.config import Config
+from flux_k8s.errors import ConfigError
+from flux_k8s.ports import DWS_GROUP, NNF_GROUP
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The module's arguments.
+
+    Attributes:
+        scheduler: one that knows Rabbits is there.
+        queues: the queues whose nodes the module is to see to; none for all.
+    """
+
+    scheduler: bool = True
+    queues: tuple[str, ...] = ()
+
+    @classmethod
+    def parse(cls, args: Iterable[str]) -> Arguments:
+        """Read the arguments.
+
+        Raises:
+            ConfigError: one is unknown, or has a value that it may not have.
+        """
+        result = cls()
+        for arg in args:
+            key, _, value = arg.partition("=")
+            if key == "scheduler":
+                if value not in ("none", "fluxion"):
+                    expected = "expected scheduler=none or scheduler=fluxion"
+                    raise ConfigError(arg, expected)
+                result = replace(result, scheduler=value != "none")
+            elif key == "queues":
+                names = tuple(name for name in value.split(",") if name)
+                if not names:
+                    raise ConfigError(arg, "expected queues=NAME,...")
+                result = replace(result, queues=names)
+            else:
+                known = "known: scheduler=none, queues=NAME,..."
+                raise ConfigError(arg, f"unknown module argument, {known}")
+        return result
+
+
+def queue_properties(
+    queues: Any, names: Iterable[str]
+) -> Optional[tuple[frozenset[str], ...]]:
+    """For each of some queues, the properties that it requires of its nodes; None
+    when one takes any node, and for no queues at all.
+
+    Args:
+        queues: the ``[queues]`` table of Flux's configuration.
+
+    Raises:
+        ConfigError: there is no such queue.
+    """
+    required: list[frozenset[str]] = []
+    table = queues if isinstance(queues, dict) else {}
+    for name in names:
+        if not isinstance(table.get(name), dict):
+            known = ", ".join(sorted(table)) or "none is configured"
+            raise ConfigError(f"queues={name}", f"no such queue, known: {known}")
+        requires = table[name].get("requires") or []
+        required.append(frozenset(str(item) for item in requires))
+    return tuple(required) if required and all(required) else None
+
+
+def api_versions(config: Config) -> dict[str, str]:
+    """The API versions that the configuration forces."""
+    forced = {DWS_GROUP: config.dws_api_version, NNF_GROUP: config.nnf_api_version}
+    return {group: version for group, version in forced.items() if version}

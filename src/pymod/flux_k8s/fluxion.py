@@ -1,0 +1,419 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What Fluxion, the scheduler, is told about nodes and Rabbits while it runs.
+
+Others say which nodes should have a property, and how much of a Rabbit's storage
+should be out of service. :class:`Fluxion` finds out what Fluxion must
+be told for that, in as few requests as there can be: one for all nodes that get
+a property, one for all that lose it. What was told is kept, and told again when
+Fluxion has been reloaded.
+
+A Rabbit is down when its ``ssd`` are, or when its nodes carry ``badrabbit``: jobs
+take both from the same chassis (seed 001, "Resource Scheduling Integration"). With
+its ``ssd`` down, a job that fits nowhere else waits; with the property Fluxion may
+deny it. But each ``ssd`` is a request of its own, and the property is one for all:
+so it is for a Rabbit with more than ``SSDS_BY_STATUS`` of them.
+
+The nodes of a Rabbit are expected directly below the vertex that has its name in
+the property ``rabbit``, under their host names, as in the graphs of ``flux
+dws2jgf``; its ``ssd`` beside them as ``ssd0``, ``ssd1``..., with their number in the
+property ``ssdcount``.
+"""
+
+from __future__ import annotations
+
+import errno
+import syslog
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import AbstractSet, Mapping, Optional, Union
+
+from flux_k8s import hostlist
+from flux_k8s.directivebreakdown.resources import GIB
+from flux_k8s.errors import BadObject
+from flux_k8s.fluxiongraph import (
+    SSD_DOWN,
+    Chassis,
+    Places,
+    Told,
+    find_above,
+    find_places,
+)
+from flux_k8s.jgf import RABBIT_PROPERTY
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.ports import Flux, Json, RpcDone, RpcError, Timer, Watch
+
+BAD_RABBIT = "badrabbit"
+"""The property of nodes that must not get jobs with Rabbit storage."""
+
+ALLOC_RABBIT = "alloc_rabbit"
+"""The property of nodes whose Rabbit has a job's storage, where the scheduler
+does not know the storage itself."""
+
+PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
+
+MODULE = "sched-fluxion-resource"
+SSDS_BY_STATUS = 2
+"""A Rabbit with more ``ssd`` than this is taken out of service by its nodes. With
+that, one that goes down costs three requests at most."""
+
+GATHER = 0.02
+"""Seconds to wait for more to tell."""
+
+RETRY = 2.0
+LAST_RETRY = 60.0
+
+
+@dataclass(frozen=True)
+class Marking:
+    """A property that nodes get, or lose."""
+
+    key: str
+    present: bool
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Switching:
+    """An ``ssd`` of a Rabbit that goes down, or up. The first to go down is the
+    last in the order in which Fluxion gives them to jobs."""
+
+    rabbit: str
+    number: int
+    down: bool
+
+
+@dataclass(frozen=True)
+class Noting:
+    """How many ``ssd`` are down is written to the chassis."""
+
+    rabbit: str
+    down: int
+
+
+@dataclass(frozen=True)
+class Reconsidering:
+    """Fluxion looks again at jobs that did not fit before. It does that when a
+    vertex comes up; this one was."""
+
+    path: str
+
+
+Telling = Union[Marking, Switching, Noting, Reconsidering]
+
+
+class Fluxion:
+    """Keeps Fluxion told."""
+
+    def __init__(self, flux: Flux, mapping: RabbitMapping) -> None:
+        self._flux = flux
+        self._mapping = mapping
+        self._rabbit_of = {
+            host: rabbit
+            for rabbit in mapping.rabbits
+            for host in mapping.hosts_of(rabbit)
+        }
+        self._wanted: dict[str, frozenset[str]] = dict.fromkeys(PROPERTIES, frozenset())
+        self._reserved: dict[str, int] = {}
+        self._out: frozenset[str] = frozenset()
+        everywhere = set(self._rabbit_of)
+        # An earlier module may have left anything behind.
+        self._told = {key: Told(possible=set(everywhere)) for key in PROPERTIES}
+        self._down: dict[str, Told[int]] = {}
+        self._noted: dict[str, int] = {}
+        self._places: Optional[Places] = None
+        self._unknown: set[str] = set()
+        self._parts: deque[Marking] = deque()
+        self._reconsider = False
+        self._busy = False
+        self._absent = False
+        self._load = 0
+        self._failures = 0
+        self._timer: Optional[Timer] = None
+        self._watch: Optional[Watch] = None
+        self._stopped = False
+
+    def start(self) -> None:
+        self._watch = self._flux.watch_module(MODULE, self._loaded)
+        self._soon()
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._watch is not None:
+            self._watch.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def present(self) -> bool:
+        """Fluxion is the scheduler, as far as is known."""
+        return not self._absent
+
+    def stats(self) -> Json:
+        """What ``dws.stats-get`` tells: what Fluxion is, or will be, told."""
+        return {
+            "loaded": not self._absent,
+            **{key: len(told.certain) for key, told in self._told.items()},
+            "ssd_down": sum(len(told.certain) for told in self._down.values()),
+            "unknown_nodes": len(self._unknown),
+        }
+
+    def want(self, key: str, hosts: AbstractSet[str]) -> None:
+        """Have these nodes, and no others, carry a property."""
+        wanted = frozenset(hosts).intersection(self._rabbit_of)
+        if wanted != self._wanted[key]:
+            self._wanted[key] = wanted
+            self._soon()
+
+    def want_out(self, rabbits: AbstractSet[str]) -> None:
+        """Have these Rabbits, and no others, out of service."""
+        if rabbits != self._out:
+            self._out = frozenset(rabbits)
+            self._soon()
+
+    def _bad_hosts(self) -> frozenset[str]:
+        """The nodes to carry ``badrabbit``."""
+        assert self._places is not None
+        hosts = set(self._wanted[BAD_RABBIT])
+        for rabbit in self._out:
+            if not self._by_status(self._places.chassis.get(rabbit)):
+                hosts.update(self._mapping.hosts_of(rabbit))
+        return frozenset(hosts)
+
+    def _by_status(self, chassis: Optional[Chassis]) -> bool:
+        return chassis is not None and 0 < chassis.ssds <= SSDS_BY_STATUS
+
+    def want_reserved(self, reserved: Mapping[str, int]) -> None:
+        """Have ``ssd`` of so many bytes out of service on each Rabbit: storage
+        that jobs do not hold, and the graph thus does not know to be taken."""
+        wanted = {rabbit: size for rabbit, size in reserved.items() if size > 0}
+        if wanted != self._reserved:
+            self._reserved = wanted
+            self._soon()
+
+    def _ssds_down(self, rabbit: str, chassis: Chassis) -> int:
+        """How many ``ssd`` of a Rabbit should be out of service."""
+        if rabbit in self._out and self._by_status(chassis):
+            return chassis.ssds
+        size = self._mapping.capacity(rabbit) // GIB // chassis.ssds * GIB
+        needed = self._reserved.get(rabbit, 0)
+        return min(chassis.ssds, -(-needed // size) if size else 0)
+
+    def _loaded(self) -> None:
+        """Fluxion has been loaded, and knows nothing."""
+        self._load += 1
+        self._told = {key: Told() for key in PROPERTIES}
+        self._down = {}
+        self._noted = {}
+        self._places = None
+        self._unknown = set()
+        self._parts.clear()
+        self._busy = self._absent = self._reconsider = False
+        self._failures = 0
+        self._soon()
+
+    def _soon(self, delay: float = GATHER) -> None:
+        if self._timer is None and not (self._busy or self._absent or self._stopped):
+            self._timer = self._flux.call_later(delay, self._step)
+
+    def _step(self) -> None:
+        """Tell the next thing. The answer to it leads back here."""
+        self._timer = None
+        if self._busy or self._absent or self._stopped:
+            return
+        if self._places is None:
+            payload = {"criteria": f"property={RABBIT_PROPERTY}", "format": "jgf"}
+            self._ask("find", payload, self._found)
+            return
+        telling = self._next()
+        if isinstance(telling, Marking):
+            self._mark(telling, self._places)
+        elif isinstance(telling, Switching):
+            self._switch(telling, self._places)
+        elif isinstance(telling, Noting):
+            path = self._places.chassis[telling.rabbit].path
+            self._set([path], SSD_DOWN, str(telling.down), partial(self._note, telling))
+        elif telling is not None:
+            payload = {"resource_path": telling.path, "status": "up"}
+            self._ask("set_status", payload, self._reconsidered)
+
+    def _next(self) -> Optional[Telling]:
+        """What to tell next: bad news first."""
+        assert self._places is not None
+        if self._parts:
+            return self._parts[0]
+        for present in (True, False):
+            for key in PROPERTIES:
+                told = self._told[key]
+                wanted = self._bad_hosts() if key == BAD_RABBIT else self._wanted[key]
+                change = told.missing(wanted) if present else told.surplus(wanted)
+                hosts = sorted(change - self._unknown, key=hostlist.natural_key)
+                if hosts:
+                    return Marking(key, present, tuple(hosts))
+        storage = self._next_of_storage()
+        if storage is None and self._reconsider:
+            paths = [chassis.path for chassis in self._places.chassis.values()]
+            # The root is never down.
+            root = "/" + (paths or [self._places.nodes or "/"])[0].split("/")[1]
+            return Reconsidering(root)
+        return storage
+
+    def _next_of_storage(self) -> Optional[Telling]:
+        assert self._places is not None
+        for rabbit in {**self._down, **self._reserved, **dict.fromkeys(self._out)}:
+            chassis = self._places.chassis.get(rabbit)
+            if chassis is None or not chassis.ssds:
+                continue
+            count = self._ssds_down(rabbit, chassis)
+            wanted = set(range(count))
+            told = self._down.get(rabbit) or Told()
+            noted = self._noted.get(rabbit, 0)
+            # What is noted is never less than what is down.
+            if count > noted:
+                return Noting(rabbit, count)
+            for number in sorted(told.missing(wanted)):
+                return Switching(rabbit, number, True)
+            for number in sorted(told.surplus(wanted)):
+                return Switching(rabbit, number, False)
+            if count < noted:
+                return Noting(rabbit, count)
+        return None
+
+    # What Fluxion is told, and answers
+
+    def _ask(self, method: str, payload: Json, done: RpcDone) -> None:
+        self._busy = True
+        load = self._load
+
+        def answered(result: Union[Json, RpcError]) -> None:
+            if load != self._load or self._stopped:
+                return
+            self._busy = False
+            if isinstance(result, RpcError) and result.errnum == errno.ENOSYS:
+                self._absent = True
+                text = "Fluxion is not loaded (yet): it is not told about Rabbits"
+                self._flux.log(syslog.LOG_INFO, text)
+                return
+            done(result)
+
+        self._flux.rpc(f"{MODULE}.{method}", payload, answered)
+
+    def _failed(self, what: str) -> None:
+        """Try again later."""
+        self._failures += 1
+        if self._failures == 1:
+            self._flux.log(syslog.LOG_WARNING, f"Fluxion: {what}; trying again")
+        self._soon(min(LAST_RETRY, RETRY * 2.0 ** min(self._failures - 1, 10)))
+
+    def _succeeded(self) -> None:
+        self._failures = 0
+        self._soon(0.0)
+
+    def _found(self, result: Union[Json, RpcError]) -> None:
+        try:
+            if isinstance(result, RpcError):
+                raise result
+            places = find_places(result)
+        except (RpcError, BadObject) as error:
+            self._failed(f"cannot find the Rabbits in its graph: {error}")
+            return
+        sample = next(iter(self._rabbit_of), None)
+        if places.chassis or sample is None:
+            self._place(places)
+            return
+        payload = {"criteria": f"names={sample}", "format": "jgf"}
+        self._ask("find", payload, partial(self._found_node, sample))
+
+    def _found_node(self, sample: str, result: Union[Json, RpcError]) -> None:
+        """Where the nodes are in a graph that has no Rabbits."""
+        try:
+            if isinstance(result, RpcError):
+                raise result
+            self._place(Places({}, find_above(result, sample)))
+        except (RpcError, BadObject) as error:
+            self._failed(f"cannot find {sample} in its graph: {error}")
+
+    def _place(self, places: Places) -> None:
+        self._places = places
+        self._unknown = {
+            host
+            for host, rabbit in self._rabbit_of.items()
+            if places.of(host, rabbit) is None
+        }
+        for rabbit, chassis in places.chassis.items():
+            if chassis.down:
+                self._noted[rabbit] = chassis.down
+                self._down[rabbit] = Told(possible=set(range(chassis.down)))
+        self._succeeded()
+
+    def _mark(self, marking: Marking, places: Places) -> None:
+        told = self._told[marking.key]
+        told.begin(marking.hosts, marking.present)
+        paths = [str(places.of(h, self._rabbit_of[h])) for h in marking.hosts]
+        done = partial(self._marked, marking)
+        if marking.present:
+            self._set(paths, marking.key, "dws", done)
+        else:
+            payload = {"resource_path": paths, "key": marking.key}
+            self._ask("remove_property", payload, done)
+
+    def _set(self, paths: list[str], key: str, value: str, done: RpcDone) -> None:
+        payload = {"sp_resource_path": paths, "sp_keyval": f"{key}={value}"}
+        self._ask("set_property", payload, done)
+
+    def _marked(self, marking: Marking, result: Union[Json, RpcError]) -> None:
+        if isinstance(result, RpcError) and result.errnum != errno.ENOENT:
+            self._failed(str(result))
+            return
+        if self._parts and self._parts[0] is marking:
+            self._parts.popleft()
+        if isinstance(result, RpcError):
+            self._divide(marking, result)
+        else:
+            self._told[marking.key].end(marking.hosts, marking.present)
+            self._reconsider = self._reconsider or not marking.present
+        self._succeeded()
+
+    def _divide(self, marking: Marking, error: RpcError) -> None:
+        """One path that Fluxion does not know spoils a request for many: the
+        request is made again in halves, until the path stands alone."""
+        hosts, middle = marking.hosts, len(marking.hosts) // 2
+        if not middle:
+            self._unknown.update(hosts)
+            text = f"Fluxion: {hosts[0]} is not told about its Rabbit: {error}"
+            self._flux.log(syslog.LOG_WARNING, text)
+            return
+        for part in (hosts[middle:], hosts[:middle]):
+            self._parts.appendleft(Marking(marking.key, marking.present, part))
+
+    def _switch(self, switching: Switching, places: Places) -> None:
+        chassis = places.chassis[switching.rabbit]
+        told = self._down.setdefault(switching.rabbit, Told())
+        told.begin([switching.number], switching.down)
+        payload = {
+            "resource_path": f"{chassis.path}/ssd{chassis.ssds - 1 - switching.number}",
+            "status": "down" if switching.down else "up",
+        }
+        self._ask("set_status", payload, partial(self._switched, switching))
+
+    def _switched(self, switching: Switching, result: Union[Json, RpcError]) -> None:
+        if isinstance(result, RpcError):
+            self._failed(f"{switching.rabbit}: {result}")
+            return
+        self._down[switching.rabbit].end([switching.number], switching.down)
+        self._succeeded()
+
+    def _note(self, noting: Noting, result: Union[Json, RpcError]) -> None:
+        if isinstance(result, RpcError):
+            self._failed(f"{noting.rabbit}: {result}")
+            return
+        self._noted[noting.rabbit] = noting.down
+        self._succeeded()
+
+    def _reconsidered(self, result: Union[Json, RpcError]) -> None:
+        if isinstance(result, RpcError):
+            self._failed(str(result))
+            return
+        self._reconsider = False
+        self._succeeded()

@@ -1,0 +1,229 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""SystemStatus: what DWS is told about compute nodes.
+
+DWS does not wait for nodes that are Disabled there. Those are the nodes whose
+broker is not online, and those that were drained because storage could not be
+mounted or unmounted on them, until they return or are undrained.
+
+A node on which a job is to find its storage is never among them: DWS would say that
+all is mounted, and the job would start without it.
+"""
+
+from __future__ import annotations
+
+import re
+import syslog
+from typing import AbstractSet, Any, Callable, Iterable, Mapping, Optional, Union
+
+from flux_k8s.errors import BadObject
+from flux_k8s.exclusion import IN_USE, REASONS
+from flux_k8s.fields import Reader
+from flux_k8s.nodes import NodeStates
+from flux_k8s.ports import (
+    SYSTEMSTATUS,
+    Flux,
+    Json,
+    Kube,
+    KubeDone,
+    KubeError,
+    Timer,
+    Watch,
+)
+from flux_k8s.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.workflowview import State
+
+NAME = "default"
+"""The name of the one SystemStatus."""
+
+ENABLED = "Enabled"
+DISABLED = "Disabled"
+
+GATHER = 0.1
+"""Seconds to wait for more nodes before a change is told."""
+
+RETRY = 1.0
+LAST_RETRY = 60.0
+
+_REASON = re.compile(
+    "f[1-9A-HJ-NP-Za-km-z]+: (?:"
+    + "|".join(re.escape(reason) for reason in (REASONS[State.PreRun], IN_USE))
+    + ")"
+)
+
+
+def disabled_nodes(states: NodeStates) -> frozenset[str]:
+    """The nodes that DWS is not to wait for."""
+    failed = {host for host, why in states.drained.items() if _REASON.match(why)}
+    return states.offline | failed
+
+
+def awaited_nodes(infos: Iterable[WorkflowInfo]) -> Optional[frozenset[str]]:
+    """The nodes of jobs that wait for their storage to be mounted; None as long as
+    it is not known of each job which nodes it has."""
+    hosts: set[str] = set()
+    for info in infos:
+        if info.goal is Goal.READY and not info.mounted:
+            if info.allocation is None:
+                return None
+            hosts.update(info.allocation.hosts)
+    return frozenset(hosts)
+
+
+def changes(
+    states: NodeStates, shown: Mapping[str, Any], awaited: AbstractSet[str]
+) -> dict[str, str]:
+    """What a SystemStatus that shows ``shown`` lacks. Nodes that Flux does not
+    have, the Rabbits among them, are not ours to tell about."""
+    disabled = disabled_nodes(states) - awaited
+    wanted = {host: DISABLED if host in disabled else ENABLED for host in states.hosts}
+    return {
+        host: status
+        for host, status in wanted.items()
+        if shown.get(host, ENABLED) != status
+    }
+
+
+class SystemStatus:
+    """Keeps the SystemStatus as the nodes are (a ``WatchHandler``).
+
+    Args:
+        awaited: tells :func:`awaited_nodes`.
+    """
+
+    def __init__(
+        self,
+        flux: Flux,
+        kube: Kube,
+        namespace: str,
+        awaited: Callable[[], Optional[AbstractSet[str]]],
+    ) -> None:
+        self._awaited = awaited
+        self._withheld = False
+        self._flux = flux
+        self._kube = kube
+        self._namespace = namespace
+        self._states: Optional[NodeStates] = None
+        self._shown: Optional[Mapping[str, Any]] = None
+        self._synced = False
+        self._busy = False
+        self._failures = 0
+        self._lost = False
+        self._timer: Optional[Timer] = None
+        self._watch: Optional[Watch] = None
+        self._stopped = False
+
+    def start(self) -> None:
+        self._watch = self._kube.watch(SYSTEMSTATUS, self._namespace, self)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._watch is not None:
+            self._watch.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def see(self, states: NodeStates) -> None:
+        """The nodes are like this now."""
+        self._states = states
+        self._soon()
+
+    def jobs_changed(self) -> None:
+        """Jobs that wait for their mounts may not wait any more."""
+        if self._withheld:
+            self._soon()
+
+    def enable(
+        self, hosts: Iterable[str], done: Callable[[Optional[KubeError]], None]
+    ) -> None:
+        """Have DWS wait for nodes before storage is mounted on them: Flux may have
+        given them to a job before it was told that they are back."""
+        shown = self._shown or {}
+        nodes = {host: ENABLED for host in hosts}
+        disabled = any(shown.get(host, ENABLED) != ENABLED for host in nodes)
+        if self._synced and not self._busy and not disabled:
+            done(None)
+            return
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if not isinstance(result, KubeError):
+                self.event("MODIFIED", result)
+                done(None)
+            else:  # where there is none, or it is not for us, none is disabled
+                done(None if result.status in (403, 404) else result)
+
+        body: Json = {"data": {"nodes": nodes}}
+        self._patch(body, answer)
+
+    def _patch(self, body: Json, done: KubeDone) -> None:
+        self._kube.patch(
+            SYSTEMSTATUS, self._namespace, NAME, body, done, key="systemstatus"
+        )
+
+    # What Kubernetes shows: the WatchHandler
+
+    def event(self, type: str, object: Json) -> None:
+        if object.get("metadata", {}).get("name") != NAME:
+            return
+        self._shown = None
+        if type != "DELETED":
+            try:
+                reader = Reader(f"SystemStatus {NAME}", object)
+                nodes = reader.optional_object("data.nodes")
+                self._shown = {} if nodes is None else nodes.value
+            except BadObject as error:
+                self._flux.log(syslog.LOG_ERR, str(error))
+                self._shown = {}
+        self._soon()
+
+    def synced(self) -> None:
+        self._synced = True
+        self._lost = False
+        self._soon()
+
+    def trouble(self, error: KubeError) -> None:
+        """No job depends on this: it is told once, unless all else is lost too."""
+        if error.status and not self._lost:
+            self._flux.log(syslog.LOG_WARNING, f"SystemStatus: {error}")
+            self._lost = True
+
+    def _soon(self, delay: float = GATHER) -> None:
+        if self._timer is None and not (self._busy or self._stopped):
+            self._timer = self._flux.call_later(delay, self._tell)
+
+    def _tell(self) -> None:
+        """Make the object show what is true."""
+        self._timer = None
+        if self._states is None or not self._synced:
+            return
+        missing = self._shown is None
+        awaited = self._awaited()
+        spared = frozenset(self._states.hosts) if awaited is None else awaited
+        self._withheld = not spared.isdisjoint(disabled_nodes(self._states))
+        nodes = changes(self._states, self._shown or {}, spared)
+        if not nodes and not missing:
+            return
+        self._busy = True
+        body: Json = {"data": {"nodes": nodes}}
+        if missing:
+            body["metadata"] = {"name": NAME, "namespace": self._namespace}
+            self._kube.create(
+                SYSTEMSTATUS, self._namespace, body, self._told, key="systemstatus"
+            )
+        else:
+            self._patch(body, self._told)
+
+    def _told(self, result: Union[Json, KubeError]) -> None:
+        self._busy = False
+        if self._stopped:
+            return
+        if not isinstance(result, KubeError):
+            self._failures = 0
+            self.event("MODIFIED", result)
+            return
+        self._failures += 1
+        if self._failures == 1 and result.status not in (0, 404, 409):
+            text = f"SystemStatus: cannot tell about nodes: {result}; trying again"
+            self._flux.log(syslog.LOG_WARNING, text)
+        pause = min(LAST_RETRY, RETRY * 2.0 ** min(self._failures - 1, 10))
+        self._soon(max(pause, result.retry_after or 0.0))

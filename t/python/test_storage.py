@@ -1,0 +1,214 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The health of Rabbits and nodes: whatever happens, Flux ends up knowing what
+Kubernetes shows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_rabbits_system import (
+    drained,
+    marked,
+    set_link,
+    set_status,
+    shown,
+    system_of,
+    wait,
+)
+
+from flux_k8s import hostlist
+from flux_k8s.arguments import Arguments, queue_properties
+from flux_k8s.availability import OURS
+from flux_k8s.config import Config
+from flux_k8s.damper import FIRST_HOLD, LAST_HOLD, Damper
+from flux_k8s.errors import BadObject, ConfigError
+from flux_k8s.nodes import parse
+from flux_k8s.storage import parse_servers, parse_storage
+from rabbitsim.system import VirtualSystem
+
+RABBITS = ("rabbit-01", "rabbit-02")
+HOSTS = ("compute-01", "compute-02", "compute-03", "compute-04")
+HOUR = 3600.0
+
+events = st.one_of(
+    st.tuples(
+        st.just("status"),
+        st.sampled_from(RABBITS),
+        st.sampled_from(["Ready", "Degraded", "Offline", "Fenced"]),
+    ),
+    st.tuples(st.just("link"), st.sampled_from(HOSTS), st.booleans()),
+    st.tuples(st.just("drain"), st.sampled_from(HOSTS), st.just("broken fan")),
+    st.tuples(st.just("undrain"), st.sampled_from(HOSTS), st.none()),
+    st.tuples(st.just("up"), st.sampled_from(HOSTS), st.booleans()),
+    st.tuples(st.just("fluxion"), st.none(), st.none()),
+    st.tuples(st.just("module"), st.none(), st.booleans()),
+    st.tuples(st.just("watches"), st.none(), st.none()),
+    st.tuples(st.just("wait"), st.none(), st.floats(0.0, 20.0)),
+)
+
+
+def happen(system: VirtualSystem, what: str, name: Any, value: Any) -> None:
+    if what == "status":
+        set_status(system, name, value)
+    elif what == "link":
+        set_link(system, name, up=value)
+    elif what == "drain":
+        system.instance.drain(name, value)
+    elif what == "undrain":
+        system.instance.undrain(name)
+    elif what == "up":
+        system.instance.set_up(name, value)
+    elif what == "fluxion":
+        system.instance.reload_fluxion()
+    elif what == "module":
+        system.kill_module() if value else system.unload_module()
+        system.load_module()
+    elif what == "watches" and system.service_kube is not None:
+        system.service_kube.drop_watches()
+    wait(system, value if what == "wait" else 0.01)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(events, max_size=12), st.sampled_from(["drain", "soft", "none"]))
+def test_what_flux_was_told_becomes_what_kubernetes_shows(
+    sequence: list[tuple[str, Any, Any]], mode: str
+) -> None:
+    config = Config(drain_compute_nodes=mode == "drain", soft_drain=mode != "none")
+    system = system_of(config)
+    status = dict.fromkeys(RABBITS, "Ready")
+    lost: set[str] = set()
+    for what, name, value in sequence:
+        happen(system, what, name, value)
+        if what == "status":
+            status[name] = value
+        elif what == "link":
+            (lost.discard if value else lost.add)(name)
+    wait(system, HOUR)
+
+    down = {name for name, s in status.items() if s not in ("Ready", "Degraded")}
+    cut = {host for host in lost if system.mapping.rabbit_of(host) not in down}
+    bad = {host for name in down for host in system.mapping.hosts_of(name)}
+    bad |= cut if mode == "soft" else set()
+    assert set(hostlist.decode(marked(system))) == bad
+    found = drained(system)
+    ours = {host for host, reason in found.items() if reason.startswith(OURS)}
+    assert ours <= (cut if mode == "drain" else set())
+    assert mode != "drain" or cut <= found.keys()
+    offline = {n.host for n in system.instance.scheduler.pool.nodes if not n.up}
+    assert set(shown(system)) == offline
+
+
+# Flapping
+
+
+@given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 100.0)), max_size=40))
+def test_what_is_broken_always_counts_as_broken(
+    steps: list[tuple[bool, float]],
+) -> None:
+    damper, now = Damper(), 0.0
+    for broken, seconds in steps:
+        counted = damper.see({"x"} if broken else set(), now)
+        assert not broken or counted == {"x"}
+        now += seconds
+    assert damper.see(set(), now) | {"x"} == {"x"}
+    assert damper.see(set(), now + LAST_HOLD) == set()
+
+
+def test_the_hold_doubles_with_each_break() -> None:
+    damper, now = Damper(), 0.0
+    for hold in (FIRST_HOLD, 2 * FIRST_HOLD, 4 * FIRST_HOLD):
+        assert damper.see({"x"}, now) == {"x"}
+        damper.see(set(), now)
+        assert damper.due(now) == now + hold
+        assert damper.see(set(), now + hold) == set()
+        now += hold
+
+
+# What is read
+
+
+def test_a_storage_tells_of_connections_that_are_broken() -> None:
+    computes = [
+        {"name": "a", "status": "Ready"},
+        {"name": "b", "status": "Offline"},
+        {"name": "c"},
+    ]
+    status = {"status": "Degraded", "access": {"computes": computes}, "capacity": 7}
+    state = parse_storage({"status": status}, "r")
+    assert (state.serving, state.lost, state.free) == (True, {"b": "Offline"}, 7)
+    assert not state.well
+
+
+def test_servers_hold_size_times_count_on_each_rabbit() -> None:
+    storage = [
+        {"name": "r1", "allocationCount": 2},
+        {"name": "r2", "allocationCount": 1},
+    ]
+    spec = {
+        "allocationSets": [{"label": "xfs", "allocationSize": 5, "storage": storage}]
+    }
+    label = "dataworkflowservices.github.io/workflow.name"
+    own = {"metadata": {"labels": {label: "fluxjob-7"}}, "spec": spec}
+    assert parse_servers(own, "s").jobid == 7
+    assert parse_servers(own, "s").sizes == {"r1": 10, "r2": 5}
+    foreign = {"metadata": {"labels": {label: "slurm-7"}}, "spec": spec}
+    assert parse_servers(foreign, "s").jobid is None
+
+
+def test_nodes_that_are_excluded_are_none_of_ours() -> None:
+    R = {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0-2", "children": {"core": "0"}}],
+            "nodelist": ["n[0-2]"],
+            "properties": {"batch": "1-2"},
+        },
+    }
+    drain = {"1": {"timestamp": 1.0, "reason": ""}, "2": {"timestamp": 1.0}}
+    states = parse({"R": R, "drain": drain, "offline": "0,2", "exclude": "0"})
+    assert states.hosts == ("n1", "n2")
+    assert states.offline == {"n2"}
+    assert states.drained == {"n1": "", "n2": ""}
+    assert states.with_all(["batch"]) == {"n1", "n2"}
+    assert states.with_all(["batch", "gpu"]) == set()
+
+
+@pytest.mark.parametrize("status", [None, {}, {"R": {}}, {"R": {}, "drain": 1}])
+def test_an_answer_that_is_none_is_refused(status: Any) -> None:
+    with pytest.raises(BadObject):
+        parse(status)
+
+
+# The module's arguments
+
+
+def test_the_queues_of_the_module_give_the_properties_of_their_nodes() -> None:
+    queues = {"batch": {"requires": ["batch"]}, "all": {}}
+    names = Arguments.parse(["queues=batch", "scheduler=none"]).queues
+    assert queue_properties(queues, names) == (frozenset({"batch"}),)
+    assert queue_properties(queues, ["batch", "all"]) is None
+    assert queue_properties(queues, []) is None
+
+
+@pytest.mark.parametrize(
+    ("argument", "text"),
+    [
+        ("queues=", "queues=: expected queues=NAME,..."),
+        ("scheduler=x", "scheduler=x: expected scheduler=none or scheduler=fluxion"),
+        ("x=1", "x=1: unknown module argument, known: scheduler=none, queues=NAME,..."),
+    ],
+)
+def test_a_wrong_argument_is_named(argument: str, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Arguments.parse([argument])
+    assert str(caught.value) == text
+
+
+def test_a_queue_that_there_is_not_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        queue_properties({"batch": {}}, ["nosuch"])
+    assert str(caught.value) == "queues=nosuch: no such queue, known: batch"

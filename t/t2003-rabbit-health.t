@@ -1,0 +1,188 @@
+#!/bin/sh
+test_description='Rabbits and connections that break, with a real Fluxion'
+. "$(dirname "$0")/tap.sh"
+
+if ! flux ion-resource --help >/dev/null 2>&1; then
+    echo "ok 1 - Fluxion avoids what is broken # skip flux-sched is not installed"
+    echo "1..1"
+    exit 0
+fi
+
+# Eight nodes are on two Rabbits of 8 x 128 GiB.
+cluster_start
+instance_conf resource.toml <<END
+[resource]
+noverify = true
+scheduling = "$TRASH/scheduling.json"
+[[resource.config]]
+hosts = "compute-[01-08]"
+cores = "0-3"
+[[resource.config]]
+hosts = "compute-[01-04]"
+properties = ["batch"]
+[queues.batch]
+requires = ["batch"]
+[queues.all]
+END
+instance_conf fluxion.toml <<END
+[sched-fluxion-resource]
+match-policy = "firstnodex"
+match-format = "rv1"
+prune-filters = "ALL:core,ALL:ssd"
+END
+test -n "$FLUX_DWS_INSIDE" ||
+    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 \
+        --from-config "$TRASH/conf/resource.toml" \
+        "$TRASH/mapping.json" >"$TRASH/scheduling.json" 2>"$TRASH/warnings" ||
+    die "no graph: $(cat "$TRASH/warnings")"
+instance_start 8
+
+# usage: marked: the nodes with the property, as Fluxion has it
+marked () {
+    flux python -c '
+import flux
+request = {"criteria": "property=badrabbit", "format": "jgf"}
+found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
+vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
+print(*sorted(v["name"] for v in vertices if v["type"] == "node"))'
+}
+
+# usage: are_marked [HOST...]
+are_marked () {
+    test "$(marked)" = "$*"
+}
+
+# usage: is_drained HOST TEXT: for a reason that has the text
+is_drained () {
+    flux resource drain -no "{nodelist} {reason}" | grep "^$1 .*$2"
+}
+
+none_is_drained () {
+    test -z "$(flux resource drain -no "{nodelist}")"
+}
+
+# usage: all_on RABBIT NODES: a job with storage on so many nodes is on this Rabbit's
+all_on () {
+    all_on_id=$(job_submit -q all -N"$2" hostname) &&
+    wait_event "$all_on_id" clean &&
+    flux jobs -no "{nodelist}" "$all_on_id" >nodes &&
+    flux python -c '
+import json, sys
+from flux.hostlist import Hostlist
+rabbits = json.load(open(sys.argv[1]))["computes"]
+hosts = Hostlist(open("nodes").read().strip())
+found = {rabbits[host] for host in hosts}
+if found != {sys.argv[2]}:
+    sys.exit(f"{hosts} on {found}")' "$TRASH/mapping.json" "$1"
+}
+
+# usage: rabbit_keys LINE...: the module gets another [rabbit] table
+rabbit_keys () {
+    {
+        printf '[rabbit]\nkubeconfig = "%s"\nmapping = "%s"\n' \
+            "$TRASH/kubeconfig" "$TRASH/mapping.json" &&
+        printf '%s\n' "$@"
+    } >"$TRASH/conf/rabbit.toml" &&
+    flux config reload
+}
+
+test_expect_success 'load the module, with a scheduler that knows Rabbits' '
+    flux queue start --all &&
+    flux module load dws &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    eventually are_marked
+'
+test_expect_success 'when a Rabbit goes down its nodes are marked' '
+    kube disable rabbit-01 &&
+    eventually are_marked compute-01 compute-02 compute-05 compute-06
+'
+test_expect_success 'jobs with storage avoid it' '
+    all_on rabbit-02 2
+'
+test_expect_success 'other jobs use its nodes' '
+    flux run -q all -N8 hostname
+'
+test_expect_success 'Fluxion is told again after it was reloaded' '
+    flux module remove sched-fluxion-qmanager &&
+    flux module remove -f sched-fluxion-feasibility &&
+    flux module reload sched-fluxion-resource &&
+    flux module load sched-fluxion-qmanager &&
+    flux module load sched-fluxion-feasibility &&
+    flux queue start --all &&
+    eventually are_marked compute-01 compute-02 compute-05 compute-06
+'
+test_expect_success 'when it is enabled again it is used again' '
+    kube enable rabbit-01 &&
+    eventually are_marked &&
+    id=$(job_submit -q all -N8 hostname) &&
+    wait_event $id clean &&
+    flux job status $id
+'
+test_expect_success 'a node that loses its connection is drained, and back after' '
+    kube link compute-01 Offline &&
+    eventually is_drained compute-01 "dws: PCIe connection to Rabbit rabbit-01 is Offline" &&
+    kube link compute-01 Ready &&
+    eventually none_is_drained
+'
+test_expect_success 'a node that an administrator drained stays drained' '
+    flux resource drain compute-01 "broken fan" &&
+    kube link compute-01 Offline &&
+    kube link compute-02 Offline &&
+    eventually is_drained compute-02 "PCIe" &&
+    kube link compute-01 Ready &&
+    kube link compute-02 Ready &&
+    eventually eval "! is_drained compute-02 PCIe" &&
+    is_drained compute-01 "broken fan" &&
+    flux resource undrain compute-01
+'
+test_expect_success 'with soft_drain only jobs with storage avoid the node' '
+    rabbit_keys "drain_compute_nodes = false" &&
+    kube link compute-01 Offline &&
+    eventually are_marked compute-01 &&
+    none_is_drained
+'
+test_expect_success 'with both off nothing is done' '
+    rabbit_keys "drain_compute_nodes = false" "soft_drain = false" &&
+    eventually are_marked &&
+    none_is_drained
+'
+test_expect_success 'what was told is made up for when the module is loaded again' '
+    rabbit_keys "drain_compute_nodes = false" &&
+    eventually are_marked compute-01 &&
+    flux module remove dws &&
+    are_marked compute-01 &&
+    kube link compute-01 Ready &&
+    flux module load dws &&
+    eventually are_marked
+'
+test_expect_success 'only the nodes of the queues that the module sees to' '
+    rabbit_keys &&
+    flux module reload dws queues=batch &&
+    kube link compute-01 Offline &&
+    kube link compute-05 Offline &&
+    eventually is_drained compute-01 PCIe &&
+    ! is_drained compute-05 PCIe &&
+    kube link compute-01 Ready &&
+    kube link compute-05 Ready &&
+    eventually none_is_drained
+'
+test_expect_success 'a queue that there is not is refused' '
+    flux module remove dws &&
+    flux dmesg -C &&
+    ! flux module load dws queues=batch,nosuch &&
+    flux dmesg | grep "queues=nosuch: no such queue, known: all, batch"
+'
+
+# usage: node_is STATUS HOST: in the SystemStatus of DWS
+node_is () {
+    test "$(kube node "$2")" = "$1"
+}
+test_expect_success 'DWS is not to wait for a node that was drained for its mounts' '
+    flux module load dws &&
+    flux resource drain compute-08 "fABC: Rabbit storage could not be mounted" &&
+    eventually node_is Disabled compute-08 &&
+    flux resource undrain compute-08 &&
+    eventually node_is Enabled compute-08
+'
+
+test_done
