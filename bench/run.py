@@ -21,7 +21,17 @@ import time
 from collections.abc import Iterator
 from typing import Callable, Optional
 
-from measure import flight, ideal, jobs, realflux, scale, servers
+from measure import (
+    flight,
+    graph,
+    ideal,
+    jobs,
+    rabbits,
+    realflux,
+    scale,
+    servers,
+    stats,
+)
 from measure.bench import Bench
 from measure.child import ChildError
 from measure.rows import Row, print_rows
@@ -38,6 +48,9 @@ STAND_IN: dict[str, Measurement] = {
     flight.NAME: flight.measure,
     ideal.NAME: ideal.measure,
     scale.NAME: scale.measure,
+    graph.NAME: graph.measure,
+    stats.NAME: stats.measure,
+    rabbits.NAME: rabbits.measure,
 }
 
 

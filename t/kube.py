@@ -8,6 +8,9 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
     summary                    one line for each Workflow
     version                    changes with each object that is created or changed
     enable RABBIT              as an administrator does after an abort
+    disable RABBIT
+    link NODE STATUS           of its PCIe connection: Ready, Offline...
+    node NODE                  its SystemStatus
     wait WORKFLOW STATE        until this is its desiredState
     wait-ready WORKFLOW STATE  until DWS has reached this state
     wait-gone WORKFLOW         until it is not there (any more)
@@ -17,7 +20,6 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
 from __future__ import annotations
 
 import argparse
-import base64
 import json
 import sys
 import time
@@ -39,9 +41,8 @@ class Cluster:
             config = yaml.safe_load(file)
         url = urllib.parse.urlsplit(config["clusters"][0]["cluster"]["server"])
         self._address = f"{url.scheme}://{url.hostname}:{url.port}"
-        userinfo = urllib.parse.unquote(url.netloc.rpartition("@")[0])
-        credentials = base64.b64encode(userinfo.encode()).decode()
-        self._headers = {"Authorization": f"Basic {credentials}"}
+        token = config["users"][0]["user"]["token"]
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     def _request(self, path: str, **options: Any) -> Any:
         request = urllib.request.Request(f"{self._address}/{API}/{path}", **options)
@@ -95,6 +96,18 @@ def summary(workflow: Any) -> str:
     )
 
 
+def set_link(cluster: Cluster, node: str, state: str) -> None:
+    """Have a Storage show another state of the connection to a node."""
+    for storage in cluster.list("storages")["items"]:
+        computes = storage["status"]["access"]["computes"]
+        for compute in computes:
+            if compute["name"] == node:
+                compute["status"] = state
+                body = {"status": {"access": {"computes": computes}}}
+                name = storage["metadata"]["name"]
+                cluster.patch(f"namespaces/default/storages/{name}/status", body)
+
+
 def main() -> None:
     """Carry out one command."""
     parser = argparse.ArgumentParser()
@@ -111,10 +124,16 @@ def main() -> None:
     elif args.command == "summary":
         for workflow in cluster.list("workflows")["items"]:
             print(summary(workflow))
-    elif args.command == "enable":
+    elif args.command in ("enable", "disable"):
         (rabbit,) = args.words
-        body = {"spec": {"state": "Enabled"}}
+        body = {"spec": {"state": f"{args.command}d".capitalize()}}
         cluster.patch(f"namespaces/default/storages/{rabbit}", body)
+    elif args.command == "link":
+        set_link(cluster, *args.words)
+    elif args.command == "node":
+        (node,) = args.words
+        (status,) = cluster.list("systemstatuses")["items"]
+        print(status["data"]["nodes"].get(node, "Enabled"))
     elif args.command == "version":
         print(cluster.list("workflows")["metadata"]["resourceVersion"])
     elif args.command == "wait":

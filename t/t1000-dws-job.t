@@ -132,6 +132,23 @@ test_expect_success 'flux batch takes directives from the script' '
 test_expect_success 'copy_in and copy_out copied' '
     test "$(tr -d " " <scratch/lustre/output/count.txt)" = 3
 '
+test_expect_success 'its data movements are not in its KVS' '
+    ! flux job info $id rabbit_datamovements
+'
+test_expect_success 'with save_datamovements they are, as many as that' '
+    echo "save_datamovements = 1" >>conf/rabbit.toml &&
+    flux config reload &&
+    moved=$(job_submit --setattr=system.dw="$DW
+        #DW copy_in source=/lustre/input/words.txt destination=\$DW_JOB_p1/
+        #DW copy_out source=\$DW_JOB_p1/words.txt destination=/lustre/copied" true) &&
+    job_succeeds $moved &&
+    flux job info $moved rabbit_datamovements >movements.json &&
+    python_stdin "import json, sys
+(movement,) = json.load(sys.stdin)
+assert movement[\"kind\"] == \"NnfDataMovement\"
+assert movement[\"status\"][\"status\"] == \"Success\"" <movements.json &&
+    grep "/lustre/input/words.txt" movements.json
+'
 test_expect_success 'the script and the jobs in it saw the variables' '
     path=$(event_context $id dws_environment \
         | sed -n "s/.*\"DW_JOB_words\": \"\([^\"]*\)\".*/\1/p") &&

@@ -38,6 +38,14 @@ undo_abort () {
     { test -z "$drained" || flux resource undrain "$drained"; }
 }
 
+# Set $id to a job in the epilog whose storage DWS does nothing about.
+job_stuck () {
+    id=$(job_in running) &&
+    dws_pause &&
+    job_end "$id" &&
+    wait_event "$id" epilog-start
+}
+
 test_expect_success 'the plugin refuses an unknown key, and says which' '
     test_must_fail plugin_load epilog_timeout=5 2>err &&
     grep "unknown key epilog_timeout" err
@@ -116,7 +124,7 @@ test_expect_success 'epilog-timeout: the plugin is loaded with half a second' '
     plugin_load epilog-timeout=0.5
 '
 test_expect_success 'a job whose storage is not released in time ends all the same' '
-    id=$(job_in epilog) &&
+    job_stuck &&
     wait_event $id clean &&
     job_exception $id dws-epilog-timeout "epilog-timeout of 0.5 seconds" &&
     in_order "$(events $id)" epilog-start:dws-epilog exception \
@@ -156,7 +164,7 @@ test_expect_success 'then both can be used again' '
 test_expect_success 'the timeout goes on where it was when the plugin is reloaded' '
     plugin_remove &&
     plugin_load epilog-timeout=1 &&
-    id=$(job_in epilog) &&
+    job_stuck &&
     plugin_remove &&
     plugin_load epilog-timeout=1 &&
     wait_event $id clean &&
@@ -169,7 +177,8 @@ test_expect_success 'also without the module' '
     flux module remove dws &&
     job_end $id &&
     wait_event $id clean &&
-    job_exception $id dws-epilog-timeout
+    job_exception $id dws-epilog-timeout &&
+    eventually log_says "dws.abort is sent again when the dws module is there"
 '
 test_expect_success 'which takes the storage down when it is there again' '
     module_load &&

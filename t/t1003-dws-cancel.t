@@ -39,10 +39,9 @@ test_expect_success 'load the module' '
 test_expect_success 'in DEPEND, while DWS makes its proposal' '
     id=$(job_in depend) &&
     flux cancel $id &&
-    kube wait $(workflow $id) Teardown &&
-    dws_resume &&
     ends_cancelled $id &&
-    ! has_event $id depend
+    ! has_event $id depend &&
+    gates_open $id
 '
 test_expect_success 'in SCHED, while it waits for nodes' '
     id=$(job_in sched) &&
@@ -59,18 +58,18 @@ test_expect_success 'in SCHED, while the queue is stopped' '
     ! has_event $id alloc &&
     flux queue start
 '
-test_expect_success 'in the prolog, while DWS sets up storage' '
-    id=$(job_in prolog) &&
-    flux cancel $id &&
-    kube wait $(workflow $id) Teardown &&
-    dws_resume &&
-    ends_cancelled $id &&
-    ! has_event $id start &&
-    ! has_event $id dws_environment
-'
-test_expect_success 'then the prolog has a status other than 0' '
-    event_context $id prolog-finish | grep "\"status\": 1"
-'
+for phase in setup datain prerun; do
+    test_expect_success "in the prolog, while DWS is in $(state_of $phase)" '
+        id=$(job_in $phase) &&
+        flux cancel $id &&
+        ends_cancelled $id &&
+        ! has_event $id start &&
+        ! has_event $id dws_environment
+    '
+    test_expect_success 'then the prolog has a status other than 0' '
+        event_context $id prolog-finish | grep "\"status\": 1"
+    '
+done
 test_expect_success 'while it runs' '
     id=$(job_in running) &&
     flux cancel $id &&
@@ -98,11 +97,20 @@ test_expect_success 'so is that of a job that exceeds its time limit' '
     job_exception $id timeout &&
     grep saved scratch/lustre/result
 '
-test_expect_success 'in the epilog, while DWS unmounts: one cancel is enough' '
-    id=$(job_in epilog) &&
+for phase in postrun dataout; do
+    state=$(state_of $phase)
+    test_expect_success "in the epilog, while DWS is in $state: one is enough" '
+        id=$(job_in $phase) &&
+        flux cancel $id &&
+        ends_cancelled $id
+    '
+done
+test_expect_success 'while storage is taken down a cancel cannot make that faster' '
+    id=$(job_in teardown) &&
     flux cancel $id &&
-    kube wait $(workflow $id) Teardown &&
-    dws_resume &&
+    wait_event $id exception &&
+    ! has_event $id epilog-finish:dws-epilog &&
+    gates_open $id &&
     ends_cancelled $id
 '
 test_expect_success 'a job that was cancelled while it ran needs another one there' '
@@ -117,15 +125,13 @@ test_expect_success 'a job that was cancelled while it ran needs another one the
     ends_balanced $id
 '
 test_expect_success 'in every phase at once' '
-    sched=$(job_in sched) &&
-    running=$(job_in running) &&
-    epilog=$(job_in epilog) &&
-    depend=$(job_in depend) &&
+    jobs_in_all_phases &&
     flux cancel --all &&
-    dws_resume &&
-    for id in $sched $running $epilog $depend; do
-        ends_cancelled $id || return 1
-    done
+    gates_open $teardown &&
+    for phase in $PHASES; do
+        ends_cancelled $(job_of $phase) || return 1
+    done &&
+    gates_open $depend
 '
 test_expect_success 'right after submission, a hundred times' '
     flux submit --cc=1-100 --setattr=system.dw="$DW" true >ids &&

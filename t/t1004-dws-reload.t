@@ -61,10 +61,12 @@ test_expect_success 'jobs for which something is to be done wait without the mod
     eventually has_memo $running dws "not loaded" &&
     eventually has_memo $sched dws "not loaded" &&
     ! has_event $depend depend &&
-    ! has_event $sched start &&
-    ! has_event $prolog start &&
-    ! has_event $epilog clean &&
-    ! has_event $running clean
+    for phase in sched setup datain prerun; do
+        ! has_event $(job_of $phase) start || return 1
+    done &&
+    for phase in running postrun dataout teardown; do
+        ! has_event $(job_of $phase) clean || return 1
+    done
 '
 test_expect_success 'and the module is loaded again' '
     module_load
@@ -112,10 +114,16 @@ expect_each_to_succeed 'after a reload of the plugin'
 test_expect_success 'DWS goes on while the plugin is not loaded' '
     jobs_in_all_phases &&
     plugin_remove &&
-    dws_resume &&
+    for phase in $PHASES; do
+        gates_open $(job_of $phase) || return 1
+    done &&
     kube wait-ready $(workflow $depend) Proposal &&
-    kube wait-ready $(workflow $prolog) PreRun &&
-    kube wait-ready $(workflow $epilog) Teardown &&
+    for phase in setup datain prerun; do
+        kube wait-ready $(workflow $(job_of $phase)) PreRun || return 1
+    done &&
+    for phase in postrun dataout teardown; do
+        kube wait-ready $(workflow $(job_of $phase)) Teardown || return 1
+    done &&
     plugin_load &&
     let_go
 '
@@ -133,7 +141,6 @@ test_expect_success 'both are killed and removed, and the plugin comes first' '
     jobs_in_all_phases &&
     module_kill &&
     plugin_remove &&
-    dws_resume &&
     plugin_load &&
     module_load &&
     let_go
@@ -163,7 +170,7 @@ test_expect_success 'one that is cancelled meanwhile has no storage any more' '
     plugin_remove &&
     flux cancel $id &&
     wait_event $id clean &&
-    dws_resume &&
+    gates_open $id &&
     plugin_load &&
     no_workflows
 '

@@ -34,7 +34,7 @@ refuses_directive () {
 
 test_expect_success 'load the module' '
     module_load &&
-    stats_say "\"kubernetes\": \"ok\"" &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
     version=$(kube version)
 '
 for value in 7 1.5 true '{}' '[]' '[1]' '["#DW",null]' '[[]]'; do

@@ -5,14 +5,15 @@ test_description='The dws module dies, and the plugin has it loaded again'
 cluster_start
 instance_start 2
 
-# The module's process is killed: within 10 s there is another one.
+# usage: module_crash [PHASE]: the module's process is killed, and there is
+# another one. How long that took for a job in this phase is written down.
 module_crash () {
     crashed=$(module_pid)
     kill -KILL "$crashed" &&
     begin=$(date +%s%N) &&
     eventually module_is_back &&
     end=$(date +%s%N) &&
-    echo "# back after $(((end - begin) / 1000000)) ms" >>back
+    echo "# ${1:-no job}: back after $(((end - begin) / 1000000)) ms" >>back
 }
 
 module_is_back () {
@@ -66,7 +67,7 @@ for phase in $PHASES; do
     test_expect_success "it is killed while a job is in $phase: it comes back" '
         plugin_reload &&
         id=$(job_in $phase) &&
-        module_crash &&
+        module_crash $phase &&
         broker_lives &&
         log_has "the dws module died: jobs with #DW directives wait, loading it again in 1 s" &&
         log_has "the dws module was loaded again"
@@ -79,7 +80,7 @@ done
 test_expect_success 'it is killed while there are jobs in all phases' '
     plugin_reload &&
     jobs_in_all_phases &&
-    module_crash &&
+    module_crash "all phases" &&
     broker_lives &&
     let_go
 '
@@ -105,6 +106,75 @@ test_expect_success 'it is loaded from where it was, with the arguments it had' 
     job_succeeds $id
 '
 cat "$TRASH/back"
+
+# ---- it fails by itself -----------------------------------------------------
+
+# A dws.py with a bug, which shows once in each function for which there is a file.
+make_fragile_module () {
+    mkdir -p fragile &&
+    cp "$PREFIX/lib/flux/modules/dws.py" fragile/dws.py &&
+    cat >>fragile/dws.py <<-END
+	def fragile(name, function):
+	    def call(*args):
+	        try:
+	            os.unlink("$TRASH/fragile/" + name)
+	        except FileNotFoundError:
+	            return function(*args)
+	        raise RuntimeError("it broke")
+	    return call
+	for name in ("event", "request", "_pump", "_stepped"):
+	    setattr(Service, name, fragile(name, getattr(Service, name)))
+	END
+}
+
+# usage: module_fragile FUNCTION: when it is called next, it fails
+module_fragile () {
+    crashed=$(module_pid)
+    test -n "$crashed" &&
+    touch "fragile/$1"
+}
+
+# usage: ended_by_itself: with an error in the log, and without saying bye
+ended_by_itself () {
+    eventually module_is_back &&
+    log_has "dws.crit[0]: dws ends: RuntimeError: it broke" &&
+    log_has "dws.crit[0]:   File \"$TRASH/fragile/dws.py\"" &&
+    log_count "the dws module died" 1 &&
+    log_count "was loaded again" 1 &&
+    log_count "the dws module ends" 0 &&
+    broker_lives
+}
+
+test_expect_success 'a module with a bug is loaded' '
+    flux module remove dws &&
+    make_fragile_module &&
+    flux module load "$TRASH/fragile/dws.py" scheduler=none
+'
+# What the watch of Workflows sees, a timer, the answer to an RPC.
+for callback in event _pump _stepped; do
+    test_expect_success "it fails in $callback: it ends, and the next takes over" '
+        plugin_reload &&
+        module_fragile $callback &&
+        id=$(job_submit true) &&
+        ended_by_itself &&
+        job_succeeds $id
+    '
+done
+test_expect_success 'it fails at a request: who asked gets an error' '
+    plugin_reload &&
+    id=$(job_in running) &&
+    module_fragile request &&
+    test_must_fail flux module stats dws 2>err &&
+    grep "internal error, see the log" err &&
+    ended_by_itself &&
+    job_end $id &&
+    job_succeeds $id
+'
+test_expect_success 'the module without the bug is loaded again' '
+    flux module remove dws &&
+    flux dmesg -C &&
+    module_load
+'
 
 # ---- again and again --------------------------------------------------------
 

@@ -34,8 +34,8 @@ die () {
 
 # ---- what is around the instance: Kubernetes and DWS ------------------------
 
-# Start the stand-in Kubernetes and DWS, with compute-01 to compute-08 on two
-# Rabbits. Arguments go to rabbitsim dws.
+# usage: cluster_start [OPTION...]: start the stand-in Kubernetes and DWS, which
+# gets the options, with compute-01 to compute-08 on two Rabbits
 cluster_start () {
     test -z "$FLUX_DWS_INSIDE" || return 0
     TRASH=$(mktemp -d "${TMPDIR:-/tmp}/$NAME.XXXXXX") || die "mktemp failed"
@@ -53,13 +53,13 @@ cluster_start () {
 	  "rabbit-02": {"capacity": 1099511627776,
 	                "hostlist": "compute-[03-04,07-08]"}}}
 	END
-    "$PYTHON" -m rabbitsim kube --kubeconfig "$TRASH/kubeconfig" \
-        >"$TRASH/kube.log" 2>&1 &
+    kubernetes_run >"$TRASH/kube.log" 2>&1 &
     KUBE_PID=$!
     wait_for_line "$TRASH/kube.log" "API at"
-    "$PYTHON" -m rabbitsim dws --kubeconfig "$TRASH/kubeconfig" \
-        --mapping "$TRASH/mapping.json" --scratch "$TRASH/scratch" "$@" \
-        >"$TRASH/dws.log" 2>&1 &
+    mkdir "$TRASH/gates"
+    "$PYTHON" "$TESTDIR/gates.py" --kubeconfig "$TRASH/kubeconfig" \
+        --mapping "$TRASH/mapping.json" --scratch "$TRASH/scratch" \
+        --gates "$TRASH/gates" "$@" >"$TRASH/dws.log" 2>&1 &
     DWS_PID=$!
     export KUBE_PID DWS_PID
     wait_for_line "$TRASH/dws.log" "driving Workflows"
@@ -75,13 +75,35 @@ cluster_stop () {
     rm -rf "$TRASH"
 }
 
-# While DWS is paused no Workflow gets on.
+# A test that needs another one defines this before cluster_start.
+kubernetes_run () {
+    exec "$PYTHON" -m rabbitsim kube --kubeconfig "$TRASH/kubeconfig"
+}
+
+# While DWS is paused nothing gets on, not even from one state to the next.
 dws_pause () {
-    kill -STOP "$DWS_PID"
+    process_stop "$DWS_PID"
 }
 
 dws_resume () {
     kill -CONT "$DWS_PID"
+}
+
+# usage: process_stop PID: when this returns it does nothing any more
+process_stop () {
+    kill -STOP "$1" &&
+    eventually grep -q "^State:[[:space:]]*T" "/proc/$1/status"
+}
+
+# usage: gate_shut STATE [JOBID]: DWS does not let the job's Workflow, or any,
+# get past this state
+gate_shut () {
+    touch "$TRASH/gates/${2:+$(workflow "$2").}$1"
+}
+
+# usage: gates_open JOBID
+gates_open () {
+    rm -f "$TRASH/gates/Proposal" "$TRASH/gates/$(workflow "$1")".*
 }
 
 # usage: kube COMMAND...: see kube.py
@@ -144,11 +166,20 @@ write_config () {
 	END
 }
 
+# Fluxion without a graph of Rabbits would give each Rabbit to one job at a time.
+use_sched_simple () {
+    default_conf modules.toml <<-END
+	[modules]
+	alternatives.sched = "sched-simple"
+	END
+}
+
 # Run the rest of the test in a Flux instance of N brokers that are called as
 # the compute nodes of the cluster are.
 instance_start () {
     test -z "$FLUX_DWS_INSIDE" || return 0
     write_config "$1"
+    test -e "$TRASH/conf/fluxion.toml" || use_sched_simple
     export FLUX_DWS_INSIDE=1
     export FLUX_MODULE_PATH_PREPEND="$PREFIX/lib/flux/modules"
     export FLUX_EXEC_PATH_PREPEND="$PREFIX/libexec/flux/cmd"
@@ -192,7 +223,7 @@ module_pid () {
     module_pid_broker=$(flux getattr broker.pid)
     for module_pid_dir in /proc/[0-9]*; do
         grep -q "^PPid:[[:space:]]$module_pid_broker\$" "$module_pid_dir/status" &&
-        tr '\0' ' ' <"$module_pid_dir/cmdline" | grep -q module-python-exec.*/dws &&
+        tr '\0' ' ' <"$module_pid_dir/cmdline" | grep -q "module-python-exec.*/dws" &&
         basename "$module_pid_dir"
     done 2>/dev/null
 }
@@ -220,37 +251,61 @@ wait_event () {
     flux job wait-event -t "$PATIENCE" "$@" "$wait_event_id" "$wait_event_name"
 }
 
-# usage: job_in PHASE: bring a new job to depend, sched, prolog, running or
-# epilog, and print its ID. In depend, prolog and epilog it stays because DWS is
-# paused; in sched until job_go, when running until job_end.
+# The phases of a job's life, in order. In "sched" it waits for nodes, in
+# "running" it has tasks, in the others it waits for DWS in one state.
+PHASES="depend sched setup datain prerun running postrun dataout teardown"
+
+# usage: state_of PHASE: the state that DWS is in then; none in sched and running
+state_of () {
+    case $1 in
+    depend) echo Proposal ;;
+    setup) echo Setup ;;
+    datain) echo DataIn ;;
+    prerun) echo PreRun ;;
+    postrun) echo PostRun ;;
+    dataout) echo DataOut ;;
+    teardown) echo Teardown ;;
+    esac
+}
+
+# usage: job_in PHASE: bring a new job to this phase and print its ID. It stays
+# there until job_let_go.
 job_in () {
     case $1 in
     depend)
-        dws_pause &&
-        job_in_id=$(job_submit sh -c "$LOOP") &&
-        kube wait "$(workflow "$job_in_id")" Proposal
+        gate_shut Proposal &&
+        job_in_id=$(job_submit sh -c "$LOOP")
         ;;
-    sched)
+    *)
         job_in_id=$(job_submit --urgency=hold sh -c "$LOOP") &&
-        wait_event "$job_in_id" depend
+        job_send "$job_in_id" "$1"
         ;;
-    prolog)
-        job_in_id=$(job_in sched) &&
-        dws_pause &&
-        job_go "$job_in_id" &&
-        kube wait "$(workflow "$job_in_id")" Setup
-        ;;
-    running)
-        job_in_id=$(job_submit sh -c "$LOOP") &&
-        wait_event "$job_in_id" start
-        ;;
-    epilog)
-        job_in_id=$(job_in running) &&
-        dws_pause &&
-        job_end "$job_in_id" &&
-        kube wait "$(workflow "$job_in_id")" PostRun
-        ;;
-    esac >&2 && echo "$job_in_id"
+    esac &&
+    job_arrives "$job_in_id" "$1" >&2 &&
+    echo "$job_in_id"
+}
+
+# usage: job_send JOBID PHASE: let a job that was submitted with --urgency=hold
+# go as far as this phase
+job_send () {
+    case $2 in
+    sched) return 0 ;;
+    running) ;;
+    *) gate_shut "$(state_of "$2")" "$1" ;;
+    esac &&
+    case $2 in
+    postrun | dataout | teardown) job_end "$1" ;;
+    esac &&
+    job_go "$1"
+}
+
+# usage: job_arrives JOBID PHASE
+job_arrives () {
+    case $2 in
+    sched) wait_event "$1" depend ;;
+    running) wait_event "$1" start ;;
+    *) kube wait "$(workflow "$1")" "$(state_of "$2")" ;;
+    esac
 }
 
 # usage: job_go JOBID: let a job that was submitted with --urgency=hold run
@@ -260,28 +315,26 @@ job_go () {
 
 # usage: job_let_go JOBID PHASE: let a job from job_in PHASE go on to its end
 job_let_go () {
-    dws_resume &&
+    gates_open "$1" &&
     case $2 in
     sched) job_go "$1" ;;
     esac &&
     job_end "$1"
 }
 
-PHASES="depend sched prolog running epilog"
-
-# Make a job for each phase, with DWS paused, and set $depend, $sched, ...
+# Make a job for each phase, and set $depend, $sched, ...
 jobs_in_all_phases () {
-    sched=$(job_in sched) &&
-    prolog=$(job_in sched) &&
-    running=$(job_in running) &&
-    epilog=$(job_in running) &&
-    dws_pause &&
-    job_end "$epilog" &&
-    job_go "$prolog" &&
-    depend=$(job_submit sh -c "$LOOP") &&
-    kube wait "$(workflow "$depend")" Proposal &&
-    kube wait "$(workflow "$prolog")" Setup &&
-    kube wait "$(workflow "$epilog")" PostRun
+    # shellcheck disable=SC2046
+    set -- $(job_submit --cc=1-8 --urgency=hold sh -c "$LOOP") &&
+    for phase in ${PHASES#depend }; do
+        eval "$phase=$1" &&
+        job_send "$1" "$phase" &&
+        shift || return 1
+    done &&
+    for phase in ${PHASES#depend }; do
+        job_arrives "$(job_of "$phase")" "$phase" || return 1
+    done &&
+    depend=$(job_in depend)
 }
 
 # usage: job_of PHASE
@@ -382,13 +435,14 @@ if len(fatal) != 1 or fatal[0]["type"] != sys.argv[1] \
 job_succeeds () {
     wait_event "$1" clean >/dev/null &&
     flux job status "$1" &&
-    ! has_event "$1" exception &&
-    in_order "$(events "$1")" \
+    job_succeeds_events=$(events "$1") &&
+    in_order "$job_succeeds_events" \
         dependency-add:dws-create dependency-remove:dws-create depend alloc \
         prolog-start:dws-setup dws_environment prolog-finish:dws-setup \
         start finish epilog-start:dws-epilog epilog-finish:dws-epilog \
         free clean &&
-    test "$(events "$1" | tr ' ' '\n' | grep -c :dws-)" -eq 6
+    test "$(echo "$job_succeeds_events" | tr ' ' '\n' \
+        | grep -c -e :dws- -e exception)" -eq 6
 }
 
 # usage: as_guest COMMAND...: as a user who is not the instance owner

@@ -71,7 +71,7 @@ class Alone:
         jobids = self._submit(count, 0.0, 0.0)
         ended = self.flux.ended
         self._wait(lambda: all(jobid in ended for jobid in jobids), "jobs end")
-        self._wait(lambda: self._stats()["jobs"] == 0, "Workflows go")
+        self.drain()
         return {
             "times": {
                 workflow_name(jobid): (self.flux.submitted[jobid], ended[jobid])
@@ -102,6 +102,26 @@ class Alone:
     def submit(self, count: int) -> None:
         """Have jobs come at once; what becomes of them is seen in ``run``."""
         self._submit(count, 0.0, 0.0)
+
+    def stats(self, count: int, interval: float) -> list[float]:
+        """Ask for ``dws.stats-get``, at times that nothing can shift; the
+        seconds from each to its answer."""
+        seconds: list[float] = []
+
+        def ask(due: float) -> None:
+            self._stats()
+            seconds.append(self.reactor.now() - due)
+
+        begin = self.reactor.now()
+        for number in range(1, count + 1):
+            due = begin + number * interval
+            self.reactor.call_later(number * interval, partial(ask, due))
+        self._wait(lambda: len(seconds) == count, "requests are answered")
+        return seconds
+
+    def drain(self) -> None:
+        """Wait until the storage of all jobs is gone."""
+        self._wait(lambda: self._stats()["jobs"] == 0, "Workflows go")
 
     def end(self, first: int, count: int) -> None:
         """Let some of the jobs end that were there at the start."""
@@ -170,7 +190,7 @@ class Program:
 def main() -> None:
     program = Program()
     commands: dict[str, Callable[..., Any]] = {"start": program.start}
-    for command in ("jobs", "begin", "run", "submit", "end"):
+    for command in ("jobs", "begin", "run", "submit", "stats", "drain", "end"):
         commands[command] = partial(program.do, command)
     serve(commands)
     program.stop()

@@ -122,6 +122,15 @@ class Inside:
             time.sleep(interval)
         return seconds
 
+    def stats_commands(self, count: int) -> list[float]:
+        """Run the command itself; the seconds that each took."""
+        seconds = []
+        for _ in range(count):
+            begin = time.perf_counter()
+            _run("flux", "module", "stats", "dws")
+            seconds.append(time.perf_counter() - begin)
+        return seconds
+
     def submit(self, count: int) -> None:
         """Submit jobs and do not wait for them."""
         spec = json.dumps(jobspec(True))
@@ -168,8 +177,8 @@ def _module_process(broker: int) -> int:
 def main() -> None:
     inside = Inside()
     names = (
-        "load_module unload_module load_plugin remove_plugin jobs settle stats submit"
-        " drain memory"
+        "load_module unload_module load_plugin remove_plugin jobs settle stats"
+        " stats_commands submit drain memory"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

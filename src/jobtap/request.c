@@ -311,11 +311,18 @@ static void abort_cb (flux_future_t *f, void *arg)
 
     abort->f = NULL;
     answer = answer_get (f, reason, sizeof (reason));
-    if (answer != ANSWER_YES)
+    if (answer == ANSWER_NO)
         dws_log (abort->dws,
                  LOG_ERR,
                  abort->id,
                  "dws.abort failed, nodes and Rabbits may still be in use: %s",
+                 reason);
+    else if (answer != ANSWER_YES)
+        dws_log (abort->dws,
+                 LOG_ERR,
+                 abort->id,
+                 "nodes and Rabbits may still be in use, dws.abort is sent again"
+                 " when the dws module is there: %s",
                  reason);
     if (answer == ANSWER_YES || answer == ANSWER_NO)
         abort_remove (abort);

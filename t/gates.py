@@ -1,0 +1,60 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The stand-in DWS, which does not get past a state whose gate is shut.
+
+usage: gates.py --kubeconfig FILE --mapping FILE --scratch DIR --gates DIR
+    [--fault STATE:KIND[:NODE[:SECONDS]]]...
+
+While there is a file DIR/STATE no Workflow becomes ready in this state, while
+there is one DIR/WORKFLOW.STATE that Workflow does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import pathlib
+import sys
+from dataclasses import dataclass
+from typing import Optional
+
+from rabbitsim.dws import Options
+from rabbitsim.dws.cli import read_topology, serve
+from rabbitsim.dws.options import Fault
+
+INTERVAL = 0.02
+"""Seconds between two looks at a gate."""
+
+
+@dataclass(frozen=True)
+class GatedOptions(Options):
+    """Options of the controllers, with gates in a folder."""
+
+    gates: pathlib.Path = pathlib.Path()
+
+    def fault(
+        self, kind: str, workflow: str, state: str, elapsed: float
+    ) -> Optional[Fault]:
+        names = (state, f"{workflow}.{state}")
+        if kind == "never" and any((self.gates / name).exists() for name in names):
+            return Fault(state, kind, duration=elapsed + INTERVAL)
+        return super().fault(kind, workflow, state, elapsed)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    for option in ("--kubeconfig", "--mapping", "--scratch"):
+        parser.add_argument(option, required=True)
+    parser.add_argument("--gates", required=True, type=pathlib.Path)
+    parser.add_argument("--fault", action="append", default=[], type=Fault.parse)
+    args = parser.parse_args()
+    return serve(
+        args.kubeconfig,
+        read_topology(args.mapping, nodes=0, rabbits=0),
+        options=GatedOptions(gates=args.gates, faults=tuple(args.fault)),
+        scratch=args.scratch,
+        seed=0,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+#!/bin/sh
+test_description='Kubernetes gives us other credentials while there are jobs'
+. "$(dirname "$0")/tap.sh"
+
+kubernetes_run () {
+    exec "$PYTHON" "$TESTDIR/tokens.py" "$TRASH/kubeconfig" "$TRASH/tokens"
+}
+
+cluster_start
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig.flux"
+mapping = "$TRASH/mapping.json"
+END
+instance_start 2
+
+# usage: accept TOKEN: this token is good from now on, and no other one
+accept () {
+    echo "$1" >tokens &&
+    kill -HUP "$KUBE_PID" &&
+    eventually test ! -e tokens
+}
+
+# usage: kubeconfig_with TOKEN: what the module uses from its next look on
+kubeconfig_with () {
+    sed "s/$(sed -n 's/^ *token: //p' kubeconfig)/$1/g" kubeconfig >new &&
+    mv new kubeconfig.flux
+}
+
+# usage: kubeconfig_names FILE: the same with a file that has the token
+kubeconfig_names () {
+    sed -e "s,token: .*,tokenFile: $TRASH/$1," -e "s,//.*@,//," kubeconfig >new &&
+    mv new kubeconfig.flux
+}
+
+# usage: log_has TEXT
+log_has () {
+    flux dmesg | grep -F -e "$1"
+}
+
+# usage: log_count TEXT NUMBER
+log_count () {
+    test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
+}
+
+# Nothing that an administrator would have to read.
+log_is_quiet () {
+    ! flux dmesg | grep -E "\.(warning|err|crit|alert|emerg)\["
+}
+
+test_expect_success 'the module is loaded with a token that is not good yet' '
+    kubeconfig_with token-1 &&
+    module_load &&
+    id=$(job_submit true) &&
+    eventually has_memo $id rabbit_waits_for "Kubernetes: .*Unauthorized" &&
+    ! has_event $id depend &&
+    log_count "; jobs wait" 1
+'
+test_expect_success 'when it is, the job goes on' '
+    accept token-1 &&
+    job_succeeds $id &&
+    eventually log_count "Kubernetes answers again" 1
+'
+test_expect_success 'a new token comes into the kubeconfig, then the old one is refused' '
+    flux dmesg -C &&
+    jobs_in_all_phases &&
+    kubeconfig_with token-2 &&
+    accept token-2 &&
+    let_go
+'
+expect_each_to_succeed 'after that'
+test_expect_success 'the log says that the kubeconfig was read again, and no more' '
+    log_has "kubeconfig.flux: read again after: Unauthorized" &&
+    log_is_quiet
+'
+test_expect_success 'the old token is refused, and there is no new one yet' '
+    flux dmesg -C &&
+    jobs_in_all_phases &&
+    accept token-3 &&
+    let_go &&
+    eventually has_memo $sched rabbit_waits_for "Kubernetes: .*Unauthorized"
+'
+test_expect_success 'jobs wait' '
+    for phase in $PHASES; do
+        ! has_event $(job_of $phase) clean || return 1
+    done &&
+    log_count "; jobs wait" 1
+'
+test_expect_success 'a kubeconfig that cannot be used changes nothing, and the log says why' '
+    echo "a: [" >kubeconfig.flux &&
+    eventually log_has "kubeconfig.flux: is not YAML" &&
+    ! has_event $depend depend
+'
+test_expect_success 'a good one comes: they go on' '
+    kubeconfig_with token-3
+'
+expect_each_to_succeed 'after that'
+test_expect_success 'the same with a token in a file of its own' '
+    echo token-4 >token &&
+    kubeconfig_names token &&
+    accept token-4 &&
+    id=$(job_in running) &&
+    echo token-5 >token &&
+    accept token-5 &&
+    job_end $id &&
+    job_succeeds $id
+'
+test_expect_success 'no token was shown' '
+    flux dmesg >dmesg &&
+    ! grep token- dmesg stderr kube.log dws.log
+'
+test_done
