@@ -52,6 +52,17 @@ are_marked () {
     test "$(marked)" = "$*"
 }
 
+# usage: ssds_are_down COUNT: as Fluxion has it
+ssds_are_down () {
+    flux python -c '
+import flux, sys
+request = {"criteria": "status=down", "format": "jgf"}
+found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
+vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
+down = sum(v["type"] == "ssd" for v in vertices)
+sys.exit(down != int(sys.argv[1]))' "$1"
+}
+
 # usage: is_drained HOST TEXT: for a reason that has the text
 is_drained () {
     flux resource drain -no "{nodelist} {reason}" | grep "^$1 .*$2"
@@ -92,9 +103,10 @@ test_expect_success 'load the module, with a scheduler that knows Rabbits' '
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     eventually are_marked
 '
-test_expect_success 'when a Rabbit goes down its nodes are marked' '
+test_expect_success 'when a Rabbit goes down its storage is' '
     kube disable rabbit-01 &&
-    eventually are_marked compute-01 compute-02 compute-05 compute-06
+    eventually ssds_are_down 8 &&
+    are_marked
 '
 test_expect_success 'jobs with storage avoid it' '
     all_on rabbit-02 2
@@ -102,18 +114,29 @@ test_expect_success 'jobs with storage avoid it' '
 test_expect_success 'other jobs use its nodes' '
     flux run -q all -N8 hostname
 '
+test_expect_success 'one that needs more waits for it' '
+    large=$(job_submit -q all -N8 hostname) &&
+    wait_event $large depend &&
+    ! flux job wait-event -q -t 2 $large exception &&
+    flux jobs -no "{state}" $large | grep SCHED
+'
 test_expect_success 'Fluxion is told again after it was reloaded' '
+    flux cancel $large && wait_event $large clean &&
     flux module remove sched-fluxion-qmanager &&
     flux module remove -f sched-fluxion-feasibility &&
     flux module reload sched-fluxion-resource &&
     flux module load sched-fluxion-qmanager &&
     flux module load sched-fluxion-feasibility &&
     flux queue start --all &&
-    eventually are_marked compute-01 compute-02 compute-05 compute-06
+    eventually ssds_are_down 8
 '
 test_expect_success 'when it is enabled again it is used again' '
+    id=$(job_submit -q all -N8 hostname) &&
+    wait_event $id depend &&
     kube enable rabbit-01 &&
-    eventually are_marked &&
+    wait_event $id clean &&
+    flux job status $id &&
+    eventually ssds_are_down 0 &&
     id=$(job_submit -q all -N8 hostname) &&
     wait_event $id clean &&
     flux job status $id

@@ -24,7 +24,7 @@ instance_conf fluxion.toml <<END
 [sched-fluxion-resource]
 match-policy = "firstnodex"
 match-format = "rv1"
-prune-filters = "ALL:core,ALL:gpu,ALL:ssd,cluster:node,chassis:node"
+prune-filters = "ALL:core,ALL:ssd"
 END
 test -n "$FLUX_DWS_INSIDE" ||
     "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 \

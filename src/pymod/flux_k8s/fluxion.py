@@ -10,9 +10,10 @@ Fluxion has been reloaded.
 
 A Rabbit is down when its ``ssd`` are, or when its nodes carry ``badrabbit``: jobs
 take both from the same chassis (seed 001, "Resource Scheduling Integration"). With
-its ``ssd`` down, a job that fits nowhere else waits; with the property Fluxion may
-deny it. But each ``ssd`` is a request of its own, and the property is one for all:
-so it is for a Rabbit with more than ``SSDS_BY_STATUS`` of them.
+its ``ssd`` down, a job that fits nowhere else waits; with the property Fluxion
+denies it, since its check for jobs that can never run looks at properties. But each
+``ssd`` is a request of its own, and the property is one for all: so it is for a
+Rabbit with more than ``SSDS_BY_STATUS`` of them.
 
 The nodes of a Rabbit are expected directly below the vertex that has its name in
 the property ``rabbit``, under their host names, as in the graphs of ``flux
@@ -54,9 +55,8 @@ does not know the storage itself."""
 PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
 
 MODULE = "sched-fluxion-resource"
-SSDS_BY_STATUS = 2
-"""A Rabbit with more ``ssd`` than this is taken out of service by its nodes. With
-that, one that goes down costs three requests at most."""
+SSDS_BY_STATUS = 64
+"""A Rabbit with more ``ssd`` than this is taken out of service by its nodes."""
 
 GATHER = 0.02
 """Seconds to wait for more to tell."""

@@ -141,5 +141,7 @@ class Rabbits:
         full = storage_status(rabbit, self._free[name], self._shown(name), lost)
         if not current:
             return full
-        keys = ("capacity", "status", "access")
+        keys = ["capacity", "status"]
+        if name in self._lost:  # else what was written there by hand may stay
+            keys.append("access")
         return {key: full[key] for key in keys if current.get(key) != full[key]}
