@@ -8,19 +8,27 @@ with the service in it is as large and as busy as the module is.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import syslog
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from flux_k8s.ports import Json, RpcDone, Timer
+from flux_k8s.ports import Json, RpcDone, RpcError, Timer
 from flux_k8s.service import Service
 
 from .reactor import Reactor
 from .workload import DIRECTIVE, jobspec, resource_set
 
 RESOURCES = jobspec(True)["resources"]
+
+
+class Silence:
+    """A watch that never sees anything."""
+
+    def stop(self) -> None:
+        pass
 
 
 class PlainFlux:
@@ -59,7 +67,11 @@ class PlainFlux:
             print(message, file=sys.stderr)
 
     def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
-        answer = self._answers[topic.rpartition(".")[2]]
+        answer = self._answers.get(topic.rpartition(".")[2])
+        if answer is None:
+            error = RpcError(errno.ENOSYS, f"{topic} is not offered")
+            self._reactor.call_soon(lambda: done(error))
+            return
         self._reactor.call_soon(lambda: done(answer(payload)))
 
     def submit(self, jobid: int) -> None:
@@ -124,6 +136,15 @@ class PlainFlux:
 
     def drain(self, hosts: str, reason: str) -> None:
         raise RuntimeError(f"drain {hosts}: {reason}")
+
+    def undrain(self, hosts: str) -> None:
+        raise RuntimeError(f"undrain {hosts}")
+
+    def watch_nodes(self, changed: Callable[[], None]) -> Silence:
+        return Silence()
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> Silence:
+        return Silence()
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         self._reactor.call_soon(lambda: done(os.getgid()))

@@ -1,0 +1,91 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What news of the Rabbits cost: events of Storages, and requests to Fluxion.
+
+The events are of the largest machine, 696 Rabbits with 16 nodes each, of which a
+few go down and come back all the time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+from flux_k8s.ports import Json, Kind
+from flux_k8s.storage import RabbitManager
+from rabbitsim.dws.topology import Topology, storage
+from rabbitsim.system import VirtualSystem, mapping_of
+
+from .bench import Bench
+from .rows import STAND_IN, Row, Target
+
+NAME = "rabbits"
+RABBITS = 696
+NODES = 11_136
+EVENTS = 10_000
+
+
+def measure(bench: Bench) -> Iterator[Row]:
+    events = bench.number(EVENTS, 2_000)
+    yield Row(
+        STAND_IN,
+        NAME,
+        f"Storage events taken in, of {RABBITS} Rabbits",
+        events / _seconds(events),
+        "events/s",
+        Target(10_000, most=False),
+        f"{events} events, one in ten of which changes a Rabbit's state",
+    )
+    down, back = _requests()
+    note = "16 nodes"
+    row = "requests to Fluxion when one Rabbit goes down"
+    yield Row(STAND_IN, NAME, row, down, "", Target(3), note)
+    row = "requests to Fluxion when it is back"
+    yield Row(STAND_IN, NAME, row, back, "", Target(3), note)
+
+
+def _seconds(count: int) -> float:
+    """How long it takes to take in so many events."""
+    topology = Topology.regular(NODES, RABBITS)
+
+    def watched(kind: Kind, error: object) -> None:
+        return None
+
+    manager = RabbitManager(
+        _NoKube(),  # type: ignore[arg-type]
+        mapping_of(topology),
+        "default",
+        lambda level, line: None,
+        watched,
+        lambda: None,
+    )
+    objects = [storage(rabbit) for rabbit in topology.rabbits.values()]
+    for item in objects:
+        manager.event("ADDED", item)
+    events: list[Json] = []
+    for number in range(count):
+        item = objects[number % len(objects)]
+        state = "Offline" if number % 10 == 0 else "Ready"
+        status = {**item["status"], "status": state, "capacity": number}
+        events.append({**item, "status": status})
+    begin = time.perf_counter()
+    for event in events:
+        manager.event("MODIFIED", event)
+    return time.perf_counter() - begin
+
+
+class _NoKube:
+    """A cluster that is not asked for anything."""
+
+
+def _requests() -> tuple[int, int]:
+    """Requests to Fluxion when a Rabbit goes down, and when it is back."""
+    system = VirtualSystem(topology=Topology.regular(64, 4))
+    system.start()
+    counts = []
+    for status in ("Ready", "Offline", "Ready"):
+        system.instance.fluxion.requests.clear()
+        system.controllers.rabbits.set_status("rabbit-02", status)
+        system.loop.run(timeout=60.0)
+        counts.append(sum(system.instance.fluxion.requests.values()))
+    return counts[1], counts[2]
