@@ -11,6 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from flux_k8s.directivebreakdown.resources import GIB
+from flux_k8s.fluxion import SSDS_BY_STATUS
+from flux_k8s.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.ports import Json, Kind
 from flux_k8s.storage import RabbitManager
 from rabbitsim.dws.topology import Topology, storage
@@ -36,12 +39,13 @@ def measure(bench: Bench) -> Iterator[Row]:
         Target(10_000, most=False),
         f"{events} events, one in ten of which changes a Rabbit's state",
     )
-    down, back = _requests()
-    note = "16 nodes"
-    row = "requests to Fluxion when one Rabbit goes down"
-    yield Row(STAND_IN, NAME, row, down, "", Target(3), note)
-    row = "requests to Fluxion when it is back"
-    yield Row(STAND_IN, NAME, row, back, "", Target(3), note)
+    for ssds in (DEFAULT_CHUNKS, SSDS_BY_STATUS + 1):
+        down, back = _requests(ssds)
+        note = f"16 nodes, {ssds} ssd"
+        row = "requests to Fluxion when one Rabbit goes down"
+        yield Row(STAND_IN, NAME, row, down, "", Target(3), note)
+        row = "requests to Fluxion when it is back"
+        yield Row(STAND_IN, NAME, row, back, "", Target(3), note)
 
 
 def _seconds(count: int) -> float:
@@ -78,9 +82,10 @@ class _NoKube:
     """A cluster that is not asked for anything."""
 
 
-def _requests() -> tuple[int, int]:
-    """Requests to Fluxion when a Rabbit goes down, and when it is back."""
-    system = VirtualSystem(topology=Topology.regular(64, 4))
+def _requests(ssds: int) -> tuple[int, int]:
+    """Requests to Fluxion when a Rabbit with so many ``ssd`` goes down, and when it
+    is back."""
+    system = VirtualSystem(topology=Topology.regular(64, 4, capacity=ssds * GIB))
     system.start()
     counts = []
     for status in ("Ready", "Offline", "Ready"):
