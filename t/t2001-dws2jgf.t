@@ -150,4 +150,38 @@ test_expect_success '#DW jobs have their storage on the Rabbits of their nodes' 
     flux getrabbit -j $id >found &&
     diff expected found
 '
+
+# usage: large_submit GIB COMMAND...: one node, with so much storage
+large_submit () {
+    large_submit_gib=$1 && shift &&
+    flux submit -N1 --setattr=system.dw="#DW jobdw type=xfs capacity=${large_submit_gib}GiB name=p1" "$@"
+}
+test_expect_success 'a job that is larger than what a Rabbit has left waits' '
+    first=$(large_submit 700 sh -c "$LOOP") &&
+    second=$(large_submit 700 sh -c "$LOOP") &&
+    wait_event $first start &&
+    wait_event $second start &&
+    flux getrabbit -j $first $second >found &&
+    echo "rabbit-[01-02]" >expected &&
+    diff expected found &&
+    third=$(large_submit 700 true) &&
+    wait_event $third depend &&
+    ! flux job wait-event -q -t 2 $third exception &&
+    flux jobs -no "{state}" $third | grep SCHED
+'
+test_expect_success 'and starts when the storage is free again' '
+    rabbit=$(flux getrabbit -j $second) &&
+    job_end $second &&
+    job_succeeds $third &&
+    test "$(flux getrabbit -j $third)" = "$rabbit" &&
+    job_end $first &&
+    job_succeeds $first &&
+    job_succeeds $second
+'
+test_expect_success 'one that asks for more than there is is refused' '
+    id=$(large_submit 2000 true) &&
+    wait_event $id clean &&
+    wait_event $id exception | tee exception &&
+    grep "type=\"alloc\".*unsatisfiable" exception
+'
 test_done
