@@ -475,3 +475,18 @@ def test_only_the_owner_may_create_persistent_storage_unless_all_may() -> None:
     jobid = system.instance.submit(jobspec(dw), userid=4711)
     settle(system)
     assert names(system, jobid) == LIFE
+
+
+def test_the_log_says_that_the_plugin_is_away() -> None:
+    system = started(options=Options(latency=table({"PreRun": 5.0})))
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(
+        lambda: any(w["spec"]["desiredState"] == "PreRun" for w in system.workflows()),
+        HOUR,
+    )
+    system.instance.unload_plugin()
+    system.loop.run(timeout=20.0)
+    line = f"{f58(jobid)}: Flux: dws-jobtap.so is not loaded; trying again"
+    assert any(text.endswith(line) for _, _, text in system.log)
+    system.load_plugin()
+    settle(system)

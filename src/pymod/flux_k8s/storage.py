@@ -207,14 +207,6 @@ class RabbitManager:
         """The Rabbits with storage of jobs."""
         return iter(self._in_use)
 
-    def rabbits_of(self, jobid: int) -> tuple[str, ...]:
-        """The Rabbits with storage of a job."""
-        found: dict[str, None] = {}
-        for holding in self._holdings.values():
-            if holding.jobid == jobid:
-                found.update(dict.fromkeys(holding.sizes))
-        return tuple(found)
-
     # What Kubernetes shows: the WatchHandler
 
     def event(self, type: str, object: Json) -> None:

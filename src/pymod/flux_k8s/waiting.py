@@ -8,6 +8,7 @@ for a job whose step fails, and one for an outage, which is everybody's.
 
 from __future__ import annotations
 
+import errno
 import random
 import syslog
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from typing import Callable, Optional
 
 from flux_k8s.errors import Occupied
 from flux_k8s.jobid import f58
-from flux_k8s.ports import Flux, Kind, KubeError
+from flux_k8s.ports import Flux, Kind, KubeError, RpcError
 from flux_k8s.steps import StepError
 from flux_k8s.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.workflowinfo import WorkflowInfo
@@ -205,4 +206,6 @@ def reason_of(error: StepError) -> str:
     """What a job waits for whose step failed like this."""
     if isinstance(error, Occupied):
         return f"other jobs' storage: {error}"
+    if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
+        return "Flux: dws-jobtap.so is not loaded"
     return f"{'Kubernetes' if isinstance(error, KubeError) else 'Flux'}: {error}"

@@ -141,7 +141,8 @@ class Rabbits:
         full = storage_status(rabbit, self._free[name], self._shown(name), lost)
         if not current:
             return full
-        keys = ["capacity", "status"]
-        if name in self._lost:  # else what was written there by hand may stay
-            keys.append("access")
+        if name not in self._lost:  # what was written there by hand may stay
+            shown = (current.get("access") or {}).get("computes")
+            full["access"]["computes"] = shown or full["access"]["computes"]
+        keys = ("capacity", "status", "access")
         return {key: full[key] for key in keys if current.get(key) != full[key]}
