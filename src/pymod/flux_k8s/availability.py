@@ -165,7 +165,8 @@ class Availability:
         config = self._settings.config
         soft = config.soft_drain and not config.drain_compute_nodes
         marked = frozenset(lost if soft else ())
-        self._bad = marked.union(self._hosts_of(down))
+        # A job keeps its constraint: what is only held back is not in it.
+        self._bad = marked.union(self._hosts_of(broken))
         self._tell_fluxion(down, marked)
         if states is not None:
             self._drain(lost if config.drain_compute_nodes else {}, states)
