@@ -46,11 +46,12 @@ from flux_k8s.requests import (
 )
 from flux_k8s.settings import Queues, Settings
 from flux_k8s.steps import StepError, Steps
+from flux_k8s.strays import Strays
 from flux_k8s.systemstatus import awaited_nodes
 from flux_k8s.waiting import PATIENCE, Notices, Waiting, reason_of
 from flux_k8s.workflow import Forget, Lookup, Step, Wait, next_step
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.workflowview import FINALIZER, WLM_ID, WorkflowView
+from flux_k8s.workflowview import WorkflowView
 
 Respond = Callable[[int, str, Optional[Json]], None]
 """Answers an RPC: errno (0 for success), what is wrong, the payload."""
@@ -107,7 +108,7 @@ class Service:
         self._steps = Steps(flux, kube, settings, self._availability)
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
-        self._strays: dict[int, tuple[WorkflowView, Json]] = {}
+        self._strays = Strays(self._check_ended)
         self._dirty: dict[int, None] = {}
         self._pump_timer: Optional[Timer] = None
         self._hello_timer: Optional[Timer] = None
@@ -248,7 +249,7 @@ class Service:
         job = self._jobs.get(jobid)
         if job is None:
             job = self._jobs[jobid] = Job(WorkflowInfo(jobid, goal))
-            stray = self._strays.pop(jobid, None)
+            stray = self._strays.claim(jobid)
             if stray is not None:
                 view, workflow = stray
                 job.info.see(view, self._flux.now())
@@ -312,9 +313,7 @@ class Service:
     def _check_strays(self) -> None:
         """Workflows in our naming scheme that no job claims."""
         if self._synced and self._greeted:
-            for jobid, (view, _) in list(self._strays.items()):
-                if not leaves(view):
-                    self._check_ended(jobid)
+            self._strays.check()
 
     def _check_ended(self, jobid: int) -> None:
         self._flux.job_ended(jobid, partial(self._ended, jobid))
@@ -322,12 +321,10 @@ class Service:
     def _ended(self, jobid: int, ended: Optional[bool]) -> None:
         """A job that the plugin does not hold: when it has ended, nobody waits
         for its storage any more, and what is left of it goes."""
-        job = self._jobs.get(jobid)
         if self._stopped or not ended:
             return
-        if job is None:
-            stray = self._strays.get(jobid)
-            if stray is None or leaves(stray[0]):
+        if jobid not in self._jobs:
+            if not self._strays.stuck(jobid):
                 return
             self._flux.log(
                 syslog.LOG_NOTICE,
@@ -350,7 +347,7 @@ class Service:
         view = WorkflowView.parse(object)
         job = self._jobs.get(jobid)
         if job is None:
-            self._see_stray(jobid, None if type == "DELETED" else view, object)
+            self._strays.see(jobid, None if type == "DELETED" else view, object)
         elif type == "DELETED":
             job.info.see_gone(view.uid)
             self._mark(jobid)
@@ -358,19 +355,6 @@ class Service:
             job.info.see(view, self._flux.now())
             self._steps.records.note(job.info, object)
             self._mark(jobid)
-
-    def _see_stray(
-        self, jobid: int, view: Optional[WorkflowView], workflow: Json
-    ) -> None:
-        """A Workflow of no job that is known here (yet). One that is not ours is
-        never touched."""
-        if view is None:
-            self._strays.pop(jobid, None)
-        elif view.wlm == WLM_ID and view.jobid == f58(jobid):
-            known = jobid in self._strays or leaves(view)
-            self._strays[jobid] = view, workflow
-            if not known and self._synced and self._greeted:
-                self._check_ended(jobid)
 
     def synced(self) -> None:
         """The watch is (again) complete."""
@@ -504,9 +488,3 @@ class Service:
             self._mark(job.info.jobid)
         else:
             self._look_again(job, job.waiting.pause(self._rng, error))
-
-
-def leaves(view: WorkflowView) -> bool:
-    """A Workflow is on its way out and needs nothing from us for that. Its job,
-    should one turn up, has to wait for its end all the same."""
-    return view.deleting and FINALIZER not in view.finalizers
