@@ -303,6 +303,7 @@ def held(size: Any, **other: Any) -> Json:
     """A Servers object with one allocation of a key, as DWS shows it."""
     text = json.dumps([["mgt"]])
     status = {"label": "mgt", "storage": {"r1": {"allocationSize": size}}}
+    storage = [{"name": "r1", "allocationCount": 1}]
     return {
         "metadata": {
             "name": "x-0",
@@ -311,7 +312,7 @@ def held(size: Any, **other: Any) -> Json:
         },
         "spec": {
             "allocationSets": [
-                {"storage": [{"name": "r1", "allocationCount": 1}], "label": "mgt"}
+                {"label": "mgt", "allocationSize": 2**30, "storage": storage}
             ]
         },
         "status": {"allocationSets": [status], "ready": True, **other},
@@ -342,7 +343,7 @@ def test_a_malformed_status_of_servers_is_refused_with_its_place() -> None:
         occupied_rabbits([held("1")])
     assert str(caught.value) == (
         "Servers x-0: status.allocationSets[0].storage.r1.allocationSize is "
-        '"1", expected an integer'
+        '"1", expected an integer of at least 0 and below 2^63'
     )
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import pathlib
 import random
+from collections import Counter
 from dataclasses import replace
 from typing import Any, Optional
 
@@ -254,7 +255,7 @@ def test_another_rabbit_is_the_last_resort_for_network_storage() -> None:
     on = allocation({"a": 5}, occupied=occupied, storages=storages)
     assert place(single(GIB, colocation=MGT), on) == {"z9": 1}
     assert place(single(GIB), on) == {"a": 1}
-    with pytest.raises(AllocationError, match="needs 1 Rabbit"):
+    with pytest.raises(AllocationError, match="Rabbit a, which 5 of the job's nodes"):
         place(single(GIB, colocation=MGT), on, pcie=True)
 
 
@@ -388,7 +389,8 @@ def allocations(draw: st.DrawFn, found: list[Breakdown]) -> Allocation:
             st.sets(st.sampled_from(names), max_size=2).map(frozenset),
         )
     )
-    return allocation(nodes, held, storages=storages, occupied=occupied)
+    room = draw(st.dictionaries(st.sampled_from(names), capacities))
+    return allocation(nodes, held, room=room, storages=storages, occupied=occupied)
 
 
 def carries(entry: AllocationSet, found: Any) -> bool:
@@ -404,6 +406,7 @@ def test_what_is_built_keeps_all_promises(data: Any, job: list[Breakdown]) -> No
         return
     assert on.storages is not None
     living = {key: list(names) for key, names in on.occupied.items()}
+    used: Counter[str] = Counter()
     assert [len(sets) for sets in made] == [len(b.allocation_sets) for b in job]
     for item, sets in zip(job, made):
         for wanted, entry in zip(item.allocation_sets, sets):
@@ -427,11 +430,15 @@ def test_what_is_built_keeps_all_promises(data: Any, job: list[Breakdown]) -> No
                 assert number == wanted.count
             for rabbit in found:
                 assert carries(wanted, on.storages[rabbit])
+                used[rabbit] += found[rabbit] * entry["allocationSize"]
             for key in wanted.colocation:
                 assert set(found.values()) == {1}
                 living.setdefault(key, []).extend(found)
     for names in living.values():
         assert len(names) == len(set(names))
+    for rabbit, size in used.items():
+        share = on.ssd_per_rabbit.get(rabbit)
+        assert share is not None or size <= on.room.get(rabbit, size)
 
 
 @given(st.data(), jobs, st.randoms())
@@ -448,6 +455,7 @@ def test_the_order_of_dictionaries_does_not_matter(
         on,
         nodes_per_rabbit=shuffled(on.nodes_per_rabbit),
         ssd_per_rabbit=shuffled(on.ssd_per_rabbit),
+        room=shuffled(on.room),
         storages=shuffled(on.storages),
         occupied=shuffled(on.occupied),
     )

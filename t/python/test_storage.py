@@ -27,7 +27,7 @@ from flux_k8s.config import Config
 from flux_k8s.damper import FIRST_HOLD, LAST_HOLD, Damper
 from flux_k8s.errors import BadObject, ConfigError
 from flux_k8s.nodes import parse
-from flux_k8s.storage import parse_servers, parse_storage
+from flux_k8s.storage import parse_storage
 from rabbitsim.system import VirtualSystem
 
 RABBITS = ("rabbit-01", "rabbit-02")
@@ -137,26 +137,10 @@ def test_a_storage_tells_of_connections_that_are_broken() -> None:
         {"name": "b", "status": "Offline"},
         {"name": "c"},
     ]
-    status = {"status": "Degraded", "access": {"computes": computes}, "capacity": 7}
+    status = {"status": "Degraded", "access": {"computes": computes}}
     state = parse_storage({"status": status}, "r")
-    assert (state.serving, state.lost, state.free) == (True, {"b": "Offline"}, 7)
+    assert (state.serving, state.lost) == (True, {"b": "Offline"})
     assert not state.well
-
-
-def test_servers_hold_size_times_count_on_each_rabbit() -> None:
-    storage = [
-        {"name": "r1", "allocationCount": 2},
-        {"name": "r2", "allocationCount": 1},
-    ]
-    spec = {
-        "allocationSets": [{"label": "xfs", "allocationSize": 5, "storage": storage}]
-    }
-    label = "dataworkflowservices.github.io/workflow.name"
-    own = {"metadata": {"labels": {label: "fluxjob-7"}}, "spec": spec}
-    assert parse_servers(own, "s").jobid == 7
-    assert parse_servers(own, "s").sizes == {"r1": 10, "r2": 5}
-    foreign = {"metadata": {"labels": {label: "slurm-7"}}, "spec": spec}
-    assert parse_servers(foreign, "s").jobid is None
 
 
 def test_nodes_that_are_excluded_are_none_of_ours() -> None:

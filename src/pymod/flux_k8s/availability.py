@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Keeps jobs off Rabbits that are broken, and off nodes that cannot reach theirs.
 
-A Rabbit that does not serve has all its nodes marked ``badrabbit`` in Fluxion: jobs
-with Rabbit storage avoid them then, others do not. A node that lost its PCIe
-connection to a Rabbit that serves is drained (``rabbit.drain_compute_nodes``), or
-only marked (``rabbit.soft_drain``), or left alone.
+A Rabbit that does not serve is out of service in Fluxion
+(:mod:`flux_k8s.fluxion`): jobs with Rabbit storage avoid its nodes then, others do
+not. A node that lost its PCIe connection to a Rabbit that serves is drained
+(``rabbit.drain_compute_nodes``), or only marked ``badrabbit``
+(``rabbit.soft_drain``), or left alone.
 
 All is derived from what Kubernetes and Flux show, and done when they differ: so it
 does not matter what happened while the module was away. A drain is ours if its
@@ -151,10 +152,11 @@ class Availability:
 
     def _work(self) -> None:
         self._timer = None
-        if not (self.rabbits.complete and self.rabbits.counted):
+        rabbits = self.rabbits
+        if not (rabbits.complete and (rabbits.counted or rabbits.uncountable)):
             return
         now = self._flux.now()
-        unwell = dict(self.rabbits.unwell)
+        unwell = dict(rabbits.unwell)
         broken = {name for name, state in unwell.items() if not state.serving}
         down = self._rabbits_damped.see(broken, now)
         self._log_changes(down, unwell)
@@ -202,12 +204,13 @@ class Availability:
         return {host: reason for host, reason in lost.items() if host in hosts}
 
     def _tell_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
-        scheduler = self._settings.scheduler
-        used = () if scheduler else self._hosts_of(self.rabbits.in_use)
         self._fluxion.want_out(down)
         self._fluxion.want(BAD_RABBIT, marked)
-        self._fluxion.want(ALLOC_RABBIT, frozenset(used))
-        self._fluxion.want_reserved(self.rabbits.reserved if scheduler else {})
+        if self.rabbits.counted:
+            scheduler = self._settings.scheduler
+            used = () if scheduler else self._hosts_of(self.rabbits.in_use)
+            self._fluxion.want(ALLOC_RABBIT, frozenset(used))
+            self._fluxion.want_reserved(self.rabbits.reserved if scheduler else {})
         if not self._telling:
             self._telling = True
             self._fluxion.start()

@@ -32,13 +32,14 @@ from flux_k8s.directivebreakdown import (
     with_network_access,
 )
 from flux_k8s.directivebreakdown import parse as parse_breakdown
+from flux_k8s.directivebreakdown.breakdown import JOB
 from flux_k8s.errors import AllocationError, DWSError, Occupied
 from flux_k8s.gather import gather
+from flux_k8s.holding import WORKFLOW_LABEL, workflow_of
 from flux_k8s.jobid import f58
 from flux_k8s.ports import (
     COMPUTES,
     DIRECTIVEBREAKDOWN,
-    DWS_GROUP,
     PERSISTENTSTORAGE,
     SERVERS,
     Json,
@@ -77,6 +78,21 @@ class Placed:
     unmet: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class _Choice:
+    """Where a job's storage goes.
+
+    Attributes:
+        servers: the job's own, as they will be.
+        calls: the patches that make them so.
+        placed: what the patches achieve.
+    """
+
+    servers: Mapping[Reference, Json]
+    calls: Sequence[Callable[[KubeDone], None]]
+    placed: Placed
+
+
 Failure = Union[KubeError, Occupied, DWSError]
 """Kubernetes is in the way, or other jobs are (try again), or the request itself
 is (give up)."""
@@ -111,7 +127,9 @@ class Planner:
 
     def forget(self, jobid: int) -> None:
         """Drop what is kept for a job."""
-        self._breakdowns.pop(jobid, None)
+        for breakdown in self._breakdowns.pop(jobid, ()):
+            if breakdown.servers is not None:
+                self._rabbits.withdraw(breakdown.servers)
         self._waiting.pop(jobid, None)
 
     def plan(
@@ -219,31 +237,43 @@ class Planner:
         others: Sequence[Json],
         done: Callable[[Union[Placed, Failure]], None],
     ) -> None:
+        own = frozenset(b.servers for b in breakdowns if b.servers is not None)
+        choose = partial(self._choose, info, breakdowns, existing)
+
+        def without_jobs() -> None:
+            lasting = [s for s in others if workflow_of(s) is None]
+            choose(lasting, self._rabbits.room(own, lasting=True))
+
         try:
-            calls, placed = self._choose(info, breakdowns, existing, others)
+            choice = choose(others, self._rabbits.room(own))
         except DWSError as error:
-            lasting = [servers for servers in others if not _of_a_job(servers)]
-            choose = partial(self._choose, info, breakdowns, existing, lasting)
-            done(self._reason_to_wait(info, error, choose) or error)
+            done(self._reason_to_wait(info, error, without_jobs) or error)
             return
         self._waiting.pop(info.jobid, None)
+        for reference, servers in choice.servers.items():
+            self._rabbits.promise(reference, servers)
 
         def written(results: Union[list[Json], KubeError]) -> None:
-            done(results if isinstance(results, KubeError) else placed)
+            if isinstance(results, KubeError):
+                for reference in choice.servers:
+                    self._rabbits.withdraw(reference)
+                done(results)
+            else:
+                done(choice.placed)
 
-        gather(calls, written)
+        gather(choice.calls, written)
 
     def _reason_to_wait(
-        self, info: WorkflowInfo, error: DWSError, choose: Callable[[], object]
+        self, info: WorkflowInfo, error: DWSError, without_jobs: Callable[[], None]
     ) -> Optional[Occupied]:
         """Why to try again, when it is only other jobs' storage that leaves no
-        room for the colocation keys of this one.
+        room for this one, or for its colocation keys.
 
         A prolog script that gives up takes its node out of service, so we give
         up long before it does.
 
         Args:
-            choose: the choice without the storage that goes with other jobs.
+            without_jobs: the choice without storage that goes with other jobs.
         """
         if not isinstance(error, AllocationError):
             return None
@@ -251,7 +281,7 @@ class Planner:
         if self._now() - since > self._settings.config.prolog_timeout / 2:
             return None
         try:
-            choose()
+            without_jobs()
         except DWSError:
             return None
         return Occupied(str(error))
@@ -262,26 +292,28 @@ class Planner:
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
         others: Iterable[Json],
-    ) -> tuple[list[Callable[[KubeDone], None]], Placed]:
-        """The patches that place the job's storage, and what they achieve."""
+        room: Mapping[str, int],
+    ) -> _Choice:
+        """Where the job's storage goes."""
         assert info.allocation is not None
         allocation = job_allocation(
             info.allocation,
             self._settings.mapping,
             self._rabbits.labels,
             occupied_rabbits(others),
+            room,
             name=f"R of job {f58(info.jobid)}",
         )
         hosts = allocation.hosts
         with_storage = [b for b in breakdowns if b.servers is not None]
         specs = build_servers(with_storage, allocation) if with_storage else []
-        own = {
-            breakdown.servers: {"spec": {"allocationSets": sets}}
+        servers = {
+            breakdown.servers: _servers(info, breakdown, sets)
             for breakdown, sets in zip(with_storage, specs)
             if breakdown.servers is not None
         }
         unmet = check_locations(
-            breakdowns, {**existing, **own}, hosts, self._settings.mapping
+            breakdowns, {**existing, **servers}, hosts, self._settings.mapping
         )
         calls: list[Callable[[KubeDone], None]] = [
             partial(self._patch_servers, breakdown, sets)
@@ -297,7 +329,7 @@ class Planner:
             for storage in allocation_set["storage"]
         }
         names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
-        return calls, Placed(names, tuple(units), unmet)
+        return _Choice(servers, calls, Placed(names, tuple(units), unmet))
 
     def daemons(
         self,
@@ -448,10 +480,10 @@ class Planner:
         self._kube.patch(COMPUTES, namespace, name, body, done, key=f"computes/{name}")
 
 
-def _of_a_job(servers: Json) -> bool:
-    """Whether a Servers object goes when its job does."""
-    labels = (servers.get("metadata") or {}).get("labels") or {}
-    return f"{DWS_GROUP}/workflow.name" in labels
+def _servers(info: WorkflowInfo, breakdown: Breakdown, sets: list[Json]) -> Json:
+    """A Servers object as it will be, as far as it is read."""
+    labels = {WORKFLOW_LABEL: info.name} if breakdown.lifetime == JOB else {}
+    return {"metadata": {"labels": labels}, "spec": {"allocationSets": sets}}
 
 
 def _name(item: Any) -> Optional[Reference]:

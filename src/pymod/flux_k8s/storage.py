@@ -11,16 +11,17 @@ module is loaded again.
 from __future__ import annotations
 
 import syslog
+from collections import Counter
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, Mapping, Optional
+from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 
-from flux_k8s.directivebreakdown.allocation import given_back
+from flux_k8s import holding
+from flux_k8s.directivebreakdown import Reference
 from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
-from flux_k8s.jobid import jobid_of_workflow
+from flux_k8s.holding import NOTHING, Holding
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import (
-    DWS_GROUP,
     SERVERS,
     STORAGE,
     Json,
@@ -37,8 +38,6 @@ in which it can mount them."""
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""
 
-WORKFLOW_LABEL = f"{DWS_GROUP}/workflow.name"
-
 
 @dataclass(frozen=True)
 class RabbitState:
@@ -50,14 +49,12 @@ class RabbitState:
         lost: the compute nodes that cannot reach it, with the state of their
             connection.
         labels: of its Storage.
-        free: bytes that are not allocated; None when it does not say.
     """
 
     status: str
     serving: bool
     lost: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
-    free: Optional[int] = None
 
     @property
     def well(self) -> bool:
@@ -85,43 +82,7 @@ def parse_storage(storage: Any, name: str) -> RabbitState:
         status in SERVING,
         lost,
         {} if labels is None else {k: str(v) for k, v in labels.value.items()},
-        reader.optional_integer("status.capacity"),
     )
-
-
-@dataclass(frozen=True)
-class Holding:
-    """Storage of one Servers object.
-
-    Attributes:
-        jobid: the job whose Workflow it belongs to; None for persistent storage
-            that its job has let go of, and for what others than we have made.
-        sizes: bytes by Rabbit.
-    """
-
-    jobid: Optional[int]
-    sizes: Mapping[str, int]
-
-
-def parse_servers(servers: Any, name: str) -> Holding:
-    """Read a Servers object.
-
-    Raises:
-        BadObject: it is not what its kind prescribes.
-    """
-    reader = Reader(f"Servers {name}", servers)
-    labels = reader.optional_object("metadata.labels")
-    workflow = None if labels is None else labels.value.get(WORKFLOW_LABEL)
-    sizes: dict[str, int] = {}
-    if not given_back(reader):
-        for entry in reader.optional_objects("spec.allocationSets"):
-            size = entry.integer("allocationSize", minimum=0)
-            for storage in entry.optional_objects("storage"):
-                rabbit = storage.string("name")
-                count = storage.integer("allocationCount", minimum=0)
-                sizes[rabbit] = sizes.get(rabbit, 0) + size * count
-    jobid = jobid_of_workflow(workflow) if isinstance(workflow, str) else None
-    return Holding(jobid, sizes)
 
 
 class RabbitManager:
@@ -136,6 +97,7 @@ class RabbitManager:
     Attributes:
         complete: all Storages have been seen once.
         counted: so have all Servers, or we may not see them.
+        uncountable: they could not be seen, whatever the reason.
     """
 
     def __init__(
@@ -157,12 +119,14 @@ class RabbitManager:
         self._labels: dict[str, Mapping[str, str]] = {}
         self._unwell: dict[str, RabbitState] = {}
         self._unseen = dict.fromkeys(mapping.rabbits, RabbitState(ABSENT, False))
-        self._holdings: dict[tuple[str, str], Holding] = {}
+        self._seen: dict[Reference, Holding] = {}
+        self._promised: dict[Reference, Holding] = {}
         self._reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
         self._watches: list[Watch] = []
         self.complete = False
         self.counted = False
+        self.uncountable = False
 
     def start(self) -> None:
         servers = _ServersHandler(self)
@@ -207,6 +171,46 @@ class RabbitManager:
         """The Rabbits with storage of jobs."""
         return iter(self._in_use)
 
+    def room(self, own: Collection[Reference], lasting: bool = False) -> dict[str, int]:
+        """Bytes that are left on each Rabbit for a job: its size less what is
+        held there. One whose size the mapping does not tell is missing.
+
+        Args:
+            own: the job's own Servers, which take nothing away from it.
+            lasting: count only storage that is to outlive all Workflows.
+        """
+        if lasting:
+            held: Counter[str] = Counter()
+            for servers in {**self._seen, **self._promised}:
+                found = self._holding(servers)
+                if found.workflow is None and servers not in own:
+                    held.update(found.held)
+        else:
+            held = Counter(self._reserved)
+            held.update(self._in_use)
+            for servers in own:
+                held.subtract(self._holding(servers).held)
+        sizes = ((name, self._mapping.capacity(name)) for name in self._mapping.rabbits)
+        return {name: max(0, size - held[name]) for name, size in sizes if size}
+
+    def promise(self, servers: Reference, object: Json) -> None:
+        """Take Servers that are about to be written for written: until they are
+        seen, another job would be given the same room.
+
+        Args:
+            object: what they will be.
+        """
+        before = self._holding(servers)
+        self._promised[servers] = holding.parse(object)
+        self._recount(servers, before)
+
+    def withdraw(self, servers: Reference) -> None:
+        """They have not been written; or the job is over, whether we could see what
+        became of them or not."""
+        before = self._holding(servers)
+        self._promised.pop(servers, None)
+        self._recount(servers, before)
+
     # What Kubernetes shows: the WatchHandler
 
     def event(self, type: str, object: Json) -> None:
@@ -250,36 +254,50 @@ class RabbitManager:
     def see_servers(self, type: str, object: Json) -> None:
         """A Servers changed."""
         metadata = object.get("metadata", {})
-        key = str(metadata.get("namespace")), str(metadata.get("name"))
-        holding = Holding(None, {})
+        key = Reference(str(metadata.get("namespace")), str(metadata.get("name")))
+        found = NOTHING
         if type != "DELETED":
             try:
-                holding = parse_servers(object, "/".join(key))
+                found = holding.parse(object)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error))
-        before = self._holdings.pop(key, Holding(None, {}))
-        if holding.sizes:
-            self._holdings[key] = holding
-        if holding != before:
-            self._count(before, -1)
-            self._count(holding, 1)
-            self._changed()
+        before = self._holding(key)
+        if found.held or type == "DELETED":  # else it is as it was before the promise
+            self._promised.pop(key, None)
+        self._seen.pop(key, None)
+        if found.held:
+            self._seen[key] = found
+        self._recount(key, before)
 
     def count_servers(self, error: Optional[KubeError]) -> None:
         """All Servers were seen, or cannot be. That keeps no job waiting."""
         forbidden = error is not None and error.status == 403
-        if forbidden and not self.counted:
+        # Before the Storages are there as well, it may be that nothing is.
+        lasting = error is not None and (forbidden or self.complete)
+        if self.counted or not (error is None or lasting):
+            return
+        if error is not None and not self.uncountable:
             text = f"Servers: {error}; what persistent storage holds is not known"
             self._log(syslog.LOG_WARNING, text)
-        if not self.counted and (forbidden or error is None):
-            self.counted = True
+        self.counted = error is None or forbidden
+        self.uncountable = error is not None
+        self._changed()
+
+    def _holding(self, servers: Reference) -> Holding:
+        return self._promised.get(servers) or self._seen.get(servers, NOTHING)
+
+    def _recount(self, servers: Reference, before: Holding) -> None:
+        """What Servers hold may be another than it was before."""
+        after = self._holding(servers)
+        if after != before:
+            self._count(before, -1)
+            self._count(after, 1)
             self._changed()
 
-    def _count(self, holding: Holding, sign: int) -> None:
-        counts = self._in_use if holding.jobid is not None else self._reserved
-        for rabbit, size in holding.sizes.items():
-            amount = 1 if holding.jobid is not None else size
-            counts[rabbit] = counts.get(rabbit, 0) + sign * amount
+    def _count(self, found: Holding, sign: int) -> None:
+        counts = self._reserved if found.jobid is None else self._in_use
+        for rabbit, size in found.held.items():
+            counts[rabbit] = counts.get(rabbit, 0) + sign * size
             if counts[rabbit] == 0:
                 del counts[rabbit]
 

@@ -4,15 +4,16 @@
 
 Seed 001, "Topology mapping". The SystemConfiguration says which compute nodes
 each Rabbit is connected to. How much a Rabbit holds no object says:
-``Storage.status.capacity`` is what is free on it. Its size is that, and what
-Servers hold on it.
+``Storage.status.capacity`` is what is free on it. Its size is that, and what was
+made there for Servers (:mod:`flux_k8s.holding`).
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Iterable, Mapping, Sequence
 
-from flux_k8s import mapping
+from flux_k8s import holding, mapping
 from flux_k8s.errors import DWSError
 from flux_k8s.fields import Reader
 from flux_k8s.mapping import RabbitMapping
@@ -57,38 +58,19 @@ def parse(
     """
     problems: list[str] = []
     hosts_of = _hosts_of(configuration, problems)
-    capacity = _capacities(hosts_of, storages, held(servers), problems)
+    capacity = _capacities(hosts_of, storages, _made(servers), problems)
     if problems:
         raise TopologyError(problems)
     return mapping.assemble(hosts_of, capacity, sort=sort)
 
 
-def held(servers: Iterable[Json]) -> dict[str, int]:
-    """How many bytes of each Rabbit are allocated to Servers.
-
-    It is what was really allocated (``status``), which is 0 again after
-    Teardown. Rabbits that hold nothing may be missing.
-
-    Raises:
-        BadObject: a Servers object is not what DWS's schema says.
-    """
-    total: dict[str, int] = {}
+def _made(servers: Iterable[Json]) -> dict[str, int]:
+    """How many bytes of each Rabbit are in use. What is only asked for is not:
+    it is free as well."""
+    total: Counter[str] = Counter()
     for obj in servers:
-        reader = Reader(_name("Servers", obj), obj)
-        for entry in reader.optional_objects("status.allocationSets"):
-            storage = entry.optional_object("storage")
-            for rabbit in {} if storage is None else storage.value:
-                place = Reader(reader.name, entry.value, entry.path)
-                size = _allocation(place, rabbit)
-                total[rabbit] = total.get(rabbit, 0) + size
+        total.update(holding.parse(obj).made)
     return total
-
-
-def _allocation(entry: Reader, rabbit: str) -> int:
-    """``storage.RABBIT.allocationSize``; the name may have dots in it."""
-    path = f"{entry.path}.storage.{rabbit}"
-    status = Reader(entry.name, entry.value["storage"][rabbit], path)
-    return status.optional_integer("allocationSize", minimum=0) or 0
 
 
 def _hosts_of(configuration: Json, problems: list[str]) -> dict[str, list[str]]:

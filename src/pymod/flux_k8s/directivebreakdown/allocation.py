@@ -12,7 +12,12 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
-from flux_k8s.directivebreakdown.breakdown import AllocationSet, Breakdown
+from flux_k8s import holding
+from flux_k8s.directivebreakdown.breakdown import (
+    ACROSS_SERVERS,
+    AllocationSet,
+    Breakdown,
+)
 from flux_k8s.directivebreakdown.resources import GIB
 from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
@@ -38,9 +43,12 @@ class Allocation:
         nodes_per_rabbit: how many of them each of the job's Rabbits has; 0 for
             a Rabbit on which the job holds storage only.
         unconnected: those of them that have no Rabbit.
-        ssd_per_rabbit: GiB that the job holds on each of its Rabbits, and may
-            use on others. A Rabbit that is missing here, or has None, has no
-            limit that we know.
+        ssd_per_rabbit: GiB that the scheduler gave the job on each of its
+            Rabbits, and that it may use on others. It is not known for a Rabbit
+            that is missing here, or has None.
+        room: bytes that are left on each Rabbit: the limit where the one above
+            is not known. A Rabbit that is missing here, too, has no limit that
+            we know.
         storages: each Storage that is fit for use, with its labels. Storages
             beside the job's own Rabbits are a last resort, for a set that
             needs no PCIe connection and that too few Rabbits of the job may
@@ -54,6 +62,7 @@ class Allocation:
     nodes_per_rabbit: Mapping[str, int]
     unconnected: tuple[str, ...] = ()
     ssd_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
+    room: Mapping[str, int] = field(default_factory=dict)
     storages: Optional[Mapping[str, Labels]] = None
     occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
@@ -74,18 +83,23 @@ def job_allocation(
     mapping: RabbitMapping,
     storages: Optional[Mapping[str, Labels]] = None,
     occupied: Optional[Mapping[str, frozenset[str]]] = None,
+    room: Optional[Mapping[str, int]] = None,
     name: str = "R",
 ) -> Allocation:
     """The allocation of the job whose R is ``rset``.
 
-    ``storages`` and ``occupied`` are as in :class:`Allocation`; the latter
-    comes from :func:`occupied_rabbits`. A host that R has twice counts once: it
-    has one mount of each file system, however many brokers run on it.
+    ``storages``, ``occupied`` and ``room`` are as in :class:`Allocation`;
+    ``occupied`` comes from :func:`occupied_rabbits`. A host that R has twice
+    counts once: it has one mount of each file system, however many brokers run
+    on it. A scheduler that gave the job no storage at all was not asked for any
+    (``scheduler=none``): its shares are not known.
 
     Raises:
         BadObject: R and the mapping do not agree; R is called ``name``.
     """
     ssd = rabbit_chunks(rset, mapping, name)
+    if not any(ssd.values()):
+        ssd = dict.fromkeys(ssd)
     hosts = tuple(dict.fromkeys(rset.hosts))
     nodes = Counter(dict.fromkeys(ssd, 0))
     unconnected = []
@@ -100,6 +114,7 @@ def job_allocation(
         nodes_per_rabbit=dict(nodes),
         unconnected=tuple(unconnected),
         ssd_per_rabbit=ssd,
+        room=room or {},
         storages=storages,
         occupied=occupied or {},
     )
@@ -117,7 +132,7 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
     Args:
         servers: all Servers objects of the system, but for those of the job to
             be placed. One without our annotation occupies nothing, nor does
-            one whose storage has been given back.
+            one a Rabbit on which it holds nothing (any more).
 
     Raises:
         BadObject: one of them is malformed.
@@ -129,34 +144,16 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
         reader = Reader(name, obj)
         annotations = reader.optional_object("metadata.annotations")
         text = annotations and annotations.value.get(COLOCATION_ANNOTATION)
-        if not text or given_back(reader):
+        if not text:
             continue
-        for keys, entry in zip(
-            _colocation_keys(name, text),
-            reader.optional_objects("spec.allocationSets"),
-        ):
+        sets = reader.optional_objects("spec.allocationSets")
+        keys_of_sets = _colocation_keys(name, text)
+        held = holding.parse(obj).held
+        for keys, entry in zip(keys_of_sets, sets):
             names = {s.string("name") for s in entry.optional_objects("storage")}
             for key in keys:
-                occupied.setdefault(key, set()).update(names)
-    return {key: frozenset(names) for key, names in occupied.items()}
-
-
-def given_back(servers: Reader) -> bool:
-    """Whether a Servers object has outlived its storage, as it does between
-    Teardown and its deletion: DWS sets all sizes to 0 then. So they are before
-    Setup, but there ``ready`` is not true yet."""
-    if not (
-        servers.optional_boolean("status.ready")
-        or servers.has("metadata.deletionTimestamp")
-    ):
-        return False
-    for entry in servers.optional_objects("status.allocationSets"):
-        storage = entry.object("storage")
-        for rabbit, made in storage.value.items():
-            place = f"{storage.path}.{rabbit}"
-            if Reader(storage.name, made, place).integer("allocationSize") > 0:
-                return False
-    return True
+                occupied.setdefault(key, set()).update(names & held.keys())
+    return {key: frozenset(names) for key, names in occupied.items() if names}
 
 
 def _colocation_keys(name: str, text: Any) -> list[list[str]]:
@@ -173,18 +170,28 @@ def _colocation_keys(name: str, text: Any) -> list[list[str]]:
 class Room:
     """What is left on each Rabbit while the sets of a job are placed.
 
+    What the scheduler gave is a share of a Rabbit: in need, more than that can be
+    taken there. Where it gave none, no more than the Rabbit itself has left.
+
     Attributes:
-        excess: bytes placed beyond what the job holds.
+        overdrawn: bytes placed beyond what is left.
+        missing: those of them that there are not, by Rabbit.
     """
 
     def __init__(self, allocation: Allocation) -> None:
         self._storages = allocation.storages
         self._occupied = {key: set(on) for key, on in allocation.occupied.items()}
         self._free: dict[str, Union[int, float]] = {}
+        self._shares: set[str] = set()
         for rabbit in (*allocation.rabbits, *allocation.spares):
             ssd = allocation.ssd_per_rabbit.get(rabbit)
-            self._free[rabbit] = math.inf if ssd is None else ssd * GIB
-        self.excess = 0
+            if ssd is not None:
+                self._shares.add(rabbit)
+                self._free[rabbit] = ssd * GIB
+            else:
+                self._free[rabbit] = allocation.room.get(rabbit, math.inf)
+        self.overdrawn = 0
+        self.missing: dict[str, int] = {}
 
     def problem(self, rabbit: str, entry: AllocationSet) -> Optional[str]:
         """Why ``rabbit`` cannot take an allocation of ``entry``; None if it can."""
@@ -198,6 +205,9 @@ class Room:
         for key in entry.colocation:
             if rabbit in self._occupied.get(key, ()):
                 return f'has another allocation with the colocation key "{key}"'
+        free, smallest = self._free[rabbit], _smallest(entry)
+        if rabbit not in self._shares and free < smallest:
+            return f"has {gib(free)} left, and an allocation needs {gib(smallest)}"
         return None
 
     def roomiest(self, rabbits: Iterable[str], entry: AllocationSet) -> list[str]:
@@ -266,7 +276,9 @@ class Room:
         for rabbit, count in counts.items():
             left = self._free[rabbit] - size * count
             if left < 0:
-                self.excess += int(-left - max(0, -self._free[rabbit]))
+                self.overdrawn += int(-left - max(0, -self._free[rabbit]))
+                if rabbit not in self._shares:
+                    self.missing[rabbit] = int(-left)
             self._free[rabbit] = left
         for key in colocation:
             self._occupied.setdefault(key, set()).update(counts)
@@ -275,6 +287,20 @@ class Room:
 def _places(free: Union[int, float], size: int, most: int) -> int:
     """How many allocations of ``size`` fit into ``free`` bytes, up to ``most``."""
     return most if free == math.inf else min(most, max(0, int(free) // size))
+
+
+def _smallest(entry: AllocationSet) -> int:
+    """The least bytes of a Rabbit that an allocation of a set takes. Where their
+    number is ours to say, none is worth making that is smaller than 1 GiB."""
+    number = entry.count if entry.strategy == ACROSS_SERVERS else 1
+    if number is None:
+        return min(entry.minimum_capacity, GIB)
+    return -(-entry.minimum_capacity // number)
+
+
+def gib(size: float) -> str:
+    """A number of bytes, for a message."""
+    return f"{max(0.0, size) / GIB:.6g} GiB"
 
 
 def _carries(labels: Labels, label: str) -> bool:

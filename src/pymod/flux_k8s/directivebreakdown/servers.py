@@ -14,16 +14,17 @@ How many allocations AllocateAcrossServers makes:
 If so many do not fit, the next larger number that does is taken, then the next
 smaller. If none does (an allocation in one piece, such as a Lustre MDT, may be
 larger than the job's share of any Rabbit), the Rabbits with the most room take
-more than the job holds there.
+more than the job holds there. That is for shares that a scheduler gave out. Where
+none did, a Rabbit takes no more than it has left.
 """
 
 from __future__ import annotations
 
 import math
 from functools import reduce
-from typing import Any, Callable, Iterable, NamedTuple, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
-from flux_k8s.directivebreakdown.allocation import Allocation, Room
+from flux_k8s.directivebreakdown.allocation import Allocation, Room, gib
 from flux_k8s.directivebreakdown.breakdown import (
     ACROSS_SERVERS,
     MANDATORY,
@@ -98,13 +99,15 @@ def build_servers(
     - All allocations of a set have the same size. Those of a set that is
       shared among Rabbits add up to at least its minimum capacity, and their
       numbers follow the job's nodes on each Rabbit.
-    - No Rabbit gets more than the job holds there, if there is a choice.
+    - No Rabbit gets more than the job holds there, if there is a choice; and
+      none gets more than it has left, where the job holds no share of it.
     - Allocations go only to Storages that carry all labels of their set. A
       Storage takes at most one allocation for each colocation key.
 
     Raises:
         AllocationError: the job has no nodes, a node has no Rabbit that can
-            serve it, or there are too few Rabbits that a set may use.
+            serve it, there are too few Rabbits that a set may use, or one of
+            them has too little left.
     """
     if not allocation.hosts:
         raise AllocationError("the job has no compute nodes to make storage for")
@@ -113,13 +116,18 @@ def build_servers(
         for breakdown in breakdowns
         for index, entry in enumerate(breakdown.allocation_sets)
     ]
-    placements, excess = _place_all(demands, allocation, by_node=False)
-    if excess > 0:
+    placements, room = _place_all(demands, allocation, by_node=False)
+    if room.overdrawn > 0:
         # With an allocation for each node every set takes the same share of
         # what each node came with, which fits when nothing else does.
-        other, other_excess = _place_all(demands, allocation, by_node=True)
-        if other_excess < excess:
-            placements = other
+        other, other_room = _place_all(demands, allocation, by_node=True)
+        if other_room.overdrawn < room.overdrawn:
+            placements, room = other, other_room
+    for rabbit, missing in room.missing.items():
+        raise AllocationError(
+            f"Rabbit {rabbit} has {gib(allocation.room[rabbit])} left, and the job's"
+            f" storage needs {gib(allocation.room[rabbit] + missing)} there"
+        )
     entries = iter([_entry(*pair) for pair in zip(demands, placements)])
     return [[next(entries) for _ in b.allocation_sets] for b in breakdowns]
 
@@ -146,8 +154,8 @@ def _needs_pcie(breakdown: Breakdown, index: int) -> bool:
 
 def _place_all(
     demands: Sequence[Demand], allocation: Allocation, by_node: bool
-) -> tuple[list[Placement], int]:
-    """Place all sets; also, by how many bytes they exceed what the job holds."""
+) -> tuple[list[Placement], Room]:
+    """Place all sets, and what room that leaves."""
     room = Room(allocation)
     placements: dict[int, Placement] = {}
 
@@ -160,7 +168,7 @@ def _place_all(
         placement = _place(demands[index], allocation, room, by_node)
         room.take(placement.size, placement.counts, demands[index].entry.colocation)
         placements[index] = placement
-    return [placements[index] for index in range(len(demands))], room.excess
+    return [placements[index] for index in range(len(demands))], room
 
 
 def _place(
@@ -195,20 +203,28 @@ def _one_per_node(demand: Demand, allocation: Allocation, room: Room) -> dict[st
             " and each compute node needs an allocation on its own"
         )
     counts = {rabbit: n for rabbit, n in allocation.nodes_per_rabbit.items() if n > 0}
-    for rabbit in sorted(counts, key=natural_key):
-        problem = room.problem(rabbit, demand.entry)
-        if problem is None and demand.entry.colocation and counts[rabbit] > 1:
-            problem = f"may take one allocation, not {counts[rabbit]}"
+    _check_needed(demand, counts, room)
+    return counts
+
+
+def _check_needed(demand: Demand, nodes: Mapping[str, int], room: Room) -> None:
+    """Check the Rabbits that a set cannot do without. So many nodes need each."""
+    for rabbit in sorted(nodes, key=natural_key):
+        problem = room.problem(rabbit, demand.entry) if nodes[rabbit] else None
+        each = demand.entry.strategy == PER_COMPUTE
+        if problem is None and each and demand.entry.colocation and nodes[rabbit] > 1:
+            problem = f"may take one allocation, not {nodes[rabbit]}"
         if problem is not None:
             raise AllocationError(
-                f"{demand.name}: Rabbit {rabbit}, which {counts[rabbit]} of the"
+                f"{demand.name}: Rabbit {rabbit}, which {nodes[rabbit]} of the"
                 f" job's nodes need, {problem}"
             )
-    return counts
 
 
 def _candidates(demand: Demand, allocation: Allocation, room: Room) -> list[str]:
     """The Rabbits that a set may use: the job's own, if there are enough."""
+    if demand.pcie:
+        _check_needed(demand, allocation.nodes_per_rabbit, room)
     needed = (demand.number or 1) if demand.entry.colocation else 1
     problems = {r: room.problem(r, demand.entry) for r in allocation.rabbits}
     usable = [rabbit for rabbit, problem in problems.items() if problem is None]

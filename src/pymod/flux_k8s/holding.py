@@ -1,0 +1,107 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a Servers object holds on Rabbits: the one place that counts it.
+
+DWS says it twice. ``spec`` is what a workload manager asks for: the size of an
+allocation, and how many of them each Rabbit is to have. ``status`` is what NNF has
+made of it, in bytes for each Rabbit (size x count). They are 0 until Setup has come
+so far there, and 0 again when Teardown has, one Rabbit after the other.
+
+What was made is what NNF holds: ``Storage.status.capacity`` is less by it. But what
+was asked for is as good as taken, since NNF makes it in Setup and keeps no place
+for it until then. So Servers that were never complete hold, on each Rabbit, what was
+made there or what is asked for, whichever is more. Nothing more is made of those
+that were complete once (``ready``, which stays true after Teardown) or that are being
+deleted: they hold what is made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional
+
+from flux_k8s.fields import Reader
+from flux_k8s.jobid import jobid_of_workflow
+from flux_k8s.ports import DWS_GROUP
+
+WORKFLOW_LABEL = f"{DWS_GROUP}/workflow.name"
+
+
+@dataclass(frozen=True)
+class Holding:
+    """What Servers hold, in bytes by Rabbit. Rabbits with nothing are left out.
+
+    Attributes:
+        workflow: the Workflow that the storage goes with; None for storage that
+            is to outlive the Workflow that made it.
+        made: what NNF has made.
+        held: what nobody else can have: that, and what is still to be made.
+    """
+
+    workflow: Optional[str]
+    made: Mapping[str, int]
+    held: Mapping[str, int]
+
+    @property
+    def jobid(self) -> Optional[int]:
+        """The job whose Workflow it is; None for what is no job's of ours."""
+        return None if self.workflow is None else jobid_of_workflow(self.workflow)
+
+
+NOTHING = Holding(None, {}, {})
+
+
+def parse(servers: Any) -> Holding:
+    """Read a Servers object.
+
+    Raises:
+        BadObject: it is not what its kind prescribes.
+    """
+    reader = Reader("Servers", servers)
+    place = (reader.optional_string(f"metadata.{key}") for key in ("namespace", "name"))
+    reader = Reader(f"Servers {'/'.join(part for part in place if part)}", servers)
+    made = _made(reader)
+    held = made
+    if not (
+        reader.optional_boolean("status.ready")
+        or reader.has("metadata.deletionTimestamp")
+    ):
+        asked = _asked(reader)
+        held = {r: max(asked.get(r, 0), made.get(r, 0)) for r in {**asked, **made}}
+    return Holding(workflow_of(servers), made, held)
+
+
+def workflow_of(servers: Any) -> Optional[str]:
+    """The Workflow that a Servers object goes with, as in :class:`Holding`.
+
+    Raises:
+        BadObject: its metadata are not what Kubernetes prescribes.
+    """
+    labels = Reader("Servers", servers).optional_object("metadata.labels")
+    workflow = None if labels is None else labels.value.get(WORKFLOW_LABEL)
+    return workflow if isinstance(workflow, str) else None
+
+
+def _asked(servers: Reader) -> dict[str, int]:
+    """What ``spec`` asks for."""
+    sizes: dict[str, int] = {}
+    for entry in servers.optional_objects("spec.allocationSets"):
+        for storage in entry.optional_objects("storage"):
+            rabbit = storage.string("name")
+            size = entry.integer("allocationSize", minimum=0)
+            count = storage.integer("allocationCount", minimum=0)
+            sizes[rabbit] = sizes.get(rabbit, 0) + size * count
+    return {rabbit: size for rabbit, size in sizes.items() if size}
+
+
+def _made(servers: Reader) -> dict[str, int]:
+    """What there is, as ``status`` says."""
+    sizes: dict[str, int] = {}
+    for entry in servers.optional_objects("status.allocationSets"):
+        storage = entry.optional_object("storage")
+        for rabbit, found in {} if storage is None else storage.value.items():
+            # The name of a Rabbit may have dots in it.
+            place = Reader(servers.name, found, f"{entry.path}.storage.{rabbit}")
+            size = place.optional_integer("allocationSize", minimum=0) or 0
+            sizes[rabbit] = sizes.get(rabbit, 0) + size
+    return {rabbit: size for rabbit, size in sizes.items() if size}

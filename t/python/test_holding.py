@@ -1,0 +1,175 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What Servers hold on Rabbits: one count for all who ask."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.errors import BadObject
+from flux_k8s.holding import WORKFLOW_LABEL, Holding, parse
+
+Json = dict[str, Any]
+Sizes = dict[str, int]
+
+RECORDED = pathlib.Path(__file__).parents[2].parent / "shared" / "recorded"
+ASKED = {"r1": 10, "r2": 5}
+
+
+def asking(sizes: dict[str, tuple[int, int]]) -> Json:
+    """A ``spec`` that asks for allocations: their size and their number."""
+    return {
+        "allocationSets": [
+            {
+                "label": f"set{index}",
+                "allocationSize": size,
+                "storage": [{"name": rabbit, "allocationCount": count}],
+            }
+            for index, (rabbit, (size, count)) in enumerate(sizes.items())
+        ]
+    }
+
+
+def status(made: Sizes, ready: bool) -> Json:
+    storage = {r: {"allocationSize": size, "ready": ready} for r, size in made.items()}
+    return {
+        "ready": ready,
+        "allocationSets": [{"label": "set0", "storage": storage}],
+    }
+
+
+def servers(
+    spec: Json, *, status: Any = None, gone: bool = False, **labels: str
+) -> Json:
+    metadata: Json = {"namespace": "default", "name": "s", "labels": labels}
+    if gone:
+        metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    return {"metadata": metadata, "spec": spec, "status": status}
+
+
+SPEC = asking({"r1": (5, 2), "r2": (5, 1)})
+
+
+@pytest.mark.parametrize(
+    ("obj", "made", "held"),
+    [
+        (servers({}), {}, {}),
+        (servers(SPEC), {}, ASKED),
+        (servers(SPEC, status=status({"r1": 0, "r2": 0}, False)), {}, ASKED),
+        (servers(SPEC, status=status({"r1": 10, "r2": 0}, False)), {"r1": 10}, ASKED),
+        (servers(SPEC, status=status(ASKED, True)), ASKED, ASKED),
+        (servers(SPEC, status=status({"r1": 0, "r2": 5}, True)), {"r2": 5}, {"r2": 5}),
+        (servers(SPEC, status=status({"r1": 0, "r2": 0}, True)), {}, {}),
+        (servers(SPEC, gone=True), {}, {}),
+        (servers(SPEC, status=status(ASKED, False), gone=True), ASKED, ASKED),
+    ],
+    ids=[
+        "in Proposal",
+        "asked for",
+        "in Setup",
+        "partly made",
+        "complete",
+        "partly removed",
+        "removed",
+        "deleted before it was made",
+        "deleted and still there",
+    ],
+)
+def test_what_servers_hold_at_each_point_of_their_life(
+    obj: Json, made: Sizes, held: Sizes
+) -> None:
+    found = parse(obj)
+    assert (found.made, found.held) == (made, held)
+
+
+@pytest.mark.parametrize(
+    ("workflow", "jobid"), [("fluxjob-7", 7), ("slurm-7", None), (None, None)]
+)
+def test_storage_goes_with_the_workflow_that_it_is_labelled_with(
+    workflow: Any, jobid: Any
+) -> None:
+    found = parse(servers(SPEC, **({WORKFLOW_LABEL: workflow} if workflow else {})))
+    assert (found.workflow, found.jobid) == (workflow, jobid)
+
+
+@pytest.mark.parametrize("size", [-1, "7", 1.5, True])
+def test_a_size_against_the_schema_is_refused_with_its_place(size: Any) -> None:
+    with pytest.raises(BadObject) as caught:
+        parse(servers({}, status=status({"r.1": size}, True)))
+    assert str(caught.value).startswith(
+        "Servers default/s: status.allocationSets[0].storage.r.1.allocationSize is"
+    )
+
+
+def check(life: list[Holding]) -> None:
+    """Nobody else can have what is made now or later, and what is removed is
+    free."""
+    for index, holding in enumerate(life):
+        for later in life[index:]:
+            for rabbit, size in later.made.items():
+                assert holding.held.get(rabbit, 0) >= size
+
+
+rabbits = st.sampled_from(["r1", "r2", "r.3"])
+
+
+@given(
+    st.dictionaries(rabbits, st.tuples(st.integers(1, 99), st.integers(1, 4))),
+    st.data(),
+)
+def test_a_rabbit_never_promises_what_is_taken_and_always_what_is_free(
+    asked: dict[str, tuple[int, int]], data: st.DataObject
+) -> None:
+    """NNF makes and removes storage on one Rabbit after the other."""
+    spec, made = asking(asked), dict.fromkeys(asked, 0)
+    sizes = {rabbit: size * count for rabbit, (size, count) in asked.items()}
+    free = dict.fromkeys(asked, 1000)
+    life = [parse(servers(spec))]
+
+    def show(ready: bool, gone: bool = False) -> None:
+        found = parse(servers(spec, status=status(made, ready), gone=gone))
+        assert all(free[r] + found.made.get(r, 0) == 1000 for r in asked)
+        life.append(found)
+
+    order = data.draw(st.permutations(list(asked)))
+    number = data.draw(st.integers(0, len(order)))  # Teardown may come early
+    for rabbit in order[:number]:
+        made[rabbit] = sizes[rabbit]
+        free[rabbit] -= sizes[rabbit]
+        show(ready=False)
+    ready = number == len(order) and data.draw(st.booleans())
+    show(ready)
+    for rabbit in data.draw(st.permutations(list(asked))):
+        free[rabbit] += made[rabbit]
+        made[rabbit] = 0
+        show(ready)
+        if ready:
+            assert life[-1].held == life[-1].made
+    show(ready, gone=True)
+    check(life)
+    assert life[-1].held == {}
+
+
+NAMES = ["xfs", "gfs2", "raw", "lustre", "create-persistent", "cancel-in-proposal"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_so_it_is_of_servers_of_a_real_dws(name: str) -> None:
+    path = RECORDED / f"{name}.jsonl"
+    if not path.exists():
+        pytest.skip(f"there is no {path}")
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    shown = [e["object"] for e in events if e.get("kind", "").lower() == "servers"]
+    asked = [obj for obj in shown if obj["spec"].get("allocationSets")]
+    life = [parse(obj) for obj in asked]
+    assert life and life[0].held and not life[0].made
+    check(life)
+    made = max(sum(found.made.values()) for found in life)
+    assert made == (0 if name.startswith("cancel") else sum(life[0].held.values()))
+    assert (life[-1].held == {}) == (name != "create-persistent")

@@ -1,0 +1,325 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What Rabbits have left, where no scheduler gives out shares of it."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from test_planning import memos
+from test_rabbits_system import (
+    DESTROY,
+    GIB,
+    finish,
+    hosts,
+    marked,
+    set_status,
+    small,
+    submit,
+    system_of,
+    wait,
+)
+from test_servers import (
+    RABBIT,
+    across,
+    allocation,
+    breakdown,
+    per_compute,
+    place,
+    single,
+)
+from test_service import HOUR, LIFE, exceptions, jobspec, names, settle
+
+from flux_k8s import topology
+from flux_k8s.directivebreakdown import build_servers
+from flux_k8s.errors import AllocationError
+from flux_k8s.ports import (
+    SERVERS,
+    STORAGE,
+    SYSTEMCONFIGURATION,
+    WORKFLOW,
+    Json,
+    KubeError,
+)
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+
+LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
+"""More than half of a Rabbit."""
+
+
+def without_scheduler(**options: Any) -> VirtualSystem:
+    """Two nodes on each of two small Rabbits, of which only DWS keeps count."""
+    return small(scheduler=False, dynamic_properties=False, **options)
+
+
+def on(host: str, dw: str, seconds: int = 60) -> Json:
+    """The jobspec of a job that must run on a certain node."""
+    spec = jobspec(dw, 1, constraints={"hostlist": [host]})
+    test = {"run_duration": f"{seconds}s"}
+    spec["attributes"]["system"]["exec"] = {"test": test}
+    return spec
+
+
+def running(system: VirtualSystem, jobid: int) -> bool:
+    """Whether its tasks are."""
+    return names(system, jobid)[-1] == "start"
+
+
+# One job's sets
+
+
+def test_no_rabbit_takes_more_than_it_has_left() -> None:
+    on = allocation({"a": 2, "b": 2}, room={"a": 3 * GIB, "b": 12 * GIB})
+    assert place(across(12 * GIB, count=4), on) == {"a": 1, "b": 3}
+    assert place(across(12 * GIB, scale=1), on) == {"b": 1}
+    words = "Rabbit a has 3 GiB left, and the job's storage needs 4 GiB there"
+    with pytest.raises(AllocationError, match=words):
+        place(per_compute(2 * GIB), on)
+
+
+def test_a_rabbit_with_too_little_for_one_allocation_is_named_with_its_set() -> None:
+    on = allocation({"a": 2, "b": 1}, room={"a": 3 * GIB, "b": 12 * GIB})
+    words = (
+        "xfs: Rabbit a, which 2 of the job's nodes need, has 3 GiB left, and an"
+        " allocation needs 4 GiB"
+    )
+    with pytest.raises(AllocationError, match=words):
+        place(per_compute(4 * GIB), on)
+    with pytest.raises(AllocationError, match=words.replace("xfs", "ost")):
+        place(across(8 * GIB, count=2), on, pcie=True)
+
+
+def test_network_storage_goes_to_another_rabbit_when_the_jobs_own_is_full() -> None:
+    storages = dict.fromkeys("abc", RABBIT)
+    room = {"a": 0, "b": 5 * GIB, "c": 9 * GIB}
+    on = allocation({"a": 2}, room=room, storages=storages)
+    assert place(single(4 * GIB), on) == {"c": 1}
+    assert place(across(4 * GIB, scale=10), on) == {"b": 1, "c": 1}
+    words = "needs 1 Rabbit, the job has 0 that may be used: a has 0 GiB left"
+    with pytest.raises(AllocationError, match=words):
+        place(single(10 * GIB), on)
+
+
+def test_the_sets_of_a_job_share_what_is_left() -> None:
+    both = [breakdown(per_compute(2 * GIB)), breakdown(single(3 * GIB))]
+    build_servers(both, allocation({"a": 1}, room={"a": 5 * GIB}))
+    words = "mgt needs 1 Rabbit, .* a has 2 GiB left, and an allocation needs 3 GiB"
+    with pytest.raises(AllocationError, match=words):
+        build_servers(both, allocation({"a": 1}, room={"a": 4 * GIB}))
+
+
+def test_a_share_that_the_scheduler_gave_counts_and_not_what_is_left() -> None:
+    on = allocation({"a": 1}, 10, room={"a": 0})
+    assert place(per_compute(10 * GIB), on) == {"a": 1}
+
+
+def test_a_rabbit_of_which_nothing_is_known_has_no_limit() -> None:
+    assert place(per_compute(2**60), allocation({"a": 1}, room={"b": 1})) == {"a": 1}
+
+
+# A whole system, with scheduler=none
+
+
+def test_nodes_whose_rabbit_is_in_use_are_marked_for_as_long_as_it_is() -> None:
+    system = system_of(scheduler=False)
+    first = submit(system)
+    wait(system)
+    assert running(system, first)
+    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
+    system.kill_module()
+    system.load_module()
+    wait(system, 2.0)
+    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
+    second, third = submit(system), submit(system, nodes=3)
+    wait(system, 2.0)
+    assert (hosts(system, second), hosts(system, third)) == ("compute-03", None)
+    settle(system)
+    wait(system)
+    assert marked(system, "alloc_rabbit") == ""
+
+
+def test_a_plan_names_the_nodes_where_the_scheduler_takes_no_properties() -> None:
+    system = system_of(scheduler=False, dynamic_properties=False)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    jobid = submit(system)
+    wait(system)
+    assert hosts(system, jobid) == "compute-03"
+    constraints = system.instance.job(jobid).jobspec["attributes"]["system"]
+    assert {"not": [{"hostlist": ["compute-[01-02]"]}]} in constraints["constraints"][
+        "and"
+    ]
+
+
+def test_a_job_waits_until_other_jobs_leave_room_for_its_storage() -> None:
+    system = without_scheduler()
+    first = system.instance.submit(on("compute-01", LARGE))
+    wait(system)
+    second = system.instance.submit(on("compute-02", LARGE))
+    wait(system)
+    assert running(system, first)
+    assert not running(system, second)
+    assert "other jobs' storage: " in memos(system, second)["rabbit_waits_for"]
+    settle(system)
+    assert names(system, first) == names(system, second) == LIFE
+    assert memos(system, second)["rabbit_waits_for"] is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_two_jobs_at_once_are_not_given_the_same_room(seed: int) -> None:
+    system = without_scheduler(seed=seed, kube_latency=0.2)
+    jobids = [
+        system.instance.submit(on(host, LARGE)) for host in ("compute-01", "compute-02")
+    ]
+    settle(system)
+    assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
+
+
+def test_what_could_not_be_written_takes_no_room() -> None:
+    def refuse(request: Request) -> Optional[Fault]:
+        written = request.verb == "patch" and request.kind == SERVERS
+        return Fault(error=KubeError(500, "InternalError")) if written else None
+
+    system = without_scheduler(faults=refuse)
+    system.instance.submit(on("compute-01", LARGE))
+    wait(system)
+    assert system.service is not None
+    assert set(system.service._rabbits.room(()).values()) == {64 * GIB}
+
+
+def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> None:
+    def forbid(request: Request) -> Optional[Fault]:
+        hidden = request.verb == "watch" and request.kind == SERVERS
+        return Fault(error=KubeError(403, "Forbidden")) if hidden else None
+
+    system = without_scheduler(faults=forbid)
+    jobids = [system.instance.submit(on("compute-01", LARGE)) for _ in range(3)]
+    settle(system)
+    assert [names(system, jobid) for jobid in jobids] == 3 * [LIFE]
+    wait(system)
+    assert system.service is not None
+    assert set(system.service._rabbits.room(()).values()) == {64 * GIB}
+
+
+def test_a_job_is_told_how_much_persistent_storage_has_left_for_it() -> None:
+    system = without_scheduler()
+    keep = "#DW create_persistent type=xfs capacity=40GiB name=keep"
+    system.instance.submit(on("compute-01", keep))
+    settle(system)
+    jobid = system.instance.submit(on("compute-02", LARGE))
+    begin = system.loop.now()
+    settle(system)
+    assert system.loop.now() - begin < 5.0
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        f"DirectiveBreakdown default/fluxjob-{jobid}-0: allocation set xfs: Rabbit"
+        " rabbit-01, which 1 of the job's nodes need, has 23.707 GiB left, and an"
+        " allocation needs 40.293 GiB"
+    )
+    finish(system, DESTROY)
+    again = system.instance.submit(on("compute-02", LARGE))
+    settle(system)
+    assert names(system, again) == LIFE
+
+
+def test_storage_of_another_workload_manager_is_waited_for() -> None:
+    system = without_scheduler()
+    spec = {
+        "desiredState": "Proposal",
+        "dwDirectives": [LARGE],
+        "forceReady": False,
+        "groupID": 7,
+        "jobID": "7",
+        "userID": 7,
+        "wlmID": "another",
+    }
+    workflow = {"metadata": {"name": "theirs"}, "spec": spec}
+    system.store.create(WORKFLOW, "default", workflow)
+    wait(system)
+    storage = [{"name": "rabbit-01", "allocationCount": 1}]
+    sets = [{"label": "xfs", "allocationSize": 44 * GIB, "storage": storage}]
+    patch = {"spec": {"allocationSets": sets}}
+    system.store.merge_patch(SERVERS, "default", "theirs-0", patch)
+    wait(system)
+    jobid = system.instance.submit(on("compute-01", LARGE))
+    wait(system)
+    assert "has 20 GiB left" in memos(system, jobid)["rabbit_waits_for"]
+    end = {"spec": {"desiredState": "Teardown"}}
+    system.store.merge_patch(WORKFLOW, "default", "theirs", end)
+    wait(system)
+    system.store.delete(WORKFLOW, "default", "theirs")
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("steps", range(0, 200, 5))
+def test_a_job_does_not_wait_for_its_own_storage(steps: int) -> None:
+    """Whenever the module dies while storage is placed, the next one finds room."""
+    system = without_scheduler(kube_latency=0.05)
+    jobid = system.instance.submit(on("compute-01", LARGE))
+    for _ in range(steps):
+        system.loop.step()
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+requests = st.tuples(
+    st.sampled_from(["compute-01", "compute-02", "compute-03", "compute-04"]),
+    st.integers(1, 59),
+    st.integers(0, 90),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(requests, min_size=1, max_size=8), st.integers(0, 99))
+def test_jobs_that_fit_each_by_itself_all_get_their_storage(
+    jobs: list[tuple[str, int, int]], seed: int
+) -> None:
+    system = without_scheduler(seed=seed, kube_latency=0.1)
+    for host, size, later in sorted(jobs, key=lambda job: job[2]):
+        wait(system, max(0.0, later - system.loop.now()))
+        dw = f"#DW jobdw type=xfs capacity={size}GiB name=p1"
+        system.instance.submit(on(host, dw, 30))
+    settle(system)
+    for job in system.instance.manager.jobs.values():
+        assert names(system, job.id) == LIFE, exceptions(system, job.id)
+
+
+# All who count agree
+
+kinds = st.sampled_from(["jobdw type=xfs", "jobdw type=lustre", "create_persistent"])
+mixes = st.lists(
+    st.tuples(kinds, st.integers(1, 3), st.integers(1, 9), st.booleans()), max_size=5
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(mixes, st.booleans())
+def test_what_is_counted_is_what_dws_shows(
+    jobs: list[tuple[str, int, int, bool]], scheduler: bool
+) -> None:
+    """As soon as all is quiet, whatever was made and removed before."""
+    system = small(scheduler=scheduler)
+    for index, (kind, nodes, size, long) in enumerate(jobs):
+        type = kind if "type" in kind else f"{kind} type=raw"
+        spec = jobspec(f"#DW {type} capacity={size}GiB name=keep{index}", nodes)
+        test = {"run_duration": f"{10 * HOUR if long else 30}s"}
+        spec["attributes"]["system"]["exec"] = {"test": test}
+        system.instance.submit(spec)
+        wait(system, 7.0)
+    wait(system, HOUR)
+    assert system.service is not None
+    room = system.service._rabbits.room(())
+    storages = system.store.list(STORAGE, None)["items"]
+    shown = {s["metadata"]["name"]: s["status"]["capacity"] for s in storages}
+    assert room == shown
+    configuration = system.store.get(SYSTEMCONFIGURATION, "default", "default")
+    servers = system.store.list(SERVERS, None)["items"]
+    found = topology.parse(configuration, storages, servers)
+    assert found.to_json() == system.mapping.to_json()
