@@ -5,6 +5,8 @@
 usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
 
     get PLURAL [NAME]          objects in all namespaces, as JSON
+    create PLURAL              the JSON object of standard input
+    delete PLURAL NAME
     summary                    one line for each Workflow
     version                    changes with each object that is created or changed
     enable RABBIT              as an administrator does after an abort
@@ -57,12 +59,19 @@ class Cluster:
 
     def patch(self, path: str, body: Any) -> None:
         """Apply a JSON merge patch."""
-        self._request(
-            path,
-            method="PATCH",
-            data=json.dumps(body).encode(),
-            headers={"Content-Type": "application/merge-patch+json"},
-        )
+        self._send("PATCH", path, body, "application/merge-patch+json")
+
+    def create(self, plural: str, body: Any) -> None:
+        """Make an object."""
+        self._send("POST", f"namespaces/default/{plural}", body, "application/json")
+
+    def delete(self, plural: str, name: str) -> None:
+        """Delete an object."""
+        self._request(f"namespaces/default/{plural}/{name}", method="DELETE")
+
+    def _send(self, method: str, path: str, body: Any, type: str) -> None:
+        data, headers = json.dumps(body).encode(), {"Content-Type": type}
+        self._request(path, method=method, data=data, headers=headers)
 
     def find(self, plural: str, name: str) -> Optional[Any]:
         """The object of this name, in any namespace."""
@@ -121,6 +130,11 @@ def main() -> None:
         plural, *names = args.words
         found = cluster.find(plural, names[0]) if names else cluster.list(plural)
         print(json.dumps(found, indent=1))
+    elif args.command == "create":
+        (plural,) = args.words
+        cluster.create(plural, json.load(sys.stdin))
+    elif args.command == "delete":
+        cluster.delete(*args.words)
     elif args.command == "summary":
         for workflow in cluster.list("workflows")["items"]:
             print(summary(workflow))

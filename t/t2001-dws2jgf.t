@@ -2,11 +2,7 @@
 test_description='flux dws2jgf: a resource graph for Fluxion'
 . "$(dirname "$0")/tap.sh"
 
-if ! flux ion-resource --help >/dev/null 2>&1; then
-    echo "ok 1 - Fluxion loads a graph # skip flux-sched is not installed"
-    echo "1..1"
-    exit 0
-fi
+need_fluxion
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB, compute-09 is on none, and
 # compute-08 is not to be scheduled.
@@ -15,7 +11,6 @@ instance_conf resource.toml <<END
 [resource]
 noverify = true
 exclude = "compute-08"
-scheduling = "$TRASH/scheduling.json"
 [[resource.config]]
 hosts = "compute-[01-09]"
 cores = "0-3"
@@ -24,18 +19,7 @@ hosts = "compute-[04-06]"
 gpus = "0-1"
 properties = ["fast"]
 END
-instance_conf fluxion.toml <<END
-[sched-fluxion-resource]
-match-policy = "firstnodex"
-match-format = "rv1"
-prune-filters = "ALL:core,ALL:ssd"
-END
-test -n "$FLUX_DWS_INSIDE" ||
-    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched \
-        -c8 --cluster-name=hetchy --from-config "$TRASH/conf/resource.toml" \
-        "$TRASH/mapping.json" >"$TRASH/scheduling.json" 2>"$TRASH/warnings" ||
-    die "no graph: $(cat "$TRASH/warnings")"
-instance_start 9
+fluxion_start 9 --cluster-name=hetchy
 
 # usage: jobspec NODES SSD >FILE: exclusive nodes, with SSD GiB beside each
 jobspec () {
@@ -127,9 +111,8 @@ test_expect_success 'properties and GPUs of R are there' '
     test "$(flux jobs -no {nodelist} $id)" = "compute-[04-06]"
 '
 test_expect_success 'R is made from the configuration as Flux makes it' '
-    grep -v scheduling conf/resource.toml >plain.toml &&
-    flux dws2jgf --from-config plain.toml mapping.json >R.ours &&
-    flux R parse-config plain.toml >R.theirs &&
+    flux dws2jgf --from-config conf/resource.toml mapping.json >R.ours &&
+    flux R parse-config conf/resource.toml >R.theirs &&
     flux R decode <R.theirs >expected &&
     python_stdin "
 import json, sys
@@ -141,6 +124,22 @@ print(json.dumps(R))" <R.ours | flux R decode >found &&
 test_expect_success 'R of the instance can be given, too' '
     flux kvs get resource.R | flux dws2jgf -c8 mapping.json >R.ours &&
     flux R decode --short <R.ours
+'
+# usage: lacking HOST: the log says that Fluxion lacks it, and no other
+lacking () {
+    flux dmesg | sed -n "s/.*Fluxion: \(.*\) of the rabbit mapping not found.*/\1/p" \
+        | tee lacking &&
+    test "$(cat lacking)" = "$1"
+}
+
+test_expect_success 'the module tells of a node that is not there, if it should be' '
+    cp mapping.json whole.json &&
+    sed -e "s/\"compute-02\"/\"ghost\"/" -e "s/compute-.01-02/ghost,compute-[01/" \
+        whole.json >mapping.json &&
+    flux module load dws &&
+    eventually lacking ghost &&
+    flux module remove dws &&
+    mv whole.json mapping.json
 '
 test_expect_success '#DW jobs have their storage on the Rabbits of their nodes' '
     flux module load dws &&

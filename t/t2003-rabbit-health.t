@@ -2,18 +2,13 @@
 test_description='Rabbits and connections that break, with a real Fluxion'
 . "$(dirname "$0")/tap.sh"
 
-if ! flux ion-resource --help >/dev/null 2>&1; then
-    echo "ok 1 - Fluxion avoids what is broken # skip flux-sched is not installed"
-    echo "1..1"
-    exit 0
-fi
+need_fluxion
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start
 instance_conf resource.toml <<END
 [resource]
 noverify = true
-scheduling = "$TRASH/scheduling.json"
 [[resource.config]]
 hosts = "compute-[01-08]"
 cores = "0-3"
@@ -24,18 +19,7 @@ properties = ["batch"]
 requires = ["batch"]
 [queues.all]
 END
-instance_conf fluxion.toml <<END
-[sched-fluxion-resource]
-match-policy = "firstnodex"
-match-format = "rv1"
-prune-filters = "ALL:core,ALL:ssd"
-END
-test -n "$FLUX_DWS_INSIDE" ||
-    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 \
-        --from-config "$TRASH/conf/resource.toml" \
-        "$TRASH/mapping.json" >"$TRASH/scheduling.json" 2>"$TRASH/warnings" ||
-    die "no graph: $(cat "$TRASH/warnings")"
-instance_start 8
+fluxion_start 8
 
 # usage: marked: the nodes with the property, as Fluxion has it
 marked () {
@@ -54,13 +38,7 @@ are_marked () {
 
 # usage: ssds_are_down COUNT: as Fluxion has it
 ssds_are_down () {
-    flux python -c '
-import flux, sys
-request = {"criteria": "status=down", "format": "jgf"}
-found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
-vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
-down = sum(v["type"] == "ssd" for v in vertices)
-sys.exit(down != int(sys.argv[1]))' "$1"
+    test "$(ssds_down | wc -w)" -eq "$1"
 }
 
 # usage: is_drained HOST TEXT: for a reason that has the text

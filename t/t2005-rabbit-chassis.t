@@ -2,36 +2,13 @@
 test_description='flux submit --rabbit-chassis=N, with a real Fluxion'
 . "$(dirname "$0")/tap.sh"
 
-if ! flux ion-resource --help >/dev/null 2>&1; then
-    echo "ok 1 - a job is spread over chassis # skip flux-sched is not installed"
-    echo "1..1"
-    exit 0
-fi
+need_fluxion
 
 export FLUX_CLI_PLUGINPATH="$PREFIX/etc/flux/cli/plugins"
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start
-instance_conf resource.toml <<END
-[resource]
-noverify = true
-scheduling = "$TRASH/scheduling.json"
-[[resource.config]]
-hosts = "compute-[01-08]"
-cores = "0-3"
-END
-instance_conf fluxion.toml <<END
-[sched-fluxion-resource]
-match-policy = "firstnodex"
-match-format = "rv1"
-prune-filters = "ALL:core,ALL:ssd"
-END
-test -n "$FLUX_DWS_INSIDE" ||
-    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 \
-        --from-config "$TRASH/conf/resource.toml" \
-        "$TRASH/mapping.json" >"$TRASH/scheduling.json" 2>"$TRASH/warnings" ||
-    die "no graph: $(cat "$TRASH/warnings")"
-instance_start 8
+fluxion_start 8
 
 # usage: share JOBID: how many of its nodes each Rabbit has
 share () {

@@ -174,11 +174,14 @@ use_sched_simple () {
 	END
 }
 
-# Run the rest of the test in a Flux instance of N brokers that are called as
-# the compute nodes of the cluster are.
+# usage: instance_start N [OPTION...]: run the rest of the test in a Flux instance of
+# N brokers that are called as the compute nodes of the cluster are. "flux start" gets
+# the options.
 instance_start () {
     test -z "$FLUX_DWS_INSIDE" || return 0
-    write_config "$1"
+    instance_start_size=$1
+    shift
+    write_config "$instance_start_size"
     test -e "$TRASH/conf/fluxion.toml" || use_sched_simple
     export FLUX_DWS_INSIDE=1
     export FLUX_MODULE_PATH_PREPEND="$PREFIX/lib/flux/modules"
@@ -186,14 +189,63 @@ instance_start () {
     site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     export FLUX_PYTHONPATH_PREPEND="$site"
     shellpath=$(flux config builtin shell_pluginpath)
-    flux start --test-size="$1" --test-hosts="compute-[01-$(printf %02d "$1")]" \
+    flux start --test-size="$instance_start_size" \
+        --test-hosts="compute-[01-$(printf %02d "$instance_start_size")]" \
         --config-path="$TRASH/conf" \
         -Sconf.shell_pluginpath="$shellpath:$PREFIX/lib/flux/shell/plugins" \
-        "$TESTDIR/$NAME" 2>>"$TRASH/stderr"
+        "$@" "$TESTDIR/$NAME" 2>>"$TRASH/stderr"
     status=$?
     test "$status" -eq 0 || tail -n 50 "$TRASH/stderr" | sed 's/^/# stderr: /'
     exit "$status"
 }
+
+# ---- an instance with Fluxion -----------------------------------------------
+
+# Or nothing of this file is run.
+need_fluxion () {
+    flux ion-resource --help >/dev/null 2>&1 && return
+    echo "ok 1 - $test_description # skip flux-sched is not installed"
+    echo "1..1"
+    exit 0
+}
+
+# usage: fluxion_start N [OPTION...]: as instance_start, with Fluxion, which schedules
+# by a graph from "flux dws2jgf" with these options. Each of the two Rabbits has eight
+# ssd of 128 GiB in it.
+fluxion_start () {
+    test -n "$FLUX_DWS_INSIDE" || fluxion_conf "$@"
+    instance_start "$1"
+}
+
+fluxion_conf () {
+    write_config "$1"
+    shift
+    default_conf fluxion.toml <<-END
+	[resource]
+	scheduling = "$TRASH/scheduling.json"
+	[sched-fluxion-resource]
+	match-policy = "firstnodex"
+	match-format = "rv1"
+	prune-filters = "ALL:core,ALL:ssd"
+	END
+    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws2jgf.py" --only-sched -c8 "$@" \
+        --from-config "$TRASH/conf/resource.toml" \
+        "$TRASH/mapping.json" >"$TRASH/scheduling.json" 2>"$TRASH/warnings" ||
+        die "no graph: $(cat "$TRASH/warnings")"
+}
+
+# The ssd that Fluxion has out of service, each as CHASSIS/SSD.
+ssds_down () {
+    flux python -c '
+import flux
+request = {"criteria": "status=down", "format": "jgf"}
+found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
+vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
+paths = [v["paths"]["containment"] for v in vertices if v["type"] == "ssd"]
+print(*sorted("/".join(path.split("/")[-2:]) for path in paths))'
+}
+
+# ---- the module --------------------------------------------------------------
 
 module_load () {
     flux module load dws scheduler=none "$@"

@@ -7,7 +7,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from test_rabbits_system import marked, requests, set_status, ssds_free, stats, wait
+from test_service import jobspec, settle
 
 from flux_k8s import hostlist
 from flux_k8s import mapping as rabbitmapping
@@ -37,7 +40,7 @@ def test_rabbits_are_where_their_names_are() -> None:
     places = find_places(
         found(
             vertex("/c/rack1/chassis0", rabbit="r0", ssdcount="36"),
-            vertex("/c/chassis1", type="rack", rabbit="r1", ssddown="2"),
+            vertex("/c/chassis1", type="rack", rabbit="r1", ssddown="2-3"),
             vertex("/c/chassis1/node", type="node", rabbit="r1"),
             vertex("/c/chassis1/r1", type="storage_node", rabbit=""),
             vertex("/c", type="cluster"),
@@ -45,7 +48,7 @@ def test_rabbits_are_where_their_names_are() -> None:
     )
     assert places.chassis == {
         "r0": Chassis("/c/rack1/chassis0", 36),
-        "r1": Chassis("/c/chassis1", 0, 2),
+        "r1": Chassis("/c/chassis1", 0, frozenset({2, 3})),
     }
     assert places.of("n7", "r0") == "/c/rack1/chassis0/n7"
     assert places.of("n7", "r2") is None
@@ -80,23 +83,78 @@ def test_a_rabbit_with_few_ssd_goes_down_by_their_status() -> None:
     assert ssds_free(system) == [2, 2]
 
 
-def test_a_node_that_fluxion_lacks_does_not_spoil_the_others() -> None:
+def haunted(excluded: str = "") -> VirtualSystem:
+    """A system whose mapping has two nodes, ranks 8 and 9, that its graph lacks."""
     system = VirtualSystem(topology=Topology.regular(8, 2))
-    hosts = "compute-[01-02],ghost,compute-[03-04]"
+    hosts = "compute-[01-02],ghost[1-2],compute-[03-04]"
     system.mapping = rabbitmapping.parse(
         {
             "computes": dict.fromkeys(hostlist.decode(hosts), "rabbit-01"),
             "rabbits": {"rabbit-01": {"capacity": GIB, "hostlist": hosts}},
         }
     )
+    execution = {
+        "R_lite": [{"rank": "0-9", "children": {"core": "0"}}],
+        "nodelist": ["compute-[01-08],ghost[1-2]"],
+    }
+    status = {
+        "R": {"version": 1, "execution": execution},
+        "drain": {},
+        "offline": "",
+        "exclude": excluded,
+    }
+    system.instance.broker.register(
+        "resource", lambda method, payload, userid, respond: respond(0, "", status)
+    )
     system.start()
     wait(system)
+    return system
+
+
+def lacking(system: VirtualSystem) -> list[str]:
+    """What the log says of nodes that the graph lacks."""
+    return [line for _, _, line in system.log if "not found below" in line]
+
+
+def test_a_node_that_fluxion_lacks_does_not_spoil_the_others() -> None:
+    system = haunted()
     set_status(system, "rabbit-01", "Offline")
     wait(system)
     assert marked(system) == "compute-[01-04]"
-    told = [line for _, _, line in system.log if "ghost is not told" in line]
-    assert len(told) == 1
-    assert stats(system)["fluxion"]["unknown_nodes"] == 1
+    assert stats(system)["fluxion"]["unknown_nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("excluded", "told"),
+    [("", ["ghost[1-2]"]), ("9", ["ghost1"]), ("0,8-9", [])],
+)
+def test_it_is_told_of_once_unless_flux_excludes_it(
+    excluded: str, told: list[str]
+) -> None:
+    system = haunted(excluded)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    found = [line.partition(" of the rabbit mapping")[0] for line in lacking(system)]
+    assert found == [f"dws: Fluxion: {hosts}" for hosts in told]
+    system.instance.reload_fluxion()
+    wait(system)
+    assert len(lacking(system)) == 2 * len(told)
+
+
+def test_so_is_a_rabbit_that_fluxion_lacks() -> None:
+    system = VirtualSystem(topology=Topology.regular(8, 2))
+    ghost = {"capacity": GIB, "hostlist": "ghost"}
+    known = system.mapping.to_json()
+    system.mapping = rabbitmapping.parse(
+        {
+            "computes": {**known["computes"], "ghost": "rabbit-99"},
+            "rabbits": {**known["rabbits"], "rabbit-99": ghost},
+        }
+    )
+    system.start()
+    wait(system)
+    (line,) = lacking(system)
+    assert "Fluxion: ghost of the rabbit mapping not found" in line
 
 
 @pytest.mark.parametrize("method", ["find", "set_property", "remove_property"])
@@ -127,3 +185,98 @@ def test_what_fails_is_told_again(method: str) -> None:
     wait(system, 100.0)
     assert (marked(system), failures) == ("", 0)
     assert any("error; trying again" in line for _, _, line in system.log)
+
+
+# Storage that no job holds
+
+
+def of_jobs(system: VirtualSystem) -> int:
+    """The ``ssd`` that jobs have, of one Rabbit."""
+    return len(system.instance.scheduler.pool.ssds_taken(0))
+
+
+def of_others(system: VirtualSystem) -> int:
+    """The ``ssd`` that it takes to hold what no job does."""
+    return sum(-(-size // GIB) for size in stats(system)["reserved"].values())
+
+
+def one_rabbit() -> VirtualSystem:
+    """Sixteen nodes on a Rabbit with sixteen ``ssd``."""
+    system = VirtualSystem(topology=Topology.regular(16, 1, capacity=16 * GIB))
+    system.start()
+    wait(system)
+    return system
+
+
+def submit_for(system: VirtualSystem, dw: str, seconds: int) -> int:
+    spec = jobspec(dw, nodes=1)
+    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": f"{seconds}s"}}
+    return system.instance.submit(spec)
+
+
+@pytest.mark.parametrize("ends", ["early", "late"])
+def test_an_ssd_that_a_job_has_does_not_count_for_storage_of_others(ends: str) -> None:
+    system = one_rabbit()
+    early, late = (50, 5000) if ends == "early" else (5000, 50)
+    submit_for(system, "#DW jobdw type=xfs capacity=7GiB name=p1", early)
+    submit_for(system, "#DW jobdw type=xfs capacity=6GiB name=p1", late)
+    wait(system, 20.0)
+    assert ssds_free(system) == [1]
+    wait(system, 100.0)
+    held = of_jobs(system)
+    submit_for(system, "#DW create_persistent type=xfs capacity=3GiB name=keep", 1)
+    wait(system, 200.0)
+    assert (of_jobs(system), of_others(system)) == (held, 4)
+    assert ssds_free(system) == [16 - held - 4]
+    wait(system, 10_000.0)
+    assert (of_jobs(system), ssds_free(system)) == (0, [12])
+
+
+sizes = st.integers(1, 9)
+happenings = st.one_of(
+    st.tuples(st.just("job"), sizes, st.integers(1, 100)),
+    st.tuples(st.just("create"), sizes, st.integers(1, 100)),
+    st.tuples(st.just("destroy"), st.integers(0, 5)),
+    st.tuples(st.just("wait"), st.integers(1, 200)),
+    st.tuples(st.sampled_from(["fluxion", "module", "offline"])),
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(happenings, max_size=12))
+def test_whatever_happens_jobs_get_just_what_there_is(
+    program: list[tuple[Any, ...]],
+) -> None:
+    system = one_rabbit()
+    for number, (what, *how) in enumerate(program):
+        if what == "job":
+            submit_for(
+                system, f"#DW jobdw type=xfs capacity={how[0]}GiB name=p1", how[1]
+            )
+        elif what == "create":
+            name = f"keep{number}"
+            submit_for(
+                system,
+                f"#DW create_persistent type=xfs capacity={how[0]}GiB name={name}",
+                how[1],
+            )
+        elif what == "destroy":
+            submit_for(system, f"#DW destroy_persistent name=keep{how[0]}", 1)
+        elif what == "fluxion":
+            system.instance.reload_fluxion()
+        elif what == "module":
+            system.kill_module()
+            system.load_module()
+        elif what == "offline":
+            set_status(system, "rabbit-01", "Offline")
+            wait(system, 5.0)
+            set_status(system, "rabbit-01", "Ready")
+        wait(system, how[0] if what == "wait" else 5.0)
+        (free,) = ssds_free(system)
+        assert not free or free + of_jobs(system) + of_others(system) <= 16
+    for jobid, job in system.instance.manager.jobs.items():
+        if job.active:
+            system.instance.cancel(jobid)
+    settle(system)
+    wait(system, 200.0)
+    assert ssds_free(system) == [16 - of_others(system)]

@@ -8,14 +8,24 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
-from test_service import HOUR, XFS, jobspec, settle, started
+from test_service import (
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    names,
+    settle,
+    started,
+)
 
-from flux_k8s import hostlist
+from flux_k8s import holding, hostlist, rset
 from flux_k8s.config import Config
 from flux_k8s.damper import FIRST_HOLD
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import State
+from rabbitsim.flux.scheduler import UNSATISFIABLE
 from rabbitsim.system import VirtualSystem
 
 GIB = 2**30
@@ -33,6 +43,15 @@ def system_of(config: Optional[Config] = None, **options: Any) -> VirtualSystem:
 
 def wait(system: VirtualSystem, seconds: float = 10 * FIRST_HOLD) -> None:
     system.loop.run(timeout=seconds)
+
+
+def submit(system: VirtualSystem, dw: Any = XFS, nodes: int = 1) -> int:
+    """Submit a job whose tasks run for a minute."""
+    spec = jobspec(dw, nodes=nodes)
+    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": "60s"}}
+    if dw is None:
+        del spec["attributes"]["system"]["dw"]
+    return system.instance.submit(spec)
 
 
 def run_job(system: VirtualSystem, nodes: int = 1, dw: Any = XFS) -> Optional[str]:
@@ -84,7 +103,105 @@ def stats(system: VirtualSystem) -> Json:
     return result
 
 
+def chunks(system: VirtualSystem, jobid: int) -> dict[str, Optional[int]]:
+    """GiB on each Rabbit, as the scheduling key of a job's R has them."""
+    R = system.instance.job(jobid).R
+    return rset.rabbit_chunks(rset.parse(R), system.mapping)
+
+
+# Nodes, and storage near them
+
+SMALL = Topology.regular(4, 2, capacity=64 * GIB)
+"""Of its Rabbits each ``ssd`` is taken out of service by itself; those of the usual
+topology are so large that their nodes are marked instead."""
+
+
+def small(**options: Any) -> VirtualSystem:
+    return system_of(topology=SMALL, **options)
+
+
+def storage_of(gib: int) -> str:
+    return f"#DW jobdw type=xfs capacity={gib}GiB name=p1"
+
+
+def test_a_job_gets_nodes_and_storage_of_the_same_chassis() -> None:
+    system = system_of()
+    jobid = submit(system, nodes=1)
+    wait(system)
+    R = system.instance.job(jobid).R
+    assert R is not None
+    found = {
+        (vertex["metadata"]["type"], vertex["metadata"]["paths"]["containment"])
+        for vertex in R["scheduling"]["graph"]["nodes"]
+    }
+    chassis = {
+        type: {path.split("/")[2] for other, path in found if other == type}
+        for type in ("node", "ssd")
+    }
+    assert chassis["node"] == chassis["ssd"] and len(chassis["ssd"]) == 1
+    assert (hosts(system, jobid), chunks(system, jobid)) == (
+        "compute-01",
+        {"rabbit-01": 11},
+    )
+
+
+def test_each_chassis_gives_the_storage_of_its_own_nodes() -> None:
+    system = system_of()
+    jobid = submit(system, nodes=3)
+    wait(system)
+    assert chunks(system, jobid) == {"rabbit-01": 22, "rabbit-02": 11}
+
+
+@pytest.mark.parametrize("type", ["xfs", "gfs2", "lustre"])
+def test_the_scheduling_key_of_R_leads_to_the_servers(type: str) -> None:
+    system = system_of()
+    jobid = submit(system, f"#DW jobdw type={type} capacity=90GiB name=p1", nodes=3)
+    wait(system)
+    (servers,) = system.store.list(SERVERS, None)["items"]
+    data = servers["spec"]["allocationSets"][0]  # a Lustre's first one is its OSTs
+    made = holding.parse({"spec": {"allocationSets": [data]}}).held
+    given = chunks(system, jobid)
+    assert made.keys() == given.keys() == {"rabbit-01", "rabbit-02"}
+    for rabbit, size in made.items():
+        assert size <= (given[rabbit] or 0) * GIB
+
+
+def test_a_job_that_a_rabbit_has_too_little_for_waits_for_another_one_s_end() -> None:
+    system = small()
+    first, second = (submit(system, storage_of(40)) for _ in range(2))
+    third = submit(system, storage_of(40))
+    wait(system)
+    assert (hosts(system, first), hosts(system, second)) == ("compute-01", "compute-03")
+    assert hosts(system, third) is None
+    settle(system)
+    assert hosts(system, third) == "compute-01"
+    assert [names(system, jobid) for jobid in (first, second, third)] == 3 * [LIFE]
+
+
+@pytest.mark.parametrize(("gib", "nodes"), [(100, 1), (40, 3), (1, 5)])
+def test_more_than_there_is_is_refused(gib: int, nodes: int) -> None:
+    system = small()
+    jobid = submit(system, storage_of(gib), nodes)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == UNSATISFIABLE
+    assert "alloc" not in names(system, jobid)
+
+
 # A Rabbit
+
+
+@pytest.mark.parametrize("topology", [None, SMALL])
+def test_a_rabbit_that_goes_down_is_avoided_and_used_again(
+    topology: Optional[Topology],
+) -> None:
+    system = system_of(topology=topology)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    assert run_job(system) == "compute-03"
+    set_status(system, "rabbit-01", "Ready")
+    wait(system)
+    assert run_job(system) == "compute-01"
 
 
 @pytest.mark.parametrize("status", ["Offline", "Failed", "Fenced", "Disabled"])
@@ -120,8 +237,11 @@ def test_other_jobs_use_the_nodes_of_a_rabbit_that_is_down() -> None:
     assert run_job(system, nodes=4, dw=None) == "compute-[01-04]"
 
 
-def test_a_job_that_waits_for_a_rabbit_starts_when_it_is_back() -> None:
-    system = system_of()
+@pytest.mark.parametrize("topology", [None, SMALL])
+def test_a_job_that_fits_nowhere_else_waits_until_a_rabbit_is_back(
+    topology: Optional[Topology],
+) -> None:
+    system = system_of(topology=topology)
     set_status(system, "rabbit-01", "Offline")
     wait(system)
     jobid = system.instance.submit(jobspec(XFS, nodes=4))
@@ -130,31 +250,6 @@ def test_a_job_that_waits_for_a_rabbit_starts_when_it_is_back() -> None:
     set_status(system, "rabbit-01", "Ready")
     wait(system)
     assert hosts(system, jobid) == "compute-[01-04]"
-
-
-def test_a_rabbit_that_goes_down_costs_one_request_and_its_return_two() -> None:
-    system = VirtualSystem(topology=Topology.regular(64, 4))
-    system.start()
-    wait(system)
-    requests(system)
-    set_status(system, "rabbit-02", "Offline")
-    wait(system)
-    assert requests(system) == {"set_property": 1}
-    set_status(system, "rabbit-02", "Ready")
-    wait(system)
-    assert requests(system) == {"remove_property": 1, "set_status": 1}
-
-
-def test_bad_news_is_told_at_once_and_good_news_when_it_lasts() -> None:
-    system = system_of()
-    set_status(system, "rabbit-01", "Offline")
-    wait(system, 0.5)
-    assert marked(system) == "compute-[01-02]"
-    set_status(system, "rabbit-01", "Ready")
-    wait(system, FIRST_HOLD / 2)
-    assert marked(system) == "compute-[01-02]"
-    wait(system, FIRST_HOLD)
-    assert marked(system) == ""
 
 
 def test_a_flapping_rabbit_does_not_flood_the_scheduler() -> None:
@@ -171,62 +266,6 @@ def test_a_flapping_rabbit_does_not_flood_the_scheduler() -> None:
     assert marked(system) == ""
 
 
-def test_the_log_explains_what_happens_to_a_rabbit() -> None:
-    system = system_of()
-    set_status(system, "rabbit-01", "Fenced")
-    wait(system)
-    set_status(system, "rabbit-01", "Ready")
-    wait(system)
-    lines = [line for _, _, line in system.log if "Rabbit rabbit-01" in line]
-    assert lines == [
-        "dws: Rabbit rabbit-01 is Fenced: jobs with Rabbit storage avoid"
-        " compute-[01-02]",
-        "dws: Rabbit rabbit-01 is used again",
-    ]
-
-
-# What Fluxion was told
-
-
-def test_fluxion_is_told_again_when_it_was_reloaded() -> None:
-    system = system_of()
-    set_status(system, "rabbit-01", "Offline")
-    wait(system)
-    system.instance.reload_fluxion()
-    assert marked(system) == ""
-    wait(system)
-    assert marked(system) == "compute-[01-02]"
-
-
-@pytest.mark.parametrize("end", ["kill_module", "unload_module"])
-def test_what_changed_while_the_module_was_away_is_made_up_for(end: str) -> None:
-    system = system_of()
-    set_status(system, "rabbit-01", "Offline")
-    set_link(system, "compute-03", up=False)
-    wait(system)
-    getattr(system, end)()
-    set_status(system, "rabbit-01", "Ready")
-    set_link(system, "compute-03", up=True)
-    set_status(system, "rabbit-02", "Offline")
-    wait(system)
-    system.load_module()
-    wait(system)
-    assert marked(system) == "compute-[03-04]"
-    assert drained(system) == {}
-
-
-def test_a_scheduler_without_properties_gets_one_line_in_the_log() -> None:
-    system = system_of(dynamic_properties=False)
-    set_status(system, "rabbit-01", "Offline")
-    wait(system)
-    set_status(system, "rabbit-01", "Ready")
-    wait(system)
-    lines = [(level, line) for _, level, line in system.log if "luxion" in line]
-    assert lines == [
-        (6, "dws: Fluxion is not loaded (yet): it is not told about Rabbits")
-    ]
-
-
 # A connection
 
 
@@ -239,6 +278,29 @@ def test_a_node_whose_connection_breaks_is_drained_until_it_is_back() -> None:
     set_link(system, "compute-03", up=True)
     wait(system)
     assert drained(system) == {}
+
+
+@pytest.mark.parametrize(
+    ("config", "with_storage", "without"),
+    [
+        (Config(), "compute-02", "compute-02"),
+        (Config(drain_compute_nodes=False), "compute-02", "compute-01"),
+        (
+            Config(drain_compute_nodes=False, soft_drain=False),
+            "compute-01",
+            "compute-01",
+        ),
+    ],
+    ids=["drain_compute_nodes", "soft_drain", "neither"],
+)
+def test_a_node_whose_connection_breaks_is_avoided_as_configured(
+    config: Config, with_storage: str, without: str
+) -> None:
+    for dw, expected in ((XFS, with_storage), (None, without)):
+        system = system_of(config)
+        set_link(system, "compute-01", up=False)
+        wait(system)
+        assert run_job(system, dw=dw) == expected
 
 
 def test_with_soft_drain_it_is_only_avoided_by_jobs_with_storage() -> None:
@@ -258,29 +320,6 @@ def test_with_both_off_nothing_is_done() -> None:
     set_link(system, "compute-01", up=False)
     wait(system)
     assert (drained(system), marked(system)) == ({}, "")
-
-
-def test_another_configuration_is_applied_to_connections_that_are_broken() -> None:
-    system = system_of()
-    set_link(system, "compute-01", up=False)
-    wait(system)
-    assert system.service is not None
-    system.service.reconfigure(Config(drain_compute_nodes=False))
-    wait(system)
-    assert (drained(system), marked(system)) == ({}, "compute-01")
-
-
-@pytest.mark.parametrize("soft", [False, True])
-def test_only_nodes_of_the_module_s_queues_are_touched(soft: bool) -> None:
-    system = system_of(
-        Config(drain_compute_nodes=not soft),
-        properties={"batch": ["compute-01", "compute-03"], "debug": ["compute-04"]},
-        queues=(frozenset({"batch"}), frozenset({"debug", "batch"})),
-    )
-    for host in ("compute-01", "compute-02", "compute-04"):
-        set_link(system, host, up=False)
-    wait(system)
-    assert (marked(system) if soft else ",".join(drained(system))) == "compute-01"
 
 
 def test_a_node_that_an_administrator_drained_stays_drained() -> None:
@@ -315,10 +354,6 @@ def test_nodes_of_a_rabbit_that_is_down_are_not_drained() -> None:
 # Storage that the scheduler does not know of
 
 
-def small(**options: Any) -> VirtualSystem:
-    return system_of(topology=Topology.regular(4, 2, capacity=64 * GIB), **options)
-
-
 def finish(system: VirtualSystem, dw: Any) -> None:
     jobid = system.instance.submit(jobspec(dw, nodes=1))
     settle(system)
@@ -342,6 +377,18 @@ def test_persistent_storage_takes_as_much_from_the_scheduler_as_it_holds() -> No
     assert ssds_free(system) == [53, 64]
 
 
+def test_jobs_wait_for_storage_that_is_persistent_until_it_is_destroyed() -> None:
+    system = small()
+    finish(system, PERSISTENT.replace("10GiB", "40GiB"))
+    wait(system)
+    first, second = (submit(system, storage_of(40)) for _ in range(2))
+    wait(system)
+    assert (hosts(system, first), hosts(system, second)) == ("compute-03", None)
+    system.instance.submit(jobspec(DESTROY, nodes=1), urgency=31)
+    wait(system)
+    assert hosts(system, second) == "compute-01"
+
+
 def test_it_gives_it_back_when_it_is_destroyed() -> None:
     system = small()
     finish(system, PERSISTENT)
@@ -352,53 +399,6 @@ def test_it_gives_it_back_when_it_is_destroyed() -> None:
     wait(system)
     assert ssds_free(system) == [64, 64]
     assert stats(system)["reserved"] == {}
-
-
-# Without a scheduler that knows Rabbits
-
-
-def submit(system: VirtualSystem, dw: Any = XFS, nodes: int = 1) -> int:
-    """Submit a job whose tasks run for a minute."""
-    spec = jobspec(dw, nodes=nodes)
-    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": "60s"}}
-    if dw is None:
-        del spec["attributes"]["system"]["dw"]
-    return system.instance.submit(spec)
-
-
-def running(system: VirtualSystem, jobid: int) -> bool:
-    return system.instance.job(jobid).state is State.RUN
-
-
-def test_nodes_whose_rabbit_is_in_use_are_marked_for_as_long_as_it_is() -> None:
-    system = system_of(scheduler=False)
-    first = submit(system)
-    wait(system)
-    assert running(system, first)
-    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
-    system.kill_module()
-    system.load_module()
-    wait(system, 2.0)
-    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
-    second, third = submit(system), submit(system, nodes=3)
-    wait(system, 2.0)
-    assert (hosts(system, second), hosts(system, third)) == ("compute-03", None)
-    settle(system)
-    wait(system)
-    assert marked(system, "alloc_rabbit") == ""
-
-
-def test_a_plan_names_the_nodes_where_the_scheduler_takes_no_properties() -> None:
-    system = system_of(scheduler=False, dynamic_properties=False)
-    set_status(system, "rabbit-01", "Offline")
-    wait(system)
-    jobid = submit(system)
-    wait(system)
-    assert hosts(system, jobid) == "compute-03"
-    constraints = system.instance.job(jobid).jobspec["attributes"]["system"]
-    assert {"not": [{"hostlist": ["compute-[01-02]"]}]} in constraints["constraints"][
-        "and"
-    ]
 
 
 # What DWS is told about nodes
@@ -436,26 +436,3 @@ def test_so_is_one_that_was_drained_for_its_mounts(reason: str) -> None:
     system.instance.undrain("compute-02")
     wait(system)
     assert shown(system) == {}
-
-
-def test_dws_is_told_again_when_it_has_forgotten() -> None:
-    system = system_of()
-    system.instance.set_up("compute-02", False)
-    wait(system)
-    patch: Json = {"data": {"nodes": {"compute-02": "Enabled"}}}
-    system.store.merge_patch(SYSTEMSTATUS, "default", "default", patch)
-    wait(system)
-    assert shown(system) == {"compute-02": "Disabled"}
-    system.store.delete(SYSTEMSTATUS, "default", "default")
-    wait(system)
-    assert shown(system) == {"compute-02": "Disabled"}
-
-
-def test_many_nodes_are_told_of_in_one_request() -> None:
-    system = system_of(topology=Topology.regular(64, 4))
-    version = system.store.version
-    for node in list(system.instance.scheduler.pool.nodes):
-        system.instance.set_up(node.host, False)
-    wait(system)
-    assert len(shown(system)) == 64
-    assert system.store.version == version + 1

@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import AbstractSet, Mapping, Optional, Union
 
-from flux_k8s import hostlist
+from flux_k8s import hostlist, idset, nodes
 from flux_k8s.directivebreakdown.resources import GIB
 from flux_k8s.errors import BadObject
 from flux_k8s.fluxiongraph import (
@@ -40,10 +40,12 @@ from flux_k8s.fluxiongraph import (
     Told,
     find_above,
     find_places,
+    find_ssds,
 )
-from flux_k8s.jgf import RABBIT_PROPERTY
+from flux_k8s.jgf import RABBIT_PROPERTY, SSD
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Flux, Json, RpcDone, RpcError, Timer, Watch
+from flux_k8s.withheld import Looking, Noting, Switching, Withheld
 
 BAD_RABBIT = "badrabbit"
 """The property of nodes that must not get jobs with Rabbit storage."""
@@ -75,21 +77,11 @@ class Marking:
 
 
 @dataclass(frozen=True)
-class Switching:
-    """An ``ssd`` of a Rabbit that goes down, or up. The first to go down is the
-    last in the order in which Fluxion gives them to jobs."""
+class Withholding:
+    """What is done about the ``ssd`` of a Rabbit that jobs must not get."""
 
     rabbit: str
-    number: int
-    down: bool
-
-
-@dataclass(frozen=True)
-class Noting:
-    """How many ``ssd`` are down is written to the chassis."""
-
-    rabbit: str
-    down: int
+    step: Union[Noting, Switching]
 
 
 @dataclass(frozen=True)
@@ -100,7 +92,7 @@ class Reconsidering:
     path: str
 
 
-Telling = Union[Marking, Switching, Noting, Reconsidering]
+Telling = Union[Marking, Withholding, Mapping[str, Looking], Reconsidering]
 
 
 class Fluxion:
@@ -114,16 +106,17 @@ class Fluxion:
             for rabbit in mapping.rabbits
             for host in mapping.hosts_of(rabbit)
         }
-        self._wanted: dict[str, frozenset[str]] = dict.fromkeys(PROPERTIES, frozenset())
-        self._reserved: dict[str, int] = {}
+        # What nobody has wanted yet is left as an earlier module has left it.
+        self._wanted: dict[str, frozenset[str]] = {}
+        self._reserved: Optional[dict[str, int]] = None
         self._out: frozenset[str] = frozenset()
         everywhere = set(self._rabbit_of)
         # An earlier module may have left anything behind.
         self._told = {key: Told(possible=set(everywhere)) for key in PROPERTIES}
-        self._down: dict[str, Told[int]] = {}
-        self._noted: dict[str, int] = {}
+        self._withheld: dict[str, Withheld] = {}
         self._places: Optional[Places] = None
         self._unknown: set[str] = set()
+        self._untold: list[str] = []
         self._parts: deque[Marking] = deque()
         self._reconsider = False
         self._busy = False
@@ -131,6 +124,8 @@ class Fluxion:
         self._load = 0
         self._failures = 0
         self._timer: Optional[Timer] = None
+        self._look_timer: Optional[Timer] = None
+        self._looks = 0
         self._watch: Optional[Watch] = None
         self._stopped = False
 
@@ -142,8 +137,9 @@ class Fluxion:
         self._stopped = True
         if self._watch is not None:
             self._watch.stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._look_timer):
+            if timer is not None:
+                timer.cancel()
 
     @property
     def present(self) -> bool:
@@ -155,14 +151,14 @@ class Fluxion:
         return {
             "loaded": not self._absent,
             **{key: len(told.certain) for key, told in self._told.items()},
-            "ssd_down": sum(len(told.certain) for told in self._down.values()),
+            "ssd_down": sum(len(w.told.certain) for w in self._withheld.values()),
             "unknown_nodes": len(self._unknown),
         }
 
     def want(self, key: str, hosts: AbstractSet[str]) -> None:
         """Have these nodes, and no others, carry a property."""
         wanted = frozenset(hosts).intersection(self._rabbit_of)
-        if wanted != self._wanted[key]:
+        if wanted != self._wanted.get(key):
             self._wanted[key] = wanted
             self._soon()
 
@@ -175,7 +171,7 @@ class Fluxion:
     def _bad_hosts(self) -> frozenset[str]:
         """The nodes to carry ``badrabbit``."""
         assert self._places is not None
-        hosts = set(self._wanted[BAD_RABBIT])
+        hosts = set(self._wanted.get(BAD_RABBIT, ()))
         for rabbit in self._out:
             if not self._by_status(self._places.chassis.get(rabbit)):
                 hosts.update(self._mapping.hosts_of(rabbit))
@@ -192,22 +188,21 @@ class Fluxion:
             self._reserved = wanted
             self._soon()
 
-    def _ssds_down(self, rabbit: str, chassis: Chassis) -> int:
-        """How many ``ssd`` of a Rabbit should be out of service."""
-        if rabbit in self._out and self._by_status(chassis):
-            return chassis.ssds
+    def _ssds_needed(self, rabbit: str, chassis: Chassis) -> int:
+        """How many ``ssd`` of a Rabbit hold what is reserved there."""
+        if self._reserved is None:
+            return len(chassis.down)
         size = self._mapping.capacity(rabbit) // GIB // chassis.ssds * GIB
-        needed = self._reserved.get(rabbit, 0)
-        return min(chassis.ssds, -(-needed // size) if size else 0)
+        return -(-self._reserved.get(rabbit, 0) // size) if size else 0
 
     def _loaded(self) -> None:
         """Fluxion has been loaded, and knows nothing."""
         self._load += 1
         self._told = {key: Told() for key in PROPERTIES}
-        self._down = {}
-        self._noted = {}
+        self._withheld = {}
         self._places = None
         self._unknown = set()
+        self._untold = []
         self._parts.clear()
         self._busy = self._absent = self._reconsider = False
         self._failures = 0
@@ -229,14 +224,16 @@ class Fluxion:
         telling = self._next()
         if isinstance(telling, Marking):
             self._mark(telling, self._places)
-        elif isinstance(telling, Switching):
-            self._switch(telling, self._places)
-        elif isinstance(telling, Noting):
-            path = self._places.chassis[telling.rabbit].path
-            self._set([path], SSD_DOWN, str(telling.down), partial(self._note, telling))
-        elif telling is not None:
+        elif isinstance(telling, Withholding):
+            self._withhold(telling, self._places)
+        elif isinstance(telling, Reconsidering):
             payload = {"resource_path": telling.path, "status": "up"}
             self._ask("set_status", payload, self._reconsidered)
+        elif telling is not None:
+            self._look(telling)
+        elif self._untold:
+            hosts, self._untold = self._untold, []
+            self._flux.rpc("resource.status", {}, partial(self._lacks, hosts))
 
     def _next(self) -> Optional[Telling]:
         """What to tell next: bad news first."""
@@ -244,7 +241,7 @@ class Fluxion:
         if self._parts:
             return self._parts[0]
         for present in (True, False):
-            for key in PROPERTIES:
+            for key in self._wanted:
                 told = self._told[key]
                 wanted = self._bad_hosts() if key == BAD_RABBIT else self._wanted[key]
                 change = told.missing(wanted) if present else told.surplus(wanted)
@@ -259,26 +256,28 @@ class Fluxion:
             return Reconsidering(root)
         return storage
 
-    def _next_of_storage(self) -> Optional[Telling]:
+    def _next_of_storage(self) -> Union[Withholding, Mapping[str, Looking], None]:
         assert self._places is not None
-        for rabbit in {**self._down, **self._reserved, **dict.fromkeys(self._out)}:
+        looks: dict[str, Looking] = {}
+        for rabbit in {
+            **self._withheld,
+            **(self._reserved or {}),
+            **dict.fromkeys(self._out),
+        }:
             chassis = self._places.chassis.get(rabbit)
             if chassis is None or not chassis.ssds:
                 continue
-            count = self._ssds_down(rabbit, chassis)
-            wanted = set(range(count))
-            told = self._down.get(rabbit) or Told()
-            noted = self._noted.get(rabbit, 0)
-            # What is noted is never less than what is down.
-            if count > noted:
-                return Noting(rabbit, count)
-            for number in sorted(told.missing(wanted)):
-                return Switching(rabbit, number, True)
-            for number in sorted(told.surplus(wanted)):
-                return Switching(rabbit, number, False)
-            if count < noted:
-                return Noting(rabbit, count)
-        return None
+            withheld = self._withheld.get(rabbit)
+            if withheld is None:
+                withheld = self._withheld[rabbit] = Withheld(chassis.ssds)
+            out = rabbit in self._out and self._by_status(chassis)
+            withheld.want(self._ssds_needed(rabbit, chassis), out)
+            step = withheld.next()
+            if isinstance(step, Looking):
+                looks[rabbit] = step
+            elif step is not None:
+                return Withholding(rabbit, step)
+        return looks or None
 
     # What Fluxion is told, and answers
 
@@ -341,10 +340,10 @@ class Fluxion:
             for host, rabbit in self._rabbit_of.items()
             if places.of(host, rabbit) is None
         }
+        self._untold = sorted(self._unknown, key=hostlist.natural_key)
         for rabbit, chassis in places.chassis.items():
             if chassis.down:
-                self._noted[rabbit] = chassis.down
-                self._down[rabbit] = Told(possible=set(range(chassis.down)))
+                self._withheld[rabbit] = Withheld(chassis.ssds, chassis.down)
         self._succeeded()
 
     def _mark(self, marking: Marking, places: Places) -> None:
@@ -369,47 +368,101 @@ class Fluxion:
         if self._parts and self._parts[0] is marking:
             self._parts.popleft()
         if isinstance(result, RpcError):
-            self._divide(marking, result)
+            self._divide(marking)
         else:
             self._told[marking.key].end(marking.hosts, marking.present)
             self._reconsider = self._reconsider or not marking.present
         self._succeeded()
 
-    def _divide(self, marking: Marking, error: RpcError) -> None:
+    def _divide(self, marking: Marking) -> None:
         """One path that Fluxion does not know spoils a request for many: the
         request is made again in halves, until the path stands alone."""
         hosts, middle = marking.hosts, len(marking.hosts) // 2
         if not middle:
             self._unknown.update(hosts)
-            text = f"Fluxion: {hosts[0]} is not told about its Rabbit: {error}"
-            self._flux.log(syslog.LOG_WARNING, text)
+            self._untold.extend(hosts)
             return
         for part in (hosts[middle:], hosts[:middle]):
             self._parts.appendleft(Marking(marking.key, marking.present, part))
 
-    def _switch(self, switching: Switching, places: Places) -> None:
-        chassis = places.chassis[switching.rabbit]
-        told = self._down.setdefault(switching.rabbit, Told())
-        told.begin([switching.number], switching.down)
-        payload = {
-            "resource_path": f"{chassis.path}/ssd{chassis.ssds - 1 - switching.number}",
-            "status": "down" if switching.down else "up",
-        }
-        self._ask("set_status", payload, partial(self._switched, switching))
+    def _lacks(self, hosts: list[str], result: Union[Json, RpcError]) -> None:
+        """Tell of nodes that are not where they should be in Fluxion's graph. One
+        that Flux excludes from scheduling is rightly missing."""
+        try:
+            if isinstance(result, RpcError):
+                raise result
+            excluded = nodes.parse(result).excluded
+        except (RpcError, BadObject):
+            excluded = frozenset()
+        lacking = [host for host in hosts if host not in excluded]
+        if lacking and not self._stopped:
+            text = (
+                f"Fluxion: {hostlist.encode(lacking)} of the rabbit mapping not found"
+                " below the chassis of their Rabbits in its graph (flux dws2jgf):"
+                " jobs are not kept off them"
+            )
+            self._flux.log(syslog.LOG_WARNING, text)
 
-    def _switched(self, switching: Switching, result: Union[Json, RpcError]) -> None:
-        if isinstance(result, RpcError):
-            self._failed(f"{switching.rabbit}: {result}")
+    def _withhold(self, telling: Withholding, places: Places) -> None:
+        path, step = places.chassis[telling.rabbit].path, telling.step
+        done = partial(self._withheld_is, telling)
+        self._withheld[telling.rabbit].begin(step)
+        if isinstance(step, Noting):
+            value = idset.encode(step.down)
+            if value:
+                self._set([path], SSD_DOWN, value, done)
+            else:
+                payload = {"resource_path": path, "key": SSD_DOWN}
+                self._ask("remove_property", payload, done)
             return
-        self._down[switching.rabbit].end([switching.number], switching.down)
+        status = "down" if step.down else "up"
+        payload = {"resource_path": f"{path}/{SSD}{step.number}", "status": status}
+        self._ask("set_status", payload, done)
+
+    def _withheld_is(self, telling: Withholding, result: Union[Json, RpcError]) -> None:
+        if isinstance(result, RpcError):
+            self._failed(f"{telling.rabbit}: {result}")
+            return
+        self._withheld[telling.rabbit].end(telling.step)
         self._succeeded()
 
-    def _note(self, noting: Noting, result: Union[Json, RpcError]) -> None:
-        if isinstance(result, RpcError):
-            self._failed(f"{noting.rabbit}: {result}")
+    def _look(self, looks: Mapping[str, Looking]) -> None:
+        """Ask for all Rabbits at once: Fluxion goes through its whole graph."""
+        criteria = "status=down and sched-now=allocated"
+        payload = {"criteria": criteria, "format": "jgf"}
+        self._ask("find", payload, partial(self._looked, looks))
+
+    def _looked(
+        self, looks: Mapping[str, Looking], result: Union[Json, RpcError]
+    ) -> None:
+        assert self._places is not None
+        try:
+            if isinstance(result, RpcError):
+                raise result
+            taken = find_ssds(result)
+        except (RpcError, BadObject) as error:
+            self._failed(f"cannot find the storage of jobs in its graph: {error}")
             return
-        self._noted[noting.rabbit] = noting.down
+        for rabbit, look in looks.items():
+            path = self._places.chassis[rabbit].path
+            self._withheld[rabbit].looked(look, taken.get(path, frozenset()))
+        self._look_later()
         self._succeeded()
+
+    def _look_later(self) -> None:
+        """Look again when jobs may have given back what there is too little of."""
+        if not any(withheld.short for withheld in self._withheld.values()):
+            self._looks = 0
+        elif self._look_timer is None:
+            pause = min(LAST_RETRY, RETRY * 2.0 ** min(self._looks, 10))
+            self._looks += 1
+            self._look_timer = self._flux.call_later(pause, self._look_again)
+
+    def _look_again(self) -> None:
+        self._look_timer = None
+        for withheld in self._withheld.values():
+            withheld.look_again()
+        self._soon()
 
     def _reconsidered(self, result: Union[Json, RpcError]) -> None:
         if isinstance(result, RpcError):

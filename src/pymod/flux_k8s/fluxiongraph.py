@@ -7,14 +7,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Generic, Iterable, Mapping, Optional, TypeVar
 
+from flux_k8s import idset
 from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
-from flux_k8s.jgf import NODE, RABBIT_PROPERTY
+from flux_k8s.jgf import NODE, RABBIT_PROPERTY, SSD
 
 SSD_COUNT = "ssdcount"
 SSD_DOWN = "ssddown"
-"""The property in which a Rabbit's chassis keeps how many ``ssd`` we took out of
-service: the next module learns it from there."""
+"""The property in which a Rabbit's chassis keeps which ``ssd`` we took out of
+service, as an idset (RFC 22): the next module learns it from there."""
 
 T = TypeVar("T")
 
@@ -55,12 +56,13 @@ class Chassis:
     Attributes:
         path: of its chassis.
         ssds: how many ``ssd`` it has; 0 when the graph does not say.
-        down: how many of them an earlier module took out of service.
+        down: the numbers of those that an earlier module may have taken out of
+            service.
     """
 
     path: str
     ssds: int = 0
-    down: int = 0
+    down: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -98,9 +100,24 @@ def find_places(result: Any) -> Places:
             chassis[rabbit] = Chassis(
                 metadata.string("paths.containment"),
                 _count(properties.get(SSD_COUNT)),
-                _count(properties.get(SSD_DOWN)),
+                _numbers(properties.get(SSD_DOWN)),
             )
     return Places(chassis)
+
+
+def find_ssds(result: Any) -> dict[str, set[int]]:
+    """The numbers of the ``ssd`` in Fluxion's answer, by the path above them.
+
+    Raises:
+        BadObject: it is something else.
+    """
+    numbers: dict[str, set[int]] = {}
+    for metadata in _vertices(result):
+        if metadata.optional_string("type") == SSD:
+            above, _, name = metadata.string("paths.containment").rpartition("/")
+            number = _count(name[len(SSD) :])
+            numbers.setdefault(above, set()).add(number)
+    return numbers
 
 
 def find_above(result: Any, host: str) -> str:
@@ -126,3 +143,10 @@ def _vertices(result: Any) -> Iterable[Reader]:
 
 def _count(value: Any) -> int:
     return int(value) if isinstance(value, str) and value.isdigit() else 0
+
+
+def _numbers(value: Any) -> frozenset[int]:
+    try:
+        return frozenset(idset.decode(value) if isinstance(value, str) else ())
+    except ValueError:
+        return frozenset()

@@ -29,12 +29,14 @@ class NodeStates:
         offline: those whose broker is not there.
         drained: those that are drained, with the reason (empty without one).
         properties: the nodes that have each property of R.
+        excluded: nodes that may not: Flux excludes them from scheduling.
     """
 
     hosts: tuple[str, ...]
     offline: frozenset[str]
     drained: Mapping[str, str]
     properties: Mapping[str, frozenset[str]]
+    excluded: frozenset[str] = frozenset()
 
     def with_all(self, properties: Iterable[str]) -> frozenset[str]:
         """The nodes that have all of ``properties``."""
@@ -43,8 +45,7 @@ class NodeStates:
 
 
 def parse(status: Any) -> NodeStates:
-    """Read what ``resource.status`` answers. Nodes that Flux excludes from
-    scheduling are left out.
+    """Read what ``resource.status`` answers.
 
     Raises:
         BadObject: it is something else.
@@ -52,12 +53,14 @@ def parse(status: Any) -> NodeStates:
     reader = Reader("resource.status", status)
     resources = rset.parse(reader.object("R").value, "R of resource.status")
     host_of = {target.rank: target.host for target in resources.targets}
-    for rank in _ranks(reader, "exclude"):
-        host_of.pop(rank, None)
 
     def hosts(ranks: Iterable[int]) -> frozenset[str]:
         return frozenset(host_of[rank] for rank in ranks if rank in host_of)
 
+    ranks_excluded = _ranks(reader, "exclude")
+    excluded = hosts(ranks_excluded)
+    for rank in ranks_excluded:
+        host_of.pop(rank, None)
     drained: dict[str, str] = {}
     for ranks, entry in reader.object("drain").value.items():
         info = Reader(reader.name, entry, f"drain.{ranks}")
@@ -65,7 +68,8 @@ def parse(status: Any) -> NodeStates:
         drained.update(dict.fromkeys(hosts(_decode(reader, "drain", ranks)), reason))
     properties = {name: hosts(ranks) for name, ranks in resources.properties.items()}
     names = tuple(dict.fromkeys(host_of.values()))
-    return NodeStates(names, hosts(_ranks(reader, "offline")), drained, properties)
+    offline = hosts(_ranks(reader, "offline"))
+    return NodeStates(names, offline, drained, properties, excluded)
 
 
 def _ranks(reader: Reader, path: str) -> tuple[int, ...]:

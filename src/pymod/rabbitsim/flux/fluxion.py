@@ -52,13 +52,16 @@ class Fluxion:
 
     def _find(self, payload: Json, userid: int) -> Json:
         self.requests["find"] += 1
-        key, _, value = str(payload["criteria"]).partition("=")
-        nodes = [
-            {"metadata": metadata}
-            for metadata in self._vertices()
-            if (key == "property" and value in metadata["properties"])
-            or (key == "names" and value == metadata.get("name"))
-        ]
+        if payload["criteria"] == "status=down and sched-now=allocated":
+            nodes = [{"metadata": metadata} for metadata in self._ssds_down_and_taken()]
+        else:
+            key, _, value = str(payload["criteria"]).partition("=")
+            nodes = [
+                {"metadata": metadata}
+                for metadata in self._vertices()
+                if (key == "property" and value in metadata["properties"])
+                or (key == "names" and value == metadata.get("name"))
+            ]
         return {"R": {"graph": {"nodes": nodes, "edges": []}} if nodes else None}
 
     def _vertices(self) -> Iterator[Json]:
@@ -70,6 +73,14 @@ class Fluxion:
         for node in pool.nodes:
             own = dict.fromkeys((*node.properties, *node.dynamic), "")
             yield {**self._vertex("node", self._path(node), own), "name": node.host}
+
+    def _ssds_down_and_taken(self) -> Iterator[Json]:
+        pool = self._scheduler.pool
+        for chassis in pool.chassis:
+            taken = pool.ssds_taken(chassis.index)
+            for number in taken & pool.ssds_down(chassis.index):
+                path = f"{CLUSTER}/chassis{chassis.index}/ssd{number}"
+                yield self._vertex("ssd", path, {})
 
     def _vertex(self, type: str, path: str, own: dict[str, str]) -> Json:
         properties = {**own, **self._properties.get(path, {})}

@@ -4,12 +4,14 @@
 
 A request is matched as Fluxion does it: what is in a ``slot`` is the job's
 alone, a slot with ``ssd`` in it stays within one chassis, and the first place
-that fits is taken. There is no backtracking over choices that fitted.
+that fits is taken, but of ``ssd`` the last ones. There is no backtracking over
+choices that fitted.
 """
 
 from __future__ import annotations
 
 import bisect
+import itertools
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -132,7 +134,8 @@ class Pool:
         return len(self._free[type, owner])
 
     def take(self, type: str, owner: int, count: int) -> Optional[Part]:
-        """Take the first ``count`` that are free; None when there are fewer."""
+        """Take the first ``count`` that are free, or the last ``count`` ``ssd``;
+        None when there are fewer."""
         if self.free(type, owner) < count:
             return None
         if type == "ssd":
@@ -149,6 +152,14 @@ class Pool:
             return
         for id in part.ids:
             bisect.insort(self._free[part.type, part.owner], id)
+
+    def ssds_down(self, chassis: int) -> frozenset[int]:
+        """The ``ssd`` of a chassis that are not given to jobs."""
+        return frozenset(self._ssds[chassis].down)
+
+    def ssds_taken(self, chassis: int) -> frozenset[int]:
+        """The ``ssd`` of a chassis that jobs have."""
+        return self._ssds[chassis].taken
 
     def set_ssd(self, chassis: int, number: int, up: bool) -> None:
         """Let an ``ssd`` of a chassis be used, or not. A job that has it keeps it."""
@@ -177,19 +188,27 @@ class _Runs:
 
     def __init__(self, count: int) -> None:
         self.free = count
+        self._count = count
         self._runs = [(0, count)] if count else []
-        self._down: set[int] = set()
+        self.down: set[int] = set()
         self._held_back: set[int] = set()
+
+    @property
+    def taken(self) -> frozenset[int]:
+        """The numbers that were taken and not given back."""
+        runs = itertools.starmap(range, self._runs)
+        here = self._held_back.union(itertools.chain.from_iterable(runs))
+        return frozenset(range(self._count)) - here
 
     def set(self, id: int, up: bool) -> None:
         """Have a number given out, or not."""
-        if up and id in self._down:
-            self._down.remove(id)
+        if up and id in self.down:
+            self.down.remove(id)
             if id in self._held_back:
                 self._held_back.remove(id)
                 self.give([id])
-        elif not up and id not in self._down:
-            self._down.add(id)
+        elif not up and id not in self.down:
+            self.down.add(id)
             for index, (start, end) in enumerate(self._runs):
                 if start <= id < end:
                     parts = [(start, id), (id + 1, end)]
@@ -201,18 +220,18 @@ class _Runs:
     def take(self, count: int) -> tuple[int, ...]:
         ids: list[int] = []
         while len(ids) < count:
-            start, end = self._runs.pop(0)
-            last = min(end, start + count - len(ids))
-            ids.extend(range(start, last))
-            if last < end:
-                self._runs.insert(0, (last, end))
+            start, end = self._runs.pop()
+            first = max(start, end - count + len(ids))
+            ids.extend(range(first, end))
+            if start < first:
+                self._runs.append((start, first))
         self.free -= count
-        return tuple(ids)
+        return tuple(sorted(ids))
 
     def give(self, ids: Sequence[int]) -> None:
-        if self._down:
-            self._held_back.update(id for id in ids if id in self._down)
-            ids = [id for id in ids if id not in self._down]
+        if self.down:
+            self._held_back.update(id for id in ids if id in self.down)
+            ids = [id for id in ids if id not in self.down]
         self.free += len(ids)
         runs = sorted(self._runs + [(id, id + 1) for id in ids])
         self._runs = []

@@ -1,0 +1,249 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""How Fluxion, DWS and administrators are told about Rabbits and nodes: when, how
+often, and what is not known."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import pytest
+from test_rabbits_system import (
+    DESTROY,
+    PERSISTENT,
+    drained,
+    finish,
+    marked,
+    requests,
+    run_job,
+    set_link,
+    set_status,
+    shown,
+    small,
+    ssds_free,
+    stats,
+    submit,
+    system_of,
+    wait,
+)
+from test_service import settle
+
+from flux_k8s.config import Config
+from flux_k8s.damper import FIRST_HOLD
+from flux_k8s.ports import SERVERS, SYSTEMSTATUS, Json, KubeError
+from rabbitsim.dws.topology import Topology
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+
+# When, and how often
+
+
+def test_a_rabbit_that_goes_down_costs_one_request_and_its_return_two() -> None:
+    system = VirtualSystem(topology=Topology.regular(64, 4))
+    system.start()
+    wait(system)
+    requests(system)
+    set_status(system, "rabbit-02", "Offline")
+    wait(system)
+    assert requests(system) == {"set_property": 1}
+    set_status(system, "rabbit-02", "Ready")
+    wait(system)
+    assert requests(system) == {"remove_property": 1, "set_status": 1}
+
+
+def test_bad_news_is_told_at_once_and_good_news_when_it_lasts() -> None:
+    system = system_of()
+    set_status(system, "rabbit-01", "Offline")
+    wait(system, 0.5)
+    assert marked(system) == "compute-[01-02]"
+    set_status(system, "rabbit-01", "Ready")
+    wait(system, FIRST_HOLD / 2)
+    assert marked(system) == "compute-[01-02]"
+    wait(system, FIRST_HOLD)
+    assert marked(system) == ""
+
+
+def test_the_log_explains_what_happens_to_a_rabbit() -> None:
+    system = system_of()
+    set_status(system, "rabbit-01", "Fenced")
+    wait(system)
+    set_status(system, "rabbit-01", "Ready")
+    wait(system)
+    lines = [line for _, _, line in system.log if "Rabbit rabbit-01" in line]
+    assert lines == [
+        "dws: Rabbit rabbit-01 is Fenced: jobs with Rabbit storage avoid"
+        " compute-[01-02]",
+        "dws: Rabbit rabbit-01 is used again",
+    ]
+
+
+def test_fluxion_is_told_again_when_it_was_reloaded() -> None:
+    system = system_of()
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    system.instance.reload_fluxion()
+    assert marked(system) == ""
+    wait(system)
+    assert marked(system) == "compute-[01-02]"
+
+
+@pytest.mark.parametrize("end", ["kill_module", "unload_module"])
+def test_what_changed_while_the_module_was_away_is_made_up_for(end: str) -> None:
+    system = system_of()
+    set_status(system, "rabbit-01", "Offline")
+    set_link(system, "compute-03", up=False)
+    wait(system)
+    getattr(system, end)()
+    set_status(system, "rabbit-01", "Ready")
+    set_link(system, "compute-03", up=True)
+    set_status(system, "rabbit-02", "Offline")
+    wait(system)
+    system.load_module()
+    wait(system)
+    assert marked(system) == "compute-[03-04]"
+    assert drained(system) == {}
+
+
+def test_a_scheduler_without_properties_gets_one_line_in_the_log() -> None:
+    system = system_of(dynamic_properties=False)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    set_status(system, "rabbit-01", "Ready")
+    wait(system)
+    lines = [(level, line) for _, level, line in system.log if "luxion" in line]
+    assert lines == [
+        (6, "dws: Fluxion is not loaded (yet): it is not told about Rabbits")
+    ]
+
+
+def test_another_configuration_is_applied_to_connections_that_are_broken() -> None:
+    system = system_of()
+    set_link(system, "compute-01", up=False)
+    wait(system)
+    assert system.service is not None
+    system.service.reconfigure(Config(drain_compute_nodes=False))
+    wait(system)
+    assert (drained(system), marked(system)) == ({}, "compute-01")
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_only_nodes_of_the_module_s_queues_are_touched(soft: bool) -> None:
+    system = system_of(
+        Config(drain_compute_nodes=not soft),
+        properties={"batch": ["compute-01", "compute-03"], "debug": ["compute-04"]},
+        queues=(frozenset({"batch"}), frozenset({"debug", "batch"})),
+    )
+    for host in ("compute-01", "compute-02", "compute-04"):
+        set_link(system, host, up=False)
+    wait(system)
+    assert (marked(system) if soft else ",".join(drained(system))) == "compute-01"
+
+
+def test_dws_is_told_again_when_it_has_forgotten() -> None:
+    system = system_of()
+    system.instance.set_up("compute-02", False)
+    wait(system)
+    patch: Json = {"data": {"nodes": {"compute-02": "Enabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", patch)
+    wait(system)
+    assert shown(system) == {"compute-02": "Disabled"}
+    system.store.delete(SYSTEMSTATUS, "default", "default")
+    wait(system)
+    assert shown(system) == {"compute-02": "Disabled"}
+
+
+def test_many_nodes_are_told_of_in_one_request() -> None:
+    system = system_of(topology=Topology.regular(64, 4))
+    version = system.store.version
+    for node in list(system.instance.scheduler.pool.nodes):
+        system.instance.set_up(node.host, False)
+    wait(system)
+    assert len(shown(system)) == 64
+    assert system.store.version == version + 1
+
+
+# Servers that cannot be seen
+
+
+class Unseen:
+    """A fault: the watch of Servers fails, for as long as it is ``on``."""
+
+    def __init__(self, status: int, on: bool = True) -> None:
+        self.status = status
+        self.on = on
+
+    def __call__(self, request: Request) -> Optional[Fault]:
+        if not (self.on and request.verb == "watch" and request.kind == SERVERS):
+            return None
+        return Fault(error=KubeError(self.status, "Unseen", "no list"))
+
+
+@pytest.mark.parametrize("status", [0, 403, 404, 500])
+def test_health_is_told_although_servers_cannot_be_seen(status: int) -> None:
+    system = system_of(faults=Unseen(status))
+    set_status(system, "rabbit-01", "Offline")
+    set_link(system, "compute-03", up=False)
+    wait(system)
+    assert marked(system) == "compute-[01-02]"
+    assert list(drained(system)) == ["compute-03"]
+    assert run_job(system) == "compute-04"
+    set_status(system, "rabbit-01", "Ready")
+    wait(system)
+    assert marked(system) == ""
+    lines = [line for _, _, line in system.log if "Servers" in line]
+    assert lines == [
+        "dws: Servers: no list; what persistent storage holds is not known"
+    ]
+
+
+def test_capacity_is_told_as_soon_as_servers_can_be_seen() -> None:
+    unseen = Unseen(500, on=False)
+    system = small(faults=unseen)
+    finish(system, PERSISTENT)
+    system.kill_module()
+    system.instance.reload_fluxion()
+    unseen.on = True
+    system.load_module()
+    set_status(system, "rabbit-02", "Offline")
+    wait(system)
+    assert ssds_free(system) == [64, 0]
+    assert stats(system)["reserved"] == {}
+    unseen.on = False
+    wait(system, 60.0)
+    assert ssds_free(system) == [53, 0]
+    assert stats(system)["reserved"] == {"rabbit-01": 11051991040}
+
+
+def test_what_was_told_of_capacity_stays_until_servers_can_be_seen() -> None:
+    unseen = Unseen(500, on=False)
+    system = small(faults=unseen)
+    finish(system, PERSISTENT)
+    wait(system)
+    system.kill_module()
+    unseen.on = True
+    system.load_module()
+    set_status(system, "rabbit-02", "Offline")
+    wait(system)
+    assert ssds_free(system) == [53, 0]
+    unseen.on = False
+    wait(system, 60.0)
+    finish(system, DESTROY)
+    wait(system)
+    assert ssds_free(system) == [64, 0]
+
+
+def test_so_do_the_marks_of_rabbits_that_jobs_use() -> None:
+    unseen = Unseen(500, on=False)
+    system = system_of(scheduler=False, faults=unseen)
+    submit(system)
+    wait(system)
+    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
+    system.kill_module()
+    unseen.on = True
+    system.load_module()
+    wait(system)
+    assert marked(system, "alloc_rabbit") == "compute-[01-02]"
+    unseen.on = False
+    settle(system)
+    wait(system, 60.0)
+    assert marked(system, "alloc_rabbit") == ""

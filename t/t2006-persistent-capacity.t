@@ -1,0 +1,170 @@
+#!/bin/sh
+test_description='Storage that no job holds takes room of a Rabbit, with a real Fluxion'
+. "$(dirname "$0")/tap.sh"
+
+need_fluxion
+
+# Eight nodes are on two Rabbits of 8 x 128 GiB; rabbit-01 is chassis0.
+cluster_start
+fluxion_start 8
+
+# usage: storage_job GIB [COMMAND...]: submit a job on one node, which runs until
+# job_end, or this command
+storage_job () {
+    storage_job_size=$1
+    shift
+    test $# -gt 0 || set -- sh -c "$LOOP"
+    flux submit -N1 \
+        -S dw="#DW jobdw type=xfs capacity=${storage_job_size}GiB name=p1" "$@"
+}
+
+# usage: persistent GIB: have the owner make a persistent file system
+persistent () {
+    persistent_id=$(flux submit -N1 \
+        -S dw="#DW create_persistent type=xfs capacity=${1}GiB name=keep" true) &&
+    job_succeeds "$persistent_id"
+}
+
+# Before jobs that wait for what it gives back.
+destroy () {
+    destroy_id=$(flux submit -N1 --urgency=expedite \
+        -S dw="#DW destroy_persistent name=keep" true) &&
+    job_succeeds "$destroy_id"
+}
+
+# usage: foreign_servers NAME GIB: others than Flux have storage on rabbit-01
+foreign_servers () {
+    kube create servers <<-END
+	{"apiVersion": "dataworkflowservices.github.io/v1alpha7", "kind": "Servers",
+	 "metadata": {"name": "$1"},
+	 "spec": {"allocationSets": [
+	   {"label": "xfs", "allocationSize": $(($2 << 30)),
+	    "storage": [{"name": "rabbit-01", "allocationCount": 1}]}]}}
+	END
+}
+
+# usage: ssds_of JOBID: those that it has, each as CHASSIS/SSD
+ssds_of () {
+    flux job info "$1" R | python_stdin '
+import json, sys
+vertices = json.load(sys.stdin)["scheduling"]["graph"]["nodes"]
+paths = [v["metadata"]["paths"]["containment"] for v in vertices]
+print(*sorted(path.split("/", 2)[2] for path in paths if "/ssd" in path))'
+}
+
+# usage: are_down SSD...
+are_down () {
+    ssds_down >down &&
+    test "$(cat down)" = "$*"
+}
+
+# usage: has_ssds JOBID SSD...
+has_ssds () {
+    wait_event "$1" start &&
+    test "$(ssds_of "$1")" = "$(shift && echo "$*")"
+}
+
+# usage: waits JOBID: for room, as Fluxion sees it
+waits () {
+    wait_event "$1" depend &&
+    ! flux job wait-event -q -t 1 "$1" alloc &&
+    flux jobs -no "{state}" "$1" | grep SCHED
+}
+
+ends () {
+    for ends_id; do
+        job_end "$ends_id" && job_succeeds "$ends_id" || return 1
+    done
+}
+
+test_expect_success 'load the module, with a scheduler that knows Rabbits' '
+    flux module load dws &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    are_down
+'
+test_expect_success 'have all jobs on one Rabbit' '
+    filler=$(flux submit -N4 --requires=host:compute-[03-04,07-08] sleep inf) &&
+    wait_event $filler start
+'
+test_expect_success 'a persistent file system takes as many ssd as hold it' '
+    persistent 200 &&
+    are_down chassis0/ssd0 chassis0/ssd1
+'
+test_expect_success 'a job that fits in what is left runs' '
+    id=$(storage_job 700) &&
+    has_ssds $id chassis0/ssd2 chassis0/ssd3 chassis0/ssd4 \
+        chassis0/ssd5 chassis0/ssd6 chassis0/ssd7 &&
+    ends $id
+'
+test_expect_success 'one that needs more waits, and is not refused' '
+    large=$(storage_job 800 true) &&
+    waits $large
+'
+test_expect_success 'when the file system is destroyed it starts' '
+    destroy &&
+    job_succeeds $large &&
+    are_down
+'
+test_expect_success 'Fluxion gives the last ssd first' '
+    first=$(storage_job 480) &&
+    has_ssds $first chassis0/ssd4 chassis0/ssd5 chassis0/ssd6 chassis0/ssd7 &&
+    second=$(storage_job 480) &&
+    has_ssds $second chassis0/ssd0 chassis0/ssd1 chassis0/ssd2 chassis0/ssd3
+'
+test_expect_success 'those that a job has are not counted as the file system has them' '
+    ends $first &&
+    persistent 200 &&
+    are_down chassis0/ssd4 chassis0/ssd5
+'
+test_expect_success 'so there is not more given out than there is' '
+    first=$(storage_job 200) &&
+    has_ssds $first chassis0/ssd6 chassis0/ssd7 &&
+    third=$(storage_job 100) &&
+    waits $third
+'
+test_expect_success 'nor less' '
+    ends $second &&
+    has_ssds $third chassis0/ssd3 &&
+    second=$(storage_job 300) &&
+    has_ssds $second chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
+'
+test_expect_success 'a module that is loaded meanwhile leaves it at that' '
+    flux module remove dws &&
+    are_down chassis0/ssd4 chassis0/ssd5 &&
+    flux module load dws &&
+    eventually stats_say "\"ssd_down\": 2" &&
+    are_down chassis0/ssd4 chassis0/ssd5
+'
+test_expect_success 'where jobs have too many of them, no more is given out' '
+    foreign_servers foreign 100 &&
+    eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2 chassis0/ssd3 \
+        chassis0/ssd4 chassis0/ssd5 chassis0/ssd6 chassis0/ssd7
+'
+test_expect_success 'until one has given some back' '
+    fourth=$(storage_job 200) &&
+    waits $fourth &&
+    ends $second &&
+    has_ssds $fourth chassis0/ssd4 chassis0/ssd5 &&
+    are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
+'
+test_expect_success 'Fluxion is told again after it was reloaded' '
+    flux module remove sched-fluxion-qmanager &&
+    flux module remove -f sched-fluxion-feasibility &&
+    flux module reload sched-fluxion-resource &&
+    flux module load sched-fluxion-qmanager &&
+    flux module load sched-fluxion-feasibility &&
+    eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
+'
+test_expect_success 'storage of others that goes while the module is away is given out' '
+    large=$(storage_job 300 true) &&
+    waits $large &&
+    flux module remove dws &&
+    kube delete servers foreign &&
+    flux module load dws &&
+    destroy &&
+    job_succeeds $large &&
+    ends $first $third $fourth &&
+    eventually are_down &&
+    flux cancel $filler
+'
+test_done
