@@ -59,6 +59,12 @@ def test_a_job_s_last_memo_names_its_rabbits() -> None:
     assert lookup.rabbits_of_job("f1", log, ON_202) == ("r2", "r3")
 
 
+def test_a_memo_may_have_any_character_that_json_allows() -> None:
+    log = eventlog({"note": "one\u2028two"}, {"rabbits": "rabbit-02"})
+    log = log.replace("\\u2028", "\u2028")
+    assert lookup.rabbits_of_job("f1", log, None) == ("rabbit-02",)
+
+
 def test_before_there_is_a_memo_fluxion_s_r_tells() -> None:
     assert lookup.rabbits_of_job("f1", eventlog(), ON_202) == ("hetchy202",)
 

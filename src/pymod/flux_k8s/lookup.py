@@ -74,7 +74,8 @@ def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]
 def _memo(eventlog: str) -> Optional[str]:
     """What the last memo with the key says."""
     found: Optional[str] = None
-    for line in eventlog.splitlines():
+    # Not splitlines(): that would split at separators that JSON allows in strings.
+    for line in filter(None, eventlog.split("\n")):
         event = json.loads(line)
         context = event.get("context") or {}
         if event["name"] == "memo" and MEMO in context:
