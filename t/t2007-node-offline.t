@@ -1,0 +1,112 @@
+#!/bin/sh
+test_description='Brokers that go offline and come back, and what DWS is told of it'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+# A broker that was started again is let in only with addresses and keys that stay.
+instance_conf bootstrap.toml <<END
+[bootstrap]
+curve_cert = "$TRASH/cert"
+default_bind = "ipc://$TRASH/tbon-%h"
+default_connect = "ipc://$TRASH/tbon-%h"
+hosts = [ { host = "compute-[01-04]" } ]
+END
+test -n "$FLUX_DWS_INSIDE" || flux keygen "$TRASH/cert"
+instance_start 4 --test-exit-mode=leader
+
+# usage: broker kill|run|wait RANK: have "flux start" do it
+broker () {
+    flux python -c '
+import os, signal, sys
+import flux
+method, rank = sys.argv[1:]
+payload = {"rank": int(rank), "signum": signal.SIGKILL}
+flux.Flux(os.environ["FLUX_START_URI"]).rpc(f"start.{method}", payload).get()' "$@"
+}
+
+# usage: broker_dies RANK: as when its node loses power
+broker_dies () {
+    broker kill "$1" &&
+    broker wait "$1"
+}
+
+# usage: node_is STATUS HOST: in the SystemStatus of DWS
+node_is () {
+    test "$(kube node "$2")" = "$1"
+}
+
+# usage: are_offline [HOST...]: these and no others
+are_offline () {
+    flux resource status -s offline -no "{nodelist}" | tee offline &&
+    test "$(cat offline)" = "$*"
+}
+
+test_expect_success 'load the module' '
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    node_is Enabled compute-04
+'
+test_expect_success 'DWS is not to wait for a node that goes offline' '
+    broker_dies 3 &&
+    eventually node_is Disabled compute-04 &&
+    are_offline compute-04 &&
+    node_is Enabled compute-03
+'
+test_expect_success 'jobs with storage run on the others' '
+    id=$(job_submit -N3 hostname) &&
+    job_succeeds $id
+'
+test_expect_success 'a module that is loaded meanwhile leaves it at that' '
+    flux module remove dws &&
+    broker_dies 2 &&
+    module_load &&
+    eventually node_is Disabled compute-03 &&
+    node_is Disabled compute-04
+'
+test_expect_success 'when they are back it waits for them again' '
+    broker run 2 &&
+    broker run 3 &&
+    eventually node_is Enabled compute-03 &&
+    eventually node_is Enabled compute-04 &&
+    are_offline
+'
+test_expect_success 'so does it on a node that is to find its storage' '
+    gate_shut PreRun &&
+    id=$(job_submit --requires=host:compute-04 true) &&
+    kube wait $(workflow $id) PreRun &&
+    broker_dies 3 &&
+    eventually are_offline compute-04 &&
+    broker_dies 2 &&
+    eventually node_is Disabled compute-03 &&
+    node_is Enabled compute-04
+'
+test_expect_success 'until the job has given up on it' '
+    flux cancel $id &&
+    eventually node_is Disabled compute-04 &&
+    rm gates/PreRun &&
+    wait_event $id clean &&
+    kube wait-gone $(workflow $id)
+'
+test_expect_success 'a node that is back in time has its storage' '
+    broker run 2 &&
+    broker run 3 &&
+    eventually are_offline &&
+    gate_shut PreRun &&
+    id=$(job_submit --requires=host:compute-04 sh -c "test -d \$DW_JOB_p1") &&
+    kube wait $(workflow $id) PreRun &&
+    broker_dies 3 &&
+    eventually are_offline compute-04 &&
+    broker run 3 &&
+    eventually are_offline &&
+    rm gates/PreRun &&
+    job_succeeds $id
+'
+test_expect_success 'a job whose node goes offline while it runs ends, storage and all' '
+    id=$(job_submit --requires=host:compute-04 sh -c "$LOOP") &&
+    wait_event $id start &&
+    broker_dies 3 &&
+    wait_event $id clean &&
+    kube wait-gone $(workflow $id) &&
+    eventually node_is Disabled compute-04
+'
+test_done
