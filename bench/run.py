@@ -28,6 +28,7 @@ from measure import (
     jobs,
     rabbits,
     realflux,
+    realfluxion,
     scale,
     servers,
     stats,
@@ -61,6 +62,8 @@ def main() -> int:
     measurements = dict(STAND_IN)
     if problem is None:
         measurements.update(realflux.MEASUREMENTS)
+        if realfluxion.present():
+            measurements[realfluxion.NAME] = realfluxion.measure
     args = _arguments(measurements)
     rows: list[Row] = []
     others: dict[str, float] = {}

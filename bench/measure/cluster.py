@@ -11,7 +11,7 @@ import time
 from typing import Any, Optional
 
 from flux_k8s.jobid import f58, workflow_name
-from flux_k8s.ports import WORKFLOW, Json, KubeError
+from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Json, KubeError
 from rabbitsim.dws import NoFiles, Options, constant, install, recorded, table
 from rabbitsim.dws.options import Latency
 from rabbitsim.kube.direct import DirectKube
@@ -142,6 +142,25 @@ class Cluster:
 
         self.server.call(create)
 
+    def disable(self, rabbit: str, disabled: bool) -> None:
+        """Take a Rabbit out of service, or back."""
+        body: Json = {"spec": {"state": "Disabled" if disabled else "Enabled"}}
+        store = self.server.store
+        self.server.call(lambda: store.merge_patch(STORAGE, "default", rabbit, body))
+
+    def reserve(self, name: str, rabbit: str, size: int) -> None:
+        """Have bytes of a Rabbit belong to no job."""
+        place = {"name": rabbit, "allocationCount": 1}
+        sets = [{"label": "xfs", "allocationSize": size, "storage": [place]}]
+        body: Json = {"metadata": {"name": name}, "spec": {"allocationSets": sets}}
+        store = self.server.store
+        self.server.call(lambda: store.create(SERVERS, "default", body))
+
+    def release(self, name: str) -> None:
+        """Give them back."""
+        store = self.server.store
+        self.server.call(lambda: store.delete(SERVERS, "default", name))
+
     def stop(self) -> None:
         if self._kube is not None:
             self._kube.stop()
@@ -169,6 +188,9 @@ def main() -> None:
             "count": cluster.count,
             "get": cluster.get,
             "populate": cluster.populate,
+            "disable": cluster.disable,
+            "reserve": cluster.reserve,
+            "release": cluster.release,
             "cpu": time.process_time,
         }
     )

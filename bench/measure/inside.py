@@ -74,9 +74,9 @@ class Inside:
         self._module: Optional[int] = None
         self._jobs: Optional[Jobs] = None
 
-    def load_module(self) -> None:
+    def load_module(self, arguments: list[str]) -> None:
         """``flux module load dws``; returns when it knows its Workflows."""
-        _run("flux", "module", "load", "dws", "scheduler=none")
+        _run("flux", "module", "load", "dws", *arguments)
         self._module = _module_process(self._broker)
         while self._stats()["kubernetes"] != "ok":
             time.sleep(0.02)
@@ -133,9 +133,33 @@ class Inside:
 
     def submit(self, count: int) -> None:
         """Submit jobs and do not wait for them."""
-        spec = json.dumps(jobspec(True))
+        self._submit(jobspec(True), count)
+
+    def occupy(self, directive: str, running: int, waiting: int) -> None:
+        """Submit jobs that run until ``cancel``, or wait for storage."""
+        spec = jobspec(True)
+        system = spec["attributes"]["system"]
+        system.update(dw=directive, exec={"test": {"run_duration": "1d"}})
+        self._submit(spec, running + waiting)
+        wanted = {"run": running, "sched": waiting}
+        while not wanted.items() <= self._states().items():
+            time.sleep(0.1)
+
+    def cancel(self) -> None:
+        """Cancel all jobs."""
+        _run("flux", "cancel", "--all", "--quiet")
+        self.drain()
+
+    def _states(self) -> dict[str, int]:
+        """How many jobs are in each state."""
+        stats = self._handle.rpc("job-list.job-stats").get()
+        states: dict[str, int] = stats["job_states"]
+        return states
+
+    def _submit(self, spec: dict[str, Any], count: int) -> None:
+        text = json.dumps(spec)
         futures = [
-            submit_async(self._handle, spec, novalidate=True) for _ in range(count)
+            submit_async(self._handle, text, novalidate=True) for _ in range(count)
         ]
         for future in futures:
             submit_get_id(future)
@@ -147,6 +171,25 @@ class Inside:
     def memory(self) -> float:
         """The module's, in MiB."""
         return memory(pid=str(self._module))
+
+    def scheduler(self) -> float:
+        """Seconds of processor time that Fluxion's ``sched-fluxion-resource`` has
+        taken, which does nothing else meanwhile."""
+        for folder in pathlib.Path(f"/proc/{self._broker}/task").iterdir():
+            if (folder / "comm").read_text().startswith("sched-fluxion-r"):
+                return int((folder / "schedstat").read_text().split()[0]) / 1e9
+        raise OSError("sched-fluxion-resource is not loaded")
+
+    def switched(self, down: int) -> float:
+        """Wait until the module has so many ``ssd`` out of service, and Fluxion has
+        nothing to do for a second; the seconds as above, then."""
+        while self._stats()["rabbits"]["fluxion"]["ssd_down"] != down:
+            time.sleep(0.02)
+        before = -1.0
+        while (now := self.scheduler()) > before + 1e-3:
+            before = now
+            time.sleep(1.0)
+        return now
 
     def _stats(self) -> dict[str, Any]:
         stats: dict[str, Any] = self._handle.rpc("dws.stats-get", {}).get()
@@ -178,7 +221,7 @@ def main() -> None:
     inside = Inside()
     names = (
         "load_module unload_module load_plugin remove_plugin jobs settle stats"
-        " stats_commands submit drain memory"
+        " stats_commands submit drain memory occupy cancel scheduler switched"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

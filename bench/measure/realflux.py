@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import sysconfig
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
 import flux_k8s
@@ -41,6 +41,9 @@ NODES = 128
 CORES = 16
 BLOCK = 100
 """Jobs that are submitted at once, to compare throughputs."""
+
+# Fluxion without a graph of Rabbits would give each to one job.
+SIMPLE = ("[modules]", 'alternatives.sched = "sched-simple"')
 
 
 def missing() -> Optional[str]:
@@ -186,26 +189,39 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 @contextlib.contextmanager
 def _system(bench: Bench, seconds: Any) -> Iterator[tuple[System, Child]]:
     """Kubernetes, DWS and a Flux instance, with the plugin and the module."""
-    installation = find_flux()
-    assert installation is not None
     with bench.cluster(NODES, seconds) as system:
-        with bench.child(
-            "inside",
-            command=[
-                installation.flux,
-                "start",
-                f"--config-path={_write_config(installation, system)}",
-                installation.flux,
-                "python",
-            ],
-            environment=_environment(installation),
-        ) as flux:
-            flux.call("load_module")
+        with instance(bench, system, NODES, SIMPLE) as flux:
+            flux.call("load_module", arguments=["scheduler=none"])
             yield system, flux
             flux.call("unload_module")
 
 
-def _write_config(installation: Installation, system: System) -> pathlib.Path:
+@contextlib.contextmanager
+def instance(
+    bench: Bench, system: System, nodes: int, config: Sequence[str]
+) -> Iterator[Child]:
+    """A Flux instance with so many nodes, with the plugin, and these lines in its
+    configuration. They end in a table or before the next."""
+    installation = find_flux()
+    assert installation is not None
+    folder = _write_config(installation, system, nodes, config)
+    with bench.child(
+        "inside",
+        command=[
+            installation.flux,
+            "start",
+            f"--config-path={folder}",
+            installation.flux,
+            "python",
+        ],
+        environment=_environment(installation),
+    ) as flux:
+        yield flux
+
+
+def _write_config(
+    installation: Installation, system: System, nodes: int, more: Sequence[str]
+) -> pathlib.Path:
     """The instance's configuration. TOML strings are like JSON's."""
     mapping = system.folder / "mapping.json"
     mapping.write_text(json.dumps(system.rabbits), encoding="utf-8")
@@ -217,13 +233,11 @@ def _write_config(installation: Installation, system: System) -> pathlib.Path:
         f"mapping = {json.dumps(str(mapping))}",
         "[job-manager]",
         f"plugins = [{{ load = {json.dumps(str(installation.jobtap))} }}]",
-        # Fluxion without a graph of Rabbits would give each to one job.
-        "[modules]",
-        'alternatives.sched = "sched-simple"',
         "[fake-resources]",
-        f"nnodes = {NODES}",
+        f"nnodes = {nodes}",
         f"cores-per-node = {CORES}",
         f"host-prefix = {json.dumps(PREFIX)}",
+        *more,
     ]
     (folder / "bench.toml").write_text("\n".join(lines) + "\n", encoding="utf-8")
     return folder
