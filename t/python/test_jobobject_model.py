@@ -1,0 +1,257 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Job objects as values, and what makes them valid."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobobjects import VALUES, complete, objects, strings
+
+from flux_k8s.jobobject import Element, ObjectError, check, element, read, walk, write
+from flux_k8s.jobobject.model import rule_of
+from flux_k8s.jobobject.properties import CONTENTS, FILES, IN_ORDER
+from flux_k8s.jobobject.values import Datatype, to_text, unwritable
+
+ID = element("Id", "1")
+
+
+def job(*contents: Optional[Element], **attributes: Any) -> Element:
+    return element("Job", None, ID, *contents, **attributes)
+
+
+def refused(root: Element, message: str) -> None:
+    with pytest.raises(ObjectError) as caught:
+        check(root)
+    assert str(caught.value) == message
+    with pytest.raises(ObjectError):
+        write(root)
+
+
+@pytest.mark.parametrize("name", ["Job", "JobGroup"])
+def test_an_object_with_all_there_may_be_is_valid(name: str) -> None:
+    root = complete(name)
+    check(root)
+    found = {
+        (outer.name, inner.name) for _, outer in walk(root) for inner in outer.contents
+    }
+    for parent in {outer for outer, _ in found}:
+        names = {inner for outer, inner in found if outer == parent}
+        assert names == set(CONTENTS[parent])
+
+
+@settings(deadline=None)
+@given(objects())
+def test_random_objects_are_valid(root: Element) -> None:
+    check(root)
+
+
+@pytest.mark.parametrize("name", ["Task", "Requested", "Id", "job", ""])
+def test_only_jobs_and_job_groups_stand_alone(name: str) -> None:
+    refused(Element(name), f"/{name}: expected Job or JobGroup here")
+
+
+@pytest.mark.parametrize(
+    ("root", "message"),
+    [
+        (element("Job"), "/Job: has no Id, which it must have"),
+        (job(ID), "/Job: has 2 Id, expected one at most"),
+        (job(element("Colour", "red")), "/Job/Colour: may not stand in Job"),
+        (job(element("Id")), "/Job: has 2 Id, expected one at most"),
+        (
+            job(element("Memory", 1)),
+            "/Job/Memory: is 1, expected a number",
+        ),
+        (
+            job(element("Memory", 1.0), element("Memory", float("inf"))),
+            "/Job/Memory[2]: is Infinity, expected a number",
+        ),
+        (
+            job(element("NodeCount", True)),
+            "/Job/NodeCount: is true, expected an integer of 64 bits",
+        ),
+        (
+            job(element("Name", "\x07")),
+            '/Job/Name: is "\\u0007", expected text that XML can hold, which has no '
+            "control characters",
+        ),
+        (
+            job(element("Name", "n", colour="red")),
+            "/Job/Name: may not have an attribute colour",
+        ),
+        (
+            job(element("Charge", 1.0, units=2)),
+            "/Job/Charge: units is 2, expected text that XML can hold, which has no "
+            "control characters",
+        ),
+        (
+            job(element("Name", "n", awarenessPolicy="Panic")),
+            '/Job/Name: awarenessPolicy is "Panic", expected one of Reject, Warn, '
+            "Ignore",
+        ),
+        (
+            job(element("Name", "n", ID)),
+            "/Job/Name/Id: may not stand in Name",
+        ),
+        (
+            job(element("Requested", "text", element("User", "u"))),
+            "/Job/Requested: may have no text, only elements",
+        ),
+        (
+            job(element("Requested")),
+            "/Job/Requested: is empty, expected at least one element in it",
+        ),
+        (
+            job(element("Resource", 1.0)),
+            "/Job/Resource: has no attribute name",
+        ),
+        (
+            job(element("TaskGroup", "tg1", element("Name", "n"))),
+            "/Job/TaskGroup: has an id as its text, and elements in it",
+        ),
+        (
+            job(element("JobGroup", None, element("Id", "g"))),
+            "/Job/JobGroup: within a job, expected only a job group's id",
+        ),
+        (
+            job(element("NotificationList", "JobEnd,Soon")),
+            '/Job/NotificationList: is "JobEnd,Soon", expected one of JobStart, '
+            "JobEnd, All, None",
+        ),
+        (
+            job(element("Feature", "a", delimiter=";")),
+            "/Job/Feature: delimiter is for aggregation List only",
+        ),
+        (
+            job(element("Node", "a", aggregation="List", delimiter="")),
+            "/Job/Node: delimiter is empty, expected one character or more",
+        ),
+        (
+            job(element("Dependency", "a", condition="OnSuccess", code=1)),
+            "/Job/Dependency: code is for condition OnExit only",
+        ),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_path(root: Element, message: str) -> None:
+    refused(root, message)
+
+
+@pytest.mark.parametrize("text", ["", " ", " tg1", "tg1\n"])
+def test_a_reference_has_no_white_space_that_reading_would_take_away(text: str) -> None:
+    message = f"/Job/TaskGroup: refers to {text!r}, expected an id".replace("'", '"')
+    refused(job(element("TaskGroup", text)), message)
+
+
+def test_an_attribute_is_there_once() -> None:
+    twice = Element("Memory", 1.0, (("units", "GB"), ("units", "MB")))
+    refused(job(twice), "/Job/Memory: has 2 attributes units, expected one")
+
+
+@settings(deadline=None)
+@given(objects(), st.data())
+def test_an_object_that_lost_what_it_must_have_is_not_valid(
+    root: Element, data: st.DataObject
+) -> None:
+    def without(inner: Element, parent: Optional[str]) -> Element:
+        contents = tuple(without(each, inner.name) for each in inner.contents)
+        if inner is broken:
+            contents = tuple(
+                each for each in contents if each.name not in ("Id", "Job")
+            )
+        return replace(inner, contents=contents)
+
+    groups = [e for _, e in walk(root) if e.name in ("Job", "JobGroup") and e.contents]
+    if not groups:
+        return
+    broken = data.draw(st.sampled_from(groups))
+    with pytest.raises(ObjectError, match="has no Id|has no Job"):
+        check(without(root, None))
+
+
+@settings(deadline=None)
+@given(objects(), st.randoms(use_true_random=False))
+def test_objects_that_say_the_same_are_equal_and_are_written_alike(
+    root: Element, order: random.Random
+) -> None:
+    def shuffled(inner: Element) -> Element:
+        contents = [shuffled(each) for each in inner.contents]
+        if inner.name not in IN_ORDER:
+            # What there may be more than one of keeps its order, files as well.
+            def kind(each: Element) -> str:
+                return "files" if each.name in FILES else each.name
+
+            kinds = sorted({kind(each) for each in contents})
+            order.shuffle(kinds)
+            contents.sort(key=lambda each: kinds.index(kind(each)))
+        attributes = list(inner.attributes)
+        order.shuffle(attributes)
+        return Element(inner.name, inner.value, tuple(attributes), tuple(contents))
+
+    other = shuffled(root)
+    assert other == root and hash(other) == hash(root)
+    assert write(other) == write(root)
+
+
+@settings(deadline=None)
+@given(objects())
+def test_paths_lead_to_their_elements(root: Element) -> None:
+    found = dict(walk(root))
+    assert len(found) == sum(1 for _ in walk(root))
+    for path, inner in found.items():
+        at = root
+        for step in path.split("/")[2:]:
+            name, _, number = step.rstrip("]").partition("[")
+            at = list(at.all(name))[int(number or 1) - 1]
+        assert at is inner
+
+
+def test_the_canonical_order_is_that_of_the_rules() -> None:
+    for root in (complete("Job"), complete("JobGroup")):
+        for _, inner in walk(root):
+            if inner.contents and inner.name not in IN_ORDER:
+                names = [each.name for each in inner.contents]
+                assert names == sorted(names, key=list(CONTENTS[inner.name]).index)
+
+
+def test_an_element_gives_its_parts_by_name() -> None:
+    memory = element("Memory", 2.0, units="GB", metric=None)
+    found = job(memory, None, element("Hold", "a"), element("Hold", "b"))
+    assert memory.attributes == (("units", "GB"),)
+    assert memory.attribute("units") == "GB" and memory.attribute("metric") is None
+    assert found.find("Memory") == memory and found.find("Disk") is None
+    assert [hold.value for hold in found.all("Hold")] == ["a", "b"]
+    assert (found.text("Memory"), found.text("Disk")) == ("2", None)
+    assert not found.is_reference and element("Job", "1").is_reference
+    assert not memory.is_reference
+
+
+def test_rules_know_their_place() -> None:
+    assert rule_of("Requested", "Memory") != rule_of("Job", "Memory")
+    assert rule_of("Job", "Task") is None and rule_of("Id", "Id") is None
+
+
+@pytest.mark.parametrize("datatype", Datatype, ids=lambda datatype: datatype.value)
+def test_values_are_written_so_that_they_can_be_read(datatype: Datatype) -> None:
+    @settings(deadline=None)
+    @given(VALUES[datatype])
+    def same(value: Any) -> None:
+        assert datatype.holds(value)
+        found = datatype.parse(to_text(value))
+        assert found == value and type(found) is type(value)
+        assert not unwritable(to_text(value))
+
+    same()
+
+
+@settings(deadline=None)
+@given(strings, strings)
+def test_any_text_can_be_written_and_read(text: str, name: str) -> None:
+    root = job(
+        element("Name", text), element("Extension", text, name=name, type=text + name)
+    )
+    assert read(write(root)) == root

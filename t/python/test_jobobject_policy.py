@@ -1,0 +1,327 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is not understood: the awarenessPolicy of seed 003, section 9."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+from dataclasses import replace
+from typing import Optional
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jobobjects import objects
+from lxml import etree
+
+from flux_k8s.jobobject import (
+    Element,
+    ObjectError,
+    ObjectWarning,
+    element,
+    read,
+    walk,
+    walk_with_policy,
+    write,
+)
+
+POLICIES = ["Reject", "Warn", "Ignore"]
+REJECTED = "; awarenessPolicy is Reject here"
+LEFT_OUT = "; left out"
+
+
+def policy(name: Optional[str]) -> str:
+    return "" if name is None else f' awarenessPolicy="{name}"'
+
+
+def outcome(document: str) -> tuple[Optional[Element], list[str]]:
+    """The object, if it is accepted, and what was said."""
+    lines: list[str] = []
+    try:
+        return read(document, lines.append), lines
+    except ObjectError as error:
+        return None, [*lines, str(error)]
+
+
+def expect(document: str, in_effect: str, place: str, rest: str) -> None:
+    """What is not understood meets a policy; ``rest`` is the document without."""
+    found, lines = outcome(document)
+    if in_effect == "Reject":
+        assert (found, lines) == (None, [place + REJECTED])
+    else:
+        assert found == read(rest)
+        assert lines == ([place + LEFT_OUT] if in_effect == "Warn" else [])
+
+
+# Each kind of thing under each policy
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    ("thing", "problem", "rest"),
+    [
+        (
+            "<Colour/>",
+            "/Job/Colour: is not understood, Job may not have it",
+            "",
+        ),
+        (
+            "<Task>1</Task>",
+            "/Job/Task: is not understood, Job may not have it",
+            "",
+        ),
+        (
+            "<Name>n<Sub>x</Sub></Name>",
+            "/Job/Name/Sub: is not understood, Name may not have it",
+            "<Name>n</Name>",
+        ),
+        (
+            "<TaskGroup>tg<Sub>x</Sub></TaskGroup>",
+            "/Job/TaskGroup/Sub: is not understood, TaskGroup may not have it",
+            "<TaskGroup>tg</TaskGroup>",
+        ),
+        (
+            "<Name colour='red'>n</Name>",
+            "/Job/Name: may have no attribute colour, which is not understood",
+            "<Name>n</Name>",
+        ),
+        (
+            "<Memory op='GE'>1</Memory>",
+            "/Job/Memory: may have no attribute op, which is not understood",
+            "<Memory>1</Memory>",
+        ),
+        (
+            "<Memory context='Spare'>1</Memory>",
+            '/Job/Memory: context is "Spare", which is not understood, expected one of '
+            "Configured, Available, Used, Dedicated",
+            "<Memory>1</Memory>",
+        ),
+        (
+            "<OutputFile redirectList='Append, Rename,Keep'>o</OutputFile>",
+            '/Job/OutputFile: redirectList is "Rename", which is not understood, '
+            "expected one of Append, Close, Flush, Keep, Merge",
+            "<OutputFile redirectList='Append,Keep'>o</OutputFile>",
+        ),
+        (
+            "<OutputFile redirectList='Rename'>o</OutputFile>",
+            '/Job/OutputFile: redirectList is "Rename", which is not understood, '
+            "expected one of Append, Close, Flush, Keep, Merge",
+            "<OutputFile>o</OutputFile>",
+        ),
+        (
+            "<NotificationList>JobEnd, JobPause</NotificationList>",
+            '/Job/NotificationList: is "JobPause", which is not understood, expected '
+            "one of JobStart, JobEnd, All, None",
+            "<NotificationList>JobEnd</NotificationList>",
+        ),
+        (
+            "<NotificationList uri='u'>JobPause</NotificationList>",
+            '/Job/NotificationList: is "JobPause", which is not understood, expected '
+            "one of JobStart, JobEnd, All, None",
+            "",
+        ),
+    ],
+)
+def test_what_is_not_understood_is_rejected_or_left_out(
+    name: str, thing: str, problem: str, rest: str
+) -> None:
+    job = f"<Job{policy(name)}><Id>1</Id>\n{{}}</Job>"
+    expect(job.format(thing), name, f"line 2: {problem}", job.format(rest))
+
+
+# Whose policy counts
+
+
+@pytest.mark.parametrize("group", [None, *POLICIES])
+@pytest.mark.parametrize("job", [None, *POLICIES])
+@pytest.mark.parametrize("requested", [None, *POLICIES])
+@pytest.mark.parametrize("own", [None, *POLICIES])
+def test_the_nearest_policy_counts(
+    group: Optional[str],
+    job: Optional[str],
+    requested: Optional[str],
+    own: Optional[str],
+) -> None:
+    in_effect = own or requested or job or group or "Reject"
+    document = (
+        f"<JobGroup{policy(group)}><Id>g</Id><Job{policy(job)}><Id>1</Id>"
+        f"<Requested{policy(requested)}><User>u</User>{{}}</Requested></Job></JobGroup>"
+    )
+    place = "line 1: /JobGroup/Job/Requested/"
+    unknown = f"<Colour{policy(own)}/>"
+    expect(
+        document.format(unknown),
+        in_effect,
+        f"{place}Colour: is not understood, Requested may not have it",
+        document.format(""),
+    )
+    attribute = f"<Memory{policy(own)}{{}}>1</Memory>"
+    expect(
+        document.format(attribute.format(" colour='red'")),
+        in_effect,
+        f"{place}Memory: may have no attribute colour, which is not understood",
+        document.format(attribute.format("")),
+    )
+
+
+def test_a_policy_of_a_sibling_does_not_count() -> None:
+    found, lines = outcome(
+        "<Job><Id awarenessPolicy='Ignore'>1</Id>"
+        "<Requested awarenessPolicy='Ignore'><User>u</User></Requested><Colour/></Job>"
+    )
+    assert found is None and lines[0].startswith("line 1: /Job/Colour: is not")
+
+
+def test_an_optional_part_may_be_indispensable() -> None:
+    # "a job with a default awarenessPolicy of Ignore might want to classify a
+    # subset of its optional elements as Reject"
+    found, lines = outcome(
+        "<Job awarenessPolicy='Ignore'><Id>1</Id><Colour/>"
+        "<Requested awarenessPolicy='Reject'><User>u</User><Colour/></Requested></Job>"
+    )
+    assert found is None and lines == [
+        "line 1: /Job/Requested/Colour: is not understood, Requested may not have it"
+        + REJECTED
+    ]
+
+
+def test_what_is_left_out_goes_with_all_that_is_in_it() -> None:
+    found, lines = outcome(
+        "<Job><Id>1</Id><Colour awarenessPolicy='Warn'>text<Id>2</Id>"
+        "<Shade awarenessPolicy='Reject'/><Shade awarenessPolicy='Panic'/>"
+        "<Memory>much</Memory></Colour></Job>"
+    )
+    assert found == element("Job", None, element("Id", "1")) and len(lines) == 1
+
+
+@pytest.mark.parametrize("wrong", ["", "reject", "Ignore ", "Ignore,Warn"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        "<Job{}><Id>1</Id></Job>",
+        "<Job awarenessPolicy='Ignore'><Id{}>1</Id></Job>",
+        "<Job awarenessPolicy='Ignore'><Id>1</Id><Colour{}/></Job>",
+    ],
+)
+def test_a_policy_that_is_none_of_the_three_is_refused(
+    document: str, wrong: str
+) -> None:
+    found, lines = outcome(document.format(policy(wrong)))
+    assert found is None
+    expected = f'awarenessPolicy is "{wrong}", expected one of Reject, Warn, Ignore'
+    assert lines[0].endswith(expected)
+
+
+def test_only_our_own_policy_is_one() -> None:
+    document = (
+        "<Job xmlns:o='urn:other' awarenessPolicy='Ignore' o:awarenessPolicy='Reject'>"
+        "<Id>1</Id><o:Colour o:awarenessPolicy='Panic'/></Job>"
+    )
+    assert outcome(document) == (read(write(read(document))), [])
+
+
+# What no policy excuses
+
+
+@pytest.mark.parametrize("name", ["Warn", "Ignore"])
+@pytest.mark.parametrize(
+    ("contents", "problem"),
+    [
+        ("<Memory>much</Memory>", '/Memory: is "much", expected a number'),
+        ("<Node count='few'>n</Node>", '/Node: count is "few", expected an integer'),
+        ("<Resource>1</Resource>", "/Resource: has no attribute name"),
+        ("<Name>n</Name><Name>n</Name>", ": has 2 Name, expected one at most"),
+        ("<TaskGroup>x<Name>n</Name></TaskGroup>", "/TaskGroup: has an id as its text"),
+        ("<Requested>x<User>u</User></Requested>", "/Requested: may have no text, on"),
+        ("<Requested><Colour/></Requested>", "/Requested: is empty, expected at least"),
+        ("<Feature delimiter=';'>a</Feature>", "/Feature: delimiter is for aggreg"),
+        (
+            "<Dependency condition='OnDay' code='1'>a</Dependency>",
+            "/Dependency: code is for condition OnExit only",
+        ),
+        ("<JobGroup><Id>g</Id><Job>1</Job></JobGroup>", "/JobGroup: within a job, "),
+    ],
+)
+def test_what_is_understood_and_wrong_is_refused_under_each_policy(
+    name: str, contents: str, problem: str
+) -> None:
+    found, lines = outcome(f"<Job{policy(name)}><Id>1</Id>{contents}</Job>")
+    assert found is None and lines[-1].startswith(f"line 1: /Job{problem}")
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_a_root_that_is_not_understood_is_always_refused(name: str) -> None:
+    found, lines = outcome(f"<Work{policy(name)}><Id>1</Id></Work>")
+    assert (found, lines) == (None, ["line 1: /Work: expected Job or JobGroup here"])
+
+
+# Warnings
+
+
+def test_each_thing_that_is_left_out_is_told_in_the_order_of_the_document() -> None:
+    _, lines = outcome(
+        "<Job awarenessPolicy='Warn' a='1' b='2'>\n<Id>1</Id>\n<X/>\n<X><Y/></X>\n"
+        "<OutputFile redirectList='P,Append,Q'/>\n</Job>"
+    )
+    assert [line.partition(":")[0] for line in lines] == [
+        *("line 1", "line 1", "line 3", "line 4", "line 5", "line 5")
+    ]
+    assert "/Job/X[1]: is not" in lines[2] and "/Job/X[2]: is not" in lines[3]
+    assert all("\n" not in line for line in lines)
+
+
+def test_by_default_no_warning_is_lost() -> None:
+    document = "<Job awarenessPolicy='Warn'><Id>1</Id><X/><X/></Job>"
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.resetwarnings()
+        for _ in range(2):
+            read(document)
+    assert [warning.category for warning in caught] == [ObjectWarning] * 4
+    program = "import sys, flux_k8s.jobobject as o\nfor _ in 'ab': o.read(sys.argv[1])"
+    done = subprocess.run(
+        [sys.executable, "-c", program, document],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stderr.count("/Job/X[1]: is not understood") == 2
+
+
+# Random objects with something in them that nobody knows
+
+
+@settings(deadline=None)
+@given(objects(), st.sampled_from(POLICIES), st.booleans(), st.data())
+def test_something_unknown_anywhere_meets_the_policy_in_effect_there(
+    root: Element, own: str, has_own: bool, data: st.DataObject
+) -> None:
+    everything = list(walk_with_policy(root))
+    index = data.draw(st.integers(0, len(everything) - 1))
+    path, target, name = everything[index]
+    in_effect = own if has_own else name
+    document = etree.fromstring(write(root).encode())
+    colour = etree.Element("Colour", {"awarenessPolicy": own} if has_own else {})
+    colour.text = "red"
+    list(document.iter())[index].insert(0, colour)
+    found, lines = outcome(etree.tostring(document, encoding="unicode"))
+    problem = f"{path}/Colour: is not understood, {target.name} may not have it"
+    if in_effect == "Reject":
+        assert found is None and lines[-1].endswith(problem + REJECTED)
+    else:
+        assert found == root
+        assert len(lines) == (1 if in_effect == "Warn" else 0)
+        assert all(line.endswith(problem + LEFT_OUT) for line in lines)
+
+
+def test_walk_with_policy_gives_what_walk_does() -> None:
+    root = read(
+        "<Job awarenessPolicy='Warn'><Id>1</Id><Name awarenessPolicy='Ignore'>n</Name>"
+        "<Requested awarenessPolicy='Reject'><User>u</User></Requested></Job>"
+    )
+    found = [(path, name) for path, _, name in walk_with_policy(root)]
+    assert [path for path, _ in found] == [path for path, _ in walk(root)]
+    assert [name for _, name in found] == ["Warn", "Warn", "Ignore", "Reject", "Reject"]
+    replaced = replace(root, attributes=())
+    assert [name for _, _, name in walk_with_policy(replaced)][:2] == ["Reject"] * 2
