@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Job IDs, and the names that they give to Workflows.
 
-RFC 19 writes a job ID in F58 with the prefix U+0192. Here the prefix is always
-its ASCII stand-in ``f``: the ID becomes the value of a Kubernetes label, which
+RFC 19 writes a job ID in F58 with the prefix U+0192. What is written here always
+has its ASCII stand-in ``f``: the ID becomes the value of a Kubernetes label, which
 cannot hold other characters.
 """
 
@@ -13,6 +13,8 @@ import re
 from typing import Optional
 
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
+_DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
+_LIMIT = 1 << 64
 _WORKFLOW_NAME = re.compile(r"fluxjob-(0|[1-9][0-9]{0,19})")
 
 
@@ -28,6 +30,44 @@ def f58(jobid: int) -> str:
         digits = _ALPHABET[digit] + digits
         if jobid == 0:
             return "f" + digits
+
+
+def decode(text: str) -> int:
+    """The job ID in F58 (either prefix, ``ƒ`` or ``f``), decimal, ``0x`` or dotted
+    hexadecimal.
+
+    Raises:
+        ValueError: ``text`` is none of these, or does not fit 64 bits.
+    """
+    jobid = -1
+    try:
+        if "." in text:
+            jobid = _decode_dothex(text)
+        elif text[:1] in ("ƒ", "f"):
+            jobid = _decode58(text[1:])
+        elif text.isascii():
+            jobid = int(text, 0)
+    except (KeyError, ValueError):
+        pass
+    if not 0 <= jobid < _LIMIT:
+        raise ValueError(f"{text!r} is not a job ID: expected one like ƒ26cdPmUM")
+    return jobid
+
+
+def _decode58(digits: str) -> int:
+    if not digits:
+        raise ValueError
+    jobid = 0
+    for character in digits:
+        jobid = jobid * 58 + _DIGITS[character]
+    return jobid
+
+
+def _decode_dothex(text: str) -> int:
+    groups = text.split(".")
+    if len(groups) != 4 or any(len(group) != 4 for group in groups):
+        raise ValueError
+    return int("".join(groups), 16)
 
 
 def workflow_name(jobid: int) -> str:

@@ -4,10 +4,10 @@
 
 from __future__ import annotations
 
-ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
-"""RFC 19's base58: digits and letters without 0, O, I and l."""
+from flux_k8s.jobid import decode, f58
 
-_DIGIT = {character: value for value, character in enumerate(ALPHABET)}
+__all__ = ["FluidGenerator", "decode", "dothex", "encode"]
+
 _LIMIT = 1 << 64
 
 
@@ -19,50 +19,7 @@ def encode(jobid: int, prefix: str = "ƒ") -> str:
     """
     if not 0 <= jobid < _LIMIT:
         raise ValueError(f"{jobid} is not a job ID: not an unsigned 64-bit integer")
-    digits = ""
-    while True:
-        jobid, value = divmod(jobid, 58)
-        digits = ALPHABET[value] + digits
-        if jobid == 0:
-            return prefix + digits
-
-
-def decode(text: str) -> int:
-    """The job ID in F58 (either prefix, ``ƒ`` or ``f``), decimal, ``0x`` or
-    dotted hexadecimal.
-
-    Raises:
-        ValueError: ``text`` is none of these, or does not fit 64 bits.
-    """
-    jobid = -1
-    try:
-        if "." in text:
-            jobid = _decode_dothex(text)
-        elif text[:1] in ("ƒ", "f"):
-            jobid = _decode58(text[1:])
-        elif text.isascii():
-            jobid = int(text, 0)
-    except (KeyError, ValueError):
-        pass
-    if not 0 <= jobid < _LIMIT:
-        raise ValueError(f"{text!r} is not a job ID: expected one like ƒ26cdPmUM")
-    return jobid
-
-
-def _decode58(digits: str) -> int:
-    if not digits:
-        raise ValueError
-    jobid = 0
-    for character in digits:
-        jobid = jobid * 58 + _DIGIT[character]
-    return jobid
-
-
-def _decode_dothex(text: str) -> int:
-    groups = text.split(".")
-    if len(groups) != 4 or any(len(group) != 4 for group in groups):
-        raise ValueError
-    return int("".join(groups), 16)
+    return prefix + f58(jobid)[1:]
 
 
 def dothex(jobid: int) -> str:
