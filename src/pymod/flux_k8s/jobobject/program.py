@@ -1,0 +1,178 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job runs, for whom, with which files, and after which other jobs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Iterator, Optional
+
+from flux_k8s import jobid
+from flux_k8s.fields import is_integer
+from flux_k8s.jobobject.model import Element, element
+from flux_k8s.jobobject.shape import SLOT
+from flux_k8s.jobobject.terms import (
+    BEGIN_TIME,
+    CONDITIONS,
+    ELSEWHERE,
+    LIMITS,
+    UNLIMITED,
+    path_name,
+)
+from flux_k8s.jobobject.untold import OPTIONS, SYSTEM, Untold, extension
+from flux_k8s.jobobject.values import Datatype, unwritable
+
+_DEPENDENCIES = (*SYSTEM, "dependencies")
+_ENVIRONMENT = (*SYSTEM, "environment")
+_MODE = (*OPTIONS, "output", "mode")
+_RLIMIT = (*OPTIONS, "rlimit")
+_APPEND = "append"
+
+_SECONDS = re.compile(r"([0-9]{1,10})(?:\.0*)?", re.ASCII)
+
+_TEXTS = {
+    "Name": (*SYSTEM, "job", "name"),
+    "Project": (*SYSTEM, "project"),
+    "Account": (*SYSTEM, "bank"),
+    "InitialWorkingDirectory": (*SYSTEM, "cwd"),
+}
+_FILES = {
+    "InputFile": (*OPTIONS, "input", "stdin"),
+    "OutputFile": (*OPTIONS, "output", "stdout"),
+    "ErrorFile": (*OPTIONS, "output", "stderr"),
+}
+
+
+def program(
+    untold: Untold, count: Optional[dict[str, Any]], parent: str
+) -> Iterator[Element]:
+    """The properties of the job, which are taken.
+
+    Args:
+        count: what other elements say of ``tasks[0].count``; None for nothing.
+        parent: what the ids of the jobs begin with that this one may depend on.
+
+    Raises:
+        BadObject: the jobspec is not what RFC 14 says.
+    """
+    for name, path in _TEXTS.items():
+        text = untold.take_text(*path)
+        if text is not None:
+            yield element(name, text)
+    yield from _command(untold, count)
+    yield from _files(untold)
+    yield from _limits(untold)
+    yield from _dependencies(untold, parent)
+
+
+def environment(untold: Untold) -> Iterator[Element]:
+    """The job's environment, which is taken. What XML cannot hold, and variables
+    that are to be unset, are Extensions."""
+    variables = untold.table(*_ENVIRONMENT)
+    told: list[Element] = []
+    for name, value in variables.items():
+        if isinstance(value, str) and not unwritable(name + value):
+            told.append(element("Variable", value, name=name))
+            continue
+        place = path_name((*_ENVIRONMENT, name))
+        if isinstance(value, str):
+            untold.warn(
+                f"{place} has characters that XML cannot hold: it is told as an"
+                " Extension"
+            )
+        yield extension(place, value)
+    if isinstance(untold.get(*_ENVIRONMENT), dict):
+        untold.take(*_ENVIRONMENT)
+        yield element("Environment", None, *told)
+
+
+def _command(untold: Untold, count: Optional[dict[str, Any]]) -> Iterator[Element]:
+    """What is run. Several programs in one job are an Extension."""
+    tasks = untold.reader.objects("tasks")
+    if len(tasks) != 1:
+        return
+    command = tasks[0].strings("command")
+    if not command:
+        raise tasks[0].bad("command", "one string at least")
+    if any(unwritable(word) for word in command):
+        untold.warn(
+            "its command has characters that XML cannot hold: it is told as an"
+            " Extension"
+        )
+        return
+    if not command[0] or ELSEWHERE.match(command[0]):
+        return  # Executable has another meaning for these
+    yield element("Executable", command[0])
+    if len(command) > 1:
+        yield element("Arguments", shlex.join(command[1:]))
+    said = {"command": list(command), "slot": SLOT, "count": count}
+    if tasks[0].value == said:
+        untold.take("tasks")
+
+
+def _files(untold: Untold) -> Iterator[Element]:
+    """The files of the standard streams. That output is appended goes for both of
+    its files."""
+    append = untold.get(*_MODE) == _APPEND
+    appended = False
+    for name, path in _FILES.items():
+        if untold.get(*path, "type") != "file":
+            continue
+        text = untold.take_text(*path, "path")
+        if text is None:
+            continue
+        untold.take(*path, "type")
+        redirect = _APPEND.capitalize() if append and name != "InputFile" else None
+        appended = appended or redirect is not None
+        yield element(name, text, redirectList=redirect)
+    if appended:
+        untold.take(*_MODE)
+
+
+def _limits(untold: Untold) -> Iterator[Element]:
+    """Resource limits. The job shell sets those that are soft."""
+    for name, value in untold.table(*_RLIMIT).items():
+        if name in LIMITS and is_integer(value) and value >= -1:
+            untold.take(*_RLIMIT, name)
+            text = UNLIMITED if value == -1 else str(value)
+            yield element("ResourceLimit", text, name=LIMITS[name], type="Soft")
+
+
+def _dependencies(untold: Untold, parent: str) -> Iterator[Element]:
+    """What the job waits for. What there is no element for is an Extension."""
+    value = untold.get(*_DEPENDENCIES)
+    if not isinstance(value, list):
+        return
+    others: list[Any] = []
+    eligible = False
+    for entry in value:
+        told = _dependency(entry, parent)
+        if told is None or (told.name == "EligibleTime" and eligible):
+            others.append(entry)
+            continue
+        eligible = eligible or told.name == "EligibleTime"
+        yield told
+    untold.take(*_DEPENDENCIES)
+    if others:
+        untold.put(others, *_DEPENDENCIES)
+
+
+def _dependency(entry: Any, parent: str) -> Optional[Element]:
+    """The element for a dependency (RFC 26); None where there is none."""
+    if not isinstance(entry, dict) or set(entry) != {"scheme", "value"}:
+        return None
+    scheme, value = entry["scheme"], str(entry["value"])
+    if scheme == BEGIN_TIME:
+        match = _SECONDS.fullmatch(value)
+        if match is None or not Datatype.DATETIME.holds(int(match[1])):
+            return None
+        return element("EligibleTime", int(match[1]))
+    condition = CONDITIONS.get(scheme) if isinstance(scheme, str) else None
+    if condition is None:
+        return None
+    try:
+        antecedent = jobid.f58(jobid.decode(value))
+    except ValueError:
+        return None
+    return element("Dependency", parent + antecedent, condition=condition)

@@ -1,0 +1,318 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Job objects of jobs that ran in the simulator, of what Flux has of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from test_service import XFS, jobspec, settle, started
+
+from flux_k8s.config import Config
+from flux_k8s.jobobject import Element, read, write
+from flux_k8s.jobobject.fromflux import (
+    EVENTLOG,
+    KEYS,
+    JobRecord,
+    Telling,
+    group_object,
+    job_object,
+)
+from flux_k8s.ports import Json
+from rabbitsim.dws import Fault, Files, Options
+from rabbitsim.flux.events import encode_eventlog
+from rabbitsim.flux.options import submit_jobspec
+from rabbitsim.system import VirtualSystem
+
+MIB = 1 << 20
+PLAIN = submit_jobspec(["true"])
+SAVING = Config(save_datamovements=10, presets={"fast": (XFS,)})
+
+
+def record_of(system: VirtualSystem, jobid: int) -> JobRecord:
+    """What Flux has of a job."""
+    job = system.instance.job(jobid)
+    kvs = {**job.kvs, EVENTLOG: encode_eventlog(job.events)}
+    return JobRecord(jobid, {key: kvs[key] for key in KEYS if key in kvs})
+
+
+def told(system: VirtualSystem, jobid: int, **options: Any) -> Element:
+    """A job as others read it, without a warning."""
+    warnings: list[str] = []
+    telling = Telling(warn=warnings.append, **options)
+    written = write(job_object(record_of(system, jobid), telling))
+    assert not warnings
+    return read(written)
+
+
+def ran(spec: Json, **options: Any) -> tuple[VirtualSystem, int]:
+    """A system in which a job ran to its end."""
+    system = started(**{"config": SAVING, **options})
+    jobid = system.instance.submit(spec)
+    settle(system)
+    return system, jobid
+
+
+def says(parent: Optional[Element], tag: str, /, **attributes: str) -> list[Any]:
+    """What the elements of a name, with these attributes, say in another."""
+    assert parent is not None
+    return [
+        inner.value
+        for inner in parent.all(tag)
+        if all(inner.attribute(key) == value for key, value in attributes.items())
+    ]
+
+
+def extensions(job: Element) -> dict[str, Any]:
+    """What the Extensions say, but the one that names Rabbits."""
+    return {
+        str(inner.attribute("name")): json.loads(str(inner.value))
+        for inner in job.all("Extension")
+        if inner.attribute("type") == "Flux" and inner.attribute("name") != "rabbits"
+    }
+
+
+def event_time(system: VirtualSystem, jobid: int, name: str) -> float:
+    events = system.instance.eventlog(jobid)
+    return next(event.timestamp for event in events if event.name == name)
+
+
+# A job with storage
+
+
+def test_what_was_asked_for_is_told_as_the_user_asked_for_it() -> None:
+    system, jobid = ran(jobspec(XFS, duration=60, queue="debug", bank="physics"))
+    job = told(system, jobid)
+    requested = job.find("Requested")
+    assert says(requested, "NodeCount") == [2]
+    assert says(requested, "Processors") == [2]
+    assert says(requested, "Duration") == [60]
+    assert says(requested, "Queue") == ["debug"]
+    storage = says(requested, "Resource", name="Storage", type="xfs", units="GB")
+    assert storage == [10.0]
+    assert job.text("Account") == "physics"
+    assert says(job.find("TaskGroup"), "TaskCount") == [2]
+    assert (job.text("Executable"), job.text("Arguments")) == ("sleep", "1")
+    assert extensions(job) == {"attributes.system.dw": [XFS]}
+
+
+def test_what_the_module_did_to_the_jobspec_is_not_what_the_user_asked_for() -> None:
+    constraints = {"not": [{"hostlist": ["compute-01"]}]}
+    system, jobid = ran(jobspec(XFS, constraints=constraints))
+    (update,) = [
+        event.context or {}
+        for event in system.instance.eventlog(jobid)
+        if event.name == "jobspec-update"
+    ]
+    assert set(update) == {"resources", "attributes.system.constraints"}
+    job = told(system, jobid)
+    requested = job.find("Requested")
+    assert says(requested, "Node") == says(requested, "Node", op="NE") == ["compute-01"]
+    assert not says(requested, "Feature")
+    assert says(requested, "NodeCount") == [2]
+    assert set(extensions(job)) == {"attributes.system.dw"}
+
+
+def test_what_the_job_got_is_told() -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    delivered = told(system, jobid).find("Delivered")
+    assert says(delivered, "NodeCount") == [3]
+    assert says(delivered, "Node", aggregation="Range") == ["compute-[01-03]"]
+    # 10 GiB, which NNF rounds up to 11, on each node.
+    ssd = says(delivered, "Resource", name="Storage", type="ssd", units="GB")
+    assert ssd == [33.0]
+    # The nodes that the stand-in gives have four each.
+    assert says(delivered, "Processors") == [12]
+
+
+def test_the_rabbits_with_its_storage_are_told() -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    rabbits = says(told(system, jobid), "Extension", type="Flux", name="rabbits")
+    assert rabbits == ["rabbit-[01-02]"]
+
+
+def test_where_storage_is_placed_is_told_before_a_memo_says_where_it_is() -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    record = record_of(system, jobid)
+    lines = record.kvs[EVENTLOG].splitlines(keepends=True)
+    eventlog = "".join(line for line in lines if '"name":"memo"' not in line)
+    assert eventlog != record.kvs[EVENTLOG]
+    job = job_object(JobRecord(jobid, {**record.kvs, EVENTLOG: eventlog}))
+    assert says(job, "Extension", name="rabbits") == ["rabbit-[01-02]"]
+
+
+def test_the_seconds_that_each_state_took_are_told() -> None:
+    system, jobid = ran(jobspec(XFS))
+    kvs = record_of(system, jobid).kvs
+    delivered = told(system, jobid).find("Delivered")
+    states = "Proposal Setup DataIn PreRun PostRun DataOut Teardown".split()
+    assert [
+        says(delivered, "Resource", name="WorkflowState", type=state, units="s")
+        for state in states
+    ] == [[float(kvs[f"rabbit_{state.lower()}_timing"])] for state in states]
+
+
+def test_when_it_ran_and_how_it_ended_is_told() -> None:
+    test = {"run_duration": "89.6s", "wait_status": 3 << 8}
+    system, jobid = ran(jobspec(XFS, exec={"test": test}))
+    job = told(system, jobid)
+    for name, event in (("Submit", "submit"), ("Start", "start"), ("End", "finish")):
+        time = int(event_time(system, jobid, event))
+        assert says(job, f"{name}Time") == [time]
+    assert says(job.find("Delivered"), "Duration") == [90]
+    assert says(job, "ExitCode") == [3]
+    assert says(job, "Priority") == [16]
+    assert job.text("State") == "Completed"
+    assert job.find("StatusMessage") is None
+    assert set(extensions(job)) == {"attributes.system.dw", "attributes.system.exec"}
+
+
+def test_a_task_that_a_signal_ended_has_the_exit_code_that_a_shell_gives() -> None:
+    system, jobid = ran(jobspec(XFS, exec={"test": {"wait_status": 9}}))
+    assert says(told(system, jobid), "ExitCode") == [137]
+
+
+def test_the_bytes_that_were_moved_are_told(tmp_path: Path) -> None:
+    (tmp_path / "lustre").mkdir()
+    (tmp_path / "lustre" / "in").write_bytes(bytes(3 * MIB))
+    directives = [
+        XFS,
+        "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/in",
+        "#DW copy_out source=$DW_JOB_p1/in destination=/lustre/out",
+    ]
+    system, jobid = ran(jobspec(directives, nodes=1), files=Files(tmp_path))
+    assert (tmp_path / "lustre" / "out").stat().st_size == 3 * MIB
+    delivered = told(system, jobid).find("Delivered")
+    for command in ("copy_in", "copy_out"):
+        moved = says(
+            delivered, "Resource", name="DataMovement", type=command, units="B"
+        )
+        assert moved == [3.0 * MIB]
+
+
+def test_a_preset_is_told_as_what_it_stands_for() -> None:
+    system, jobid = ran(jobspec("fast"))
+    job = told(system, jobid, presets=SAVING.presets)
+    assert says(job.find("Requested"), "Resource", type="xfs") == [10.0]
+    assert extensions(job) == {"attributes.system.dw": [XFS]}
+
+
+def test_a_preset_that_is_not_known_any_more_stands_in_the_workflow() -> None:
+    system, jobid = ran(jobspec("fast"))
+    assert extensions(told(system, jobid)) == {"attributes.system.dw": [XFS]}
+
+
+def test_a_preset_that_nobody_knows_is_told_by_its_name() -> None:
+    system, jobid = ran(jobspec("fast"))
+    record = record_of(system, jobid)
+    kvs = {key: text for key, text in record.kvs.items() if key != "rabbit_workflow"}
+    warnings: list[str] = []
+    job = job_object(JobRecord(jobid, kvs), Telling(warn=warnings.append))
+    assert extensions(job) == {"attributes.system.dw": "fast"}
+    assert len(warnings) == 1 and "unknown preset" in warnings[0]
+
+
+# Jobs that did not get so far
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup", "PreRun"])
+def test_a_job_that_is_cancelled_in_its_prolog_or_before_never_ran(state: str) -> None:
+    never = Options(faults=(Fault.parse(f"{state}:never"),))
+    system = started(config=SAVING, options=never)
+    jobid = system.instance.submit(jobspec(XFS))
+    system.loop.run(timeout=10.0)
+    before = told(system, jobid)
+    assert before.text("State") == ("Idle" if state == "Proposal" else "Running")
+    assert before.find("EndTime") is None
+    system.instance.cancel(jobid, "not needed")
+    settle(system)
+    job = told(system, jobid)
+    assert job.text("State") == "Completed"
+    assert job.text("StatusMessage") == "cancel: not needed"
+    assert job.find("StartTime") is None and job.find("ExitCode") is None
+    assert says(job, "EndTime") == [int(event_time(system, jobid, "clean"))]
+    assert not says(job.find("Delivered"), "Duration")
+    assert bool(says(job.find("Delivered"), "NodeCount")) == (state != "Proposal")
+
+
+def test_a_job_that_runs_has_no_end() -> None:
+    test = {"run_duration": "100s"}
+    system = started(config=SAVING)
+    jobid = system.instance.submit(jobspec(XFS, exec={"test": test}))
+    system.loop.run(timeout=20.0)
+    job = told(system, jobid)
+    assert job.text("State") == "Running"
+    assert says(job, "StartTime") == [int(event_time(system, jobid, "start"))]
+    assert job.find("EndTime") is None and job.find("ExitCode") is None
+    assert not says(job.find("Delivered"), "Duration")
+
+
+def test_a_job_whose_storage_is_drained_is_running_but_has_ended() -> None:
+    never = Options(faults=(Fault.parse("DataOut:never"),))
+    system = started(config=SAVING, options=never)
+    jobid = system.instance.submit(jobspec(XFS))
+    system.loop.run(timeout=20.0)
+    job = told(system, jobid)
+    assert job.text("State") == "Running"
+    assert says(job, "EndTime") == [int(event_time(system, jobid, "finish"))]
+
+
+def test_a_job_that_is_held_says_so() -> None:
+    system = started()
+    jobid = system.instance.submit(PLAIN, urgency=0)
+    system.loop.run(timeout=5.0)
+    job = told(system, jobid)
+    assert (job.text("State"), job.text("Hold")) == ("Hold", "User")
+    system.instance.manager.set_urgency(jobid, 16, system.instance.broker.owner)
+    settle(system)
+    job = told(system, jobid)
+    assert job.text("State") == "Completed" and job.find("Hold") is None
+
+
+def test_a_job_without_storage_is_told_without() -> None:
+    spec = submit_jobspec(["echo", "a b"], ["-n4", "-c2", "-g1"])
+    system = started()
+    jobid = system.instance.submit(spec)
+    system.loop.run(timeout=5.0)
+    job = told(system, jobid)
+    requested = job.find("Requested")
+    assert says(requested, "Processors") == [8]
+    assert says(requested, "Resource", name="GPU") == [4.0]
+    assert not says(requested, "Resource", name="Storage")
+    assert not says(requested, "NodeCount")
+    assert job.text("Arguments") == "'a b'"
+    assert not list(job.all("Extension"))
+
+
+# More than one job
+
+
+def test_jobs_in_a_group_are_told_with_its_state() -> None:
+    system = started(config=SAVING)
+    first = system.instance.submit(jobspec(XFS))
+    settle(system)
+    second = system.instance.submit(PLAIN, urgency=0)
+    system.loop.run(timeout=5.0)
+    jobs = [told(system, jobid) for jobid in (first, second)]
+    for members, state in (
+        (jobs, "Active"),
+        (jobs[:1], "Completed"),
+        (jobs[1:], "Unstarted"),
+    ):
+        group = read(write(group_object("g1", members)))
+        assert group.text("State") == state
+        assert list(group.all("Job")) == members
+
+
+def test_steps_are_called_after_their_batch_job_and_so_is_what_they_depend_on() -> None:
+    system, jobid = ran(PLAIN)
+    record = record_of(system, jobid)
+    jobspec = submit_jobspec(["true"])
+    depends = {"scheme": "afterok", "value": record.id}
+    jobspec["attributes"]["system"]["dependencies"] = [depends]
+    kvs = {**record.kvs, "jobspec": json.dumps(jobspec)}
+    step = job_object(JobRecord(jobid, kvs, parent="fBatch/"))
+    assert step.text("Id") == step.text("Dependency") == f"fBatch/{record.id}"

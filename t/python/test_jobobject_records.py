@@ -1,0 +1,460 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Job objects of jobspecs: what is told how, and that nothing gets lost. What became
+of a job is in test_jobobject_history."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_jobobject_fromflux import extensions, says
+
+from flux_k8s.directivebreakdown import apply_breakdowns
+from flux_k8s.jobobject import Element, read, write
+from flux_k8s.jobobject.fromflux import JobRecord, Telling, job_object
+from flux_k8s.jobobject.terms import path_keys
+from flux_k8s.jobobject.untold import Untold
+from flux_k8s.ports import Json
+from rabbitsim.flux.options import submit_jobspec
+
+JOBID = 6731191091817518
+T = 1_700_000_000.25
+SUBMIT = {"userid": 5588, "urgency": 16, "flags": 0, "version": 1}
+HOLD = ("dependency-add", {"description": "dws-create"})
+LET_GO = ("dependency-remove", {"description": "dws-create"})
+RABBIT = {
+    "type": "slot",
+    "count": 2,
+    "label": "rabbit",
+    "with": [
+        {"type": "node", "count": 1},
+        {"type": "ssd", "count": 10, "exclusive": True},
+    ],
+}
+
+
+def eventlog(*events: Any, submit: Any = None) -> str:
+    """An eventlog with an event each second. Each is a name, or one with its
+    context."""
+    lines = [("submit", submit or SUBMIT), *events]
+    entries = []
+    for seconds, event in enumerate(lines):
+        name, context = event if isinstance(event, tuple) else (event, None)
+        entry: Json = {"timestamp": T + seconds, "name": name}
+        entries.append(entry if context is None else {**entry, "context": context})
+    return "".join(json.dumps(entry) + "\n" for entry in entries)
+
+
+def spec(*options: str, **system: Any) -> Json:
+    """The jobspec of ``flux submit OPTIONS``, with some more attributes."""
+    jobspec = submit_jobspec(["app", "-x", "a b"], list(options))
+    jobspec["attributes"]["system"].update(system)
+    return jobspec
+
+
+def shell(**options: Any) -> Json:
+    return spec(shell={"options": options})
+
+
+def update(**changes: Any) -> tuple[str, Json]:
+    """A jobspec-update of attributes, or of resources."""
+    paths = {
+        key if key == "resources" else f"attributes.system.{key}": value
+        for key, value in changes.items()
+    }
+    return "jobspec-update", paths
+
+
+def job_of(
+    jobspec: Any, *events: Any, warnings: Optional[list[str]] = None, **kvs: Any
+) -> Element:
+    """The job object of what Flux has, as others read it."""
+    texts = {
+        "eventlog": eventlog(*events),
+        "jobspec": json.dumps(jobspec),
+        **{key: json.dumps(value) for key, value in kvs.items()},
+    }
+    told: list[str] = []
+    job = job_object(JobRecord(JOBID, texts), Telling(warn=told.append))
+    if warnings is None:
+        assert not told
+    else:
+        warnings += told
+    return read(write(job))
+
+
+def requested(*args: Any, **kvs: Any) -> Element:
+    found = job_of(*args, **kvs).find("Requested")
+    assert found is not None
+    return found
+
+
+def shown(parent: Optional[Element], tag: str) -> list[str]:
+    """The elements of a name: what they say, and their attributes."""
+    assert parent is not None
+    return [
+        " ".join([str(e.value), *(f"{key}={value}" for key, value in e.attributes)])
+        for e in parent.all(tag)
+    ]
+
+
+# Nothing gets lost
+
+KEYS = st.text(alphabet=st.sampled_from('ab."é\x01'), min_size=0, max_size=3)
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.text(max_size=3))
+TREES = st.dictionaries(
+    KEYS,
+    st.recursive(
+        st.one_of(LEAVES, st.lists(LEAVES, max_size=2)),
+        lambda inner: st.dictionaries(KEYS, inner, max_size=3),
+        max_leaves=8,
+    ),
+    max_size=4,
+)
+
+
+Path = tuple[str, ...]
+
+
+def places(tree: Any, path: Path = ()) -> list[Path]:
+    """All places in a tree, but its root."""
+    inner = tree.items() if isinstance(tree, dict) else ()
+    below = [place for key, value in inner for place in places(value, (*path, key))]
+    return [path, *below] if path else below
+
+
+def leaves(tree: Any, path: Path = ()) -> list[tuple[Path, str]]:
+    """Where what stands that has nothing in it."""
+    if isinstance(tree, dict) and tree:
+        return [leaf for key in tree for leaf in leaves(tree[key], (*path, key))]
+    return [(path, json.dumps(tree))]
+
+
+@given(TREES, st.data())
+def test_what_is_not_told_in_elements_is_told_in_extensions(
+    tree: Json, data: st.DataObject
+) -> None:
+    untold = Untold(tree, "f1", lambda message: None)
+    found: list[tuple[Path, str]] = []
+    for path in data.draw(st.lists(st.sampled_from(places(tree) or [("x",)]))):
+        value = untold.take(*path)
+        if value is not None:
+            found += leaves(value, path)
+    for inner in untold.extensions():
+        value = json.loads(str(inner.value))
+        found += leaves(value, path_keys(str(inner.attribute("name"))))
+    assert sorted(found) == sorted(leaves(tree) if tree else [])
+
+
+def test_an_extension_is_about_the_topmost_place_of_which_nothing_else_is_told() -> (
+    None
+):
+    jobspec = spec(
+        job={"name": "n", "other": 1},
+        shell={"options": {"verbose": 2, "rlimit": {"core": 0, "nice": 1}}},
+        files={"f": {"data": "x"}},
+    )
+    jobspec["attributes"]["user"] = {"a": {"b": 1}}
+    assert extensions(job_of(jobspec)) == {
+        "attributes.system.job.other": 1,
+        "attributes.system.shell.options.verbose": 2,
+        "attributes.system.shell.options.rlimit.nice": 1,
+        "attributes.system.files": {"f": {"data": "x"}},
+        "attributes.user": {"a": {"b": 1}},
+    }
+
+
+# How large it is
+
+
+@pytest.mark.parametrize(
+    ("options", "nodes", "processors", "gpus", "tasks"),
+    [
+        ([], [], [1], [], [1]),
+        (["-n6", "-c2", "-g1"], [], [12], [6.0], [6]),
+        (["-N2", "-n4", "-c3"], [2], [12], [], [4]),
+        (["-N2", "-n3"], [2], [4], [], [3]),
+        # Whole nodes: how many processors they have is not asked for.
+        (["-N3"], [3], [], [], []),
+    ],
+)
+def test_the_size_of_what_flux_submit_asks_for_is_told_in_elements(
+    options: list[str], nodes: Any, processors: Any, gpus: Any, tasks: Any
+) -> None:
+    job = job_of(spec(*options))
+    asked = job.find("Requested")
+    assert says(asked, "NodeCount") == nodes
+    assert says(asked, "Processors") == processors
+    assert says(asked, "Resource", name="GPU") == gpus
+    if tasks:
+        assert says(job.find("TaskGroup"), "TaskCount") == tasks
+    assert not extensions(job)
+
+
+def test_resources_that_elements_do_not_say_all_of_are_an_extension_too() -> None:
+    jobspec = spec("-N2", "-n4")
+    jobspec["resources"][0]["exclusive"] = True
+    job = job_of(jobspec)
+    assert says(job.find("Requested"), "NodeCount") == [2]
+    assert says(job.find("Requested"), "Processors") == [4]
+    assert extensions(job) == {
+        "resources": jobspec["resources"],
+        "tasks": jobspec["tasks"],
+    }
+
+
+def test_ranges_are_two_conditions() -> None:
+    jobspec = spec()
+    jobspec["resources"] = [
+        {
+            "type": "node",
+            "count": {"min": 2, "max": 4},
+            "with": [
+                {
+                    "type": "slot",
+                    "count": 1,
+                    "label": "task",
+                    "with": [{"type": "core", "count": "8+"}],
+                }
+            ],
+        }
+    ]
+    asked = requested(jobspec)
+    assert shown(asked, "NodeCount") == ["2 op=GE", "4 op=LE"]
+    assert shown(asked, "Processors") == ["16 op=GE"]
+
+
+def test_tasks_per_node_and_rules_are_distributions() -> None:
+    job = job_of(shell(taskmap={"scheme": "cyclic", "value": ""}))
+    assert shown(job.find("TaskGroup"), "TaskDistribution") == ["RoundRobin type=Rule"]
+    assert not extensions(job)
+    jobspec = spec(
+        "-N2", shell={"options": {"per-resource": {"type": "node", "count": 3}}}
+    )
+    del jobspec["resources"][0]["exclusive"]
+    job = job_of(jobspec)
+    group = job.find("TaskGroup")
+    assert says(group, "TaskCount") == [6]
+    assert shown(group, "TaskDistribution") == ["3 type=TasksPerNode"]
+    assert not extensions(job)
+
+
+@pytest.mark.parametrize(
+    "taskmap",
+    [{"scheme": "manual", "value": "[[0,1,1,1]]"}, {"scheme": "cyclic", "value": "2"}],
+)
+def test_a_taskmap_that_no_rule_says_is_an_extension(taskmap: Json) -> None:
+    job = job_of(shell(taskmap=taskmap))
+    assert extensions(job) == {
+        "attributes.system.shell": {"options": {"taskmap": taskmap}}
+    }
+
+
+# Time, place, dependencies, files
+
+
+@pytest.mark.parametrize(
+    ("duration", "told", "exact"),
+    [
+        (0, [], None),
+        (0.0, [], None),
+        (3600, [3600], None),
+        (3600.0, [3600], None),
+        (0.5, [1], 0.5),
+        (59.999, [60], 59.999),
+    ],
+)
+def test_a_time_limit_is_in_seconds_rounded_up(
+    duration: float, told: list[int], exact: Optional[float]
+) -> None:
+    job = job_of(spec(duration=duration))
+    assert says(job.find("Requested"), "Duration") == told
+    assert extensions(job).get("attributes.system.duration") == exact
+
+
+def test_a_time_limit_that_is_too_long_for_a_duration_is_an_extension() -> None:
+    warnings: list[str] = []
+    job = job_of(spec(duration=2.0**32), warnings=warnings)
+    assert not says(job.find("Requested"), "Duration")
+    assert extensions(job) == {"attributes.system.duration": 2.0**32}
+    assert warnings == [
+        "job fuZZybuNNy: attributes.system.duration is 4294967296 s, which is told as"
+        " an Extension only: expected an integer of seconds, below 2^32"
+    ]
+
+
+def test_constraints_are_expressions() -> None:
+    constraint = {"or": [{"properties": ["a"]}, {"hostlist": ["h[1-2]"]}]}
+    asked = requested(spec(constraints=constraint))
+    assert shown(asked, "Feature") == ["a group=1"]
+    assert shown(asked, "Node") == ["h[1-2] aggregation=Range conj=Or group=-1"]
+
+
+@pytest.mark.parametrize("constraint", [{"ranks": ["0"]}, {"not": []}])
+def test_constraints_that_cannot_be_said_are_an_extension(constraint: Json) -> None:
+    job = job_of(spec(constraints=constraint))
+    assert not list(job.find("Requested").all("Feature"))  # type: ignore[union-attr]
+    assert extensions(job) == {"attributes.system.constraints": constraint}
+
+
+def test_constraints_that_are_not_known_are_an_extension_and_a_warning() -> None:
+    warnings: list[str] = []
+    job = job_of(spec(constraints={"moon": ["full"]}), warnings=warnings)
+    assert extensions(job) == {"attributes.system.constraints": {"moon": ["full"]}}
+    assert len(warnings) == 1 and '"moon"' in warnings[0]
+
+
+def test_dependencies_are_told_by_id_and_others_are_an_extension() -> None:
+    other = {"scheme": "singleton", "value": "x"}
+    dependencies = [
+        {"scheme": "afterok", "value": "ƒuZZybuNNy"},
+        {"scheme": "afternotok", "value": str(JOBID)},
+        other,
+        {"scheme": "afterany", "value": "f1"},
+        {"scheme": "afterany", "value": "no-job"},
+        {"scheme": "begin-time", "value": "1700001000.0"},
+        {"scheme": "begin-time", "value": "1700002000.5"},
+        {"scheme": "afterok", "value": "f1", "more": 1},
+        {"scheme": "begin-time", "value": "1700003000"},
+    ]
+    job = job_of(spec(dependencies=dependencies))
+    assert shown(job, "Dependency") == [
+        "fuZZybuNNy condition=OnSuccess",
+        "fuZZybuNNy condition=OnFailure",
+        "f1 condition=OnExit",
+    ]
+    assert says(job, "EligibleTime") == [1700001000]
+    rest = [dependencies[index] for index in (2, 4, 6, 7, 8)]
+    assert extensions(job) == {"attributes.system.dependencies": rest}
+
+
+def test_files_of_the_standard_streams_are_told() -> None:
+    job = job_of(
+        shell(
+            input={"stdin": {"type": "file", "path": "in"}},
+            output={
+                "mode": "append",
+                "stdout": {"type": "file", "path": "out"},
+                "stderr": {"type": "file", "path": "err", "label": True},
+            },
+        )
+    )
+    assert shown(job, "InputFile") == ["in"]
+    assert shown(job, "OutputFile") == ["out redirectList=Append"]
+    assert shown(job, "ErrorFile") == ["err redirectList=Append"]
+    assert extensions(job) == {
+        "attributes.system.shell.options.output.stderr.label": True
+    }
+
+
+def test_resource_limits_are_told_by_the_names_that_the_object_has() -> None:
+    job = job_of(shell(rlimit={"core": 0, "cpu": -1, "nice": 3, "as": "much"}))
+    assert shown(job, "ResourceLimit") == [
+        "0 name=CoreFileSize type=Soft",
+        "unlimited name=CPUTime type=Soft",
+    ]
+    assert extensions(job) == {
+        "attributes.system.shell.options.rlimit.nice": 3,
+        "attributes.system.shell.options.rlimit.as": "much",
+    }
+
+
+def test_the_environment_is_told() -> None:
+    warnings: list[str] = []
+    environment = {"PATH": "/bin", "B": "\x01", "A.B": "1", "GONE": None, "E": ""}
+    job = job_of(spec(environment=environment), warnings=warnings)
+    variables = job.find("Environment")
+    assert shown(variables, "Variable") == ["/bin name=PATH", "1 name=A.B", " name=E"]
+    assert extensions(job) == {
+        "attributes.system.environment.B": "\x01",
+        "attributes.system.environment.GONE": None,
+    }
+    assert warnings == [
+        "job fuZZybuNNy: attributes.system.environment.B has characters that XML"
+        " cannot hold: it is told as an Extension"
+    ]
+
+
+def test_what_xml_cannot_hold_is_an_extension_and_a_warning() -> None:
+    warnings: list[str] = []
+    jobspec = spec(job={"name": "bell \x07"}, cwd="/\ud800")
+    jobspec["tasks"][0]["command"] = ["echo", "\x1b"]
+    job = job_of(jobspec, warnings=warnings)
+    assert job.find("Name") is None and job.find("Executable") is None
+    assert extensions(job) == {
+        "attributes.system.job": {"name": "bell \x07"},
+        "attributes.system.cwd": "/\ud800",
+        "tasks": jobspec["tasks"],
+    }
+    assert len(warnings) == 3
+
+
+def test_a_user_that_is_not_known_is_told_by_number() -> None:
+    assert job_of(spec()).text("User") == "5588"
+    record = JobRecord(JOBID, {"eventlog": eventlog(), "jobspec": json.dumps(spec())})
+    job = job_object(record, Telling(user_name={5588: "amy"}.get, machine="tioga"))
+    assert (job.text("User"), job.text("Machine")) == ("amy", "tioga")
+
+
+def test_the_environment_can_be_left_out() -> None:
+    jobspec = json.dumps(spec(environment={"SECRET": "\x01"}))
+    record = JobRecord(JOBID, {"eventlog": eventlog(), "jobspec": jobspec})
+    assert "SECRET" not in write(job_object(record, Telling(environment=False)))
+
+
+# What was changed after submission
+
+
+def test_what_a_user_changed_is_what_was_asked_for() -> None:
+    job = job_of(
+        spec("-t", "1h", "-q", "batch", job={"name": "old"}),
+        "validate",
+        update(duration=60.0, queue="debug"),
+        ("jobspec-update", {"attributes.system.job.name": "new"}),
+    )
+    assert says(job.find("Requested"), "Duration") == [60]
+    assert says(job.find("Requested"), "Queue") == ["debug"]
+    assert job.text("Name") == "new"
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_what_the_module_changed_for_the_storage_is_not(alone: bool) -> None:
+    exclude = {"properties": ["^badrabbit"]}
+    changed = {"constraints": exclude}
+    resources = {} if alone else {"resources": [RABBIT]}
+    jobspec = spec("-N2", "-n2", dw="#DW jobdw type=xfs capacity=10GiB name=a")
+    job = job_of(jobspec, HOLD, update(**changed, **resources), LET_GO, "depend")
+    asked = job.find("Requested")
+    assert says(asked, "NodeCount") == [2] and not says(asked, "Feature")
+    assert set(extensions(job)) == {"attributes.system.dw"}
+
+
+def test_constraints_that_somebody_changed_are_what_was_asked_for() -> None:
+    changed = {"properties": ["fast"]}
+    for events in (
+        [update(constraints=changed)],
+        [HOLD, LET_GO, update(constraints=changed)],
+    ):
+        assert says(requested(spec(), *events), "Feature") == ["fast"]
+
+
+def test_storage_is_taken_out_of_resources_that_somebody_changed() -> None:
+    node = {**spec("-N4", "-n4")["resources"][0]}
+    slot = {**RABBIT, "count": 4, "with": [{**node, "count": 1}, RABBIT["with"][1]]}
+    assert apply_breakdowns((), [slot]) == [node]
+    job = job_of(spec("-N2", "-n2"), update(resources=[slot]))
+    assert says(job.find("Requested"), "NodeCount") == [4]
+    assert says(job.find("Requested"), "Resource") == []
+    assert "resources" not in extensions(job)
+
+
+def test_constraints_that_come_with_another_queue_are_those_of_the_queue() -> None:
+    moved = update(queue="debug", constraints={"properties": ["debug"]})
+    assert not says(requested(spec(), moved), "Feature")
+    # The instance had added those of the first queue: they are replaced.
+    own = spec("-q", "batch", constraints={"properties": ["batch"]})
+    assert says(requested(own, moved), "Feature") == ["debug"]
