@@ -1,0 +1,219 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobspecs of job objects: what to submit so that the same runs (again).
+
+Objects may come from Flux (:mod:`~flux_k8s.jobobject.fromflux`) or from anywhere.
+What of them cannot be told to Flux, the awarenessPolicy decides (seed 003, section
+9); :mod:`~flux_k8s.jobobject.handling` has what becomes of each element.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional
+
+from flux_k8s.errors import show
+from flux_k8s.jobobject.asking import Ask, Asks, Problems, Warn, asks_of
+from flux_k8s.jobobject.building import DURATION, Builder, extensions_of
+from flux_k8s.jobobject.defaults import effective
+from flux_k8s.jobobject.model import Element, paths
+from flux_k8s.jobobject.properties import JOB, JOB_GROUP, REJECT
+from flux_k8s.jobobject.shape import SLOT
+from flux_k8s.jobobject.toattributes import (
+    CWD,
+    Submitter,
+    check_command,
+    check_place,
+    command_of,
+    say_attributes,
+)
+from flux_k8s.jobobject.todependencies import Group, resolved, say_dependencies
+from flux_k8s.jobobject.toresources import TASKS, Size
+from flux_k8s.jobobject.tostorage import say_storage
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job to submit.
+
+    Attributes:
+        index: how many jobs of the object come before it.
+        id: its Id in the object.
+        path: that of its element.
+        jobspec: RFC 25 version 1. Dependencies on jobs of the same group have what
+            the object calls these for a value.
+        held: it is to be submitted with urgency 0.
+        dependencies: of each dependency on a job of the same group, its value in
+            the jobspec and the Id of the job.
+    """
+
+    index: int
+    id: str
+    path: str
+    jobspec: Json
+    held: bool
+    dependencies: tuple[tuple[str, str], ...] = ()
+
+    def resolved(self, jobids: Mapping[str, str]) -> Json:
+        """The jobspec with the IDs that jobs of the group got in Flux.
+
+        Args:
+            jobids: by the Id in the object.
+        """
+        if not self.dependencies:
+            return self.jobspec
+        values = {value: jobids[id] for value, id in self.dependencies}
+        return resolved(self.jobspec, values)
+
+
+def to_jobspecs(
+    root: Element, warn: Warn, submitter: Optional[Submitter] = None
+) -> tuple[Submission, ...]:
+    """What to submit for a Job or a JobGroup.
+
+    The steps of a batch job are not submitted: it runs them itself.
+
+    Args:
+        root: a valid job object.
+        warn: is told, in one line each, what is left out with Warn.
+        submitter: who submits; without one, it may be anybody.
+
+    Returns:
+        The jobs, each after those that it depends on.
+
+    Raises:
+        ObjectErrors: what the object asks for cannot be told to Flux, contradicts
+            itself, or is wrong. All such things are told.
+    """
+    problems = Problems(warn)
+    jobs = _jobs(effective(root), problems)
+    _check_ids(jobs, problems)
+    jobs = _without_steps(jobs, problems)
+    group = Group((_id(job), job.element.text("Name")) for job in jobs)
+    submitter = submitter or Submitter()
+    found = [
+        _submission(index, job, group, submitter, problems)
+        for index, job in enumerate(jobs)
+    ]
+    problems.check()
+    ordered = _ordered(found, problems)
+    problems.check()
+    return ordered
+
+
+def _jobs(root: Element, problems: Problems) -> list[Ask]:
+    """The jobs of an object."""
+    path, policy = f"/{root.name}", root.policy(REJECT)
+    if root.name != JOB_GROUP:
+        return [Ask(path, root, policy)]
+    jobs = []
+    for inner_path, inner in paths(root.contents, path):
+        ask = Ask(inner_path, inner, inner.policy(policy))
+        if inner.name == JOB and inner.is_reference:
+            problems.cannot(ask, "refers to a job that is not here")
+        elif inner.name == JOB:
+            jobs.append(ask)
+    return jobs
+
+
+def _id(job: Ask) -> str:
+    return job.element.text("Id") or ""
+
+
+def _check_ids(jobs: list[Ask], problems: Problems) -> None:
+    seen: dict[str, str] = {}
+    for job in jobs:
+        other = seen.setdefault(_id(job), job.path)
+        if other != job.path:
+            problems.wrong(job.path, f"has the Id of {other}, {show(_id(job))}")
+
+
+def _without_steps(jobs: list[Ask], problems: Problems) -> list[Ask]:
+    """The jobs less the steps of batch jobs among them."""
+    ids = {_id(job) for job in jobs}
+    kept = []
+    for job in jobs:
+        batch, slash, _ = _id(job).rpartition("/")
+        if slash and batch in ids:
+            step = f"{show(_id(job))} is a step of {show(batch)}, which runs it itself"
+            problems.tell(job.path, f"{step}: it is not submitted")
+        else:
+            kept.append(job)
+    return kept
+
+
+def _submission(
+    index: int, job: Ask, group: Group, submitter: Submitter, problems: Problems
+) -> Submission:
+    asks = asks_of(job.path, job.element, job.policy, problems)
+    builder = Builder(extensions_of(asks, problems))
+    builder.put(("version",), 1)
+    builder.put(DURATION, 0)
+    if submitter.cwd is not None:
+        builder.put(CWD, submitter.cwd)
+    check_place(asks, submitter, problems)
+    size = Size(asks, problems)
+    count = size.say(builder)
+    if builder.extension(TASKS) is None:
+        task = {"command": command_of(asks, problems), "slot": SLOT, "count": count}
+        builder.say(TASKS, [task], asks.path)
+    say_attributes(asks, submitter, builder, problems)
+    say_storage(asks, builder, problems)
+    dependencies = say_dependencies(asks, group, builder, problems)
+    jobspec = builder.build(problems)
+    size.check(jobspec, builder)
+    given = builder.extension(TASKS)
+    if given is not None:
+        check_command(asks, given, problems)
+    return Submission(index, asks.id, asks.path, jobspec, _is_held(asks), dependencies)
+
+
+def _is_held(asks: Asks) -> bool:
+    states = [ask.text.strip() for ask in asks.all("State")]
+    return "Hold" in states or bool(asks.all("Hold"))
+
+
+def _ordered(
+    submissions: list[Submission], problems: Problems
+) -> tuple[Submission, ...]:
+    """The jobs, each after those that it depends on, else as they were."""
+    missing = {one.id: {id for _, id in one.dependencies} for one in submissions}
+    waiting: dict[str, list[Submission]] = {}
+    for one in submissions:
+        for id in missing[one.id]:
+            waiting.setdefault(id, []).append(one)
+    ready = [one.index for one in submissions if not missing[one.id]]
+    ordered: list[Submission] = []
+    while ready:
+        done = submissions[heapq.heappop(ready)]
+        ordered.append(done)
+        for one in waiting.get(done.id, ()):
+            missing[one.id].remove(done.id)
+            if not missing[one.id]:
+                heapq.heappush(ready, one.index)
+    for one in submissions:
+        if missing[one.id]:
+            circle = _circle(one.id, missing)
+            first = next(one for one in submissions if one.id == circle[0])
+            waits = " for ".join(map(show, circle))
+            problems.wrong(first.path, f"waits for itself: {waits}")
+            break
+    return tuple(ordered)
+
+
+def _circle(id: str, missing: Mapping[str, set[str]]) -> list[str]:
+    """The Ids of jobs each of which waits for the next, the last for the first.
+
+    Args:
+        id: of a job that waits for some in a circle.
+        missing: what each job still waits for.
+    """
+    walked: dict[str, None] = {}
+    while id not in walked:
+        walked[id] = None
+        id = min(missing[id])
+    circle = list(walked)
+    return [*circle[circle.index(id) :], id]

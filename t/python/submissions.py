@@ -1,0 +1,67 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is submitted for job objects, for tests."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+import pytest
+
+from flux_k8s.jobobject import read
+from flux_k8s.jobobject.asking import ObjectErrors
+from flux_k8s.jobobject.toattributes import Submitter
+from flux_k8s.jobobject.toflux import Submission, to_jobspecs
+from flux_k8s.ports import Json
+
+APP = "<Executable>app</Executable>"
+
+
+def job(contents: str, **attributes: str) -> str:
+    """A job that runs something."""
+    said = "".join(f' {name}="{value}"' for name, value in attributes.items())
+    program = "" if "<Executable" in contents else APP
+    return f"<Job{said}><Id>1</Id>{program}{contents}</Job>"
+
+
+def submitted(document: str, submitter: Optional[Submitter] = None) -> Submission:
+    """The one job of an object of which nothing is left out."""
+    warnings: list[str] = []
+    (found,) = to_jobspecs(read(document), warnings.append, submitter)
+    assert not warnings
+    return found
+
+
+def system(contents: str, submitter: Optional[Submitter] = None) -> Json:
+    """``attributes.system`` of a job."""
+    jobspec = submitted(job(contents), submitter).jobspec
+    return dict(jobspec["attributes"]["system"])
+
+
+def refused(document: str, submitter: Optional[Submitter] = None) -> list[str]:
+    """The lines with which an object is refused."""
+    with pytest.raises(ObjectErrors) as caught:
+        to_jobspecs(read(document), pytest.fail, submitter)
+    return str(caught.value).splitlines()
+
+
+def left_out(contents: str) -> tuple[Json, list[str]]:
+    """What is submitted when all that Flux cannot be told is left out, and what is
+    told about that."""
+    warnings: list[str] = []
+    document = read(job(contents, awarenessPolicy="Warn"))
+    (found,) = to_jobspecs(document, warnings.append)
+    ignoring = read(job(contents, awarenessPolicy="Ignore"))
+    assert to_jobspecs(ignoring, pytest.fail) == (found,)
+    return found.jobspec, warnings
+
+
+def extension(name: str, value: Any) -> str:
+    """An Extension of Flux."""
+    text = json.dumps(value).replace("&", "&amp;").replace("<", "&lt;")
+    return f"<Extension type='Flux' name='{name}'>{text}</Extension>"
+
+
+PLAIN = submitted(job("")).jobspec
+"""What is submitted for a job that only runs something."""

@@ -1,0 +1,467 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is submitted for job objects: the examples of seed 003, what becomes of each
+element, and groups."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jobobjects import DATA, complete, objects
+from submissions import APP, PLAIN, extension, job, left_out, refused, submitted
+from test_jobobject_records import spec
+
+from flux_k8s.jobobject import Element, effective, element, read, walk
+from flux_k8s.jobobject.asking import ObjectErrors
+from flux_k8s.jobobject.handling import HANDLING, Kind
+from flux_k8s.jobobject.properties import CONTENTS, JOB, REQUESTED, Rule
+from flux_k8s.jobobject.toattributes import Submitter
+from flux_k8s.jobobject.toflux import Submission, to_jobspecs
+from flux_k8s.jobobject.values import Datatype
+
+# The examples of section 1.3
+
+
+def test_the_very_simple_example_is_a_job() -> None:
+    found = submitted((DATA / "very-simple.xml").read_text())
+    assert (found.id, found.held) == ("PBS.1234.0", False)
+    expected = spec("-n16")
+    expected["tasks"][0]["command"] = ["/bin/hostname"]
+    expected["attributes"]["system"] = {"duration": 3600}
+    assert found.jobspec == expected
+
+
+def test_the_moderate_example_asks_for_what_flux_cannot_be_told() -> None:
+    document = (DATA / "moderate.xml").read_text()
+    assert [line.partition(":")[0] for line in refused(document)] == [
+        "/Job/Application",
+        "/Job/QualityOfService",
+        "/Job/Requested/Memory",
+        "/Job/Machine",
+        "/Job/Requested/Processors",
+    ]
+
+
+def test_it_is_a_job_as_far_as_it_can_be_where_it_lets_the_rest_be_left_out() -> None:
+    text = (DATA / "moderate.xml").read_text()
+    warnings: list[str] = []
+    document = read(text.replace("<Job>", '<Job awarenessPolicy="Warn">'))
+    (found,) = to_jobspecs(document, warnings.append)
+    assert len(warnings) == 5
+    expected = spec("-n12")
+    expected["tasks"][0]["command"] = [
+        "/usr/local/nwchem/bin/nwchem",
+        "-input",
+        "basis.in",
+    ]
+    expected["attributes"]["system"] = {
+        "duration": 3600,
+        "cwd": "/home/peterk",
+        "environment": {"PATH": "/usr/bin:/home/peterk"},
+        "job": {"name": "Heavy Water"},
+        "project": "nwchemdev",
+        "queue": "batch_normal",
+    }
+    assert found.jobspec == expected
+
+
+def test_the_elaborate_example_is_two_jobs_with_what_they_have_by_default() -> None:
+    text = (DATA / "elaborate.xml").read_text()
+    document = read(text.replace("<JobGroup>", '<JobGroup awarenessPolicy="Ignore">'))
+    first, second = to_jobspecs(document, pytest.fail)
+    assert [first.held, second.held] == [False, True]
+    for found in (first, second):
+        attributes = found.jobspec["attributes"]["system"]
+        assert attributes["project"] == "GrandChallenge18"
+        assert attributes["environment"]["LD_LIBRARY_PATH"] == "/usr/lib"
+    assert first.jobspec["resources"] == spec("-N2", "-n2")["resources"]
+    shell = first.jobspec["attributes"]["system"]["shell"]
+    assert shell == {"options": {"per-resource": {"type": "node", "count": 1}}}
+    # Of its two task groups, one can be a job.
+    assert second.jobspec["tasks"][0]["command"] == ["/usr/local/bin/stage-coordinator"]
+    constraints = second.jobspec["attributes"]["system"]["constraints"]
+    assert constraints == {"properties": ["Jumbo-Frame"]}
+    # A task group has a name of its own.
+    assert second.jobspec["attributes"]["system"]["job"]["name"] == "3-Phase Ascension"
+
+
+def test_all_that_the_elaborate_example_asks_for_in_vain_is_told() -> None:
+    lines = refused((DATA / "elaborate.xml").read_text())
+    assert len(lines) == 9
+    assert "/JobGroup/Job[2]/TaskGroup[2]: a job has one kind of tasks" in lines[4]
+
+
+# What becomes of each element
+
+
+def test_each_element_of_the_rules_has_its_handling_and_a_reason() -> None:
+    assert HANDLING.keys() == CONTENTS.keys()
+    for parent, rules in CONTENTS.items():
+        assert HANDLING[parent].keys() >= rules.keys(), parent
+        assert all(HANDLING[parent][name].reason for name in rules)
+    known = {name for rules in CONTENTS.values() for name in rules}
+    assert known >= {name for handled in HANDLING.values() for name in handled}
+
+
+def rules_of(kind: Kind, parent: str = JOB) -> list[Rule]:
+    rules = CONTENTS[parent].values()
+    return [rule for rule in rules if HANDLING[parent][rule.name].kind is kind]
+
+
+def holder(rule: Rule, parent: str, inner: Element, policy: str) -> Element:
+    """A job that asks for one thing more than to run something."""
+    outer = inner if parent == JOB else element(parent, None, inner)
+    contents = [element("Id", "1"), element("Executable", "app")]
+    if outer.name in ("Id", "Executable"):
+        contents = [c for c in contents if c.name != outer.name]
+    return element("Job", None, *contents, outer, awarenessPolicy=policy)
+
+
+def bare(rule: Rule) -> Element:
+    """An element with no more attributes than it must have."""
+    found = next(e for e in complete(JOB).contents if e.name == rule.name)
+    required = [attribute.name for attribute in rule.attributes if attribute.required]
+    kept = tuple(a for a in found.attributes if a[0] in required)
+    return replace(found, attributes=kept)
+
+
+@pytest.mark.parametrize("rule", rules_of(Kind.PASSED_OVER), ids=lambda r: r.name)
+@pytest.mark.parametrize("policy", ["Reject", "Warn"])
+def test_what_tells_of_the_past_or_names_the_job_asks_for_nothing(
+    rule: Rule, policy: str
+) -> None:
+    found = holder(rule, JOB, bare(rule), policy)
+    assert to_jobspecs(found, pytest.fail)[0].jobspec == PLAIN
+
+
+def test_what_was_used_is_of_the_past_wherever_it_stands() -> None:
+    said = '<Processors context="Used" metric="Max">9</Processors>'
+    assert submitted(job(said)).jobspec == PLAIN
+
+
+@pytest.mark.parametrize(
+    ("parent", "rule"),
+    [(p, rule) for p in (JOB, REQUESTED) for rule in rules_of(Kind.UNSAYABLE, p)],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
+def test_what_flux_cannot_be_told_goes_by_the_policy(parent: str, rule: Rule) -> None:
+    inner = bare(rule)
+    with pytest.raises(ObjectErrors, match=f"{rule.name}: cannot be told to Flux"):
+        to_jobspecs(holder(rule, parent, inner, "Reject"), pytest.fail)
+    warnings: list[str] = []
+    (found,) = to_jobspecs(holder(rule, parent, inner, "Warn"), warnings.append)
+    assert found.jobspec == PLAIN
+    (line,) = warnings
+    assert rule.name in line and line.endswith("; left out")
+    (found,) = to_jobspecs(holder(rule, parent, inner, "Ignore"), pytest.fail)
+    assert found.jobspec == PLAIN
+
+
+def test_the_nearest_policy_counts() -> None:
+    document = job(
+        '<Requested awarenessPolicy="Ignore"><Memory>1</Memory>'
+        '<Swap awarenessPolicy="Reject">2</Swap></Requested><Quote>q</Quote>',
+        awarenessPolicy="Warn",
+    )
+    warnings: list[str] = []
+    with pytest.raises(ObjectErrors, match="/Job/Requested/Swap: cannot"):
+        to_jobspecs(read(document), warnings.append)
+    (line,) = warnings
+    assert line.startswith("/Job/Quote: ")
+
+
+def test_a_default_keeps_its_policy() -> None:
+    group = """
+    <JobGroup><Id>g</Id>
+    <JobDefaults awarenessPolicy="Ignore"><Memory>1</Memory></JobDefaults>
+    <Job><Id>1</Id><Executable>app</Executable></Job></JobGroup>"""
+    (found,) = to_jobspecs(read(group), pytest.fail)
+    assert found.jobspec == PLAIN
+
+
+@given(objects(), st.sampled_from(["Reject", "Warn", "Ignore"]))
+def test_any_object_is_submitted_or_refused_with_lines_that_name_elements(
+    root: Element, policy: str
+) -> None:
+    if root.attribute("awarenessPolicy") is None:
+        policy_attribute = ("awarenessPolicy", policy)
+        root = replace(root, attributes=(*root.attributes, policy_attribute))
+    paths = {path for path, _ in walk(effective(root))}
+    lines: list[str] = []
+    try:
+        found = to_jobspecs(root, lines.append)
+    except ObjectErrors as caught:
+        assert all("\n" not in str(error) for error in caught.errors)
+        assert {error.path for error in caught.errors} <= paths
+    else:
+        assert json.dumps([one.jobspec for one in found], allow_nan=False)
+    assert {line.partition(": ")[0] for line in lines} <= paths
+    assert all("\n" not in line for line in lines)
+
+
+# An element of each name that is said to Flux, which says something.
+SAYING = {
+    "State": element("State", "Hold"),
+    "Name": element("Name", "n"),
+    "Hold": element("Hold", "User"),
+    "Project": element("Project", "p"),
+    "Account": element("Account", "a"),
+    "User": element("User", "somebody else"),
+    "Executable": element("Executable", "other"),
+    "Arguments": element("Arguments", "-x"),
+    "InitialWorkingDirectory": element("InitialWorkingDirectory", "/d"),
+    "Shell": element("Shell", "/bin/sh"),
+    "Interactive": element("Interactive", True),
+    "Machine": element("Machine", "elsewhere"),
+    "Queue": element("Queue", "q"),
+    "ResourceManagerType": element("ResourceManagerType", "PBS"),
+    "NodeCount": element("NodeCount", 2),
+    "Node": element("Node", "h1,h2", aggregation="List"),
+    "Feature": element("Feature", "f1,f2", aggregation="List"),
+    "Processors": element("Processors", 6),
+    "Resource": element("Resource", 6.0, name="Storage", type="xfs", units="GB"),
+    "EligibleTime": element("EligibleTime", 5),
+    "Duration": element("Duration", 60),
+    "InputFile": element("InputFile", "i"),
+    "OutputFile": element("OutputFile", "o"),
+    "ErrorFile": element("ErrorFile", "e"),
+    "NotificationList": element("NotificationList", "All"),
+    "ResourceLimit": element("ResourceLimit", "7", name="CPUTime"),
+    "TaskDistribution": element("TaskDistribution", "2", type="TasksPerNode"),
+    "Dependency": element("Dependency", "f1"),
+    "Extension": element("Extension", "1", name="attributes.user.x", type="Flux"),
+    "Environment": element(
+        "Environment", None, element("Variable", "v", name="V"), export=False
+    ),
+    "Requested": element("Requested", None, element("Duration", 60)),
+    "TaskGroup": element("TaskGroup", None, element("TaskCount", 2)),
+    "TaskGroupDefaults": element("TaskGroupDefaults", None, element("TaskCount", 2)),
+}
+ME = Submitter(users=("me",), machine="here", environment={"EXPORTED": "e"})
+# What attributes ask for that Flux does anyway.
+AS_IS = {
+    ("op", "EQ"),
+    ("conj", "And"),
+    ("conj", "Or"),  # of the first of an expression
+    ("context", "Available"),
+    ("context", "Dedicated"),
+    ("condition", "OnSuccess"),
+    ("designator", "JobId"),
+}
+# A capacity is the least that is made, a time limit the most, and limits are soft.
+AS_IT_IS_TAKEN = {
+    ("Resource", "op", "GE"),
+    ("Duration", "op", "LE"),
+    ("ResourceLimit", "type", "Soft"),
+}
+
+
+def outcome(parent: str, inner: Element) -> tuple[Any, ...]:
+    """What becomes of a job that asks for this as well."""
+    lines: list[str] = []
+    root = holder(CONTENTS[parent][inner.name], parent, inner, "Warn")
+    try:
+        (found,) = to_jobspecs(root, lines.append, ME)
+    except ObjectErrors as caught:
+        return None, [*lines, str(caught)]
+    return (found.jobspec, found.held), lines
+
+
+@pytest.mark.parametrize("rule", rules_of(Kind.SAID), ids=lambda rule: rule.name)
+def test_what_is_said_to_flux_makes_a_difference(rule: Rule) -> None:
+    assert outcome(JOB, SAYING[rule.name]) != outcome(JOB, element("Id", "1"))
+
+
+def attributed(parent: str) -> list[tuple[str, str, Any]]:
+    """All attributes of all elements that are said to Flux, with all values that
+    the rules name, or one that they do not."""
+    return [
+        (rule.name, attribute.name, value)
+        for rule in rules_of(Kind.SAID, parent)
+        for attribute in rule.attributes
+        for value in attribute.choices or [sample(attribute.datatype)]
+    ]
+
+
+def sample(datatype: Datatype) -> Any:
+    samples = {
+        Datatype.STRING: "x",
+        Datatype.INTEGER: 7,
+        Datatype.DURATION: 7,
+        Datatype.FLOAT: 7.5,
+        Datatype.BOOLEAN: True,
+    }
+    return samples[datatype]
+
+
+@pytest.mark.parametrize("parent", [JOB, REQUESTED])
+def test_each_attribute_makes_a_difference_or_is_told_about(parent: str) -> None:
+    silent = set()
+    for name, attribute, value in attributed(parent):
+        others = tuple(a for a in SAYING[name].attributes if a[0] != attribute)
+        before = replace(SAYING[name], attributes=others)
+        after = replace(SAYING[name], attributes=(*others, (attribute, value)))
+        told = outcome(parent, after)
+        if told == outcome(parent, before) and not told[1]:
+            silent.add((name, attribute, value))
+    assert {what for what in silent if what[1:] not in AS_IS} <= AS_IT_IS_TAKEN
+
+
+# Several jobs
+
+
+def group(*jobs: str) -> str:
+    return f"<JobGroup><Id>g</Id>{''.join(jobs)}</JobGroup>"
+
+
+def named(id: str, contents: str = "", name: str = "") -> str:
+    name = f"<Name>{name}</Name>" if name else ""
+    return f"<Job><Id>{id}</Id>{name}{APP}{contents}</Job>"
+
+
+def waits(found: Submission) -> list[tuple[str, str]]:
+    dependencies = found.jobspec["attributes"]["system"].get("dependencies", [])
+    return [(one["scheme"], one["value"]) for one in dependencies]
+
+
+def test_jobs_come_after_those_that_they_depend_on() -> None:
+    document = group(
+        named("a", '<Dependency condition="OnFailure">PBS.1</Dependency>'),
+        named("b", "<Dependency>a</Dependency><Dependency>c</Dependency>"),
+        named("PBS.1", name="one"),
+        named("c"),
+    )
+    found = to_jobspecs(read(document), pytest.fail)
+    assert [one.id for one in found] == ["PBS.1", "a", "c", "b"]
+    assert [one.index for one in found] == [2, 0, 3, 1]
+    assert waits(found[1]) == [("afternotok", "PBS.1")]
+    assert waits(found[3]) == [("afterok", "a"), ("afterok", "c")]
+    resolved = found[1].resolved({"PBS.1": "f7"})
+    assert resolved["attributes"]["system"]["dependencies"] == [
+        {"scheme": "afternotok", "value": "f7"}
+    ]
+    assert waits(found[1]) == [("afternotok", "PBS.1")]
+
+
+def test_a_name_may_be_that_of_several_jobs() -> None:
+    document = group(
+        named("last", '<Dependency designator="JobName">x</Dependency>'),
+        named("1", name="x"),
+        named("2", name="x"),
+    )
+    *_, last = to_jobspecs(read(document), pytest.fail)
+    assert waits(last) == [("afterok", "1"), ("afterok", "2")]
+
+
+@pytest.mark.parametrize("text", ["ƒ2", "f2", "1", "0x1", "0000.0000.0000.0001"])
+def test_an_id_of_flux_may_be_written_in_any_way(text: str) -> None:
+    document = group(named("f2"), named("last", f"<Dependency>{text}</Dependency>"))
+    _, last = to_jobspecs(read(document), pytest.fail)
+    assert waits(last) == [("afterok", text)]
+    resolved = last.resolved({"f2": "f9"})["attributes"]["system"]["dependencies"]
+    assert resolved == [{"scheme": "afterok", "value": "f9"}]
+
+
+def test_an_extension_may_repeat_dependencies_and_add_others() -> None:
+    others = [
+        {"scheme": "afterok", "value": "f2"},
+        {"scheme": "string", "value": "f2", "type": "in"},
+    ]
+    said = "<Dependency>f2</Dependency>" + extension(
+        "attributes.system.dependencies", others
+    )
+    *_, last = to_jobspecs(read(group(named("f2"), named("last", said))), pytest.fail)
+    assert waits(last) == [("afterok", "f2"), ("string", "f2")]
+    # Of which only the first is about a job.
+    resolved = last.resolved({"f2": "f9"})["attributes"]["system"]["dependencies"]
+    assert [one["value"] for one in resolved] == ["f9", "f2"]
+
+
+def test_a_job_may_wait_for_a_job_in_flux_and_for_a_time() -> None:
+    said = """
+    <Dependency condition="OnExit">f1</Dependency>
+    <Dependency>0xab</Dependency><EligibleTime>1893528568</EligibleTime>"""
+    found = submitted(named("1", said))
+    assert waits(found) == [
+        ("afterany", "f1"),
+        ("afterok", "0xab"),
+        ("begin-time", "1893528568.0"),
+    ]
+    assert found.dependencies == ()
+
+
+@pytest.mark.parametrize(
+    ("jobs", "problem"),
+    [
+        (
+            [named("a", "<Dependency>b</Dependency>"), named("c")],
+            '/JobGroup/Job[1]/Dependency: "b" is neither the Id of a job of the group'
+            " nor the ID of a job in Flux",
+        ),
+        (
+            [named("a", '<Dependency designator="JobName">c</Dependency>'), named("c")],
+            '/JobGroup/Job[1]/Dependency: no job of the group has the Name "c"',
+        ),
+        (
+            [named("a"), named("b"), named("a")],
+            '/JobGroup/Job[3]: has the Id of /JobGroup/Job[1], "a"',
+        ),
+        (
+            [
+                named("first"),
+                named("a", "<Dependency>b</Dependency>"),
+                named("b", "<Dependency>c</Dependency>"),
+                named("c", "<Dependency>b</Dependency>"),
+            ],
+            '/JobGroup/Job[3]: waits for itself: "b" for "c" for "b"',
+        ),
+        (
+            [named("a", "<Dependency>a</Dependency>")],
+            '/JobGroup/Job: waits for itself: "a" for "a"',
+        ),
+    ],
+)
+def test_a_group_that_cannot_be_put_in_order_is_refused(
+    jobs: list[str], problem: str
+) -> None:
+    assert refused(group(*jobs)) == [problem]
+
+
+def test_an_exit_code_and_jobs_that_are_elsewhere_go_by_the_policy() -> None:
+    code = '<Dependency condition="OnExit" code="3">f1</Dependency>'
+    (line,) = refused(job(code))
+    assert line.startswith("/Job/Dependency: Flux can wait for success, failure")
+    found, warnings = left_out(code)
+    dependencies = found["attributes"]["system"]["dependencies"]
+    assert dependencies == [{"scheme": "afterany", "value": "f1"}]
+    assert warnings[0].endswith("; taken for the end")
+    assert refused(group(named("a"), "<Job>elsewhere</Job>")) == [
+        "/JobGroup/Job[2]: refers to a job that is not here"
+    ]
+    assert refused(job("<TaskGroup>elsewhere</TaskGroup>")) == [
+        "/Job/TaskGroup: refers to a task group that is not here"
+    ]
+
+
+def test_what_is_said_of_single_tasks_goes_by_the_policy() -> None:
+    said = """
+    <TaskGroup><Task><Id>1</Id><Node>n1</Node><Session>7</Session>
+    <Requested><Processors>2</Processors></Requested></Task></TaskGroup>"""
+    assert refused(job(said)) == [
+        "/Job/TaskGroup/Task/Requested/Processors: cannot be told to Flux: jobspec"
+        " version 1 says nothing of single tasks"
+    ]
+
+
+def test_a_big_group_is_put_in_order_at_once() -> None:
+    chain = [
+        named(str(i), f"<Dependency>{i + 1}</Dependency>" if i < 2999 else "")
+        for i in range(3000)
+    ]
+    found = to_jobspecs(read(group(*chain)), pytest.fail)
+    assert [one.index for one in found] == list(range(2999, -1, -1))
