@@ -135,6 +135,13 @@ def _add_run(commands: argparse._SubParsersAction[_Parser]) -> None:
         metavar="DIR",
         help="what /lustre has at first (default: 'lustre' beside the script)",
     )
+    parser.add_argument(
+        "--save",
+        type=pathlib.Path,
+        metavar="DIR",
+        help="write what Flux has of the job to files in DIR/ID, for"
+        " 'flux dws job-object --from'",
+    )
     parser.add_argument("script", metavar="SCRIPT", help="as for flux batch")
     parser.add_argument("args", nargs="*", metavar="ARG", help="for the script")
 

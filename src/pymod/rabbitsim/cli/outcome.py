@@ -4,8 +4,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Optional
+from dataclasses import dataclass, field
+from typing import Any, Mapping, Optional
 
 Json = dict[str, Any]
 
@@ -19,11 +19,16 @@ class Outcome:
         events: the eventlog (RFC 18).
         workflows: how many Workflows are left in Kubernetes; None when the job
             was never submitted.
+        id: the job's ID in F58, in ASCII; None when the job was never submitted.
+        kvs: what its KVS directory has of what makes a job object, as text. Empty
+            when that is not wanted.
     """
 
     status: int
     events: list[Json]
     workflows: Optional[int]
+    id: Optional[str] = None
+    kvs: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def variables(self) -> dict[str, str]:

@@ -21,9 +21,12 @@ from typing import Callable, Optional, Sequence
 
 import flux_k8s
 from flux_k8s import hostlist
+from flux_k8s.jobid import f58
+from flux_k8s.jobobject.fromflux import KEYS
 from flux_k8s.ports import WORKFLOW
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
+from rabbitsim.cli.save import MOVEMENTS, read_kvs
 from rabbitsim.clusters import SystemKube
 from rabbitsim.flux.events import Event, Json
 from rabbitsim.flux.job import Job
@@ -39,9 +42,10 @@ PATIENCE = 30.0
 GRACE = 10.0
 """Seconds that brokers have to end when they are told to."""
 
-DRIVER = """\
+DRIVER = f"""\
 exec 3>$1
-shift
+save=$2
+shift 2
 if flux module load dws scheduler=none; then
     status=2
     if id=$(flux batch "$@"); then
@@ -50,13 +54,18 @@ if flux module load dws scheduler=none; then
         flux job attach $id 2>&1
         status=$?
         wait
+        if test -n "$save"; then
+            for key in {" ".join(KEYS)}; do
+                flux job info --original $id $key >$save/$key 2>&- || rm $save/$key
+            done
+        fi
     fi
     flux module remove dws
 fi
-echo "status ${status:-1}" >&3
+echo "status ${{status:-1}}" >&3
 """
 """What runs in the instance. It tells what happens through a FIFO: which job it
-is, its eventlog, its exit status."""
+is, its eventlog, its exit status; and saves what the job left behind."""
 
 
 @dataclass(frozen=True)
@@ -116,12 +125,18 @@ class RealSession:
         kube: SystemKube,
         scratch: pathlib.Path,
         report: Report,
+        save: bool,
     ) -> None:
+        """
+        Args:
+            save: the job is to be saved, with its data movements.
+        """
         self._installation = installation
         self._topology = kube.topology
         self._kube = kube
         self._scratch = scratch
         self._report = report
+        self._saved = scratch / "saved" if save else None
         self._loop = RealLoop()
         self._progress = JobProgress(report)
         self._workflows = WorkflowProgress(report)
@@ -143,7 +158,10 @@ class RealSession:
         if self._events.exists():
             self._events.unlink()
         os.mkfifo(self._events)
-        command = self._command([str(self._events), *_output_options(script)])
+        if self._saved is not None:
+            self._saved.mkdir(exist_ok=True)
+        saved = str(self._saved or "")
+        command = self._command([str(self._events), saved, *_output_options(script)])
         self._process = subprocess.Popen(
             [*command, str(script), *args],
             env=self._environment(),
@@ -161,7 +179,9 @@ class RealSession:
             return Outcome(self._status, [], None)
         self._loop.run(lambda: self._workflows.count == 0, PATIENCE)
         listed = [event.as_json() for event in self._job.events]
-        return Outcome(self._status, listed, self._workflows.count)
+        kvs = {} if self._saved is None else read_kvs(self._saved)
+        jobid = f58(self._job.id)
+        return Outcome(self._status, listed, self._workflows.count, jobid, kvs)
 
     def close(self) -> None:
         """End the instance, if it is still there: all of its brokers."""
@@ -227,6 +247,7 @@ class RealSession:
             lines.append(f"kubeconfig = {json.dumps(str(self._kube.kubeconfig))}")
         lines += [
             f"mapping = {json.dumps(str(mapping))}",
+            f"save_datamovements = {MOVEMENTS if self._saved else 0}",
             "[job-manager]",
             f"plugins = [{{ load = {json.dumps(str(self._installation.jobtap))} }}]",
             # Fluxion without a graph of Rabbits would give each to one job.

@@ -25,6 +25,7 @@ from rabbitsim.cli.realflux import (
     find_flux,
 )
 from rabbitsim.cli.report import Report
+from rabbitsim.cli.save import prepare, save
 from rabbitsim.cli.session import SimSession
 from rabbitsim.clusters import AssetsKube, ClusterKube, SystemKube
 from rabbitsim.dws import Files, Options, Topology
@@ -58,6 +59,7 @@ class Batch:
         flux: which Flux: ``auto``, ``real`` or ``sim``.
         kube: which Kubernetes.
         options: of the stand-in for DWS.
+        save: keep what makes a job object.
     """
 
     path: pathlib.Path
@@ -69,6 +71,7 @@ class Batch:
     kube: WhichKube
     scratch: pathlib.Path
     options: Options
+    save: bool = False
 
 
 def run_command(args: argparse.Namespace) -> int:
@@ -77,6 +80,7 @@ def run_command(args: argparse.Namespace) -> int:
     _read_script(path)
     kube = choose_kube(args)
     report = Report(args.verbose)
+    prepare(args.save)
     with (
         eventlog_writer(args.eventlog) as write,
         scratch_directory(args.scratch) as scratch,
@@ -93,10 +97,12 @@ def run_command(args: argparse.Namespace) -> int:
             kube=kube,
             scratch=scratch,
             options=Options(),
+            save=args.save is not None,
         )
         before = files_below(scratch / "lustre")
         outcome = run_batch(batch, report)
         write(outcome)
+        save(args.save, outcome)
         came = changed_files(before, files_below(scratch / "lustre"))
         if came:
             report.heading("copied out")
@@ -151,11 +157,11 @@ def _run_batch(batch: Batch, report: Report, stack: contextlib.ExitStack) -> Out
         kube = _start_kube(batch, topology, report)
         stack.callback(kube.stop)
     if installation is not None:
-        real = RealSession(installation, kube, batch.scratch, report)
+        real = RealSession(installation, kube, batch.scratch, report, batch.save)
         stack.callback(real.close)
         _introduce(batch, real.name, kube, report)
         return real.run(batch.path, batch.args)
-    sim = SimSession(kube, batch.scratch, batch.seed, report)
+    sim = SimSession(kube, batch.scratch, batch.seed, report, batch.save)
     stack.callback(sim.close)
     _introduce(batch, sim.name, kube, report)
     return sim.run(jobspec, urgency)

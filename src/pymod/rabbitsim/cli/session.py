@@ -8,10 +8,13 @@ import pathlib
 import syslog
 from typing import Optional
 
+from flux_k8s.config import Config
+from flux_k8s.jobid import f58
 from flux_k8s.ports import WORKFLOW
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
+from rabbitsim.cli.save import MOVEMENTS, kvs_of
 from rabbitsim.clusters import SystemKube
 from rabbitsim.flux.events import Event, Json, State
 from rabbitsim.flux.fluid import encode
@@ -34,7 +37,12 @@ class SimSession:
         scratch: pathlib.Path,
         seed: int,
         report: Report,
+        save: bool,
     ) -> None:
+        """
+        Args:
+            save: the job is to be saved, with its data movements.
+        """
         self._report = report
         self._progress = JobProgress(report)
         self._flux = LocalFlux(
@@ -42,6 +50,7 @@ class SimSession:
             kube.kubeconfig,
             scratch,
             output=lambda rank, stream, data: report.output(data, stream),
+            config=Config(save_datamovements=MOVEMENTS if save else 0),
             seed=seed,
             log=self._log,
         )
@@ -64,7 +73,9 @@ class SimSession:
         self._wait(job)
         loop.run(lambda: self._workflows.count == 0, PATIENCE)
         events = [event.as_json() for event in job.events]
-        return Outcome(job.exit_code, events, self._workflows.count)
+        return Outcome(
+            job.exit_code, events, self._workflows.count, f58(jobid), kvs_of(job)
+        )
 
     def _wait(self, job: Job) -> None:
         """Wait for the end of a job; an interrupt cancels it."""

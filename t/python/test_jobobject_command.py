@@ -1,0 +1,218 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws, without an instance. t/t3000-job-object.t has what needs one.
+
+First ``flux dws job-object``, then ``flux dws submit-object``.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import refused, run
+from test_jobobject_fromflux import extensions, says
+from test_jobobject_records import SUBMIT, eventlog, spec
+
+from flux_k8s.jobobject import Element, read
+from rabbitsim.cli import main
+
+DATA = Path(__file__).parents[1] / "data"
+
+# flux dws job-object
+
+
+def save(folder: Path, jobspec: Any = None, *events: Any, **files: str) -> Path:
+    """Save a job's record, as Flux's KVS has it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    files = {
+        "eventlog": eventlog(*events),
+        "jobspec": json.dumps(jobspec or spec()),
+        **files,
+    }
+    for name, text in files.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def told(*args: Any, stderr: str = "", **environment: str) -> Element:
+    """What ``flux dws job-object`` writes."""
+    done = run("dws", "job-object", *args, **environment)
+    assert (done.returncode, done.stderr) == (0, stderr)
+    return read(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the simulator saved a job that it ran."""
+    folder = tmp_path_factory.mktemp("saved")
+    script = DATA / "copy-in-out.sh"
+    stand_ins = ["--flux=sim", "--kube=sim"]
+    assert main(["run", *stand_ins, "--save", str(folder), str(script)]) == 0
+    return folder
+
+
+def test_the_simulator_saves_a_job_as_the_kvs_has_it(saved: Path) -> None:
+    (folder,) = saved.iterdir()
+    states = "proposal setup datain prerun postrun dataout teardown".split()
+    assert {path.name for path in folder.iterdir()} == {
+        "R",
+        "eventlog",
+        "jobspec",
+        "rabbit_datamovements",
+        "rabbit_workflow",
+        *(f"rabbit_{state}_timing" for state in states),
+    }
+
+
+def test_a_job_that_was_saved_is_told_without_flux(saved: Path) -> None:
+    (folder,) = saved.iterdir()
+    job = told(f"--from={folder}", PATH="")
+    assert job.text("Id") == folder.name
+    assert job.text("State") == "Completed"
+    assert says(job, "ExitCode") == [0]
+    assert says(job.find("Requested"), "Resource", name="Storage") == [10.0]
+    delivered = job.find("Delivered")
+    assert says(delivered, "Node") == ["compute-[01-02]"]
+    assert len(says(delivered, "Resource", name="WorkflowState")) == 7
+    assert len(says(delivered, "Resource", name="DataMovement")) == 2
+    assert len(extensions(job)["attributes.system.dw"]) == 3
+    assert says(job.find("Environment"), "Variable", name="PATH")
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_the_job_runs(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    folder = str(tmp_path / "file" / "saved")
+    assert main(["run", "--flux=sim", "--save", folder, str(DATA / "copy-in-out.sh")])
+    out, err = capfd.readouterr()
+    assert (out, err) == ("", f"rabbitsim: --save {folder}: Not a directory\n")
+
+
+def test_it_goes_to_a_file_as_it_goes_to_standard_output(tmp_path: Path) -> None:
+    folder = save(tmp_path / "f1", spec(job={"name": "smørrebrød"}))
+    output = tmp_path / "job.xml"
+    done = run("dws", "job-object", "--from", folder, "-o", output, LC_ALL="C")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    shown = run("dws", "job-object", "--from", folder, LC_ALL="C")
+    document = output.read_text(encoding="utf-8")
+    assert shown.stdout == document
+    assert read(document).text("Name") == "smørrebrød"
+
+
+def test_options_add_and_leave_out(tmp_path: Path) -> None:
+    folder = save(tmp_path / "f1", spec(environment={"A": "b"}))
+    assert told("--from", folder).find("Environment") is not None
+    job = told("--from", folder, "--no-environment", "--machine=tioga")
+    assert job.find("Environment") is None
+    assert job.text("Machine") == "tioga"
+
+
+def test_several_jobs_are_a_group(tmp_path: Path) -> None:
+    save(tmp_path / "ƒ2", spec(), "clean")
+    save(tmp_path / "20")
+    depends = spec(dependencies=[{"scheme": "afterok", "value": "ƒ2"}])
+    save(tmp_path / "deep" / "x", depends, id="f4\n")
+    group = told("--from", tmp_path)
+    assert group.name == "JobGroup"
+    assert (group.text("Id"), group.text("State")) == ("group-f2", "Active")
+    jobs = list(group.all("Job"))
+    assert [job.text("Id") for job in jobs] == ["f2", "f4", "fM"]
+    assert jobs[1].text("Dependency") == jobs[0].text("Id")
+    assert told("--from", tmp_path, "--group=g 1").text("Id") == "g 1"
+
+
+def test_one_job_is_a_group_if_that_is_asked_for(tmp_path: Path) -> None:
+    group = told("--from", save(tmp_path / "f1"), "--group=g1")
+    assert (group.name, group.text("Id")) == ("JobGroup", "g1")
+
+
+def test_the_dump_of_an_instance_is_a_group_of_its_jobs(tmp_path: Path) -> None:
+    for name in ("0000/0000/0000/0001", "0000/17e9/f25d/0000"):
+        job = save(tmp_path / "job" / name)
+        guest = job / "guest" / "exec"
+        guest.mkdir(parents=True)
+        (guest / "eventlog").write_text("")
+    (tmp_path / "resource").mkdir()
+    (tmp_path / "resource" / "eventlog").write_text("")
+    group = told("--from", tmp_path)
+    ids = [job.text("Id") for job in group.all("Job")]
+    assert ids[0] == "f2" and len(ids) == 2
+
+
+def test_what_is_not_told_is_a_warning(tmp_path: Path) -> None:
+    folder = save(tmp_path / "f2", spec(dw="fast"))
+    told(
+        "--from",
+        folder,
+        stderr="flux-dws: WARNING: job f2: its storage is told as an Extension only:"
+        " fast: unknown preset and no '#DW' directive, known presets: none here\n",
+    )
+
+
+def test_a_user_is_told_by_name_if_this_machine_knows_it(tmp_path: Path) -> None:
+    for userid, name in ((0, "root"), (2**31 - 7, str(2**31 - 7))):
+        submit = {**SUBMIT, "userid": userid}
+        folder = save(tmp_path / "f1", eventlog=eventlog(submit=submit))
+        assert told("--from", folder).text("User") == name
+
+
+def test_what_is_no_record_of_a_job_is_refused(tmp_path: Path) -> None:
+    def lines(folder: Path) -> list[str]:
+        return refused(run("dws", "job-object", "--from", folder))
+
+    error = "flux-dws: ERROR: "
+    missing = tmp_path / "missing"
+    assert lines(missing) == [f"{error}{missing}: is not a directory"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    assert lines(empty) == [
+        f"{error}{empty}: is no record of a job: expected the files jobspec and"
+        " eventlog in it, or directories with them"
+    ]
+    (empty / "jobspec").write_text("{}")
+    assert lines(empty) == [f"{error}{empty}: has no file eventlog"]
+    unnamed = save(tmp_path / "job 1")
+    assert lines(unnamed) == [
+        f"{error}{unnamed}: is not called as a job; put the ID of the job into a file"
+        " id in it"
+    ]
+    (unnamed / "id").write_text("one")
+    assert lines(unnamed) == [
+        f"{error}{unnamed / 'id'}: 'one' is not a job ID: expected one like ƒ26cdPmUM"
+    ]
+    cut = save(tmp_path / "f2", eventlog=eventlog("validate")[:-5])
+    (line,) = lines(cut)
+    assert line.startswith(f"{error}line 2 of the eventlog of job f2 is not JSON")
+    (cut / "eventlog").write_bytes(b"\xff")
+    assert lines(cut) == [f"{error}{cut / 'eventlog'}: is not UTF-8 text"]
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    done = run("dws", "job-object", "--from", save(tmp_path / "f1"), "-o", tmp_path)
+    assert refused(done) == [f"flux-dws: ERROR: {tmp_path}: Is a directory"]
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        ([], "one JOBID or more, or --from=DIR, is required"),
+        (["f1", "--from=x"], "one JOBID or more, or --from=DIR, is required"),
+        (["f1", "f2", "--steps"], "--steps is about one JOBID"),
+        (["--from=x", "--steps"], "--steps is about one JOBID"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(
+    args: list[str], problem: str
+) -> None:
+    done = run("dws", "job-object", *args)
+    assert done.returncode == 2
+    assert f"flux dws job-object: error: {problem}" in done.stderr
+
+
+def test_a_command_is_required() -> None:
+    done = run("dws")
+    assert done.returncode == 2 and "job-object" in done.stderr
