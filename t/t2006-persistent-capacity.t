@@ -88,7 +88,7 @@ test_expect_success 'have all jobs on one Rabbit' '
 '
 test_expect_success 'a persistent file system takes as many ssd as hold it' '
     persistent 200 &&
-    are_down chassis0/ssd0 chassis0/ssd1
+    eventually are_down chassis0/ssd0 chassis0/ssd1
 '
 test_expect_success 'a job that fits in what is left runs' '
     id=$(storage_job 700) &&
@@ -103,7 +103,7 @@ test_expect_success 'one that needs more waits, and is not refused' '
 test_expect_success 'when the file system is destroyed it starts' '
     destroy &&
     job_succeeds $large &&
-    are_down
+    eventually are_down
 '
 test_expect_success 'Fluxion gives the last ssd first' '
     first=$(storage_job 480) &&
@@ -114,7 +114,7 @@ test_expect_success 'Fluxion gives the last ssd first' '
 test_expect_success 'those that a job has are not counted as the file system has them' '
     ends $first &&
     persistent 200 &&
-    are_down chassis0/ssd4 chassis0/ssd5
+    eventually are_down chassis0/ssd4 chassis0/ssd5
 '
 test_expect_success 'so there is not more given out than there is' '
     first=$(storage_job 200) &&
@@ -133,7 +133,7 @@ test_expect_success 'a module that is loaded meanwhile leaves it at that' '
     are_down chassis0/ssd4 chassis0/ssd5 &&
     flux module load dws &&
     eventually stats_say "\"ssd_down\": 2" &&
-    are_down chassis0/ssd4 chassis0/ssd5
+    eventually are_down chassis0/ssd4 chassis0/ssd5
 '
 test_expect_success 'where jobs have too many of them, no more is given out' '
     foreign_servers foreign 100 &&
@@ -145,7 +145,7 @@ test_expect_success 'until one has given some back' '
     waits $fourth &&
     ends $second &&
     has_ssds $fourth chassis0/ssd4 chassis0/ssd5 &&
-    are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
+    eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
 '
 test_expect_success 'Fluxion is told again after it was reloaded' '
     flux module remove sched-fluxion-qmanager &&
@@ -155,7 +155,7 @@ test_expect_success 'Fluxion is told again after it was reloaded' '
     flux module load sched-fluxion-feasibility &&
     eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
 '
-test_expect_success 'storage of others that goes while the module is away is given out' '
+test_expect_success 'what others give back while the module is away is given out' '
     large=$(storage_job 300 true) &&
     waits $large &&
     flux module remove dws &&

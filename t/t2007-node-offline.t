@@ -101,7 +101,7 @@ test_expect_success 'a node that is back in time has its storage' '
     rm gates/PreRun &&
     job_succeeds $id
 '
-test_expect_success 'a job whose node goes offline while it runs ends, storage and all' '
+test_expect_success 'a job ends when its node goes offline, and so does its storage' '
     id=$(job_submit --requires=host:compute-04 sh -c "$LOOP") &&
     wait_event $id start &&
     broker_dies 3 &&

@@ -3,10 +3,10 @@
 """What Fluxion, the scheduler, is told about nodes and Rabbits while it runs.
 
 Others say which nodes should have a property, and how much of a Rabbit's storage
-should be out of service. :class:`Fluxion` finds out what Fluxion must
-be told for that, in as few requests as there can be: one for all nodes that get
-a property, one for all that lose it. What was told is kept, and told again when
-Fluxion has been reloaded.
+should be out of service (:mod:`flux_k8s.withheld` says which ``ssd`` that is).
+:class:`Fluxion` finds out what Fluxion must be told for that, in as few requests as
+there can be: one for all nodes that get a property, one for all that lose it. What
+was told is kept, and told again when Fluxion has been reloaded.
 
 A Rabbit is down when its ``ssd`` are, or when its nodes carry ``badrabbit``: jobs
 take both from the same chassis (seed 001, "Resource Scheduling Integration"). With
