@@ -14,16 +14,6 @@ answers () {
     test_must_be_empty err
 }
 
-# usage: refuses TEXT COMMAND...: with one line that has this text
-refuses () {
-    refuses_text=$1
-    shift
-    test_expect_code 1 "$@" >out 2>err &&
-    grep -F "flux-getrabbit: ERROR: $refuses_text" err &&
-    test $(wc -l <err) -eq 1 &&
-    test_must_be_empty out
-}
-
 test_expect_success 'all Rabbits of the mapping that Flux is configured with' '
     answers "rabbit-[01-02]" flux getrabbit
 '
@@ -38,8 +28,9 @@ test_expect_success 'the answer of one is the question of another' '
     test "$(cat found)" = "compute-[01-08]"
 '
 test_expect_success 'a name that is not known is an error that names it' '
-    refuses "no such Rabbit: rabbit-03" flux getrabbit "rabbit-[01-03]" &&
-    refuses "not connected to a Rabbit: login1" flux getrabbit -c login1
+    command_fails getrabbit "no such Rabbit: rabbit-03" \
+        flux getrabbit "rabbit-[01-03]" &&
+    command_fails getrabbit "not connected to a Rabbit: login1" flux getrabbit -c login1
 '
 test_expect_success 'a mapping can be named instead' '
     echo "{\"computes\": {}, \"rabbits\": {\"r\": {\"capacity\": 1, \"hostlist\": \"\"}}}" \
@@ -72,18 +63,21 @@ test_expect_success 'of one that failed' '
 test_expect_success 'a job without storage, or not with it yet, is told' '
     plain=$(flux submit true) &&
     wait_event $plain clean &&
-    refuses "job $plain has no storage on Rabbits" flux getrabbit -j $plain &&
+    command_fails getrabbit "job $plain has no storage on Rabbits" \
+        flux getrabbit -j $plain &&
     held=$(job_submit --urgency=hold true) &&
-    refuses "job $held has no storage on Rabbits" flux getrabbit -j $ended $held &&
+    command_fails getrabbit "job $held has no storage on Rabbits" \
+        flux getrabbit -j $ended $held &&
     flux cancel $held &&
     wait_event $held clean
 '
 test_expect_success 'what is no job is told' '
-    refuses "not the ID of a job: compute-01" flux getrabbit -j compute-01 &&
-    refuses "job f1 not found" flux getrabbit -j f1
+    command_fails getrabbit "not the ID of a job: compute-01" \
+        flux getrabbit -j compute-01 &&
+    command_fails getrabbit "job f1 not found" flux getrabbit -j f1
 '
 test_expect_success "a job of somebody else is not shown" '
-    refuses "job $ended is not yours" as_guest flux getrabbit -j $ended
+    command_fails getrabbit "job $ended is not yours" as_guest flux getrabbit -j $ended
 '
 test_expect_success 'without a mapping it says what is missing' '
     test_must_fail flux start flux getrabbit 2>err &&

@@ -30,16 +30,6 @@ object () {
     test_must_be_empty err
 }
 
-# usage: refuses TEXT COMMAND...: with one line that has this text
-refuses () {
-    refuses_text=$1
-    shift
-    test_expect_code 1 "$@" >out 2>err &&
-    grep -F "flux-dws: ERROR: $refuses_text" err &&
-    test $(wc -l <err) -eq 1 &&
-    test_must_be_empty out
-}
-
 # usage: id_of JOBID: as job objects have it
 id_of () {
     flux job id --to=f58plain "$1"
@@ -210,7 +200,8 @@ test_expect_success 'a batch job is told with its steps while it runs' '
 test_expect_success 'when it has ended it cannot' '
     touch steps.end &&
     wait_event $batch clean &&
-    refuses "job $(id_of $batch) has ended: its steps are known only while it runs" \
+    command_fails dws \
+        "job $(id_of $batch) has ended: its steps are known only while it runs" \
         flux dws job-object --steps $batch
 '
 test_expect_success 'but what it dumped can be told' '
@@ -226,16 +217,18 @@ test_expect_success 'but what it dumped can be told' '
 test_expect_success 'a job that is no instance has no steps' '
     lone=$(flux submit sleep 100) &&
     wait_event $lone start &&
-    refuses "job $(id_of $lone) has no steps" flux dws job-object --steps $lone &&
+    command_fails dws "job $(id_of $lone) has no steps" \
+        flux dws job-object --steps $lone &&
     flux cancel $lone &&
     wait_event $lone clean
 '
 test_expect_success 'what is no job is told' '
-    refuses "not the ID of a job: compute-01" flux dws job-object compute-01 &&
-    refuses "job f2 not found" flux dws job-object f2
+    command_fails dws "not the ID of a job: compute-01" \
+        flux dws job-object compute-01 &&
+    command_fails dws "job f2 not found" flux dws job-object f2
 '
 test_expect_success 'a job of somebody else is not shown' '
-    refuses "job $(id_of $id) is not yours" as_guest flux dws job-object $id
+    command_fails dws "job $(id_of $id) is not yours" as_guest flux dws job-object $id
 '
 test_expect_success 'rabbitsim run --save keeps what is needed on another machine' '
     cat >save.sh <<-END &&

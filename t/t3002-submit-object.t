@@ -20,16 +20,6 @@ submit_job () {
 	END
 }
 
-# usage: refuses TEXT COMMAND...: with one line that has this text
-refuses () {
-    refuses_text=$1
-    shift
-    test_expect_code 1 "$@" >out 2>err &&
-    grep -F "flux-dws: ERROR: $refuses_text" err &&
-    test $(wc -l <err) -eq 1 &&
-    test_must_be_empty out
-}
-
 # usage: count_jobs: how many there are, active or not
 count_jobs () {
     flux jobs -a --no-header -o "{id}" | wc -l
@@ -60,7 +50,7 @@ test_expect_success 'its number will do for the name of a user' '
 '
 test_expect_success 'that of another user is refused, and nothing is submitted' '
     before=$(count_jobs) &&
-    refuses "/Job/User: is \"scottmo\", but $(id -un) submits the job" \
+    command_fails dws "/Job/User: is \"scottmo\", but $(id -un) submits the job" \
         flux dws submit-object "$EXAMPLES/very-simple.xml" &&
     test $(count_jobs) -eq $before
 '
@@ -80,11 +70,12 @@ test_expect_success 'an object can let it be left out' '
     cmp out out2
 '
 test_expect_success 'what is not there, or is no job object, is told' '
-    refuses "none.xml: No such file or directory" flux dws submit-object none.xml &&
+    command_fails dws "none.xml: No such file or directory" \
+        flux dws submit-object none.xml &&
     echo "<Job><Id>1</Job>" >broken.xml &&
-    refuses "line 1: " flux dws submit-object broken.xml &&
+    command_fails dws "line 1: " flux dws submit-object broken.xml &&
     echo "<Job><Id>1</Id></Job>" >idle.xml &&
-    refuses "/Job: has no Executable: Flux needs a command to run" \
+    command_fails dws "/Job: has no Executable: Flux needs a command to run" \
         flux dws submit-object idle.xml
 '
 test_expect_success 'a dry run prints the jobspec, and needs no Flux' '
@@ -193,7 +184,8 @@ test_expect_success 'jobs that wait for each other are not submitted at all' '
     before=$(count_jobs) &&
     sed "s:<Executable>false</Executable>:&<Dependency>last</Dependency>:" \
         group.xml >circle.xml &&
-    refuses "/JobGroup/Job[1]: waits for itself: \"last\" for \"mender\" for \"broken\"" \
+    command_fails dws \
+        "/JobGroup/Job[1]: waits for itself: \"last\" for \"mender\" for \"broken\"" \
         flux dws submit-object circle.xml &&
     test $(count_jobs) -eq $before
 '

@@ -596,6 +596,17 @@ test_expect_code () {
     test $? -eq "$test_expect_code_wanted"
 }
 
+# usage: command_fails NAME TEXT COMMAND...: flux NAME writes one line, an error that
+# begins with this text
+command_fails () {
+    command_fails_line="flux-$1: ERROR: $2"
+    shift 2
+    test_expect_code 1 "$@" >out 2>err &&
+    grep -F "$command_fails_line" err &&
+    test $(wc -l <err) -eq 1 &&
+    test_must_be_empty out
+}
+
 # usage: eventually COMMAND...: within 30 s
 eventually () {
     for _ in $(seq 300); do
