@@ -153,6 +153,15 @@ def test_where_the_first_are_free_they_are_looked_at_once() -> None:
     ]
 
 
+def test_where_all_were_needed_it_is_not_known_which_jobs_have() -> None:
+    withheld = Withheld(TOTAL)
+    withheld.want(TOTAL)
+    settle(withheld, frozenset())
+    withheld.want(1)
+    settle(withheld, frozenset({0}))
+    assert withheld.told.certain == {1}
+
+
 @given(numbers, st.integers(1, TOTAL - 1))
 def test_those_that_jobs_have_are_spared(taken: frozenset[int], needed: int) -> None:
     withheld = Withheld(TOTAL)

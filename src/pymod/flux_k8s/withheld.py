@@ -90,6 +90,8 @@ class Withheld:
         elif needed > len(self._chosen):
             self._add(needed - len(self._chosen))
         elif self._sure:
+            # Where all were needed, nobody has looked which of them jobs have.
+            self._sure = self._chosen != self._everything
             self._chosen = _first(self._chosen, needed)
 
     def next(self) -> Optional[Step]:
