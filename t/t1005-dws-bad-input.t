@@ -129,7 +129,8 @@ test_expect_success 'more storage than there is: an exception says so' '
         true) &&
     wait_event $id clean &&
     ! has_event $id start &&
-    job_exception $id dws Setup
+    job_exception $id dws \
+        "has 1024 GiB left, and an allocation needs 101376 GiB"
 '
 test_expect_success 'good jobs run after all that' '
     id=$(job_submit true) &&
