@@ -26,6 +26,18 @@ def run(
     )
 
 
+def run_without(stream: str, name: str, *args: Any) -> subprocess.CompletedProcess[str]:
+    """Run ``flux NAME ARGS`` with a standard stream closed, as in ``<&-``."""
+    script = f'exec "$@" {stream}'
+    command = [sys.executable, str(SOURCES / "cmd" / f"flux-{name}.py")]
+    return subprocess.run(
+        ["sh", "-c", script, "sh", *command, *map(str, args)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(SOURCES / "pymod")},
+    )
+
+
 def refused(done: subprocess.CompletedProcess[str]) -> list[str]:
     """The lines with which a command said that it cannot do what it was told."""
     assert done.returncode == 1, done

@@ -216,3 +216,9 @@ def test_options_that_do_not_go_together_are_refused(
 def test_a_command_is_required() -> None:
     done = run("dws")
     assert done.returncode == 2 and "job-object" in done.stderr
+
+
+def test_that_a_job_of_an_instance_needs_flux_is_told() -> None:
+    assert refused(run("dws", "job-object", "f1")) == [
+        "flux-dws: ERROR: needs Flux's own Python modules: run it as flux dws"
+    ]

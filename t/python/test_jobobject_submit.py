@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from commands import refused, run
+from commands import refused, run, run_without
 from jobobjects import DATA
 from submissions import APP, extension, job
 
@@ -88,3 +88,14 @@ def test_what_is_no_job_object_is_an_error(tmp_path: Path) -> None:
     assert line.startswith("flux-dws: ERROR: /Job/Extension: jobspec: resources[0] is")
     (line,) = refused(submit(tmp_path))
     assert line == f"flux-dws: ERROR: {tmp_path}: Is a directory"
+
+
+def test_a_stream_that_is_closed_is_an_empty_one(tmp_path: Path) -> None:
+    path = tmp_path / "job.xml"
+    path.write_text(job(""))
+    args = ("dws", "submit-object", "--dry-run")
+    (line,) = refused(run_without("<&-", *args, "-"))
+    assert line == "flux-dws: ERROR: line 1: /: not well formed: no element found"
+    for stream in (">&-", "2>&-", "<&- >&- 2>&-"):
+        done = run_without(stream, *args, path)
+        assert (done.returncode, done.stderr) == (0, "")

@@ -39,6 +39,7 @@ def run(name: str, main: Callable[[], None]) -> int:
     ``main`` may raise a DWSError, KubeError or OSError: that is told on
     standard error.
     """
+    _open_streams()
     try:
         main()
         sys.stdout.flush()
@@ -54,9 +55,22 @@ def run(name: str, main: Callable[[], None]) -> int:
         place = "" if error.filename is None else f"{error.filename}: "
         tell(name, "ERROR", f"{place}{error.strerror or error}")
         return 1
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "flux":
+            raise
+        tell(name, "ERROR", f"needs Flux's own Python modules: run it as flux {name}")
+        return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _open_streams() -> None:
+    """Open what the caller has closed: Python has None for it, and a file that is
+    opened later would take its place."""
+    for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, stream) is None:
+            setattr(sys, stream, open(os.devnull, mode))  # noqa: SIM115
 
 
 def tell(name: str, level: str, message: str) -> None:
