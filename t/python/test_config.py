@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.config import Config, parse_fsd
@@ -100,6 +100,7 @@ KEYS = st.sampled_from(
 
 
 @given(st.dictionaries(KEYS, VALUES))
+@example({"presets": {"a\nb": 5}})
 def test_any_table_gives_a_config_or_one_config_error(table: dict[str, Any]) -> None:
     try:
         Config.parse(table)

@@ -51,7 +51,9 @@ class ConfigError(DWSError):
     """
 
     def __init__(self, key: str, problem: str) -> None:
-        super().__init__(f"{key}: {problem}")
+        # A name in the table may hold anything, a line feed too.
+        shown = key if key.isprintable() else show(key)
+        super().__init__(f"{shown}: {problem}")
         self.key = key
         self.problem = problem
 
