@@ -17,6 +17,8 @@ from flux_k8s.directivebreakdown import apply_breakdowns
 from flux_k8s.jobobject import Element, read, write
 from flux_k8s.jobobject.fromflux import JobRecord, Telling, job_object
 from flux_k8s.jobobject.terms import path_keys
+from flux_k8s.jobobject.toattributes import Submitter
+from flux_k8s.jobobject.toflux import to_jobspecs
 from flux_k8s.jobobject.untold import Untold
 from flux_k8s.ports import Json
 from rabbitsim.flux.options import submit_jobspec
@@ -349,6 +351,22 @@ def test_files_of_the_standard_streams_are_told() -> None:
     assert extensions(job) == {
         "attributes.system.shell.options.output.stderr.label": True
     }
+
+
+@pytest.mark.parametrize("path", ["~", "~/x", "", " "])
+def test_a_path_that_would_be_another_in_a_job_object_is_an_extension(
+    path: str,
+) -> None:
+    output = {"stdout": {"type": "file", "path": path}}
+    system = {"cwd": path, "shell": {"options": {"output": output}}}
+    jobspec = spec(**system)
+    job = job_of(jobspec)
+    assert extensions(job) == {
+        f"attributes.system.{key}": value for key, value in system.items()
+    }
+    here = Submitter(home="/home/me", cwd="/elsewhere")
+    (found,) = to_jobspecs(job, pytest.fail, here)
+    assert found.jobspec == jobspec
 
 
 def test_resource_limits_are_told_by_the_names_that_the_object_has() -> None:

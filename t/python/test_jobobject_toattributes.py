@@ -174,6 +174,38 @@ def test_limits_are_options_of_the_job_shell() -> None:
     ]
 
 
+def test_a_soft_limit_is_soft_wherever_it_stands_and_as_large_as_flux_has_them() -> (
+    None
+):
+    soft = '<ResourceLimit name="CPUTime" type="Soft">5</ResourceLimit>'
+    both = f'<ResourceLimit name="CPUTime">{2**63 - 1}</ResourceLimit>'
+    for said, limit in ((soft + both, 5), (both + soft, 5), (both, 2**63 - 1)):
+        rlimit = system(said)["shell"]["options"]["rlimit"]
+        assert rlimit == {"cpu": limit}
+
+
+def test_of_what_is_preferred_one_is_asked_for_and_of_what_is_wished_for_none() -> None:
+    nodes = (
+        '<Requested><Node preference="{}">a</Node><Node preference="{}">b</Node>'
+        "</Requested>"
+    )
+    found, warnings = left_out(nodes.format(1, 2))
+    assert found["attributes"]["system"]["constraints"] == {"hostlist": ["a"]}
+    assert len(warnings) == 2
+    found, warnings = left_out(nodes.format(-1, -2))
+    assert found == PLAIN
+    assert len(warnings) == 2
+
+
+def test_storage_that_is_an_alternative_is_not_added() -> None:
+    one = '<Resource name="Storage" type="xfs" units="GB" preference="{}">{}</Resource>'
+    said = "".join(one.format(*numbers) for numbers in ((2, 10), (1, 5)))
+    found, _ = left_out(f"<Requested>{said}</Requested>")
+    assert found["attributes"]["system"]["dw"] == [
+        "#DW jobdw type=xfs capacity=10GiB name=storage1"
+    ]
+
+
 def test_features_and_nodes_are_constraints() -> None:
     said = """
     <Feature>plain</Feature>
@@ -276,6 +308,13 @@ def test_storage_that_is_not_known_goes_by_the_policy(said: str, problem: str) -
     assert line.startswith(f"/Job/Resource: {problem}")
     found, _ = left_out(said)
     assert found == PLAIN
+
+
+def test_an_op_that_cannot_be_told_is_told_once() -> None:
+    said = '<Requested><Queue op="NE">q</Queue></Requested>'
+    problem = '/Job/Requested/Queue: Flux cannot be told op="NE"'
+    assert refused(job(said)) == [problem]
+    assert left_out(said) == (PLAIN, [f"{problem}; left out"])
 
 
 def test_no_storage_at_all_is_none() -> None:

@@ -396,6 +396,21 @@ def test_a_job_may_wait_for_a_job_in_flux_and_for_a_time() -> None:
 
 
 @pytest.mark.parametrize(
+    "dependency",
+    [
+        "<Dependency>PBS.1234.0</Dependency>",
+        '<Dependency designator="JobName">nobody</Dependency>',
+    ],
+)
+def test_a_dependency_on_what_flux_does_not_know_goes_by_the_policy(
+    dependency: str,
+) -> None:
+    found, (warning,) = left_out(dependency)
+    assert found == PLAIN
+    assert warning.endswith("; left out")
+
+
+@pytest.mark.parametrize(
     ("jobs", "problem"),
     [
         (

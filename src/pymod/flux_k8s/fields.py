@@ -19,6 +19,7 @@ for a field that is missing or null, which Kubernetes treats alike.
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any, Iterable, Optional, Union
 
 from flux_k8s.errors import BadObject
@@ -188,8 +189,10 @@ def is_integer(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number; true and false are none."""
-    return is_integer(value) or (isinstance(value, float) and math.isfinite(value))
+    """Whether a JSON value is a finite number; true and false are none, and
+    neither are integers beyond all floats."""
+    number = is_integer(value) or isinstance(value, float)
+    return number and abs(value) <= sys.float_info.max
 
 
 def _limits(what: str, minimum: int, maximum: Union[int, float]) -> str:

@@ -169,7 +169,7 @@ def asks_of(path: str, job: Element, inherited: str, problems: Problems) -> Asks
     for group in groups[1:]:
         problems.cannot(group, "a job has one kind of tasks in jobspec version 1")
     judged = [_judged(ask, problems) for ask in asks]
-    return Asks(path, job, (ask for ask in judged if ask is not None))
+    return Asks(path, job, _without_alternatives(ask for ask in judged if ask))
 
 
 def _within(path: str, parent: Element, policy: str) -> Iterator[Ask]:
@@ -212,16 +212,32 @@ def _judged(ask: Ask, problems: Problems) -> Optional[Ask]:
         problems.cannot(ask, f"cannot be told to Flux: {handling.reason}")
         return None
     unsayable = [
-        f"{name}={show(to_text(value))}"
+        (name, value)
         for name, value in element.attributes
         if not _sayable(element.name, name, value)
     ]
     if not unsayable:
         return ask
-    problems.cannot(ask, f"Flux cannot be told {', '.join(unsayable)}")
-    if element.attribute("conj") in ("Or", "Nand", "Nor"):
+    texts = (f"{name}={show(to_text(value))}" for name, value in unsayable)
+    problems.cannot(ask, f"Flux cannot be told {', '.join(texts)}")
+    # Without these it would ask for something else.
+    if any(name in ("conj", "op") for name, _ in unsayable):
         return None
     return Ask(ask.path, element, ask.policy, vague=True)
+
+
+def _without_alternatives(asks: Iterable[Ask]) -> Iterator[Ask]:
+    """Of elements that ``preference`` makes alternatives, the first is enough. Where
+    it is negative, the job runs with none of them (section 8.1)."""
+    preferred = set()
+    for ask in asks:
+        preference = ask.element.attribute("preference")
+        if isinstance(preference, int):
+            key = key_of(ask.element)
+            if preference < 0 or key in preferred:
+                continue
+            preferred.add(key)
+        yield ask
 
 
 def _judge_task(ask: Ask, problems: Problems) -> None:

@@ -72,10 +72,11 @@ class Builder:
             _put(jobspec, keys, value)
         for saying in self._sayings:
             _put(jobspec, saying.keys, saying.value)
+        within = self._within()
         # What is within another comes after it.
         for keys in sorted(self._extensions, key=len):
             extension = self._extensions[keys]
-            self._compare(extension, problems)
+            self._compare(extension, within[keys], problems)
             if not _put(jobspec, keys, extension.value):
                 problem = f"{path_name(keys)} leads through what is no object"
                 problems.wrong(extension.path, problem)
@@ -84,11 +85,22 @@ class Builder:
                 _put(jobspec, keys, value)
         return jobspec
 
-    def _compare(self, extension: Saying, problems: Problems) -> None:
-        """Whether an Extension agrees with the elements, and with the others."""
-        keys = extension.keys
+    def _within(self) -> dict[Keys, list[Saying]]:
+        """What is said of the place of each Extension, and of those within it."""
+        found: dict[Keys, list[Saying]] = {keys: [] for keys in self._extensions}
         for saying in (*self._sayings, *self._extensions.values()):
-            if saying.keys[: len(keys)] != keys or saying == extension:
+            for length in range(len(saying.keys) + 1):
+                if saying.keys[:length] in found:
+                    found[saying.keys[:length]].append(saying)
+        return found
+
+    def _compare(
+        self, extension: Saying, within: list[Saying], problems: Problems
+    ) -> None:
+        """Whether an Extension agrees with what else is said ``within`` it."""
+        keys = extension.keys
+        for saying in within:
+            if saying is extension:
                 continue
             theirs = find(extension.value, saying.keys[len(keys) :])
             if theirs is MISSING and saying.keys in self._extensions:
@@ -119,7 +131,7 @@ def extensions_of(asks: Asks, problems: Problems) -> dict[Keys, Saying]:
         try:
             value = json.loads(ask.text)
             json.dumps(value, allow_nan=False)
-            deep = _is_deep(value, MAX_DEPTH)
+            deep = len(keys) > MAX_DEPTH or _is_deep(value, MAX_DEPTH - len(keys))
         except (ValueError, RecursionError):
             problems.wrong(ask.path, f"is {show(ask.text)}, expected JSON")
             continue

@@ -8,7 +8,7 @@ import re
 from typing import Any, Iterator, Mapping, Optional
 
 from flux_k8s import hostlist, idset, jgf, lookup
-from flux_k8s.errors import DWSError
+from flux_k8s.errors import DWSError, show
 from flux_k8s.fields import is_number
 from flux_k8s.jobobject.expression import nodes_element
 from flux_k8s.jobobject.history import History
@@ -25,7 +25,7 @@ DATA_MOVEMENT = "DataMovement"
 INITIATOR = "dm.cray.hpe.com/initiator"
 """The label of an NnfDataMovement that says which command it is for."""
 
-_DATA = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([KMGTPE]?)i?B", re.ASCII)
+_DATA = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]+)?)\s*([KMGTPE]?)i?B", re.ASCII)
 
 
 def timing_key(state: str) -> str:
@@ -59,7 +59,7 @@ def delivered(
             continue
         if not is_number(seconds) or seconds < 0:
             raise DWSError(
-                f"{timing_key(state)} of job {job} is {seconds!r}, expected seconds"
+                f"{timing_key(state)} of job {job} is {show(seconds)}, expected seconds"
             )
         yield element(
             "Resource", float(seconds), name=WORKFLOW_STATE, type=state, units="s"

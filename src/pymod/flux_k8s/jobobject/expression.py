@@ -16,7 +16,15 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 
 from flux_k8s import constraints, hostlist
-from flux_k8s.constraints import AND, HOSTLIST, NOT, OR, PROPERTIES, Constraint
+from flux_k8s.constraints import (
+    AND,
+    HOSTLIST,
+    MAX_DEPTH,
+    NOT,
+    OR,
+    PROPERTIES,
+    Constraint,
+)
 from flux_k8s.errors import BadObject
 from flux_k8s.jobobject.model import Element, element
 from flux_k8s.jobobject.values import unwritable
@@ -193,13 +201,16 @@ def from_elements(
         None where nothing is left to say.
 
     Raises:
-        ValueError: the brackets do not match, or And and Or are mixed without
-            brackets that tell which goes first.
+        ValueError: the brackets do not match or are far too many, or And and Or
+            are mixed without brackets that tell which goes first.
     """
     stack = [_Open()]
     for index, item in enumerate(elements):
         operator, negated = _RELATIONS[str(item.attribute("conj") or "And")]
         group = int(item.attribute("group") or 0)
+        if group > MAX_DEPTH:
+            at_most = f"expected {MAX_DEPTH} at most"
+            raise ValueError(f"group opens {group} brackets, {at_most}")
         constraint = _constraint(item, index, leave_out)
         for _ in range(group):
             stack.append(_Open(operator, negated))

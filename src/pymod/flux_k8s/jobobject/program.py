@@ -23,6 +23,7 @@ from flux_k8s.jobobject.terms import (
 from flux_k8s.jobobject.untold import OPTIONS, SYSTEM, Untold, extension
 from flux_k8s.jobobject.values import Datatype, unwritable
 
+_CWD = (*SYSTEM, "cwd")
 _DEPENDENCIES = (*SYSTEM, "dependencies")
 _ENVIRONMENT = (*SYSTEM, "environment")
 _MODE = (*OPTIONS, "output", "mode")
@@ -35,7 +36,7 @@ _TEXTS = {
     "Name": (*SYSTEM, "job", "name"),
     "Project": (*SYSTEM, "project"),
     "Account": (*SYSTEM, "bank"),
-    "InitialWorkingDirectory": (*SYSTEM, "cwd"),
+    "InitialWorkingDirectory": _CWD,
 }
 _FILES = {
     "InputFile": (*OPTIONS, "input", "stdin"),
@@ -57,6 +58,8 @@ def program(
         BadObject: the jobspec is not what RFC 14 says.
     """
     for name, path in _TEXTS.items():
+        if path == _CWD and _means_another(untold.get(*path)):
+            continue
         text = untold.take_text(*path)
         if text is not None:
             yield element(name, text)
@@ -117,7 +120,8 @@ def _files(untold: Untold) -> Iterator[Element]:
     append = untold.get(*_MODE) == _APPEND
     appended = False
     for name, path in _FILES.items():
-        if untold.get(*path, "type") != "file":
+        file = untold.get(*path, "path")
+        if untold.get(*path, "type") != "file" or _means_another(file):
             continue
         text = untold.take_text(*path, "path")
         if text is None:
@@ -128,6 +132,14 @@ def _files(untold: Untold) -> Iterator[Element]:
         yield element(name, text, redirectList=redirect)
     if appended:
         untold.take(*_MODE)
+
+
+def _means_another(path: Any) -> bool:
+    """Whether the path of a file is another in a job object: there an empty one is
+    for the system to choose, and ``~`` is somebody's home (section 5.1)."""
+    if not isinstance(path, str):
+        return False
+    return not path.strip() or path == "~" or path.startswith("~/")
 
 
 def _limits(untold: Untold) -> Iterator[Element]:

@@ -108,6 +108,12 @@ class Contradiction(ValueError):
     """The numbers of a job do not go together. The message says which."""
 
 
+def known_option(option: Any) -> Optional[Json]:
+    """The job shell's option ``per-resource``, if it is one that the shell knows."""
+    known = isinstance(option, dict) and option.get("type") in ("node", "core")
+    return option if known else None
+
+
 def totals_of(
     resources: Sequence[Any], task: Json, per_resource: Optional[Json] = None
 ) -> Totals:

@@ -15,6 +15,7 @@ from flux_k8s.jobobject.shape import (
     Layout,
     Shape,
     Totals,
+    known_option,
     layout_of,
     totals_of,
 )
@@ -52,7 +53,7 @@ def size_of(untold: Untold) -> Size:
     tasks = reader.objects("tasks")
     if not resources or not tasks:
         raise reader.bad("tasks" if resources else "resources", "one entry at least")
-    per_resource = _per_resource(untold)
+    per_resource = known_option(untold.get(*_PER_RESOURCE))
     totals = totals_of(resources, tasks[0].value, per_resource)
     # Flux gives whole nodes to a job that only says how many: so do we.
     for said in (totals, replace(totals, processors=NONE, tasks=None)):
@@ -70,13 +71,6 @@ def size_of(untold: Untold) -> Size:
         tuple(_task_group(untold, said)),
         None if layout is None else layout.count,
     )
-
-
-def _per_resource(untold: Untold) -> Optional[dict[str, Any]]:
-    """The job shell's option, if it is one that the shell understands."""
-    option = untold.get(*_PER_RESOURCE)
-    known = isinstance(option, dict) and option.get("type") in ("node", "core")
-    return option if known else None
 
 
 def _layout(said: Totals) -> Optional[Layout]:

@@ -12,6 +12,7 @@ from typing import Any, Collection, Mapping, Optional
 
 from flux_k8s import constraints
 from flux_k8s.errors import show
+from flux_k8s.fields import INT64_MAX
 from flux_k8s.jobobject.asking import Ask, Asks, Problems
 from flux_k8s.jobobject.building import CONSTRAINTS, DURATION, Builder, Saying
 from flux_k8s.jobobject.expression import from_elements
@@ -33,7 +34,7 @@ _TEXTS = {
     "Queue": (*SYSTEM, "queue"),
 }
 _LIMITS = {limit: name for name, limit in LIMITS.items()}
-_LIMIT = re.compile(r"[0-9]{1,18}", re.ASCII)
+_LIMIT = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ def say_attributes(
     cwd = asks.one("InitialWorkingDirectory", problems)
     if cwd is not None:
         builder.say(CWD, _at_home(cwd.text, submitter), cwd.path)
-    _say_environment(asks, submitter, builder)
+    _say_environment(asks, submitter, builder, problems)
     say_files(asks, lambda path: _at_home(path, submitter), builder, problems)
     _say_limits(asks, builder, problems)
     _say_constraints(asks, builder, problems)
@@ -156,33 +157,59 @@ def _at_home(path: str, submitter: Submitter) -> str:
     return submitter.home + path[1:]
 
 
-def _say_environment(asks: Asks, submitter: Submitter, builder: Builder) -> None:
+def _check_same(first: Ask, ask: Ask, problems: Problems) -> None:
+    """Whether an element says what the first about the same thing does."""
+    if ask.text != first.text:
+        problem = f"is {show(ask.text)}, but {first.path} is {show(first.text)}"
+        problems.wrong(ask.path, problem)
+
+
+def _say_environment(
+    asks: Asks, submitter: Submitter, builder: Builder, problems: Problems
+) -> None:
     """Without an Environment, the job gets what Flux sets, and no more: section 5.1
     lets the submitter's through with ``export`` only."""
     for ask in asks.all("Environment"):
         exported = ask.element.attribute("export") is True
         builder.put(ENVIRONMENT, dict(submitter.environment) if exported else {})
+        said: dict[str, Ask] = {}
         for path, variable in paths(ask.element.contents, ask.path):
             name = str(variable.attribute("name"))
-            builder.say((*ENVIRONMENT, name), str(variable.value), path)
+            this = Ask(path, variable, variable.policy(ask.policy))
+            _check_same(said.setdefault(name, this), this, problems)
+            builder.say((*ENVIRONMENT, name), this.text, path)
 
 
 def _say_limits(asks: Asks, builder: Builder, problems: Problems) -> None:
-    """Flux sets soft limits only. One that is to be both is set as far as that."""
-    for ask in asks.all("ResourceLimit"):
+    """Flux sets soft limits only. One that is to be both is set as far as that, where
+    no other is the soft one."""
+    said: dict[tuple[str, bool], Ask] = {}
+    for ask in sorted(asks.all("ResourceLimit"), key=_is_soft):
         name = ask.attribute("name") or ""
-        text = ask.text.strip()
+        value = _limit(ask.text.strip())
         if name not in _LIMITS:
             known = ", ".join(_LIMITS)
             problems.cannot(ask, f"Flux knows no limit name={show(name)}, but {known}")
         elif ask.attribute("type") == "Hard":
             problems.cannot(ask, "Flux sets soft limits only")
-        elif text != UNLIMITED and not _LIMIT.fullmatch(text):
-            problem = f"is {show(text)}, expected a number or {UNLIMITED}"
+        elif value is None:
+            problem = f"is {show(ask.text)}, expected a number or {UNLIMITED}"
             problems.wrong(ask.path, problem)
         else:
-            value = -1 if text == UNLIMITED else int(text)
+            _check_same(said.setdefault((name, _is_soft(ask)), ask), ask, problems)
             builder.say((*OPTIONS, "rlimit", _LIMITS[name]), value, ask.path)
+
+
+def _limit(text: str) -> Optional[int]:
+    """What ``rlimit`` has for a limit; None where it is none."""
+    if text == UNLIMITED:
+        return -1
+    value = int(text) if _LIMIT.fullmatch(text) else INT64_MAX + 1
+    return value if value <= INT64_MAX else None
+
+
+def _is_soft(limit: Ask) -> bool:
+    return limit.attribute("type") == "Soft"
 
 
 def _say_constraints(asks: Asks, builder: Builder, problems: Problems) -> None:

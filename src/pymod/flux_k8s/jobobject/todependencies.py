@@ -106,12 +106,13 @@ def _dependencies(ask: Ask, group: Group, problems: Problems) -> list[Json]:
     if ask.attribute("designator") == "JobName":
         values = list(group.named(text))
         if not values:
-            problems.wrong(ask.path, f"no job of the group has the Name {show(text)}")
+            problems.cannot(ask, f"no job of the group has the Name {show(text)}")
     else:
         values = [text]
         if group.find(text) is None and _decoded(text) is None:
             problem = f"{show(text)} is neither the Id of a job of the group"
-            problems.wrong(ask.path, f"{problem} nor the ID of a job in Flux")
+            problems.cannot(ask, f"{problem} nor the ID of a job in Flux")
+            return []
     return [{"scheme": scheme, "value": value} for value in values]
 
 

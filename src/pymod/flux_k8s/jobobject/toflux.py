@@ -107,6 +107,10 @@ def to_jobspecs(
 def _jobs(root: Element, problems: Problems) -> list[Ask]:
     """The jobs of an object."""
     path, policy = f"/{root.name}", root.policy(REJECT)
+    if root.is_reference:
+        kind = "job group" if root.name == JOB_GROUP else "job"
+        problems.wrong(path, f"refers to a {kind} that is not here")
+        return []
     if root.name != JOB_GROUP:
         return [Ask(path, root, policy)]
     jobs = []

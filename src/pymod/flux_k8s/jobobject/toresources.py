@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 from flux_k8s.errors import BadObject, show
-from flux_k8s.fields import MISSING
+from flux_k8s.fields import INT64_MAX
 from flux_k8s.jobobject.asking import Ask, Asks, Problems
 from flux_k8s.jobobject.building import Builder, Saying, find
 from flux_k8s.jobobject.shape import (
@@ -18,6 +18,7 @@ from flux_k8s.jobobject.shape import (
     Contradiction,
     Layout,
     Shape,
+    known_option,
     layout_of,
     totals_of,
 )
@@ -116,9 +117,7 @@ class Size:
         option = find(jobspec, _PER_RESOURCE)
         try:
             totals = totals_of(
-                jobspec["resources"],
-                _task(jobspec),
-                None if option is MISSING else option,
+                jobspec["resources"], _task(jobspec), known_option(option)
             )
         except BadObject as error:
             self._problems.wrong(given.path, str(error))
@@ -229,13 +228,14 @@ _AMOUNTS = {
 
 
 def _whole(value: Value) -> int:
-    """A number of 0 or more, which may be written as a string or a fraction.
+    """A number of 0 or more, below 2^63, which may be written as a string or a
+    fraction.
 
     Raises:
         ValueError: it is none.
     """
     number = Datatype.INTEGER.parse(value) if isinstance(value, str) else value
-    if number != int(number) or number < 0:
+    if number != int(number) or not 0 <= number <= INT64_MAX:
         raise ValueError(value)
     return int(number)
 

@@ -9,6 +9,7 @@ from typing import Optional
 from flux_k8s.config import FILE_SYSTEMS
 from flux_k8s.directives import UNITS, parse_attribute
 from flux_k8s.errors import DirectiveError, show
+from flux_k8s.fields import INT64_MAX
 from flux_k8s.jobobject.asking import Ask, Asks, Problems
 from flux_k8s.jobobject.building import Builder
 from flux_k8s.jobobject.terms import GPU, STORAGE, STORAGE_UNIT, storage_of
@@ -80,8 +81,9 @@ def _storage(ask: Ask, problems: Problems) -> Optional[tuple[str, int]]:
     except ValueError as error:
         problems.cannot(ask, f"has {error}")
         return None
-    if size <= 0:
-        problems.wrong(ask.path, f"is {ask.text}, expected more than 0")
+    if not 0 < size <= INT64_MAX:
+        expected = "more than 0" if size <= 0 else "less than 2^63 bytes"
+        problems.wrong(ask.path, f"is {ask.text}, expected {expected}")
         return None
     return kind, size
 

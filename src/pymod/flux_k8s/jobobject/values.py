@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 import math
 import re
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Callable, Mapping, Union
 
@@ -103,7 +104,7 @@ def in_bytes(amount: float, unit: str) -> int:
     size = UNITS.get(unit)
     if size is None:
         raise ValueError(f"units {unit!r}, expected one of {', '.join(UNITS)}")
-    return math.ceil(amount * size)
+    return math.ceil(Fraction(amount) * size)
 
 
 def _parse_integer(text: str) -> int:
