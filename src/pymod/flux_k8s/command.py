@@ -70,7 +70,7 @@ def _open_streams() -> None:
     opened later would take its place."""
     for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, stream) is None:
-            setattr(sys, stream, open(os.devnull, mode))  # noqa: SIM115
+            setattr(sys, stream, open(os.devnull, mode))
 
 
 def tell(name: str, level: str, message: str) -> None:
