@@ -13,8 +13,13 @@ from flux_k8s import constraints
 from flux_k8s.errors import BadObject, show
 from flux_k8s.fields import MISSING, is_number
 from flux_k8s.jobobject.asking import Asks, Problems
-from flux_k8s.jobobject.terms import EXTENSION_TYPE, RABBITS, path_keys, path_name
-from flux_k8s.jobobject.untold import SYSTEM
+from flux_k8s.jobobject.terms import (
+    EXTENSION_TYPE,
+    RABBITS,
+    SYSTEM,
+    path_keys,
+    path_name,
+)
 
 Json = dict[str, Any]
 Keys = tuple[str, ...]

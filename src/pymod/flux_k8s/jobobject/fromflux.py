@@ -29,7 +29,8 @@ from flux_k8s.jobobject.properties import (
 )
 from flux_k8s.jobobject.requested import directives_of, requested, updated
 from flux_k8s.jobobject.size import size_of
-from flux_k8s.jobobject.untold import SYSTEM, Untold, Warn
+from flux_k8s.jobobject.terms import SYSTEM
+from flux_k8s.jobobject.untold import Untold, Warn
 from flux_k8s.jobobject.values import Datatype, unwritable
 from flux_k8s.rset import ResourceSet
 from flux_k8s.workflowview import STATES

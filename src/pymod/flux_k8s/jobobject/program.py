@@ -17,10 +17,14 @@ from flux_k8s.jobobject.terms import (
     CONDITIONS,
     ELSEWHERE,
     LIMITS,
+    OPTIONS,
+    STREAMS,
+    SYSTEM,
+    TEXTS,
     UNLIMITED,
     path_name,
 )
-from flux_k8s.jobobject.untold import OPTIONS, SYSTEM, Untold, extension
+from flux_k8s.jobobject.untold import Untold, extension
 from flux_k8s.jobobject.values import Datatype, unwritable
 
 _CWD = (*SYSTEM, "cwd")
@@ -31,18 +35,6 @@ _RLIMIT = (*OPTIONS, "rlimit")
 _APPEND = "append"
 
 _SECONDS = re.compile(r"([0-9]{1,10})(?:\.0*)?", re.ASCII)
-
-_TEXTS = {
-    "Name": (*SYSTEM, "job", "name"),
-    "Project": (*SYSTEM, "project"),
-    "Account": (*SYSTEM, "bank"),
-    "InitialWorkingDirectory": _CWD,
-}
-_FILES = {
-    "InputFile": (*OPTIONS, "input", "stdin"),
-    "OutputFile": (*OPTIONS, "output", "stdout"),
-    "ErrorFile": (*OPTIONS, "output", "stderr"),
-}
 
 
 def program(
@@ -57,7 +49,7 @@ def program(
     Raises:
         BadObject: the jobspec is not what RFC 14 says.
     """
-    for name, path in _TEXTS.items():
+    for name, path in {**TEXTS, "InitialWorkingDirectory": _CWD}.items():
         if path == _CWD and _means_another(untold.get(*path)):
             continue
         text = untold.take_text(*path)
@@ -119,7 +111,7 @@ def _files(untold: Untold) -> Iterator[Element]:
     its files."""
     append = untold.get(*_MODE) == _APPEND
     appended = False
-    for name, path in _FILES.items():
+    for name, path in STREAMS.items():
         file = untold.get(*path, "path")
         if untold.get(*path, "type") != "file" or _means_another(file):
             continue

@@ -16,8 +16,14 @@ from flux_k8s.fields import is_number
 from flux_k8s.jobobject.expression import to_elements
 from flux_k8s.jobobject.history import CONSTRAINTS, QUEUE, RESOURCES
 from flux_k8s.jobobject.model import Element, element
-from flux_k8s.jobobject.terms import STORAGE, STORAGE_UNIT, path_name, storage_of
-from flux_k8s.jobobject.untold import SYSTEM, Untold
+from flux_k8s.jobobject.terms import (
+    STORAGE,
+    STORAGE_UNIT,
+    SYSTEM,
+    path_name,
+    storage_of,
+)
+from flux_k8s.jobobject.untold import Untold
 from flux_k8s.jobobject.values import Datatype
 
 Json = dict[str, Any]

@@ -19,8 +19,8 @@ from flux_k8s.jobobject.shape import (
     layout_of,
     totals_of,
 )
-from flux_k8s.jobobject.terms import GPU, RULES
-from flux_k8s.jobobject.untold import OPTIONS, Untold
+from flux_k8s.jobobject.terms import GPU, OPTIONS, RULES
+from flux_k8s.jobobject.untold import Untold
 
 _PER_RESOURCE = (*OPTIONS, "per-resource")
 _TASKMAP = (*OPTIONS, "taskmap")

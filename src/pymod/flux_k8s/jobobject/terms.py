@@ -17,6 +17,28 @@ from typing import Iterable, Mapping, Sequence
 from flux_k8s.directives import Directive
 from flux_k8s.jobobject.values import UNITS
 
+SYSTEM = ("attributes", "system")
+OPTIONS = (*SYSTEM, "shell", "options")
+"""Where in a jobspec the job shell's options are (RFC 14)."""
+
+TEXTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Name": (*SYSTEM, "job", "name"),
+        "Project": (*SYSTEM, "project"),
+        "Account": (*SYSTEM, "bank"),
+    }
+)
+"""Properties that are texts in both, and their places in the jobspec."""
+
+STREAMS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "InputFile": (*OPTIONS, "input", "stdin"),
+        "OutputFile": (*OPTIONS, "output", "stdout"),
+        "ErrorFile": (*OPTIONS, "output", "stderr"),
+    }
+)
+"""The elements for the standard streams, and their options of the job shell."""
+
 EXTENSION_TYPE = "Flux"
 """The ``type`` of our Extensions."""
 

@@ -18,21 +18,21 @@ from flux_k8s.jobobject.building import CONSTRAINTS, DURATION, Builder, Saying
 from flux_k8s.jobobject.expression import from_elements
 from flux_k8s.jobobject.model import items_of, paths
 from flux_k8s.jobobject.properties import REQUESTED
-from flux_k8s.jobobject.terms import ELSEWHERE, LIMITS, UNLIMITED
+from flux_k8s.jobobject.terms import (
+    ELSEWHERE,
+    LIMITS,
+    OPTIONS,
+    SYSTEM,
+    TEXTS,
+    UNLIMITED,
+)
 from flux_k8s.jobobject.tofiles import say_files
-from flux_k8s.jobobject.untold import OPTIONS, SYSTEM
 
 Json = dict[str, Any]
 
 CWD = (*SYSTEM, "cwd")
 ENVIRONMENT = (*SYSTEM, "environment")
 
-_TEXTS = {
-    "Name": (*SYSTEM, "job", "name"),
-    "Project": (*SYSTEM, "project"),
-    "Account": (*SYSTEM, "bank"),
-    "Queue": (*SYSTEM, "queue"),
-}
 _LIMITS = {limit: name for name, limit in LIMITS.items()}
 _LIMIT = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -61,7 +61,7 @@ def say_attributes(
     asks: Asks, submitter: Submitter, builder: Builder, problems: Problems
 ) -> None:
     """Say all attributes but those of storage and dependencies."""
-    for name, keys in _TEXTS.items():
+    for name, keys in {**TEXTS, "Queue": (*SYSTEM, "queue")}.items():
         ask = asks.one(name, problems)
         if ask is not None:
             builder.say(keys, ask.text, ask.path)

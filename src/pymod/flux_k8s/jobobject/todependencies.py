@@ -10,8 +10,7 @@ from flux_k8s import jobid
 from flux_k8s.errors import show
 from flux_k8s.jobobject.asking import Ask, Asks, Problems
 from flux_k8s.jobobject.building import Builder
-from flux_k8s.jobobject.terms import BEGIN_TIME, CONDITIONS
-from flux_k8s.jobobject.untold import SYSTEM
+from flux_k8s.jobobject.terms import BEGIN_TIME, CONDITIONS, SYSTEM
 
 Json = dict[str, Any]
 

@@ -15,14 +15,9 @@ from typing import Callable, Optional
 from flux_k8s.jobobject.asking import Ask, Asks, Problems
 from flux_k8s.jobobject.building import Builder, Keys
 from flux_k8s.jobobject.model import items_of
-from flux_k8s.jobobject.untold import OPTIONS
+from flux_k8s.jobobject.terms import OPTIONS, STREAMS
 
 _OUTPUT = (*OPTIONS, "output")
-_STREAMS = {
-    "InputFile": (*OPTIONS, "input", "stdin"),
-    "OutputFile": (*_OUTPUT, "stdout"),
-    "ErrorFile": (*_OUTPUT, "stderr"),
-}
 
 _NOWHERE = "/dev/null"
 
@@ -60,7 +55,7 @@ def say_files(
         expand: gives the path that Flux gets for one in the object.
     """
     streams: dict[str, _Stream] = {}
-    for name, keys in _STREAMS.items():
+    for name, keys in STREAMS.items():
         ask = asks.one(name, problems)
         if ask is not None:
             streams[name] = _stream(ask, keys, expand, problems)

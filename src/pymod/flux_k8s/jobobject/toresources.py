@@ -22,8 +22,7 @@ from flux_k8s.jobobject.shape import (
     layout_of,
     totals_of,
 )
-from flux_k8s.jobobject.terms import GPU, RULES
-from flux_k8s.jobobject.untold import OPTIONS
+from flux_k8s.jobobject.terms import GPU, OPTIONS, RULES
 from flux_k8s.jobobject.values import Datatype, Value
 
 Json = dict[str, Any]

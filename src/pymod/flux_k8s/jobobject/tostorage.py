@@ -12,8 +12,13 @@ from flux_k8s.errors import DirectiveError, show
 from flux_k8s.fields import INT64_MAX
 from flux_k8s.jobobject.asking import Ask, Asks, Problems
 from flux_k8s.jobobject.building import Builder
-from flux_k8s.jobobject.terms import GPU, STORAGE, STORAGE_UNIT, storage_of
-from flux_k8s.jobobject.untold import SYSTEM
+from flux_k8s.jobobject.terms import (
+    GPU,
+    STORAGE,
+    STORAGE_UNIT,
+    SYSTEM,
+    storage_of,
+)
 from flux_k8s.jobobject.values import in_bytes
 
 DW = (*SYSTEM, "dw")

@@ -10,15 +10,13 @@ from typing import Any, Callable, Iterator
 
 from flux_k8s.fields import Reader
 from flux_k8s.jobobject.model import Element, element
-from flux_k8s.jobobject.terms import EXTENSION_TYPE, path_name
+from flux_k8s.jobobject.terms import EXTENSION_TYPE, SYSTEM, path_name
 from flux_k8s.jobobject.values import unwritable
 
 Json = dict[str, Any]
 Path = tuple[str, ...]
 Warn = Callable[[str], None]
 
-SYSTEM: Path = ("attributes", "system")
-OPTIONS: Path = (*SYSTEM, "shell", "options")
 
 _OF_COURSE = (("attributes",), SYSTEM)
 """What each jobspec has, if only empty."""
