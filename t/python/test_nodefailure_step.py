@@ -115,11 +115,24 @@ def test_trouble_is_looked_into_after_tc_timeout(state: State, status: str) -> N
     assert step(info, NOW + 10) == Wait()
 
 
-def test_so_is_a_prerun_timeout() -> None:
-    info = info_of(view_of(status="DriverWait"))
+@pytest.mark.parametrize("tolerance", [0, 1])
+def test_so_is_a_prerun_timeout(tolerance: int) -> None:
+    info = info_of(view_of(status="DriverWait"), tolerance)
     info.looked = NOW + 60
     assert step(info, NOW + 59, prerun_timeout=60.0) == Wait(NOW + 60)
     assert step(info, NOW + 60, prerun_timeout=60.0) == Inspect()
+
+
+def test_a_prerun_timeout_names_the_nodes_to_a_job_that_tolerates_no_failure() -> None:
+    survey = dataclasses.replace(LOST, asked=NOW + 60)
+    info = info_of(view_of(status="DriverWait"), tolerance=0, survey=survey)
+    info.looked = NOW + 60
+    chosen = step(info, NOW + 60, prerun_timeout=60.0)
+    assert isinstance(chosen, Fail)
+    assert chosen.note == (
+        "PreRun took more than prerun_timeout=60s; failed nodes: 1 of 4 (node4),"
+        " dw_failure_tolerance=0"
+    )
 
 
 def test_a_setup_timeout_is_not() -> None:
@@ -223,7 +236,10 @@ def test_nobody_is_left_out_or_forced_who_should_not_be(
     survey, view = info.survey, info.view
     assert view is not None
     if isinstance(chosen, (Inspect, Exclude, Force)):
-        assert info.failure_tolerance > 0 and not view.forced
+        assert not view.forced
+        assert info.failure_tolerance > 0 or chosen == Inspect()
+    if isinstance(chosen, Inspect) and not info.failure_tolerance:
+        assert view.state is State.PreRun
     if isinstance(chosen, (Exclude, Force)):
         assert survey is not None and survey.state is view.state
     if isinstance(chosen, Exclude) and survey is not None:

@@ -220,6 +220,16 @@ def test_after_prerun_timeout_more_than_are_tolerated_cancel_the_job() -> None:
     check_fails(watched, jobid, "prerun_timeout=60s; failed nodes: 2 of 4")
 
 
+def test_after_prerun_timeout_a_job_without_a_tolerance_is_told_the_nodes() -> None:
+    watched = Watched(
+        Fault("PreRun", "never", node="compute-04"), config=Config(prerun_timeout=60.0)
+    )
+    jobid = watched.run(tolerance=0)
+    text = "prerun_timeout=60s; failed nodes: 1 of 4 (compute-04)"
+    check_fails(watched, jobid, text)
+    assert watched.drained == {}
+
+
 def test_trouble_that_no_node_is_the_reason_of_is_fatal() -> None:
     watched = Watched(Fault("PreRun", "transient", message="it broke"))
     check_fails(watched, watched.run(tolerance=3), "tc_timeout=10s: ", "it broke")

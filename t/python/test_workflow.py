@@ -23,6 +23,7 @@ from flux_k8s.workflow import (
     Delete,
     Fail,
     Forget,
+    Inspect,
     Lookup,
     Plan,
     ReleaseEpilog,
@@ -251,16 +252,21 @@ def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() ->
     assert step(info, NOW + 20, tc_timeout=10.0) == Wait()
 
 
-@pytest.mark.parametrize(
-    "state, key", [(S.Setup, "setup_timeout"), (S.PreRun, "prerun_timeout")]
-)
-def test_a_state_timeout_before_the_job_fails_it(state: State, key: str) -> None:
-    info = info_of(READY, view_of(state, ready=False, changed=NOW))
-    assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
-    assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
+def test_setup_timeout_fails_the_job() -> None:
+    info = info_of(READY, view_of(S.Setup, ready=False, changed=NOW))
+    assert step(info, NOW + 59, setup_timeout=60.0) == Wait(NOW + 60)
+    assert step(info, NOW + 60, setup_timeout=60.0) == Lookup()
     info.looked = NOW + 60
-    failed = step(info, NOW + 60, **{key: 60.0})
-    assert isinstance(failed, Fail) and f"{key}=60s" in failed.note
+    failed = step(info, NOW + 60, setup_timeout=60.0)
+    assert isinstance(failed, Fail) and "setup_timeout=60s" in failed.note
+
+
+def test_at_prerun_timeout_the_nodes_that_have_not_mounted_are_looked_for() -> None:
+    info = info_of(READY, view_of(S.PreRun, ready=False, changed=NOW))
+    assert step(info, NOW + 59, prerun_timeout=60.0) == Wait(NOW + 60)
+    assert step(info, NOW + 60, prerun_timeout=60.0) == Lookup()
+    info.looked = NOW + 60
+    assert step(info, NOW + 60, prerun_timeout=60.0) == Inspect()
 
 
 @pytest.mark.parametrize(

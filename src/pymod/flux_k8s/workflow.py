@@ -356,7 +356,7 @@ def _overdue(
         limits.append((deadline, Problem(note, since, config.tc_timeout)))
     # Until DWS has taken up a state, ``changed`` is about the one before.
     if not view.complete and view.state is view.desired and view.changed is not None:
-        limits += _state_limits(view, view.changed, config, nodes)
+        limits += _state_limits(view, view.changed, config)
     if not limits:
         return None, None
     deadline, problem = min(limits, key=lambda limit: limit[0])
@@ -364,22 +364,21 @@ def _overdue(
 
 
 def _state_limits(
-    view: WorkflowView, changed: float, config: Config, nodes: bool
+    view: WorkflowView, changed: float, config: Config
 ) -> list[tuple[float, Optional[Problem]]]:
     """The time limits of the state that is under way. One without a problem
-    leads to Teardown, without an exception on the job."""
+    leads to Teardown, without an exception on the job. Nodes that have not
+    mounted in time are to be named, whether the job tolerates them or not: DWS
+    says nothing about them."""
     limits: list[tuple[float, Optional[Problem]]] = []
     setup, prerun = config.setup_timeout, config.prerun_timeout
     if view.desired is State.Setup and setup is not None:
         problem = Problem(f"Setup took more than setup_timeout={setup:g}s")
         limits.append((changed + setup, problem))
     if view.desired is State.PreRun and prerun is not None:
-        deadline, note = (
-            changed + prerun,
-            f"PreRun took more than prerun_timeout={prerun:g}s",
-        )
-        since = deadline if nodes else None
-        limits.append((deadline, Problem(note, since, prerun)))
+        deadline = changed + prerun
+        note = f"PreRun took more than prerun_timeout={prerun:g}s"
+        limits.append((deadline, Problem(note, deadline, prerun)))
     if view.desired is State.PostRun and config.postrun_timeout is not None:
         limits.append((changed + config.postrun_timeout, None))
     if view.desired in (State.PostRun, State.DataOut):
