@@ -3,6 +3,7 @@
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
 #   make bench    measure (prints a table, writes bench/results.json)
+#   make install  for the Flux on PATH, into DEST; make uninstall removes it
 
 # The Python of the Flux on PATH, if there is one: its modules run under it.
 PYTHON ?= $(shell flux python -c 'import sys; print(sys.executable)' \
@@ -10,10 +11,11 @@ PYTHON ?= $(shell flux python -c 'import sys; print(sys.executable)' \
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+DEST ?= /opt/flux-dws
 SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
-.PHONY: all demo check lint types pytest flux-check bench clean
+.PHONY: all demo check lint types pytest flux-check bench install uninstall clean
 
 all: $(INSTALLED)
 
@@ -46,6 +48,19 @@ flux-check: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/python bench/run.py
+
+# Into an environment of its own: pip would replace what the system has of a
+# package, where a newer one is needed.
+install:
+	./t/setup.sh "$(PYTHON)"
+	umask 022; "$(PYTHON)" -m venv "$(abspath $(DEST))"
+	umask 022; "$(abspath $(DEST))/bin/python" -m pip install --quiet .
+	./src/link.sh "$(abspath $(DEST))"
+
+uninstall:
+	test -e "$(abspath $(DEST))/pyvenv.cfg"
+	./src/link.sh "$(abspath $(DEST))" --remove
+	rm -rf "$(abspath $(DEST))"
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/pymod/*.egg-info
