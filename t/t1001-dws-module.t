@@ -161,6 +161,14 @@ test_expect_success 'then a bad one keeps what was taken over' '
     id=$(flux submit --setattr=system.dw=scratch true) &&
     job_succeeds $id
 '
+test_expect_success 'what waits for the module to be loaded again is told' '
+    flux dmesg -C &&
+    mapping_is /nonexistent &&
+    flux dmesg | grep "dws.warning.*rabbit.mapping: as before until" &&
+    flux dmesg -C &&
+    rabbit_table &&
+    ! flux dmesg | grep "dws.warning"
+'
 test_expect_success 'flux module stats dws counts jobs by the state of their Workflow' '
     rabbit_table &&
     id=$(job_in running) &&

@@ -318,7 +318,7 @@ class DwsModule(BrokerModule):
         super().__init__(handle, *args)
         self._arguments = arguments = Arguments.parse(args)
         table = handle.conf_get("rabbit", default=None, update=True)
-        config = Config.parse(table)
+        self._loaded = config = Config.parse(table)
         self._mailbox = Mailbox()
         self._flux = BrokerFlux(handle, self._mailbox)
         self._kube = KubeClient(
@@ -440,6 +440,11 @@ class DwsModule(BrokerModule):
             self._service.reconfigure(
                 config, queue_properties(queues, self._arguments.queues)
             )
+            waiting = config.not_in_force(self._loaded)
+            if waiting:
+                self.log.warning(
+                    f"{', '.join(waiting)}: as before until the module is loaded again"
+                )
         except ConfigError as error:
             self.log.error(f"configuration kept as it was: {error}")
         self.handle.respond(msg)

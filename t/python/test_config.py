@@ -89,6 +89,13 @@ def test_durations_are_those_of_rfc_23(text: str, seconds: float) -> None:
     assert parse_fsd("key", text) == seconds
 
 
+def test_what_the_module_reads_once_is_in_force_when_it_is_loaded_again() -> None:
+    loaded = Config.parse({"mapping": "/a", "tc_timeout": 5})
+    later = Config.parse({"mapping": "/b", "tc_timeout": 6, "module_nopanic": False})
+    assert later.not_in_force(loaded) == ["rabbit.mapping", "rabbit.module_nopanic"]
+    assert later.not_in_force(later) == []
+
+
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
     lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),

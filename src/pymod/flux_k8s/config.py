@@ -21,6 +21,15 @@ from flux_k8s.errors import ConfigError, DirectiveError, show
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 
+READ_ONCE = (
+    "mapping",
+    "kubeconfig",
+    "dws_api_version",
+    "nnf_api_version",
+    "module_nopanic",
+)
+"""Keys that count when the module is loaded, and not before it is loaded again."""
+
 _FSD = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
 _FSD_SECONDS = MappingProxyType(
     {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
@@ -81,6 +90,18 @@ class Config:
                 raise _unknown("rabbit", key, [*_READERS, "policy"])
             values[key] = reader(f"rabbit.{key}", value)
         return dataclasses.replace(cls(), **values)
+
+    def not_in_force(self, loaded: Config) -> list[str]:
+        """Keys whose values wait for the module to be loaded again.
+
+        Args:
+            loaded: what the module was loaded with.
+        """
+        return [
+            f"rabbit.{key}"
+            for key in READ_ONCE
+            if getattr(self, key) != getattr(loaded, key)
+        ]
 
 
 def parse_fsd(key: str, value: Any) -> float:
