@@ -18,6 +18,10 @@ plugin_remove () {
     flux jobtap remove dws-jobtap.so
 }
 
+plugin_is_missed () {
+    flux dmesg | grep "dws.warning.*dws-jobtap.so is not loaded: new jobs run without"
+}
+
 plugin_load () {
     flux jobtap load "$JOBTAP" epilog-timeout=60 autoload=false
 }
@@ -132,7 +136,9 @@ test_expect_success 'the module is reloaded while the plugin is not loaded' '
     jobs_in_all_phases &&
     plugin_remove &&
     module_remove &&
+    flux dmesg -C &&
     module_load &&
+    eventually plugin_is_missed &&
     plugin_load &&
     let_go
 '

@@ -275,7 +275,8 @@ class Service:
             return
         if isinstance(result, RpcError):
             if result.errnum == errno.ENOSYS:
-                self._flux.log(syslog.LOG_INFO, "dws-jobtap.so is not loaded (yet)")
+                text = "dws-jobtap.so is not loaded: new jobs run without their storage"
+                self._flux.log(syslog.LOG_WARNING, text)
                 return  # the plugin says hello when it is loaded
             self._flux.log(syslog.LOG_ERR, f"job-manager.dws.hello: {result}")
             self._hello_timer = self._flux.call_later(1.0, self._greet)
