@@ -30,7 +30,7 @@ from test_service import settle
 
 from flux_k8s.config import Config
 from flux_k8s.damper import FIRST_HOLD
-from flux_k8s.ports import SERVERS, SYSTEMSTATUS, Json, KubeError
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
@@ -74,6 +74,20 @@ def test_the_log_explains_what_happens_to_a_rabbit() -> None:
         "dws: Rabbit rabbit-01 is Fenced: jobs with Rabbit storage avoid"
         " compute-[01-02]",
         "dws: Rabbit rabbit-01 is used again",
+    ]
+
+
+def test_the_log_names_rabbits_that_the_mapping_lacks() -> None:
+    system = system_of()
+    for name in ("rabbit-04", "rabbit-03"):
+        storage = {"metadata": {"name": name}, "spec": {"state": "Enabled"}}
+        system.store.create(STORAGE, "default", storage)
+        wait(system)
+    lines = [line for _, _, line in system.log if "rabbit-" in line]
+    told = "dws: rabbit.mapping lacks {}: no job gets storage there; flux rabbitmapping"
+    assert lines == [
+        told.format("rabbit-04") + " writes a new one",
+        told.format("rabbit-[03-04]") + " writes a new one",
     ]
 
 

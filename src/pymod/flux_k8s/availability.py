@@ -78,6 +78,7 @@ class Availability:
         self._rabbits_damped = Damper()
         self._links_damped = Damper()
         self._down: frozenset[str] = frozenset()
+        self._unmapped: frozenset[str] = frozenset()
         self._bad: frozenset[str] = frozenset()
         self._telling = False
         self._timer: Optional[Timer] = None
@@ -157,7 +158,8 @@ class Availability:
             return
         now = self._flux.now()
         unwell = dict(rabbits.unwell)
-        broken = {name for name, state in unwell.items() if not state.serving}
+        has = self._settings.mapping.has
+        broken = {n for n, state in unwell.items() if not state.serving and has(n)}
         down = self._rabbits_damped.see(broken, now)
         self._log_changes(down, unwell)
         states = self._nodes.states
@@ -251,3 +253,12 @@ class Availability:
         for rabbit in sorted(self._down - down, key=hostlist.natural_key):
             self._flux.log(syslog.LOG_NOTICE, f"Rabbit {rabbit} is used again")
         self._down = down
+        unmapped = frozenset(self.rabbits.unmapped)
+        if unmapped - self._unmapped:
+            names = hostlist.encode(sorted(unmapped, key=hostlist.natural_key))
+            self._flux.log(
+                syslog.LOG_WARNING,
+                f"rabbit.mapping lacks {names}: no job gets storage there; "
+                "flux rabbitmapping writes a new one",
+            )
+        self._unmapped = unmapped

@@ -154,6 +154,11 @@ class RabbitManager:
         if self.complete:
             yield from self._unseen.items()
 
+    @property
+    def unmapped(self) -> Iterator[str]:
+        """The Rabbits that Kubernetes has and the mapping does not."""
+        return (name for name in self._states if not self._mapping.has(name))
+
     def capacity(self, rabbit: str) -> int:
         """Bytes that jobs can have of a Rabbit, all of them together: its size
         less what persistent storage and others' Workflows hold."""
