@@ -7,20 +7,34 @@ export FLUX_MODPROBE_PATH_APPEND="$SITE/modprobe"
 export FLUX_CLI_PLUGINPATH="$SITE/cli/plugins"
 
 # As flux-run-system-scripts does it, with a systemctl that writes down what it
-# is told.
+# is told. Like systemd it starts a unit five times, then not without reset-failed.
 fake_system () {
     test -z "$FLUX_DWS_INSIDE" || return 0
     mkdir "$TRASH/bin" "$TRASH/run"
-    cat >"$TRASH/perilog" <<-END
+    for name in prolog epilog; do
+        cat >"$TRASH/bin/$name" <<-END
 	#!/bin/sh
-	PATH=$TRASH/bin:\$PATH RUNTIME_DIRECTORY=$TRASH/run $SITE/system/\$1.d/dws
+	PATH=$TRASH/bin:$PATH RUNTIME_DIRECTORY=$TRASH/run $SITE/system/$name.d/dws
 	END
+    done
     cat >"$TRASH/bin/systemctl" <<-END
 	#!/bin/sh
-	echo "\$FLUX_JOB_ID \$(flux getattr rank) \$*" >>$TRASH/systemctl.log
+	rank=\$(flux getattr rank)
+	starts=$TRASH/run/\$rank.\$2
+	case \$1 in
+	reset-failed) rm -f "\$starts"; exit ;;
+	start) echo >>"\$starts"; test "\$(wc -l <"\$starts")" -le 5 || exit ;;
+	esac
+	echo "\$FLUX_JOB_ID \$rank \$*" >>$TRASH/systemctl.log
 	test ! -e "$TRASH/\$2.fails"
 	END
-    chmod +x "$TRASH/perilog" "$TRASH/bin/systemctl"
+    chmod +x "$TRASH/bin"/*
+}
+
+# Set $prolog and $epilog, the commands that Flux is to run.
+command -v perilog >/dev/null || perilog () {
+    prolog="\"$TRASH/bin/prolog\""
+    epilog="\"$TRASH/bin/epilog\""
 }
 
 cluster_start --fault 'PreRun:mount:compute-03'
@@ -36,6 +50,7 @@ unit = "other.service"
 [modules]
 dws.args = [ "scheduler=none" ]
 END
+perilog
 instance_conf job-manager.toml <<END
 [job-manager]
 plugins = [
@@ -43,10 +58,10 @@ plugins = [
     { load = "perilog.so" },
 ]
 [job-manager.prolog]
-command = [ "$TRASH/perilog", "prolog" ]
+command = [ $prolog ]
 per-rank = true
 [job-manager.epilog]
-command = [ "$TRASH/perilog", "epilog" ]
+command = [ $epilog ]
 per-rank = true
 END
 fake_system
@@ -149,6 +164,11 @@ test_expect_success 'on each node of the job; the last to need it stops it' '
     test $(told $id | grep -c " start nnf") -eq 4 &&
     test $(told $id | grep -c " stop nnf") -ge 2 &&
     told $id | tail -n 1 | grep stop
+'
+test_expect_success 'short jobs do not come to the limit of systemd for starts' '
+    for i in 1 2 3 4; do
+        id=$(job_submit $(on 1) true) && job_succeeds $id || return 1
+    done
 '
 test_expect_success 'the units of daemons run from the end of the prolog to the epilog' '
     id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" true) &&

@@ -1,13 +1,13 @@
 # shellcheck shell=sh
 # What the prolog and the epilog script for Rabbit storage have in common. They
-# run as root on each node of a job, in the environment of flux-perilog: root
-# must be allowed to see the jobs of others ([access] allow-root-owner = true).
+# run as root on each node of a job, in the environment that flux-imp lets through:
+# root must be allowed to see the jobs of others ([access] allow-root-owner = true).
 
 CLIENTMOUNT=nnf-clientmount
 LOCK=${RUNTIME_DIRECTORY:-/run}/flux-dws.lock
 
 say () {
-    echo "$(basename "$0"): $FLUX_JOB_ID: $*" >&2
+    echo "$(basename "$0")${FLUX_JOB_ID:+: $FLUX_JOB_ID}: $*" >&2
 }
 
 die () {
@@ -15,11 +15,15 @@ die () {
     exit 1
 }
 
+command -v flux >/dev/null || die "no flux on PATH=$PATH"
+test -n "${FLUX_JOB_ID:-}" ||
+    die "FLUX_JOB_ID is not set: see allowed-environment of flux-imp"
+
 # Read the job's eventlog. Its user may post memos: what is looked for in it must
 # be tied to the name of the event.
 eventlog_read () {
     eventlog=$(flux job eventlog --format=json "$FLUX_JOB_ID") ||
-        die "cannot read the eventlog of the job"
+        die "cannot read the eventlog of the job, as root: see access.allow-root-owner"
 }
 
 # usage: events NAME: those that were read, one on a line
@@ -48,11 +52,18 @@ units () {
         done
 }
 
+# usage: unit start|stop NAME
+unit () {
+    # Or systemd would refuse the sixth start within 10 s: short jobs get there.
+    test "$1" = stop || systemctl reset-failed "$2" 2>/dev/null || :
+    systemctl "$1" "$2"
+}
+
 # usage: units_each start|stop
 units_each () {
     units_each_status=0
     for units_each_unit in $(units); do
-        systemctl "$1" "$units_each_unit" || {
+        unit "$1" "$units_each_unit" || {
             say "cannot $1 $units_each_unit"
             units_each_status=1
         }
@@ -66,14 +77,14 @@ clientmount_start () {
     umask 077
     exec 9>>"$LOCK"
     flock -s 9
-    systemctl start "$CLIENTMOUNT" || die "cannot start $CLIENTMOUNT"
+    unit start "$CLIENTMOUNT" || die "cannot start $CLIENTMOUNT"
 }
 
 # Let go of it: the last one stops it, which resets the state of the unit. What
 # is mounted stays mounted.
 clientmount_stop () {
     if flock -n -x 9; then
-        systemctl stop "$CLIENTMOUNT" || say "cannot stop $CLIENTMOUNT"
+        unit stop "$CLIENTMOUNT" || say "cannot stop $CLIENTMOUNT"
     fi
     exec 9>&-
 }

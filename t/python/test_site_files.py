@@ -16,7 +16,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import pytest
 from hypothesis import given
@@ -94,12 +94,21 @@ class Node:
         self.folder = folder
         bin = folder / "bin"
         bin.mkdir(exist_ok=True)
-        self._program(bin / "systemctl", f'echo "$@" >>{self.log}')
+        # systemd starts a unit only so often, but for reset-failed.
+        self._program(
+            bin / "systemctl",
+            f"""case "$1" in
+            reset-failed) touch "{folder}/reset-$2"; exit ;;
+            start) rm "{folder}/reset-$2" || exit ;;
+            esac
+            echo "$@" >>{self.log}""",
+        )
         (folder / "eventlog").write_text("".join(f"{line}\n" for line in eventlog))
         self._program(
             bin / "flux",
             f"""case "$1 $2" in
             "job eventlog") cat {folder}/eventlog ;;
+            "getattr rank") test -z "$FLUX_IS_GONE" ;;
             "job wait-event") echo "$@" >>{self.log}; {wait} ;;
             "config get") cat {folder}/config-"$4" 2>/dev/null || echo "${{3#*=}}" ;;
             esac""",
@@ -185,6 +194,57 @@ def test_prolog_timeout_is_how_long_the_prolog_waits(tmp_path: Path) -> None:
         "dws: f1234: storage is not mounted after 5m (rabbit.prolog_timeout)\n"
     )
     assert node.done == [START, FOR_MOUNT.replace("30m", "5m"), STOP]
+
+
+def test_a_prolog_whose_flux_ends_does_not_blame_the_timeout(tmp_path: Path) -> None:
+    node = Node(tmp_path, DW_JOB, "exit 1")
+    node.environment["FLUX_IS_GONE"] = "1"
+    assert node.run("prolog") == (
+        1,
+        "dws: f1234: Flux ended before storage was mounted\n",
+    )
+    assert node.done == [START, FOR_MOUNT, STOP]
+
+
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_a_job_whose_eventlog_root_may_not_see_is_an_error(
+    tmp_path: Path, name: str
+) -> None:
+    node = Node(tmp_path, DW_JOB)
+    (tmp_path / "eventlog").unlink()
+    status, error = node.run(name)
+    assert status == 1
+    assert error.splitlines()[-1] == (
+        "dws: f1234: cannot read the eventlog of the job, as root: see"
+        " access.allow-root-owner"
+    )
+
+
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_a_script_that_does_not_find_flux_says_where_it_looked(
+    tmp_path: Path, name: str
+) -> None:
+    node = Node(tmp_path, DW_JOB)
+    (tmp_path / "bin/flux").unlink()
+    for program in ("basename", "dirname"):
+        (tmp_path / "bin" / program).symlink_to(str(shutil.which(program)))
+    node.environment["PATH"] = str(tmp_path / "bin")
+    assert node.run(name) == (1, f"dws: f1234: no flux on PATH={tmp_path}/bin\n")
+
+
+@pytest.mark.parametrize("value", [None, ""])
+@pytest.mark.parametrize("name", ["prolog", "epilog"])
+def test_without_a_job_in_the_environment_a_script_says_who_must_pass_it(
+    tmp_path: Path, name: str, value: Optional[str]
+) -> None:
+    node = Node(tmp_path, DW_JOB)
+    del node.environment["FLUX_JOB_ID"]
+    if value is not None:
+        node.environment["FLUX_JOB_ID"] = value
+    assert node.run(name) == (
+        1,
+        "dws: FLUX_JOB_ID is not set: see allowed-environment of flux-imp\n",
+    )
 
 
 @pytest.mark.parametrize("name", ["prolog", "epilog"])
