@@ -73,6 +73,8 @@ class Test_credentials:
             for _ in range(3):
                 error = service.refused(client.get, WORKFLOW, "default", "w")
                 assert (error.status, error.reason) == (401, "Unauthorized")
+                named = f"http://127.0.0.1:{fake.port}: Unauthorized"
+                assert error.message.startswith(named)
             tries = [r for r in fake.requests if r.path == f"{WORKFLOWS}/w"]
             assert len(tries) == 3
 

@@ -235,7 +235,8 @@ def test_credentials_that_were_replaced_are_read_again(site: Site) -> None:
     site.wait(jobid, lambda: "Unauthorized" in str(site.memo(jobid)))
     site.server.write_kubeconfig(str(site.kubeconfig))
     site.finish(jobid)
-    assert any("read again after: Unauthorized" in line for line in site.log)
+    (line,) = (line for line in site.log if "read again after: " in line)
+    assert line.endswith(": Unauthorized")
     assert not any(token in line for token in ("first", "second") for line in site.log)
 
 

@@ -33,11 +33,12 @@ def parse_object(body: bytes) -> Json:
     return value
 
 
-def refusal(response: urllib3.BaseHTTPResponse, body: bytes) -> KubeError:
+def refusal(response: urllib3.BaseHTTPResponse, body: bytes, server: str) -> KubeError:
     """The error for an answer that is not a success.
 
     One from Kubernetes is a Status object. One from a proxy, or about a path
-    that is not served, is anything.
+    that is not served, is anything. Who does not know us says no more than
+    that, so it is named.
     """
     retry_after = _seconds(response.headers.get("Retry-After"))
     try:
@@ -45,7 +46,10 @@ def refusal(response: urllib3.BaseHTTPResponse, body: bytes) -> KubeError:
     except KubeError:
         status = {}
     if status.get("kind") == "Status":
-        return status_error(status, response.status, retry_after)
+        error = status_error(status, response.status, retry_after)
+        if error.status != 401:
+            return error
+        return KubeError(401, error.reason, f"{server}: {error}", retry_after)
     phrase = response.reason or ""
     reason = "PathNotFound" if response.status == 404 else "".join(phrase.split())
     message = f"HTTP status {response.status} {phrase}".rstrip()

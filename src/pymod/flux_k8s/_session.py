@@ -262,7 +262,7 @@ class Session:
             return response
         deadline = time.monotonic() + self._read_timeout
         body = b"".join(_chunks(response, login.shown, deadline))
-        raise refusal(response, body)
+        raise refusal(response, body, login.shown)
 
 
 def _chunks(
