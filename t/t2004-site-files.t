@@ -125,6 +125,18 @@ test_expect_success 'an instance starts and ends with it without a word' '
     grep -w dws modules &&
     ! grep -i dws start.err
 '
+test_expect_success 'an instance starts although the module cannot' '
+    cp -r $TRASH/conf $TRASH/wrong &&
+    sed -i "s,^mapping = .*,mapping = \"/nonexistent\"," $TRASH/wrong/rabbit.toml &&
+    flux start --config-path=$TRASH/wrong -Sbroker.boot-method=single \
+        flux module list >modules 2>start.err &&
+    grep -w job-manager modules &&
+    ! grep -w dws modules &&
+    grep "dws: Invalid argument: not loaded, jobs with #DW directives wait" \
+        start.err &&
+    grep "rabbit.mapping.*/nonexistent" start.err &&
+    ! grep Traceback start.err
+'
 test_expect_success 'without a [rabbit] table it is not loaded' '
     flux start -Sbroker.boot-method=single flux module list >modules &&
     grep -w job-manager modules &&

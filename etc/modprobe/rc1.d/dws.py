@@ -2,8 +2,10 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """What flux-modprobe(1) does for flux-dws when an instance starts.
 
-The module ``dws`` is loaded where modprobe.d/dws.toml says. In an instance that
-is a job with Rabbit storage, nodes that the job has no storage on are drained.
+The module ``dws`` is loaded where modprobe.d/dws.toml says; where it cannot be,
+because of what is in ``[rabbit]``, say, the instance starts without it. In an
+instance that is a job with Rabbit storage, nodes that the job has no storage on
+are drained.
 """
 
 import json
@@ -24,6 +26,25 @@ colon."""
 
 def setup(context):
     context.load_modules(["dws"])
+    module = context.modprobe.get_task("dws")
+    module.run = optional(module.run)
+
+
+def optional(load):
+    """Load a module, but let the instance start when that fails: the jobs that
+    want it wait."""
+
+    def run(context):
+        try:
+            load(context)
+        except OSError as error:
+            print(
+                f"dws: {error.strerror}: not loaded, jobs with #DW directives wait;"
+                " flux dmesg says why, flux modprobe load dws tries again",
+                file=sys.stderr,
+            )
+
+    return run
 
 
 @task(
