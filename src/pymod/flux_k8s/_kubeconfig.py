@@ -150,8 +150,8 @@ def _find(path: Optional[str]) -> list[str]:
     if not files and "KUBERNETES_SERVICE_HOST" not in os.environ:
         raise ConfigError(
             KEY,
-            f"{os.pathsep.join(paths)}: No such file or directory; set this key,"
-            " or KUBECONFIG, to a kubeconfig",
+            f"{os.pathsep.join(paths)}: No such file or directory, and"
+            " KUBECONFIG names no other kubeconfig",
         )
     return files
 
