@@ -434,9 +434,10 @@ class Service:
         now = self._flux.now()
         step = next_step(info, now, self.settings.config)
         if isinstance(step, Wait):
-            self._notices.gets_on(info, job.waiting)
-            if step.until is not None:
-                self._look_again(job, step.until - now)
+            dues = step.until, self._notices.gets_on(info, job.waiting)
+            due = min((due for due in dues if due is not None), default=None)
+            if due is not None:
+                self._look_again(job, due - now)
         elif isinstance(step, Forget):
             self._steps.forget(info)
             del self._jobs[info.jobid]

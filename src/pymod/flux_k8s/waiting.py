@@ -20,9 +20,13 @@ from flux_k8s.ports import Flux, Kind, KubeError, RpcError
 from flux_k8s.steps import StepError
 from flux_k8s.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowview import State, WorkflowView
 
 PATIENCE = 10.0
 """Seconds without an answer until that is told."""
+
+DWS_PATIENCE = 60.0
+"""Seconds that DWS may work on a state until that is told."""
 
 TRIES = 3
 """Failures in a row until a job's user is told."""
@@ -41,12 +45,14 @@ class Waiting:
         logged: the log says that they do.
         memo: what the job waits for, as its memo says; None when it does not.
         outage: that is an outage's end.
+        state: the one that DWS works on, and since when it is known to.
     """
 
     failures: int = 0
     logged: bool = False
     memo: Optional[str] = None
     outage: bool = False
+    state: Optional[tuple[State, float]] = None
 
     def begin(self) -> None:
         """Another step is taken."""
@@ -179,10 +185,27 @@ class Notices:
             self._memo(info, waiting, f"Kubernetes: {self.outage}")
         waiting.outage = self.outage is not None
 
-    def gets_on(self, info: WorkflowInfo, waiting: Waiting) -> None:
-        """Say that a job waits for nothing unusual."""
-        if self.outage is None:
+    def gets_on(self, info: WorkflowInfo, waiting: Waiting) -> Optional[float]:
+        """Say that a job waits for nothing unusual, or what DWS says of a state
+        that takes long: copying much data may, and so may what never ends.
+
+        Returns:
+            When it will have taken long.
+        """
+        view, now = info.view, self._flux.now()
+        if view is None or view.complete or view.desired is None:
+            waiting.state = None
+        elif waiting.state is None or waiting.state[0] is not view.desired:
+            waiting.state = view.desired, now
+        if self.outage is not None:
+            return None
+        if view is None or waiting.state is None:
             self._memo(info, waiting, None)
+            return None
+        state, since = waiting.state
+        due = since + DWS_PATIENCE
+        self._memo(info, waiting, _progress(state, view) if now >= due else None)
+        return due if now < due else None
 
     def _memo(
         self, info: WorkflowInfo, waiting: Waiting, reason: Optional[str]
@@ -191,6 +214,13 @@ class Notices:
         if waiting.memo != reason and not info.released:
             waiting.memo = reason
             self._flux.post_memo(info.jobid, {MEMO: reason})
+
+
+def _progress(state: State, view: WorkflowView) -> str:
+    """What DWS says of the state that it was asked for."""
+    if view.state is not state:
+        return f"DWS, to begin with {state.name}"
+    return f"DWS in {state.name}: {view.message or view.status or 'no message'}"
 
 
 def awaited(info: WorkflowInfo, step: Step) -> str:

@@ -1,0 +1,65 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job says of a state that DWS works on for long."""
+
+from __future__ import annotations
+
+import pytest
+from test_service import DwsFault, exceptions, jobspec, memo, settle, started
+
+from flux_k8s.waiting import DWS_PATIENCE, MEMO
+from rabbitsim.dws.options import Options
+from rabbitsim.system import VirtualSystem
+
+
+def system_with(*faults: DwsFault) -> VirtualSystem:
+    system: VirtualSystem = started(options=Options(faults=faults))
+    return system
+
+
+def memos(system: VirtualSystem, jobid: int) -> int:
+    """How often a job has said what it waits for."""
+    events = system.instance.job(jobid).events
+    return sum(event.name == "memo" and MEMO in event.context for event in events)
+
+
+@pytest.mark.parametrize(
+    "state", ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
+)
+def test_a_job_says_what_dws_is_at_and_no_more_once_it_got_on(state: str) -> None:
+    fault = DwsFault(state, "never", duration=2 * DWS_PATIENCE, message="at work")
+    system = system_with(fault)
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=DWS_PATIENCE - 1.0)
+    assert memo(system, jobid, MEMO) is None
+    system.loop.run(timeout=5.0)
+    assert str(memo(system, jobid, MEMO)).startswith(f"DWS in {state}: ")
+    settle(system)
+    assert memo(system, jobid, MEMO) is None
+    assert memos(system, jobid) == 2
+    assert exceptions(system, jobid) == []
+
+
+def test_it_says_so_in_the_words_of_dws() -> None:
+    system = system_with(DwsFault("PreRun", "never", node="compute-01"))
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=DWS_PATIENCE + 5.0)
+    (workflow,) = system.workflows()
+    message = workflow["status"]["message"]
+    assert message
+    assert memo(system, jobid, MEMO) == f"DWS in PreRun: {message}"
+
+
+def test_a_dws_that_does_not_begin_is_told_as_well() -> None:
+    system = system_with()
+    system.controllers.stop()
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=DWS_PATIENCE + 5.0)
+    assert memo(system, jobid, MEMO) == "DWS, to begin with Proposal"
+
+
+def test_a_job_that_gets_on_says_nothing() -> None:
+    system = system_with(DwsFault("DataIn", "slow", duration=DWS_PATIENCE - 5.0))
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    assert memos(system, jobid) == 0
