@@ -168,19 +168,27 @@ class Reader:
     def _find(self, path: str) -> Any:
         """What stands at ``path``; MISSING when it, or what holds it, is not
         there. Something on the way that is no object is an error of its own."""
-        if "." not in path:
-            return self.value.get(path, MISSING)
+        value: Any = self.value
+        for key in path.split("."):
+            if isinstance(value, dict):
+                value = value.get(key, MISSING)
+            elif value is MISSING or value is None:
+                return MISSING
+            else:
+                raise self._no_object(path)
+        return value
+
+    def _no_object(self, path: str) -> BadObject:
+        """The error about the first value on the way to ``path`` that is no
+        object."""
         value: Any = self.value
         walked: list[str] = []
         for key in path.split("."):
-            if value is MISSING or value is None:
-                return MISSING
             if not isinstance(value, dict):
-                place = self._full(".".join(walked))
-                raise BadObject(self.name, place, value, "an object")
-            value = value.get(key, MISSING)
+                break
+            value = value[key]
             walked.append(key)
-        return value
+        return BadObject(self.name, self._full(".".join(walked)), value, "an object")
 
 
 def is_integer(value: Any) -> bool:
