@@ -6,6 +6,7 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
 
     get PLURAL [NAME]          objects in all namespaces, as JSON
     create PLURAL              the JSON object of standard input
+    may-create PLURAL          whether it would be made, which it is not
     delete PLURAL NAME
     summary                    one line for each Workflow
     version                    changes with each object that is created or changed
@@ -13,44 +14,72 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
     disable RABBIT
     link NODE STATUS           of its PCIe connection: Ready, Offline...
     node NODE                  its SystemStatus
-    wait WORKFLOW STATE        until this is its desiredState
+    wait WORKFLOW STATE...     until one of these is its desiredState
     wait-ready WORKFLOW STATE  until DWS has reached this state
     wait-gone WORKFLOW         until it is not there (any more)
-    wait-none PLURAL           until there is none
+    wait-none PLURAL [WORKFLOW...]  until there is none (that is, or is of, one of
+                               these)
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import ssl
 import sys
+import tempfile
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any, Callable, Optional
 
-import yaml
+from flux_k8s import _kubeconfig
+from flux_k8s.errors import ConfigError
 
-API = "apis/dataworkflowservices.github.io/v1alpha7"
+GROUP = "dataworkflowservices.github.io"
+LABEL = f"{GROUP}/workflow.name"
 INTERVAL = 0.02
 
 
+def tls(config: _kubeconfig.Kubeconfig) -> ssl.SSLContext:
+    """What to trust, and who we are."""
+    context = ssl.create_default_context(cadata=config.ca and config.ca.decode())
+    if config.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if config.certificate is not None and config.key is not None:
+        # ssl reads them from files only.
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(config.certificate + b"\n" + config.key)
+            file.flush()
+            context.load_cert_chain(file.name)
+    return context
+
+
 class Cluster:
-    """A stand-in cluster, by its kubeconfig."""
+    """A cluster with DWS, by its kubeconfig: one with a token, or certificates."""
 
     def __init__(self, kubeconfig: str) -> None:
-        with open(kubeconfig, encoding="utf-8") as file:
-            config = yaml.safe_load(file)
-        url = urllib.parse.urlsplit(config["clusters"][0]["cluster"]["server"])
-        self._address = f"{url.scheme}://{url.hostname}:{url.port}"
-        token = config["users"][0]["user"]["token"]
-        self._headers = {"Authorization": f"Bearer {token}"}
+        config = _kubeconfig.read(kubeconfig)
+        assert config is not None
+        url = urllib.parse.urlsplit(config.server)
+        self._base = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
+        self._tls = tls(config) if url.scheme == "https" else None
+        token = config.user.get("token")
+        if "tokenFile" in config.user:
+            with open(config.user["tokenFile"], encoding="utf-8") as file:
+                token = file.read().strip()
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        group = self._request(f"apis/{GROUP}")
+        self._api = group["preferredVersion"]["groupVersion"]
+        self._base += f"/apis/{self._api}"
 
     def _request(self, path: str, **options: Any) -> Any:
-        request = urllib.request.Request(f"{self._address}/{API}/{path}", **options)
+        request = urllib.request.Request(f"{self._base}/{path}", **options)
         for name, value in self._headers.items():
             request.add_header(name, value)
-        with urllib.request.urlopen(request) as response:
+        with urllib.request.urlopen(request, context=self._tls) as response:
             return json.load(response)
 
     def list(self, plural: str) -> Any:
@@ -61,9 +90,10 @@ class Cluster:
         """Apply a JSON merge patch."""
         self._send("PATCH", path, body, "application/merge-patch+json")
 
-    def create(self, plural: str, body: Any) -> None:
+    def create(self, plural: str, body: Any, options: str = "") -> None:
         """Make an object."""
-        self._send("POST", f"namespaces/default/{plural}", body, "application/json")
+        path = f"namespaces/default/{plural}{options}"
+        self._send("POST", path, {"apiVersion": self._api, **body}, "application/json")
 
     def delete(self, plural: str, name: str) -> None:
         """Delete an object."""
@@ -79,6 +109,16 @@ class Cluster:
             if item["metadata"]["name"] == name:
                 return item
         return None
+
+
+def of(items: list[Any], workflows: list[str]) -> list[Any]:
+    """The objects that are one of these Workflows, or were made for one."""
+    return [
+        item
+        for item in items
+        if item["metadata"]["name"] in workflows
+        or item["metadata"].get("labels", {}).get(LABEL) in workflows
+    ]
 
 
 def wait(ready: Callable[[], bool], timeout: float, what: str) -> None:
@@ -133,6 +173,9 @@ def main() -> None:
     elif args.command == "create":
         (plural,) = args.words
         cluster.create(plural, json.load(sys.stdin))
+    elif args.command == "may-create":
+        (plural,) = args.words
+        cluster.create(plural, json.load(sys.stdin), "?dryRun=All")
     elif args.command == "delete":
         cluster.delete(*args.words)
     elif args.command == "summary":
@@ -151,13 +194,13 @@ def main() -> None:
     elif args.command == "version":
         print(cluster.list("workflows")["metadata"]["resourceVersion"])
     elif args.command == "wait":
-        name, state = args.words
+        name, *states = args.words
 
         def desired() -> bool:
             workflow = cluster.find("workflows", name)
-            return workflow is not None and workflow["spec"]["desiredState"] == state
+            return workflow is not None and workflow["spec"]["desiredState"] in states
 
-        wait(desired, args.timeout, f"{name} is to be in {state}")
+        wait(desired, args.timeout, f"{name} is to be in {' or '.join(states)}")
     elif args.command == "wait-ready":
         name, state = args.words
 
@@ -175,11 +218,31 @@ def main() -> None:
             f"{name} is to be gone",
         )
     elif args.command == "wait-none":
-        (plural,) = args.words
-        wait(lambda: not cluster.list(plural)["items"], args.timeout, f"no {plural}")
+        plural, *names = args.words
+
+        def gone() -> bool:
+            items = cluster.list(plural)["items"]
+            return not (of(items, names) if names else items)
+
+        wait(gone, args.timeout, f"no {plural}")
     else:
         sys.exit(f"{args.command}: unknown command\n{__doc__}")
 
 
+def problem(error: OSError) -> str:
+    """What went wrong, in the words of the API server if it said something."""
+    if isinstance(error, urllib.error.HTTPError):
+        try:
+            return str(json.load(error)["message"])
+        except (ValueError, KeyError):
+            pass
+    return str(getattr(error, "reason", error))
+
+
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except ConfigError as error:
+        sys.exit(error.problem)
+    except OSError as error:
+        sys.exit(problem(error))

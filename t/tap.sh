@@ -32,16 +32,30 @@ die () {
     exit 1
 }
 
+# usage: skip_all REASON: nothing of this file is run
+skip_all () {
+    echo "ok 1 - $test_description # skip $1"
+    echo "1..1"
+    exit 0
+}
+
 # ---- what is around the instance: Kubernetes and DWS ------------------------
+
+# The folder of the test. When that ends it goes, with what cluster_start started.
+trash_make () {
+    TRASH=$(mktemp -d "${TMPDIR:-/tmp}/$NAME.XXXXXX") || die "mktemp failed"
+    export TRASH
+    trap cluster_stop EXIT
+    trap 'exit 1' INT TERM HUP
+}
 
 # usage: cluster_start [OPTION...]: start the stand-in Kubernetes and DWS, which
 # gets the options, with compute-01 to compute-08 on two Rabbits
 cluster_start () {
     test -z "$FLUX_DWS_INSIDE" || return 0
-    TRASH=$(mktemp -d "${TMPDIR:-/tmp}/$NAME.XXXXXX") || die "mktemp failed"
-    export TRASH
-    trap cluster_stop EXIT
-    trap 'exit 1' INT TERM HUP
+    trash_make
+    CLUSTER=$TRASH/kubeconfig
+    export CLUSTER
     cat >"$TRASH/mapping.json" <<-'END'
 	{"computes": {"compute-01": "rabbit-01", "compute-02": "rabbit-01",
 	  "compute-03": "rabbit-02", "compute-04": "rabbit-02",
@@ -86,7 +100,7 @@ dws_pause () {
 }
 
 dws_resume () {
-    kill -CONT "$DWS_PID"
+    test -z "$DWS_PID" || kill -CONT "$DWS_PID"
 }
 
 # usage: process_stop PID: when this returns it does nothing any more
@@ -108,7 +122,7 @@ gates_open () {
 
 # usage: kube COMMAND...: see kube.py
 kube () {
-    "$PYTHON" "$TESTDIR/kube.py" --kubeconfig "$TRASH/kubeconfig" \
+    "$PYTHON" "$TESTDIR/kube.py" --kubeconfig "$CLUSTER" \
         --timeout "$PATIENCE" "$@"
 }
 
@@ -117,7 +131,7 @@ workflow () {
     echo "fluxjob-$(flux job id --to=dec "$1")"
 }
 
-# Within 30 s there is no Workflow.
+# Within PATIENCE there is no Workflow.
 no_workflows () {
     kube wait-none workflows
 }
@@ -150,7 +164,7 @@ write_config () {
     mkdir -p "$TRASH/conf"
     default_conf rabbit.toml <<-END
 	[rabbit]
-	kubeconfig = "$TRASH/kubeconfig"
+	kubeconfig = "$CLUSTER"
 	mapping = "$TRASH/mapping.json"
 	END
     default_conf job-manager.toml <<-END
@@ -161,7 +175,7 @@ write_config () {
 	[resource]
 	noverify = true
 	[[resource.config]]
-	hosts = "compute-[01-$(printf %02d "$1")]"
+	hosts = "$(instance_hosts "$1")"
 	cores = "0-3"
 	END
 }
@@ -172,6 +186,12 @@ use_sched_simple () {
 	[modules]
 	alternatives.sched = "sched-simple"
 	END
+}
+
+# usage: instance_hosts N: what its brokers are called. A test whose cluster has other
+# nodes defines this before instance_start.
+instance_hosts () {
+    echo "compute-[01-$(printf %02d "$1")]"
 }
 
 # usage: instance_start N [OPTION...]: run the rest of the test in a Flux instance of
@@ -190,7 +210,7 @@ instance_start () {
     export FLUX_PYTHONPATH_PREPEND="$site"
     shellpath=$(flux config builtin shell_pluginpath)
     flux start --test-size="$instance_start_size" \
-        --test-hosts="compute-[01-$(printf %02d "$instance_start_size")]" \
+        --test-hosts="$(instance_hosts "$instance_start_size")" \
         --config-path="$TRASH/conf" \
         -Sconf.shell_pluginpath="$shellpath:$PREFIX/lib/flux/shell/plugins" \
         "$@" "$TESTDIR/$NAME" 2>>"$TRASH/stderr"
@@ -203,10 +223,11 @@ instance_start () {
 
 # Or nothing of this file is run.
 need_fluxion () {
-    flux ion-resource --help >/dev/null 2>&1 && return
-    echo "ok 1 - $test_description # skip flux-sched is not installed"
-    echo "1..1"
-    exit 0
+    has_fluxion || skip_all "flux-sched is not installed"
+}
+
+has_fluxion () {
+    flux ion-resource --help >/dev/null 2>&1
 }
 
 # usage: fluxion_start N [OPTION...]: as instance_start, with Fluxion, which schedules
@@ -560,7 +581,7 @@ test_done () {
 # What to know about a test that failed.
 test_diagnose () {
     flux dmesg | grep -v "\.debug\[" | tail -n 50 | sed 's/^/# dmesg: /'
-    tail -n 20 "$TRASH/dws.log" | sed 's/^/# dws: /'
+    test -z "$DWS_PID" || tail -n 20 "$TRASH/dws.log" | sed 's/^/# dws: /'
     kube summary | sed 's/^/# kubernetes: /'
     for test_diagnose_id in $(flux jobs -no "{id.f58plain}"); do
         flux job eventlog "$test_diagnose_id" \
