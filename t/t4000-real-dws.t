@@ -1,0 +1,346 @@
+#!/bin/sh
+test_description='Whole jobs with the DWS and the NNF of a real cluster'
+. "$(dirname "$0")/tap.sh"
+
+# usage: FLUX_DWS_REAL_KUBECONFIG=FILE ./t4000-real-dws.t
+#
+# The kubeconfig is that of an administrator, for "flux rabbitmapping". No Flux may
+# use the cluster: two would tear down the Workflows of each other's jobs.
+
+# Real storage takes its time. It is less than the epilog-timeout below, after which a
+# Rabbit would be disabled.
+PATIENCE=300
+PHASES="depend sched prolog setup running epilog"
+
+scheduler=scheduler=none
+has_fluxion && scheduler=
+
+module_load () {
+    flux module load dws $scheduler
+}
+
+# ---- the cluster ------------------------------------------------------------
+
+# What cluster_start is with a stand-in: its kubeconfig is $CLUSTER, and $NODES are
+# up to eight of its compute nodes.
+cluster_real () {
+    test -z "$FLUX_DWS_INSIDE" || return 0
+    no_cluster="FLUX_DWS_REAL_KUBECONFIG names no cluster with DWS"
+    test -n "$FLUX_DWS_REAL_KUBECONFIG" || skip_all "$no_cluster"
+    CLUSTER=$(realpath "$FLUX_DWS_REAL_KUBECONFIG")
+    export CLUSTER NODES
+    trash_make
+    directive_try "$DW" 2>"$TRASH/err" ||
+        skip_all "$no_cluster: $(cat "$TRASH/err")"
+    company=$(flux_workflows)
+    test -z "$company" ||
+        skip_all "another Flux uses the cluster, and would lose $company"
+    eventually read_mapping || die "$(head -n 1 "$TRASH/err")"
+    eventually enough_nodes ||
+        skip_all "of the compute nodes with a Rabbit fewer than four are ready: $NODES"
+}
+
+# A DWS that was started a moment ago does not have its Storages yet.
+read_mapping () {
+    "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-rabbitmapping.py" -k "$CLUSTER" \
+        >"$TRASH/mapping.json" 2>"$TRASH/err"
+}
+
+instance_hosts () {
+    echo "$NODES"
+}
+
+# usage: directive_try DIRECTIVE: DWS would take a Workflow with it
+directive_try () {
+    python_stdin '
+import json, os, sys
+print(json.dumps({
+    "kind": "Workflow",
+    "metadata": {"name": "flux-dws-t4000"},
+    "spec": {"desiredState": "Proposal", "wlmID": "t4000", "jobID": "t4000",
+             "userID": os.getuid(), "groupID": os.getgid(),
+             "dwDirectives": sys.argv[1:]}}))' "$@" | kube may-create workflows
+}
+
+# The names of the Workflows that a module would take for those of its jobs.
+flux_workflows () {
+    kube get workflows | python_stdin '
+import json, sys
+for workflow in json.load(sys.stdin)["items"]:
+    if workflow["spec"]["wlmID"] == "flux":
+        print(workflow["metadata"]["name"], end=" ")'
+}
+
+# Set NODES: as many of one Rabbit as of another, where that is possible.
+enough_nodes () {
+    NODES=$(kube get storages | python_stdin '
+import itertools, json, sys
+mapping = json.load(open(sys.argv[1]))["computes"]
+rabbits = [
+    [node["name"] for node in storage["status"]["access"]["computes"]
+     if node["status"] == "Ready" and node["name"] in mapping]
+    for storage in json.load(sys.stdin)["items"]
+    if storage["spec"]["state"] == "Enabled"
+    and storage.get("status", {}).get("status") == "Ready"]
+rows = itertools.zip_longest(*rabbits)
+print(",".join(sorted([node for row in rows for node in row if node][:8])))
+' "$TRASH/mapping.json") &&
+    SIZE=$(echo "$NODES" | tr , '\n' | wc -l) &&
+    test "$SIZE" -ge 4
+}
+
+# In place of that of tap.sh: there is nothing in the cluster of our jobs. What is of
+# others is none of our business.
+no_workflows () {
+    no_workflows_names=$(flux jobs -ano "fluxjob-{id.dec}") &&
+    for no_workflows_plural in \
+        workflows directivebreakdowns servers computes clientmounts; do
+        # shellcheck disable=SC2086
+        kube wait-none $no_workflows_plural $no_workflows_names || return 1
+    done
+}
+
+# A job that hangs has failed its test, and is not to hold up those of other tests.
+expect_nothing_left () {
+    flux cancel --all --quiet
+    test_expect_success 'nothing of them is left' no_workflows
+}
+
+# ---- jobs -------------------------------------------------------------------
+
+# usage: submit DIRECTIVES [OPTION...] COMMAND...
+submit () {
+    submit_dw=$1
+    shift
+    flux submit -n"$SIZE" -N"$SIZE" --label-io --setattr=system.dw="$submit_dw" "$@"
+}
+
+# usage: tasks_have JOBID NAME...: each task has all variables that DWS gave the job,
+# and these are among them and name an absolute path
+tasks_have () {
+    tasks_have_id=$1
+    shift
+    flux job attach --label-io "$tasks_have_id" >"$TRASH/tasks" &&
+    event_context "$tasks_have_id" dws_environment >"$TRASH/environment.json" &&
+    python_stdin '
+import json, sys
+size, workflow, *names = sys.argv[1:]
+variables = json.load(open("environment.json"))["variables"]
+assert variables["DW_WORKFLOW_NAME"] == workflow, variables
+for name in names:
+    assert variables[name].startswith("/"), (name, variables)
+lines = set(open("tasks").read().splitlines())
+wanted = {
+    f"{task}: {name}={value}"
+    for task in range(int(size)) for name, value in variables.items()}
+sys.exit(f"missing: {wanted - lines}" if wanted - lines else 0)
+' "$SIZE" "$(workflow "$tasks_have_id")" "$@"
+}
+
+# usage: workflow_state JOBID: the one in which its last Workflow is
+workflow_state () {
+    flux job info "$1" rabbit_workflow | python_stdin '
+import json, sys
+print(json.load(sys.stdin)["status"]["state"])'
+}
+
+# usage: drivers_said JOBID: what DWS found wrong with its Workflow in Proposal
+drivers_said () {
+    flux job info "$1" rabbit_workflow | python_stdin '
+import json, sys
+for driver in json.load(sys.stdin)["status"]["drivers"]:
+    if driver["watchState"] == "Proposal" and driver["status"] == "Error":
+        print(driver["message"])'
+}
+
+# usage: is_refused DIRECTIVE: its job, whose ID is in $id then, has an exception and
+# never gets nodes
+is_refused () {
+    id=$(submit "$1" true) &&
+    wait_event "$id" clean &&
+    job_exception "$id" dws &&
+    ! has_event "$id" alloc
+}
+
+# usage: note_has TEXT: so has the one exception of the job $id
+note_has () {
+    test -n "$1" && job_exception "$id" dws "$1"
+}
+
+# usage: ends_cancelled JOBID
+ends_cancelled () {
+    wait_event "$1" clean &&
+    job_exception "$1" cancel &&
+    in_order "$(events "$1")" prolog-start:dws-setup prolog-finish:dws-setup \
+        epilog-start:dws-epilog epilog-finish:dws-epilog free clean
+}
+
+# usage: in_setup JOBID: DWS has begun to make the storage of a job that was held
+in_setup () {
+    job_go "$1" &&
+    kube wait "$(workflow "$1")" Setup DataIn PreRun
+}
+
+# As in tap.sh, but DWS has no gates: it is the module that does not get on, until
+# module_resume or module_kill.
+jobs_in_all_phases () {
+    # shellcheck disable=SC2046
+    set -- $(job_submit -N1 --cc=1-5 --urgency=hold sh -c "$LOOP") &&
+    sched=$1 prolog=$2 setup=$3 running=$4 epilog=$5 &&
+    job_go "$running" &&
+    job_go "$epilog" &&
+    wait_event "$running" start &&
+    wait_event "$epilog" start &&
+    wait_event "$sched" depend &&
+    wait_event "$prolog" depend &&
+    in_setup "$setup" &&
+    process_stop "$(module_pid)" &&
+    job_go "$prolog" &&
+    wait_event "$prolog" prolog-start &&
+    job_end "$epilog" &&
+    wait_event "$epilog" epilog-start &&
+    depend=$(job_submit -N1 sh -c "$LOOP") &&
+    wait_event "$depend" dependency-add
+}
+
+module_resume () {
+    kill -CONT "$(module_pid)"
+}
+
+# ---- the tests --------------------------------------------------------------
+
+cluster_real
+instance_conf job-manager.toml <<END
+[[job-manager.plugins]]
+load = "$JOBTAP"
+conf = { epilog-timeout = 600.0, autoload = false }
+END
+export SIZE
+if has_fluxion; then
+    fluxion_start "$SIZE"
+else
+    instance_start "$SIZE"
+fi
+
+test_expect_success 'load the module' '
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\""
+'
+for type in xfs gfs2 lustre raw; do
+    test_expect_success "a job on all nodes gets $type, and each task knows where" '
+        id=$(submit "#DW jobdw type=$type capacity=10GiB name=p1" env) &&
+        job_succeeds $id &&
+        tasks_have $id DW_JOB_p1
+    '
+    test_expect_success 'it went through all states' '
+        test "$(workflow_state $id)" = Teardown &&
+        for state in proposal setup datain prerun postrun dataout teardown; do
+            flux job info $id rabbit_${state}_timing >seconds &&
+            grep -xE "[0-9]+(\.[0-9]{1,6})?" seconds || return 1
+        done
+    '
+    expect_nothing_left
+done
+test_expect_success 'two directives give two file systems' '
+    id=$(submit "$DW
+        #DW jobdw type=gfs2 capacity=1GiB name=p2" env) &&
+    job_succeeds $id &&
+    tasks_have $id DW_JOB_p1 DW_JOB_p2
+'
+expect_nothing_left
+
+keep=t4000n$(date +%s)p$$
+test_expect_success 'a job makes persistent storage' '
+    ! kube get persistentstorageinstances $keep | grep $keep &&
+    id=$(submit "#DW create_persistent type=xfs capacity=10GiB name=$keep" true) &&
+    job_succeeds $id &&
+    kube get persistentstorageinstances $keep | grep $keep
+'
+for nth in first second; do
+    test_expect_success "a $nth one uses it" '
+        id=$(submit "#DW persistentdw name=$keep" env) &&
+        job_succeeds $id &&
+        tasks_have $id DW_PERSISTENT_$keep
+    '
+done
+test_expect_success 'another one destroys it' '
+    id=$(submit "#DW destroy_persistent name=$keep" true) &&
+    job_succeeds $id &&
+    ! kube get persistentstorageinstances $keep | grep $keep
+'
+expect_nothing_left
+
+test_expect_success 'an unknown type is refused at once, in the words of DWS' '
+    directive="#DW jobdw type=nosuch capacity=10GiB name=p1" &&
+    test_must_fail directive_try "$directive" 2>err &&
+    is_refused "$directive" &&
+    note_has "$(sed "s/.*denied the request: //" err)"
+'
+for directive in "$DW profile=nosuch" "#DW persistentdw name=nosuch" \
+    "$DW
+    #DW copy_in source=/nosuch/file destination=\$DW_JOB_p1/"; do
+    test_expect_success "so is ${directive##*
+    }" '
+        is_refused "$directive" &&
+        note_has nosuch &&
+        note_has "$(drivers_said $id)"
+    '
+done
+expect_nothing_left
+
+test_expect_success 'a job is cancelled in its prolog, while DWS makes its storage' '
+    id=$(job_submit -N$SIZE --urgency=hold sh -c "$LOOP") &&
+    wait_event $id depend &&
+    in_setup $id &&
+    process_stop $(module_pid) &&
+    flux cancel $id &&
+    module_resume &&
+    ends_cancelled $id &&
+    ! has_event $id start &&
+    event_context $id prolog-finish | grep "\"status\": 1"
+'
+test_expect_success 'one is cancelled while it runs' '
+    id=$(job_submit -N$SIZE sh -c "$LOOP") &&
+    wait_event $id start &&
+    flux cancel $id &&
+    ends_cancelled $id
+'
+expect_nothing_left
+
+test_expect_success 'the module is reloaded while there are jobs in all phases' '
+    jobs_in_all_phases &&
+    module_resume &&
+    flux module reload dws $scheduler &&
+    let_go
+'
+expect_each_to_succeed 'after a reload'
+test_expect_success 'it is killed while there are jobs in all phases' '
+    jobs_in_all_phases &&
+    module_kill &&
+    broker_lives &&
+    let_go &&
+    module_load
+'
+expect_each_to_succeed 'after its death'
+test_expect_success 'it is killed and loaded at any moment' '
+    job_submit -N1 --cc=1-12 true >ids &&
+    for round in 1 2 3 4 5 6; do
+        module_kill && module_load || return 1
+    done &&
+    for id in $(cat ids); do
+        job_succeeds $id || return 1
+    done
+'
+expect_nothing_left
+
+test_expect_success 'no node was drained' '
+    test -z "$(flux resource drain -no "{ranks} {reason}")"
+'
+test_expect_success 'DWS waits for all of them' '
+    for node in $(echo $NODES | tr , " "); do
+        test "$(kube node $node)" = Enabled || return 1
+    done
+'
+# As above: what a test that failed has left in the cluster goes.
+flux cancel --all --quiet
+test_done
