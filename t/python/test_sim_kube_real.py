@@ -404,7 +404,6 @@ def test_a_job_runs_on_a_real_api_server(
 def start(*args: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "rabbitsim", "run", "--flux=sim", *args],
-        env={**os.environ, "PYTHONPATH": str(TOP / "src" / "pymod")},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
