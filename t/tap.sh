@@ -308,8 +308,9 @@ job_submit () {
     flux submit --setattr=system.dw="$DW" "$@"
 }
 
-# A command that runs until job_end.
-LOOP='until test -e "$TRASH/$DW_WORKFLOW_NAME.end"; do sleep 0.02; done'
+# A command that runs until job_end; or to the end of the test, if the broker that it
+# is under was killed.
+LOOP='until test -e "$TRASH/$DW_WORKFLOW_NAME.end" || ! test -e "$TRASH"; do sleep 0.02; done'
 
 # usage: job_end JOBID
 job_end () {
