@@ -15,6 +15,20 @@ command -v flux >/dev/null || {
     exit 1
 }
 
+# The Python of Flux does not know PREFIX. This module is found there instead of the
+# package, and what is imported becomes the package itself, with what that needs
+# beside it. Another package of the name would hide it, or be hidden.
+mark="# Written by src/link.sh of flux-dws: finds the package in its environment."
+finder=$(flux config builtin python_path)/flux_k8s.py
+for other in "${finder%.py}" "$finder"; do
+    if test -e "$other" && ! grep -qsxF "$mark" "$other"; then
+        test -z "$remove" || continue
+        echo "link.sh: $other: is another flux_k8s; remove it first" >&2
+        exit 1
+    fi
+    test "$other" != "$finder" || rm -f "$finder"
+done
+
 # usage: link DIRECTORY FOLDER: the files below PREFIX/DIRECTORY, in FOLDER
 link () {
     test ! -d "$2" || find "$2" -lname "$prefix/$1/*" -delete
@@ -32,21 +46,15 @@ link lib/flux/shell/plugins "$(flux config builtin shell_pluginpath)"
 link libexec/flux/cmd "$(flux config builtin exec_path)"
 link etc/flux "$(flux config builtin confdir)"
 
-# The Python of Flux does not know PREFIX. What is imported becomes the package
-# itself, and what that needs is found beside it.
-finder=$(flux config builtin python_path)/flux_k8s.py
-if test -n "$remove"; then
-    rm -f "$finder"
-else
-    site=$("$prefix/bin/python" -c \
-        'import sysconfig; print(sysconfig.get_path("purelib"))')
-    mkdir -p "$(dirname "$finder")"
-    cat >"$finder" <<END
-# Written by src/link.sh of flux-dws: finds the package in its environment.
+test -z "$remove" || exit 0
+site=$("$prefix/bin/python" -c \
+    'import sysconfig; print(sysconfig.get_path("purelib"))')
+mkdir -p "$(dirname "$finder")"
+cat >"$finder" <<END
+$mark
 import sys
 
 sys.path.insert(0, "$site")
 del sys.modules["flux_k8s"]
 import flux_k8s
 END
-fi

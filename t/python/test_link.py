@@ -112,3 +112,20 @@ def test_a_file_of_the_site_is_not_replaced(flux: Flux) -> None:
     done = flux.link()
     assert done.returncode != 0 and str(own) in done.stdout
     assert own.read_text() == "of the site\n"
+
+
+@pytest.mark.parametrize("name", ["flux_k8s.py", "flux_k8s/__init__.py"])
+def test_another_package_of_the_name_is_not_replaced(flux: Flux, name: str) -> None:
+    """A site may have had other software for Rabbits, which is called like this."""
+    own = flux.places / "python_path" / name
+    own.parent.mkdir(parents=True)
+    own.write_text("of the site\n")
+    done = flux.link()
+    other = flux.places / "python_path" / name.partition("/")[0]
+    assert (done.returncode, done.stdout) == (
+        1,
+        f"link.sh: {other}: is another flux_k8s; remove it first\n",
+    )
+    assert flux.files() == {f"python_path/{name}"}
+    assert flux.link("--remove").returncode == 0
+    assert own.read_text() == "of the site\n"
