@@ -25,36 +25,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import ssl
 import sys
-import tempfile
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
 from typing import Any, Callable, Optional
 
-from flux_k8s import _kubeconfig
+from flux_k8s import _kubeconfig, _tls
 from flux_k8s.errors import ConfigError
 
 GROUP = "dataworkflowservices.github.io"
 LABEL = f"{GROUP}/workflow.name"
 INTERVAL = 0.02
-
-
-def tls(config: _kubeconfig.Kubeconfig) -> ssl.SSLContext:
-    """What to trust, and who we are."""
-    context = ssl.create_default_context(cadata=config.ca and config.ca.decode())
-    if config.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    if config.certificate is not None and config.key is not None:
-        # ssl reads them from files only.
-        with tempfile.NamedTemporaryFile() as file:
-            file.write(config.certificate + b"\n" + config.key)
-            file.flush()
-            context.load_cert_chain(file.name)
-    return context
 
 
 class Cluster:
@@ -65,7 +48,7 @@ class Cluster:
         assert config is not None
         url = urllib.parse.urlsplit(config.server)
         self._base = url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
-        self._tls = tls(config) if url.scheme == "https" else None
+        self._tls = _tls.context(config)
         token = config.user.get("token")
         if "tokenFile" in config.user:
             with open(config.user["tokenFile"], encoding="utf-8") as file:

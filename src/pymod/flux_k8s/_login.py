@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import socket
 import ssl
-import tempfile
 import threading
 from typing import Any, Optional
 from urllib.parse import urlsplit
@@ -26,6 +25,7 @@ from kubernetes.config import (
     load_kube_config_from_dict,
 )
 
+from . import _tls
 from ._kubeconfig import KEY, Kubeconfig
 from .errors import ConfigError
 from .ports import KubeError
@@ -64,7 +64,8 @@ class Login:
             self.origin = kubeconfig.origin
             _load_user(kubeconfig, configuration)
             self.server = kubeconfig.server
-            context = _context(kubeconfig, configuration)
+            certificate, key = configuration.cert_file, configuration.key_file
+            context = _tls.context(kubeconfig, certificate, key)
             server_name, proxy = kubeconfig.server_name, kubeconfig.proxy
         self._configuration = configuration
         self._lock = threading.Lock()
@@ -141,55 +142,9 @@ def _load_user(kubeconfig: Kubeconfig, configuration: Any) -> None:
         )
 
 
-def _verifying_context(origin: str, pem: Optional[bytes]) -> ssl.SSLContext:
-    """TLS that trusts ``pem``, or else the system's certificates."""
-    try:
-        text = None if pem is None else pem.decode("ascii", "replace")
-        context = ssl.create_default_context(cadata=text)
-    except (ssl.SSLError, ValueError):
-        raise ConfigError(
-            KEY, f"{origin}: certificate-authority is not a PEM certificate"
-        ) from None
-    # Python 3.13 refuses certificates that kubectl, and so the site, accepts.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
-
-
 def _pod_context(origin: str, configuration: Any) -> ssl.SSLContext:
     with open(configuration.ssl_ca_cert, "rb") as file:
-        return _verifying_context(origin, file.read())
-
-
-def _context(kubeconfig: Kubeconfig, configuration: Any) -> Optional[ssl.SSLContext]:
-    """TLS as the kubeconfig wants it; None when the server speaks plain HTTP."""
-    if not kubeconfig.server.startswith("https:"):
-        return None
-    context = _verifying_context(kubeconfig.origin, kubeconfig.ca)
-    if kubeconfig.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    try:
-        if configuration.cert_file:
-            context.load_cert_chain(
-                configuration.cert_file, configuration.key_file, _no_passphrase
-            )
-        elif kubeconfig.certificate is not None and kubeconfig.key is not None:
-            with tempfile.NamedTemporaryFile() as file:
-                file.write(kubeconfig.certificate + b"\n" + kubeconfig.key)
-                file.flush()
-                context.load_cert_chain(file.name, password=_no_passphrase)
-    except (ssl.SSLError, OSError, ValueError):
-        raise ConfigError(
-            KEY,
-            f"{kubeconfig.origin}: client-certificate and client-key are not a"
-            " PEM certificate and its key, without a passphrase",
-        ) from None
-    return context
-
-
-def _no_passphrase() -> str:
-    """Keeps OpenSSL from asking for one on the terminal."""
-    return ""
+        return _tls.verifying(origin, file.read())
 
 
 def _without_userinfo(url: str) -> str:
