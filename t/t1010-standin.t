@@ -10,7 +10,7 @@ instance_start 4
 event_names () {
     python_stdin '
 import json, sys
-for event in json.load(sys.stdin):
+for event in map(json.loads, sys.stdin):
     context = event.get("context") or {}
     if event["name"] not in ("memo", "annotations"):
         print(event["name"], context.get("description", ""))'
@@ -25,9 +25,7 @@ compare () {
     cat sim.out &&
     id=$(flux batch --output=real.out "$1") &&
     wait_event "$id" clean &&
-    flux job eventlog --format=json "$id" | python_stdin '
-import json, sys
-json.dump([json.loads(line) for line in sys.stdin], sys.stdout)' >real.json &&
+    flux job eventlog --format=json "$id" >real.json &&
     event_names <real.json >real.names &&
     event_names <sim.json >sim.names &&
     diff real.names sim.names &&
@@ -42,7 +40,7 @@ json.dump([json.loads(line) for line in sys.stdin], sys.stdout)' >real.json &&
 exceptions () {
     python_stdin '
 import json, sys
-for event in json.load(sys.stdin):
+for event in map(json.loads, sys.stdin):
     if event["name"] == "exception":
         context = event["context"]
         print(context["type"], context["severity"], context.get("note"))'
@@ -51,7 +49,7 @@ for event in json.load(sys.stdin):
 statuses () {
     python_stdin '
 import json, sys
-for event in json.load(sys.stdin):
+for event in map(json.loads, sys.stdin):
     if "status" in (event.get("context") or {}):
         print(event["name"], event["context"]["status"])'
 }
@@ -88,7 +86,7 @@ test_expect_success 'the stand-in gives the variables of the same names' '
     variables () {
         python_stdin "
 import json, sys
-for event in json.load(sys.stdin):
+for event in map(json.loads, sys.stdin):
     if event[\"name\"] == \"dws_environment\":
         print(*event[\"context\"][\"variables\"], sep=\"\\n\")"
     } &&

@@ -66,12 +66,12 @@ def test_run_shows_each_transition_and_the_jobs_output(
     assert "\033" not in out
 
 
-def test_the_eventlog_is_a_json_array_in_the_specified_order(
+def test_the_eventlog_has_rfc_18_lines_in_the_specified_order(
     tmp_path: pathlib.Path,
 ) -> None:
     eventlog = tmp_path / "ev.json"
     sim("run", "--eventlog", eventlog, DATA / "copy-in-out.sh")
-    events = json.loads(eventlog.read_text())
+    events = [json.loads(line) for line in eventlog.read_text().splitlines()]
     assert in_order(
         [
             "dependency-add",
@@ -226,7 +226,7 @@ def test_a_real_flux_gives_the_same_eventlog(
         script = DATA / "copy-in-out.sh"
         choice = [f"--flux={flux}", "--kube=sim", f"--eventlog={eventlog}"]
         assert main(["run", *choice, str(script)]) == 0
-        events = json.loads(eventlog.read_text())
+        events = [json.loads(line) for line in eventlog.read_text().splitlines()]
         names[flux] = [e["name"] for e in events if e["name"] != "memo"]
         assert "words: 26\n" in capfd.readouterr().out
     assert names["real"] == names["sim"]

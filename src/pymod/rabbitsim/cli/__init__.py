@@ -118,7 +118,10 @@ def _add_job(parser: argparse.ArgumentParser) -> None:
     # What is left out is for the cluster to say, if there is one.
     parser.set_defaults(nodes=None, rabbits=None)
     add(
-        "--eventlog", type=pathlib.Path, metavar="FILE", help="write the job's eventlog"
+        "--eventlog",
+        type=pathlib.Path,
+        metavar="FILE",
+        help="write the job's eventlog, one RFC 18 event a line",
     )
     add("--verbose", action="store_true", help="show all events and the log")
 

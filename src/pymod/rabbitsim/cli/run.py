@@ -7,7 +7,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import enum
-import json
 import os
 import pathlib
 import shutil
@@ -29,7 +28,7 @@ from rabbitsim.cli.save import prepare, save
 from rabbitsim.cli.session import SimSession
 from rabbitsim.clusters import AssetsKube, ClusterKube, SystemKube
 from rabbitsim.dws import Files, Options, Topology
-from rabbitsim.flux.events import Json
+from rabbitsim.flux.events import Json, encode_entries
 from rabbitsim.flux.options import DEFAULT_OUTPUT, batch_jobspec
 from rabbitsim.flux.script import ScriptError
 from rabbitsim.flux.tasks import shell_options
@@ -316,15 +315,14 @@ def scratch_directory(wanted: Optional[pathlib.Path]) -> Iterator[pathlib.Path]:
 
 
 class EventlogWriter:
-    """Writes a job's eventlog as a JSON array of RFC 18 events."""
+    """Writes a job's eventlog as Flux stores it (RFC 18)."""
 
     def __init__(self, path: Optional[pathlib.Path]) -> None:
         self._file = None if path is None else open(path, "w", encoding="utf-8")
 
     def __call__(self, outcome: Outcome) -> None:
         if self._file is not None:
-            json.dump(outcome.events, self._file, indent=1)
-            self._file.write("\n")
+            self._file.write(encode_entries(outcome.events))
 
     def close(self) -> None:
         if self._file is not None:

@@ -50,8 +50,10 @@ class Event:
         return entry
 
 
+def encode_entries(entries: Iterable[Json]) -> str:
+    """An eventlog as it is stored in the KVS (RFC 18): one JSON object a line."""
+    return "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
+
+
 def encode_eventlog(events: Iterable[Event]) -> str:
-    """The eventlog as it is stored in the KVS: one JSON object a line."""
-    return "".join(
-        json.dumps(event.as_json(), separators=(",", ":")) + "\n" for event in events
-    )
+    return encode_entries(event.as_json() for event in events)
