@@ -288,7 +288,7 @@ test_expect_success 'and --help=rabbit-chassis more' '
     flux alloc --help=rabbit-chassis | grep "two nodes on each of four chassis"
 '
 test_expect_success 'the nodes of a job are below its chassis then' '
-    flux submit --dry-run -N8 -n16 --rabbit-chassis=4 true >jobspec &&
+    env -u FLUX_URI flux submit --dry-run -N8 -n16 --rabbit-chassis=4 true >jobspec &&
     python_stdin "
 import json
 spec = json.load(open(\"jobspec\"))
@@ -318,6 +318,10 @@ test_expect_success 'so are nodes that cannot be shared evenly' '
 '
 test_expect_success 'and a job that asks for no nodes' '
     refuses "needs a number of nodes (-N, --nodes)" -n4 --rabbit-chassis=2
+'
+test_expect_success 'so is the option where the scheduler knows no chassis' '
+    refuses "needs Fluxion, with a graph from flux dws2jgf; the scheduler here is sched-simple" \
+        -N4 --rabbit-chassis=2
 '
 test_expect_success 'what is wrong with directives is told at submission' '
     test_must_fail flux submit -S dw="#DW jobdw type=xfs name=p1" true 2>err &&

@@ -41,9 +41,9 @@ test_expect_success 'on one chassis it has all of them' '
     share $id | grep -x "rabbit-0[12]=4 "
 '
 test_expect_success 'more chassis than there are cannot be had' '
-    id=$(flux submit -N3 --rabbit-chassis=3 true) &&
-    wait_event $id clean &&
-    event_context $id exception | grep unsatisfiable
+    test_must_fail flux submit -N3 --rabbit-chassis=3 true 2>err &&
+    cat err &&
+    grep -e "--rabbit-chassis=3: Fluxion: Unsatisfiable request" err
 '
 test_expect_success 'with storage, each chassis gives what its nodes need' '
     id=$(job_submit -N4 --rabbit-chassis=2 hostname) &&

@@ -2,9 +2,13 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """flux-dws for the commands that submit jobs (flux.cli.plugin)."""
 
+import errno
+
 from flux.cli.plugin import CLIPlugin
 
 import flux
+
+FLUXION = "sched-fluxion-"
 
 
 class RabbitPlugin(CLIPlugin):
@@ -33,8 +37,9 @@ class RabbitPlugin(CLIPlugin):
     def modify_jobspec(self, args, jobspec):
         chassis = getattr(args, "chassis", None)
         if chassis is not None:
-            resources = spread(jobspec.resources, positive(chassis))
-            jobspec.jobspec["resources"] = resources
+            chassis = positive(chassis)
+            jobspec.jobspec["resources"] = spread(jobspec.resources, chassis)
+            check_scheduler(jobspec, chassis)
 
     def validate(self, jobspec):
         """Refuse wrong #DW directives. Called for each job that is submitted, by
@@ -62,6 +67,38 @@ def positive(value):
     if not text.isdecimal() or int(text) == 0:
         raise ValueError(f"--rabbit-chassis={text}: must be a number from 1")
     return int(text)
+
+
+def check_scheduler(jobspec, chassis):
+    """Ask the instance whether its scheduler can place the job. Without a Flux, as
+    with --dry-run, that is not known.
+
+    Raises:
+        ValueError: it cannot.
+    """
+    option = f"--rabbit-chassis={chassis}"
+    try:
+        handle = flux.Flux()
+        modules = handle.rpc("module.list", nodeid=0).get()["mods"]
+    except OSError:
+        return
+    # Others take a chassis for whatever is below it, and place the job anywhere.
+    others = [
+        module["name"]
+        for module in modules
+        if "sched" in module["services"] and not module["name"].startswith(FLUXION)
+    ]
+    if others:
+        raise ValueError(
+            f"{option} needs Fluxion, with a graph from flux dws2jgf; the scheduler"
+            f" here is {others[0]}"
+        )
+    try:
+        handle.rpc("feasibility.check", {"jobspec": jobspec.jobspec}).get()
+    except OSError as error:
+        if error.errno != errno.ENOSYS:
+            reason = error.strerror.splitlines()[0]
+            raise ValueError(f"{option}: Fluxion: {reason}") from None
 
 
 def spread(resources, chassis):
