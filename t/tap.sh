@@ -198,7 +198,12 @@ instance_hosts () {
 # N brokers that are called as the compute nodes of the cluster are. "flux start" gets
 # the options.
 instance_start () {
-    test -z "$FLUX_DWS_INSIDE" || return 0
+    if test -n "$FLUX_DWS_INSIDE"; then
+        # A Flux that has flux-dws installed loads it at its start. Only a test that
+        # says so wants that.
+        test -n "$FLUX_MODPROBE_PATH_APPEND" || flux module remove --force dws
+        return 0
+    fi
     instance_start_size=$1
     shift
     write_config "$instance_start_size"

@@ -76,6 +76,8 @@ class Inside:
 
     def load_module(self, arguments: list[str]) -> None:
         """``flux module load dws``; returns when it knows its Workflows."""
+        # A Flux that has flux-dws installed loads it at its start.
+        _run("flux", "module", "remove", "--force", "dws")
         _run("flux", "module", "load", "dws", *arguments)
         self._module = _module_process(self._broker)
         while self._stats()["kubernetes"] != "ok":

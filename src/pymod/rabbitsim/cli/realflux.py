@@ -46,6 +46,7 @@ DRIVER = f"""\
 exec 3>$1
 save=$2
 shift 2
+flux module remove --force dws
 if flux module load dws scheduler=none; then
     status=2
     if id=$(flux batch "$@"); then
@@ -64,8 +65,9 @@ if flux module load dws scheduler=none; then
 fi
 echo "status ${{status:-1}}" >&3
 """
-"""What runs in the instance. It tells what happens through a FIFO: which job it
-is, its eventlog, its exit status; and saves what the job left behind."""
+"""What runs in the instance. Where flux-dws is installed into Flux, the instance has
+loaded the module already, with other arguments. What happens is told through a FIFO:
+which job it is, its eventlog, its exit status. What the job left behind is saved."""
 
 
 @dataclass(frozen=True)
