@@ -32,6 +32,7 @@ from flux_k8s.workflow import (
     Force,
     Inspect,
     Lookup,
+    NoteTrouble,
     Step,
     Wait,
     next_step,
@@ -103,6 +104,9 @@ LOST = Survey(State.PreRun, NOW + 10, HOSTS, ("node4",), True)
 def test_trouble_is_looked_into_after_tc_timeout(state: State, status: str) -> None:
     """Nodes that are only slower than the one that failed have their time."""
     info = info_of(view_of(state, status))
+    assert step(info, NOW) == NoteTrouble()
+    noted = dataclasses.replace(info.view, trouble_note=info.trouble_note)
+    info.see(noted, NOW)
     assert step(info, NOW) == Wait(NOW + 10)
     assert step(info, NOW + 10) == Lookup()
     info.looked = NOW + 10

@@ -169,7 +169,7 @@ def test_the_time_a_state_took_is_recorded_though_the_module_was_away(
 
 def test_a_job_waits_for_a_workflow_that_is_on_its_way_out_at_a_restart() -> None:
     """Our finalizer is gone from it, those of DWS are not: its storage is there."""
-    system = started(options=Options(latency=table({"Teardown": 60.0})))
+    system = started(options=Options(latency=table({"Teardown": 50.0})))
     jobid = system.instance.submit(jobspec(**long(5)))
     assert system.loop.run(
         lambda: system.instance.job(jobid).state is State.CLEANUP, HOUR
@@ -245,7 +245,7 @@ def test_a_job_whose_workflow_is_taken_away_while_the_module_is_away_is_told(
     state: str, how: str
 ) -> None:
     """What is left tells that it was not us; or nothing is left, which does too."""
-    latency = table({"PostRun": 5.0, "DataOut": 5.0, "Teardown": 60.0})
+    latency = table({"PostRun": 5.0, "DataOut": 5.0, "Teardown": 50.0})
     system = started(options=Options(latency=latency))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     assert system.loop.run(in_state(system, state), HOUR)
@@ -269,7 +269,7 @@ def test_a_job_whose_workflow_is_taken_away_while_the_module_is_away_is_told(
 
 
 def test_our_own_teardown_is_nobodys_trouble_after_a_restart() -> None:
-    system = started(options=Options(latency=table({"Teardown": 60.0})))
+    system = started(options=Options(latency=table({"Teardown": 50.0})))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     assert system.loop.run(in_state(system, "Teardown"), HOUR)
     system.kill_module()
@@ -302,7 +302,7 @@ def test_an_abort_is_remembered_when_the_plugin_is_loaded_again() -> None:
 def test_a_job_that_was_told_while_it_ran_is_not_told_again() -> None:
     """Its Workflow is deleted while it runs; what is left of that goes while the
     module is away."""
-    system = started(options=Options(latency=table({"Teardown": 60.0})))
+    system = started(options=Options(latency=table({"Teardown": 50.0})))
     jobid = system.instance.submit(jobspec(**long(60)))
     assert system.loop.run(lambda: "start" in names(system, jobid), HOUR)
     name = workflow_name(jobid)

@@ -25,6 +25,7 @@ from flux_k8s.workflow import (
     Forget,
     Inspect,
     Lookup,
+    NoteTrouble,
     Plan,
     ReleaseEpilog,
     ReleaseProlog,
@@ -205,7 +206,7 @@ def test_an_error_after_the_job_is_told_and_then_torn_down(state: State) -> None
 
 def test_an_error_in_teardown_does_not_end_the_wait_for_it() -> None:
     view = view_of(S.Teardown, ready=False, status="Error", finalizers=())
-    assert step(info_of(RELEASED, view)) == Wait()
+    assert step(info_of(RELEASED, view, warned=True)) == Wait()
 
 
 def test_a_workflow_that_was_deleted_under_the_job_fails_it() -> None:
@@ -241,8 +242,10 @@ def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() ->
     view = view_of(S.Setup, ready=False, status="TransientCondition", message="busy")
     info = info_of(READY)
     info.see(view, NOW)
-    assert step(info, NOW, tc_timeout=10.0) == Wait(NOW + 10)
+    assert step(info, NOW, tc_timeout=10.0) == NoteTrouble()
+    view = dataclasses.replace(view, trouble_note=info.trouble_note)
     info.see(dataclasses.replace(view, resource_version="2"), NOW + 5)
+    assert step(info, NOW, tc_timeout=10.0) == Wait(NOW + 10)
     assert step(info, NOW + 10, tc_timeout=10.0) == Lookup()
     info.looked = NOW + 10
     failed = step(info, NOW + 10, tc_timeout=10.0)

@@ -156,6 +156,11 @@ def _seconds(key: str, value: Any) -> float:
     return _number(key, value, "a number of seconds, 0 or more")
 
 
+def _limit(key: str, value: Any) -> Optional[float]:
+    """A time limit; 0 is off."""
+    return _seconds(key, value) or None
+
+
 def _count(key: str, value: Any) -> int:
     number = _number(key, value, "an integer, 0 or more")
     if not isinstance(value, int):
@@ -217,10 +222,10 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "mapping": _string,
         "kubeconfig": _string,
         "tc_timeout": _seconds,
-        "setup_timeout": _seconds,
-        "prerun_timeout": _seconds,
-        "postrun_timeout": _seconds,
-        "teardown_after": _seconds,
+        "setup_timeout": _limit,
+        "prerun_timeout": _limit,
+        "postrun_timeout": _limit,
+        "teardown_after": _limit,
         "prolog_timeout": parse_fsd,
         "drain_compute_nodes": _boolean,
         "soft_drain": _boolean,

@@ -35,6 +35,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.records import Records
 from flux_k8s.settings import Settings
+from flux_k8s.timestamps import format_timestamp
 from flux_k8s.workflow import (
     Advance,
     Allocate,
@@ -46,17 +47,30 @@ from flux_k8s.workflow import (
     Force,
     Inspect,
     Lookup,
+    NoteTrouble,
     Plan,
     Record,
     ReleaseEpilog,
     ReleaseProlog,
     RemoveFinalizer,
     Step,
+    Warn,
 )
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.workflowview import DISMISSED, FINALIZER, WLM_ID, State, WorkflowView
+from flux_k8s.workflowview import (
+    DISMISSED,
+    FINALIZER,
+    TROUBLE,
+    WARNED,
+    WLM_ID,
+    State,
+    WorkflowView,
+    requested_key,
+)
 
 EXCEPTION_TYPE = "dws"
+WARNING = 1
+"""The severity of an exception that is not fatal."""
 
 StepError = Union[KubeError, RpcError, Occupied]
 StepDone = Callable[[Optional[StepError]], None]
@@ -108,6 +122,10 @@ class Steps:
             self._exclusion.cut_off(info, done)
         elif isinstance(step, ReleaseEpilog):
             self._release_epilog(info, done)
+        elif isinstance(step, NoteTrouble):
+            self._annotate(info, TROUBLE, info.trouble_note or None, done)
+        elif isinstance(step, Warn):
+            self._warn(info, step, done)
         elif isinstance(step, Record):
             self.records.record(info, done)
         elif isinstance(step, RemoveFinalizer):
@@ -183,7 +201,11 @@ class Steps:
             return
         info.group = group
         workflow: Json = {
-            "metadata": {"name": info.name, "finalizers": [FINALIZER]},
+            "metadata": {
+                "name": info.name,
+                "finalizers": [FINALIZER],
+                "annotations": self._request_time(State.Proposal),
+            },
             "spec": {
                 "desiredState": State.Proposal.name,
                 "dwDirectives": [d.text for d in request.directives],
@@ -241,12 +263,23 @@ class Steps:
 
     def _move(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
         spec: Json = {"desiredState": step.state.name}
-        body: Json = {"spec": spec}
+        annotations = self._request_time(step.state)
         if step.state is State.Teardown:
-            body["metadata"] = {"annotations": {DISMISSED: "true"}}
+            annotations[DISMISSED] = "true"
+        body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True
         self._patch(info, body, self._see(info, self._or_look(info, done)))
+
+    def _request_time(self, state: State) -> Json:
+        """The annotation that goes with a request for a state."""
+        return {requested_key(state): format_timestamp(self.flux.now())}
+
+    def _annotate(
+        self, info: WorkflowInfo, key: str, text: Optional[str], done: StepDone
+    ) -> None:
+        body: Json = {"metadata": {"annotations": {key: text}}}
+        self._patch(info, body, self._see(info, done))
 
     def _or_look(self, info: WorkflowInfo, done: StepDone) -> StepDone:
         """DWS refuses a state that the Workflow cannot move to. Then what is
@@ -428,3 +461,14 @@ class Steps:
         self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, 0, note)
         told()
         done(None)
+
+    def _warn(self, info: WorkflowInfo, step: Warn, done: StepDone) -> None:
+        """Tell that Teardown does not get on, once: the annotation is for the next
+        module. A job that was let go takes no exceptions."""
+        self.flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {step.note}")
+        if not info.released:
+            severity = 0 if step.fatal else WARNING
+            self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, severity, step.note)
+        info.failed = info.failed or step.fatal
+        info.warned = True
+        self._annotate(info, WARNED, format_timestamp(self.flux.now()), done)

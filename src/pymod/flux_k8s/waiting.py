@@ -196,7 +196,8 @@ class Notices:
         if view is None or view.complete or view.desired is None:
             waiting.state = None
         elif waiting.state is None or waiting.state[0] is not view.desired:
-            waiting.state = view.desired, now
+            since = now if view.since is None else min(view.since, now)
+            waiting.state = view.desired, since
         if self.outage is not None:
             return None
         if view is None or waiting.state is None:

@@ -19,6 +19,9 @@ from flux_k8s.jobid import f58
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.workflowview import FINALIZER, TRANSIENT, State, WorkflowView
 
+TEARDOWN_PATIENCE = 60.0
+"""Seconds that DWS may take for Teardown until the job's owner is told."""
+
 
 @dataclass(frozen=True)
 class Create:
@@ -77,6 +80,21 @@ class CutOff:
 
 
 @dataclass(frozen=True)
+class NoteTrouble:
+    """Write down on the Workflow since when it is in trouble, for a module that
+    comes after this one."""
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Tell the job's owner that Teardown does not get on. ``fatal``: DWS has given
+    up, and the job's exception has to be a fatal one."""
+
+    note: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True)
 class Record:
     """Keep in the job's KVS what goes in Teardown."""
 
@@ -126,6 +144,8 @@ Step = Union[
     Force,
     ReleaseProlog,
     CutOff,
+    NoteTrouble,
+    Warn,
     Record,
     ReleaseEpilog,
     RemoveFinalizer,
@@ -156,6 +176,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
         return Lookup()
     if problem is not None:
         return _tolerate(info, info.view, problem, now)
+    if info.view.trouble_note != info.trouble_note:
+        return NoteTrouble()
     return _prepare(info, info.view, deadline)
 
 
@@ -217,7 +239,7 @@ def _release(
     if view.deleting:
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
-        return _tear_down(info, view)
+        return _tear_down(info, view, now)
     problem, deadline = _problem(info, view, now, config)
     if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
         return Lookup()
@@ -227,6 +249,8 @@ def _release(
         return _dismiss(info, view, config)
     if deadline is not None and now >= deadline:
         return _dismiss(info, view, config)
+    if view.trouble_note != info.trouble_note:
+        return NoteTrouble()
     if not view.complete:
         return Wait(deadline)
     if view.state is State.PreRun:
@@ -247,12 +271,32 @@ def _dismiss(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
     return Advance(State.Teardown, hurry=info.aborted)
 
 
-def _tear_down(info: WorkflowInfo, view: WorkflowView) -> Step:
+def _tear_down(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
     if view.complete and not info.released:
         return ReleaseEpilog()
     if FINALIZER in view.finalizers and view.state is State.Teardown:
         return RemoveFinalizer()
-    return Delete() if view.complete else Wait()
+    return Delete() if view.complete else _await_teardown(info, view, now)
+
+
+def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
+    """Wait for the end of Teardown, but not in silence: nothing else ends it."""
+    if info.warned or view.warned:
+        return Wait()
+    message = view.message or "no message"
+    if view.in_error:
+        fatal = not (info.failed or info.released)
+        return Warn(f"DWS failed in Teardown: {message}", fatal)
+    if view.since is None:
+        return Wait()
+    due = view.since + TEARDOWN_PATIENCE
+    if now < due:
+        return Wait(due)
+    if _in_doubt(info, due, now):
+        return Lookup()
+    begun = view.state is State.Teardown
+    what = f"says: {message}" if begun else "has not begun with it"
+    return Warn(f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}")
 
 
 @dataclass(frozen=True)
@@ -354,9 +398,8 @@ def _overdue(
         deadline = info.troubled_since + config.tc_timeout
         since = deadline if nodes else None
         limits.append((deadline, Problem(note, since, config.tc_timeout)))
-    # Until DWS has taken up a state, ``changed`` is about the one before.
-    if not view.complete and view.state is view.desired and view.changed is not None:
-        limits += _state_limits(view, view.changed, config)
+    if not view.complete and view.since is not None:
+        limits += _state_limits(view, view.since, config)
     if not limits:
         return None, None
     deadline, problem = min(limits, key=lambda limit: limit[0])
@@ -364,24 +407,38 @@ def _overdue(
 
 
 def _state_limits(
-    view: WorkflowView, changed: float, config: Config
+    view: WorkflowView, since: float, config: Config
 ) -> list[tuple[float, Optional[Problem]]]:
-    """The time limits of the state that is under way. One without a problem
-    leads to Teardown, without an exception on the job. Nodes that have not
-    mounted in time are to be named, whether the job tolerates them or not: DWS
-    says nothing about them."""
+    """The time limits of the state that is awaited, which is what DWS was asked
+    for, taken up or not. One without a problem leads to Teardown, without an
+    exception on the job."""
     limits: list[tuple[float, Optional[Problem]]] = []
     setup, prerun = config.setup_timeout, config.prerun_timeout
-    if view.desired is State.Setup and setup is not None:
-        problem = Problem(f"Setup took more than setup_timeout={setup:g}s")
-        limits.append((changed + setup, problem))
+    begun = view.state is view.desired
+    proposed = view.desired in (State.Proposal, State.Setup)
+    # How long data may be copied has no limit, how long DWS may look away has.
+    if setup is not None and (proposed or view.desired is State.DataIn and not begun):
+        limits.append((since + setup, _late(view, "setup_timeout", setup)))
     if view.desired is State.PreRun and prerun is not None:
-        deadline = changed + prerun
-        note = f"PreRun took more than prerun_timeout={prerun:g}s"
-        limits.append((deadline, Problem(note, deadline, prerun)))
+        deadline, problem = since + prerun, _late(view, "prerun_timeout", prerun)
+        # Nodes that have not mounted in time are to be named, whether the job
+        # tolerates them or not: DWS says nothing about them.
+        if begun:
+            problem = Problem(problem.note, deadline, prerun)
+        limits.append((deadline, problem))
     if view.desired is State.PostRun and config.postrun_timeout is not None:
-        limits.append((changed + config.postrun_timeout, None))
+        limits.append((since + config.postrun_timeout, None))
     if view.desired in (State.PostRun, State.DataOut):
         if config.teardown_after is not None:
-            limits.append((changed + config.teardown_after, None))
+            unmounting = since if view.unmounting is None else view.unmounting
+            limits.append((unmounting + config.teardown_after, None))
     return limits
+
+
+def _late(view: WorkflowView, key: str, limit: float) -> Problem:
+    """A state was not reached in time."""
+    assert view.desired is not None
+    note = f"{view.desired.name} took more than {key}={limit:g}s"
+    if view.state is not view.desired:
+        note += "; DWS has not begun with it"
+    return Problem(note)

@@ -12,6 +12,7 @@ from flux_k8s.directives import Directive
 from flux_k8s.jobid import f58, workflow_name
 from flux_k8s.nodefailure import Survey
 from flux_k8s.rset import ResourceSet
+from flux_k8s.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.workflowview import WLM_ID, State, WorkflowView
 
 
@@ -55,8 +56,9 @@ class WorkflowInfo:
         uncertain: a request to create it got no answer.
         failure: the note of the job's fatal exception.
         failed: Flux was told of the failure.
+        warned: Flux was told that Teardown does not get on.
         troubled_since: when the Error or TransientCondition that the Workflow is
-            in was first seen.
+            in was first seen, by us or by the module before.
         survey: what was last found out about the job's nodes.
         told: the failed nodes that Flux was told of.
         looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
@@ -88,6 +90,7 @@ class WorkflowInfo:
     uncertain: bool = False
     failure: Optional[str] = None
     failed: bool = False
+    warned: bool = False
     troubled_since: Optional[float] = None
     survey: Optional[Survey] = None
     told: frozenset[str] = frozenset()
@@ -133,7 +136,32 @@ class WorkflowInfo:
             if view.trouble is None:
                 self.troubled_since = None
             elif before is None or before.trouble != view.trouble:
-                self.troubled_since = now
+                noted = self._noted(view) if before is None else None
+                self.troubled_since = now if noted is None else min(noted, now)
+
+    @property
+    def trouble_note(self) -> str:
+        """What the annotation on the Workflow is to say of its trouble: the state,
+        the status, and since when; "" while it has none.
+
+        A note of an earlier state does no harm.
+        """
+        view = self.view
+        if view is None or view.desired is None:
+            return ""
+        if view.trouble is None or self.troubled_since is None:
+            old = not view.trouble_note.startswith(f"{view.desired.name} ")
+            return view.trouble_note if old or view.complete else ""
+        state, status = view.trouble
+        return f"{state.name} {status} {format_timestamp(self.troubled_since)}"
+
+    @staticmethod
+    def _noted(view: WorkflowView) -> Optional[float]:
+        """Since when, as the module before noted, a Workflow has its trouble."""
+        assert view.trouble is not None
+        state, status = view.trouble
+        name, _, since = view.trouble_note.rpartition(" ")
+        return parse_timestamp(since) if name == f"{state.name} {status}" else None
 
     def see_gone(self, uid: str) -> None:
         """Take in that a Workflow does not exist any more."""

@@ -21,6 +21,17 @@ DISMISSED = "flux-framework.readthedocs.io/dismissed"
 """An annotation that goes with our move to Teardown. Without it, somebody else
 took the Workflow from its job."""
 
+REQUESTED = "flux-framework.readthedocs.io/requested-"
+"""Annotations that go with each request for a state, which in lower case ends
+their names: when we requested it, by our own clock. Time limits start then."""
+
+TROUBLE = "flux-framework.readthedocs.io/trouble"
+"""An annotation: the trouble that DWS is in, and since when (see
+:meth:`WorkflowInfo.trouble_note`)."""
+
+WARNED = "flux-framework.readthedocs.io/warned"
+"""An annotation: the job was told that its Teardown does not get on."""
+
 
 class State(enum.IntEnum):
     """The states of a Workflow, in their order."""
@@ -53,7 +64,11 @@ class WorkflowView:
         desired, state: None where the object does not say, or makes no sense.
         status, message: of the state; they are about ``state``, which lags
             behind ``desired``.
-        changed: when ``desired`` was seen by DWS (UNIX time), or None.
+        changed: when ``state`` was taken up by DWS (UNIX time), or None.
+        requested: when we requested ``desired`` (UNIX time), or None.
+        unmounting: when we requested PostRun (UNIX time), or None.
+        trouble_note: the annotation :data:`TROUBLE`, or "".
+        warned: the annotation :data:`WARNED` is there.
         damage: what is wrong with the object when it is malformed, or None.
         dismissed: we moved it to Teardown.
         forced: DWS was told to take ``desired`` for reached (``forceReady``).
@@ -85,6 +100,10 @@ class WorkflowView:
     """Namespace and name of the Secret with the workflow token."""
     damage: Optional[str] = None
     dismissed: bool = False
+    requested: Optional[float] = None
+    unmounting: Optional[float] = None
+    trouble_note: str = ""
+    warned: bool = False
     forced: bool = False
     outstanding: tuple[str, ...] = ()
     mounts: int = 0
@@ -95,6 +114,14 @@ class WorkflowView:
     def complete(self) -> bool:
         """The state that was last asked for has been reached."""
         return self.ready and self.state is not None and self.state is self.desired
+
+    @property
+    def since(self) -> Optional[float]:
+        """Since when ``desired`` is awaited (UNIX time); None when nobody knows: as
+        long as DWS has not taken it up, ``changed`` is about the state before."""
+        if self.requested is not None:
+            return self.requested
+        return self.changed if self.state is self.desired else None
 
     @property
     def in_error(self) -> bool:
@@ -159,14 +186,29 @@ class WorkflowView:
         )
 
 
+def requested_key(state: State) -> str:
+    """The annotation that says when we requested a state."""
+    return REQUESTED + state.name.lower()
+
+
 def _metadata(reader: Reader) -> dict[str, Any]:
+    annotations = _annotations(reader.object("metadata").value)
     return {
         "uid": reader.string("metadata.uid"),
         "resource_version": reader.string("metadata.resourceVersion"),
         "finalizers": reader.optional_strings("metadata.finalizers"),
         "deleting": reader.has("metadata.deletionTimestamp"),
-        "dismissed": DISMISSED in _annotations(reader.object("metadata").value),
+        "dismissed": DISMISSED in annotations,
+        "unmounting": _time(annotations, State.PostRun),
+        "trouble_note": str(annotations.get(TROUBLE, "")),
+        "warned": WARNED in annotations,
     }
+
+
+def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:
+    """When we requested a state."""
+    text = annotations.get(requested_key(state))
+    return None if text is None else parse_timestamp(str(text))
 
 
 def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -176,10 +218,13 @@ def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _spec(reader: Reader) -> dict[str, Any]:
     offloads = _offloads(reader)
+    desired = STATES[reader.string("spec.desiredState", choices=STATES)]
+    annotations = _annotations(reader.object("metadata").value)
     return {
         "jobid": str(reader.object("spec").value.get("jobID", "")),
         "wlm": reader.text("spec.wlmID"),
-        "desired": STATES[reader.string("spec.desiredState", choices=STATES)],
+        "desired": desired,
+        "requested": _time(annotations, desired),
         "forced": reader.optional_boolean("spec.forceReady") or False,
         "mounts": sum(command in MOUNTING for command in _commands(reader)),
         "moves_data": offloads or any(c in COPYING for c in _commands(reader)),

@@ -93,6 +93,7 @@ class Controllers:
         self._users: dict[Key, dict[Key, None]] = {}
         self._dirty: dict[Key, None] = {}
         self._draining = False
+        self._paused = False
         self._stopped = False
 
     @property
@@ -110,6 +111,16 @@ class Controllers:
         for walk in self._walks.values():
             if walk.timer is not None:
                 walk.timer.cancel()
+
+    def pause(self) -> None:
+        """Do nothing any more, until :meth:`resume`."""
+        self._paused = True
+
+    def resume(self) -> None:
+        """Go on with all that has changed since :meth:`pause`."""
+        self._paused = False
+        for key in tuple(self._dirty):
+            self._mark(key)
 
     def _changed(self, key: Key, old: Optional[Json], new: Optional[Json]) -> None:
         if key.kind == WORKFLOW:
@@ -159,13 +170,14 @@ class Controllers:
     def _mark(self, key: Key) -> None:
         """Look at an object soon; once, however often it is marked."""
         self._dirty[key] = None
-        if not self._draining and self._cluster.synced and not self._stopped:
+        idle = self._stopped or self._paused or self._draining
+        if self._cluster.synced and not idle:
             self._draining = True
             self._clock.call_later(0.0, self._drain)
 
     def _drain(self) -> None:
         self._draining = False
-        if self._stopped:
+        if self._stopped or self._paused:
             return
         dirty, self._dirty = self._dirty, {}
         for key in dirty:

@@ -1,0 +1,223 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Time limits start when a state is requested, and survive restarts."""
+
+from __future__ import annotations
+
+from typing import Any, Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_service import (
+    COPY_OUT,
+    HOUR,
+    XFS,
+    exceptions,
+    jobspec,
+    names,
+    settle,
+    started,
+)
+from test_torture_found import in_state
+
+from flux_k8s.config import Config
+from flux_k8s.timestamps import format_timestamp, parse_timestamp
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options, table
+from rabbitsim.system import VirtualSystem
+
+LIMITS = ("setup_timeout", "prerun_timeout", "postrun_timeout", "teardown_after")
+ALL = Config.parse(dict.fromkeys(LIMITS, 5))
+STATES = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
+
+
+def reload_every(system: VirtualSystem, seconds: float) -> Callable[[], None]:
+    """Have the module die and come back all the time; the end of that."""
+    going = [True]
+
+    def reload() -> None:
+        if going:
+            system.kill_module()
+            system.load_module()
+            system.loop.call_later(seconds, reload)
+
+    system.loop.call_later(seconds, reload)
+    return going.clear
+
+
+def desired(system: VirtualSystem) -> list[str]:
+    return [workflow["spec"]["desiredState"] for workflow in system.workflows()]
+
+
+def fatal(system: VirtualSystem, jobid: int) -> list[str]:
+    found = exceptions(system, jobid)
+    return [context["note"] for context in found if context["severity"] == 0]
+
+
+def wait_for(system: VirtualSystem, over: Callable[[], bool], seconds: float) -> None:
+    assert system.loop.run(over, seconds), system.log[-10:]
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+@pytest.mark.parametrize(
+    "state, key",
+    [
+        ("Proposal", "setup_timeout"),
+        ("Setup", "setup_timeout"),
+        ("DataIn", "setup_timeout"),
+        ("PreRun", "prerun_timeout"),
+    ],
+)
+def test_a_state_that_dws_does_not_take_up_counts_from_when_it_was_requested(
+    state: str, key: str, reloaded: bool
+) -> None:
+    latency = table(dict.fromkeys(STATES, 0.5))
+    system = started(config=ALL, options=Options(latency=latency))
+    before = STATES[max(STATES.index(state) - 1, 0)]
+    if state == "Proposal":
+        system.controllers.pause()
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    wait_for(system, in_state(system, before), HOUR)
+    wait_for(system, in_state(system, state), HOUR)
+    system.controllers.pause()
+    stop = reload_every(system, 2.0) if reloaded else lambda: None
+    wait_for(system, lambda: bool(fatal(system, jobid)), 8.0)
+    wait_for(system, lambda: desired(system) == ["Teardown"], 8.0)
+    (note,) = fatal(system, jobid)
+    assert note == f"{state} took more than {key}=5s; DWS has not begun with it"
+    stop()
+    system.controllers.resume()
+    settle(system)
+
+
+@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
+def test_so_does_a_state_after_the_job(state: str) -> None:
+    latency = table(dict.fromkeys(STATES, 0.5))
+    system = started(config=ALL, options=Options(latency=latency))
+    system.instance.submit(jobspec([XFS, COPY_OUT]))
+    wait_for(system, in_state(system, state), HOUR)
+    system.controllers.pause()
+    wait_for(system, lambda: desired(system) == ["Teardown"], 6.0)
+    system.controllers.resume()
+    settle(system)
+
+
+def test_teardown_after_spans_postrun_and_dataout() -> None:
+    """Six seconds of each are more than ten."""
+    latency = table({"PostRun": 6.0, "DataOut": 6.0})
+    config = Config.parse({"teardown_after": 10})
+    system = started(config=config, options=Options(latency=latency))
+    system.instance.submit(jobspec([XFS, COPY_OUT]))
+    wait_for(system, in_state(system, "PostRun"), HOUR)
+    wait_for(system, in_state(system, "DataOut"), 8.0)
+    begun = system.loop.now()
+    wait_for(system, in_state(system, "Teardown"), HOUR)
+    assert 3.0 < system.loop.now() - begun < 5.0
+    settle(system)
+
+
+@pytest.mark.parametrize("key", LIMITS)
+def test_a_limit_of_0_is_off(key: str) -> None:
+    latency = table(dict.fromkeys(STATES, 5.0))
+    config = Config.parse({key: 0})
+    system = started(config=config, options=Options(latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert fatal(system, jobid) == []
+    assert "rabbit_dataout_timing" in system.instance.job(jobid).kvs
+
+
+def test_a_transient_condition_is_one_for_a_module_that_is_reloaded_all_the_time() -> (
+    None
+):
+    fault = DwsFault("Setup", "transient", message="busy")
+    system = started(options=Options(faults=(fault,)))
+    jobid = system.instance.submit(jobspec())
+    stop = reload_every(system, 8.0)
+    wait_for(system, lambda: bool(fatal(system, jobid)), 30.0)
+    (note,) = fatal(system, jobid)
+    assert "TransientCondition in Setup for more than tc_timeout=10s" in note
+    stop()
+    settle(system)
+
+
+def test_two_short_transient_conditions_are_not_one_long_one() -> None:
+    """What was noted of the first is taken back when it is over."""
+    fault = DwsFault("Setup", "transient", duration=6.0)
+    options = Options(faults=(fault,), latency=table({"Setup": 8.0}))
+    system = started(options=options)
+    jobid = system.instance.submit(jobspec())
+    wait_for(system, in_state(system, "Setup"), HOUR)
+
+    def annotations() -> dict[str, Any]:
+        (workflow,) = system.workflows()
+        found: dict[str, Any] = workflow["metadata"].get("annotations") or {}
+        return found
+
+    def noted() -> bool:
+        return "flux-framework.readthedocs.io/trouble" in annotations()
+
+    name = system.workflows()[0]["metadata"]["name"]
+    for status in ("TransientCondition", "DriverWait"):
+        body = {"status": {"status": status, "state": "Setup", "ready": False}}
+        patch(system, name, body)
+        wait_for(system, lambda s=status: noted() == (s != "DriverWait"), 1.0)  # type: ignore[misc]
+    settle(system)
+    assert fatal(system, jobid) == []
+
+
+def patch(system: VirtualSystem, name: str, body: dict[str, Any]) -> None:
+    from flux_k8s.ports import WORKFLOW
+
+    system.store.merge_patch(WORKFLOW, "default", name, body)
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_an_error_in_teardown_is_a_fatal_exception(reloaded: bool) -> None:
+    fault = DwsFault("Teardown", "error", message="the pool is gone")
+    system = started(
+        options=Options(faults=(fault,)), plugin_conf={"epilog-timeout": 300.0}
+    )
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    wait_for(system, in_state(system, "Teardown"), HOUR)
+    stop = reload_every(system, 8.0) if reloaded else lambda: None
+    wait_for(system, lambda: bool(fatal(system, jobid)), 5.0)
+    system.loop.run(timeout=200.0)
+    (note,) = fatal(system, jobid)
+    assert note.startswith("DWS failed in Teardown: ") and "the pool is gone" in note
+    assert len(exceptions(system, jobid)) == 1
+    lines = [line for _, _, line in system.log if "DWS failed in Teardown" in line]
+    assert len(lines) == 1
+    stop()
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+@pytest.mark.parametrize("begun", [False, True])
+def test_no_progress_in_teardown_is_told_once_and_not_fatal(
+    begun: bool, reloaded: bool
+) -> None:
+    fault = DwsFault("Teardown", "never", duration=400.0)
+    system = started(options=Options(faults=(fault,)))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    wait_for(system, in_state(system, "Teardown"), HOUR)
+    if not begun:
+        system.controllers.pause()
+    stop = reload_every(system, 8.0) if reloaded else lambda: None
+    system.loop.run(timeout=200.0)
+    (context,) = exceptions(system, jobid)
+    assert context["severity"] == 1 and context["type"] == "dws"
+    assert context["note"].startswith("Teardown takes more than 60s, DWS ")
+    assert ("has not begun" in context["note"]) == (not begun)
+    assert sum("Teardown takes more" in line for _, _, line in system.log) == 1
+    stop()
+    system.controllers.resume()
+    settle(system)
+    assert names(system, jobid)[-1] == "clean"
+
+
+@given(st.floats(1.6e9, 2.2e9))
+def test_a_time_that_was_noted_is_read_as_it_was_written(time: float) -> None:
+    text = format_timestamp(time)
+    read = parse_timestamp(text)
+    assert read is not None and format_timestamp(read) == text
