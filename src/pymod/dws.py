@@ -46,7 +46,7 @@ from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.hello import LoadedAs
 from flux_k8s.mapping import RabbitMapping
-from flux_k8s.ports import Json, RpcDone, RpcError
+from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 
@@ -154,7 +154,7 @@ class BrokerFlux:
         self._userids: queue.SimpleQueue[tuple[int, Callable[[Optional[int]], None]]]
         self._userids = queue.SimpleQueue()
         self._lookups: Optional[threading.Thread] = None
-        self._puts: list[tuple[str, str]] = []
+        self._puts: list[tuple[str, Optional[str]]] = []
 
     def now(self) -> float:
         return time.time()
@@ -203,7 +203,9 @@ class BrokerFlux:
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
 
-    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
+    def kvs_put(
+        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
         """A commit costs more than all else that a state does here: what comes
         within a moment goes into one."""
         self._puts.append((f"{JobID(jobid).kvs}.{key}", value))
@@ -227,7 +229,24 @@ class BrokerFlux:
 
         transaction = flux.kvs.KVSTxn(self._handle)
         for path, value in puts:
-            transaction.put(path, value, raw=True)
+            if value is None:
+                transaction.unlink(path)
+            else:
+                transaction.put(path, value, raw=True)
+        transaction.commit_async().then(committed)
+
+    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
+        def committed(future: Any) -> None:
+            try:
+                future.get()
+            except OSError as error:
+                number = error.errno or errno.EIO
+                done(RpcError(number, f"cannot write {key}: {os.strerror(number)}"))
+                return
+            done(None)
+
+        transaction = flux.kvs.KVSTxn(self._handle)
+        transaction.put(f"{JobID(jobid).kvs}.{key}", value, raw=True)
         transaction.commit_async().then(committed)
 
     def drain(self, hosts: str, reason: str) -> None:

@@ -19,11 +19,18 @@
  * It is a watch and not a look-up because the KVS is only eventually consistent
  * across ranks: a shell may be there before the event is. The events come in
  * order, so it ends at dws_environment, or at start (which is posted when all
- * shells run, whether or not they are initialized): then there is none to come,
- * and nothing to set.
+ * shells run, whether or not they are initialized): then there is none to come.
+ * The job asked for storage and has none, because dws-jobtap is not loaded where
+ * it was submitted, so it must not run.
+ *
+ * The workflow token is a secret, and eventlogs are archived: the dws module has
+ * committed it to the job's KVS before it had the event posted. job-info shows it
+ * to the job's user and the instance owner only. The local kvs module knows the
+ * commit of the event, and so the one before it, when the event was read.
  */
 
 #include <errno.h>
+#include <stdbool.h>
 #include <string.h>
 #include <jansson.h>
 
@@ -31,6 +38,9 @@
 
 #include <flux/core.h>
 #include <flux/shell.h>
+
+#define TOKEN_KEY "dws_token"
+#define TOKEN_VARIABLE "DW_WORKFLOW_TOKEN"
 
 static int set_variables (flux_shell_t *shell, json_t *variables)
 {
@@ -53,6 +63,13 @@ static int set_variables (flux_shell_t *shell, json_t *variables)
     return 0;
 }
 
+static void no_storage (void)
+{
+    shell_log_error ("the job has #DW directives but no storage:"
+                     " this Flux instance gives none, as dws-jobtap.so is not"
+                     " loaded");
+}
+
 /* Return 1 if 'event' was the last one of interest, 0 if not, -1 on error. */
 static int process_event (flux_shell_t *shell, const char *event)
 {
@@ -64,10 +81,8 @@ static int process_event (flux_shell_t *shell, const char *event)
     if (!(entry = json_loads (event, 0, NULL))
         || json_unpack (entry, "{s:s}", "name", &name) < 0)
         shell_log_error ("the job's eventlog has a malformed entry");
-    else if (strcmp (name, "start") == 0) {
-        shell_debug ("the job has no dws_environment event");
-        rc = 1;
-    }
+    else if (strcmp (name, "start") == 0)
+        no_storage ();
     else if (strcmp (name, "dws_environment") != 0)
         rc = 0;
     else if (json_unpack (entry,
@@ -96,10 +111,12 @@ static int import_variables (flux_shell_t *shell, flux_jobid_t id)
     }
     while (rc == 0) {
         if (flux_job_event_watch_get (f, &event) < 0) {
-            if (errno != ENODATA)
+            if (errno == ENODATA)
+                no_storage ();
+            else
                 shell_log_error ("error reading the job's eventlog: %s",
                                  future_strerror (f, errno));
-            rc = errno == ENODATA ? 1 : -1;
+            rc = -1;
             break;
         }
         rc = process_event (shell, event);
@@ -110,6 +127,49 @@ static int import_variables (flux_shell_t *shell, flux_jobid_t id)
                          strerror (errno));
     flux_future_destroy (f);
     return rc < 0 ? -1 : 0;
+}
+
+/* Only a job that works with DWS itself has a token. */
+static int import_token (flux_shell_t *shell, flux_jobid_t id)
+{
+    flux_t *h = flux_shell_get_flux (shell);
+    flux_future_t *f;
+    const char *token;
+    int rc = -1;
+
+    if (!(f = flux_rpc_pack (h,
+                             "job-info.lookup",
+                             FLUX_NODEID_ANY,
+                             0,
+                             "{s:I s:[s] s:i}",
+                             "id", (json_int_t)id,
+                             "keys", TOKEN_KEY,
+                             "flags", 0)))
+        shell_log_error ("error asking for the workflow token: %s",
+                         strerror (errno));
+    else if (flux_rpc_get_unpack (f, "{s:s}", TOKEN_KEY, &token) < 0) {
+        if (errno == ENOENT)
+            rc = 0;
+        else
+            shell_log_error ("error reading the workflow token: %s",
+                             future_strerror (f, errno));
+    }
+    else if (flux_shell_setenvf (shell, 1, TOKEN_VARIABLE, "%s", token) < 0)
+        shell_log_error ("error setting %s: %s",
+                         TOKEN_VARIABLE,
+                         strerror (errno));
+    else
+        rc = 0;
+    flux_future_destroy (f);
+    return rc;
+}
+
+/* As dws-jobtap sees it. */
+static bool asks_for_storage (json_t *dw)
+{
+    if (json_is_string (dw))
+        return json_string_length (dw) > 0;
+    return dw && !(json_is_array (dw) && json_array_size (dw) == 0);
 }
 
 static int init_cb (flux_plugin_t *p,
@@ -132,10 +192,12 @@ static int init_cb (flux_plugin_t *p,
         shell_log_error ("error reading the jobspec: %s", strerror (errno));
         return -1;
     }
-    if (!dw)
+    if (!asks_for_storage (dw))
         return 0;
     // A job that asked for storage must not run without knowing where it is.
-    return import_variables (shell, id);
+    if (import_variables (shell, id) < 0 || import_token (shell, id) < 0)
+        return -1;
+    return 0;
 }
 
 static const struct flux_plugin_handler tab[] = {

@@ -21,11 +21,12 @@ struct flux_shell {
     struct flux_handle handle;
 };
 
-/* The one future that there is: a watch of the job's eventlog. */
+/* A watch of the job's eventlog, or a request with its answer. */
 struct flux_future {
     flux_t *h;
     int errnum;
     char *event;
+    json_t *payload;
 };
 
 flux_shell_t *flux_plugin_get_shell (flux_plugin_t *p)
@@ -153,8 +154,56 @@ void flux_future_destroy (flux_future_t *f)
 {
     if (f) {
         free (f->event);
+        json_decref (f->payload);
         free (f);
     }
+}
+
+flux_future_t *flux_rpc_pack (flux_t *h,
+                              const char *topic,
+                              uint32_t nodeid,
+                              int flags,
+                              const char *fmt,
+                              ...)
+{
+    flux_future_t *f;
+    json_t *payload;
+    va_list ap;
+
+    va_start (ap, fmt);
+    payload = json_vpack_ex (NULL, 0, fmt, ap);
+    va_end (ap);
+    if (!payload || !(f = calloc (1, sizeof (*f)))) {
+        json_decref (payload);
+        errno = EINVAL;
+        return NULL;
+    }
+    f->h = h;
+    if (host_call (h,
+                   &f->payload,
+                   "rpc",
+                   "{s:s s:o}",
+                   "topic", topic,
+                   "payload", payload) < 0)
+        f->errnum = errno;
+    return f;
+}
+
+int flux_rpc_get_unpack (flux_future_t *f, const char *fmt, ...)
+{
+    va_list ap;
+    int rc;
+
+    if (f->errnum) {
+        errno = f->errnum;
+        return -1;
+    }
+    va_start (ap, fmt);
+    rc = json_vunpack_ex (f->payload, NULL, 0, fmt, ap);
+    va_end (ap);
+    if (rc < 0)
+        errno = EPROTO;
+    return rc;
 }
 
 bool flux_future_has_error (flux_future_t *f)

@@ -409,7 +409,6 @@ def test_a_required_daemon_gets_its_variables_and_its_unit_to_the_job() -> None:
     variables = environment(system, jobid)
     assert variables["COPY_OFFLOAD"] == "1"
     assert variables["DW_JOB_p1"].endswith("-0")  # what DWS says has the last word
-    assert variables["DW_WORKFLOW_TOKEN"]
     (with_units,) = (
         event.context
         for event in system.instance.eventlog(jobid)

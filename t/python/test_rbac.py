@@ -175,12 +175,8 @@ def a_job_that_requires_a_token_gets_it(rbac: Rbac) -> None:
     jobid = system.instance.submit(jobspec(OFFLOAD))
     settle(system)
     assert names(system, jobid) == LIFE
-    (variables,) = (
-        event.context["variables"]
-        for event in system.instance.eventlog(jobid)
-        if event.name == "dws_environment" and event.context
-    )
-    assert variables["DW_WORKFLOW_TOKEN"]
+    for variables in system.executor.environments[jobid]:
+        assert variables["DW_WORKFLOW_TOKEN"]
 
 
 def what_containers_wrote_is_recorded(rbac: Rbac) -> None:

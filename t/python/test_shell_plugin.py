@@ -25,6 +25,8 @@ class Shell:
         self.info = {"jobid": 7, "rank": 0, "ntasks": 1, "jobspec": self.jobspec}
         self.events = events
         self.read = 0
+        self.kvs: dict[str, str] = {}
+        self.messages: list[str] = []
         self.environment: dict[str, str] = {}
 
     def eventlog(self, jobid: int) -> Iterator[Mapping[str, Any]]:
@@ -35,11 +37,17 @@ class Shell:
                 raise event
             yield event
 
+    def kvs_lookup(self, jobid: int, key: str) -> str:
+        assert jobid == 7
+        if key not in self.kvs:
+            raise OSError(errno.ENOENT, "key not found")
+        return self.kvs[key]
+
     def setenv(self, name: str, value: str) -> None:
         self.environment[name] = value
 
     def log(self, level: int, message: str) -> None:
-        pass
+        self.messages.append(message)
 
 
 def test_the_variables_are_set_as_they_are() -> None:
@@ -56,11 +64,37 @@ def test_a_job_without_directives_reads_no_eventlog() -> None:
     assert shell.environment == {} and shell.read == 0
 
 
-@pytest.mark.parametrize("events", [[START, environment({"A": "b"})], []])
-def test_a_job_without_the_event_runs_as_it_is(events: list[Any]) -> None:
-    shell = Shell({"dw": "#DW"}, *events)
+@pytest.mark.parametrize("dw", ["", []])
+def test_nor_does_one_whose_directives_are_empty(dw: Any) -> None:
+    shell = Shell({"dw": dw}, environment({"A": "b"}))
     run_shell_init(shell)
+    assert shell.environment == {} and shell.read == 0
+
+
+@pytest.mark.parametrize("dw", ["#DW", ["#DW"], "preset", [""], 7])
+@pytest.mark.parametrize("events", [[START, environment({"A": "b"})], []])
+def test_a_job_that_has_no_storage_does_not_run(dw: Any, events: list[Any]) -> None:
+    shell = Shell({"dw": dw}, *events)
+    with pytest.raises(ShellPluginError, match="dws-jobtap.so is not loaded"):
+        run_shell_init(shell)
     assert shell.environment == {}
+
+
+def test_the_workflow_token_is_read_from_the_kvs() -> None:
+    shell = Shell({"dw": "#DW"}, environment({"A": "b"}), START)
+    shell.kvs["dws_token"] = "a %s secret"
+    run_shell_init(shell)
+    assert shell.environment == {"A": "b", "DW_WORKFLOW_TOKEN": "a %s secret"}
+    assert not any("secret" in message for message in shell.messages)
+
+
+def test_a_token_that_cannot_be_read_ends_the_shell() -> None:
+    class Denied(Shell):
+        def kvs_lookup(self, jobid: int, key: str) -> str:
+            raise OSError(errno.EPERM, "access is restricted")
+
+    with pytest.raises(ShellPluginError, match="error reading the workflow token"):
+        run_shell_init(Denied({"dw": "#DW"}, environment({"A": "b"}), START))
 
 
 @pytest.mark.parametrize(

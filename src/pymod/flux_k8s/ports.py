@@ -96,6 +96,10 @@ RpcDone = Callable[[Union[Json, RpcError]], None]
 """Gets the response's payload, or the error."""
 
 
+CommitDone = Callable[[Optional[RpcError]], None]
+"""Gets None when something was written, else the error."""
+
+
 class Timer(Protocol):
     """A timer that was started; cancelling it twice, or late, does nothing."""
 
@@ -219,10 +223,16 @@ class Flux(Clock, Protocol):
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         """Post a memo to the job's eventlog (RFC 21); null removes a key."""
 
-    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
-        """Write ``value`` to ``key`` in the job's KVS directory: at once when it
-        is the ``last`` thing to be written before something goes, else soon. A
-        failure is logged, nothing more."""
+    def kvs_put(
+        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
+        """Write ``value`` to ``key`` in the job's KVS directory, or (None) unlink
+        the key: at once when it is the ``last`` thing to be written before something
+        goes, else soon. A failure is logged, nothing more."""
+
+    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
+        """Write ``value`` to ``key`` in the job's KVS directory at once. Who is told
+        of an event that is posted after ``done`` can read it."""
 
     def drain(self, hosts: str, reason: str) -> None:
         """Drain the nodes of an RFC 29 hostlist that are not drained yet."""

@@ -69,6 +69,10 @@ from flux_k8s.workflowview import (
 )
 
 EXCEPTION_TYPE = "dws"
+
+TOKEN_KEY = "dws_token"
+"""Where in the job's KVS the workflow token is for its shells."""
+
 WARNING = 1
 """The severity of an exception that is not fatal."""
 
@@ -140,6 +144,8 @@ class Steps:
     def forget(self, info: WorkflowInfo) -> None:
         """Drop what is kept for a job."""
         self._planner.forget(info.jobid)
+        if info.token:
+            self._unlink_token(info)
 
     # Workflows: one after the other, in the queue that is named after each
 
@@ -269,7 +275,18 @@ class Steps:
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True
-        self._patch(info, body, self._see(info, self._or_look(info, done)))
+        see = self._see(info, self._or_look(info, done))
+        leave = partial(self._leave, info, see)
+        self._patch(info, body, leave if step.state is State.Teardown else see)
+
+    def _leave(
+        self, info: WorkflowInfo, see: KubeDone, result: Union[Json, KubeError]
+    ) -> None:
+        """The answer to a move to Teardown: as long as DWS has not taken that up, it
+        shows all that there was in the state before."""
+        if not isinstance(result, KubeError):
+            self._unlink_token(info)
+        see(result)
 
     def _request_time(self, state: State) -> Json:
         """The annotation that goes with a request for a state."""
@@ -399,7 +416,7 @@ class Steps:
 
         self._planner.daemons(info, with_daemons)
 
-    def _add_token(
+    def _add_token(  # it is a secret: the eventlog, which is archived, has none
         self,
         info: WorkflowInfo,
         secret: Optional[tuple[str, str]],
@@ -420,10 +437,22 @@ class Steps:
                 info.failure = f"Secret {namespace}/{name} has no token for the job"
                 done(None)
                 return
-            variables["DW_WORKFLOW_TOKEN"] = token
-            self._send_environment(info, variables, done)
+            self.flux.kvs_commit(info.jobid, TOKEN_KEY, token, committed)
+
+        def committed(error: Optional[RpcError]) -> None:
+            if error is None:
+                self._send_environment(info, variables, done)
+            else:
+                done(error)
 
         self.kube.get(SECRET, namespace, name, answer, key=info.name)
+
+    def _unlink_token(self, info: WorkflowInfo) -> None:
+        """The job has no use for its token any more. Where the module before may
+        have written one nobody knows of, there may be none."""
+        unknown = info.token is None and (info.existed or info.request is None)
+        if info.token or unknown:
+            self.flux.kvs_put(info.jobid, TOKEN_KEY, None, last=True)
 
     def _send_environment(
         self, info: WorkflowInfo, variables: dict[str, str], done: StepDone
@@ -439,6 +468,7 @@ class Steps:
         def told() -> None:
             info.released = True
 
+        self._unlink_token(info)
         self._tell("epilog-remove", {"id": info.jobid}, told, done)
 
     def _fail(self, info: WorkflowInfo, note: str, done: StepDone) -> None:

@@ -67,6 +67,8 @@ class WorkflowInfo:
         cut_off: nodes and Rabbits that were still in use at an abort were
             taken out of service.
         timed: the states of which it was recorded how long they took.
+        token: the Workflow has, or had, a workflow token, which is in the job's KVS
+            then; None when it is not known.
         recorded: what goes in Teardown was recorded, or that was given up.
         record_failures: how often that failed.
     """
@@ -98,6 +100,7 @@ class WorkflowInfo:
     taken: Optional[str] = None
     cut_off: bool = False
     timed: frozenset[State] = frozenset()
+    token: Optional[bool] = None
     recorded: bool = False
     record_failures: int = 0
 
@@ -131,6 +134,7 @@ class WorkflowInfo:
             elif view.desired is State.Teardown and not view.dismissed:
                 self._is_taken(view.uid, "moved to Teardown")
             before, self.view = self.view, view
+            self.token = self.token or view.token is not None
             self.existed = True
             self.uncertain = False
             if view.trouble is None:

@@ -38,6 +38,10 @@ class ShellHost(Protocol):
         it: first what is there, then what is posted meanwhile, until the job
         has ended. A list of the events so far will do."""
 
+    def kvs_lookup(self, jobid: int, key: str) -> str:
+        """What a key of the job's KVS directory has, as ``job-info.lookup`` tells
+        the job's user."""
+
     def setenv(self, name: str, value: str) -> None:
         """Set a variable in the environment that tasks will get."""
 
@@ -81,6 +85,12 @@ class _Shell:
 
     def _setenv(self, name: str, value: str) -> None:
         self._host.setenv(name, value)
+
+    def _rpc(self, topic: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if topic != "job-info.lookup":
+            raise OSError(errno.ENOSYS, f"no service matching {topic} is registered")
+        lookup, jobid = self._host.kvs_lookup, payload["id"]
+        return {key: lookup(jobid, key) for key in payload["keys"]}
 
     def _log(self, level: int, message: str) -> None:
         self.message = message

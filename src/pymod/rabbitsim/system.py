@@ -219,8 +219,8 @@ class VirtualSystem:
         return controllers
 
     def _prepare(self, launch: Launch, rank: int) -> Mapping[str, str]:
-        events = self.instance.eventlog(launch.jobid)
-        return initialize_shell(launch, rank, events, self._add_log)
+        job = self.instance.job(launch.jobid)
+        return initialize_shell(launch, rank, list(job.events), job.kvs, self._add_log)
 
     def _up_to(self, limit: float) -> Callable[[], float]:
         return lambda: self.rng.uniform(0.0, limit) if limit > 0 else 0.0
@@ -381,8 +381,8 @@ class LocalFlux:
         return Service(port, self._kube, settings, random.Random(self._seed))
 
     def _prepare(self, launch: Launch, rank: int) -> Mapping[str, str]:
-        events = self.instance.eventlog(launch.jobid)
-        return initialize_shell(launch, rank, events, self._log)
+        job = self.instance.job(launch.jobid)
+        return initialize_shell(launch, rank, list(job.events), job.kvs, self._log)
 
     def wait_until_ready(self, timeout: float) -> bool:
         """Run until the service knows what is in Kubernetes. False when it

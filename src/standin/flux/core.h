@@ -81,6 +81,7 @@ const char *flux_future_error_string (flux_future_t *f);
 /* messages */
 
 STANDIN_CONSTANT (FLUX_ROLE_OWNER, 1);
+STANDIN_CONSTANT (FLUX_NODEID_ANY, 0xFFFFFFFF);
 
 typedef void (*flux_msg_handler_f) (flux_t *h,
                                     flux_msg_handler_t *mh,

@@ -15,7 +15,7 @@ import syslog
 from typing import Any, Callable, Mapping, Optional, Protocol, Union
 
 from flux_k8s import hostlist
-from flux_k8s.ports import Clock, RpcError
+from flux_k8s.ports import Clock, CommitDone, RpcError
 from flux_k8s.ports import RpcDone as PortDone
 from rabbitsim.flux.events import Json
 from rabbitsim.flux.manager import JobManager
@@ -218,15 +218,27 @@ class FluxPort:
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
 
-    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
+    def kvs_put(
+        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
+        self._clock.call_later(0.0, lambda: self._write(jobid, key, value))
+
+    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
         def write() -> None:
-            job = self._host.manager.jobs.get(jobid)
-            if job is None:
-                self.log(syslog.LOG_ERR, f"kvs: no job directory for {jobid}")
-                return
-            job.kvs[key] = value
+            self._write(jobid, key, value)
+            if self.alive:
+                done(None)
 
         self._clock.call_later(0.0, write)
+
+    def _write(self, jobid: int, key: str, value: Optional[str]) -> None:
+        job = self._host.manager.jobs.get(jobid)
+        if job is None:
+            self.log(syslog.LOG_ERR, f"kvs: no job directory for {jobid}")
+        elif value is None:
+            job.kvs.pop(key, None)
+        else:
+            job.kvs[key] = value
 
     def drain(self, hosts: str, reason: str) -> None:
         for host in hostlist.decode(hosts):

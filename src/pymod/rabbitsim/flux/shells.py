@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any, Callable, Iterable, Mapping
 
 from rabbitsim.flux.events import Event, Json
@@ -24,16 +25,19 @@ class Shell:
         launch: Launch,
         rank: int,
         events: Iterable[Event],
+        kvs: Mapping[str, str],
         log: Callable[[int, str], None],
     ) -> None:
         """
         Args:
             rank: of the shell: the node's index in the job.
             events: the job's eventlog so far; ``start`` is in it.
+            kvs: the job's KVS directory.
         """
         self._launch = launch
         self._rank = rank
         self._events = events
+        self._kvs = kvs
         self._log = log
         self.variables: dict[str, str] = {}
 
@@ -57,6 +61,11 @@ class Shell:
     def eventlog(self, jobid: int) -> Iterable[Mapping[str, Any]]:
         return [event.as_json() for event in self._events]
 
+    def kvs_lookup(self, jobid: int, key: str) -> str:
+        if key not in self._kvs:
+            raise OSError(errno.ENOENT, f"{key}: key not found")
+        return self._kvs[key]
+
     def setenv(self, name: str, value: str) -> None:
         self.variables[name] = value
 
@@ -68,6 +77,7 @@ def initialize_shell(
     launch: Launch,
     rank: int,
     events: Iterable[Event],
+    kvs: Mapping[str, str],
     log: Callable[[int, str], None],
 ) -> Mapping[str, str]:
     """Run the shell plugin in one shell; the variables that it set.
@@ -75,7 +85,7 @@ def initialize_shell(
     Raises:
         OSError: it does not let the job run.
     """
-    shell = Shell(launch, rank, events, log)
+    shell = Shell(launch, rank, events, kvs, log)
     try:
         run_shell_init(shell)
     except ShellPluginError as error:
