@@ -66,10 +66,13 @@ test_expect_success 'the module is loaded without the plugin, and waits for it' 
     flux module stats dws &&
     eventually log_says "dws-jobtap.so is not loaded"
 '
-test_expect_success 'without the plugin a #DW job is a job like any other' '
-    id=$(job_submit true) &&
+test_expect_success 'without the plugin a #DW job fails, and its tasks never run' '
+    id=$(job_submit touch ran) &&
     wait_event $id clean &&
-    ! has_event $id dependency-add
+    ! has_event $id dependency-add &&
+    test_must_fail flux job attach $id 2>err &&
+    grep "no storage: .* dws-jobtap.so is not loaded" err &&
+    test ! -e ran
 '
 test_expect_success 'one that waits for resources when the plugin is loaded fails' '
     id=$(job_submit --urgency=hold true) &&

@@ -198,6 +198,17 @@ out:
     dws_job_recover (job);
 }
 
+/* The frobnicator of flux-dws adds this dependency to #DW jobs, which are refused
+ * then where this plugin is not loaded. There is nothing to wait for.
+ */
+static int dependency_cb (flux_plugin_t *p,
+                          const char *topic,
+                          flux_plugin_arg_t *args,
+                          void *data)
+{
+    return 0;
+}
+
 static int new_cb (flux_plugin_t *p,
                    const char *topic,
                    flux_plugin_arg_t *args,
@@ -427,6 +438,7 @@ static void dws_destroy (struct dws *dws)
 static const struct flux_plugin_handler tab[] = {
     { "conf.update", conf_update_cb, NULL },
     { "job.validate", validate_cb, NULL },
+    { "job.dependency.rabbit-storage", dependency_cb, NULL },
     { "job.new", new_cb, NULL },
     { "job.state.depend", depend_cb, NULL },
     { "job.state.run", run_cb, NULL },

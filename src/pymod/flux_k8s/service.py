@@ -275,7 +275,7 @@ class Service:
             return
         if isinstance(result, RpcError):
             if result.errnum == errno.ENOSYS:
-                text = "dws-jobtap.so is not loaded: new jobs run without their storage"
+                text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
                 self._flux.log(syslog.LOG_WARNING, text)
                 return  # the plugin says hello when it is loaded
             self._flux.log(syslog.LOG_ERR, f"job-manager.dws.hello: {result}")

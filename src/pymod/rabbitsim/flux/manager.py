@@ -136,7 +136,10 @@ class JobManager:
         system = job.jobspec.get("attributes", {}).get("system", {})
         for dependency in system.get("dependencies", []):
             scheme = dependency.get("scheme")
-            raise SubmitError(f'dependency scheme "{scheme}" not supported')
+            topic = f"job.dependency.{scheme}"
+            rc, out = self._hooks.tap_call(topic, job, {"dependency": dependency})
+            if rc == 0:
+                raise SubmitError(f'dependency scheme "{scheme}" not supported')
 
     def _committed(self, job: Job) -> None:
         job.hold = False

@@ -1,0 +1,23 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux-dws for the job ingest: a plugin of flux-job-frobnicator.
+
+A job with #DW directives gets a dependency whose scheme only dws-jobtap.so serves. So
+it is refused at submission as long as that is not loaded, and does not fail when its
+shells find no storage.
+"""
+
+from flux.job.frobnicator import FrobnicatorPlugin
+
+SCHEME = "rabbit-storage"
+
+
+class Frobnicator(FrobnicatorPlugin):
+    def frob(self, jobspec, user, urgency, flags):
+        system = jobspec.attributes.get("system", {})
+        dependencies = system.get("dependencies", [])
+        if not system.get("dw") or not isinstance(dependencies, list):
+            return  # what is no list is for the validator to refuse
+        entry = {"scheme": SCHEME, "value": "dws-jobtap.so"}
+        if entry not in dependencies:
+            jobspec.setattr("system.dependencies", [*dependencies, entry])
