@@ -76,6 +76,10 @@ class BadObject(DWSError):
         self.expected = expected
 
 
+class NotReady(BadObject):
+    """An object of DWS is not ready yet: what it says counts only when it is."""
+
+
 class AllocationError(DWSError):
     """A request for storage cannot be satisfied with what the job was given."""
 

@@ -17,7 +17,7 @@ from typing import Callable, Mapping, Optional, Sequence, Union
 from flux_k8s import cleanup, hostlist, nodefailure
 from flux_k8s.answers import gone
 from flux_k8s.directivebreakdown import Breakdown, Reference
-from flux_k8s.errors import BadObject
+from flux_k8s.errors import BadObject, NotReady
 from flux_k8s.gather import gather
 from flux_k8s.jobid import f58
 from flux_k8s.nodefailure import Survey
@@ -50,7 +50,7 @@ REASONS: Mapping[State, str] = {
 
 IN_USE = "storage still in use at epilog-timeout"
 
-ExclusionDone = Callable[[Optional[KubeError]], None]
+ExclusionDone = Callable[[Union[None, KubeError, NotReady]], None]
 
 
 class Exclusion:
@@ -81,7 +81,7 @@ class Exclusion:
         done: ExclusionDone,
         breakdowns: Union[tuple[Breakdown, ...], Failure],
     ) -> None:
-        if isinstance(breakdowns, KubeError):
+        if isinstance(breakdowns, (KubeError, NotReady)):
             done(breakdowns)
             return
         if isinstance(breakdowns, Exception):
@@ -175,7 +175,7 @@ class Exclusion:
             partial(self._write, SERVERS, cut.servers, cut.patch) for cut in survey.cuts
         ]
 
-        def written(error: Optional[KubeError]) -> None:
+        def written(error: Union[None, KubeError, NotReady]) -> None:
             if error is None:
                 info.survey = survey.without_lost(self._flux.now())
             done(error)

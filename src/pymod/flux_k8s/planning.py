@@ -32,8 +32,9 @@ from flux_k8s.directivebreakdown import (
     with_network_access,
 )
 from flux_k8s.directivebreakdown import parse as parse_breakdown
-from flux_k8s.directivebreakdown.breakdown import JOB
+from flux_k8s.directivebreakdown.breakdown import JOB, check_ready
 from flux_k8s.errors import AllocationError, DWSError, Occupied
+from flux_k8s.fields import Reader
 from flux_k8s.gather import gather
 from flux_k8s.holding import WORKFLOW_LABEL, workflow_of
 from flux_k8s.jobid import f58
@@ -94,8 +95,8 @@ class _Choice:
 
 
 Failure = Union[KubeError, Occupied, DWSError]
-"""Kubernetes is in the way, or other jobs are (try again), or the request itself
-is (give up)."""
+"""Kubernetes is in the way, or other jobs are, or DWS is not ready (NotReady; try
+again), or the request itself is (give up)."""
 
 Breakdowns = tuple[Breakdown, ...]
 
@@ -145,9 +146,9 @@ class Planner:
                 self._get_servers(needed, partial(with_servers, breakdowns))
 
         def with_servers(
-            breakdowns: Breakdowns, servers: Union[Mapping[Reference, Json], KubeError]
+            breakdowns: Breakdowns, servers: Union[Mapping[Reference, Json], Failure]
         ) -> None:
-            if isinstance(servers, KubeError):
+            if isinstance(servers, Exception):
                 done(servers)
                 return
             try:
@@ -187,9 +188,9 @@ class Planner:
             self._get_servers(needed, partial(with_servers, breakdowns))
 
         def with_servers(
-            breakdowns: Breakdowns, existing: Union[Mapping[Reference, Json], KubeError]
+            breakdowns: Breakdowns, existing: Union[Mapping[Reference, Json], Failure]
         ) -> None:
-            if isinstance(existing, KubeError):
+            if isinstance(existing, Exception):
                 done(existing)
             elif any(s.colocation for b in breakdowns for s in b.allocation_sets):
                 self._in_turn(partial(place_apart, breakdowns, existing))
@@ -427,8 +428,11 @@ class Planner:
     def _get_servers(
         self,
         references: Sequence[Reference],
-        done: Callable[[Union[Mapping[Reference, Json], KubeError]], None],
+        done: Callable[[Union[Mapping[Reference, Json], Failure]], None],
     ) -> None:
+        """The Servers of storage that exists, which must be ready: it may be made
+        just now."""
+
         def get(reference: Reference, answer: KubeDone) -> None:
             key = f"servers/{reference.name}"
             self._kube.get(
@@ -438,8 +442,15 @@ class Planner:
         def got(results: Union[list[Json], KubeError]) -> None:
             if isinstance(results, KubeError):
                 done(results)
+                return
+            servers = dict(zip(references, results))
+            try:
+                for reference in references:
+                    check_ready(Reader(f"Servers {reference}", servers[reference]))
+            except DWSError as error:
+                done(error)
             else:
-                done(dict(zip(references, results)))
+                done(servers)
 
         gather([partial(get, reference) for reference in references], got)
 

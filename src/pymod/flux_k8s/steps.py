@@ -18,7 +18,7 @@ from flux_k8s import cleanup
 from flux_k8s.answers import gone, read_token, refusal, refused
 from flux_k8s.availability import Availability
 from flux_k8s.config import Daemon
-from flux_k8s.errors import DWSError, Occupied
+from flux_k8s.errors import DWSError, NotReady, Occupied
 from flux_k8s.exclusion import Exclusion
 from flux_k8s.jobid import f58
 from flux_k8s.planning import Failure, Placed, Planner, Proposal
@@ -76,7 +76,7 @@ TOKEN_KEY = "dws_token"
 WARNING = 1
 """The severity of an exception that is not fatal."""
 
-StepError = Union[KubeError, RpcError, Occupied]
+StepError = Union[KubeError, RpcError, Occupied, DWSError]
 StepDone = Callable[[Optional[StepError]], None]
 """Gets None when the step was carried out, else what is in its way. May be
 called before the call that it was given to returns."""
@@ -373,7 +373,7 @@ class Steps:
 
     def _failed(self, info: WorkflowInfo, error: Failure, done: StepDone) -> None:
         """The job cannot have its storage, or cannot have it yet."""
-        if isinstance(error, DWSError):
+        if isinstance(error, DWSError) and not isinstance(error, NotReady):
             info.failure = str(error)
             done(None)
         elif isinstance(error, KubeError) and refused(error):

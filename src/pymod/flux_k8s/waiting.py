@@ -14,7 +14,7 @@ import syslog
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from flux_k8s.errors import Occupied
+from flux_k8s.errors import NotReady, Occupied
 from flux_k8s.jobid import f58
 from flux_k8s.ports import Flux, Kind, KubeError, RpcError
 from flux_k8s.steps import StepError
@@ -239,4 +239,6 @@ def reason_of(error: StepError) -> str:
         return f"other jobs' storage: {error}"
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
         return "Flux: dws-jobtap.so is not loaded"
+    if isinstance(error, NotReady):
+        return f"DWS: {error}"
     return f"{'Kubernetes' if isinstance(error, KubeError) else 'Flux'}: {error}"

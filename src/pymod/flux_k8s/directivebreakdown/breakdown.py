@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from flux_k8s.errors import NotReady
 from flux_k8s.fields import Reader
 
 PER_COMPUTE = "AllocatePerCompute"
@@ -118,8 +119,9 @@ def parse(obj: Any) -> Breakdown:
     """Read a DirectiveBreakdown that is ready.
 
     Raises:
-        BadObject: ``status.ready`` is not true yet, or a field is missing, of
-            the wrong type, out of range or of an unknown kind.
+        NotReady: ``status.ready`` is not true yet.
+        BadObject: a field is missing, of the wrong type, out of range or of an
+            unknown kind.
     """
     reader = Reader("DirectiveBreakdown", obj)
     own = Reference(
@@ -127,8 +129,7 @@ def parse(obj: Any) -> Breakdown:
         reader.string("metadata.name"),
     )
     reader = Reader(f"DirectiveBreakdown {own}", obj)
-    if not reader.has("status.ready") or not reader.boolean("status.ready"):
-        raise reader.bad("status.ready", "true")
+    check_ready(reader)
     storage = reader.optional_object("status.storage")
     allocation_sets = () if storage is None else _allocation_sets(storage)
     return Breakdown(
@@ -150,6 +151,13 @@ def parse(obj: Any) -> Breakdown:
         requires=reader.optional_strings("status.requires")
         or reader.optional_strings("status.requiredDaemons"),
     )
+
+
+def check_ready(reader: Reader) -> None:
+    """Raises NotReady for an object of DWS whose ``status.ready`` is not true."""
+    if not reader.optional_boolean("status.ready"):
+        error = reader.bad("status.ready", "true")
+        raise NotReady(error.name, error.path, error.value, error.expected)
 
 
 def _allocation_sets(storage: Reader) -> tuple[AllocationSet, ...]:

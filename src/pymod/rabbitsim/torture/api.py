@@ -7,10 +7,20 @@ from __future__ import annotations
 import random
 from collections import deque
 from dataclasses import dataclass
-from typing import Callable, Optional, Sequence
+from typing import Callable, Optional, Sequence, Union
 
 from flux_k8s.jobid import jobid_of_workflow
-from flux_k8s.ports import WORKFLOW, Clock, Json, Kind, KubeError, WatchHandler
+from flux_k8s.ports import (
+    DIRECTIVEBREAKDOWN,
+    SERVERS,
+    WORKFLOW,
+    Clock,
+    Json,
+    Kind,
+    KubeDone,
+    KubeError,
+    WatchHandler,
+)
 from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults, Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.troubles import Trouble
@@ -152,6 +162,19 @@ class TroubledKube(DirectKube):
     def fault(self, request: Request) -> Optional[Fault]:
         self._arrived[id(request)] = request
         return super().fault(request)
+
+    def get(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None:
+        def answered(result: Union[Json, KubeError]) -> None:
+            trouble = self._weather.strikes("unready")
+            if trouble is not None and kind in (DIRECTIVEBREAKDOWN, SERVERS):
+                if not isinstance(result, KubeError):
+                    status = {"ready": False} if trouble.what == "false" else None
+                    result = {**result, "status": status}
+            done(result)
+
+        super().get(kind, namespace, name, answered, key=key)
 
     def on_the_way(self) -> list[Request]:
         """Requests that were sent and have not arrived."""

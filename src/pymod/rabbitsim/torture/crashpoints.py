@@ -18,7 +18,16 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.config import Config, Daemon
-from flux_k8s.ports import STORAGE, Json, Kube, KubeError, RpcDone, Timer, Watch
+from flux_k8s.ports import (
+    STORAGE,
+    CommitDone,
+    Json,
+    Kube,
+    KubeError,
+    RpcDone,
+    Timer,
+    Watch,
+)
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 from flux_k8s.steps import StepDone, StepError, Steps
@@ -96,6 +105,14 @@ SCENARIOS = (
         faults=(DwsFault("Setup", "never"),),
         config=Config(setup_timeout=60.0),
         errors=("Setup took more than setup_timeout=60s",),
+    ),
+    Scenario(
+        "a job whose Setup has trouble that passes",
+        faults=(DwsFault("Setup", "transient", duration=5.0),),
+    ),
+    Scenario(
+        "a job whose Teardown takes long",
+        faults=(DwsFault("Teardown", "never", duration=90.0),),
     ),
     Scenario(
         "a job that DWS fails in DataOut",
@@ -232,8 +249,14 @@ class _CrashingPort:
         self._port.post_memo(jobid, memo)
         self._sent(f"the memo {', '.join(memo)}")
 
-    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
+    def kvs_put(
+        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
         self._port.kvs_put(jobid, key, value, last=last)
+        self._sent(f"the KVS key {key}")
+
+    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
+        self._port.kvs_commit(jobid, key, value, done)
         self._sent(f"the KVS key {key}")
 
     def drain(self, hosts: str, reason: str) -> None:

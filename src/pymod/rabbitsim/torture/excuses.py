@@ -33,6 +33,8 @@ class Excuses:
     """Which breaches are none. Here: nothing is excused."""
 
     config = Config()
+    lateness = 100.0
+    """Seconds by which what is due may be late."""
 
     def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
         """Whether a fatal exception has a cause."""
@@ -87,7 +89,9 @@ class PlannedExcuses(Excuses):
                 self._dws.setdefault(jobid, set()).add((trouble.what, state))
         kinds = {trouble.kind for trouble in plan.troubles}
         self._stale = OUTAGE if "outage" in kinds else STALE
+        self.lateness = Excuses.lateness + self._stale
         self._rabbits = "rabbit" in kinds
+        self._down = "controllers" in kinds
         self._epilog_timeout = plan.site.epilog_timeout is not None
 
     def planned(self, job: Job) -> PlannedJob:
@@ -121,6 +125,8 @@ class PlannedExcuses(Excuses):
             return any(name in exception["note"] for name in self._world.lost_nodes)
         if type == ABORT:
             return self._epilog_timeout
+        if type == "exec":
+            return "dws-jobtap.so" in exception["note"] and self.unguarded(job)
         if type == "alloc":
             return planned.bad == "too large" or planned.hopes
         return type == "dws" and self._failed(job, record, exception["note"], now)
@@ -166,7 +172,7 @@ class PlannedExcuses(Excuses):
         """Whether a state may take long. (A Rabbit whose storage somebody holds
         on to after an abort keeps others from getting theirs.)"""
         planned = any((kind, state) in about for kind in kinds)
-        return planned or self._rabbits or bool(self.disabled)
+        return planned or self._rabbits or self._down or bool(self.disabled)
 
     def node(self, job: Job, host: str) -> bool:
         rabbit = self._world.system.topology.rabbit_of[host]

@@ -15,6 +15,7 @@ from flux_k8s import hostlist
 from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
 from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.workflow import TEARDOWN_PATIENCE
 from flux_k8s.workflowview import FINALIZER, STATES, WLM_ID
 from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
@@ -23,7 +24,7 @@ from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.data import Ledger
 from rabbitsim.torture.excuses import Excuses
-from rabbitsim.torture.record import Record, cancelled_in_epilog
+from rabbitsim.torture.record import NEVER, Record, cancelled_in_epilog, limit_of
 from rabbitsim.torture.storage import StorageMonitor
 
 PAIRS = (
@@ -156,6 +157,7 @@ class Monitor:
         if workflow is None or not _ours(workflow) or self._excuses.unguarded(job):
             return
         record = self.record(job.id)
+        self._check_told(job, record)
         if not record.aborted and not _complete(workflow, "Teardown"):
             self.fail("epilog", f"{job} was let go before its storage was torn down")
 
@@ -221,9 +223,35 @@ class Monitor:
             self.fail("order", f"{f58(jobid)} went back from {before} to {desired}")
         if desired == "Teardown":
             self._leaves(jobid, record)
-        elif STATES[desired] > STATES[before] + 1:
+        self._check_limit(jobid, record, before)
+        if desired != "Teardown" and STATES[desired] > STATES[before] + 1:
             self.fail("order", f"{f58(jobid)} skipped from {before} to {desired}")
         record.desired = desired
+
+    def _check_limit(self, jobid: int, record: Record, state: str) -> None:
+        """A state that was not reached in time is not waited for any longer."""
+        limit = limit_of(state, self._excuses.config)
+        asked, now = record.asked.get(state), self._now()
+        if limit is None or asked is None or self._excuses.twice(jobid):
+            return
+        due = asked + limit + self._excuses.lateness
+        if now > due and record.reached.get(state, NEVER) > due:
+            waited = now - asked
+            text = f"{f58(jobid)} waited {waited:.0f}s for {state}, at most {limit:g}"
+            self.fail("overdue", text)
+
+    def _check_told(self, job: Job, record: Record) -> None:
+        """A Teardown that does not get on is told."""
+        asked = record.asked.get("Teardown")
+        if asked is None or self._excuses.unguarded(job):
+            return
+        ended = min(record.reached.get("Teardown", NEVER), self._now())
+        late = ended - asked > TEARDOWN_PATIENCE + self._excuses.lateness
+        told = any(
+            "Teardown" in (event.context or {}).get("note", "") for event in job.events
+        )
+        if late and not told:
+            self.fail("silence", f"{job} waited {ended - asked:.0f}s for Teardown")
 
     def _leaves(self, jobid: int, record: Record) -> None:
         """A Workflow is on its way out: what the job wrote must be safe, or else

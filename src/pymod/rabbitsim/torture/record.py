@@ -9,11 +9,12 @@ be held against this.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Mapping, Optional
 
 from flux_k8s.config import Config
 from flux_k8s.ports import Json
 from flux_k8s.timestamps import parse_timestamp
+from flux_k8s.workflowview import STATES, requested_key
 from rabbitsim.flux.job import Job
 
 NEVER = float("inf")
@@ -37,6 +38,7 @@ class Record:
         made: how many there were.
         desired: the state that was asked for last.
         reached: when each state was complete for the first time.
+        asked: when each state was requested, as the request says.
         began: when DWS took up each state.
         errors: the states in which DWS gave up.
         transients: when it had trouble that may pass.
@@ -52,6 +54,7 @@ class Record:
     made: int = 0
     desired: str = ""
     reached: dict[str, float] = field(default_factory=dict)
+    asked: dict[str, float] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
     errors: set[str] = field(default_factory=set)
     transients: list[Transient] = field(default_factory=list)
@@ -70,6 +73,11 @@ class Record:
         """Take in a Workflow as it was written."""
         status = workflow.get("status") or {}
         state, desired = status.get("state"), workflow["spec"]["desiredState"]
+        asked = (workflow["metadata"].get("annotations") or {}).get(
+            requested_key(STATES[desired])
+        )
+        when = now if asked is None else parse_timestamp(asked)
+        self.asked.setdefault(desired, now if when is None else when)
         if state == desired:
             changed = parse_timestamp(str(status.get("desiredStateChange")))
             self.began.setdefault(desired, now if changed is None else changed)
@@ -92,7 +100,7 @@ class Record:
 
     def exceeded(self, state: str, seconds: float, now: float) -> bool:
         """A state had been under way for that long, and was not complete."""
-        limit = self.began.get(state, NEVER) + seconds
+        limit = self.asked.get(state, NEVER) + seconds
         return limit <= now and self.reached.get(state, NEVER) >= limit
 
     def was_transient(self, state: str, seconds: float, now: float) -> bool:
@@ -104,13 +112,25 @@ class Record:
     def leaves(self, now: float, config: Config) -> None:
         """The Workflow is on its way out before the job's data was safe."""
         self.lost = self.desired
-        limits = [config.teardown_after]
+        limits = [("PostRun", config.teardown_after)]
         if self.lost == "PostRun":
-            limits.append(config.postrun_timeout)
+            limits.append(("PostRun", config.postrun_timeout))
         self.overdue = self.lost in ("PostRun", "DataOut") and any(
-            limit is not None and self.exceeded(self.lost, limit, now)
-            for limit in limits
+            limit is not None and self.asked.get(state, NEVER) + limit <= now
+            for state, limit in limits
         )
+
+
+def limit_of(state: str, config: Config) -> Optional[float]:
+    """How long a state may be awaited, at most."""
+    limits: Mapping[str, tuple[Optional[float], ...]] = {
+        "Proposal": (config.setup_timeout,),
+        "Setup": (config.setup_timeout,),
+        "PostRun": (config.postrun_timeout, config.teardown_after),
+        "DataOut": (config.teardown_after,),
+    }
+    found = [limit for limit in limits.get(state, ()) if limit is not None]
+    return min(found, default=None)
 
 
 def gave_up(job: Job) -> Optional[float]:

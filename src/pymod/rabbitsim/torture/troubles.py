@@ -17,6 +17,8 @@ KINDS = (
     "api",
     "outage",
     "dws",
+    "controllers",
+    "unready",
     "part",
     "rabbit",
     "node",
@@ -195,6 +197,19 @@ def _dws(rng: random.Random, moment: Moment) -> list[Trouble]:
     return [Trouble("dws", what, job=job, duration=seconds, name=state)]
 
 
+def _controllers(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """DWS does nothing at all for a while."""
+    seconds = rng.choice([30.0, 600.0, 1800.0])
+    return [_trouble("controllers", "down", moment.any(rng), duration=seconds)]
+
+
+def _unready(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """DirectiveBreakdowns and Servers are not ready, although the Workflow is."""
+    seconds = rng.choice([0.5, 5.0, 60.0])
+    what = rng.choice(["false", "missing"])
+    return [_trouble("unready", what, moment.any(rng), duration=seconds)]
+
+
 def _part(rng: random.Random, moment: Moment) -> list[Trouble]:
     """One compute node does not mount, or one Rabbit makes no storage."""
     if rng.random() < 0.7:
@@ -260,6 +275,8 @@ _MAKERS: Mapping[str, Make] = {
     "api": _api,
     "outage": _outage,
     "dws": _dws,
+    "controllers": _controllers,
+    "unready": _unready,
     "part": _part,
     "rabbit": _rabbit,
     "node": _node,

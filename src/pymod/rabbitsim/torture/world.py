@@ -144,12 +144,15 @@ class World:
         self._armed: dict[tuple[int, int], list[Trouble]] = {}
         self._counting: list[tuple[int, Trouble]] = []
         self._steps = 0
+        self._down = 0
         self._actions: Mapping[str, Callable[[Trouble], None]] = {
             "module": self._module,
             "plugin": self._plugin,
             "watch": self._watch,
             "api": self.system.weather.add,
             "outage": self.system.weather.add,
+            "unready": self.system.weather.add,
+            "controllers": self._controllers,
             "rabbit": self._rabbit,
             "node": self._node,
             "user": self._user,
@@ -212,6 +215,7 @@ class World:
         self._counting = []
         self._armed = {}
         self.system.weather.clear()
+        self.system.controllers.resume()
         if self.system.instance.tap.plugin is None:
             self._load_plugin()
         if not self.system.instance.module_loaded:
@@ -325,6 +329,17 @@ class World:
         if kube is self.system.troubled:
             expired = KubeError(410, "Expired", "too old resource version")
             kube.drop_watches(expired if what == "expire" else None)
+
+    def _controllers(self, trouble: Trouble) -> None:
+        self._down += 1
+        self.system.controllers.pause()
+        self._later(trouble.duration, self._controllers_back)
+
+    def _controllers_back(self) -> None:
+        self._down -= 1
+        if self._down == 0:
+            self.note("the controllers go on")
+            self.system.controllers.resume()
 
     def _rabbit(self, trouble: Trouble) -> None:
         rabbits, name = self.system.controllers.rabbits, trouble.name
