@@ -116,6 +116,63 @@ def asked(system: VirtualSystem) -> list[str]:
 # Data movements
 
 
+def kept(system: VirtualSystem, jobid: int) -> Json:
+    """The Workflow that is recorded."""
+    workflow: Json = json.loads(system.instance.job(jobid).kvs["rabbit_workflow"])
+    return workflow
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup", "DataIn", "PreRun"])
+def test_a_failure_is_recorded_at_once_with_what_dws_says(state: str) -> None:
+    """The controllers do nothing any more: the end does not come."""
+    fault = DwsFault(state, "error", message="it broke")
+    latency = table(dict.fromkeys(("Proposal", "Setup", "DataIn", "PreRun"), 2.0))
+    system = started(options=Options(faults=(fault,), latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN]))
+    assert system.loop.run(lambda: bool(exceptions(system, jobid)), HOUR)
+    system.controllers.pause()
+    system.loop.run(timeout=1.0)
+    status = kept(system, jobid)["status"]
+    assert status["state"] == state and status["status"] == "Error"
+    assert "it broke" in status["message"]
+    kvs = system.instance.job(jobid).kvs
+    assert 1.9 < float(kvs[f"rabbit_{state.lower()}_timing"]) < 2.5
+    system.controllers.resume()
+    settle(system)
+    assert kept(system, jobid)["status"]["state"] == "Teardown"
+
+
+@pytest.mark.parametrize("state", ["Setup", "PreRun", "DataOut"])
+def test_so_is_what_there_was_before_teardown(state: str) -> None:
+    """Somebody else ends the job, then the controllers do nothing any more."""
+    fault = DwsFault(state, "never", message="at it")
+    latency = table(dict.fromkeys(("Setup", "DataIn", "PreRun", "PostRun"), 2.0))
+    system = started(options=Options(faults=(fault,), latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, state), HOUR)
+    system.loop.run(timeout=5.0)
+    system.controllers.pause()
+    system.instance.cancel(jobid)
+    assert system.loop.run(in_state(system, "Teardown"), HOUR)
+    system.loop.run(timeout=1.0)
+    assert kept(system, jobid)["status"]["state"] == state
+    kvs = system.instance.job(jobid).kvs
+    assert 4.9 < float(kvs[f"rabbit_{state.lower()}_timing"]) < 5.5
+    system.controllers.resume()
+    settle(system)
+    assert kept(system, jobid)["status"]["state"] == "Teardown"
+
+
+def test_a_job_that_goes_well_has_the_times_of_dws_itself() -> None:
+    system = started(options=Options(latency=table({"Setup": 2.0})))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    kvs = system.instance.job(jobid).kvs
+    states = "proposal setup datain prerun postrun dataout teardown".split()
+    assert [s for s in states if f"rabbit_{s}_timing" not in kvs] == []
+    assert float(kvs["rabbit_setup_timing"]) == 2.0
+
+
 def test_the_data_movements_of_a_job_are_recorded() -> None:
     system = saving()
     jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], nodes=1))

@@ -3,9 +3,11 @@
 """What a job leaves behind in its KVS (DESIGN section 10).
 
 ``rabbit_<state>_timing``
-    Seconds that DWS took for a state.
+    Seconds that DWS took for a state; for one that was not reached, how long it was
+    awaited.
 ``rabbit_workflow``
-    The last Workflow, as JSON.
+    The last Workflow, as JSON, with what DWS says in it: written when the job fails,
+    when it moves to Teardown (as it was before) and when Teardown is complete.
 ``rabbit_datamovements``
     NnfDataMovements, as a JSON array: those that failed first, each group in the
     order of creation, at most ``rabbit.save_datamovements`` of them.
@@ -37,7 +39,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.settings import Settings
 from flux_k8s.workflowinfo import WorkflowInfo
-from flux_k8s.workflowview import State
+from flux_k8s.workflowview import State, WorkflowView
 
 CHARACTERS = 50_000
 """Of container logs that are kept for a job."""
@@ -78,11 +80,29 @@ class Records:
             return
         info.timed |= {view.state}
         if view.elapsed is not None:
-            key = f"rabbit_{view.state.name.lower()}_timing"
-            self._flux.kvs_put(info.jobid, key, json.dumps(round(view.elapsed, 6)))
+            self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
             text = json.dumps(workflow)
             self._flux.kvs_put(info.jobid, "rabbit_workflow", text, last=True)
+
+    def leave(self, info: WorkflowInfo, view: WorkflowView, workflow: Json) -> None:
+        """Keep the Workflow of a job that fails or moves to Teardown, and how long
+        the state took that was not reached.
+
+        Args:
+            view: with the state that is left.
+        """
+        state = view.desired
+        if state is None or state is State.Teardown:
+            return
+        if not (view.complete or view.since is None or state in info.timed):
+            info.timed |= {state}
+            self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
+        self._put(info, "rabbit_workflow", json.dumps(workflow))
+
+    def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
+        key = f"rabbit_{state.name.lower()}_timing"
+        self._flux.kvs_put(info.jobid, key, json.dumps(round(seconds, 6)))
 
     def record(self, info: WorkflowInfo, done: Done) -> None:
         """Keep what goes in Teardown. ``done`` gets an error when that is to be

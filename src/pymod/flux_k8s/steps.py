@@ -276,16 +276,22 @@ class Steps:
         if step.hurry:
             spec["hurry"] = True
         see = self._see(info, self._or_look(info, done))
-        leave = partial(self._leave, info, see)
+        leave = partial(self._leave, info, info.view, see)
         self._patch(info, body, leave if step.state is State.Teardown else see)
 
     def _leave(
-        self, info: WorkflowInfo, see: KubeDone, result: Union[Json, KubeError]
+        self,
+        info: WorkflowInfo,
+        before: Optional[WorkflowView],
+        see: KubeDone,
+        result: Union[Json, KubeError],
     ) -> None:
         """The answer to a move to Teardown: as long as DWS has not taken that up, it
-        shows all that there was in the state before."""
+        shows all that there was ``before``."""
         if not isinstance(result, KubeError):
             self._unlink_token(info)
+            if before is not None:
+                self.records.leave(info, before, result)
         see(result)
 
     def _request_time(self, state: State) -> Json:
@@ -479,6 +485,8 @@ class Steps:
         def told() -> None:
             info.failed = True
 
+        if info.view is not None:
+            self._save(info)
         if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
             payload: Json = {
                 "id": info.jobid,
@@ -491,6 +499,17 @@ class Steps:
         self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, 0, note)
         told()
         done(None)
+
+    def _save(self, info: WorkflowInfo) -> None:
+        """Keep what DWS says of a job that fails. Nobody waits for that."""
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if not isinstance(result, KubeError):
+                self.records.leave(info, WorkflowView.parse(result), result)
+
+        self.kube.get(
+            WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
+        )
 
     def _warn(self, info: WorkflowInfo, step: Warn, done: StepDone) -> None:
         """Tell that Teardown does not get on, once: the annotation is for the next
