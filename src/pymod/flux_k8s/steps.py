@@ -15,7 +15,7 @@ from functools import partial
 from typing import Callable, Optional, Union
 
 from flux_k8s import cleanup
-from flux_k8s.answers import gone, read_token, refusal, refused
+from flux_k8s.answers import gone, refusal, refused
 from flux_k8s.availability import Availability
 from flux_k8s.config import Daemon
 from flux_k8s.errors import DWSError, NotReady, Occupied
@@ -23,7 +23,6 @@ from flux_k8s.exclusion import Exclusion
 from flux_k8s.jobid import f58
 from flux_k8s.planning import Failure, Placed, Planner, Proposal
 from flux_k8s.ports import (
-    SECRET,
     WORKFLOW,
     Flux,
     Json,
@@ -36,6 +35,7 @@ from flux_k8s.ports import (
 from flux_k8s.records import Records
 from flux_k8s.settings import Settings
 from flux_k8s.timestamps import format_timestamp
+from flux_k8s.tokens import Tokens
 from flux_k8s.workflow import (
     Advance,
     Allocate,
@@ -70,9 +70,6 @@ from flux_k8s.workflowview import (
 
 EXCEPTION_TYPE = "dws"
 
-TOKEN_KEY = "dws_token"
-"""Where in the job's KVS the workflow token is for its shells."""
-
 WARNING = 1
 """The severity of an exception that is not fatal."""
 
@@ -96,6 +93,7 @@ class Steps:
         self.kube = kube
         self.settings = settings
         self.records = Records(flux, kube, settings)
+        self.tokens = Tokens(flux, kube)
         self._planner = Planner(
             kube, settings, availability.rabbits, availability.constraint, flux.now
         )
@@ -145,7 +143,7 @@ class Steps:
         """Drop what is kept for a job."""
         self._planner.forget(info.jobid)
         if info.token:
-            self._unlink_token(info)
+            self.tokens.unlink(info)
 
     # Workflows: one after the other, in the queue that is named after each
 
@@ -289,7 +287,7 @@ class Steps:
         """The answer to a move to Teardown: as long as DWS has not taken that up, it
         shows all that there was ``before``."""
         if not isinstance(result, KubeError):
-            self._unlink_token(info)
+            self.tokens.unlink(info)
             if before is not None:
                 self.records.leave(info, before, result)
         see(result)
@@ -407,7 +405,7 @@ class Steps:
 
     def _release_prolog(self, info: WorkflowInfo, done: StepDone) -> None:
         assert info.view is not None
-        workflow, secret = info.view.environment, info.view.token
+        workflow = info.view.environment
 
         def with_daemons(result: Union[tuple[Daemon, ...], Failure]) -> None:
             if isinstance(result, Exception):
@@ -418,47 +416,15 @@ class Steps:
                 variables.update(daemon.environment)
             # What DWS says about the job's storage is not for a site to change.
             variables.update(workflow)
-            self._add_token(info, secret, variables, done)
+            self.tokens.give(info, partial(with_token, variables))
 
-        self._planner.daemons(info, with_daemons)
-
-    def _add_token(  # it is a secret: the eventlog, which is archived, has none
-        self,
-        info: WorkflowInfo,
-        secret: Optional[tuple[str, str]],
-        variables: dict[str, str],
-        done: StepDone,
-    ) -> None:
-        if secret is None:
-            self._send_environment(info, variables, done)
-            return
-        namespace, name = secret
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError):
-                done(result)
-                return
-            token = read_token(result)
-            if token is None:
-                info.failure = f"Secret {namespace}/{name} has no token for the job"
-                done(None)
-                return
-            self.flux.kvs_commit(info.jobid, TOKEN_KEY, token, committed)
-
-        def committed(error: Optional[RpcError]) -> None:
-            if error is None:
+        def with_token(variables: dict[str, str], error: Optional[StepError]) -> None:
+            if error is None and info.failure is None:
                 self._send_environment(info, variables, done)
             else:
                 done(error)
 
-        self.kube.get(SECRET, namespace, name, answer, key=info.name)
-
-    def _unlink_token(self, info: WorkflowInfo) -> None:
-        """The job has no use for its token any more. Where the module before may
-        have written one nobody knows of, there may be none."""
-        unknown = info.token is None and (info.existed or info.request is None)
-        if info.token or unknown:
-            self.flux.kvs_put(info.jobid, TOKEN_KEY, None, last=True)
+        self._planner.daemons(info, with_daemons)
 
     def _send_environment(
         self, info: WorkflowInfo, variables: dict[str, str], done: StepDone
@@ -474,7 +440,7 @@ class Steps:
         def told() -> None:
             info.released = True
 
-        self._unlink_token(info)
+        self.tokens.unlink(info)
         self._tell("epilog-remove", {"id": info.jobid}, told, done)
 
     def _fail(self, info: WorkflowInfo, note: str, done: StepDone) -> None:

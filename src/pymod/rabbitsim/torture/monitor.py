@@ -15,6 +15,7 @@ from flux_k8s import hostlist
 from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
 from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.tokens import TOKEN_KEY
 from flux_k8s.workflow import TEARDOWN_PATIENCE
 from flux_k8s.workflowview import FINALIZER, STATES, WLM_ID
 from rabbitsim.flux.events import Event, State
@@ -324,6 +325,8 @@ class Monitor:
         for jobid, job in self._jobs().items():
             if job.active:
                 self.fail("stuck", f"{job} is in {job.state.name}")
+            if TOKEN_KEY in job.kvs:
+                self.fail("secret", f"{job} has ended, and its token is there")
             if jobid in self._records:
                 self.check_log(job)
         for workflow in self._store.list(WORKFLOW, None)["items"]:
