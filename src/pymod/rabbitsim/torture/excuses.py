@@ -89,7 +89,8 @@ class PlannedExcuses(Excuses):
                 self._dws.setdefault(jobid, set()).add((trouble.what, state))
         kinds = {trouble.kind for trouble in plan.troubles}
         self._stale = OUTAGE if "outage" in kinds else STALE
-        self.lateness = Excuses.lateness + self._stale
+        outages = sum(trouble.kind == "outage" for trouble in plan.troubles)
+        self.lateness = Excuses.lateness + self._stale * max(1, outages)
         self._rabbits = "rabbit" in kinds
         self._down = "controllers" in kinds
         self._epilog_timeout = plan.site.epilog_timeout is not None

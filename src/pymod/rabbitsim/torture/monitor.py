@@ -236,7 +236,8 @@ class Monitor:
         if limit is None or asked is None or self._excuses.twice(jobid):
             return
         due = asked + limit + self._excuses.lateness
-        if now > due and record.reached.get(state, NEVER) > due:
+        told = state in ("Proposal", "Setup") and bool(record.fatal)
+        if now > due and record.reached.get(state, NEVER) > due and not told:
             waited = now - asked
             text = f"{f58(jobid)} waited {waited:.0f}s for {state}, at most {limit:g}"
             self.fail("overdue", text)
