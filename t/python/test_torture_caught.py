@@ -56,7 +56,7 @@ def hasty(chosen: Step, info: WorkflowInfo) -> Step:
 def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
     """It counts the time of a state from the one before."""
     if view.state is not view.desired and view.desired is not None:
-        view = dataclasses.replace(view, state=view.desired, ready=False)
+        view = dataclasses.replace(view, requested=view.changed, unmounting=None)
     return OVERDUE(info, view, *rest)
 
 
