@@ -15,7 +15,7 @@ import sys
 from typing import IO, Any, Callable
 
 from flux_k8s import mapping
-from flux_k8s.errors import DWSError
+from flux_k8s.errors import DWSError, printable
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import KubeError
 
@@ -75,7 +75,7 @@ def _open_streams() -> None:
 
 def tell(name: str, level: str, message: str) -> None:
     """Write a line about ``flux NAME`` to standard error."""
-    print(f"flux-{name}: {level}: {message}", file=sys.stderr)
+    print(f"flux-{name}: {level}: {printable(message)}", file=sys.stderr)
 
 
 def load_json(path: str) -> Any:

@@ -15,12 +15,36 @@ from typing import Any
 def show(value: Any, limit: int = 80) -> str:
     """``value`` as JSON for a message, cut to ``limit`` characters."""
     try:
-        text = json.dumps(value)
+        text = _beginning(value, limit)
     except (TypeError, ValueError):
         text = repr(value)
     except RecursionError:
         text = "nested too deeply to be shown"
     return text if len(text) <= limit else text[: limit - 3] + "..."
+
+
+def _beginning(value: Any, limit: int) -> str:
+    """The JSON of a value; of one that is longer than ``limit``, some more than
+    that."""
+    if isinstance(value, str):
+        return json.dumps(value[: limit + 1])
+    text = ""
+    for part in json.JSONEncoder().iterencode(value):
+        text += part
+        if len(text) > limit:
+            break
+    return text
+
+
+def printable(text: str) -> str:
+    """``text`` for one line of a terminal or a log, with what would move the cursor,
+    change its colour or its direction, or begin a line as an escape sequence."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in text
+    )
 
 
 class DWSError(Exception):
