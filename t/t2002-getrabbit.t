@@ -55,6 +55,30 @@ test_expect_success 'of one that has ended, and of several' '
     answers rabbit-02 flux getrabbit -j $ended &&
     answers "rabbit-[02,01]" flux getrabbit -j $ended $active
 '
+test_expect_success 'the Rabbits of jobs and of nodes together, each once' '
+    answers rabbit-02 flux getrabbit -j $ended -c compute-04 &&
+    answers "rabbit-[02,01]" flux getrabbit -j $ended -c "compute-[01-04]" &&
+    answers "rabbit-[02,01]" flux getrabbit -c compute-01 -j $ended
+'
+test_expect_success 'within a batch job, what the instance around it knows' '
+    cat >batch.sh <<-END &&
+	#!/bin/sh
+	flux getrabbit >all
+	flux getrabbit -c compute-01 >node
+	flux getrabbit -j $ended >job
+	flux getrabbit -j \$(flux getattr jobid) >own
+	flux alloc -n1 flux getrabbit compute-01 2>&1 | cat >inner
+	flux alloc -n1 flux getrabbit rabbit-02 >deeper
+	END
+    batch=$(flux batch -N1 --requires=host:compute-03 -S dw="$DW" batch.sh) &&
+    job_succeeds $batch &&
+    test "$(cat all)" = "rabbit-[01-02]" &&
+    test "$(cat node)" = rabbit-01 &&
+    test "$(cat job)" = rabbit-02 &&
+    test "$(cat own)" = rabbit-02 &&
+    grep "no such Rabbit: compute-01" inner &&
+    test "$(cat deeper)" = "compute-[03-04,07-08]"
+'
 test_expect_success 'of one that failed' '
     failed=$(job_submit --requires=host:compute-01 sh -c "exit 3") &&
     wait_event $failed clean &&

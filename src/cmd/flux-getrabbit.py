@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, Iterable
+from typing import Any, Iterable, Iterator
 
 from flux_k8s import hostlist, lookup
 from flux_k8s.command import CommandError, load_mapping, parser, run
@@ -15,31 +15,31 @@ from flux_k8s.mapping import RabbitMapping
 
 NAME = "getrabbit"
 DESCRIPTION = """
-Write all Rabbits, or the compute nodes of some, or the Rabbits of compute nodes or
-jobs, as a hostlist (RFC 29). Each name is there once, in the order of the
-arguments.
+Write all Rabbits, or the compute nodes of some, or the Rabbits of jobs and of compute
+nodes, as a hostlist (RFC 29). Each name is there once, in the order of the arguments,
+those of jobs first. Within a batch job or an allocation, what its own instance does not
+know is looked up in those around it.
 """
 
 
 def arguments() -> argparse.Namespace:
     """What the command line says."""
     args = parser(NAME, DESCRIPTION)
-    which = args.add_mutually_exclusive_group()
-    which.add_argument(
+    args.add_argument(
         "rabbits",
         metavar="RABBITS",
         nargs="*",
         default=[],
         help="hostlists of Rabbits, whose compute nodes are wanted",
     )
-    which.add_argument(
+    args.add_argument(
         "-c",
         "--computes",
         metavar="HOSTS",
         nargs="+",
         help="hostlists of compute nodes, whose Rabbits are wanted",
     )
-    which.add_argument(
+    args.add_argument(
         "-j",
         "--jobids",
         metavar="JOBID",
@@ -51,16 +51,33 @@ def arguments() -> argparse.Namespace:
         metavar="PATH",
         help="a rabbitmapping file (default: rabbit.mapping of the configuration)",
     )
-    return args.parse_args()
+    found = args.parse_args()
+    if found.rabbits and (found.computes is not None or found.jobids is not None):
+        args.error("argument RABBITS: not allowed with argument -c/--computes or -j")
+    return found
+
+
+def instances() -> Iterator[Any]:
+    """The instance that one is in, and those around it."""
+    import flux
+
+    handle = flux.Flux()
+    yield handle
+    while True:
+        try:
+            parent = handle.attr_get("parent-uri")
+        except OSError:
+            return
+        handle = flux.Flux(parent)
+        yield handle
 
 
 def read_mapping(args: argparse.Namespace) -> RabbitMapping:
-    """The mapping that was named, or the instance's."""
+    """The mapping that was named, or that of the nearest instance which has one."""
     path = args.mapping
     if path is None:
-        import flux
-
-        path = flux.Flux().conf_get("rabbit.mapping")
+        paths = (handle.conf_get("rabbit.mapping") for handle in instances())
+        path = next((path for path in paths if path is not None), None)
     if path is None:
         raise CommandError(
             "rabbit.mapping is not set in Flux's configuration, and --mapping not given"
@@ -78,40 +95,43 @@ def decode(hostlists: Iterable[str]) -> tuple[str, ...]:
 
 def of_jobs(jobids: Iterable[str]) -> tuple[str, ...]:
     """The Rabbits of some jobs."""
-    import flux
-
-    handle = flux.Flux()
+    handles = list(instances())
     found: dict[str, None] = {}
     for jobid in jobids:
-        found.update(dict.fromkeys(of_job(handle, jobid)))
+        found.update(dict.fromkeys(of_job(handles, jobid)))
     return tuple(found)
 
 
-def of_job(handle: Any, text: str) -> tuple[str, ...]:
-    """The Rabbits of one job."""
+def of_job(handles: Iterable[Any], text: str) -> tuple[str, ...]:
+    """The Rabbits of one job, of the first instance that has it."""
     from flux.job import JobID, job_kvs_lookup
 
     try:
         jobid = JobID(text)
     except ValueError:
         raise CommandError(f"not the ID of a job: {text}") from None
-    try:
-        log = job_kvs_lookup(handle, jobid, keys=["eventlog"])
-        R = job_kvs_lookup(handle, jobid, keys=["R"])
-    except PermissionError:
-        raise CommandError(f"job {text} is not yours") from None
-    if log is None:
-        raise CommandError(f"job {text} not found")
-    return lookup.rabbits_of_job(text, log["eventlog"], None if R is None else R["R"])
+    for handle in handles:
+        try:
+            log = job_kvs_lookup(handle, jobid, keys=["eventlog"])
+            R = job_kvs_lookup(handle, jobid, keys=["R"])
+        except PermissionError:
+            raise CommandError(f"job {text} is not yours") from None
+        if log is not None:
+            R_text = None if R is None else R["R"]
+            return lookup.rabbits_of_job(text, log["eventlog"], R_text)
+    raise CommandError(f"job {text} not found")
 
 
 def main() -> None:
     """Write the answer."""
     args = arguments()
-    if args.jobids is not None:
-        found = of_jobs(args.jobids)
-    elif args.computes is not None:
-        found = lookup.rabbits_of(read_mapping(args), decode(args.computes))
+    found: tuple[str, ...]
+    if args.jobids is not None or args.computes is not None:
+        named = () if args.jobids is None else of_jobs(args.jobids)
+        if args.computes is not None:
+            computes = decode(args.computes)
+            named += lookup.rabbits_of(read_mapping(args), computes)
+        found = tuple(dict.fromkeys(named))
     elif args.rabbits:
         found = lookup.computes_of(read_mapping(args), decode(args.rabbits))
     else:

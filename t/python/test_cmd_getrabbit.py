@@ -68,7 +68,7 @@ def test_a_name_that_is_not_known_is_an_error_that_names_it(
 
 
 def test_rabbits_and_computes_cannot_be_asked_for_at_once(mapping: str) -> None:
-    done = run("getrabbit", mapping, "hetchy201", "-c", "hetchy1001")
+    done = run("getrabbit", mapping, "-c", "hetchy1001", "--", "hetchy201")
     assert done.returncode == 2
     assert "not allowed with argument" in done.stderr
 
