@@ -30,6 +30,8 @@ test_expect_success 'it writes the mapping that the cluster was made from' '
 '
 test_expect_success 'hostlists are folded, and --indent makes lines' '
     map --indent=2 >mapping.txt &&
+    map -i 2 >short.txt &&
+    cmp mapping.txt short.txt &&
     grep "^    \"rabbit-01\": {\$" mapping.txt &&
     grep "\"hostlist\": \"compute-\[01-02,05-06\]\"" mapping.txt
 '

@@ -23,7 +23,7 @@ to, and how large it is: the file that rabbit.mapping names in Flux's
 configuration. It is read from DWS's SystemConfiguration and Storages. A Rabbit's
 capacity is what is free on it and what its Servers hold, so it does not matter
 whether jobs have storage now; storage that is being made or deleted at this
-moment may be counted once too often, or not at all.
+moment may be left out.
 """
 
 
@@ -37,6 +37,7 @@ def arguments() -> argparse.Namespace:
         help="credentials for Kubernetes (default: KUBECONFIG, ~/.kube/config)",
     )
     args.add_argument(
+        "-i",
         "--indent",
         type=int,
         metavar="N",
@@ -54,11 +55,14 @@ def read(args: argparse.Namespace) -> RabbitMapping:
     """Ask the cluster."""
     try:
         with blocking(args.kubeconfig) as cluster:
+            configuration = cluster.request(
+                "GET", SYSTEMCONFIGURATION, "default", "default"
+            )
+            before = cluster.request("GET", SERVERS, None)["items"]
+            storages = cluster.request("GET", STORAGE, "default")["items"]
+            after = cluster.request("GET", SERVERS, None)["items"]
             return topology.parse(
-                cluster.request("GET", SYSTEMCONFIGURATION, "default", "default"),
-                cluster.request("GET", STORAGE, "default")["items"],
-                cluster.request("GET", SERVERS, None)["items"],
-                sort=not args.nosort,
+                configuration, storages, before, later=after, sort=not args.nosort
             )
     except ConfigError as error:
         raise CommandError(error.problem) from None

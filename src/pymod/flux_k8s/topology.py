@@ -5,13 +5,14 @@
 Seed 001, "Topology mapping". The SystemConfiguration says which compute nodes
 each Rabbit is connected to. How much a Rabbit holds no object says:
 ``Storage.status.capacity`` is what is free on it. Its size is that, and what was
-made there for Servers (:mod:`flux_k8s.holding`).
+made there for Servers (:mod:`flux_k8s.holding`). These are not read at one moment: what
+was made or deleted meanwhile would count twice if it counted at all.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Iterable, Mapping, Sequence
+from typing import Iterable, Mapping, Optional, Sequence
 
 from flux_k8s import holding, mapping
 from flux_k8s.errors import DWSError
@@ -40,6 +41,7 @@ def parse(
     storages: Iterable[Json],
     servers: Iterable[Json],
     *,
+    later: Optional[Iterable[Json]] = None,
     sort: bool = True,
 ) -> RabbitMapping:
     """The mapping of the system that the objects of a cluster describe.
@@ -47,7 +49,9 @@ def parse(
     Args:
         configuration: its SystemConfiguration.
         storages: its Storages; those of other storage nodes do not matter.
-        servers: its Servers, in all namespaces.
+        servers: its Servers, in all namespaces, as they were before the Storages were
+            read.
+        later: as they were after that; None where all is of one moment.
         sort: put Rabbits and compute nodes in natural order, or else leave
             them as the SystemConfiguration has them.
 
@@ -58,19 +62,34 @@ def parse(
     """
     problems: list[str] = []
     hosts_of = _hosts_of(configuration, problems)
-    capacity = _capacities(hosts_of, storages, _made(servers), problems)
+    made = _made(servers, later)
+    capacity = _capacities(hosts_of, storages, made, problems)
     if problems:
         raise TopologyError(problems)
     return mapping.assemble(hosts_of, capacity, sort=sort)
 
 
-def _made(servers: Iterable[Json]) -> dict[str, int]:
-    """How many bytes of each Rabbit are in use. What is only asked for is not:
-    it is free as well."""
+def _made(servers: Iterable[Json], later: Optional[Iterable[Json]]) -> dict[str, int]:
+    """How many bytes of each Rabbit are in use, before and after. What is only asked
+    for is not: it is free as well."""
+    before = _made_by_object(servers)
+    after = before if later is None else _made_by_object(later)
     total: Counter[str] = Counter()
-    for obj in servers:
-        total.update(holding.parse(obj).made)
+    for key in before.keys() & after.keys():
+        total.update(before[key] & after[key])
     return total
+
+
+def _made_by_object(
+    servers: Iterable[Json],
+) -> dict[tuple[str, object], Counter[str]]:
+    """How many bytes of each Rabbit each Servers has. Another may have the name of one
+    that was deleted."""
+    found = {}
+    for obj in servers:
+        made = Counter(dict(holding.parse(obj).made))
+        found[_name("Servers", obj), obj.get("metadata", {}).get("uid")] = made
+    return found
 
 
 def _hosts_of(configuration: Json, problems: list[str]) -> dict[str, list[str]]:
