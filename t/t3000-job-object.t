@@ -48,6 +48,8 @@ test_expect_success 'a job without storage is told as it was submitted' '
         sh -c "exit 3") &&
     wait_event $id clean &&
     object job.xml $id &&
+    tells job.xml Environment &&
+    object job.xml --environment $id &&
     tells job.xml Id "$(id_of $id)" &&
     tells job.xml Name "a & b" &&
     tells job.xml State Completed &&

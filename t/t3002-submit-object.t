@@ -50,24 +50,49 @@ test_expect_success 'its number will do for the name of a user' '
 '
 test_expect_success 'that of another user is refused, and nothing is submitted' '
     before=$(count_jobs) &&
-    command_fails dws "/Job/User: is \"scottmo\", but $(id -un) submits the job" \
+    command_fails dws "line 5: /Job/User: is \"scottmo\", but $(id -un) submits the job" \
         flux dws submit-object "$EXAMPLES/very-simple.xml" &&
     test $(count_jobs) -eq $before
 '
 test_expect_success 'all that is wrong is told, each in a line' '
     test_expect_code 1 flux dws submit-object "$EXAMPLES/moderate.xml" 2>err &&
     test $(wc -l <err) -eq 6 &&
-    grep "ERROR: /Job/Requested/Memory: cannot be told to Flux" err &&
-    grep "ERROR: /Job/Machine: is \"Colony\", but nobody said what this system is" err
+    grep "ERROR: line [0-9]*: /Job/Requested/Memory: cannot be told to Flux" err &&
+    grep "ERROR: line [0-9]*: /Job/Machine: is \"Colony\", but nobody said what this system is" err
 '
 test_expect_success 'an object can let it be left out' '
     sed "s/<Job>/<Job awarenessPolicy=\"Warn\">/" "$EXAMPLES/moderate.xml" >warn.xml &&
     flux dws submit-object --dry-run --machine=Colony warn.xml >out 2>err &&
     test $(wc -l <err) -eq 5 &&
-    grep "WARNING: /Job/Requested/Memory: cannot be told to Flux: .*; left out" err &&
+    grep "WARNING: line [0-9]*: /Job/Requested/Memory: cannot be told to Flux: .*; left out" err &&
     sed "s/Warn/Ignore/" warn.xml >ignore.xml &&
     submit --dry-run <ignore.xml >out2 &&
     cmp out out2
+'
+test_expect_success 'and so can who submits it, where the object says nothing' '
+    flux dws submit-object --dry-run --machine=Colony --awareness=warn \
+        "$EXAMPLES/moderate.xml" >out3 2>err &&
+    test $(wc -l <err) -eq 5 &&
+    cmp out out3 &&
+    submit --dry-run --awareness=ignore <"$EXAMPLES/moderate.xml" >out3 &&
+    cmp out out3 &&
+    sed "s/Warn/Reject/" warn.xml >reject.xml &&
+    test_must_fail flux dws submit-object --dry-run --awareness=ignore reject.xml
+'
+test_expect_success 'a job runs on all nodes that it names, and no others' '
+    id=$(submit_job "<Executable>true</Executable><Requested>
+        <NodeCount>2</NodeCount><Node>compute-02</Node><Node>compute-04</Node>
+        </Requested>") &&
+    wait_event $id clean &&
+    flux job status $id &&
+    test "$(flux jobs -no "{nodelist}" $id)" = "compute-[02,04]"
+'
+test_expect_success 'what relates a node to something else is told, not dropped' '
+    command_fails dws "line 2: /Job/Requested/NodeCount: conj and group" \
+        flux dws submit-object - <<-END
+	<Job><Id>1</Id><Executable>true</Executable><Requested>
+	<NodeCount>2</NodeCount><Node conj="Or">compute-02</Node></Requested></Job>
+	END
 '
 test_expect_success 'what is not there, or is no job object, is told' '
     command_fails dws "none.xml: No such file or directory" \
@@ -75,7 +100,7 @@ test_expect_success 'what is not there, or is no job object, is told' '
     echo "<Job><Id>1</Job>" >broken.xml &&
     command_fails dws "line 1: " flux dws submit-object broken.xml &&
     echo "<Job><Id>1</Id></Job>" >idle.xml &&
-    command_fails dws "/Job: has no Executable: Flux needs a command to run" \
+    command_fails dws "line 1: /Job: has no Executable: Flux needs a command to run" \
         flux dws submit-object idle.xml
 '
 test_expect_success 'a dry run prints the jobspec, and needs no Flux' '
@@ -173,7 +198,7 @@ test_expect_success 'when one is refused, those before it are cancelled' '
     test_expect_code 1 flux dws submit-object queue.xml >out 2>err &&
     test_must_be_empty out &&
     test $(wc -l <err) -eq 2 &&
-    grep "ERROR: /JobGroup/Job\[3\]: .*queue" err &&
+    grep "ERROR: line [0-9]*: /JobGroup/Job\[3\]: .*queue" err &&
     id=$(sed -n "s/.*ERROR: cancelled: //p" err) &&
     wait_event $id clean &&
     job_exception $id cancel "the rest of its job object cannot be submitted" &&
@@ -185,7 +210,7 @@ test_expect_success 'jobs that wait for each other are not submitted at all' '
     sed "s:<Executable>false</Executable>:&<Dependency>last</Dependency>:" \
         group.xml >circle.xml &&
     command_fails dws \
-        "/JobGroup/Job[1]: waits for itself: \"last\" for \"mender\" for \"broken\"" \
+        "line 4: /JobGroup/Job[1]: waits for itself: \"last\" for \"mender\" for \"broken\"" \
         flux dws submit-object circle.xml &&
     test $(count_jobs) -eq $before
 '
@@ -204,10 +229,10 @@ test_expect_success 'a job with storage that ran can be submitted again' '
     first=$(job_submit -N2 -n2 -t 10m --requires=host:compute-03,compute-04 \
         sh -c "test -d \$DW_JOB_p1") &&
     job_succeeds $first &&
-    flux dws job-object $first >first.xml &&
+    flux dws job-object --environment $first >first.xml &&
     second=$(submit <first.xml) &&
     job_succeeds $second &&
-    flux dws job-object $second >second.xml &&
+    flux dws job-object --environment $second >second.xml &&
     third=$(submit <second.xml) &&
     job_succeeds $third &&
     flux job info --original $second jobspec >second.json &&
@@ -220,7 +245,7 @@ test_expect_success 'and so can a batch job, with its script' '
     id=$(flux batch -n2 -S dw="$DW" script.sh) &&
     job_succeeds $id &&
     rm ran &&
-    flux dws job-object $id >batch.xml &&
+    flux dws job-object --environment $id >batch.xml &&
     id=$(submit <batch.xml) &&
     job_succeeds $id &&
     test -s ran

@@ -20,6 +20,8 @@ from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError
 from flux_k8s.jobobject import Element, fromflux, history, markup, toflux
 from flux_k8s.jobobject.fromflux import JobRecord, Telling
+from flux_k8s.jobobject.model import ObjectError
+from flux_k8s.jobobject.properties import AWARENESS_POLICY, REJECT
 from flux_k8s.jobobject.toattributes import Submitter
 from flux_k8s.jobobject.toflux import Submission
 
@@ -85,10 +87,11 @@ def add_job_object(commands: Commands) -> None:
     add("--group", metavar="ID", help="make a JobGroup of this ID")
     add("--machine", metavar="NAME", help="the name of the system, to be told as well")
     add(
-        "--no-environment",
-        dest="environment",
-        action="store_false",
-        help="leave out the variables of jobs",
+        "--environment",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="write the variables of jobs as well, but for those that seem to be"
+        " secret, as with TOKEN in their name or a password in a URL",
     )
     add("-o", "--output", metavar="FILE", help="write to FILE")
     args.set_defaults(function=job_object, error=args.error)
@@ -303,7 +306,8 @@ submitted with urgency 0.
 """
 SUBMIT_OBJECT_NOTES = """
 What Flux cannot be told, such as an amount of memory, is an error. Where the
-element, or one around it, has awarenessPolicy="Warn" or "Ignore", it is left out.
+element, or one around it, has awarenessPolicy="Warn" or "Ignore", it is left out as a
+whole. All errors are told at once, each with its line.
 
 A job gets the variables in its Environment, and those of this command only if that
 has export="true". Without an InitialWorkingDirectory it runs where this command
@@ -332,13 +336,20 @@ def add_submit_object(commands: Commands) -> None:
         " another job of the object has its Id there",
     )
     add("--machine", metavar="NAME", help="what objects for this system call it")
+    add(
+        "--awareness",
+        choices=[policy.lower() for policy in AWARENESS_POLICY.choices],
+        default=REJECT.lower(),
+        help="the awarenessPolicy of an object that has none (default: %(default)s)",
+    )
     args.set_defaults(function=submit_object)
 
 
 def submit_object(args: argparse.Namespace) -> None:
     """Submit the jobs of a job object."""
-    root = jobobject.read(read_document(args.file), warn)
-    found = toflux.to_jobspecs(root, warn, submitter(args.machine))
+    document = read_document(args.file)
+    by_default = args.awareness.capitalize()
+    found = toflux.jobspecs_in(document, warn, submitter(args.machine), by_default)
     if args.dry_run:
         lines = {one.id: json.dumps(one.jobspec) for one in found}
     else:
@@ -385,7 +396,7 @@ def submit_all(submissions: Sequence[Submission]) -> dict[str, str]:
                 handle.rpc("job-manager.urgency", request).get()
     except BaseException as error:
         take_back(handle, jobids)
-        if isinstance(error, CommandError) and jobids:
+        if isinstance(error, ObjectError) and jobids:
             gone = f"cancelled: {' '.join(str(id) for id in jobids.values())}"
             raise CommandError(f"{error}\n{gone}") from None
         raise
@@ -408,7 +419,8 @@ def submit_one(
     try:
         return JobID(flux_submit(handle, jobspec, urgency=0 if held else URGENCY))
     except OSError as error:
-        raise CommandError(f"{one.path}: {error.strerror or error}") from None
+        problem = str(error.strerror or error)
+        raise ObjectError(one.path, problem, one.line) from None
 
 
 def take_back(handle: Any, jobids: Mapping[str, Any]) -> None:

@@ -5,24 +5,25 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Optional
 
 import pytest
 
 from flux_k8s.jobobject import read
-from flux_k8s.jobobject.asking import ObjectErrors
+from flux_k8s.jobobject.model import ObjectErrors
 from flux_k8s.jobobject.toattributes import Submitter
-from flux_k8s.jobobject.toflux import Submission, to_jobspecs
+from flux_k8s.jobobject.toflux import Submission, jobspecs_in, to_jobspecs
 from flux_k8s.ports import Json
 
 APP = "<Executable>app</Executable>"
 
 
-def job(contents: str, **attributes: str) -> str:
+def job(contents: str, id: str = "1", **attributes: str) -> str:
     """A job that runs something."""
     said = "".join(f' {name}="{value}"' for name, value in attributes.items())
     program = "" if "<Executable" in contents else APP
-    return f"<Job{said}><Id>1</Id>{program}{contents}</Job>"
+    return f"<Job{said}><Id>{id}</Id>{program}{contents}</Job>"
 
 
 def submitted(document: str, submitter: Optional[Submitter] = None) -> Submission:
@@ -40,10 +41,17 @@ def system(contents: str, submitter: Optional[Submitter] = None) -> Json:
 
 
 def refused(document: str, submitter: Optional[Submitter] = None) -> list[str]:
-    """The lines with which an object is refused."""
+    """The lines with which an object is refused, without the numbers of lines."""
     with pytest.raises(ObjectErrors) as caught:
-        to_jobspecs(read(document), pytest.fail, submitter)
-    return str(caught.value).splitlines()
+        jobspecs_in(document, pytest.fail, submitter)
+    return unnumbered(str(caught.value).splitlines())
+
+
+def unnumbered(lines: list[str]) -> list[str]:
+    """What is said of lines of a document, each of which is named."""
+    matches = [re.fullmatch(r"line [1-9][0-9]*: (.*)", line) for line in lines]
+    assert all(matches), lines
+    return [match[1] for match in matches if match]
 
 
 def left_out(contents: str) -> tuple[Json, list[str]]:
@@ -54,7 +62,7 @@ def left_out(contents: str) -> tuple[Json, list[str]]:
     (found,) = to_jobspecs(document, warnings.append)
     ignoring = read(job(contents, awarenessPolicy="Ignore"))
     assert to_jobspecs(ignoring, pytest.fail) == (found,)
-    return found.jobspec, warnings
+    return found.jobspec, unnumbered(warnings)
 
 
 def extension(name: str, value: Any) -> str:

@@ -69,7 +69,7 @@ def test_the_simulator_saves_a_job_as_the_kvs_has_it(saved: Path) -> None:
 
 def test_a_job_that_was_saved_is_told_without_flux(saved: Path) -> None:
     (folder,) = saved.iterdir()
-    job = told(f"--from={folder}", PATH="")
+    job = told(f"--from={folder}", "--environment", PATH="")
     assert job.text("Id") == folder.name
     assert job.text("State") == "Completed"
     assert says(job, "ExitCode") == [0]
@@ -105,8 +105,8 @@ def test_it_goes_to_a_file_as_it_goes_to_standard_output(tmp_path: Path) -> None
 
 def test_options_add_and_leave_out(tmp_path: Path) -> None:
     folder = save(tmp_path / "f1", spec(environment={"A": "b"}))
-    assert told("--from", folder).find("Environment") is not None
-    job = told("--from", folder, "--no-environment", "--machine=tioga")
+    assert told("--from", folder, "--environment").find("Environment") is not None
+    job = told("--from", folder, "--machine=tioga")
     assert job.find("Environment") is None
     assert job.text("Machine") == "tioga"
 

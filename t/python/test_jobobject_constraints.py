@@ -28,34 +28,46 @@ NODES = [
 
 def matches(expression: tuple[Element, ...], host: str, features: set[str]) -> bool:
     """Whether a node matches: read from the left, bracket by bracket."""
-    tokens = iter(expression)
-    stack: list[tuple[Optional[str], Optional[bool], set[Optional[str]]]] = []
-    value: Optional[bool] = None
-    conjs: set[Optional[str]] = set()
-    for item in tokens:
+    stack: list[tuple[Optional[str], Said]] = []
+    said = Said()
+    for item in expression:
         group, conj = int(item.attribute("group") or 0), item.attribute("conj")
         for _ in range(group):
-            stack.append((conj, value, conjs))
-            value, conj, conjs = None, None, set()
-        value, conjs = combine(value, conj, conjs, term(item, host, features))
+            stack.append((conj, said))
+            conj, said = None, Said()
+        names = item.name == "Node" and item.attribute("op") != "NE"
+        said.add(conj, term(item, host, features), names and conj in (None, "And"))
         for _ in range(-group):
-            conj, outer, before = stack.pop()
-            value, conjs = combine(outer, conj, before, value)
+            conj, outer = stack.pop()
+            outer.add(conj, said.value())
+            said = outer
     assert not stack, "a bracket is open"
-    return value is None or value
+    return said.value()
 
 
-def combine(
-    left: Optional[bool], conj: Any, conjs: set[Any], right: Any
-) -> tuple[bool, set[Any]]:
-    if left is None:
-        assert conj is None, "the first of a group relates to nothing"
-        return right, conjs
-    conjs = conjs | {conj in ("Or", "Nor")}
-    assert len(conjs) == 1, "and, or side by side: it is not said which goes first"
-    if conj in ("Nand", "Nor"):
-        right = not right
-    return (left or right) if conj in ("Or", "Nor") else (left and right), conjs
+class Said:
+    """What a bracket says of a node so far."""
+
+    def __init__(self) -> None:
+        self.values: list[bool] = []
+        self.named: list[bool] = []  # by Nodes, which are all meant
+        self.alternatives: set[bool] = set()
+
+    def add(self, conj: Any, value: bool, names: bool = False) -> None:
+        if self.values or self.named:
+            self.alternatives.add(conj in ("Or", "Nor"))
+            assert len(self.alternatives) == 1, "it is not said which goes first"
+        else:
+            assert conj is None, "the first of a group relates to nothing"
+        (self.named if names else self.values).append(value != (conj in NEGATED))
+
+    def value(self) -> bool:
+        if True in self.alternatives:
+            return any([*self.values, *self.named])
+        return all([*self.values, any(self.named) or not self.named])
+
+
+NEGATED = ("Nand", "Nor")
 
 
 def term(item: Element, host: str, features: set[str]) -> bool:

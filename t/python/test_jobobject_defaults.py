@@ -79,22 +79,30 @@ def test_all_elements_of_a_name_go_together() -> None:
     assert found == job("<Hold>a</Hold><Name>n</Name>")
 
 
-def test_resources_limits_and_extensions_go_by_their_own_names() -> None:
+def test_resources_limits_and_extensions_go_by_their_names_and_types() -> None:
     found = merged(
         "<Resource name='GPU'>1</Resource>"
+        "<Resource name='Storage' type='xfs'>1</Resource>"
         "<ResourceLimit name='CPUTime' type='Soft'>1</ResourceLimit>"
         "<Extension name='A' type='Flux'>1</Extension>",
         "<Resource name='GPU' type='fast'>2</Resource>"
-        "<Resource name='License'>2</Resource>"
+        "<Resource name='GPU'>2</Resource>"
+        "<Resource name='Storage' type='xfs'>2</Resource>"
+        "<Resource name='Storage' type='lustre'>2</Resource>"
         "<ResourceLimit name='CPUTime'>2</ResourceLimit>"
+        "<ResourceLimit name='CPUTime' type='Soft'>2</ResourceLimit>"
         "<ResourceLimit name='OpenFiles'>2</ResourceLimit>"
         "<Extension name='A' type='Flux'>2</Extension>"
         "<Extension name='A' type='Other'>2</Extension>"
         "<Extension name='B' type='Flux'>2</Extension>",
     )
     assert found == job(
-        "<Resource name='GPU'>1</Resource><Resource name='License'>2</Resource>"
+        "<Resource name='GPU'>1</Resource>"
+        "<Resource name='Storage' type='xfs'>1</Resource>"
+        "<Resource name='GPU' type='fast'>2</Resource>"
+        "<Resource name='Storage' type='lustre'>2</Resource>"
         "<ResourceLimit name='CPUTime' type='Soft'>1</ResourceLimit>"
+        "<ResourceLimit name='CPUTime'>2</ResourceLimit>"
         "<ResourceLimit name='OpenFiles'>2</ResourceLimit>"
         "<Extension name='A' type='Flux'>1</Extension>"
         "<Extension name='A' type='Other'>2</Extension>"
@@ -213,12 +221,6 @@ TWO_CREDENTIALS = (
             f"{MEMORY}<User>u</User><Queue>r</Queue><Memory conj='Or'>2</Memory>",
             "<User>u</User>",
         ),
-        # An expression that is not touched stays what it is.
-        (
-            "<Queue>q</Queue>",
-            f"<Queue>r</Queue>{TWO_CREDENTIALS}",
-            TWO_CREDENTIALS,
-        ),
     ],
 )
 def test_expressions_are_overridden_as_a_whole(
@@ -228,19 +230,32 @@ def test_expressions_are_overridden_as_a_whole(
     assert merged(requested(own), requested(defaults)) == job(requested(own + left))
 
 
-@pytest.mark.parametrize(
-    ("first", "later"), [("Or", "And"), ("Nor", "Nand"), ("Nand", "Nand")]
-)
-def test_what_was_first_is_not_related_to_what_now_comes_before(
-    first: str, later: str
-) -> None:
-    text = "<Memory conj='{}'>1</Memory>"
-    found = merged(requested("<User>u</User>"), requested(text.format(first)))
-    assert found == job(requested("<User>u</User>" + text.format(later)))
-    # Where it still is the first, nothing changes.
-    assert merged("", requested(text.format(first))) == job(
-        requested(text.format(first))
+def test_an_expression_that_is_not_touched_stays_what_it_is() -> None:
+    defaults = requested(f"<Queue>r</Queue>{TWO_CREDENTIALS}")
+    assert merged("<Queue>q</Queue>", defaults) == job(
+        "<Queue>q</Queue>" + requested(TWO_CREDENTIALS)
     )
+
+
+def test_expressions_that_are_put_together_get_brackets() -> None:
+    features = "<Feature{}>a</Feature><Feature conj='Or'{}>b</Feature>"
+    nodes = "<Node{}>n</Node><Node conj='Nor'{}>m</Node>"
+    whole = (" group='1'", " group='-1'")
+    found = merged(requested(features.format("", "")), requested(nodes.format("", "")))
+    both = features.format(*whole) + nodes.format(*whole)
+    assert found == job(requested(both))
+    # And no more of them where they have some, or need none.
+    again = merged(requested(features.format(*whole)), requested(MEMORY))
+    assert again == job(requested(features.format(*whole) + MEMORY))
+
+
+@pytest.mark.parametrize("conj", ["Or", "Nor"])
+def test_an_alternative_to_nothing_does_not_become_one_to_something(conj: str) -> None:
+    alternative = requested(f"<Memory conj='{conj}'>1</Memory>")
+    user = requested("<User>u</User>")
+    first = requested(f"<Memory conj='{conj}'>1</Memory><User>u</User>")
+    assert merged(user, alternative) == merged(alternative, user) == job(first)
+    assert merged("", alternative) == job(alternative)
 
 
 # Defaults of defaults, and what is implicit

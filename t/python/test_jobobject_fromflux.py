@@ -42,7 +42,7 @@ def record_of(system: VirtualSystem, jobid: int) -> JobRecord:
 def told(system: VirtualSystem, jobid: int, **options: Any) -> Element:
     """A job as others read it, without a warning."""
     warnings: list[str] = []
-    telling = Telling(warn=warnings.append, **options)
+    telling = Telling(warn=warnings.append, **{"environment": True, **options})
     written = write(job_object(record_of(system, jobid), telling))
     assert not warnings
     return read(written)

@@ -27,7 +27,7 @@ resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
 try:
     root = read(document, lambda line: None)
 except ObjectError as error:
-    print(str(error)[-300:], end="")
+    print(str(error).splitlines()[0][-300:], end="")
 else:
     check(root)
     check(effective(root))
@@ -153,3 +153,113 @@ def test_a_hostile_document_is_refused_within_bounds(
     assert (done.returncode, done.stderr) == (0, "")
     assert expected.lower() in done.stdout.lower()
     assert "\n" not in done.stdout
+
+
+SUBMIT = """
+import resource, sys
+from flux_k8s.jobobject import ObjectError
+from flux_k8s.jobobject.toflux import jobspecs_in
+document = eval(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
+try:
+    found = jobspecs_in(document, lambda line: None)
+except ObjectError as error:
+    print(str(error).splitlines()[0], end="")
+else:
+    print(f"{len(found)} jobs", end="")
+"""
+
+PROGRAM_IN = "'<Job><Id>1</Id><Executable>a</Executable>' + {} + '</Job>'"
+JOBS_IN = "'<JobGroup><Id>g</Id>' + {} + '</JobGroup>'"
+ONE = "<Job><Id>{n}</Id><Executable>a</Executable>"
+
+HOSTILE_JOBS = {
+    "an endless range of nodes": (
+        PROGRAM_IN.format("\"<Node aggregation='Range'>n[1-999999999]</Node>\""),
+        "/Job/Node: more than 262144 names of nodes and features in all",
+    ),
+    "ranges of nodes in many jobs": (
+        JOBS_IN.format(
+            f"''.join(f'{ONE}<Node aggregation=\"Range\">n[1-9999]</Node></Job>'"
+            " for n in range(20_000))"
+        ),
+        "more than 262144 names of nodes and features in all",
+    ),
+    "a name of digits": (
+        PROGRAM_IN.format("'<Node>' + '1' * 10**6 + '</Node>'"),
+        "a name of more than 255 characters",
+    ),
+    "a long word": (
+        PROGRAM_IN.format("'<Arguments>' + 'x' * 10**6 + '</Arguments>'"),
+        "1 jobs",
+    ),
+    "a number of a million digits": (
+        PROGRAM_IN.format(
+            "'<Extension name=\"attributes.x\" type=\"Flux\">' + '1' * 10**6"
+            " + '</Extension>'"
+        ),
+        "expected JSON",
+    ),
+    "errors that show much": (
+        PROGRAM_IN.format(
+            "'<Extension name=\"attributes.x\" type=\"Flux\">[' + '1,' * 10**6"
+            " + '1]</Extension>'"
+            ' + \'<Extension name="attributes.x" type="Flux">1</Extension>\' * 9999'
+        ),
+        "/Job/Extension[2]: is 1, but /Job/Extension[1] is [1, 1",
+    ),
+    "many defaults for many jobs": (
+        JOBS_IN.format(
+            "'<JobDefaults><Environment>' + '<Variable name=\"A\"/>' * 9_999"
+            f" + '</Environment></JobDefaults>' + ''.join(f'{ONE}</Job>'"
+            " for n in range(30_000))"
+        ),
+        "/JobGroup: has defaults that add more than 1000000 elements in all",
+    ),
+    "defaults that each of many jobs overrides": (
+        JOBS_IN.format(
+            "'<JobDefaults><Requested>' + '<Queue>q</Queue>' * 50_000"
+            f" + '</Requested></JobDefaults>' + ''.join(f'{ONE}<Queue>r</Queue></Job>'"
+            " for n in range(5_000))"
+        ),
+        "5000 jobs",
+    ),
+    "a name that all jobs have and wait for": (
+        JOBS_IN.format(
+            f"''.join(f'{ONE}<Name>x</Name><Dependency designator=\"JobName\">x"
+            "</Dependency></Job>' for n in range(20_000))"
+        ),
+        "more than 200000 dependencies of all jobs",
+    ),
+    "brackets in brackets": (
+        PROGRAM_IN.format(
+            "'<Requested>' + '<Feature group=\"60\">a</Feature>' * 50_000"
+            " + '</Requested>'"
+        ),
+        "group opens more than 64 brackets within each other",
+    ),
+    "a circle of many jobs": (
+        JOBS_IN.format(
+            f"''.join(f'{ONE}<Dependency>{{(n + 1) % 5000}}</Dependency></Job>'"
+            " for n in range(5_000))"
+        ),
+        '"8" for "..." for "0"',
+    ),
+}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"), HOSTILE_JOBS.values(), ids=HOSTILE_JOBS
+)
+def test_what_would_cost_its_submitter_much_is_refused_with_the_bound(
+    document: str, expected: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SUBMIT, document, str(2 * LIMIT)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert expected in done.stdout
+    assert len(done.stdout) < 1000

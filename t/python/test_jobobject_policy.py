@@ -26,10 +26,12 @@ from flux_k8s.jobobject import (
     walk_with_policy,
     write,
 )
+from flux_k8s.jobobject.properties import CONTENTS
 
 POLICIES = ["Reject", "Warn", "Ignore"]
 REJECTED = "; awarenessPolicy is Reject here"
 LEFT_OUT = "; left out"
+WHOLE = "; the element is left out"
 
 
 def policy(name: Optional[str]) -> str:
@@ -45,14 +47,16 @@ def outcome(document: str) -> tuple[Optional[Element], list[str]]:
         return None, [*lines, str(error)]
 
 
-def expect(document: str, in_effect: str, place: str, rest: str) -> None:
+def expect(
+    document: str, in_effect: str, place: str, rest: str, left_out: str = LEFT_OUT
+) -> None:
     """What is not understood meets a policy; ``rest`` is the document without."""
     found, lines = outcome(document)
     if in_effect == "Reject":
         assert (found, lines) == (None, [place + REJECTED])
     else:
         assert found == read(rest)
-        assert lines == ([place + LEFT_OUT] if in_effect == "Warn" else [])
+        assert lines == ([place + left_out] if in_effect == "Warn" else [])
 
 
 # Each kind of thing under each policy
@@ -73,54 +77,14 @@ def expect(document: str, in_effect: str, place: str, rest: str) -> None:
             "",
         ),
         (
-            "<Name>n<Sub>x</Sub></Name>",
-            "/Job/Name/Sub: is not understood, Name may not have it",
-            "<Name>n</Name>",
-        ),
-        (
             "<TaskGroup>tg<Sub>x</Sub></TaskGroup>",
             "/Job/TaskGroup/Sub: is not understood, TaskGroup may not have it",
             "<TaskGroup>tg</TaskGroup>",
         ),
         (
-            "<Name colour='red'>n</Name>",
-            "/Job/Name: may have no attribute colour, which is not understood",
-            "<Name>n</Name>",
-        ),
-        (
-            "<Memory op='GE'>1</Memory>",
-            "/Job/Memory: may have no attribute op, which is not understood",
-            "<Memory>1</Memory>",
-        ),
-        (
-            "<Memory context='Spare'>1</Memory>",
-            '/Job/Memory: context is "Spare", which is not understood, expected one of '
-            "Configured, Available, Used, Dedicated",
-            "<Memory>1</Memory>",
-        ),
-        (
-            "<OutputFile redirectList='Append, Rename,Keep'>o</OutputFile>",
-            '/Job/OutputFile: redirectList is "Rename", which is not understood, '
-            "expected one of Append, Close, Flush, Keep, Merge",
-            "<OutputFile redirectList='Append,Keep'>o</OutputFile>",
-        ),
-        (
-            "<OutputFile redirectList='Rename'>o</OutputFile>",
-            '/Job/OutputFile: redirectList is "Rename", which is not understood, '
-            "expected one of Append, Close, Flush, Keep, Merge",
-            "<OutputFile>o</OutputFile>",
-        ),
-        (
-            "<NotificationList>JobEnd, JobPause</NotificationList>",
-            '/Job/NotificationList: is "JobPause", which is not understood, expected '
-            "one of JobStart, JobEnd, All, None",
-            "<NotificationList>JobEnd</NotificationList>",
-        ),
-        (
-            "<NotificationList uri='u'>JobPause</NotificationList>",
-            '/Job/NotificationList: is "JobPause", which is not understood, expected '
-            "one of JobStart, JobEnd, All, None",
-            "",
+            "<TaskGroup colour='red'>tg</TaskGroup>",
+            "/Job/TaskGroup: may have no attribute colour, which is not understood",
+            "<TaskGroup>tg</TaskGroup>",
         ),
     ],
 )
@@ -129,6 +93,155 @@ def test_what_is_not_understood_is_rejected_or_left_out(
 ) -> None:
     job = f"<Job{policy(name)}><Id>1</Id>\n{{}}</Job>"
     expect(job.format(thing), name, f"line 2: {problem}", job.format(rest))
+
+
+@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    ("thing", "problem"),
+    [
+        (
+            "<Name>n<Sub>x</Sub></Name>",
+            "/Job/Name: has Sub in it, which is not understood",
+        ),
+        (
+            "<Name colour='red'>n</Name>",
+            "/Job/Name: may have no attribute colour, which is not understood",
+        ),
+        (
+            "<Memory op='GE'>1</Memory>",
+            "/Job/Memory: may have no attribute op, which is not understood",
+        ),
+        (
+            "<Memory context='Spare'>1</Memory>",
+            '/Job/Memory: context is "Spare", which is not understood, expected one of '
+            "Configured, Available, Used, Dedicated",
+        ),
+        (
+            "<OutputFile redirectList='Append, Rename,Keep'>o</OutputFile>",
+            '/Job/OutputFile: redirectList is "Rename", which is not understood, '
+            "expected one of Append, Close, Flush, Keep, Merge",
+        ),
+        (
+            "<NotificationList>JobEnd, JobPause</NotificationList>",
+            '/Job/NotificationList: is "JobPause", which is not understood, expected '
+            "one of JobStart, JobEnd, All, None",
+        ),
+        (
+            "<Dependency condition='OnDay' code='1'>a</Dependency>",
+            '/Job/Dependency: condition is "OnDay", which is not understood, expected'
+            " one of OnSuccess, OnFailure, OnExit",
+        ),
+        (
+            "<Feature aggregation='Set' delimiter=';'>a;b</Feature>",
+            '/Job/Feature: aggregation is "Set", which is not understood, expected one'
+            " of List, Pattern",
+        ),
+        (
+            "<Requested mode='any'><User>u</User></Requested>",
+            "/Job/Requested: may have no attribute mode, which is not understood",
+        ),
+    ],
+)
+def test_a_property_goes_as_a_whole(name: str, thing: str, problem: str) -> None:
+    job = f"<Job{policy(name)}><Id>1</Id>\n{{}}</Job>"
+    expect(job.format(thing), name, f"line 2: {problem}", job.format(""), WHOLE)
+
+
+def test_half_of_a_constraint_is_not_another_constraint() -> None:
+    found, lines = outcome(
+        "<Job><Id>1</Id><Requested><NodeCount>2</NodeCount>"
+        "<Node op='NOTIN' awarenessPolicy='Ignore'>n1</Node></Requested></Job>"
+    )
+    rest = "<Job><Id>1</Id><Requested><NodeCount>2</NodeCount></Requested></Job>"
+    assert (found, lines) == (read(rest), [])
+
+
+def test_an_element_in_a_text_may_say_itself_that_it_can_be_left_out() -> None:
+    found, lines = outcome(
+        "<Job><Id>1</Id><Name>n<Sub awarenessPolicy='Warn'>x</Sub></Name></Job>"
+    )
+    assert found == read("<Job><Id>1</Id><Name>n</Name></Job>")
+    problem = "line 1: /Job/Name/Sub: is not understood, Name may not have it"
+    assert lines == [problem + LEFT_OUT]
+
+
+def test_what_no_job_is_without_stays_without_its_attribute() -> None:
+    found, lines = outcome(
+        "<JobGroup a='1' awarenessPolicy='Warn'><Id b='2'>g</Id>"
+        "<Job c='3'><Id d='4'>1</Id></Job></JobGroup>"
+    )
+    plain = "<JobGroup{}><Id>g</Id><Job><Id>1</Id></Job></JobGroup>"
+    assert found == read(plain.format(policy("Warn")))
+    assert len(lines) == 4 and all(line.endswith(LEFT_OUT) for line in lines)
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        "<Requested><Colour/></Requested>",
+        "<Requested><Node op='NOTIN'>n</Node></Requested>",
+        "<TaskGroup><Requested><Colour/></Requested></TaskGroup>",
+        "<TaskGroupDefaults><TaskDefaults><Colour/></TaskDefaults></TaskGroupDefaults>",
+    ],
+)
+def test_an_element_of_which_nothing_is_left_goes_as_well(contents: str) -> None:
+    found, lines = outcome(f"<Job{policy('Ignore')}><Id>1</Id>{contents}</Job>")
+    assert (found, lines) == (read(f"<Job{policy('Ignore')}><Id>1</Id></Job>"), [])
+
+
+ODD = "awarenessPolicy='Ignore' colour='red'"
+
+
+@pytest.mark.parametrize(
+    ("requested", "left"),
+    [
+        # The brackets stay around what is left.
+        (
+            f"<Queue {ODD} group='1'>q</Queue><Feature conj='Or'>a</Feature>"
+            "<Feature conj='Or' group='-1'>b</Feature><User>u</User>",
+            "<Feature group='1'>a</Feature>"
+            "<Feature conj='Or' group='-1'>b</Feature><User>u</User>",
+        ),
+        (
+            f"<Feature group='1'>a</Feature><Feature conj='Or'>b</Feature>"
+            f"<Queue {ODD} conj='Or' group='-1'>q</Queue><User>u</User>",
+            "<Feature group='1'>a</Feature>"
+            "<Feature conj='Or' group='-1'>b</Feature><User>u</User>",
+        ),
+        # Of two alternatives, one is left: it needs no brackets.
+        (
+            f"<User>u</User><Feature group='1'>a</Feature>"
+            f"<Queue {ODD} conj='Or' group='-1'>q</Queue>",
+            "<User>u</User><Feature>a</Feature>",
+        ),
+        (
+            f"<User>u</User><Queue {ODD} conj='Nand' group='1'>q</Queue>"
+            "<Feature conj='Nor' group='-1'>a</Feature>",
+            "<User>u</User><Feature>a</Feature>",
+        ),
+        # What is first is related to nothing.
+        (
+            f"<Queue {ODD}>q</Queue><Feature conj='Or'>a</Feature>",
+            "<Feature>a</Feature>",
+        ),
+        (
+            f"<Queue {ODD}>q</Queue><Feature conj='Nor'>a</Feature>",
+            "<Feature conj='Nand'>a</Feature>",
+        ),
+        # Brackets in brackets, of which the inner go.
+        (
+            f"<Feature group='1'>a</Feature><Queue {ODD} conj='Or' group='1'>q</Queue>"
+            f"<Queue {ODD} group='-1'>r</Queue>"
+            "<Feature conj='Or' group='-1'>b</Feature>",
+            "<Feature group='1'>a</Feature><Feature conj='Or' group='-1'>b</Feature>",
+        ),
+    ],
+)
+def test_what_is_left_of_an_expression_relates_as_it_did(
+    requested: str, left: str
+) -> None:
+    job = "<Job><Id>1</Id><Requested>{}</Requested></Job>"
+    assert outcome(job.format(requested)) == (read(job.format(left)), [])
 
 
 # Whose policy counts
@@ -162,7 +275,8 @@ def test_the_nearest_policy_counts(
         document.format(attribute.format(" colour='red'")),
         in_effect,
         f"{place}Memory: may have no attribute colour, which is not understood",
-        document.format(attribute.format("")),
+        document.format(""),
+        WHOLE,
     )
 
 
@@ -190,10 +304,34 @@ def test_an_optional_part_may_be_indispensable() -> None:
 def test_what_is_left_out_goes_with_all_that_is_in_it() -> None:
     found, lines = outcome(
         "<Job><Id>1</Id><Colour awarenessPolicy='Warn'>text<Id>2</Id>"
-        "<Shade awarenessPolicy='Reject'/><Shade awarenessPolicy='Panic'/>"
-        "<Memory>much</Memory></Colour></Job>"
+        "<Shade awarenessPolicy='Ignore'/><Memory>much</Memory></Colour></Job>"
     )
     assert found == element("Job", None, element("Id", "1")) and len(lines) == 1
+
+
+@pytest.mark.parametrize(
+    ("contents", "path"),
+    [
+        ("<Colour><Shade awarenessPolicy='Reject'/></Colour>", "Colour/Shade"),
+        (
+            "<Colour><x><Memory awarenessPolicy='Reject'>1</Memory></x></Colour>",
+            "Colour/x/Memory",
+        ),
+        (
+            "<Requested mode='any'><User>u</User>"
+            "<Queue awarenessPolicy='Reject'>q</Queue></Requested>",
+            "Requested/Queue",
+        ),
+        ("<Name a='1'>n<Sub awarenessPolicy='Reject'/></Name>", "Name/Sub"),
+    ],
+)
+def test_an_explicit_reject_in_what_would_be_left_out_counts(
+    contents: str, path: str
+) -> None:
+    found, lines = outcome(f"<Job{policy('Ignore')}><Id>1</Id>{contents}</Job>")
+    assert found is None
+    assert lines[0].startswith(f"line 1: /Job/{path}: is ")
+    assert REJECTED in lines[0]
 
 
 @pytest.mark.parametrize("wrong", ["", "reject", "Ignore ", "Ignore,Warn"])
@@ -235,10 +373,10 @@ def test_only_our_own_policy_is_one() -> None:
         ("<Name>n</Name><Name>n</Name>", ": has 2 Name, expected one at most"),
         ("<TaskGroup>x<Name>n</Name></TaskGroup>", "/TaskGroup: has an id as its text"),
         ("<Requested>x<User>u</User></Requested>", "/Requested: may have no text, on"),
-        ("<Requested><Colour/></Requested>", "/Requested: is empty, expected at least"),
+        ("<Requested/>", "/Requested: is empty, expected at least"),
         ("<Feature delimiter=';'>a</Feature>", "/Feature: delimiter is for aggreg"),
         (
-            "<Dependency condition='OnDay' code='1'>a</Dependency>",
+            "<Dependency condition='OnSuccess' code='1'>a</Dependency>",
             "/Dependency: code is for condition OnExit only",
         ),
         ("<JobGroup><Id>g</Id><Job>1</Job></JobGroup>", "/JobGroup: within a job, "),
@@ -300,6 +438,8 @@ def test_something_unknown_anywhere_meets_the_policy_in_effect_there(
     everything = list(walk_with_policy(root))
     index = data.draw(st.integers(0, len(everything) - 1))
     path, target, name = everything[index]
+    # What has a text goes as a whole with what is in it, unless that has a policy.
+    has_own = has_own or target.name not in CONTENTS
     in_effect = own if has_own else name
     document = etree.fromstring(write(root).encode())
     colour = etree.Element("Colour", {"awarenessPolicy": own} if has_own else {})

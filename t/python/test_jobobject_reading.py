@@ -11,8 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jobobjects import EXAMPLES, complete, objects
 
+from flux_k8s.errors import printable
 from flux_k8s.jobobject import Element, ObjectError, check, element, read, write
 from flux_k8s.jobobject.markup import ENCODINGS
+from flux_k8s.jobobject.model import ObjectErrors
 
 SIMPLE = "<Job><Id>1</Id><Name>n</Name></Job>"
 TEXTS = [path.read_bytes() for path in EXAMPLES]
@@ -28,10 +30,12 @@ def valid_or_refused(document: Union[str, bytes]) -> None:
     """Whatever it is, it is a valid object or an error that has its place."""
     try:
         root = read(document, lambda line: None)
-    except ObjectError as error:
-        assert str(error) == f"line {error.line}: {error.path}: {error.problem}"
-        assert error.line is not None and error.line > 0
-        assert error.path.startswith("/") and error.problem
+    except ObjectError as caught:
+        for error in caught.errors if isinstance(caught, ObjectErrors) else [caught]:
+            place = f"line {error.line}: {error.path}"
+            assert str(error) == printable(f"{place}: {error.problem}")
+            assert error.line is not None and error.line > 0
+            assert error.path.startswith("/") and error.problem
     else:
         check(root)
         assert read(write(root)) == root

@@ -81,7 +81,9 @@ def job_of(
         **{key: json.dumps(value) for key, value in kvs.items()},
     }
     told: list[str] = []
-    job = job_object(JobRecord(JOBID, texts), Telling(warn=told.append))
+    job = job_object(
+        JobRecord(JOBID, texts), Telling(warn=told.append, environment=True)
+    )
     if warnings is None:
         assert not told
     else:
@@ -419,10 +421,29 @@ def test_a_user_that_is_not_known_is_told_by_number() -> None:
     assert (job.text("User"), job.text("Machine")) == ("amy", "tioga")
 
 
-def test_the_environment_can_be_left_out() -> None:
-    jobspec = json.dumps(spec(environment={"SECRET": "\x01"}))
+def test_the_environment_is_left_out_unless_it_is_asked_for() -> None:
+    jobspec = json.dumps(spec(environment={"SHELL": "\x01"}))
     record = JobRecord(JOBID, {"eventlog": eventlog(), "jobspec": jobspec})
-    assert "SECRET" not in write(job_object(record, Telling(environment=False)))
+    assert "SHELL" not in write(job_object(record))
+
+
+def test_what_seems_to_be_secret_is_never_told() -> None:
+    secret = {
+        "DW_WORKFLOW_TOKEN": "s3cr3t",
+        "AWS_SECRET_ACCESS_KEY": "s3cr3t",
+        "MY_PW": "s3cr3t",
+        "github_pat": "s3cr3t",
+        "PGPASSWORD": None,
+        "PROXY": "http://amy:s3cr3t@proxy:8080/",
+    }
+    plain = {"PATH": "/bin", "MONKEY": "banana", "URL": "http://a@b:80/"}
+    warnings: list[str] = []
+    job = job_of(spec(environment={**secret, **plain}), warnings=warnings)
+    text = write(job)
+    assert "s3cr3t" not in text and not any(name in text for name in secret)
+    assert all(name in text for name in plain)
+    (line,) = warnings
+    assert line.endswith(f"left out, as they may be secret: {', '.join(secret)}")
 
 
 # What was changed after submission

@@ -97,8 +97,9 @@ SUBMIT = [
     "--taskmap=cyclic -n4",
     "--taskmap=manual:'[[0,1,4,1]]' -n4",
     "--begin-time=+1h",
-    "--begin-time=2030-01-01 --dependency=afterok:f123",
-    "--dependency=afterok:f123 --dependency=string:foo --dependency=afterany:ƒ12",
+    "--begin-time=2030-01-01 --dependency=afterok:fVtB5VXe",
+    "--dependency=afterok:fVtB5VXe --dependency=string:foo"
+    " --dependency=afterany:ƒVtB5VXf",
     "--requires='foo&-bar host:a[1-3] | rank:3'",
     "--requires='foo&-bar host:a[1-3]'",
     "--requires=foo,bar",
@@ -227,7 +228,7 @@ def options() -> st.SearchStrategy[Json]:
     return st.builds(lambda more, known: {**more, **known}, TREES, known)
 
 
-IDS = st.integers(0, 2**64 - 1).map(jobid.f58)
+IDS = st.integers(2**24, 2**64 - 1).map(jobid.f58)
 DEPENDENCIES = st.one_of(
     st.builds(lambda s, v: {"scheme": s, "value": v}, st.sampled_from(OF_JOBS), IDS),
     st.builds(
@@ -324,11 +325,19 @@ def test_a_preset_is_what_it_stood_for_when_the_job_ran() -> None:
 def record(number: int, parent: str = "", **system: Any) -> JobRecord:
     """What Flux has of a job that runs."""
     kvs = {"eventlog": eventlog("start"), "jobspec": json.dumps(spec(**system))}
-    return JobRecord(number, kvs, parent)
+    return JobRecord(FIRST + number, kvs, parent)
+
+
+FIRST = 2**40
+"""An ID that Flux may give."""
+
+
+def id_of(number: int) -> str:
+    return jobid.f58(FIRST + number)
 
 
 def after(scheme: str, number: int) -> Json:
-    return {"scheme": scheme, "value": jobid.f58(number)}
+    return {"scheme": scheme, "value": id_of(number)}
 
 
 def group_of(*records: JobRecord) -> Element:
@@ -343,8 +352,10 @@ def test_jobs_of_a_group_wait_for_each_other_and_not_for_those_of_the_past() -> 
         record(3),
     )
     found = to_jobspecs(group, lambda line: None)
-    assert [(one.index, one.id) for one in found] == [(2, "f4"), (1, "f3"), (0, "f2")]
-    given = {"f4": "fD", "f3": "fC", "f2": "fB"}
+    assert [(one.index, one.id) for one in found] == [
+        (index, id_of(index + 1)) for index in (2, 1, 0)
+    ]
+    given = {id_of(3): "fD", id_of(2): "fC", id_of(1): "fB"}
     waits = [
         one.resolved(given)["attributes"]["system"].get("dependencies") for one in found
     ]
@@ -353,18 +364,19 @@ def test_jobs_of_a_group_wait_for_each_other_and_not_for_those_of_the_past() -> 
         [{"scheme": "afterstart", "value": "fD"}],
         [
             {"scheme": "afterok", "value": "fC"},
-            {"scheme": "afterany", "value": jobid.f58(9)},
+            {"scheme": "afterany", "value": id_of(9)},
         ],
     ]
 
 
 def test_a_batch_job_runs_its_steps_itself() -> None:
-    group = group_of(record(1), record(1, "f2/"), record(2, "f2/"))
+    one = id_of(1)
+    group = group_of(record(1), record(1, f"{one}/"), record(2, f"{one}/"))
     warnings: list[str] = []
     (batch,) = to_jobspecs(group, warnings.append)
-    assert batch.id == "f2"
+    assert batch.id == one
     assert warnings == [
-        f'/JobGroup/Job[{number}]: "f2/{step}" is a step of "f2", which runs it'
-        " itself: it is not submitted"
-        for number, step in ((2, "f2"), (3, "f3"))
+        f'line {line}: /JobGroup/Job[{number}]: "{one}/{step}" is a step of "{one}",'
+        " which runs it itself: it is not submitted"
+        for line, number, step in ((21, 2, one), (37, 3, id_of(2)))
     ]

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from commands import refused, run, run_without
 from jobobjects import DATA
 from submissions import APP, extension, job
@@ -51,7 +53,7 @@ def test_who_submits_is_who_runs_the_command() -> None:
     said = f"<User>{os.getuid()}</User><Machine>here</Machine>"
     assert printed("-", "--machine=here", stdin=job(said))
     (line,) = refused(submit("-", "--machine=there", stdin=job(said)))
-    assert line == 'flux-dws: ERROR: /Job/Machine: is "here", but this is there'
+    assert line == 'flux-dws: ERROR: line 1: /Job/Machine: is "here", but this is there'
 
 
 def test_the_environment_and_the_home_are_those_of_the_command() -> None:
@@ -64,8 +66,13 @@ def test_the_environment_and_the_home_are_those_of_the_command() -> None:
 
 def test_each_problem_is_a_line() -> None:
     lines = refused(submit(DATA / "elaborate.xml"))
-    assert len(lines) == 11
-    assert all(line.startswith("flux-dws: ERROR: /JobGroup/Job[") for line in lines)
+    assert len(lines) == 9
+    text = (DATA / "elaborate.xml").read_text().splitlines()
+    for line in lines:
+        match = re.match(r"flux-dws: ERROR: line (\d+): (/JobGroup/\S+):", line)
+        assert match is not None, line
+        name = match[2].rpartition("/")[2].partition("[")[0]
+        assert f"<{name}" in text[int(match[1]) - 1]
 
 
 def test_what_is_left_out_is_told_and_the_rest_submitted() -> None:
@@ -73,10 +80,76 @@ def test_what_is_left_out_is_told_and_the_rest_submitted() -> None:
     done = submit("-", stdin=said)
     assert done.returncode == 0
     assert json.loads(done.stdout)
-    assert [line.split(": ")[1:3] for line in done.stderr.splitlines()] == [
-        ["WARNING", "/Job/Memory"],
-        ["WARNING", "/Job/Quote"],
+    assert [line.split(": ")[1:4] for line in done.stderr.splitlines()] == [
+        ["WARNING", "line 1", "/Job/Memory"],
+        ["WARNING", "line 1", "/Job/Quote"],
     ]
+
+
+def test_all_that_is_wrong_is_told_at_once_each_with_its_line() -> None:
+    said = """<JobGroup><Id>g</Id>
+    <JobDefaults>
+      <Reservation>r</Reservation>
+    </JobDefaults>
+    <Job><Id>1</Id><Executable/>
+      <Memory>much</Memory>
+      <Colour/>
+      <Duration units="s">1</Duration></Job>
+    <Job><Name>n</Name><Executable>app</Executable>
+      <TaskGroup>
+        <Swap>1</Swap>
+      </TaskGroup></Job>
+    </JobGroup>"""
+    lines = refused(submit("-", stdin=said))
+    assert [line.split(": ")[2:4] for line in lines] == [
+        ["line 6", "/JobGroup/Job[1]/Memory"],
+        ["line 7", "/JobGroup/Job[1]/Colour"],
+        ["line 8", "/JobGroup/Job[1]/Duration"],
+        ["line 9", "/JobGroup/Job[2]"],
+        # Once, where it stands, and not for each job that has it by default.
+        ["line 3", "/JobGroup/JobDefaults/Reservation"],
+        ["line 5", "/JobGroup/Job[1]/Executable"],
+        ["line 11", "/JobGroup/Job[2]/TaskGroup/Swap"],
+    ]
+
+
+def test_what_an_error_makes_of_the_rest_is_no_error() -> None:
+    said = "<Job><Id>1</Id>\n<Executable colour='red'>app</Executable></Job>"
+    (line,) = refused(submit("-", stdin=said))
+    assert line.startswith("flux-dws: ERROR: line 2: /Job/Executable: may have no")
+
+
+@pytest.mark.parametrize("policy", ["warn", "ignore", "reject"])
+def test_the_policy_of_an_object_that_has_none_can_be_given(policy: str) -> None:
+    args = ["-", f"--awareness={policy}"]
+    unknown = "<Memory>1</Memory><Colour/>"
+    done = submit(*args, stdin=job(unknown))
+    lines = done.stderr.splitlines()
+    if policy == "reject":
+        assert len(refused(done)) == 2
+    else:
+        assert done.returncode == 0
+        assert len(lines) == (2 if policy == "warn" else 0)
+    # One that it has counts.
+    done = submit(*args, stdin=job(unknown, awarenessPolicy="Ignore"))
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (
+        len(refused(submit(*args, stdin=job(unknown, awarenessPolicy="Reject")))) == 2
+    )
+
+
+def test_no_control_character_reaches_a_terminal() -> None:
+    directive = "#DW jobdw \x1b[31m \x07 type=xfs capacity=1GiB name=a"
+    storage = '<Resource name="Storage" type="xfs" units="GB">1</Resource>'
+    for said in (
+        storage + extension("attributes.system.dw", [directive]),
+        "<Queue>\x85\x9b31m</Queue><Requested><Queue>a</Queue></Requested>",
+        "<Dependency>\u202egnp.exe</Dependency>",
+        "<Name \u202e=''/>",
+        "<Resource name='\x9b31m'>1</Resource>",
+    ):
+        for line in refused(submit("-", stdin=job(said))):
+            assert line.isprintable()
 
 
 def test_what_is_no_job_object_is_an_error(tmp_path: Path) -> None:
@@ -85,7 +158,9 @@ def test_what_is_no_job_object_is_an_error(tmp_path: Path) -> None:
     (line,) = refused(submit("-", stdin="<Job>" + " " * MAX_SIZE))
     assert line.endswith("/: a document of more than 16 MiB")
     (line,) = refused(submit("-", stdin=job(extension("resources", [1]))))
-    assert line.startswith("flux-dws: ERROR: /Job/Extension: jobspec: resources[0] is")
+    assert line.startswith(
+        "flux-dws: ERROR: line 1: /Job/Extension: jobspec: resources[0] is"
+    )
     (line,) = refused(submit(tmp_path))
     assert line == f"flux-dws: ERROR: {tmp_path}: Is a directory"
 

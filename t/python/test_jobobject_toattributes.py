@@ -140,12 +140,14 @@ def test_files_are_options_of_the_job_shell(said: str, options: Json) -> None:
 
 def test_files_that_flux_cannot_be_told_of() -> None:
     found, warnings = left_out(
-        '<OutputFile redirectList="Append">o</OutputFile>'
-        '<ErrorFile redirectList="Keep">e</ErrorFile>'
+        '<OutputFile redirectList="Append">o</OutputFile><ErrorFile>e</ErrorFile>'
     )
-    assert len(warnings) == 2
-    assert warnings[1].endswith("/Job/ErrorFile has no Append; taken for all")
-    assert found["attributes"]["system"]["shell"]["options"]["output"]["mode"]
+    (warning,) = warnings
+    assert warning.endswith("/Job/ErrorFile has no Append; left out")
+    output = found["attributes"]["system"]["shell"]["options"]["output"]
+    assert output == {"stderr": {**FILE, "path": "e"}}
+    found, warnings = left_out('<ErrorFile redirectList="Keep">e</ErrorFile>')
+    assert found == PLAIN and len(warnings) == 1
     assert refused(job('<OutputFile redirectList="Close,Merge">o</OutputFile>')) == [
         "/Job/OutputFile: has Close and Merge and the name of a file, expected one of"
         " them"
@@ -190,7 +192,7 @@ def test_of_what_is_preferred_one_is_asked_for_and_of_what_is_wished_for_none() 
         "</Requested>"
     )
     found, warnings = left_out(nodes.format(1, 2))
-    assert found["attributes"]["system"]["constraints"] == {"hostlist": ["a"]}
+    assert found["attributes"]["system"]["constraints"] == {"hostlist": ["b"]}
     assert len(warnings) == 2
     found, warnings = left_out(nodes.format(-1, -2))
     assert found == PLAIN
@@ -211,7 +213,6 @@ def test_features_and_nodes_are_constraints() -> None:
     <Feature>plain</Feature>
     <Requested>
       <Node aggregation="Range">fr15n[5-23,77]</Node>
-      <Duration>60</Duration>
       <Node conj="Or" op="NE">fr15n99</Node>
     </Requested>"""
     assert system(said)["constraints"] == {

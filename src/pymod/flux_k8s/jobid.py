@@ -15,6 +15,7 @@ from typing import Optional
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
 _LIMIT = 1 << 64
+_F58 = re.compile(r"[ƒf][1-9A-Za-z]{5,11}")
 _WORKFLOW_NAME = re.compile(r"fluxjob-(0|[1-9][0-9]{0,19})")
 
 
@@ -52,6 +53,23 @@ def decode(text: str) -> int:
     if not 0 <= jobid < _LIMIT:
         raise ValueError(f"{text!r} is not a job ID: expected one like ƒ26cdPmUM")
     return jobid
+
+
+def of_flux(text: str) -> Optional[int]:
+    """The number of a job that ``text`` names as Flux does, in F58; None for what
+    may as well be the ID of a job elsewhere, as plain numbers and short words are.
+
+    The lowest 24 bits of an ID are not its time, which begins with the instance: no
+    job of Flux has a shorter one.
+    """
+    if _F58.fullmatch(text) is None:
+        return None
+    try:
+        jobid = decode(text)
+    except ValueError:
+        return None
+    is_canonical = f58(jobid)[1:] == text[1:]
+    return jobid if is_canonical and jobid >= 1 << 24 else None
 
 
 def _decode58(digits: str) -> int:

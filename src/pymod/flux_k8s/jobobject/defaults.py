@@ -7,10 +7,10 @@ of a job, TaskDefaults for all tasks of a task group (seed 003, sections 5 to 7)
 :func:`effective` writes them out.
 
 *Properties override by name.* As soon as a job has one Hold, it takes none of
-the Holds of the JobDefaults. The name of a Resource or a ResourceLimit is that of
-its ``name`` attribute, the name of an Extension that and its ``type``: these
-are how section 5.1 makes properties that have no element of their own. An
-Environment is one property. So are the task groups of a job.
+the Holds of the JobDefaults. The name of a Resource, a ResourceLimit or an Extension
+is that of its ``name`` and ``type`` attributes: these are how section 5.1 makes
+properties that have no element of their own. An Environment is one property. So are
+the task groups of a job.
 
 *Requested and Delivered are envelopes* (section 8), not properties: what is in
 them overrides by name as well. Whether a property is enveloped is a matter of
@@ -33,16 +33,19 @@ without task groups gets one with what the defaults say, a task group with
 TaskDefaults and without tasks one task. Where nothing is left to say of a task
 group or task, as of one with no more than an Id in its defaults, it is left out.
 
+*What is written out is bounded*: each of many jobs gets all of many defaults.
+
 *An element that moves keeps the policy* that was in effect where it stood. Where
 that is not the one in effect at its new place, it gets an awarenessPolicy.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Iterator, Optional
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Iterable, Iterator, Optional
 
-from flux_k8s.jobobject.model import Element, paths
+from flux_k8s.jobobject.model import Element, ObjectError, paths
 from flux_k8s.jobobject.properties import (
     AWARENESS_POLICY,
     DELIVERED,
@@ -56,7 +59,11 @@ from flux_k8s.jobobject.properties import (
     TASK_GROUP,
     TASK_GROUP_DEFAULTS,
 )
+from flux_k8s.jobobject.relations import GROUP, link_of
 from flux_k8s.jobobject.values import Value
+
+MAX_ADDED = 1_000_000
+"""How many elements defaults may add to an object in all."""
 
 Key = tuple[Optional[Value], ...]
 
@@ -69,14 +76,12 @@ _LEVELS = {
 _NESTED = (TASK_GROUP_DEFAULTS, TASK_DEFAULTS)
 _IDENTITIES = ("Id", "GlobalId")
 _NAMED = {
-    "Resource": ("name",),
-    "ResourceLimit": ("name",),
+    "Resource": ("name", "type"),
+    "ResourceLimit": ("name", "type"),
     "Extension": ("name", "type"),
 }
-_CONJ = "conj"
-# What relates an element to the one before, and what is left of it where there is
-# none before.
-_RELATING = {"Or": "And", "Nor": "Nand"}
+# What makes an element an alternative to the one before.
+_RELATING = ("Or", "Nor")
 
 
 def walk_with_policy(
@@ -102,66 +107,157 @@ def effective(root: Element) -> Element:
 
     What is only referred to stays as it is. The result is valid, and its own
     ``effective``.
+
+    Raises:
+        ObjectError: the defaults add more than ``MAX_ADDED`` elements.
     """
-    return _resolved(root, REJECT)
-
-
-def _resolved(owner: Element, inherited: str) -> Element:
-    if owner.name not in _LEVELS or owner.is_reference:
-        return owner
-    defaults_name, member_name = _LEVELS[owner.name]
-    policy = owner.policy(inherited)
-    defaults = owner.find(defaults_name)
-    members = tuple(owner.all(member_name))
-    if defaults is not None:
-        theirs = defaults.policy(policy)
-        members = tuple(
-            _merged(member, member.policy(policy), defaults, theirs)
-            for member in members or (Element(member_name),)
-        )
-    others = (e for e in owner.contents if e.name not in (defaults_name, member_name))
-    resolved = (_resolved(member, policy) for member in members)
-    # Where the defaults say nothing but their Id, an implicit one has nothing to say.
-    left = (member for member in resolved if member.contents or member.is_reference)
-    return replace(owner, contents=(*others, *left))
-
-
-def _merged(own: Element, policy: str, defaults: Element, theirs: str) -> Element:
-    """``own`` with what the ``defaults`` add.
-
-    Args:
-        policy: in effect at ``own``.
-        theirs: in effect at ``defaults``.
-    """
-    if own.is_reference:
-        return own
-    contents = list(own.contents)
-    taken = {key_of(element) for element in _plain(own)}
-    taken.update(key_of(element) for element in _enveloped(own, REQUESTED))
-    contents += (
-        _moved(element, theirs, policy)
-        for element in _plain(defaults)
-        if key_of(element) not in taken and element.name not in _IDENTITIES
-    )
-    delivered = {key_of(element) for element in _enveloped(own, DELIVERED)}
-    _add(contents, policy, REQUESTED, _requests(defaults, taken, theirs))
-    _add(contents, policy, DELIVERED, _deliveries(defaults, delivered, theirs))
-    for name in _NESTED:
-        mine, default = own.find(name), defaults.find(name)
-        if mine is not None and default is not None:
-            contents.remove(mine)
-            contents.append(
-                _merged(mine, mine.policy(policy), default, default.policy(theirs))
-            )
-        elif default is not None:
-            contents.append(_moved(default, theirs, policy))
-    return replace(own, contents=tuple(contents))
+    return _Writer(root).resolved(root, REJECT)
 
 
 def key_of(element: Element) -> Key:
     """By which properties override each other."""
     attributes = _NAMED.get(element.name, ())
     return (element.name, *(element.attribute(name) for name in attributes))
+
+
+@dataclass
+class _Unit:
+    """Elements of some defaults that are overridden together.
+
+    Attributes:
+        elements: each with its index among those around it.
+    """
+
+    elements: list[tuple[int, Element]]
+    size: int = 0
+
+
+class _Units:
+    """Elements of some defaults.
+
+    Attributes:
+        policy: in effect around them.
+    """
+
+    def __init__(self, contents: Iterable[Element], policy: str) -> None:
+        self.policy = policy
+        elements = tuple(contents)
+        self._of_key: dict[Key, _Unit] = {}
+        self._all: list[_Unit] = []
+        units: dict[int, _Unit] = {}
+        for index, number in enumerate(_expressions(elements)):
+            if number not in units:
+                units[number] = _Unit([])
+                self._all.append(units[number])
+            unit = units[number]
+            unit.elements.append((index, elements[index]))
+            unit.size += elements[index].size
+            self._of_key[key_of(elements[index])] = unit
+
+    def left(self, taken: Iterable[Key]) -> tuple[int, list[Element]]:
+        """How many elements are not overridden by those of some keys, and which."""
+        gone = {id(self._of_key[key]) for key in taken if key in self._of_key}
+        left = [unit for unit in self._all if id(unit) not in gone]
+        found = sorted(
+            (item for unit in left for item in unit.elements), key=lambda item: item[0]
+        )
+        return sum(unit.size for unit in left), [element for _, element in found]
+
+
+class _Defaults:
+    """Defaults, as they are needed for each of those that they are for.
+
+    Attributes:
+        policy: in effect at them.
+    """
+
+    def __init__(self, defaults: Element, inherited: str) -> None:
+        self.policy = policy = defaults.policy(inherited)
+        plain = (e for e in _plain(defaults) if e.name not in _IDENTITIES)
+        self.plain = _Units(plain, policy)
+        self.requested = _units_in(defaults, REQUESTED, policy)
+        self.delivered = _units_in(defaults, DELIVERED, policy)
+        self.nested = {name: defaults.find(name) for name in _NESTED}
+        self._of_nested = {
+            name: _Defaults(nested, policy)
+            for name, nested in self.nested.items()
+            if nested is not None
+        }
+
+    def of(self, name: str) -> _Defaults:
+        """The defaults of this name in them."""
+        return self._of_nested[name]
+
+
+class _Writer:
+    """Writes defaults out, and counts what they add."""
+
+    def __init__(self, root: Element) -> None:
+        self._root = root
+        self._added = 0
+
+    def resolved(self, owner: Element, inherited: str) -> Element:
+        if owner.name not in _LEVELS or owner.is_reference:
+            return owner
+        defaults_name, member_name = _LEVELS[owner.name]
+        policy = owner.policy(inherited)
+        found = owner.find(defaults_name)
+        members = tuple(owner.all(member_name))
+        if found is not None:
+            defaults = _Defaults(found, policy)
+            members = tuple(
+                self._merged(member, member.policy(policy), defaults)
+                for member in members or (Element(member_name),)
+            )
+        names = (defaults_name, member_name)
+        others = (e for e in owner.contents if e.name not in names)
+        resolved = (self.resolved(member, policy) for member in members)
+        # Where the defaults say nothing but their Id, an implicit one has nothing to
+        # say.
+        left = (member for member in resolved if member.contents or member.is_reference)
+        return replace(owner, contents=(*others, *left))
+
+    def _merged(self, own: Element, policy: str, defaults: _Defaults) -> Element:
+        """``own`` with what the ``defaults`` add.
+
+        Args:
+            policy: in effect at ``own``.
+        """
+        if own.is_reference:
+            return own
+        contents = list(own.contents)
+        taken = {key_of(element) for element in _plain(own)}
+        taken.update(key_of(element) for element in _enveloped(own, REQUESTED))
+        delivered = {key_of(element) for element in _enveloped(own, DELIVERED)}
+        plain = self._left(defaults.plain, taken)
+        contents += (_moved(element, defaults.policy, policy) for element in plain)
+        for name, units, keys in (
+            (REQUESTED, defaults.requested, taken),
+            (DELIVERED, defaults.delivered, delivered),
+        ):
+            _add(contents, policy, name, self._left(units, keys), units.policy)
+        for name, default in defaults.nested.items():
+            mine = own.find(name)
+            if mine is not None and default is not None:
+                contents.remove(mine)
+                inner = defaults.of(name)
+                contents.append(self._merged(mine, mine.policy(policy), inner))
+            elif default is not None:
+                self._count(default.size)
+                contents.append(_moved(default, defaults.policy, policy))
+        return replace(own, contents=tuple(contents))
+
+    def _left(self, units: _Units, taken: set[Key]) -> list[Element]:
+        size, elements = units.left(taken)
+        self._count(size)
+        return elements
+
+    def _count(self, size: int) -> None:
+        self._added += size
+        if self._added > MAX_ADDED:
+            line = None if self._root.origin is None else self._root.origin.line
+            problem = f"has defaults that add more than {MAX_ADDED} elements in all"
+            raise ObjectError(f"/{self._root.name}", problem, line)
 
 
 def _plain(owner: Element) -> Iterator[Element]:
@@ -174,40 +270,16 @@ def _enveloped(owner: Element, name: str) -> tuple[Element, ...]:
     return () if envelope is None else envelope.contents
 
 
-def _requests(
-    defaults: Element, taken: set[Key], inherited: str
-) -> list[tuple[Element, str]]:
-    """What of the defaults' Requested is not overridden, with the policy around
-    it."""
-    envelope = defaults.find(REQUESTED)
+def _units_in(defaults: Element, name: str, inherited: str) -> _Units:
+    envelope = defaults.find(name)
     if envelope is None:
-        return []
-    expressions = list(zip(_expressions(envelope.contents), envelope.contents))
-    overridden = {number for number, element in expressions if key_of(element) in taken}
-    policy = envelope.policy(inherited)
-    return [
-        (element, policy) for number, element in expressions if number not in overridden
-    ]
-
-
-def _deliveries(
-    defaults: Element, taken: set[Key], inherited: str
-) -> list[tuple[Element, str]]:
-    """What of the defaults' Delivered is not overridden, with the policy around
-    it."""
-    envelope = defaults.find(DELIVERED)
-    if envelope is None:
-        return []
-    policy = envelope.policy(inherited)
-    return [
-        (element, policy)
-        for element in envelope.contents
-        if key_of(element) not in taken
-    ]
+        return _Units((), inherited)
+    return _Units(envelope.contents, envelope.policy(inherited))
 
 
 def _expressions(contents: tuple[Element, ...]) -> list[int]:
-    """For each element of a Requested the number of its expression."""
+    """For each element the number of its expression, which has all of its name. Only
+    those of a Requested are related to each other as well."""
     joined = list(range(len(contents)))
 
     def number(index: int) -> int:
@@ -219,22 +291,26 @@ def _expressions(contents: tuple[Element, ...]) -> list[int]:
     first: dict[Key, int] = {}
     depth = 0
     for index, element in enumerate(contents):
-        if depth != 0 or (index > 0 and element.attribute(_CONJ) in _RELATING):
+        link = link_of(element)
+        if depth != 0 or (index > 0 and link.conj in _RELATING):
             joined[number(index - 1)] = number(index)
         joined[number(first.setdefault(key_of(element), index))] = number(index)
-        group = element.attribute("group")
-        depth += group if isinstance(group, int) else 0
+        depth += link.group
     return [number(index) for index in range(len(contents))]
 
 
 def _add(
-    contents: list[Element], inherited: str, name: str, moved: list[tuple[Element, str]]
+    contents: list[Element],
+    inherited: str,
+    name: str,
+    moved: list[Element],
+    theirs: str,
 ) -> None:
     """Append to the envelope of this name, which is made if need be.
 
     Args:
         inherited: the policy around the envelope.
-        moved: each with the policy around it where it stood.
+        theirs: the policy around what is moved, where it stood.
     """
     if not moved:
         return
@@ -244,16 +320,34 @@ def _add(
     else:
         contents.remove(envelope)
     policy = envelope.policy(inherited)
-    added = [_moved(element, theirs, policy) for element, theirs in moved]
-    if envelope.contents:
-        added[0] = _not_first(added[0])
-    contents.append(replace(envelope, contents=(*envelope.contents, *added)))
+    added = [_moved(element, theirs, policy) for element in moved]
+    own = list(envelope.contents)
+    if own and name == REQUESTED:
+        own, added = _bracketed(own), _bracketed(added)
+        if _relates_to_none(added[0]) and not _relates_to_none(own[0]):
+            own, added = added, own
+    contents.append(replace(envelope, contents=(*own, *added)))
 
 
-def _not_first(element: Element) -> Element:
-    """An element of which the conj related it to none, and would now."""
-    conj = _RELATING.get(str(element.attribute(_CONJ)))
-    return element if conj is None else _with(element, _CONJ, conj)
+def _relates_to_none(first: Element) -> bool:
+    """Whether the first of a Requested is said to be an alternative. What comes first
+    stays so: it has no meaning, and must not get one."""
+    return link_of(first).conj in _RELATING
+
+
+def _bracketed(elements: list[Element]) -> list[Element]:
+    """The same expression, which others can be and-ed with."""
+    links = [link_of(element) for element in elements]
+    depths = list(accumulate((link.group for link in links), initial=0))
+    alternatives = any(
+        depth == 0 and link.conj in _RELATING
+        for depth, link in zip(depths[1:], links[1:])
+    )
+    if not alternatives or depths[-1] != 0:
+        return elements
+    first, *others = elements
+    opened = _with(first, GROUP, links[0].group + 1)
+    return [opened, *others[:-1], _with(others[-1], GROUP, links[-1].group - 1)]
 
 
 def _moved(element: Element, theirs: str, inherited: str) -> Element:
@@ -269,6 +363,6 @@ def _moved(element: Element, theirs: str, inherited: str) -> Element:
     return _with(element, AWARENESS_POLICY.name, policy)
 
 
-def _with(element: Element, name: str, value: str) -> Element:
+def _with(element: Element, name: str, value: Value) -> Element:
     others = (item for item in element.attributes if item[0] != name)
     return replace(element, attributes=(*others, (name, value)))

@@ -13,7 +13,8 @@ from flux_k8s.fields import is_number
 from flux_k8s.jobobject.expression import nodes_element
 from flux_k8s.jobobject.history import History
 from flux_k8s.jobobject.model import Element, element
-from flux_k8s.jobobject.terms import EXTENSION_TYPE, GPU, RABBITS, STORAGE, STORAGE_UNIT
+from flux_k8s.jobobject.terms import GPU, RABBITS, STORAGE, STORAGE_UNIT
+from flux_k8s.jobobject.untold import flux_extension
 from flux_k8s.jobobject.values import UNITS, Datatype
 from flux_k8s.rset import ResourceSet
 from flux_k8s.workflowview import STATES
@@ -87,7 +88,7 @@ def rabbits_extension(
     if not found:
         return None
     text = hostlist.encode(found)
-    return element("Extension", text, name=RABBITS, type=EXTENSION_TYPE)
+    return flux_extension(RABBITS, text)
 
 
 def moved(movements: Any, job: str) -> dict[str, int]:

@@ -2,35 +2,40 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Constraints on nodes: RFC 31, and the expressions of Requested (section 8.1).
 
-An expression is a sequence of Feature and Node. ``conj`` relates each to the one
-before: And (the default), Or, Nand (and not), Nor (or not). A positive ``group``
-opens so many brackets before the element, a negative one closes so many behind it;
-a ``conj`` on an element that opens brackets is about what is in the outermost of
-them. ``op`` NE is for nodes that lack the feature, or are not among those named.
+An expression is a sequence of Feature and Node, which
+:mod:`~flux_k8s.jobobject.relations` puts together. ``op`` NE is for nodes that lack the
+feature, or are not among those named.
+
+No node has two names. So Nodes side by side that all hold are the nodes that a job
+asks for, as a List of them would be: what RFC 31 calls their union.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Callable, Iterable, Iterator, Optional, Sequence, Union
 
 from flux_k8s import constraints, hostlist
 from flux_k8s.constraints import (
     AND,
     HOSTLIST,
-    MAX_DEPTH,
     NOT,
     OR,
     PROPERTIES,
     Constraint,
 )
 from flux_k8s.errors import BadObject
+from flux_k8s.jobobject import relations
 from flux_k8s.jobobject.model import Element, element
+from flux_k8s.jobobject.relations import Bracket, Leaf, Tree
 from flux_k8s.jobobject.values import unwritable
 
 FEATURE = "Feature"
 NODE = "Node"
+
+MAX_NAME = 255
+"""Characters of the name of a node or feature."""
 
 _OPPOSITE = {AND: OR, OR: AND}
 _CONJ = {
@@ -40,6 +45,7 @@ _CONJ = {
     (OR, True): "Nor",
 }
 _RANGE = re.compile(r"[^\[\],]+\[[^\[\]]+\]")
+_SPAN = re.compile(r"([0-9]{1,18})-([0-9]{1,18})", re.ASCII)
 
 
 def to_elements(constraint: Any) -> Optional[tuple[Element, ...]]:
@@ -145,6 +151,7 @@ def _elements(
         yield _with(tree, conj, opened - closed)
         return
     last = len(tree.parts) - 1
+    named = False
     for index, part in enumerate(tree.parts):
         if index == 0 and isinstance(part, _Group) and part.negated:
             part = _inside_out(part)
@@ -152,11 +159,20 @@ def _elements(
         if index:
             negated = isinstance(part, _Group) and part.negated
             here = _CONJ[tree.operator, negated]
+        if tree.operator == AND and _names_nodes(part):
+            if named:
+                # Beside the other, it would add to its nodes.
+                here, part = "Nand", replace(part, negated=True)
+            named = True
         # A group turned inside out may have the operator of the one around it.
         inner = int(isinstance(part, _Group))
         before = inner + (opened if index == 0 else 0)
         behind = inner + (closed if index == last else 0)
         yield from _elements(part, here, before, behind)
+
+
+def _names_nodes(tree: _Tree) -> bool:
+    return isinstance(tree, _Term) and tree.element.name == NODE and not tree.negated
 
 
 def _inside_out(group: _Group) -> _Group:
@@ -173,13 +189,6 @@ def _with(term: _Term, conj: Optional[str], group: int) -> Element:
 
 
 # ---- from expressions ------------------------------------------------------------
-
-_RELATIONS = {
-    "And": (AND, False),
-    "Or": (OR, False),
-    "Nand": (AND, True),
-    "Nor": (OR, True),
-}
 
 LeaveOut = Callable[[int, str], None]
 """Is told the index of an element that no constraint can express, and why."""
@@ -204,66 +213,54 @@ def from_elements(
         ValueError: the brackets do not match or are far too many, or And and Or
             are mixed without brackets that tell which goes first.
     """
-    stack = [_Open()]
-    for index, item in enumerate(elements):
-        operator, negated = _RELATIONS[str(item.attribute("conj") or "And")]
-        group = int(item.attribute("group") or 0)
-        if group > MAX_DEPTH:
-            at_most = f"expected {MAX_DEPTH} at most"
-            raise ValueError(f"group opens {group} brackets, {at_most}")
-        constraint = _constraint(item, index, leave_out)
-        for _ in range(group):
-            stack.append(_Open(operator, negated))
-            operator, negated = AND, False
-        stack[-1].add(constraint, operator, negated)
-        for _ in range(-group):
-            if len(stack) == 1:
-                raise ValueError("group closes more brackets than are open")
-            done = stack.pop()
-            stack[-1].add(done.constraint(), done.operator, done.negated)
-    if len(stack) > 1:
-        raise ValueError(f"group opens {len(stack) - 1} brackets that stay open")
-    whole = stack[0].constraint()
+    tree = relations.parse([relations.link_of(item) for item in elements])
+    return from_tree(tree, elements, leave_out)
+
+
+def from_tree(
+    tree: Tree, elements: Sequence[Optional[Element]], leave_out: LeaveOut
+) -> Optional[dict[str, Any]]:
+    """The same for a tree, with the elements by the indices in it. None among these
+    are left out already."""
+    whole = _of_tree(tree, elements, leave_out)
     try:
         return None if whole is None else constraints.normalise(whole)
     except BadObject as error:
         raise ValueError(str(error)) from None
 
 
-@dataclass
-class _Open:
-    """What was read of the inside of a bracket.
+def _of_tree(
+    tree: Tree, elements: Sequence[Optional[Element]], leave_out: LeaveOut
+) -> Optional[dict[str, Any]]:
+    """The constraint that a tree says, without what is left out of it."""
+    found: Optional[dict[str, Any]]
+    if isinstance(tree, Leaf):
+        item = elements[tree.index]
+        found = None if item is None else _constraint(item, tree.index, leave_out)
+    else:
+        parts = [(part, _of_tree(part, elements, leave_out)) for part in tree.parts]
+        found = _of_parts(tree, parts)
+    return {NOT: [found]} if found is not None and tree.negated else found
 
-    Attributes:
-        operator, negated: how the bracket relates to what is before it.
-        inner: how the constraints in it relate to each other; None for less than
-            two.
-        count: how many there are, with those that were left out.
-    """
 
-    operator: str = AND
-    negated: bool = False
-    inner: Optional[str] = None
-    count: int = 0
-    found: list[dict[str, Any]] = field(default_factory=list)
-
-    def add(
-        self, constraint: Optional[dict[str, Any]], operator: str, negated: bool
-    ) -> None:
-        """Add what is next in the bracket; None is left out."""
-        if self.count and self.inner not in (None, operator):
-            raise ValueError(
-                "conj has And and Or side by side: group has to tell which goes first"
-            )
-        self.inner = operator if self.count else None
-        self.count += 1
-        if constraint is not None:
-            self.found.append({NOT: [constraint]} if negated else constraint)
-
-    def constraint(self) -> Optional[dict[str, Any]]:
-        if len(self.found) < 2:
-            return self.found[0] if self.found else None
-        return {self.inner or AND: self.found}
+def _of_parts(
+    tree: Bracket, parts: list[tuple[Tree, Optional[dict[str, Any]]]]
+) -> Optional[dict[str, Any]]:
+    """The constraint for the parts of a bracket. Those beside each other that name
+    nodes name them together."""
+    names: list[str] = []
+    found: list[dict[str, Any]] = []
+    for part, constraint in parts:
+        adds = tree.operator == AND and isinstance(part, Leaf)
+        if adds and constraint is not None and HOSTLIST in constraint:
+            if not names:
+                found.append({HOSTLIST: names})
+            names += constraint[HOSTLIST]
+        elif constraint is not None:
+            found.append(constraint)
+    if len(found) < 2:
+        return found[0] if found else None
+    return {tree.operator: found}
 
 
 def _constraint(
@@ -284,17 +281,30 @@ def _constraint(
         return None
 
 
+def names_in(item: Element) -> int:
+    """How many names an element has at most, without counting them out."""
+    text = str(item.value)
+    delimiter = str(item.attribute("delimiter") or ",")
+    spans = _SPAN.findall(text) if item.attribute("aggregation") == "Range" else ()
+    between = sum(max(0, int(last) - int(first)) for first, last in spans)
+    return 1 + text.count(delimiter) + between
+
+
 def _names(item: Element) -> list[str]:
     """The names in an element: a hostlist where it is a Node that has a Range."""
     text = str(item.value).strip()
     aggregation = item.attribute("aggregation")
     if aggregation == "Range":
+        if len(text.partition("[")[0]) > MAX_NAME:
+            raise ValueError(f"a name of more than {MAX_NAME} characters")
         return [text]
     names = [text]
     if aggregation == "List":
         delimiter = str(item.attribute("delimiter") or ",")
         names = [name.strip() for name in text.split(delimiter)]
     for name in names:
+        if len(name) > MAX_NAME:
+            raise ValueError(f"a name of more than {MAX_NAME} characters")
         if not name or (item.name == NODE and set("[], \t") & set(name)):
             raise ValueError(f"{name!r} is not one name")
     return names

@@ -84,14 +84,15 @@ class Telling:
         presets: ``rabbit.presets`` of the configuration.
         user_name: the name of a user, None for one that is not known.
         machine: the name of the system that runs the jobs; None to leave it out.
-        environment: whether to tell the variables of jobs.
+        environment: whether to tell the variables of jobs, but for those that seem
+            to be secret.
         warn: gets a line about what is not told as it might be.
     """
 
     presets: Mapping[str, Sequence[str]] = field(default_factory=dict)
     user_name: Callable[[int], Optional[str]] = lambda userid: None
     machine: Optional[str] = None
-    environment: bool = True
+    environment: bool = False
     warn: Warn = lambda message: None
 
 

@@ -194,8 +194,8 @@ HANDLING: Mapping[str, Mapping[str, Handling]] = MappingProxyType(
 
 SAID_ATTRIBUTES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
-        "Node": frozenset({"aggregation", "delimiter", "op", "conj", "group"}),
-        "Feature": frozenset({"aggregation", "delimiter", "op", "conj", "group"}),
+        "Node": frozenset({"aggregation", "delimiter", "op"}),
+        "Feature": frozenset({"aggregation", "delimiter", "op"}),
         "NodeCount": frozenset({"op"}),
         "Processors": frozenset({"op"}),
         "Duration": frozenset({"op"}),
@@ -217,8 +217,6 @@ SAID_ATTRIBUTES: Mapping[str, frozenset[str]] = MappingProxyType(
 ASKS_NOTHING: Mapping[str, frozenset[object]] = MappingProxyType(
     {
         "op": frozenset({"EQ"}),
-        "conj": frozenset({"And"}),
-        "group": frozenset({0}),
         # Flux gives a job cores and GPUs of its own.
         "context": frozenset({"Available", "Dedicated"}),
         "metric": frozenset({"Total"}),
@@ -226,3 +224,7 @@ ASKS_NOTHING: Mapping[str, frozenset[object]] = MappingProxyType(
     }
 )
 """Values of attributes that ask for what Flux does anyway."""
+
+HINTS = frozenset({"preference", "performanceFactor"})
+"""Attributes without which an element asks for the same, or for what its writer would
+take as well."""

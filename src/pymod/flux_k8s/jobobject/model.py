@@ -9,10 +9,21 @@ they may contain, is the business of :mod:`~flux_k8s.jobobject.properties`.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
-from typing import Any, Iterable, Iterator, Mapping, Optional, Protocol, TypeVar
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import (
+    Any,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    TypeVar,
+)
 
-from flux_k8s.errors import DWSError, show
+from flux_k8s.errors import DWSError, printable, show
 from flux_k8s.jobobject.properties import (
     AWARENESS_POLICY,
     CONTENTS,
@@ -43,10 +54,37 @@ class ObjectError(DWSError):
 
     def __init__(self, path: str, problem: str, line: Optional[int] = None) -> None:
         place = "" if line is None else f"line {line}: "
-        super().__init__(f"{place}{path}: {problem}")
+        super().__init__(printable(f"{place}{path}: {problem}"))
         self.path = path
         self.problem = problem
         self.line = line
+
+
+class ObjectErrors(ObjectError):
+    """A job object is wrong for one or more reasons.
+
+    Attributes:
+        errors: all of them. ``path`` and ``problem`` are those of the first; the
+            message has a line for each of the first ``MAX_SHOWN``.
+    """
+
+    MAX_SHOWN = 200
+
+    def __init__(self, errors: Iterable[ObjectError]) -> None:
+        self.errors = tuple(errors)
+        first = self.errors[0]
+        super().__init__(first.path, first.problem, first.line)
+        lines = list(dict.fromkeys(map(str, self.errors)))
+        if len(lines) > self.MAX_SHOWN:
+            lines[self.MAX_SHOWN :] = [f"and {len(lines) - self.MAX_SHOWN} more errors"]
+        self.args = ("\n".join(lines),)
+
+
+class Origin(NamedTuple):
+    """Where an element stands in the document that it was read from."""
+
+    path: str
+    line: int
 
 
 @dataclass(frozen=True)
@@ -60,12 +98,15 @@ class Element:
             referred to, its id.
         attributes: their names and values, sorted by name.
         contents: the elements in it, in canonical order.
+        origin: where it was read; None where it was made. It does not matter for
+            what the element says.
     """
 
     name: str
     value: Optional[Value] = None
     attributes: Attributes = ()
     contents: tuple[Element, ...] = ()
+    origin: Optional[Origin] = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         # Two elements that say the same are equal, however they were made.
@@ -100,6 +141,11 @@ class Element:
         """
         own = self.attribute(AWARENESS_POLICY.name)
         return inherited if own is None else str(own)
+
+    @cached_property
+    def size(self) -> int:
+        """How many elements it is, with those in it."""
+        return 1 + sum(inner.size for inner in self.contents)
 
     @property
     def is_reference(self) -> bool:
@@ -176,42 +222,6 @@ def paths(contents: Iterable[_N], parent: str) -> Iterator[tuple[str, _N]]:
         yield f"{parent}/{inner.name}{number}", inner
 
 
-def check_related(inner: Element, path: str) -> None:
-    """The rules that are about more than one attribute (section 5.1).
-
-    Raises:
-        ObjectError: one is broken.
-    """
-    has = dict(inner.attributes)
-    if "delimiter" in has and has.get("aggregation") != "List":
-        raise ObjectError(path, "delimiter is for aggregation List only")
-    if "delimiter" in has and not has["delimiter"]:
-        raise ObjectError(path, "delimiter is empty, expected one character or more")
-    if "code" in has and has.get("condition") != "OnExit":
-        raise ObjectError(path, "code is for condition OnExit only")
-
-
-def check_contents(parent: Element, path: str, names: Iterable[str]) -> None:
-    """Whether an element contains enough, and nothing too often.
-
-    Args:
-        names: of what it contains.
-
-    Raises:
-        ObjectError: it does not.
-    """
-    rules = CONTENTS[parent.name]
-    counts = Counter(names)
-    for name, count in counts.items():
-        if count > 1 and not rules[name].many:
-            raise ObjectError(path, f"has {count} {name}, expected one at most")
-    for name, rule in rules.items():
-        if rule.required and not counts[name]:
-            raise ObjectError(path, f"has no {name}, which it must have")
-    if not counts and parent.name != ENVIRONMENT:
-        raise ObjectError(path, "is empty, expected at least one element in it")
-
-
 def check_element(inner: Element, rule: Rule, path: str) -> None:
     """Whether an element is what its rule says, leaving out what the elements in
     it are.
@@ -222,18 +232,47 @@ def check_element(inner: Element, rule: Rule, path: str) -> None:
     Raises:
         ObjectError: it is not.
     """
-    _check_attributes(inner, rule, path)
+    for problem in problems_of(inner, rule, path.count("/") == 1):
+        raise ObjectError(path, problem)
+
+
+def problems_of(
+    inner: Element, rule: Rule, root: bool, lost: Collection[str] = ()
+) -> Iterator[str]:
+    """How an element is not what its rule says, leaving out what the elements in it
+    are.
+
+    Args:
+        inner: contains only elements that may stand in it.
+        root: it stands alone.
+        lost: the names of elements that were in it, and are not looked at.
+    """
+    yield from _attribute_problems(inner, rule)
     if inner.is_reference:
-        _check_reference(inner, path)
+        yield from _reference_problems(inner)
     elif rule.datatype is not None:
-        _check_value(rule.datatype, inner.value, path, "is")
-        _check_choices(inner.value, rule.choices, True, path, "is")
+        yield from _value_problems(rule.datatype, inner.value, "is")
+        yield from _choice_problems(inner.value, rule.choices, True, "is")
     elif inner.value is not None:
-        raise ObjectError(path, "may have no text, only elements")
-    elif inner.name == JOB_GROUP and path.count("/") > 1:
-        raise ObjectError(path, "within a job, expected only a job group's id")
+        yield "may have no text, only elements"
+    elif inner.name == JOB_GROUP and not root:
+        yield "within a job, expected only a job group's id"
     else:
-        check_contents(inner, path, (child.name for child in inner.contents))
+        yield from _content_problems(inner, lost)
+
+
+def _content_problems(parent: Element, lost: Collection[str]) -> Iterator[str]:
+    """Where an element does not contain enough, or something too often."""
+    rules = CONTENTS[parent.name]
+    counts = Counter(child.name for child in parent.contents)
+    for name, count in counts.items():
+        if count > 1 and not rules[name].many:
+            yield f"has {count} {name}, expected one at most"
+    for name, rule in rules.items():
+        if rule.required and not counts[name] and name not in lost:
+            yield f"has no {name}, which it must have"
+    if not counts and not lost and parent.name != ENVIRONMENT:
+        yield "is empty, expected at least one element in it"
 
 
 def _check(inner: Element, rule: Rule, path: str) -> None:
@@ -248,36 +287,50 @@ def _check(inner: Element, rule: Rule, path: str) -> None:
         _check(child, inner_rule, inner_path)
 
 
-def _check_attributes(inner: Element, rule: Rule, path: str) -> None:
+def _attribute_problems(inner: Element, rule: Rule) -> Iterator[str]:
     for name, count in Counter(name for name, _ in inner.attributes).items():
         if count > 1:
-            raise ObjectError(path, f"has {count} attributes {name}, expected one")
+            yield f"has {count} attributes {name}, expected one"
     for name, value in inner.attributes:
         attribute = attribute_of(rule, name)
         if attribute is None:
-            raise ObjectError(path, f"may not have an attribute {name}")
-        _check_value(attribute.datatype, value, path, f"{name} is")
-        _check_choices(value, attribute.choices, attribute.listed, path, f"{name} is")
+            yield f"may not have an attribute {name}"
+            continue
+        yield from _value_problems(attribute.datatype, value, f"{name} is")
+        choices, listed = attribute.choices, attribute.listed
+        yield from _choice_problems(value, choices, listed, f"{name} is")
+    has = dict(inner.attributes)
     for attribute in rule.attributes:
-        if attribute.required and inner.attribute(attribute.name) is None:
-            raise ObjectError(path, f"has no attribute {attribute.name}")
-    check_related(inner, path)
+        if attribute.required and attribute.name not in has:
+            yield f"has no attribute {attribute.name}"
+    # What section 5.1 says of more than one of them.
+    if "delimiter" in has and has.get("aggregation") != "List":
+        yield "delimiter is for aggregation List only"
+    if "delimiter" in has and not has["delimiter"]:
+        yield "delimiter is empty, expected one character or more"
+    if "code" in has and has.get("condition") != "OnExit":
+        yield "code is for condition OnExit only"
 
 
-def _check_reference(inner: Element, path: str) -> None:
-    _check_value(Datatype.STRING, inner.value, path, "refers to")
+def _reference_problems(inner: Element) -> Iterator[str]:
+    yield from _value_problems(Datatype.STRING, inner.value, "refers to")
     text = str(inner.value)
     if not text or text != text.strip(SPACE):
-        raise ObjectError(path, f"refers to {show(text)}, expected an id")
+        yield f"refers to {show(text)}, expected an id"
     if inner.contents:
-        raise ObjectError(path, "has an id as its text, and elements in it")
+        yield "has an id as its text, and elements in it"
 
 
-def _check_choices(
-    value: Any, choices: tuple[str, ...], listed: bool, path: str, verb: str
-) -> None:
+def _value_problems(datatype: Datatype, value: Any, verb: str) -> Iterator[str]:
+    if not datatype.holds(value):
+        yield f"{verb} {show(value)}, expected {datatype.meaning}"
+
+
+def _choice_problems(
+    value: Any, choices: tuple[str, ...], listed: bool, verb: str
+) -> Iterator[str]:
     if not in_choices(value, choices, listed):
-        raise ObjectError(path, f"{verb} {show(value)}, expected {choices_of(choices)}")
+        yield f"{verb} {show(value)}, expected {choices_of(choices)}"
 
 
 def items_of(text: str) -> list[str]:
@@ -297,11 +350,6 @@ def in_choices(value: Any, choices: tuple[str, ...], listed: bool) -> bool:
 def choices_of(choices: tuple[str, ...]) -> str:
     """What a value may be, for messages."""
     return f"one of {', '.join(choices)}"
-
-
-def _check_value(datatype: Datatype, value: Any, path: str, verb: str) -> None:
-    if not datatype.holds(value):
-        raise ObjectError(path, f"{verb} {show(value)}, expected {datatype.meaning}")
 
 
 def _in_order(parent: str, contents: tuple[Element, ...]) -> tuple[Element, ...]:

@@ -34,6 +34,13 @@ _MODE = (*OPTIONS, "output", "mode")
 _RLIMIT = (*OPTIONS, "rlimit")
 _APPEND = "append"
 
+_SECRET = re.compile(
+    r"token|secret|passw|passphrase|credential|api_?key|access_?key|private_?key"
+    r"|(^|_)(pat|pin|pw|auth)($|_)|_pwd($|_)",
+    re.IGNORECASE,
+)
+_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s@]{0,999}:[^/\s@]{1,999}@")
+
 _SECONDS = re.compile(r"([0-9]{1,10})(?:\.0*)?", re.ASCII)
 
 
@@ -62,11 +69,16 @@ def program(
 
 
 def environment(untold: Untold) -> Iterator[Element]:
-    """The job's environment, which is taken. What XML cannot hold, and variables
-    that are to be unset, are Extensions."""
+    """The job's environment, which is taken, but for what seems to be secret. What XML
+    cannot hold, and variables that are to be unset, are Extensions."""
     variables = untold.table(*_ENVIRONMENT)
+    secret = {name: None for name in variables if is_secret(name, variables[name])}
+    if secret:
+        untold.warn(f"left out, as they may be secret: {', '.join(secret)}")
     told: list[Element] = []
     for name, value in variables.items():
+        if name in secret:
+            continue
         if isinstance(value, str) and not unwritable(name + value):
             told.append(element("Variable", value, name=name))
             continue
@@ -80,6 +92,14 @@ def environment(untold: Untold) -> Iterator[Element]:
     if isinstance(untold.get(*_ENVIRONMENT), dict):
         untold.take(*_ENVIRONMENT)
         yield element("Environment", None, *told)
+
+
+def is_secret(name: str, value: Any) -> bool:
+    """Whether a variable seems to be no business of others, by its name or since it
+    has a password in a URL."""
+    if _SECRET.search(name) is not None:
+        return True
+    return isinstance(value, str) and _PASSWORD.search(value) is not None
 
 
 def _command(untold: Untold, count: Optional[dict[str, Any]]) -> Iterator[Element]:

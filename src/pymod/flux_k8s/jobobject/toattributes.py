@@ -6,18 +6,18 @@ and ``attributes``."""
 from __future__ import annotations
 
 import re
-import shlex
 from dataclasses import dataclass, field
-from typing import Any, Collection, Mapping, Optional
+from typing import Any, Collection, Mapping, Optional, Sequence
 
-from flux_k8s import constraints
+from flux_k8s import constraints, hostlist
+from flux_k8s.constraints import AND, HOSTLIST
 from flux_k8s.errors import show
 from flux_k8s.fields import INT64_MAX
-from flux_k8s.jobobject.asking import Ask, Asks, Problems
+from flux_k8s.jobobject.asking import MAX_NAMES, Ask, Asks, Nodes, Problems
 from flux_k8s.jobobject.building import CONSTRAINTS, DURATION, Builder, Saying
-from flux_k8s.jobobject.expression import from_elements
-from flux_k8s.jobobject.model import items_of, paths
-from flux_k8s.jobobject.properties import REQUESTED
+from flux_k8s.jobobject.expression import from_tree, names_in
+from flux_k8s.jobobject.model import items_of
+from flux_k8s.jobobject.relations import Bracket, Leaf, leaves
 from flux_k8s.jobobject.terms import (
     ELSEWHERE,
     LIMITS,
@@ -32,6 +32,17 @@ Json = dict[str, Any]
 
 CWD = (*SYSTEM, "cwd")
 ENVIRONMENT = (*SYSTEM, "environment")
+
+_WORDS = re.compile(
+    r"""([ \t\r\n]+)|'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^ \t\r\n'"\\]+)""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"""\\(["\\])""")
+_UNENDED = {
+    "'": "no closing quotation",
+    '"': "no closing quotation",
+    "\\": "no escaped character",
+}
 
 _LIMITS = {limit: name for name, limit in LIMITS.items()}
 _LIMIT = re.compile(r"[0-9]{1,19}", re.ASCII)
@@ -139,11 +150,39 @@ def _arguments(asks: Asks, problems: Problems) -> Optional[list[str]]:
     if ask is None:
         return None
     try:
-        return shlex.split(ask.text)
+        return _words(ask.text)
     except ValueError as error:
-        problem = f"is {show(ask.text)}: {str(error).lower()}, expected words as in sh"
+        problem = f"is {show(ask.text)}: {error}, expected words as in sh"
         problems.wrong(ask.path, problem)
         return None
+
+
+def _words(text: str) -> list[str]:
+    """What ``shlex.split`` makes of a text, in linear time.
+
+    Raises:
+        ValueError: a quotation has no end.
+    """
+    words: list[str] = []
+    word: list[str] = []
+    at = 0
+    for match in _WORDS.finditer(text):
+        if match.start() != at:
+            break
+        at = match.end()
+        blank, single, double, escaped, plain = match.groups()
+        if blank is not None and word:
+            words.append("".join(word))
+            word = []
+        elif double is not None:
+            word.append(_ESCAPED.sub(r"\1", double))
+        elif blank is None:
+            word.append(
+                next(part for part in (single, escaped, plain, "") if part is not None)
+            )
+    if at != len(text):
+        raise ValueError(_UNENDED[text[at]])
+    return [*words, "".join(word)] if word else words
 
 
 def _one_of(names: Collection[str]) -> str:
@@ -169,15 +208,16 @@ def _say_environment(
 ) -> None:
     """Without an Environment, the job gets what Flux sets, and no more: section 5.1
     lets the submitter's through with ``export`` only."""
-    for ask in asks.all("Environment"):
-        exported = ask.element.attribute("export") is True
+    found = asks.all("Environment")
+    exported = any(ask.element.attribute("export") is True for ask in found)
+    if found:
         builder.put(ENVIRONMENT, dict(submitter.environment) if exported else {})
-        said: dict[str, Ask] = {}
-        for path, variable in paths(ask.element.contents, ask.path):
-            name = str(variable.attribute("name"))
-            this = Ask(path, variable, variable.policy(ask.policy))
-            _check_same(said.setdefault(name, this), this, problems)
-            builder.say((*ENVIRONMENT, name), this.text, path)
+    said: dict[str, Ask] = {}
+    for ask in found:
+        for variable in ask.inside():
+            name = variable.attribute("name") or ""
+            _check_same(said.setdefault(name, variable), variable, problems)
+            builder.say((*ENVIRONMENT, name), variable.text, variable.path)
 
 
 def _say_limits(asks: Asks, builder: Builder, problems: Problems) -> None:
@@ -214,35 +254,76 @@ def _is_soft(limit: Ask) -> bool:
 
 def _say_constraints(asks: Asks, builder: Builder, problems: Problems) -> None:
     """What Features and Nodes say together."""
-    found = asks.all("Feature", "Node")
-    requested = [ask for ask in found if _is_requested(ask)]
-    plain = [ask for ask in found if not _is_requested(ask)]
-    twice = {ask.element.name for ask in requested}
-    for ask in list(plain):
-        if ask.element.name in twice:
-            plain.remove(ask)
-            theirs = [a for a in requested if a.element.name == ask.element.name]
-            if [_bare(other) for other in theirs] != [_bare(ask)]:
-                problem = f"is {show(ask.text)}, but {theirs[0].path} says otherwise"
-                problems.wrong(ask.path, problem)
-    both = [_constraint(part, problems) for part in (plain, requested) if part]
-    if any(constraint is not None for constraint in both):
-        builder.say(CONSTRAINTS, constraints.conjunction(*both), found[0].path)
+    found = [
+        said
+        for nodes in asks.nodes
+        for said in (_plain(nodes, problems), _requested(nodes, problems))
+        if said is not None
+    ]
+    if not found:
+        return
+    path = found[0][0]
+    constraint = constraints.conjunction(*(said for _, said in found))
+    if _is_nowhere(constraint):
+        problems.wrong(path, f"asks for {show(constraint)}, which no node can be")
+    builder.say(CONSTRAINTS, constraint, path)
 
 
-def _constraint(asks: list[Ask], problems: Problems) -> Optional[Json]:
-    def leave_out(index: int, problem: str) -> None:
-        problems.cannot(asks[index], problem)
+def _plain(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
+    """What those say that are in no Requested, and the path of the first. One that a
+    Requested has too has to say the same."""
+    requested = [ask for ask in nodes.requested if ask is not None]
+    left = []
+    for ask in nodes.plain:
+        theirs = [a for a in requested if a.element.name == ask.element.name]
+        if not theirs:
+            left.append(ask)
+        elif [_bare(other) for other in theirs] != [_bare(ask)]:
+            problem = f"is {show(ask.text)}, but {theirs[0].path} says otherwise"
+            problems.wrong(ask.path, problem)
+    tree = Bracket(AND, tuple(map(Leaf, range(len(left)))))
+    return _constraint(tree, left, problems)
 
-    try:
-        return from_elements([ask.element for ask in asks], leave_out)
-    except ValueError as error:
-        problems.wrong(asks[0].path, str(error))
+
+def _requested(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
+    if nodes.tree is None:
         return None
+    return _constraint(nodes.tree, nodes.requested, problems)
 
 
-def _is_requested(ask: Ask) -> bool:
-    return ask.path.rpartition("/")[0].endswith(f"/{REQUESTED}")
+def _constraint(
+    tree: Bracket, asks: Sequence[Optional[Ask]], problems: Problems
+) -> Optional[tuple[str, Json]]:
+    """The constraint that a tree says, and the path of its first element; None where
+    nothing is left of it."""
+
+    def leave_out(index: int, problem: str) -> None:
+        ask = asks[index]
+        assert ask is not None
+        problems.cannot(ask, problem)
+
+    inside = [ask for ask in (asks[index] for index in leaves(tree)) if ask]
+    names = sum(names_in(ask.element) for ask in inside)
+    if not problems.has_room_for(names):
+        problem = f"more than {MAX_NAMES} names of nodes and features in all"
+        problems.wrong(inside[0].path, problem)
+        return None
+    elements = [None if ask is None else ask.element for ask in asks]
+    try:
+        found = from_tree(tree, elements, leave_out)
+    except ValueError as error:
+        problems.wrong(inside[0].path, str(error))
+        return None
+    return None if found is None else (inside[0].path, found)
+
+
+def _is_nowhere(constraint: Json) -> bool:
+    """Whether no node can match, since none has two names."""
+    parts = constraint.get(AND, [])
+    names = [
+        set(hostlist.decode(part[HOSTLIST][0])) for part in parts if HOSTLIST in part
+    ]
+    return bool(names) and not set.intersection(*names)
 
 
 def _bare(ask: Ask) -> tuple[Any, ...]:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s import jobid
@@ -19,6 +20,10 @@ DEPENDENCIES = (*SYSTEM, "dependencies")
 _SCHEMES = {condition: scheme for scheme, condition in CONDITIONS.items()}
 _OF_JOBS = (*CONDITIONS, "after", "afterstart", "afterexcept")
 
+MAX_DEPENDENCIES = 200_000
+"""How many dependencies the jobs of an object may have in all. A JobName may be that
+of many jobs."""
+
 
 class Group:
     """The jobs that are submitted together."""
@@ -32,19 +37,25 @@ class Group:
             if name is not None:
                 self._names.setdefault(name, []).append(id)
         for id in list(self._ids.values()):
-            number = _decoded(id)
+            number = jobid.of_flux(id)
             if number is not None:
                 self._ids.setdefault(number, id)
+        self._dependencies = 0
 
     def find(self, text: str) -> Optional[str]:
         """The Id of the job that ``text`` refers to, which may write an ID of Flux
-        in another way; None for none of these."""
-        number = _decoded(text)
+        with the other prefix; None for none of these."""
+        number = jobid.of_flux(text)
         return self._ids.get(text, None if number is None else self._ids.get(number))
 
     def named(self, name: str) -> Sequence[str]:
         """The Ids of the jobs that are called so."""
         return self._names.get(name, ())
+
+    def has_room(self, count: int) -> bool:
+        """Whether its jobs may have so many dependencies more, which they get."""
+        self._dependencies += count
+        return self._dependencies <= MAX_DEPENDENCIES
 
 
 def say_dependencies(
@@ -69,7 +80,12 @@ def say_dependencies(
     if others is not None:
         path = others.path
         if isinstance(others.value, list):
-            found.extend(entry for entry in others.value if entry not in found)
+            known = {json.dumps(entry, sort_keys=True) for entry in found}
+            for entry in others.value:
+                text = json.dumps(entry, sort_keys=True)
+                if text not in known:
+                    known.add(text)
+                    found.append(entry)
         else:
             problems.wrong(path, f"is {show(others.value)}, expected an array")
     if found or others is not None:
@@ -99,19 +115,23 @@ def _dependencies(ask: Ask, group: Group, problems: Problems) -> list[Json]:
     """What one Dependency says. Of a JobName it may be several jobs."""
     if ask.attribute("code") is not None:
         problem = "Flux can wait for success, failure, or the end, not for a code"
-        problems.cannot(ask, problem, "taken for the end")
+        problems.cannot(ask, problem)
+        return []
     scheme = _SCHEMES[ask.attribute("condition") or "OnSuccess"]
     text = ask.text.strip()
+    values: Sequence[str] = [text]
     if ask.attribute("designator") == "JobName":
-        values = list(group.named(text))
+        values = group.named(text)
         if not values:
             problems.cannot(ask, f"no job of the group has the Name {show(text)}")
-    else:
-        values = [text]
-        if group.find(text) is None and _decoded(text) is None:
-            problem = f"{show(text)} is neither the Id of a job of the group"
-            problems.cannot(ask, f"{problem} nor the ID of a job in Flux")
-            return []
+    elif group.find(text) is None and jobid.of_flux(text) is None:
+        problem = f"{show(text)} is neither the Id of a job of the group"
+        problems.cannot(ask, f"{problem} nor an ID of Flux, like ƒ26cdPmUM")
+        return []
+    if not group.has_room(len(values)):
+        problem = f"more than {MAX_DEPENDENCIES} dependencies of all jobs"
+        problems.wrong(ask.path, problem)
+        return []
     return [{"scheme": scheme, "value": value} for value in values]
 
 
@@ -122,10 +142,3 @@ def _links(entry: Any, group: Group) -> list[tuple[str, str]]:
     value = str(entry.get("value"))
     id = group.find(value)
     return [] if id is None else [(value, id)]
-
-
-def _decoded(text: str) -> Optional[int]:
-    try:
-        return jobid.decode(text)
-    except ValueError:
-        return None

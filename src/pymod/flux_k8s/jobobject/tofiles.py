@@ -10,7 +10,7 @@ goes, and Flux keeps what goes to no file.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 
 from flux_k8s.jobobject.asking import Ask, Asks, Problems
 from flux_k8s.jobobject.building import Builder, Keys
@@ -19,6 +19,7 @@ from flux_k8s.jobobject.terms import OPTIONS, STREAMS
 
 _OUTPUT = (*OPTIONS, "output")
 
+_OUTPUTS = ("OutputFile", "ErrorFile")
 _NOWHERE = "/dev/null"
 
 
@@ -57,13 +58,16 @@ def say_files(
     streams: dict[str, _Stream] = {}
     for name, keys in STREAMS.items():
         ask = asks.one(name, problems)
-        if ask is not None:
-            streams[name] = _stream(ask, keys, expand, problems)
+        stream = None if ask is None else _stream(ask, keys, expand, problems)
+        if stream is not None:
+            streams[name] = stream
     output, error = streams.get("OutputFile"), streams.get("ErrorFile")
     if output and error and "Merge" in output.flags & error.flags:
         problem = f"is merged into {output.ask.path}, which is merged into it"
         problems.wrong(error.ask.path, problem)
-    _say_append([one for one in (output, error) if one is not None], builder, problems)
+    files = {name: streams[name] for name in _OUTPUTS if name in streams}
+    for name in _not_appended(files, builder, problems):
+        del streams[name]
     for name, stream in streams.items():
         file = stream.file
         if name == "OutputFile" and "Merge" in stream.flags and error is not None:
@@ -73,12 +77,13 @@ def say_files(
 
 def _stream(
     ask: Ask, keys: Keys, expand: Callable[[str], str], problems: Problems
-) -> _Stream:
+) -> Optional[_Stream]:
     flags = frozenset(items_of(ask.attribute("redirectList") or "")) - {""}
     if "Keep" in flags:
         problems.cannot(
             ask, "Flux writes files where their names say, and keeps none back"
         )
+        return None
     elsewhere = sorted(flags & {"Close", "Merge"})
     named = bool(ask.text.strip())
     if len(elsewhere) + named > 1:
@@ -88,18 +93,24 @@ def _stream(
     return _Stream(ask, keys, flags, _NOWHERE if "Close" in flags else file)
 
 
-def _say_append(streams: list[_Stream], builder: Builder, problems: Problems) -> None:
-    """Say whether output is appended, which goes for all files of a job."""
-    files = [stream for stream in streams if stream.file is not None]
-    appended = [stream for stream in files if "Append" in stream.flags]
+def _not_appended(
+    streams: Mapping[str, _Stream], builder: Builder, problems: Problems
+) -> list[str]:
+    """Say whether output is appended, which goes for all files of a job. The streams
+    of which that cannot be said."""
+    files = {name: stream for name, stream in streams.items() if stream.file}
+    appended = [name for name, stream in files.items() if "Append" in stream.flags]
+    others = [
+        stream
+        for name, stream in files.items()
+        if name not in appended and stream.file != _NOWHERE
+    ]
     if not appended:
-        return
-    builder.say((*_OUTPUT, "mode"), "append", appended[0].ask.path)
-    for stream in files:
-        if stream not in appended and stream.file != _NOWHERE:
-            problems.cannot(
-                appended[0].ask,
-                "Flux appends to all files of a job or to none, but"
-                f" {stream.ask.path} has no Append",
-                "taken for all",
-            )
+        return []
+    first = files[appended[0]].ask
+    if others:
+        problem = "Flux appends to all files of a job or to none, but"
+        problems.cannot(first, f"{problem} {others[0].ask.path} has no Append")
+        return appended
+    builder.say((*_OUTPUT, "mode"), "append", first.path)
+    return []

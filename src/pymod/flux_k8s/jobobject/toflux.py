@@ -10,15 +10,18 @@ What of them cannot be told to Flux, the awarenessPolicy decides (seed 003, sect
 from __future__ import annotations
 
 import heapq
+import re
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+from typing import Any, Mapping, Optional, Union
 
+from flux_k8s import jobid
 from flux_k8s.errors import show
-from flux_k8s.jobobject.asking import Ask, Asks, Problems, Warn, asks_of
+from flux_k8s.jobobject.asking import Ask, Asks, Problems, Warn, asks_of, within
 from flux_k8s.jobobject.building import DURATION, Builder, extensions_of
 from flux_k8s.jobobject.defaults import effective
-from flux_k8s.jobobject.model import Element, paths
+from flux_k8s.jobobject.model import Element, ObjectError, ObjectErrors
 from flux_k8s.jobobject.properties import JOB, JOB_GROUP, REJECT
+from flux_k8s.jobobject.reading import UnreadableObject, read
 from flux_k8s.jobobject.shape import SLOT
 from flux_k8s.jobobject.toattributes import (
     CWD,
@@ -43,6 +46,7 @@ class Submission:
         index: how many jobs of the object come before it.
         id: its Id in the object.
         path: that of its element.
+        line: where that begins; None when it was not read.
         jobspec: RFC 25 version 1. Dependencies on jobs of the same group have what
             the object calls these for a value.
         held: it is to be submitted with urgency 0.
@@ -56,6 +60,7 @@ class Submission:
     jobspec: Json
     held: bool
     dependencies: tuple[tuple[str, str], ...] = ()
+    line: Optional[int] = None
 
     def resolved(self, jobids: Mapping[str, str]) -> Json:
         """The jobspec with the IDs that jobs of the group got in Flux.
@@ -67,6 +72,51 @@ class Submission:
             return self.jobspec
         values = {value: jobids[id] for value, id in self.dependencies}
         return resolved(self.jobspec, values)
+
+
+def jobspecs_in(
+    document: Union[str, bytes],
+    warn: Warn,
+    submitter: Optional[Submitter] = None,
+    policy: str = REJECT,
+) -> tuple[Submission, ...]:
+    """What to submit for the Job or the JobGroup in an XML document.
+
+    Args:
+        policy: the awarenessPolicy of an object that has none.
+
+    The others are those of :func:`to_jobspecs`.
+
+    Raises:
+        ObjectError: the document is no job object, or its jobs cannot be submitted. Of
+            one that is XML, all that is wrong is told.
+    """
+    try:
+        root = read(document, warn, policy)
+    except UnreadableObject as error:
+        raise ObjectErrors([*error.errors, *_others(error, warn, submitter)]) from None
+    return to_jobspecs(root, warn, submitter)
+
+
+def _others(
+    unreadable: UnreadableObject, warn: Warn, submitter: Optional[Submitter]
+) -> list[ObjectError]:
+    """What else is wrong with an object, besides what follows from that of which it
+    cannot be read: errors of that, and of what is around it."""
+    if unreadable.rest is None:
+        return []
+    known = {
+        error.path[:end]
+        for error in unreadable.errors
+        for end in [*(m.start() for m in re.finditer("/", error.path)), None]
+    }
+    try:
+        to_jobspecs(unreadable.rest, warn, submitter)
+    except ObjectErrors as found:
+        return [error for error in found.errors if error.path not in known]
+    except ObjectError:
+        pass
+    return []
 
 
 def to_jobspecs(
@@ -88,7 +138,7 @@ def to_jobspecs(
         ObjectErrors: what the object asks for cannot be told to Flux, contradicts
             itself, or is wrong. All such things are told.
     """
-    problems = Problems(warn)
+    problems = Problems(warn, root)
     jobs = _jobs(effective(root), problems)
     _check_ids(jobs, problems)
     jobs = _without_steps(jobs, problems)
@@ -114,11 +164,10 @@ def _jobs(root: Element, problems: Problems) -> list[Ask]:
     if root.name != JOB_GROUP:
         return [Ask(path, root, policy)]
     jobs = []
-    for inner_path, inner in paths(root.contents, path):
-        ask = Ask(inner_path, inner, inner.policy(policy))
-        if inner.name == JOB and inner.is_reference:
+    for ask in within(path, root, policy):
+        if ask.element.name == JOB and ask.element.is_reference:
             problems.cannot(ask, "refers to a job that is not here")
-        elif inner.name == JOB:
+        elif ask.element.name == JOB:
             jobs.append(ask)
     return jobs
 
@@ -141,7 +190,9 @@ def _without_steps(jobs: list[Ask], problems: Problems) -> list[Ask]:
     kept = []
     for job in jobs:
         batch, slash, _ = _id(job).rpartition("/")
-        if slash and batch in ids:
+        # Elsewhere, a slash may be part of any Id.
+        of_flux = all(jobid.of_flux(part) is not None for part in _id(job).split("/"))
+        if slash and of_flux and batch in ids:
             step = f"{show(_id(job))} is a step of {show(batch)}, which runs it itself"
             problems.tell(job.path, f"{step}: it is not submitted")
         else:
@@ -172,7 +223,15 @@ def _submission(
     given = builder.extension(TASKS)
     if given is not None:
         check_command(asks, given, problems)
-    return Submission(index, asks.id, asks.path, jobspec, _is_held(asks), dependencies)
+    return Submission(
+        index,
+        asks.id,
+        asks.path,
+        jobspec,
+        _is_held(asks),
+        dependencies,
+        problems.line(asks.path),
+    )
 
 
 def _is_held(asks: Asks) -> bool:
@@ -202,7 +261,8 @@ def _ordered(
         if missing[one.id]:
             circle = _circle(one.id, missing)
             first = next(one for one in submissions if one.id == circle[0])
-            waits = " for ".join(map(show, circle))
+            shown = circle if len(circle) <= 10 else [*circle[:9], "...", circle[-1]]
+            waits = " for ".join(map(show, shown))
             problems.wrong(first.path, f"waits for itself: {waits}")
             break
     return tuple(ordered)

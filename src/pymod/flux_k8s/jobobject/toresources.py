@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 from typing import Any, Optional
 
@@ -65,12 +64,7 @@ class Size:
     def __init__(self, asks: Asks, problems: Problems) -> None:
         self._path = asks.path
         self._problems = problems
-        gpus = [ask for ask in asks.all("Resource") if ask.attribute("name") == GPU]
-        for ask, name in itertools.product(gpus, ("type", "units")):
-            value = ask.attribute(name)
-            if value is not None:
-                problem = f"jobspec version 1 has no GPUs of {name}={show(value)}"
-                problems.cannot(ask, problem)
+        gpus = [ask for ask in asks.all("Resource") if self._is_gpu(ask)]
         said = {
             "NodeCount": self._amount(asks.all("NodeCount")),
             "Processors": self._amount(asks.all("Processors")),
@@ -135,6 +129,18 @@ class Size:
                     said.ask.path,
                     f"{name} is {said.text}, but {given.path} has {_text(amount)}",
                 )
+
+    def _is_gpu(self, ask: Ask) -> bool:
+        """Whether this asks for GPUs of the only kind that Flux knows."""
+        if ask.attribute("name") != GPU:
+            return False
+        for name in ("type", "units"):
+            value = ask.attribute(name)
+            if value is not None:
+                problem = f"jobspec version 1 has no GPUs of {name}={show(value)}"
+                self._problems.cannot(ask, problem)
+                return False
+        return True
 
     def _amount(self, asks: list[Ask]) -> Optional[_Said]:
         """What elements of one name say together."""

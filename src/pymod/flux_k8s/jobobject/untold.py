@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator
 
 from flux_k8s.fields import Reader
 from flux_k8s.jobobject.model import Element, element
+from flux_k8s.jobobject.properties import AWARENESS_POLICY, IGNORE
 from flux_k8s.jobobject.terms import EXTENSION_TYPE, SYSTEM, path_name
 from flux_k8s.jobobject.values import unwritable
 
@@ -121,4 +122,10 @@ class Untold:
 def extension(name: str, value: Any) -> Element:
     """The Extension that says a JSON value. Its text is ASCII: JSON has a way to
     write what XML cannot hold."""
-    return element("Extension", json.dumps(value), name=name, type=EXTENSION_TYPE)
+    return flux_extension(name, json.dumps(value))
+
+
+def flux_extension(name: str, text: str) -> Element:
+    """An Extension of ours. Whoever does not know it may leave it out."""
+    said = {"name": name, "type": EXTENSION_TYPE, AWARENESS_POLICY.name: IGNORE}
+    return element("Extension", text, **said)

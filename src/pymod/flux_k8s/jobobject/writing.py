@@ -15,9 +15,14 @@ _INDENT = "  "
 
 # A parser makes a line feed of a carriage return, and spaces of both and of tabs
 # in attributes, unless they are written as references.
-_IN_TEXT = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"})
+# A terminal may take the control characters that XML can hold for commands.
+_CONTROLS = {chr(code): f"&#{code};" for code in range(0x7F, 0xA0)}
+_IN_TEXT = str.maketrans(
+    {**_CONTROLS, "&": "&amp;", "<": "&lt;", ">": "&gt;", "\r": "&#13;"}
+)
 _IN_ATTRIBUTE = str.maketrans(
     {
+        **_CONTROLS,
         "&": "&amp;",
         "<": "&lt;",
         ">": "&gt;",
