@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._failures import status_error
+from .fields import decimal
 from .ports import Json, KubeError
 
 Key = tuple[str, str]
@@ -108,8 +109,8 @@ class _Version:
 
     def is_newer_than(self, other: _Version) -> bool:
         """Resource versions of one kind are ordered, as decimal numbers."""
-        mine, its = self.resource_version, other.resource_version
-        return mine.isdecimal() and its.isdecimal() and int(mine) > int(its)
+        mine, its = decimal(self.resource_version), decimal(other.resource_version)
+        return mine is not None and its is not None and mine > its
 
 
 def resource_version_of(object: Any) -> str:

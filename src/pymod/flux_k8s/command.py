@@ -15,9 +15,10 @@ import sys
 from typing import IO, Any, Callable
 
 from flux_k8s import mapping
-from flux_k8s.errors import DWSError, printable
+from flux_k8s.errors import DWSError
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import KubeError
+from flux_k8s.text import printable
 
 STDIN = "-"
 
@@ -48,7 +49,7 @@ def run(name: str, main: Callable[[], None]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (DWSError, KubeError) as error:
-        for line in str(error).splitlines():
+        for line in str(error).split("\n"):
             tell(name, "ERROR", line)
         return 1
     except OSError as error:

@@ -11,16 +11,20 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from flux_k8s.text import NOTE, SHOWN, printable, printable_lines
+
 
 def show(value: Any, limit: int = 80) -> str:
     """``value`` as JSON for a message, cut to ``limit`` characters."""
     try:
         text = _beginning(value, limit)
-    except (TypeError, ValueError):
+    except TypeError:
         text = repr(value)
+    except ValueError:
+        text = "a number of too many digits to be shown"
     except RecursionError:
         text = "nested too deeply to be shown"
-    return text if len(text) <= limit else text[: limit - 3] + "..."
+    return printable(text, limit)
 
 
 def _beginning(value: Any, limit: int) -> str:
@@ -36,19 +40,14 @@ def _beginning(value: Any, limit: int) -> str:
     return text
 
 
-def printable(text: str) -> str:
-    """``text`` for one line of a terminal or a log, with what would move the cursor,
-    change its colour or its direction, or begin a line as an escape sequence."""
-    if text.isprintable():
-        return text
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-        for char in text
-    )
-
-
 class DWSError(Exception):
-    """The base of all errors of this package that are meant for people."""
+    """The base of all errors of this package that are meant for people.
+
+    Its message is printable, whatever it was made of; it may have several lines.
+    """
+
+    def __init__(self, message: str) -> None:
+        super().__init__(printable_lines(message))
 
 
 class DirectiveError(DWSError):
@@ -56,12 +55,12 @@ class DirectiveError(DWSError):
 
     Attributes:
         directive: the directive as the user wrote it (or the whole value, when
-            no directive could be told apart).
+            no directive could be told apart). The message has its beginning.
         problem: what is wrong with it, and what would be right.
     """
 
     def __init__(self, directive: str, problem: str) -> None:
-        super().__init__(f"{directive}: {problem}")
+        super().__init__(f"{printable(directive, SHOWN)}: {printable(problem, NOTE)}")
         self.directive = directive
         self.problem = problem
 
@@ -76,8 +75,7 @@ class ConfigError(DWSError):
 
     def __init__(self, key: str, problem: str) -> None:
         # A name in the table may hold anything, a line feed too.
-        shown = key if key.isprintable() else show(key)
-        super().__init__(f"{shown}: {problem}")
+        super().__init__(f"{printable(key)}: {problem}")
         self.key = key
         self.problem = problem
 
@@ -93,7 +91,9 @@ class BadObject(DWSError):
     """
 
     def __init__(self, name: str, path: str, value: Any, expected: str) -> None:
-        super().__init__(f"{name}: {path} is {show(value)}, expected {expected}")
+        place = f"{printable(name, SHOWN)}: {printable(path, SHOWN)}"
+        expected = printable(expected, NOTE)
+        super().__init__(f"{place} is {show(value)}, expected {expected}")
         self.name = name
         self.path = path
         self.value = value

@@ -36,6 +36,7 @@ from flux_k8s.ports import (
     KubeError,
 )
 from flux_k8s.settings import Settings
+from flux_k8s.text import NOTE, printable
 from flux_k8s.workflowinfo import WorkflowInfo
 from flux_k8s.workflowview import State, WorkflowView
 
@@ -187,6 +188,7 @@ class Exclusion:
         if not news:
             return
         info.told |= frozenset(news)
+        note = printable(note, NOTE)
         reason = f"{f58(info.jobid)}: {REASONS[survey.state]}"
         self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {note}")
         self._flux.drain(hostlist.encode(news), reason)

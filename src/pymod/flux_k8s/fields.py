@@ -23,6 +23,7 @@ import sys
 from typing import Any, Iterable, Optional, Union
 
 from flux_k8s.errors import BadObject
+from flux_k8s.limits import LEVELS
 
 INT64_MAX = 2**63 - 1
 """The largest integer of Kubernetes' ``int64`` and of Flux's JSON."""
@@ -201,6 +202,36 @@ def is_number(value: Any) -> bool:
     neither are integers beyond all floats."""
     number = is_integer(value) or isinstance(value, float)
     return number and abs(value) <= sys.float_info.max
+
+
+def check_levels(name: str, path: str, value: Any) -> None:
+    """Refuse a value with more levels of arrays and objects than ``LEVELS``: Python
+    cannot write as JSON all that it can read.
+
+    Raises:
+        BadObject: it has more.
+    """
+    level = [value]
+    for _ in range(LEVELS):
+        level = [
+            item
+            for container in level
+            if isinstance(container, (dict, list))
+            for item in (
+                container.values() if isinstance(container, dict) else container
+            )
+        ]
+        if not level:
+            return
+    raise BadObject(name, path, value, f"at most {LEVELS} levels")
+
+
+def decimal(text: str, digits: int = 20) -> Optional[int]:
+    """The number that ``text`` is in ASCII digits, at most ``digits`` of them;
+    None if it is none. (Python refuses to read numbers of thousands of digits.)"""
+    if len(text) <= digits and text.isascii() and text.isdecimal():
+        return int(text)
+    return None
 
 
 def _limits(what: str, minimum: int, maximum: Union[int, float]) -> str:

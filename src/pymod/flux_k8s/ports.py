@@ -16,6 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional, Protocol, Union
 
+from flux_k8s.text import NOTE, printable
+
 Json = dict[str, Any]
 Patch = Union[dict[str, Any], list[dict[str, Any]]]
 
@@ -59,7 +61,7 @@ class KubeError(Exception):
         reason: the ``reason`` of Kubernetes' Status ("NotFound", "Conflict",
             "AlreadyExists", "Invalid", "Expired"...), or a word for what
             happened to the connection.
-        message: a sentence for a person.
+        message: a sentence for a person, printable whatever the server sent.
         retry_after: seconds that the server asked us to wait, or None.
     """
 
@@ -70,7 +72,8 @@ class KubeError(Exception):
         message: str = "",
         retry_after: Optional[float] = None,
     ) -> None:
-        super().__init__(message or reason or f"HTTP status {status}")
+        text = message or reason or f"HTTP status {status}"
+        super().__init__(printable(text, NOTE))
         self.status = status
         self.reason = reason
         self.message = str(self)
@@ -81,9 +84,9 @@ class RpcError(Exception):
     """A Flux RPC that failed: ``errnum`` as in errno, ``message`` a sentence."""
 
     def __init__(self, errnum: int, message: str) -> None:
-        super().__init__(message)
+        super().__init__(printable(message, NOTE))
         self.errnum = errnum
-        self.message = message
+        self.message = str(self)
 
 
 KubeDone = Callable[[Union[Json, KubeError]], None]

@@ -34,6 +34,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.records import Records
 from flux_k8s.settings import Settings
+from flux_k8s.text import NOTE, SHOWN, printable
 from flux_k8s.timestamps import format_timestamp
 from flux_k8s.tokens import Tokens
 from flux_k8s.workflow import (
@@ -237,8 +238,8 @@ class Steps:
                 return
             if refused(result):
                 assert info.request is not None
-                texts = (directive.text for directive in info.request.directives)
-                info.failure = f"{'; '.join(texts)}: {refusal(result)}"
+                texts = "; ".join(d.text for d in info.request.directives)
+                info.failure = f"{printable(texts, SHOWN)}: {refusal(result)}"
                 done(None)
                 return
             info.uncertain = result.status == 0 or result.status >= 500
@@ -446,7 +447,7 @@ class Steps:
     def _fail(self, info: WorkflowInfo, note: str, done: StepDone) -> None:
         """Raise a fatal exception, in the answer that the job's dependency
         waits for when there is one."""
-        info.failure = note
+        info.failure = note = printable(note, NOTE)
 
         def told() -> None:
             info.failed = True

@@ -18,6 +18,7 @@ from flux_k8s.errors import NotReady, Occupied
 from flux_k8s.jobid import f58
 from flux_k8s.ports import Flux, Kind, KubeError, RpcError
 from flux_k8s.steps import StepError
+from flux_k8s.text import NOTE, printable
 from flux_k8s.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.workflowinfo import WorkflowInfo
 from flux_k8s.workflowview import State, WorkflowView
@@ -214,7 +215,8 @@ class Notices:
         """Once it was let go a job is its user's no more."""
         if waiting.memo != reason and not info.released:
             waiting.memo = reason
-            self._flux.post_memo(info.jobid, {MEMO: reason})
+            text = None if reason is None else printable(reason, NOTE)
+            self._flux.post_memo(info.jobid, {MEMO: text})
 
 
 def _progress(state: State, view: WorkflowView) -> str:

@@ -11,8 +11,9 @@ from types import MappingProxyType
 from typing import Any, Mapping, Optional
 
 from flux_k8s.errors import BadObject
-from flux_k8s.fields import Reader
+from flux_k8s.fields import Reader, decimal
 from flux_k8s.ports import Json
+from flux_k8s.text import NOTE, printable
 from flux_k8s.timestamps import parse_timestamp
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
@@ -139,10 +140,10 @@ class WorkflowView:
     def newer_than(self, other: WorkflowView) -> Optional[bool]:
         """Whether this view of a Workflow was taken after another one of it;
         None where their resource versions do not tell."""
-        mine, others = self.resource_version, other.resource_version
-        if mine == others or not (mine.isdecimal() and others.isdecimal()):
+        mine, others = decimal(self.resource_version), decimal(other.resource_version)
+        if mine is None or others is None or mine == others:
             return None
-        return int(mine) > int(others)
+        return mine > others
 
     @classmethod
     def parse(cls, workflow: Json) -> WorkflowView:
@@ -164,15 +165,15 @@ class WorkflowView:
         )
         finalizers = metadata.get("finalizers")
         return cls(
-            uid=str(metadata.get("uid", "")),
-            resource_version=str(metadata.get("resourceVersion", "")),
-            jobid=str(spec.get("jobID", "")),
-            wlm=str(spec.get("wlmID", "")),
-            desired=STATES.get(str(spec.get("desiredState"))),
-            state=STATES.get(str(status.get("state"))),
+            uid=_string(metadata, "uid"),
+            resource_version=_string(metadata, "resourceVersion"),
+            jobid=_string(spec, "jobID"),
+            wlm=_string(spec, "wlmID"),
+            desired=STATES.get(_string(spec, "desiredState")),
+            state=STATES.get(_string(status, "state")),
             ready=status.get("ready") is True,
-            status=str(status.get("status", "")),
-            message=str(status.get("message", "")),
+            status=printable(_string(status, "status"), NOTE),
+            message=printable(_string(status, "message"), NOTE),
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
             dismissed=DISMISSED in _annotations(metadata),
@@ -189,6 +190,12 @@ class WorkflowView:
 def requested_key(state: State) -> str:
     """The annotation that says when we requested a state."""
     return REQUESTED + state.name.lower()
+
+
+def _string(part: Mapping[str, Any], key: str) -> str:
+    """The string that stands there, or an empty one."""
+    value = part.get(key)
+    return value if isinstance(value, str) else ""
 
 
 def _metadata(reader: Reader) -> dict[str, Any]:
@@ -221,7 +228,7 @@ def _spec(reader: Reader) -> dict[str, Any]:
     desired = STATES[reader.string("spec.desiredState", choices=STATES)]
     annotations = _annotations(reader.object("metadata").value)
     return {
-        "jobid": str(reader.object("spec").value.get("jobID", "")),
+        "jobid": _string(reader.object("spec").value, "jobID"),
         "wlm": reader.text("spec.wlmID"),
         "desired": desired,
         "requested": _time(annotations, desired),
@@ -244,8 +251,8 @@ def _status(reader: Reader) -> dict[str, Any]:
             if driver.optional_string("watchState") == state
             and not driver.optional_boolean("completed")
         ),
-        "status": _text(reader, "status.status"),
-        "message": _text(reader, "status.message"),
+        "status": printable(_text(reader, "status.status"), NOTE),
+        "message": printable(_text(reader, "status.message"), NOTE),
         "changed": parse_timestamp(_text(reader, "status.desiredStateChange")),
         "elapsed": parse_go_duration(_text(reader, "status.elapsedTimeLastState")),
         "breakdowns": tuple(
@@ -304,8 +311,14 @@ _GO_UNITS: Mapping[str, float] = MappingProxyType(
 _GO_TERM = re.compile(r"([0-9.]+)(h|ms|m|s|us|µs|ns)")
 
 
+_GO_LONGEST = 64
+"""Characters of a duration: Go writes ``2562047h47m16.854775807s`` at most."""
+
+
 def parse_go_duration(text: str) -> Optional[float]:
     """Seconds from a Go duration such as ``2m3.5s``; None if it is none."""
+    if len(text) > _GO_LONGEST:
+        return None
     terms = _GO_TERM.findall(text)
     if not terms or "".join(number + unit for number, unit in terms) != text:
         return None

@@ -23,7 +23,7 @@ from typing import (
     TypeVar,
 )
 
-from flux_k8s.errors import DWSError, printable, show
+from flux_k8s.errors import DWSError, show
 from flux_k8s.jobobject.properties import (
     AWARENESS_POLICY,
     CONTENTS,
@@ -38,6 +38,7 @@ from flux_k8s.jobobject.properties import (
     Rule,
 )
 from flux_k8s.jobobject.values import SPACE, Datatype, Value, to_text
+from flux_k8s.text import printable
 
 Attributes = tuple[tuple[str, Value], ...]
 

@@ -1,0 +1,42 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Text of guests and of Kubernetes that people get to see.
+
+It may hold anything: an escape sequence that changes the reader's terminal, a line
+feed that begins a false line of the log, a mark that turns the order of letters
+around.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+SHOWN = 400
+"""Characters of one thing that a message repeats."""
+
+NOTE = 4096
+"""Characters of an exception's note, or of a memo."""
+
+
+def printable(text: str, limit: Optional[int] = None) -> str:
+    r"""``text`` on one line, cut to ``limit`` characters. Characters that are not
+    printable are written as in a Python string: ``\n``, ``\x1b``, ``\u202e``.
+
+    Printable text is not changed, so text may pass here twice.
+    """
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 3] + "..."
+    if text.isprintable():
+        return text
+    return printable("".join(map(_escaped, text)), limit)
+
+
+def printable_lines(text: str) -> str:
+    """A message of ours that may have several lines, each of them printable."""
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _escaped(character: str) -> str:
+    if character.isprintable():
+        return character
+    return character.encode("unicode_escape").decode("ascii")
