@@ -379,5 +379,5 @@ def test_an_unknown_daemon_is_refused_with_those_that_are_known() -> None:
     breakdown = Breakdown("b", "#DW jobdw requires=zap", requires=("zap",))
     with pytest.raises(DirectiveError, match="zap .*expected one of copy-offload, x"):
         directivebreakdown.required_daemons([breakdown], ["x", "copy-offload"])
-    with pytest.raises(DirectiveError, match="expected no requires at all"):
+    with pytest.raises(DirectiveError, match="expected no requires= at all"):
         directivebreakdown.required_daemons([breakdown], [])

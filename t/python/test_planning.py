@@ -392,6 +392,12 @@ DAEMONS = {
 }
 
 
+TO_CONFIGURE = (
+    " (an administrator makes it available with a table"
+    " [rabbit.daemons.copy-offload] in Flux's configuration)"
+)
+
+
 def environment(system: VirtualSystem, jobid: int) -> Json:
     (event,) = (
         event
@@ -428,7 +434,7 @@ def test_a_job_that_requires_nothing_gets_nothing() -> None:
 @pytest.mark.parametrize(
     ("daemons", "expected"),
     [
-        ({}, "expected no requires at all"),
+        ({}, "expected no requires= at all"),
         ({"scratch-cache": {}, "other": {}}, "expected one of other, scratch-cache"),
     ],
 )
@@ -441,12 +447,36 @@ def test_an_unknown_daemon_is_refused_at_proposal_with_those_that_are_known(
     (exception,) = exceptions(system, jobid)
     assert exception["note"] == (
         f"{OFFLOAD}: requires=copy-offload is not available here, {expected}"
+        f"{TO_CONFIGURE}"
     )
     assert "alloc" not in names(system, jobid)
 
 
 def until(system: VirtualSystem, condition: Callable[[], bool]) -> None:
     assert system.loop.run(condition, timeout=DAY)
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup", "PreRun"])
+@pytest.mark.parametrize("left", [{}, {"scratch-cache": {}}])
+def test_a_daemon_that_a_reload_has_removed_ends_the_job_that_requires_it(
+    state: str, left: Json
+) -> None:
+    slow = table({"Proposal": 5, "Setup": 5, "DataIn": 5, "PreRun": 5})
+    system = started(
+        config=Config.parse({"daemons": DAEMONS}), options=Options(latency=slow)
+    )
+    jobid = system.instance.submit(jobspec(OFFLOAD))
+    until(
+        system,
+        lambda: any(w["spec"]["desiredState"] == state for w in system.workflows()),
+    )
+    assert system.service is not None
+    system.service.reconfigure(Config.parse({"daemons": left}))
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"].startswith(f"{OFFLOAD}: requires=copy-offload is not")
+    assert exception["note"].endswith(TO_CONFIGURE)
+    assert "start" not in names(system, jobid)
 
 
 @pytest.mark.parametrize("state", ["Proposal", "Setup", "PreRun"])

@@ -348,10 +348,12 @@ class Planner:
             except DWSError as error:
                 done(error)
 
-        if self._settings.config.daemons:
+        # A reload of the configuration may have taken one away since Proposal.
+        may_require = info.view is not None and info.view.runs_containers
+        if may_require or self._settings.config.daemons:
             self.read_breakdowns(info, with_breakdowns)
         else:
-            done(())  # a job that requires one was refused at Proposal
+            done(())
 
     def _daemons_of(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:
         known = self._settings.config.daemons

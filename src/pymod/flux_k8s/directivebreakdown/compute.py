@@ -160,17 +160,24 @@ def required_daemons(
         DirectiveError: a daemon is not known.
     """
     known = sorted(known)
-    expected = f"one of {', '.join(known)}" if known else "no requires at all"
     daemons: dict[str, None] = {}
     for breakdown in breakdowns:
         for daemon in breakdown.requires:
             if daemon not in known:
-                raise DirectiveError(
-                    breakdown.directive,
-                    f"requires={daemon} is not available here, expected {expected}",
-                )
+                raise DirectiveError(breakdown.directive, _unavailable(daemon, known))
             daemons[daemon] = None
     return tuple(daemons)
+
+
+def _unavailable(daemon: str, known: Sequence[str]) -> str:
+    """What is wrong with a daemon that the site has not configured, or not any
+    more, and what its administrator can do."""
+    here = f"one of {', '.join(known)}" if known else "no requires= at all"
+    return (
+        f"requires={daemon} is not available here, expected {here} (an administrator"
+        f" makes it available with a table [rabbit.daemons.{daemon}] in Flux's"
+        " configuration)"
+    )
 
 
 def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location]]:
