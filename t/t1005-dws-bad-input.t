@@ -37,14 +37,28 @@ test_expect_success 'load the module' '
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     version=$(kube version)
 '
-for value in 7 1.5 true '{}' '[]' '[1]' '["#DW",null]' '[[]]'; do
+for value in 7 1.5 true '{}' '[""]' '[1]' '["#DW",null]' '[[]]'; do
     test_expect_success "dw=$value is refused at submission" "
         refuses_attribute '$value'
     "
 done
-test_expect_success 'so is an empty string' '
-    test_must_fail flux submit --setattr=system.dw= true 2>err &&
-    grep "attributes.system.dw is \"\", expected" err
+for value in '""' '[]' '" "'; do
+    test_expect_success "dw=$value is no directive: the job runs without storage" "
+        empty=\$(flux submit --setattr=system.dw='$value' true) &&
+        wait_event \$empty clean &&
+        ! has_event \$empty prolog-start &&
+        flux job status \$empty
+    "
+done
+test_expect_success 'more directives than a job may have are refused at submission' '
+    test_must_fail flux submit --setattr=system.dw="$(yes "#DW a" | head -n 65)" true \
+        2>err &&
+    grep "attributes.system.dw has more than 64 directives for one job" err
+'
+test_expect_success 'and so are more bytes' '
+    test_must_fail flux submit --setattr=system.dw="#DW $(printf %070000d 0)" true \
+        2>err &&
+    grep "attributes.system.dw has 70004 bytes, at most 65536 are accepted" err
 '
 for value in -1 1.5 '"x"' true; do
     test_expect_success "dw_failure_tolerance=$value is refused at submission" "

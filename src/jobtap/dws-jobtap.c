@@ -147,7 +147,8 @@ static int validate_cb (flux_plugin_t *p,
                                     "system",
                                       "dw", &dw,
                                       "dw_failure_tolerance", &tolerance) < 0
-        || !dw)
+        || !dw
+        || dws_jobspec_is_empty (dw))
         return 0;
     if (dws_jobspec_parse (dw,
                            tolerance,
@@ -233,7 +234,8 @@ static int new_cb (flux_plugin_t *p,
                                     "system",
                                       "dw", &dw,
                                       "dw_failure_tolerance", &tolerance) < 0
-        || !dw)
+        || !dw
+        || dws_jobspec_is_empty (dw))
         return 0;
     if (!(job = dws_job_create (dws, id, userid))
         || flux_jobtap_job_subscribe (p, id) < 0) {

@@ -22,6 +22,10 @@
 
 #define DWS_JOB_AUX "dws::job"
 
+// What a job's directives may amount to, as in flux_k8s/limits.py.
+#define DWS_DIRECTIVES_BYTES 65536
+#define DWS_DIRECTIVES 64
+
 /* What a job waits for, or does, as far as its storage is concerned. */
 enum dws_phase {
     DWS_NEW,      // submitted, but not in DEPEND yet
@@ -84,6 +88,10 @@ struct dws_job {
 
 /* Put 'value' into 'buf' as JSON in ASCII, cut to fit. */
 const char *dws_show (json_t *value, char *buf, size_t size);
+
+/* A job whose attributes.system.dw is an empty string or list has no directives.
+ */
+bool dws_jobspec_is_empty (json_t *dw);
 
 /* Check attributes.system.dw and attributes.system.dw_failure_tolerance (NULL
  * when missing). On success return 0 and the directives as a new array of

@@ -167,8 +167,10 @@ static int import_token (flux_shell_t *shell, flux_jobid_t id)
 /* As dws-jobtap sees it. */
 static bool asks_for_storage (json_t *dw)
 {
-    if (json_is_string (dw))
-        return json_string_length (dw) > 0;
+    const char *s = json_string_value (dw);
+
+    if (s)
+        return s[strspn (s, " \t\n\v\f\r")] != '\0';
     return dw && !(json_is_array (dw) && json_array_size (dw) == 0);
 }
 

@@ -62,7 +62,7 @@ class Job:
         return next(e["context"] for e in self.eventlog if e["name"] == name)
 
     def may_start(self) -> bool:
-        wants_storage = "dw" in self.jobspec["attributes"]["system"]
+        wants_storage = bool(self.jobspec["attributes"]["system"].get("dw"))
         return not wants_storage or self.has("dws_environment") or self.unprotected
 
     def args(self) -> Json:

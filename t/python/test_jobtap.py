@@ -125,7 +125,21 @@ def test_a_job_without_directives_costs_no_request(manager: JobManager) -> None:
     assert manager.rpcs == [] and not manager.jobs[1].subscribed
 
 
-@pytest.mark.parametrize("dw", ["", " \n", [], [1], ["#DW a", ""], 7, None, {"a": 1}])
+@pytest.mark.parametrize("dw", ["", []])
+def test_empty_directives_are_no_directives(manager: JobManager, dw: Any) -> None:
+    manager.rpcs.clear()
+    assert manager.submit(1, {"dw": dw}) is None
+    manager.post(manager.jobs[1], "alloc")
+    assert manager.rpcs == [] and not manager.jobs[1].subscribed
+
+
+def test_blanks_are_empty_too(manager: JobManager) -> None:
+    manager.rpcs.clear()
+    assert manager.submit(1, {"dw": " \n\t"}) is None
+    assert manager.rpcs == [] and not manager.jobs[1].subscribed
+
+
+@pytest.mark.parametrize("dw", [[1], ["#DW a", ""], [""], 7, None, {"a": 1}])
 def test_bad_directives_are_rejected_at_submission(
     manager: JobManager, dw: Any
 ) -> None:

@@ -58,8 +58,9 @@ def test_the_variables_are_set_as_they_are() -> None:
     assert shell.read == 2
 
 
-def test_a_job_without_directives_reads_no_eventlog() -> None:
-    shell = Shell({}, environment({"A": "b"}))
+@pytest.mark.parametrize("system", [{}, {"dw": ""}, {"dw": " \n"}, {"dw": []}])
+def test_a_job_without_directives_reads_no_eventlog(system: dict[str, Any]) -> None:
+    shell = Shell(system, environment({"A": "b"}))
     run_shell_init(shell)
     assert shell.environment == {} and shell.read == 0
 

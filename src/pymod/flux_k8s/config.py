@@ -9,7 +9,6 @@ told to the administrator and not found out by users.
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -18,6 +17,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.directives import parse_attribute
 from flux_k8s.errors import ConfigError, DirectiveError, show
+from flux_k8s.fields import is_number
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 
@@ -30,7 +30,7 @@ READ_ONCE = (
 )
 """Keys that count when the module is loaded, and not before it is loaded again."""
 
-_FSD = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ms|s|m|h|d)?")
+_FSD = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?")
 _FSD_SECONDS = MappingProxyType(
     {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 )
@@ -112,7 +112,7 @@ def parse_fsd(key: str, value: Any) -> float:
             raise ConfigError(
                 key, f'{show(value)} is not a duration, expected one like "30m"'
             )
-        return float(match.group(1)) * _FSD_SECONDS[match.group(2)]
+        value = float(match.group(1)) * _FSD_SECONDS[match.group(2)]
     return _seconds(key, value)
 
 
@@ -142,12 +142,7 @@ def _boolean(key: str, value: Any) -> bool:
 
 
 def _number(key: str, value: Any, what: str) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not math.isfinite(value)
-        or value < 0
-    ):
+    if not is_number(value) or value < 0:
         raise ConfigError(key, f"is {show(value)}, expected {what}")
     return float(value)
 

@@ -24,6 +24,9 @@ OPERATORS = (PROPERTIES, HOSTLIST, RANKS, AND, OR, NOT)
 MAX_DEPTH = 64
 """Deeper nesting than this is taken for a mistake."""
 
+MAX_MEMBERS = 2**20
+"""And so are more hosts and ranks than this, repetitions included."""
+
 
 @dataclass(frozen=True)
 class Constraint:
@@ -104,7 +107,7 @@ def parse(obj: Any, name: str = "constraints") -> Constraint:
             ``not`` has more than one value; a value is no property name,
             hostlist, idset or constraint.
     """
-    return _parse(obj, name, "", 0)
+    return _parse(obj, name, "", 0, _Room(name))
 
 
 def exclude_properties(names: Iterable[str]) -> Json:
@@ -216,7 +219,21 @@ def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
     return list(found)
 
 
-def _parse(obj: Any, name: str, path: str, depth: int) -> Constraint:
+class _Room:
+    """How many hosts and ranks the rest of a constraint may name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left = MAX_MEMBERS
+
+    def take(self, members: int) -> None:
+        self._left -= members
+        if self._left < 0:
+            found = f"more than {MAX_MEMBERS} hosts and ranks"
+            raise BadObject(self._name, "the whole", found, f"at most {MAX_MEMBERS}")
+
+
+def _parse(obj: Any, name: str, path: str, depth: int, room: _Room) -> Constraint:
     here = path or "the whole"
     if not isinstance(obj, dict):
         raise BadObject(name, here, obj, "an RFC 31 constraint object")
@@ -238,19 +255,21 @@ def _parse(obj: Any, name: str, path: str, depth: int) -> Constraint:
         if operator == NOT and len(values) > 1:
             raise BadObject(name, here, values, "an array of one constraint")
         children = tuple(
-            _parse(value, name, f"{here}[{index}]", depth + 1)
+            _parse(value, name, f"{here}[{index}]", depth + 1, room)
             for index, value in enumerate(values)
         )
         return Constraint(operator, children)
     members: set[Union[str, int]] = set()
     for index, value in enumerate(values):
-        members.update(_members(operator, value, name, f"{here}[{index}]"))
+        found = _members(operator, value, name, f"{here}[{index}]")
+        room.take(len(found))
+        members.update(found)
     return Constraint(operator, tuple(values), frozenset(members))
 
 
 def _members(
     operator: str, value: Any, name: str, path: str
-) -> Iterable[Union[str, int]]:
+) -> Collection[Union[str, int]]:
     """The hosts or ranks that ``value`` stands for; none for a property."""
     illegal = " ".join(ILLEGAL_IN_PROPERTY)
     kind = {

@@ -6,7 +6,8 @@ Only what every site shares is checked here, so that a mistake gets a clear
 answer at once and nothing is created in Kubernetes: the prefix, the command,
 the arguments that a command must have, and repetitions. The values that a site
 allows are the business of its DWDirectiveRule, which DWS applies when the
-Workflow is created.
+Workflow is created. What :mod:`flux_k8s.limits` bounds is refused too, at a cost that
+grows with the size of what is read and no faster.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ import re
 from dataclasses import dataclass
 from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from flux_k8s.errors import DirectiveError, show
+from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME
 
 PREFIX = "#DW"
 
@@ -33,6 +35,9 @@ REQUIRED: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """The commands of NNF's rule set, and the arguments that each must have."""
+
+BOUNDED = ("name", "profile")
+"""Arguments that name objects of Kubernetes."""
 
 NAMING = frozenset(REQUIRED) - {"copy_in", "copy_out"}
 """Commands whose ``name`` must be unique among those of the same command."""
@@ -51,7 +56,7 @@ UNITS: Mapping[str, int] = MappingProxyType(
 )
 
 _CAPACITY = re.compile(r"([0-9]+)(" + "|".join(UNITS) + r")")
-_NEXT_DIRECTIVE = re.compile(r"\s+(?=#DW(?:\s|$))")
+_BLANKS = " \t\n\v\f\r"
 
 
 @dataclass(frozen=True)
@@ -84,6 +89,8 @@ def parse_capacity(directive: str, text: str) -> int:
             f"capacity={text} is not a size: expected an integer and one of "
             + ", ".join(UNITS),
         )
+    if len(match.group(1)) > DIGITS:
+        raise DirectiveError(directive, f"capacity= has more than {DIGITS} digits")
     size = int(match.group(1)) * UNITS[match.group(2)]
     if size >= 2**63:
         raise DirectiveError(directive, f"capacity={text} is over 2^63 bytes")
@@ -114,6 +121,9 @@ def parse(text: str) -> Directive:
     for key in REQUIRED[command]:
         if key not in arguments:
             raise DirectiveError(text, f"missing argument '{key}='")
+    for key in BOUNDED:
+        if len(arguments.get(key, "")) > NAME:
+            raise DirectiveError(text, f"{key}= has more than {NAME} characters")
     directive = Directive(text, command, MappingProxyType(arguments))
     directive.capacity  # noqa: B018 (raises when it is no size)
     return directive
@@ -137,6 +147,12 @@ def _parse_arguments(text: str, words: Iterable[str]) -> dict[str, str]:
     return arguments
 
 
+def is_empty(value: Any) -> bool:
+    """Whether ``attributes.system.dw`` asks for nothing: a job with an empty string,
+    or an empty list, is a job without directives."""
+    return value == [] or (isinstance(value, str) and not value.strip(_BLANKS))
+
+
 def parse_attribute(
     value: Any, presets: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> tuple[Directive, ...]:
@@ -151,16 +167,20 @@ def parse_attribute(
 
     Raises:
         DirectiveError: as :func:`parse`; ``value`` is of another type or has no
-            directive; a preset is not known; a name is used twice.
+            directive; it is larger than :mod:`flux_k8s.limits` allows; a preset is
+            not known; a name is used twice.
     """
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list) or not all(isinstance(s, str) for s in strings):
         raise DirectiveError(
             f"dw={show(value)}", "expected a string or a list of strings"
         )
+    _check_size(strings, value)
     directives: list[Directive] = []
     for string in strings:
         for text in _split(string, presets):
+            if len(directives) == DIRECTIVES:
+                raise _too_many(value)
             directives.append(parse(text))
     if not directives:
         raise DirectiveError(f"dw={show(value)}", "has no #DW directive")
@@ -168,26 +188,51 @@ def parse_attribute(
     return tuple(directives)
 
 
-def _split(string: str, presets: Mapping[str, Sequence[str]]) -> list[str]:
+def _check_size(strings: Sequence[str], value: Any) -> None:
+    """Refuse what is too large, before it is looked at."""
+    if len(strings) > DIRECTIVES:
+        raise _too_many(value)
+    size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
+    if size > DIRECTIVES_BYTES:
+        raise DirectiveError(
+            f"dw={show(value)}",
+            f"has {size} bytes, at most {DIRECTIVES_BYTES} are accepted",
+        )
+
+
+def _too_many(value: Any) -> DirectiveError:
+    return DirectiveError(
+        f"dw={show(value)}", f"has more than {DIRECTIVES} directives for one job"
+    )
+
+
+def _split(string: str, presets: Mapping[str, Sequence[str]]) -> Iterator[str]:
     """The texts of the directives in a string, or of the preset that it names."""
-    if string.strip() in presets:
-        return [
-            text
-            for preset in presets[string.strip()]
-            for text in _split_directives(preset)
-        ]
-    if len(string.split()) == 1 and not string.strip().startswith("#"):
+    word = string.strip()
+    if word in presets:
+        for preset in presets[word]:
+            yield from _split_directives(preset)
+        return
+    if not word.startswith("#") and len(word.split(None, 1)) == 1:
         known = ", ".join(sorted(presets)) or "none here"
         raise DirectiveError(
-            string.strip(),
+            word,
             f"unknown preset and no '{PREFIX}' directive, known presets: {known}",
         )
-    return _split_directives(string)
+    yield from _split_directives(string)
 
 
-def _split_directives(string: str) -> list[str]:
-    lines = (line.strip() for line in string.splitlines())
-    return [text for line in lines if line for text in _NEXT_DIRECTIVE.split(line)]
+def _split_directives(string: str) -> Iterator[str]:
+    """A directive begins with each line, and with each word that is the prefix."""
+    for line in string.splitlines():
+        directive: list[str] = []
+        for word in line.split():
+            if directive and word == PREFIX:
+                yield " ".join(directive)
+                directive = []
+            directive.append(word)
+        if directive:
+            yield " ".join(directive)
 
 
 def _check_names(directives: Iterable[Directive]) -> None:

@@ -14,14 +14,19 @@ from __future__ import annotations
 import re
 from typing import Iterable, Iterator
 
-MAX_HOSTS = 2**20
+from flux_k8s.text import SHOWN, printable
+
+MAX_HOSTS = 2**17
 """More hosts than this in one hostlist are taken for a mistake."""
+
+MAX_NAME = 256
+"""Characters of a host name: Flux's own limit is that of the C library."""
 
 _SEPARATORS = ", \t"
 _EXPRESSION = re.compile(r"([^\[\]]*)(?:\[([^\[\]]*)\]([^\[\]]*))?\Z")
 _RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?\Z", re.ASCII)
-_NUMBERED = re.compile(r"(.*?)([0-9]+)\Z", re.ASCII)
-_NAME = re.compile(r"[!-~]+\Z")
+_NAME = re.compile(rf"[!-~]{{1,{MAX_NAME}}}\Z")
+_DIGIT = "0123456789"
 _DIGITS = re.compile(r"([0-9]+)", re.ASCII)
 _MAX_DIGITS = 18
 
@@ -36,27 +41,38 @@ def decode(text: str) -> tuple[str, ...]:
         ValueError: when ``text`` is no hostlist, or has more than
             ``MAX_HOSTS`` hosts.
     """
+    return _decode(text, MAX_HOSTS)
+
+
+def _decode(text: str, room: int) -> tuple[str, ...]:
+    """The same, with at most ``room`` hosts."""
     hosts: list[str] = []
     for expression in _split(text):
         match = _EXPRESSION.match(expression)
         if match is None:
-            raise ValueError(f"hostlist {text!r}: misplaced bracket in {expression!r}")
+            raise ValueError(
+                f"hostlist {_shown(text)}: misplaced bracket in {_shown(expression)}"
+            )
         prefix, idlist, suffix = match.groups()
         if idlist is None:
             hosts.append(_checked(expression, text))
         else:
             _checked(prefix + suffix + "0", text)
-            hosts.extend(_expand(prefix, idlist, suffix, text, MAX_HOSTS - len(hosts)))
-        if len(hosts) > MAX_HOSTS:
-            raise ValueError(f"hostlist {text!r:.80}: more than {MAX_HOSTS} hosts")
+            hosts.extend(_expand(prefix, idlist, suffix, text, room - len(hosts)))
+        if len(hosts) > room:
+            raise ValueError(f"hostlist {_shown(text)}: more than {MAX_HOSTS} hosts")
     return tuple(hosts)
 
 
 def decode_all(texts: Iterable[str]) -> tuple[str, ...]:
-    """The hosts of several hostlists, one after the other."""
+    """The hosts of several hostlists, one after the other.
+
+    Raises:
+        ValueError: as :func:`decode`, for all of them together.
+    """
     hosts: list[str] = []
     for text in texts:
-        hosts.extend(decode(text))
+        hosts.extend(_decode(text, MAX_HOSTS - len(hosts)))
     return tuple(hosts)
 
 
@@ -72,13 +88,14 @@ def encode(hosts: Iterable[str]) -> str:
     return ",".join(_fold(hosts))
 
 
-def natural_key(host: str) -> tuple[tuple[int, str], ...]:
+def natural_key(host: str) -> tuple[tuple[int, str, str], ...]:
     """A sort key by which ``h2`` comes before ``h10``."""
-    return tuple(
-        (int(part), part) if part.isdigit() else (-1, part)
-        for part in _DIGITS.split(host)
-        if part
-    )
+    key: list[tuple[int, str, str]] = []
+    for part in filter(None, _DIGITS.split(host)):
+        number = part.lstrip("0") if part[0] in _DIGIT else None
+        # Of two numbers the one with more digits is the larger.
+        key.append((-1, part, "") if number is None else (len(number), number, part))
+    return tuple(key)
 
 
 def _split(text: str) -> Iterator[str]:
@@ -101,9 +118,14 @@ def _split(text: str) -> Iterator[str]:
 def _checked(name: str, text: str) -> str:
     if not _NAME.match(name):
         raise ValueError(
-            f"hostlist {text!r}: host names have printable ASCII characters only"
+            f"hostlist {_shown(text)}: host names have printable ASCII characters"
+            f" only, at most {MAX_NAME}"
         )
     return name
+
+
+def _shown(text: str) -> str:
+    return repr(printable(text, SHOWN))
 
 
 def _expand(
@@ -112,18 +134,20 @@ def _expand(
     """The hosts of one expression with brackets, at most ``room`` of them."""
     for element in idlist.split(","):
         match = _RANGE.match(element)
-        if match is None or len(match[2] or match[1]) > _MAX_DIGITS:
+        if match is None or max(map(len, match.groups(""))) > _MAX_DIGITS:
             raise ValueError(
-                f"hostlist {text!r}: {element!r} is neither a number nor a range"
-                " like 1-4"
+                f"hostlist {_shown(text)}: {_shown(element)} is neither a number nor a"
+                " range like 1-4"
             )
         first, width = int(match[1]), len(match[1])
         last = first if match[2] is None else int(match[2])
         if last < first:
-            raise ValueError(f"hostlist {text!r}: the range {element} runs backwards")
+            raise ValueError(
+                f"hostlist {_shown(text)}: the range {element} runs backwards"
+            )
         room -= last - first + 1
         if room < 0:
-            raise ValueError(f"hostlist {text!r}: more than {MAX_HOSTS} hosts")
+            raise ValueError(f"hostlist {_shown(text)}: more than {MAX_HOSTS} hosts")
         for number in range(first, last + 1):
             yield f"{prefix}{number:0{width}d}{suffix}"
 
@@ -134,19 +158,19 @@ def _fold(hosts: Iterable[str]) -> Iterator[str]:
     run: list[tuple[str, str]] = []
     for host in hosts:
         if not _NAME.match(host) or "[" in host or "]" in host or "," in host:
-            raise ValueError(f"{host!r} cannot be a host name in a hostlist")
-        match = _NUMBERED.match(host)
-        if match is None or len(match[2]) > _MAX_DIGITS:
+            raise ValueError(f"{_shown(host)} cannot be a host name in a hostlist")
+        stem = host.rstrip(_DIGIT)
+        digits = host[len(stem) :]
+        if not digits or len(digits) > _MAX_DIGITS:
             if run:
                 yield _bracketed(prefix, run)
                 run = []
             yield host
             continue
-        if run and match[1] != prefix:
+        if run and stem != prefix:
             yield _bracketed(prefix, run)
             run = []
-        prefix = match[1]
-        digits = match[2]
+        prefix = stem
         if run and _follows(run[-1], digits):
             run[-1] = (run[-1][0], digits)
         else:

@@ -7,6 +7,8 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
+from flux_k8s.text import SHOWN, printable
+
 MAX_ID = 2**32 - 3
 """The largest id that Flux can hold: it keeps ids in 32 bits and reserves the
 last two values."""
@@ -14,7 +16,7 @@ last two values."""
 MAX_SIZE = 2**20
 """More ids than this in one set are taken for a mistake."""
 
-_ELEMENT = re.compile(r"(0|[1-9][0-9]*)(?:-(0|[1-9][0-9]*))?\Z", re.ASCII)
+_ELEMENT = re.compile(r"(0|[1-9][0-9]{0,17})(?:-(0|[1-9][0-9]{0,17}))?\Z", re.ASCII)
 
 
 def decode(text: str) -> tuple[int, ...]:
@@ -25,30 +27,48 @@ def decode(text: str) -> tuple[int, ...]:
             or repeated, leading zeros, blanks), and for a set beyond
             ``MAX_ID`` or ``MAX_SIZE``.
     """
+    found = spans(text)
+    if sum(last - first + 1 for first, last in found) > MAX_SIZE:
+        raise ValueError(f"idset {_shown(text)}: more than {MAX_SIZE} ids")
+    return tuple(id for first, last in found for id in range(first, last + 1))
+
+
+def spans(text: str) -> tuple[tuple[int, int], ...]:
+    """The first and the last id of each element of an idset string, ascending. A
+    set of any size costs no more than its text is long.
+
+    Raises:
+        ValueError: as :func:`decode`, but for ``MAX_SIZE``.
+    """
     body = text
     if text.startswith("[") and text.endswith("]"):
         body = text[1:-1]
     if not body:
         return ()
-    ids: list[int] = []
+    found: list[tuple[int, int]] = []
     for element in body.split(","):
         match = _ELEMENT.match(element)
         if match is None:
             raise ValueError(
-                f"idset {text!r}: {element!r} is neither an id nor a range like 0-3"
+                f"idset {_shown(text)}: {_shown(element)} is neither an id nor a"
+                " range like 0-3"
             )
         first = int(match[1])
         last = first if match[2] is None else int(match[2])
         if match[2] is not None and last <= first:
-            raise ValueError(f"idset {text!r}: the range {element} is not ascending")
-        if ids and first <= ids[-1]:
-            raise ValueError(f"idset {text!r}: {first} is not in ascending order")
+            raise ValueError(
+                f"idset {_shown(text)}: the range {element} is not ascending"
+            )
+        if found and first <= found[-1][1]:
+            raise ValueError(f"idset {_shown(text)}: {first} is not in ascending order")
         if last > MAX_ID:
-            raise ValueError(f"idset {text!r}: {last} is above {MAX_ID}")
-        if len(ids) + last - first >= MAX_SIZE:
-            raise ValueError(f"idset {text!r}: more than {MAX_SIZE} ids")
-        ids.extend(range(first, last + 1))
-    return tuple(ids)
+            raise ValueError(f"idset {_shown(text)}: {last} is above {MAX_ID}")
+        found.append((first, last))
+    return tuple(found)
+
+
+def _shown(text: str) -> str:
+    return repr(printable(text, SHOWN))
 
 
 def encode(ids: Iterable[int]) -> str:

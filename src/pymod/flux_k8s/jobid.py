@@ -12,10 +12,15 @@ from __future__ import annotations
 import re
 from typing import Optional
 
+from flux_k8s.text import SHOWN, printable
+
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
 _LIMIT = 1 << 64
 _F58 = re.compile(r"[ƒf][1-9A-Za-z]{5,11}")
+_LONGEST = 24
+"""Characters of a job ID, whatever it is written as."""
+
 _WORKFLOW_NAME = re.compile(r"fluxjob-(0|[1-9][0-9]{0,19})")
 
 
@@ -42,7 +47,9 @@ def decode(text: str) -> int:
     """
     jobid = -1
     try:
-        if "." in text:
+        if len(text) > _LONGEST:
+            pass
+        elif "." in text:
             jobid = _decode_dothex(text)
         elif text[:1] in ("ƒ", "f"):
             jobid = _decode58(text[1:])
@@ -51,7 +58,9 @@ def decode(text: str) -> int:
     except (KeyError, ValueError):
         pass
     if not 0 <= jobid < _LIMIT:
-        raise ValueError(f"{text!r} is not a job ID: expected one like ƒ26cdPmUM")
+        raise ValueError(
+            f"{printable(text, SHOWN)!r} is not a job ID: expected one like ƒ26cdPmUM"
+        )
     return jobid
 
 

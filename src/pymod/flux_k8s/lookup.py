@@ -57,12 +57,17 @@ def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]
         R: its resources; None before it has any.
 
     Raises:
-        NotFound: the job has no storage, or it is not known yet where.
+        NotFound: the job has no storage, it is not known yet where, or its owner
+            wrote a memo that makes no sense.
         BadObject: R is not as RFC 20 says.
     """
     memo = _memo(eventlog)
     if memo is not None:
-        return _once(hostlist.decode(memo), lambda name: (name,))
+        try:
+            names = hostlist.decode(memo)
+        except ValueError as error:
+            raise NotFound(f"job {job}: memo {MEMO}: {error}") from None
+        return _once(names, lambda name: (name,))
     if R is not None:
         graph = jgf.parse(rset.parse(R, f"R of job {job}").scheduling or {})
         found = tuple(name for name, size in graph.ssd.items() if size)
@@ -76,10 +81,13 @@ def _memo(eventlog: str) -> Optional[str]:
     found: Optional[str] = None
     # Not splitlines(): that would split at separators that JSON allows in strings.
     for line in filter(None, eventlog.split("\n")):
+        if MEMO not in line:
+            continue
         event = json.loads(line)
         context = event.get("context") or {}
         if event["name"] == "memo" and MEMO in context:
-            found = context[MEMO]
+            memo = context[MEMO]
+            found = memo if isinstance(memo, str) else None
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from flux_k8s import rset
 from flux_k8s.config import Config
 from flux_k8s.directives import parse_attribute
-from flux_k8s.fields import Reader
+from flux_k8s.fields import Reader, check_levels
 from flux_k8s.jobid import f58
 from flux_k8s.rset import ResourceSet
 from flux_k8s.workflowinfo import StorageRequest
@@ -30,12 +30,14 @@ def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]
     """
     reader = Reader("dws.create", payload)
     jobid = reader.integer("jobid", minimum=0)
+    resources = list(reader.list("resources"))
+    check_levels(reader.name, "resources", resources)
     request = StorageRequest(
         userid=reader.integer("userid", minimum=0),
         directives=parse_attribute(
             list(reader.strings("dw_directives")), config.presets
         ),
-        resources=list(reader.list("resources")),
+        resources=resources,
     )
     return jobid, request, reader.integer("failure_tolerance", minimum=0)
 
@@ -56,4 +58,5 @@ def read_post_run(payload: Any) -> tuple[int, bool]:
 def whose(payload: Any) -> str:
     """The job that a request is about, to begin a line of the log with."""
     jobid = payload.get("jobid") if isinstance(payload, dict) else None
-    return f"{f58(jobid)}: " if isinstance(jobid, int) and jobid >= 0 else ""
+    known = isinstance(jobid, int) and 0 <= jobid < 2**64
+    return f"{f58(jobid)}: " if known else ""

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, TypeVar
 
 from flux_k8s import hostlist, idset, jgf
 from flux_k8s.errors import BadObject
@@ -14,6 +14,8 @@ from flux_k8s.mapping import RabbitMapping
 
 ILLEGAL_IN_PROPERTY = "!&'\"^`|()"
 """The characters that a property's name may not have."""
+
+T = TypeVar("T")
 
 DEFAULT_WRITER = "fluxion"
 
@@ -194,12 +196,13 @@ def _children_by_rank(execution: Reader) -> dict[int, dict[str, str]]:
         raise execution.bad("R_lite", "at least one entry")
     children: dict[int, dict[str, str]] = {}
     for entry in entries:
-        ranks = _decode(entry.text("rank"), execution.name, f"{entry.path}.rank")
+        place = f"{entry.path}.rank"
+        ranks = _decode(entry.text("rank"), execution.name, place, idset.decode)
         if not ranks:
             raise entry.bad("rank", "at least one rank")
         resources = {}
         for type, ids in entry.object("children").value.items():
-            _decode(ids, execution.name, f"{entry.path}.children.{type}")
+            _decode(ids, execution.name, f"{entry.path}.children.{type}", idset.spans)
             resources[type] = ids
         if "core" not in resources:
             raise entry.bad("children.core", "an RFC 22 idset")
@@ -207,6 +210,8 @@ def _children_by_rank(execution: Reader) -> dict[int, dict[str, str]]:
             if rank in children:
                 raise entry.bad("rank", f"no rank of another entry; {rank} is in two")
             children[rank] = resources
+        if len(children) > idset.MAX_SIZE:
+            raise execution.bad("R_lite", f"at most {idset.MAX_SIZE} ranks")
     return children
 
 
@@ -229,18 +234,24 @@ def _properties(
             raise BadObject(
                 execution.name, f"{execution.path}.properties", name, expected
             )
-        ranks = _decode(value, execution.name, place)
+        ranks = _decode(value, execution.name, place, idset.decode)
         if any(rank not in children for rank in ranks):
             raise BadObject(execution.name, place, value, "ranks of R_lite only")
         result[name] = ranks
     return result
 
 
-def _decode(value: Any, name: str, path: str) -> tuple[int, ...]:
-    """The ids of what should be an idset string, at ``path`` of ``name``."""
+def _decode(
+    value: Any,
+    name: str,
+    path: str,
+    read: Callable[[str], tuple[T, ...]],
+) -> tuple[T, ...]:
+    """What ``read`` finds in what should be an idset string, at ``path`` of
+    ``name``."""
     try:
         if isinstance(value, str):
-            return idset.decode(value)
+            return read(value)
     except ValueError as error:
         raise BadObject(name, path, value, f"an RFC 22 idset ({error})") from None
     raise BadObject(name, path, value, "an RFC 22 idset")

@@ -12,7 +12,7 @@ import dataclasses
 from typing import Any
 
 from flux_k8s.config import Config
-from flux_k8s.directives import parse_attribute
+from flux_k8s.directives import is_empty, parse_attribute
 from flux_k8s.errors import ConfigError
 from flux_k8s.policy import check_request
 from flux_k8s.workflowinfo import StorageRequest
@@ -33,6 +33,8 @@ def check_submission(dw: Any, resources: list[Any], table: Any) -> None:
         DirectiveError: naming the directive and what is wrong with it.
         BadObject: ``resources`` are not what RFC 14 says.
     """
+    if is_empty(dw):
+        return
     try:
         config = Config.parse(table)
     except ConfigError:

@@ -16,6 +16,7 @@ from flux_k8s import idset
 from flux_k8s.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.fields import Reader, is_integer
+from flux_k8s.limits import NODES
 
 Json = dict[str, Any]
 
@@ -145,12 +146,12 @@ def _minimum_of_string(vertex: Reader, text: str) -> int:
             raise vertex.bad("count", expected)
         return int(low)
     try:
-        ids = idset.decode(text)
+        spans = idset.spans(text)
     except ValueError:
-        ids = ()
-    if not ids or ids[0] == 0:
+        spans = ()
+    if not spans or spans[0][0] == 0:
         raise vertex.bad("count", expected)
-    return ids[0]
+    return spans[0][0]
 
 
 def _nodes(vertex: Reader, above: int = 1) -> list[int]:
@@ -159,6 +160,8 @@ def _nodes(vertex: Reader, above: int = 1) -> list[int]:
     count = minimum_count(vertex)
     type = vertex.string("type")
     if type == "node":
+        if above * count > NODES:
+            raise vertex.bad("count", f"a request for at most {NODES} nodes")
         return [above * count]
     return [
         found

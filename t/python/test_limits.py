@@ -1,0 +1,144 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a guest asks rank 0 to read is bounded, and the refusal says the bound."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jobtap_host import JobManager
+from test_jobtap import manager
+
+from flux_k8s import limits
+from flux_k8s.config import Config
+from flux_k8s.directives import is_empty, parse_attribute
+from flux_k8s.errors import BadObject, DirectiveError
+from flux_k8s.requests import read_create
+from flux_k8s.submission import check_submission
+
+__all__ = ["manager"]
+
+HEADER = Path(__file__).parents[2] / "src/jobtap/dws.h"
+NAMELESS = "#DW copy_in source=/a destination=/b"
+XFS = "#DW jobdw type=xfs capacity=10GiB name="
+
+
+def padded(size: int) -> str:
+    """A directive of so many bytes."""
+    start = "#DW copy_in destination=/b source="
+    return start + "x" * (size - len(start))
+
+
+def problem(dw: Any, **presets: tuple[str, ...]) -> str:
+    with pytest.raises(DirectiveError) as caught:
+        parse_attribute(dw, presets)
+    return caught.value.problem
+
+
+def test_the_plugin_has_the_same_bounds() -> None:
+    text = HEADER.read_text()
+    for name in ("DIRECTIVES_BYTES", "DIRECTIVES"):
+        (value,) = re.findall(rf"^#define DWS_{name} (\d+)$", text, re.MULTILINE)
+        assert int(value) == getattr(limits, name)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_both_take_as_many_bytes_as_are_allowed(
+    manager: JobManager, parts: int
+) -> None:
+    size, rest = divmod(limits.DIRECTIVES_BYTES, parts)
+    dw = [padded(size)] * (parts - 1) + [padded(size + rest)]
+    assert len(parse_attribute(dw)) == parts
+    assert manager.submit(1, {"dw": dw}) is None
+
+
+@pytest.mark.parametrize("character", ["x", "é", "\U0001f600"])
+def test_neither_takes_a_byte_more(manager: JobManager, character: str) -> None:
+    over = limits.DIRECTIVES_BYTES + 1 - len(character.encode())
+    dw = ["#DW", padded(over - 3) + character]
+    expected = f"has {limits.DIRECTIVES_BYTES + 1} bytes, at most 65536 are accepted"
+    assert problem(dw) == expected
+    reason = manager.submit(1, {"dw": dw})
+    assert reason == f"attributes.system.dw {expected}"
+
+
+@pytest.mark.parametrize("separator", [" ", "\n", None])
+def test_both_count_directives(manager: JobManager, separator: Any) -> None:
+    many = [NAMELESS] * limits.DIRECTIVES
+    for dw in (many, [*many, NAMELESS]):
+        value = dw if separator is None else separator.join(dw)
+        reason = manager.submit(len(dw), {"dw": value})
+        if dw is many:
+            assert reason is None and len(parse_attribute(value)) == limits.DIRECTIVES
+        else:
+            assert problem(value) == "has more than 64 directives for one job"
+            assert reason is not None and reason.endswith(problem(value))
+
+
+def test_directives_of_presets_count_as_well() -> None:
+    assert "more than 64 directives" in problem(["two"] * 33, two=(NAMELESS,) * 2)
+
+
+def test_a_number_has_a_bound_and_zeros_before_it_do_not_matter() -> None:
+    digits = "10".zfill(limits.DIGITS)
+    (directive,) = parse_attribute(XFS.replace("10", digits) + "p1")
+    assert directive.capacity == 10 * 2**30
+    found = problem(XFS.replace("10", "0" + digits) + "p1")
+    assert found == f"capacity= has more than {limits.DIGITS} digits"
+    assert "more than" in problem(XFS.replace("10", "9" * 5000) + "p1")
+
+
+def test_a_name_has_the_bound_of_names_in_kubernetes() -> None:
+    assert parse_attribute(XFS + "n" * limits.NAME)
+    assert (
+        problem(XFS + "n" * (limits.NAME + 1)) == "name= has more than 253 characters"
+    )
+
+
+def create(resources: list[Any]) -> Any:
+    payload = {
+        "jobid": 1,
+        "userid": 1,
+        "dw_directives": [NAMELESS],
+        "resources": resources,
+        "failure_tolerance": 0,
+    }
+    return read_create(payload, Config())
+
+
+def nested(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels - 1):
+        value = [value]
+    return value
+
+
+def test_resources_have_so_many_levels() -> None:
+    create(nested(limits.LEVELS))
+    for levels in (limits.LEVELS + 1, 100_000):
+        with pytest.raises(BadObject, match="at most 128 levels"):
+            create(nested(levels))
+
+
+def test_a_job_cannot_ask_for_more_nodes_than_there_can_be() -> None:
+    resources: list[Any] = [{"type": "node", "count": 2**62}]
+    for _ in range(20):
+        resources = [{"type": "rack", "count": 2**62, "with": resources}]
+    table = {"policy": {"maximums": {"lustre": 1}}}
+    dw = "#DW jobdw type=lustre capacity=10GiB name=p1"
+    with pytest.raises(BadObject, match=r"at most 2147483647 nodes"):
+        check_submission(dw, resources, table)
+
+
+@pytest.mark.parametrize("dw", ["", "  \n\t", []])
+def test_what_is_empty_is_no_directive_at_submission(dw: Any) -> None:
+    assert is_empty(dw)
+    check_submission(dw, [], {})
+
+
+@pytest.mark.parametrize("dw", [None, 0, False, {}, [""], ["", ""], "#DW"])
+def test_anything_else_is_not_empty(dw: Any) -> None:
+    assert not is_empty(dw)
