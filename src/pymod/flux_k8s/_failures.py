@@ -11,6 +11,7 @@ import contextlib
 import email.utils
 import http.client
 import json
+import math
 import socket
 import ssl
 import time
@@ -21,6 +22,9 @@ import urllib3
 from urllib3 import exceptions as urllib3_errors
 
 from .ports import Json, KubeError
+
+LONGEST_PAUSE = 3600.0
+"""Seconds that a server may ask us to wait."""
 
 
 def parse_object(body: bytes) -> Json:
@@ -81,17 +85,15 @@ def status_error(
 
 def _seconds(value: Any) -> Optional[float]:
     """A Retry-After (RFC 9110, 10.2.3): seconds, or a date."""
-    if value is None:
-        return None
     try:
-        return max(float(value), 0.0)
-    except ValueError:
-        pass
-    try:
-        date = email.utils.parsedate_to_datetime(value)
-    except (TypeError, ValueError):
-        return None
-    return max(date.timestamp() - time.time(), 0.0)
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        try:
+            date = email.utils.parsedate_to_datetime(value)
+            seconds = date.timestamp() - time.time()
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            return None
+    return min(max(seconds, 0.0), LONGEST_PAUSE) if math.isfinite(seconds) else None
 
 
 @contextlib.contextmanager

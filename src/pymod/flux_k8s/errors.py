@@ -75,7 +75,7 @@ class ConfigError(DWSError):
 
     def __init__(self, key: str, problem: str) -> None:
         # A name in the table may hold anything, a line feed too.
-        super().__init__(f"{printable(key)}: {problem}")
+        super().__init__(f"{printable(key, SHOWN)}: {printable(problem, NOTE)}")
         self.key = key
         self.problem = problem
 

@@ -9,7 +9,7 @@ from typing import AbstractSet, Any, Generic, Iterable, Mapping, Optional, TypeV
 
 from flux_k8s import idset
 from flux_k8s.errors import BadObject
-from flux_k8s.fields import Reader
+from flux_k8s.fields import Reader, decimal
 from flux_k8s.jgf import NODE, RABBIT_PROPERTY, SSD
 
 SSD_COUNT = "ssdcount"
@@ -142,7 +142,7 @@ def _vertices(result: Any) -> Iterable[Reader]:
 
 
 def _count(value: Any) -> int:
-    return int(value) if isinstance(value, str) and value.isdigit() else 0
+    return (decimal(value) if isinstance(value, str) else None) or 0
 
 
 def _numbers(value: Any) -> frozenset[int]:

@@ -23,6 +23,9 @@ RABBIT_PROPERTY = "rabbit"
 WRITERS = (None, "fluxion", "fluxion:jgf")
 """The values of ``scheduling.writer`` whose graph has all that is allocated."""
 
+MAX_DEPTH = 64
+"""Levels of a machine."""
+
 SSD = "ssd"
 NODE = "node"
 
@@ -120,10 +123,17 @@ def _vertex(metadata: Reader) -> Vertex:
     return Vertex(
         type,
         name,
-        metadata.string("paths.containment"),
+        _path(metadata),
         metadata.integer("size", minimum=0) if metadata.has("size") else 1,
         _rabbit_name(metadata) if metadata.has("properties") else None,
     )
+
+
+def _path(metadata: Reader) -> str:
+    path = metadata.string("paths.containment")
+    if path.count("/") > MAX_DEPTH:
+        raise metadata.bad("paths.containment", f"a path of at most {MAX_DEPTH} levels")
+    return path
 
 
 def _rabbit_name(metadata: Reader) -> Optional[str]:

@@ -58,5 +58,6 @@ def read_post_run(payload: Any) -> tuple[int, bool]:
 def whose(payload: Any) -> str:
     """The job that a request is about, to begin a line of the log with."""
     jobid = payload.get("jobid") if isinstance(payload, dict) else None
-    known = isinstance(jobid, int) and 0 <= jobid < 2**64
-    return f"{f58(jobid)}: " if known else ""
+    if isinstance(jobid, int) and 0 <= jobid < 2**64:
+        return f"{f58(jobid)}: "
+    return ""

@@ -8,7 +8,9 @@ import re
 from datetime import datetime, timezone
 from typing import Optional
 
-_STAMP = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_STAMP = re.compile(
+    r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(\.\d{1,18})?(Z|[+-]\d\d:\d\d)", re.ASCII
+)
 
 
 def parse_timestamp(text: str) -> Optional[float]:

@@ -191,13 +191,17 @@ class Informer:
 
 def _lines(stream: Stream) -> Iterator[list[bytes]]:
     """Whole lines, as many as are there."""
-    rest = b""
+    rest: list[bytes] = []
     for chunk in stream.chunks():
-        *lines, rest = (rest + chunk).split(b"\n")
-        lines = [line for line in lines if line]
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        if not others:
+            continue
+        lines = [line for line in (b"".join(rest), *others[:-1]) if line]
+        rest = [others[-1]]
         if lines:
             yield lines
-    if rest:
+    if any(rest):
         raise KubeError(
             0, "ConnectionLost", "the connection was cut in the middle of an event"
         )

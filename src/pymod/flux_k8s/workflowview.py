@@ -148,7 +148,8 @@ class WorkflowView:
     @classmethod
     def parse(cls, workflow: Json) -> WorkflowView:
         """Read a Workflow. One that is malformed gives a view with ``damage``."""
-        name = workflow.get("metadata", {}).get("name", "")
+        metadata = workflow.get("metadata")
+        name = _string(metadata, "name") if isinstance(metadata, dict) else ""
         reader = Reader(f"Workflow {name}", workflow)
         try:
             return cls(**_metadata(reader), **_spec(reader), **_status(reader))

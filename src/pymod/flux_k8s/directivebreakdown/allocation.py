@@ -161,7 +161,7 @@ def _colocation_keys(name: str, text: Any) -> list[list[str]]:
         keys = json.loads(text)
         if all(isinstance(key, str) for entry in keys for key in entry):
             return [list(entry) for entry in keys]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RecursionError):
         pass
     place = f"metadata.annotations[{COLOCATION_ANNOTATION}]"
     raise BadObject(name, place, text, "a JSON array of arrays of strings")
