@@ -1,0 +1,43 @@
+#!/bin/sh
+# FLUX_DWS_HOSTILE says how many jobs are submitted, FLUX_DWS_SEED which.
+test_description='A guest who submits what nobody should'
+. "$(dirname "$0")/tap.sh"
+
+COUNT=${FLUX_DWS_HOSTILE:-1000}
+SEED=${FLUX_DWS_SEED:-$(date +%s)}
+
+cluster_start
+instance_start 1 -Slog-ring-size=1000000
+
+hostile () {
+    flux python "$TESTDIR/hostile.py" "$@"
+}
+
+test_expect_success 'load the module' '
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    pid=$(module_pid | grep .)
+'
+test_expect_success "$COUNT hostile jobs are refused or taken (seed $SEED)" '
+    hostile submit $COUNT $SEED ids &&
+    cat ids | wc -l
+'
+test_expect_success 'a job of somebody else gets its storage meanwhile' '
+    job_succeeds $(job_submit true)
+'
+test_expect_success 'they end when they are cancelled, if they have not failed' '
+    flux cancel --all --quiet &&
+    flux queue idle --quiet --timeout=240s
+'
+test_expect_success 'the module is the same process' '
+    test "$(module_pid)" = "$pid" &&
+    stats_say "\"jobs\": 0"
+'
+test_expect_success 'neither log, nor notes, nor memos show a control character' '
+    flux dmesg >log &&
+    hostile check ids <log
+'
+test_expect_success 'nor does what the broker wrote to its terminal' '
+    hostile check ids <stderr
+'
+test_done
