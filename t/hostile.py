@@ -20,9 +20,10 @@ import sys
 from collections import Counter, deque
 from typing import Any, Callable
 
-import flux
 from flux.constants import FLUX_JOB_URGENCY_HOLD
 from flux.job import event_watch, submit_async, submit_get_id
+
+import flux
 
 WINDOW = 64
 """Submissions in flight."""

@@ -133,6 +133,25 @@ class Inside:
             seconds.append(time.perf_counter() - begin)
         return seconds
 
+    def validated(self, count: int, guest: list[str]) -> list[float]:
+        """Submit jobs without directives that Flux's validator looks at, each right
+        behind a guest's with these directives; the seconds until each was taken."""
+        plain, evil = jobspec(False), jobspec(False)
+        text = json.dumps(plain)
+        seconds = []
+        for _ in range(count):
+            others = []
+            for directive in guest:
+                evil["attributes"]["system"]["dw"] = directive
+                others.append(submit_async(self._handle, json.dumps(evil)))
+            begin = time.perf_counter()
+            submit_get_id(submit_async(self._handle, text))
+            seconds.append(time.perf_counter() - begin)
+            for other in others:
+                if not _refused(other):
+                    raise OSError("the validator does not know flux-dws")
+        return seconds
+
     def submit(self, count: int) -> None:
         """Submit jobs and do not wait for them."""
         self._submit(jobspec(True), count)
@@ -198,6 +217,14 @@ class Inside:
         return stats
 
 
+def _refused(future: Any) -> bool:
+    try:
+        submit_get_id(future)
+    except OSError:
+        return True
+    return False
+
+
 def _run(*command: str) -> None:
     result = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
@@ -223,7 +250,7 @@ def main() -> None:
     inside = Inside()
     names = (
         "load_module unload_module load_plugin remove_plugin jobs settle stats"
-        " stats_commands submit drain memory occupy cancel scheduler switched"
+        " stats_commands validated submit drain memory occupy cancel scheduler switched"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Callable, Optional
 
 import flux_k8s
+from flux_k8s.limits import DIRECTIVES_BYTES
 from rabbitsim.cli.realflux import Installation, find_flux
 
 from . import stats
@@ -37,6 +38,9 @@ SINGLE = "flux-jobs"
 AT_ONCE = "flux-at-once"
 STATS = "flux-stats"
 PLAIN = "flux-plain"
+GUEST = "flux-guest"
+GUESTS = 4
+"""Jobs of a guest that are submitted before each of somebody else."""
 NODES = 128
 CORES = 16
 BLOCK = 100
@@ -163,6 +167,29 @@ def plain_jobs(bench: Bench) -> Iterator[Row]:
     )
 
 
+def guests(bench: Bench) -> Iterator[Row]:
+    """What others' submissions wait for, with the validator, when a guest's
+    directives are as long as they may be."""
+    count = bench.number(50, 5)
+    blanks = ["#DW jobdw" + " " * (DIRECTIVES_BYTES - 10) + "x"] * GUESTS
+    with _system(bench, 0.0) as (system, flux):
+        flux.call("validated", count=count, guest=[])
+        alone = median(flux.call("validated", count=count, guest=[]))
+        plain = ["#DW"] * GUESTS
+        among = median(flux.call("validated", count=count, guest=plain))
+        behind = median(flux.call("validated", count=count, guest=blanks))
+        flux.call("drain")
+    yield Row(
+        REAL_FLUX,
+        GUEST,
+        f"others' submit behind {GUESTS} jobs with 64 KiB of blanks as directives",
+        behind / among,
+        "times",
+        note=f"against {GUESTS} jobs with a short directive: {behind * 1e3:.1f} ms and "
+        f"{among * 1e3:.1f} ms, alone {alone * 1e3:.1f} ms; medians of {count}",
+    )
+
+
 Block = tuple[float, float]
 
 
@@ -183,6 +210,7 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
     AT_ONCE: at_once,
     STATS: stats_answers,
     PLAIN: plain_jobs,
+    GUEST: guests,
 }
 
 
@@ -247,6 +275,7 @@ def _environment(installation: Installation) -> dict[str, str]:
     package = pathlib.Path(flux_k8s.__file__).parents[1]
     paths = dict.fromkeys([str(package), sysconfig.get_path("purelib")])
     return {
+        "FLUX_CLI_PLUGINPATH": str(installation.prefix / "etc/flux/cli/plugins"),
         "FLUX_MODULE_PATH_PREPEND": str(installation.modules),
         "FLUX_PYTHONPATH_PREPEND": os.pathsep.join(paths),
     }
