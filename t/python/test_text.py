@@ -18,6 +18,8 @@ from flux_k8s.errors import BadObject, ConfigError, DirectiveError, DWSError, sh
 from flux_k8s.ports import Json, KubeError, RpcError
 from flux_k8s.text import SHOWN, printable, printable_lines
 from flux_k8s.workflowview import WorkflowView
+from rabbitsim.cli import main as rabbitsim
+from rabbitsim.cli.report import JobProgress, Report
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem
@@ -90,6 +92,22 @@ def test_a_command_writes_no_control_character(
     assert capsys.readouterr().err.rstrip("\n").isprintable()
 
 
+def test_so_does_the_stand_ins_report(capsys: pytest.CaptureFixture[str]) -> None:
+    report = Report(verbose=True)
+    report.heading(EVIL)
+    report.fact("name", EVIL)
+    report.line(EVIL)
+    progress = JobProgress(report)
+    note = {"type": "dws", "severity": 0, "note": EVIL}
+    for name, context in (("exception", note), ("memo", {EVIL: EVIL})):
+        event = {"timestamp": 1.0, "name": name, "context": context}
+        progress.event(event, "RUN", "CLEANUP")
+    assert rabbitsim(["run", EVIL.replace("\x00", "")]) == 2
+    shown = capsys.readouterr()
+    for line in (shown.out + shown.err).split("\n"):
+        assert line.isprintable()
+
+
 def test_what_dws_says_is_made_printable_where_it_is_read() -> None:
     workflow: Json = {
         "metadata": {"name": "fluxjob-1", "uid": "1", "resourceVersion": "1"},
@@ -119,10 +137,14 @@ def shown(system: VirtualSystem, jobids: list[int]) -> list[str]:
 
 
 CONTROLS = st.text(
-    st.characters(whitelist_categories=["Cc", "Cf", "Zl", "Zp", "Ll", "Co"]),
+    st.characters(
+        whitelist_categories=["Cc", "Cf", "Zl", "Zp", "Ll", "Co"],
+        blacklist_characters="\0",
+    ),
     min_size=1,
     max_size=20,
 )
+"""Flux takes no NUL in a jobspec."""
 
 
 @settings(max_examples=40, deadline=None)

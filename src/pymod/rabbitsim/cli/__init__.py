@@ -11,6 +11,7 @@ import signal
 import sys
 from typing import Callable, Iterator, NoReturn, Sequence
 
+from flux_k8s.text import printable
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.torture.arguments import add_arguments
 
@@ -22,7 +23,7 @@ def main(argv: Sequence[str]) -> int:
         command: Callable[[argparse.Namespace], int] = args.function
         return command(args)
     except UsageError as error:
-        print(f"rabbitsim: {error}", file=sys.stderr)
+        print(f"rabbitsim: {printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         return 130

@@ -21,7 +21,7 @@ _UNITS = (("TiB", 2**40), ("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 def print_plan(plan: Plan) -> None:
     """Print to stdout."""
     report = Report(verbose=False)
-    report.line(report.style("bold", "Nodes"))
+    report.title("Nodes")
     report.line("  " + _nodes(plan.hosts, plan.allocation))
     for breakdown in plan.breakdowns:
         report.heading(breakdown.directive)

@@ -9,6 +9,7 @@ import sys
 from typing import Any, Mapping, Optional
 
 from flux_k8s.jobid import jobid_of_workflow
+from flux_k8s.text import printable
 
 Json = dict[str, Any]
 
@@ -24,12 +25,17 @@ class Report:
         self._start: Optional[float] = None
         self._line_open = False
 
-    def style(self, style: str, text: str) -> str:
+    def _style(self, style: str, text: str) -> str:
+        """``text`` without control characters but those of the style."""
+        text = printable(text)
         if not self._colours or not text:
             return text
         return f"\033[{_STYLES[style]}m{text}\033[0m"
 
     def line(self, text: str = "") -> None:
+        self._line(printable(text))
+
+    def _line(self, text: str) -> None:
         if self._line_open:
             text = "\n" + text
             self._line_open = False
@@ -37,7 +43,11 @@ class Report:
 
     def heading(self, text: str) -> None:
         self.line()
-        self.line(self.style("bold", text))
+        self.title(text)
+
+    def title(self, text: str) -> None:
+        """A heading at the top."""
+        self._line(self._style("bold", text))
 
     def fact(self, name: str, value: str) -> None:
         self.line(f"  {name:<12}{value}")
@@ -46,7 +56,7 @@ class Report:
         """The job is submitted: time counts from ``now`` on."""
         self._start = now
         self.line()
-        self.line(self.style("dim", f"{'time':>8} {'took':>8}  {'who':<9} what"))
+        self._line(self._style("dim", f"{'time':>8} {'took':>8}  {'who':<9} what"))
 
     def transition(
         self, now: float, who: str, what: str, took: Optional[float], bad: bool = False
@@ -55,14 +65,15 @@ class Report:
         since = f"{now - (self._start or now):7.3f}s"
         lasted = "" if took is None else f"{took:7.3f}s"
         colour = "red" if bad else "green" if who == "job" else "cyan"
-        name = self.style(colour, f"{who:<9}")
-        self.line(f"{since:>8} {self.style('bold', f'{lasted:>8}')}  {name} {what}")
+        name = self._style(colour, f"{who:<9}")
+        lasted = self._style("bold", f"{lasted:>8}")
+        self._line(f"{since:>8} {lasted}  {name} {printable(what)}")
 
     def detail(self, now: float, who: str, text: str) -> None:
         """Something for those who want to see it all."""
         if self.verbose:
             since = f"{now - (self._start or now):7.3f}s"
-            self.line(self.style("dim", f"{since:>8} {'':>8}  {who:<9} {text}"))
+            self._line(self._style("dim", f"{since:>8} {'':>8}  {who:<9} {text}"))
 
     def output(self, data: bytes, stream: str) -> None:
         """What the job wrote, as it is."""

@@ -16,6 +16,7 @@ from urllib.parse import quote
 from flux_k8s.client import KubeClient
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json, Kind, KubeDone, KubeError
+from flux_k8s.text import printable
 from rabbitsim.dws.controllers import Controllers
 from rabbitsim.dws.files import Files
 from rabbitsim.dws.install import install
@@ -138,7 +139,7 @@ def read_topology(mapping: Optional[str], nodes: int, rabbits: int) -> Topology:
 
 
 def _say(line: str) -> None:
-    print(f"rabbitsim dws: {line}", file=sys.stderr, flush=True)
+    print(f"rabbitsim dws: {printable(line)}", file=sys.stderr, flush=True)
 
 
 def _signalled(loop: RealLoop) -> Callable[[], bool]:
