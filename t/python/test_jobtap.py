@@ -159,6 +159,17 @@ def test_a_bad_failure_tolerance_is_rejected_at_submission(
     assert "expected an integer >= 0" in reason
 
 
+@pytest.mark.parametrize("key", ["dw", "dw_failure_tolerance"])
+def test_a_refusal_at_submission_has_no_control_character(
+    manager: JobManager, key: str
+) -> None:
+    for code in (*range(1, 32), *range(127, 160), 0x202E, 0x2028):
+        system = {"dw": "#DW", key: {"a": f"{chr(code)}%n"}}
+        reason = manager.submit(code, system)
+        assert reason is not None and "%n" in reason
+        assert reason.isprintable()
+
+
 @pytest.mark.parametrize(
     "conf,problem",
     [
