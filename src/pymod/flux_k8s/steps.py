@@ -481,10 +481,11 @@ class Steps:
     def _warn(self, info: WorkflowInfo, step: Warn, done: StepDone) -> None:
         """Tell that Teardown does not get on, once: the annotation is for the next
         module. A job that was let go takes no exceptions."""
-        self.flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {step.note}")
+        note = printable(step.note, NOTE)
+        self.flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}")
         if not info.released:
             severity = 0 if step.fatal else WARNING
-            self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, severity, step.note)
+            self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, severity, note)
         info.failed = info.failed or step.fatal
         info.warned = True
         self._annotate(info, WARNED, format_timestamp(self.flux.now()), done)

@@ -208,15 +208,14 @@ def _metadata(reader: Reader) -> dict[str, Any]:
         "deleting": reader.has("metadata.deletionTimestamp"),
         "dismissed": DISMISSED in annotations,
         "unmounting": _time(annotations, State.PostRun),
-        "trouble_note": str(annotations.get(TROUBLE, "")),
+        "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,
     }
 
 
 def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:
     """When we requested a state."""
-    text = annotations.get(requested_key(state))
-    return None if text is None else parse_timestamp(str(text))
+    return parse_timestamp(_string(annotations, requested_key(state)))
 
 
 def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
