@@ -6,7 +6,7 @@ cluster_start
 instance_conf job-manager.toml <<END
 [[job-manager.plugins]]
 load = "$JOBTAP"
-conf = { epilog-timeout = 60.0, autoload = false }
+conf = { epilog-timeout = 60.0 }
 END
 instance_start 2
 
@@ -23,7 +23,7 @@ plugin_is_missed () {
 }
 
 plugin_load () {
-    flux jobtap load "$JOBTAP" epilog-timeout=60 autoload=false
+    flux jobtap load "$JOBTAP" epilog-timeout=60
 }
 
 # ---- the module -------------------------------------------------------------

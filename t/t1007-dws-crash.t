@@ -1,32 +1,35 @@
 #!/bin/sh
-test_description='The dws module dies, and the plugin has it loaded again'
+test_description='The service of the dws module dies, and the module starts it again'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
-instance_start 2
+instance_start 2 -Sbroker.module-nopanic=0
 
-# usage: module_crash [PHASE]: the module's process is killed, and there is
-# another one. How long that took for a job in this phase is written down.
-module_crash () {
-    crashed=$(module_pid)
-    kill -KILL "$crashed" &&
-    begin=$(date +%s%N) &&
-    eventually module_is_back &&
-    end=$(date +%s%N) &&
-    echo "# ${1:-no job}: back after $(((end - begin) / 1000000)) ms" >>back
-}
-
-module_is_back () {
-    pid=$(module_pid)
-    test -n "$pid" && test "$pid" != "$crashed" && flux module stats dws
-}
-
-# The back-off is that of a module that has not died yet.
-plugin_reload () {
-    flux jobtap remove dws-jobtap.so &&
+# usage: service_crash [SIGNAL]: the service dies, and there is another one
+service_crash () {
+    crashed=$(service_pid) &&
+    test -n "$crashed" &&
     flux dmesg -C &&
-    flux jobtap load "$JOBTAP" epilog-timeout=60 "$@" &&
-    eventually log_has "hello from the dws module"
+    service_kill "$1" &&
+    eventually service_is_back
+}
+
+service_is_back () {
+    pid=$(service_pid)
+    test -n "$pid" && test "$pid" != "$crashed" && service_is_ready
+}
+
+# The processes of the broker and the module are those that they were.
+module_lives () {
+    test "$(flux getattr broker.pid)" = "$broker" &&
+    test "$(module_pid)" = "$module" &&
+    test "$(flux getattr broker.module-nopanic)" = 0 &&
+    broker_lives
+}
+
+# usage: ended PID
+ended () {
+    ! kill -0 "$1"
 }
 
 # usage: log_has TEXT
@@ -39,237 +42,270 @@ log_count () {
     test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
 }
 
-# usage: module_path_is PATH
-module_path_is () {
-    rpc module.list | grep -F "\"name\": \"dws\", \"path\": \"$1\""
+# What the module does by itself takes no time. (The limit is far from that.)
+at_once () {
+    timeout 10 "$@"
 }
 
-# A dws.py that fails as soon as it has said hello.
-make_broken_module () {
-    mkdir -p broken &&
-    cp "$PREFIX/lib/flux/modules/dws.py" broken/dws.py &&
-    echo "DwsModule.run = lambda self: 1 / 0" >>broken/dws.py
+# The service of a module that was just loaded is started again after 1 s.
+module_reload () {
+    flux module remove dws
+    flux dmesg -C
+    module_load &&
+    module=$(module_pid)
 }
 
-test_expect_success 'autoload takes nothing but true and false' '
-    flux jobtap remove dws-jobtap.so &&
-    test_must_fail flux jobtap load "$JOBTAP" autoload=1 2>err &&
-    grep "autoload is 1, expected true or false" err &&
-    flux jobtap load "$JOBTAP" epilog-timeout=60 autoload=true
-'
+# usage: package_copy NAME <TEXT: $TRASH/NAME/dws.py, which runs a copy of flux_k8s
+# with the text added to its service.py
+package_copy () {
+    mkdir -p "$1" &&
+    {
+        echo "import sys; sys.path.insert(0, \"$TRASH/$1\")" &&
+        sed "s/^from __future__.*//" "$PREFIX/lib/flux/modules/dws.py"
+    } >"$1/dws.py" &&
+    cp -r "$("$PYTHON" -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
+    cat >>"$1/flux_k8s/service.py"
+}
+
 test_expect_success 'the module is loaded' '
-    module_load
+    module_load &&
+    broker=$(flux getattr broker.pid) &&
+    module=$(module_pid) &&
+    module_lives
 '
 
-# ---- it died ----------------------------------------------------------------
+# ---- it is killed -----------------------------------------------------------
 
 for phase in $PHASES; do
     test_expect_success "it is killed while a job is in $phase: it comes back" '
-        plugin_reload &&
+        module_reload &&
         id=$(job_in $phase) &&
-        module_crash $phase &&
-        broker_lives &&
-        log_has "the dws module died: jobs with #DW directives wait, loading it again in 1 s" &&
-        log_has "the dws module was loaded again"
+        service_crash KILL &&
+        log_has "the dws service died (killed by SIGKILL): jobs with #DW directives wait, starting it again in 1 s" &&
+        log_has "the dws service was started again" &&
+        module_lives
     '
     test_expect_success "and the job goes on as if nothing had been" '
         job_let_go $id $phase &&
         job_succeeds $id
     '
 done
-test_expect_success 'it is killed while there are jobs in all phases' '
-    plugin_reload &&
-    jobs_in_all_phases &&
-    module_crash "all phases" &&
-    broker_lives &&
-    let_go
+for signal in KILL SEGV; do
+    test_expect_success "it dies by SIG$signal while there are jobs in all phases" '
+        module_reload &&
+        jobs_in_all_phases &&
+        service_crash $signal &&
+        log_has "died (killed by SIG$signal)" &&
+        module_lives &&
+        let_go
+    '
+    expect_each_to_succeed "after SIG$signal"
+done
+test_expect_success 'it is killed with requests in flight: their jobs say so, and wait' '
+    module_reload &&
+    process_stop $(service_pid) &&
+    flux submit --cc=1-5 --setattr=system.dw="$DW" true >ids &&
+    for id in $(cat ids); do
+        wait_event $id dependency-add || return 1
+    done &&
+    service_kill &&
+    for id in $(cat ids); do
+        wait_event $id memo || return 1
+    done &&
+    log_has "the dws module went away"
 '
-expect_each_to_succeed 'after that'
+test_expect_success 'and those that come while there is no service' '
+    id=$(job_submit true) &&
+    echo $id >>ids &&
+    wait_event $id memo
+'
+test_expect_success 'they go on with the next one' '
+    for id in $(cat ids); do
+        job_succeeds $id && ! has_memo $id dws || return 1
+    done &&
+    module_lives
+'
 test_expect_success 'jobs end while it is not there, and their storage goes later' '
-    plugin_reload &&
+    module_reload &&
     id=$(job_in running) &&
-    kill -KILL $(module_pid) &&
+    service_kill &&
     flux cancel $id &&
     wait_event $id clean &&
     job_exception $id cancel &&
     no_workflows
 '
-test_expect_success 'it is loaded from where it was, with the arguments it had' '
-    flux module remove dws &&
-    mkdir -p copy &&
-    cp "$PREFIX/lib/flux/modules/dws.py" copy/dws.py &&
-    flux module load "$TRASH/copy/dws.py" scheduler=none &&
-    plugin_reload &&
-    module_crash &&
-    module_path_is "$TRASH/copy/dws.py" &&
-    id=$(job_submit true) &&
-    job_succeeds $id
+test_expect_success 'one that is stopped delays neither the configuration nor its end' '
+    module_reload &&
+    stopped=$(service_pid) &&
+    process_stop $stopped &&
+    sed -i "s/^kubeconfig/tc_timeout = 11\n&/" conf/rabbit.toml &&
+    at_once flux config reload &&
+    at_once flux module remove dws &&
+    ended $stopped
 '
-cat "$TRASH/back"
+test_expect_success 'one that is stopped and goes on has missed nothing' '
+    module_reload &&
+    jobs_in_all_phases &&
+    process_stop $(service_pid) &&
+    let_go &&
+    sleep 1 &&
+    kill -CONT $(service_pid)
+'
+expect_each_to_succeed 'after a pause'
 
 # ---- it fails by itself -----------------------------------------------------
 
-# A dws.py with a bug, which shows once in each function for which there is a file.
-make_fragile_module () {
-    mkdir -p fragile &&
-    cp "$PREFIX/lib/flux/modules/dws.py" fragile/dws.py &&
-    cat >>fragile/dws.py <<-END
+# It has a bug, which shows once in each function for which there is a file.
+make_fragile_package () {
+    package_copy fragile <<-END
 	def fragile(name, function):
+	    import os
 	    def call(*args):
 	        try:
 	            os.unlink("$TRASH/fragile/" + name)
 	        except FileNotFoundError:
 	            return function(*args)
-	        raise RuntimeError("it broke")
+	        raise RuntimeError("it broke: %s%n%p")
 	    return call
 	for name in ("event", "request", "_pump", "_stepped"):
 	    setattr(Service, name, fragile(name, getattr(Service, name)))
 	END
 }
 
-# usage: module_fragile FUNCTION: when it is called next, it fails
-module_fragile () {
-    crashed=$(module_pid)
+# usage: service_fragile FUNCTION: when it is called next, it fails
+service_fragile () {
+    flux dmesg -C &&
+    crashed=$(service_pid) &&
     test -n "$crashed" &&
     touch "fragile/$1"
 }
 
-# usage: ended_by_itself: with an error in the log, and without saying bye
+# usage: ended_by_itself: with its error in the log, as it is
 ended_by_itself () {
-    eventually module_is_back &&
-    log_has "dws.crit[0]: dws ends: RuntimeError: it broke" &&
-    log_has "dws.crit[0]:   File \"$TRASH/fragile/dws.py\"" &&
-    log_count "the dws module died" 1 &&
-    log_count "was loaded again" 1 &&
-    log_count "the dws module ends" 0 &&
-    broker_lives
+    eventually service_is_back &&
+    log_has "dws.crit[0]: the dws service ends: RuntimeError: it broke: %s%n%p" &&
+    log_has "dws.crit[0]:   File \"$TRASH/fragile/flux_k8s/service.py\"" &&
+    log_count "the dws service died (exit status 1)" 1 &&
+    log_count "was started again" 1 &&
+    module_lives
 }
 
-test_expect_success 'a module with a bug is loaded' '
+test_expect_success 'a service with a bug is loaded' '
     flux module remove dws &&
-    make_fragile_module &&
-    flux module load "$TRASH/fragile/dws.py" scheduler=none
+    make_fragile_package &&
+    flux module load "$TRASH/fragile/dws.py" scheduler=none &&
+    module=$(module_pid)
 '
 # What the watch of Workflows sees, a timer, the answer to an RPC.
 for callback in event _pump _stepped; do
     test_expect_success "it fails in $callback: it ends, and the next takes over" '
-        plugin_reload &&
-        module_fragile $callback &&
+        service_fragile $callback &&
         id=$(job_submit true) &&
         ended_by_itself &&
         job_succeeds $id
     '
 done
 test_expect_success 'it fails at a request: who asked gets an error' '
-    plugin_reload &&
     id=$(job_in running) &&
-    module_fragile request &&
+    service_fragile request &&
     test_must_fail flux module stats dws 2>err &&
     grep "internal error, see the log" err &&
     ended_by_itself &&
     job_end $id &&
     job_succeeds $id
 '
-test_expect_success 'the module without the bug is loaded again' '
-    flux module remove dws &&
-    flux dmesg -C &&
-    module_load
-'
 
 # ---- again and again --------------------------------------------------------
 
-test_expect_success 'each time that it dies it waits longer' '
-    plugin_reload &&
-    module_crash && module_crash && module_crash &&
-    log_has "loading it again in 1 s" &&
-    log_has "loading it again in 2 s" &&
-    log_has "loading it again in 4 s" &&
-    log_count "the dws module died" 3 &&
-    log_count "was loaded again" 3
+test_expect_success 'each time that it dies it stays away longer' '
+    module_reload &&
+    service_crash && log_has "starting it again in 1 s" &&
+    service_crash && log_has "starting it again in 2 s" &&
+    service_crash && log_has "starting it again in 4 s" &&
+    log_count "the dws service died" 1 &&
+    log_count "was started again" 1
 '
-test_expect_success 'so it does when it fails by itself at once' '
+test_expect_success 'so it does when it cannot even start' '
     flux module remove dws &&
-    make_broken_module &&
+    echo "raise SystemExit(7)" | package_copy broken &&
     flux dmesg -C &&
-    flux jobtap remove dws-jobtap.so &&
-    flux jobtap load "$JOBTAP" epilog-timeout=60 &&
     flux module load "$TRASH/broken/dws.py" scheduler=none &&
-    eventually log_has "loading it again in 4 s" &&
-    log_has "dws ends: ZeroDivisionError" &&
-    broker_lives &&
-    log_count "the dws module died" 3 &&
-    log_count "was loaded again" 2
+    module=$(module_pid) &&
+    eventually log_has "starting it again in 4 s" &&
+    log_count "the dws service died (exit status 7)" 3 &&
+    module_lives
 '
-test_expect_success 'one that is loaded by hand meanwhile is left alone' '
-    eventually module_is_gone &&
-    module_load &&
+test_expect_success 'flux module stats dws says so meanwhile' '
+    at_once flux module stats dws >stats &&
+    grep "\"service\": \"the dws service " stats
+'
+test_expect_success 'jobs wait' '
     id=$(job_submit true) &&
-    job_succeeds $id &&
-    plugin_reload
+    wait_event $id memo &&
+    has_memo $id dws "not loaded" &&
+    ! has_event $id depend
 '
-test_expect_success 'if it cannot be loaded that is tried again, later each time' '
+test_expect_success 'flux config reload works, and refuses what is wrong' '
+    sed -i "s/^tc_timeout.*/tc_timeout = 12/" conf/rabbit.toml &&
+    at_once flux config reload &&
+    sed -i "s/^tc_timeout/tc_timout/" conf/rabbit.toml &&
+    test_must_fail at_once flux config reload 2>err &&
+    grep "rabbit.tc_timout: unknown key" err &&
+    sed -i "s/^tc_timout/tc_timeout/" conf/rabbit.toml &&
+    at_once flux config reload
+'
+test_expect_success 'flux module remove dws works' '
+    at_once flux module remove dws &&
+    module_is_gone
+'
+test_expect_success 'an instance with such a service shuts down' '
+    at_once flux start -s1 -Sbroker.module-nopanic=0 --config-path="$TRASH/conf" \
+        flux module load "$TRASH/broken/dws.py" scheduler=none
+'
+test_expect_success 'and the job goes on with one that works' '
+    module_load &&
+    module=$(module_pid) &&
+    job_succeeds $id
+'
+test_expect_success 'if what it needs is missing that is said, and tried again' '
+    mv mapping.json mapping.old &&
     flux dmesg -C &&
-    sed -i "s/^kubeconfig/kubeconfigg/" conf/rabbit.toml &&
-    flux config reload &&
-    kill -KILL $(module_pid) &&
-    eventually log_has "cannot be loaded again: Invalid argument; trying again in 2 s" &&
-    eventually log_has "trying again in 4 s" &&
-    log_has "dws.err[0]: rabbit.kubeconfigg: unknown key" &&
-    broker_lives
-'
-test_expect_success 'and it comes back when the reason is gone' '
-    sed -i "s/^kubeconfigg/kubeconfig/" conf/rabbit.toml &&
-    flux config reload &&
-    eventually log_has "the dws module was loaded again" &&
+    service_kill &&
+    eventually log_has "the dws service cannot start: rabbit.mapping: $TRASH/mapping.json: No such file or directory: jobs with #DW directives wait, starting it again in 2 s" &&
+    module_lives &&
+    mv mapping.old mapping.json &&
+    eventually log_has "the dws service was started again" &&
     id=$(job_submit true) &&
     job_succeeds $id
 '
 
 # ---- it did not die ---------------------------------------------------------
 
-test_expect_success 'a module that was removed is not loaded again' '
-    plugin_reload &&
+test_expect_success 'a module that was removed takes the service with it' '
+    service=$(service_pid) &&
+    flux dmesg -C &&
     flux module remove dws &&
-    sleep 2 &&
-    module_is_gone &&
-    log_has "the dws module ends" &&
-    log_count "loading it again" 0
+    ended $service &&
+    log_count "the dws service" 0
 '
-test_expect_success 'nor one that ended cleanly at SIGTERM' '
+test_expect_success 'so does one that gets SIGTERM' '
     module_load &&
+    service=$(service_pid) &&
     flux dmesg -C &&
     kill -TERM $(module_pid) &&
     eventually module_is_gone &&
-    sleep 2 &&
-    module_is_gone &&
-    log_count "loading it again" 0
+    ended $service &&
+    log_count "the dws service" 0 &&
+    broker_lives
 '
-test_expect_success 'nor one that was reloaded' '
-    module_load &&
-    flux module reload dws scheduler=none &&
-    id=$(job_submit true) &&
-    job_succeeds $id &&
-    log_count "loading it again" 0
-'
-test_expect_success 'with autoload=false it stays away when it died' '
-    plugin_reload autoload=false &&
-    id=$(job_in running) &&
-    module_kill &&
-    job_end $id &&
-    other=$(job_submit true) &&
-    sleep 2 &&
-    module_is_gone &&
-    log_has "the dws module died: jobs with #DW directives wait until it is loaded"
-'
-test_expect_success 'jobs wait, and say why' '
-    eventually has_memo $id dws "not loaded" &&
-    eventually has_memo $other dws "not loaded" &&
-    ! has_event $id clean &&
-    ! has_event $other depend
-'
-test_expect_success 'until it is loaded' '
-    module_load &&
-    job_succeeds $id &&
-    job_succeeds $other
+# The one death that the broker does not survive by default.
+test_expect_success 'and one that is killed, even if the service is stopped' '
+    for stop in true process_stop; do
+        module_load &&
+        service=$(service_pid) &&
+        $stop $service &&
+        module_kill &&
+        eventually ended $service || return 1
+    done
 '
 test_done

@@ -16,7 +16,7 @@ hostile () {
 test_expect_success 'load the module' '
     module_load &&
     eventually stats_say "\"kubernetes\": \"ok\"" &&
-    pid=$(module_pid | grep .)
+    pid=$(service_pid | grep .)
 '
 test_expect_success "$COUNT hostile jobs are refused or taken (seed $SEED)" '
     hostile submit $COUNT $SEED ids &&
@@ -29,8 +29,8 @@ test_expect_success 'they end when they are cancelled, if they have not failed' 
     flux cancel --all --quiet &&
     flux queue idle --quiet --timeout=240s
 '
-test_expect_success 'the module is the same process' '
-    test "$(module_pid)" = "$pid" &&
+test_expect_success 'the service is the same process' '
+    test "$(service_pid)" = "$pid" &&
     stats_say "\"jobs\": 0"
 '
 test_expect_success 'neither log, nor notes, nor memos show a control character' '

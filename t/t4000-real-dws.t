@@ -194,7 +194,7 @@ jobs_in_all_phases () {
     wait_event "$sched" depend &&
     wait_event "$prolog" depend &&
     in_setup "$setup" &&
-    process_stop "$(module_pid)" &&
+    process_stop "$(service_pid)" &&
     job_go "$prolog" &&
     wait_event "$prolog" prolog-start &&
     job_end "$epilog" &&
@@ -204,7 +204,7 @@ jobs_in_all_phases () {
 }
 
 module_resume () {
-    kill -CONT "$(module_pid)"
+    kill -CONT "$(service_pid)"
 }
 
 # ---- the tests --------------------------------------------------------------
@@ -213,7 +213,7 @@ cluster_real
 instance_conf job-manager.toml <<END
 [[job-manager.plugins]]
 load = "$JOBTAP"
-conf = { epilog-timeout = 600.0, autoload = false }
+conf = { epilog-timeout = 600.0 }
 END
 export SIZE
 if has_fluxion; then
@@ -292,7 +292,7 @@ test_expect_success 'a job is cancelled in its prolog, while DWS makes its stora
     id=$(job_submit -N$SIZE --urgency=hold sh -c "$LOOP") &&
     wait_event $id depend &&
     in_setup $id &&
-    process_stop $(module_pid) &&
+    process_stop $(service_pid) &&
     flux cancel $id &&
     module_resume &&
     ends_cancelled $id &&

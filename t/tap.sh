@@ -286,10 +286,20 @@ module_is_gone () {
     ! flux module list | grep -w dws
 }
 
-# Without autoload of the plugin.
+# The module dies, and nobody loads it again. A broker would panic.
 module_kill () {
+    flux setattr broker.module-nopanic 1 &&
     kill -KILL "$(module_pid)" &&
     eventually module_is_gone
+}
+
+# The service dies, and the module starts it again.
+service_kill () {
+    kill "-${1:-KILL}" "$(service_pid)"
+}
+
+service_is_ready () {
+    stats_say "\"jobs\":"
 }
 
 broker_lives () {
@@ -298,12 +308,22 @@ broker_lives () {
 
 # The process of the module, which is a child of the broker's.
 module_pid () {
-    module_pid_broker=$(flux getattr broker.pid)
-    for module_pid_dir in /proc/[0-9]*; do
-        grep -q "^PPid:[[:space:]]$module_pid_broker\$" "$module_pid_dir/status" &&
-        tr '\0' ' ' <"$module_pid_dir/cmdline" | grep -q "module-python-exec.*/dws" &&
-        basename "$module_pid_dir"
+    child_of "$(flux getattr broker.pid)" "module-python-exec.*/dws"
+}
+
+# The process of the service, which is a child of the module's.
+service_pid () {
+    child_of "$(module_pid)" "flux_k8s/broker"
+}
+
+# usage: child_of PID TEXT: the child whose command line has the text
+child_of () {
+    for child_of_dir in /proc/[0-9]*; do
+        grep -q "^PPid:[[:space:]]$1\$" "$child_of_dir/status" &&
+        tr '\0' ' ' <"$child_of_dir/cmdline" | grep -q "$2" &&
+        basename "$child_of_dir" && return
     done 2>/dev/null
+    return 1
 }
 
 # ---- jobs -------------------------------------------------------------------

@@ -12,7 +12,7 @@ from flux_k8s.client import Mailbox
 from rabbitsim.loop import Loop, LoopTimer
 
 MAILS_PER_TURN = 32
-"""As in ``dws.py``."""
+"""As in ``flux_k8s.broker.process``."""
 
 
 class Reactor(Loop):

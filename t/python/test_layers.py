@@ -63,16 +63,28 @@ def package_of(path: Path) -> str:
     return ".".join(path.relative_to(SOURCES).parent.parts)
 
 
+def is_flux_adapter(path: Path) -> bool:
+    return path.parent.name == "broker"
+
+
 def is_adapter(path: Path) -> bool:
-    return path.stem in ADAPTERS or (
-        path.stem.startswith(PRIVATE) and path.stem != "__init__"
+    return (
+        is_flux_adapter(path)
+        or path.stem in ADAPTERS
+        or (path.stem.startswith(PRIVATE) and path.stem != "__init__")
     )
 
 
 @pytest.mark.parametrize("path", files("flux_k8s"), ids=lambda path: path.stem)
-def test_the_package_knows_neither_flux_nor_the_simulator(path: Path) -> None:
+def test_the_package_knows_flux_and_kubernetes_in_their_adapters_only(
+    path: Path,
+) -> None:
     found = {name.partition(".")[0] for name in imports(path, package_of(path))}
-    allowed = {"kubernetes", "urllib3", "yaml"} if is_adapter(path) else set()
+    allowed = set()
+    if is_flux_adapter(path):
+        allowed = {"flux"}
+    elif is_adapter(path):
+        allowed = {"kubernetes", "urllib3", "yaml"}
     assert not found & (FORBIDDEN - allowed)
 
 
@@ -103,9 +115,34 @@ def test_the_simulator_does_not_need_flux_or_the_private_parts(path: Path) -> No
     assert not any(name.startswith("flux_k8s._") for name in found)
 
 
-def test_the_broker_module_does_not_need_the_simulator() -> None:
-    found = {name.partition(".")[0] for name in imports(SOURCES / "dws.py", "")}
-    assert "rabbitsim" not in found and "kubernetes" not in found
+def closure(path: Path) -> set[str]:
+    """The names of all that a file imports, and what it imports of ours imports."""
+    found: set[str] = set()
+    paths = [path]
+    while paths:
+        path = paths.pop()
+        for name in set(imports(path, package_of(path))) - found:
+            found.add(name)
+            parts = name.split(".")
+            folders = [SOURCES.joinpath(*parts[:end]) for end in range(1, len(parts))]
+            ours = [folder / "__init__.py" for folder in folders]
+            ours += [
+                SOURCES.joinpath(*parts).with_suffix(".py"),
+                SOURCES.joinpath(*parts) / "__init__.py",
+            ]
+            paths += [path for path in ours if path.exists()]
+    return {name.partition(".")[0] for name in found}
+
+
+def test_the_supervisor_needs_neither_kubernetes_nor_the_simulator() -> None:
+    found = closure(SOURCES / "dws.py")
+    assert {"flux", "flux_k8s"} <= found
+    assert not found & {"kubernetes", "rabbitsim", "urllib3", "yaml", "threading"}
+
+
+def test_the_service_is_what_needs_kubernetes() -> None:
+    found = closure(SOURCES / "flux_k8s" / "broker" / "process.py")
+    assert "urllib3" in found and "rabbitsim" not in found
 
 
 def test_importing_the_service_imports_nothing_that_is_heavy() -> None:

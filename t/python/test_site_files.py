@@ -78,7 +78,6 @@ def test_the_defaults_in_it_are_those_in_force() -> None:
         "soft_drain",
         "save_datamovements",
         "restrict_persistent_creation",
-        "module_nopanic",
     ):
         assert getattr(shown, key) == getattr(default, key), key
 

@@ -21,13 +21,7 @@ from flux_k8s.fields import is_number
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 
-READ_ONCE = (
-    "mapping",
-    "kubeconfig",
-    "dws_api_version",
-    "nnf_api_version",
-    "module_nopanic",
-)
+READ_ONCE = ("mapping", "kubeconfig", "dws_api_version", "nnf_api_version")
 """Keys that count when the module is loaded, and not before it is loaded again."""
 
 _FSD = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?")
@@ -70,7 +64,8 @@ class Config:
     presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dws_api_version: Optional[str] = None
     nnf_api_version: Optional[str] = None
-    module_nopanic: bool = True
+    module_nopanic: Optional[bool] = None
+    """Accepted, without effect."""
     daemons: Mapping[str, Daemon] = field(default_factory=dict)
 
     @classmethod

@@ -6,28 +6,19 @@ section 3).
 Either may be loaded first, and may go away and come back at any time:
 
 ``job-manager.dws.hello``
-    From the module when it starts, and when it gets ``dws.hello``:
-    ``{"load": {"path": "/x/dws.py", "args": ["scheduler=none"]}}``, which is what
-    ``module.load`` needs to load it like this again. Answered by the jobs that
-    the plugin holds; the plugin then repeats what it waits for.
-``job-manager.dws.bye``
-    From the module when it ends cleanly: it was removed, or got SIGTERM.
+    From the module when it starts, and when it gets ``dws.hello``. Answered by the jobs
+    that the plugin holds; the plugin then repeats what it waits for.
 ``dws.hello``
     From the plugin when it was loaded.
-``dws.alive``
-    From the plugin, and never answered: the broker fails it when the module
-    ends. If no ``bye`` came before, the module died, and the plugin has it
-    loaded again.
 """
 
 from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from flux_k8s.fields import Reader
-from flux_k8s.ports import Json
 from flux_k8s.workflowinfo import Goal
 
 
@@ -68,22 +59,6 @@ class HeldJob:
     teardown: bool = False
     told: bool = False
     failure_tolerance: int = 0
-
-
-@dataclass(frozen=True)
-class LoadedAs:
-    """How the module was loaded: its file's absolute path, and its arguments."""
-
-    path: str
-    args: tuple[str, ...] = ()
-
-
-def hello_payload(loaded_as: Optional[LoadedAs]) -> Json:
-    """What ``job-manager.dws.hello`` says. Without ``loaded_as`` (where no broker
-    could load the module again) the plugin does not watch over the module."""
-    if loaded_as is None:
-        return {}
-    return {"load": {"path": loaded_as.path, "args": list(loaded_as.args)}}
 
 
 def read_hello(payload: Any) -> tuple[HeldJob, ...]:

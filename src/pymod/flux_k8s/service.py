@@ -22,7 +22,7 @@ from typing import Any, Callable, Mapping, Optional, Union
 from flux_k8s.availability import Availability
 from flux_k8s.config import Config
 from flux_k8s.errors import BadObject, DWSError
-from flux_k8s.hello import HeldJob, LoadedAs, Phase, hello_payload, read_hello
+from flux_k8s.hello import HeldJob, Phase, read_hello
 from flux_k8s.jobid import f58, jobid_of_workflow
 from flux_k8s.policy import check_request
 from flux_k8s.ports import (
@@ -94,10 +94,8 @@ class Service:
         kube: Kube,
         settings: Settings,
         rng: Optional[random.Random] = None,
-        loaded_as: Optional[LoadedAs] = None,
     ) -> None:
         self.settings = settings
-        self._hello_payload = hello_payload(loaded_as)
         self._flux = flux
         self._kube = kube
         self._notices = Notices(flux, self._mark_all)
@@ -137,7 +135,6 @@ class Service:
     def stop(self) -> None:
         """Stop. What is under way is taken up again by the next service."""
         self._stopped = True
-        self._flux.rpc("job-manager.dws.bye", {}, lambda result: None)
         self._availability.stop()
         if self._watch is not None:
             self._watch.stop()
@@ -157,10 +154,7 @@ class Service:
     # RPCs
 
     def request(self, method: str, payload: Any, respond: Respond) -> None:
-        """Handle ``dws.<method>``. Answers at once, whatever Kubernetes does;
-        never to ``dws.alive``, which tells of the module's end by failing."""
-        if method == "alive":
-            return
+        """Handle ``dws.<method>``. Answers at once, whatever Kubernetes does."""
         handler = self._methods.get(method)
         if handler is None:
             respond(errno.ENOSYS, f"dws.{method}: no such method", None)
@@ -268,7 +262,7 @@ class Service:
         if self._hello_timer is not None:
             self._hello_timer.cancel()
             self._hello_timer = None
-        self._flux.rpc("job-manager.dws.hello", self._hello_payload, self._greeted_by)
+        self._flux.rpc("job-manager.dws.hello", {}, self._greeted_by)
 
     def _greeted_by(self, result: Union[Json, RpcError]) -> None:
         if self._stopped:

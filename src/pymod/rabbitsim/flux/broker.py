@@ -30,7 +30,8 @@ NOT_OWNER = "Request requires owner credentials"
 
 
 class Module(Protocol):
-    """The broker module: in production ``dws.py``, here the service itself."""
+    """The broker module: in production a supervisor with the service as its child,
+    here the service itself."""
 
     def start(self) -> None: ...
 

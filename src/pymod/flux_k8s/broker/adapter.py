@@ -1,0 +1,300 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+""":class:`flux_k8s.ports.Flux` on a handle of Flux."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import functools
+import os
+import pwd
+import queue
+import syslog
+import threading
+import time
+from typing import Any, Callable, Mapping, Optional
+
+import flux.kvs
+from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
+from flux.job import JobID
+
+from flux_k8s.client import Mailbox
+from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
+
+from .log import log
+
+COMMIT_DELAY = 0.1
+"""Seconds that a write to a job's KVS may wait for others."""
+
+INACTIVE = 64  # FLUX_JOB_STATE_INACTIVE
+RUNNING = 1  # FLUX_MODSTATE_RUNNING
+APPENDED = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
+
+REOPEN = 5.0
+"""Seconds until a stream that has ended is opened again."""
+
+
+class ReactorTimer:
+    """A one-shot timer of the Flux reactor."""
+
+    def __init__(self, watcher: Any) -> None:
+        self._watcher = watcher
+
+    def cancel(self) -> None:
+        if self._watcher is not None:
+            self._watcher.stop()
+            self._watcher.destroy()
+            self._watcher = None
+
+
+class Stream:
+    """A streaming RPC, opened again when it ends.
+
+    Args:
+        got: is called with the future at each response.
+    """
+
+    def __init__(
+        self, flux: BrokerFlux, topic: str, payload: Json, got: Callable[[Any], None]
+    ) -> None:
+        self._flux = flux
+        self._topic = topic
+        self._payload = payload
+        self._got = got
+        self._future: Any = None
+        self._ended = False
+        self._stopped = False
+        self._open()
+
+    def stop(self) -> None:
+        """No response is taken any more. The broker ends the RPC when the module
+        ends."""
+        self._stopped = True
+
+    def _open(self) -> None:
+        if not self._stopped:
+            self._future = self._flux.open_stream(self._topic, self._payload)
+            self._future.then(self._answered)
+
+    def _answered(self, future: Any) -> None:
+        if self._stopped:
+            return
+        try:
+            future.get_str()
+        except OSError as error:
+            if not self._ended:
+                self._flux.log(syslog.LOG_WARNING, f"{self._topic}: {error}")
+            self._ended = True
+            self._flux.call_later(REOPEN, self._open)
+            return
+        self._ended = False
+        self._got(future)
+        future.reset()
+
+
+class Streams:
+    """Several streams that are stopped together."""
+
+    def __init__(self, streams: list[Stream]) -> None:
+        self._streams = streams
+
+    def stop(self) -> None:
+        for stream in self._streams:
+            stream.stop()
+
+
+def module_status(traced: Any) -> Optional[int]:
+    """The status in a traced ``module.status`` message; None for anything else."""
+    payload = traced.get("payload") if isinstance(traced, dict) else None
+    status = payload.get("status") if isinstance(payload, dict) else None
+    return status if isinstance(status, int) else None
+
+
+class BrokerFlux:
+    """:class:`flux_k8s.ports.Flux` on the service's handle."""
+
+    def __init__(self, handle: Any, mailbox: Mailbox) -> None:
+        self._handle = handle
+        self._mailbox = mailbox
+        self._userids: queue.SimpleQueue[tuple[int, Callable[[Optional[int]], None]]]
+        self._userids = queue.SimpleQueue()
+        self._lookups: Optional[threading.Thread] = None
+        self._puts: list[tuple[str, Optional[str]]] = []
+
+    def now(self) -> float:
+        return time.time()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> ReactorTimer:
+        def fire(handle: Any, watcher: Any, revents: int, args: Any) -> None:
+            timer.cancel()
+            function()
+
+        watcher = self._handle.timer_watcher_create(max(delay, 0.0), fire)
+        watcher.start()
+        timer = ReactorTimer(watcher)
+        return timer
+
+    def log(self, level: int, message: str) -> None:
+        log(self._handle, level, message)
+
+    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
+        def answered(future: Any) -> None:
+            try:
+                result = future.get()
+            except OSError as error:
+                number = error.errno or errno.EIO
+                done(RpcError(number, error.strerror or os.strerror(number)))
+                return
+            done({} if result is None else result)
+
+        self._handle.rpc(topic, payload).then(answered)
+
+    def _tell(self, topic: str, payload: Json) -> None:
+        """An RPC whose failure changes nothing: it is about a job that may
+        have ended meanwhile."""
+
+        def answered(result: Any) -> None:
+            if isinstance(result, RpcError) and result.errnum != errno.ENOENT:
+                self.log(syslog.LOG_WARNING, f"{topic}: {result}")
+
+        self.rpc(topic, payload, answered)
+
+    def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
+        self._tell(
+            "job-manager.raise",
+            {"id": jobid, "type": type, "severity": severity, "note": note},
+        )
+
+    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
+        self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
+
+    def kvs_put(
+        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
+        """A commit costs more than all else that a state does here: what comes
+        within a moment goes into one."""
+        self._puts.append((f"{JobID(jobid).kvs}.{key}", value))
+        if last:
+            self.commit()
+        elif len(self._puts) == 1:
+            self.call_later(COMMIT_DELAY, self.commit)
+
+    def commit(self, wait: float = 0.0) -> None:
+        """Write what :meth:`kvs_put` has gathered.
+
+        Args:
+            wait: seconds to wait for the answer, when nothing else would.
+        """
+        if not self._puts:
+            return
+        puts, self._puts = self._puts, []
+
+        def committed(future: Any) -> None:
+            try:
+                future.get()
+            except OSError as error:
+                paths = ", ".join(path for path, _ in puts)
+                self.log(syslog.LOG_WARNING, f"cannot write {paths}: {error}")
+
+        transaction = flux.kvs.KVSTxn(self._handle)
+        for path, value in puts:
+            if value is None:
+                transaction.unlink(path)
+            else:
+                transaction.put(path, value, raw=True)
+        future = transaction.commit_async()
+        if wait:
+            with contextlib.suppress(OSError):
+                future.wait_for(wait)
+        else:
+            future.then(committed)
+
+    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
+        def committed(future: Any) -> None:
+            try:
+                future.get()
+            except OSError as error:
+                number = error.errno or errno.EIO
+                done(RpcError(number, f"cannot write {key}: {os.strerror(number)}"))
+                return
+            done(None)
+
+        transaction = flux.kvs.KVSTxn(self._handle)
+        transaction.put(f"{JobID(jobid).kvs}.{key}", value, raw=True)
+        transaction.commit_async().then(committed)
+
+    def drain(self, hosts: str, reason: str) -> None:
+        # Without a mode, one node that is drained already would spare the others.
+        payload = {"targets": hosts, "reason": reason, "mode": "update"}
+        self._tell("resource.drain", payload)
+
+    def undrain(self, hosts: str) -> None:
+        self._tell("resource.undrain", {"targets": hosts, "mode": "update"})
+
+    def watch_nodes(self, changed: Callable[[], None]) -> Streams:
+        """Drains are in the eventlog of the resource module, in the KVS; who is
+        online is not. (The journal, which has both, begins with all of R, and that
+        is 200 MB long on a large system.)"""
+        drains = {"key": "resource.eventlog", "namespace": "primary", "flags": APPENDED}
+        online = {"name": "broker.online"}
+
+        def got(future: Any) -> None:
+            changed()
+
+        return Streams(
+            [
+                Stream(self, "kvs-watch.lookup", drains, got),
+                Stream(self, "groups.get", online, got),
+            ]
+        )
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> Streams:
+        payload = {
+            "typemask": FLUX_MSGTYPE_REQUEST,
+            "topic_glob": "module.status",
+            "names": [name],
+            "full": True,
+        }
+        running = False
+
+        def got(future: Any) -> None:
+            # Each message is seen twice: as the module sends it, and as it arrives.
+            nonlocal running
+            before = running
+            running = module_status(future.get()) == RUNNING
+            if running and not before:
+                loaded()
+
+        return Streams([Stream(self, "module.trace", payload, got)])
+
+    def open_stream(self, topic: str, payload: Json) -> Any:
+        """A streaming RPC to this broker."""
+        return self._handle.rpc(
+            topic, payload, nodeid=FLUX_NODEID_ANY, flags=FLUX_RPC_STREAMING
+        )
+
+    def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
+        def answered(result: Any) -> None:
+            if isinstance(result, RpcError):
+                done(True if result.errnum == errno.ENOENT else None)
+            else:
+                done(result.get("job", {}).get("state") == INACTIVE)
+
+        self.rpc("job-list.list-id", {"id": jobid, "attrs": ["state"]}, answered)
+
+    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
+        """The user database may be on the network: it is asked on a thread."""
+        if self._lookups is None:
+            self._lookups = threading.Thread(target=self._look_up_groups, daemon=True)
+            self._lookups.start()
+        self._userids.put((userid, done))
+
+    def _look_up_groups(self) -> None:
+        while True:
+            userid, done = self._userids.get()
+            try:
+                group: Optional[int] = pwd.getpwuid(userid).pw_gid
+            except KeyError:
+                group = None
+            self._mailbox.put(functools.partial(done, group))

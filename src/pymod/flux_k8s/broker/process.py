@@ -1,0 +1,262 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The process of the service: a child of the supervisor, which may die.
+
+It has two handles: its own, through the local connector as the instance owner, and the
+channel to the supervisor, from which it gets the requests of others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import gc
+import json
+import os
+import signal
+import sys
+import syslog
+from typing import Any, Optional, Sequence
+
+from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
+from flux.core.inner import ffi, lib
+
+import flux
+from flux_k8s import mapping
+from flux_k8s.arguments import Arguments, api_versions, queue_properties
+from flux_k8s.client import KubeClient, Mailbox
+from flux_k8s.config import Config
+from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.mapping import RabbitMapping
+from flux_k8s.ports import Json
+from flux_k8s.service import Service
+from flux_k8s.settings import Settings
+
+from .adapter import BrokerFlux
+from .channel import CONFIG, METHODS, READY, REFUSED
+from .log import log_exception
+
+GC_THRESHOLDS = (5_000, 20, 1_000)
+"""What is kept here is nearly free of cycles, and a full collection over ten
+thousand Workflows holds the reactor up for longer than it may be."""
+
+MAILS_PER_TURN = 32
+"""Answers from Kubernetes that are taken in before Flux has its turn again."""
+
+LAST_COMMIT = 2.0
+"""Seconds that the end of the service waits for what it has written to the KVS."""
+
+PR_SET_PDEATHSIG = 1
+
+
+class Process:
+    """The ``dws`` service and its connections.
+
+    An exception that escapes a callback ends the reactor, and the process with
+    it: what was done and what was not is uncertain then, and the next service
+    begins with what is true.
+
+    Args:
+        handle: of the instance owner.
+        channel: to the supervisor.
+        name: the module's name.
+        arguments: the module's arguments.
+        tables: the configuration, as :data:`~flux_k8s.broker.channel.CONFIG` has it.
+
+    Raises:
+        DWSError: the service cannot start with this configuration.
+    """
+
+    def __init__(
+        self,
+        handle: Any,
+        channel: Any,
+        name: str,
+        arguments: Sequence[str],
+        tables: Json,
+    ) -> None:
+        self._handle = handle
+        self._channel = channel
+        self._arguments = Arguments.parse(arguments)
+        self._loaded = config = Config.parse(tables["rabbit"])
+        self._mailbox = Mailbox()
+        self._flux = BrokerFlux(handle, self._mailbox)
+        self._kube = KubeClient(
+            config.kubeconfig,
+            deliver=self._mailbox.put,
+            api_versions=api_versions(config),
+            log=self._flux.log,
+        )
+        settings = Settings(
+            config,
+            load_mapping(config),
+            scheduler=self._arguments.scheduler,
+            owner=os.getuid(),
+            queues=queue_properties(tables["queues"], self._arguments.queues),
+        )
+        self._service = Service(self._flux, self._kube, settings)
+        self._watchers = [self._method(name, method) for method in METHODS]
+        self._watchers.append(
+            channel.msg_watcher_create(
+                lambda handle, watcher, msg, args: self._configure(msg.payload),
+                FLUX_MSGTYPE_REQUEST,
+                CONFIG,
+            )
+        )
+
+    def _method(self, name: str, method: str) -> Any:
+        return self._channel.msg_watcher_create(
+            lambda handle, watcher, msg, args: self._request(method, msg),
+            FLUX_MSGTYPE_REQUEST,
+            f"{name}.{method}",
+            rolemask=METHODS[method],
+        )
+
+    def run(self) -> None:
+        """Serve until SIGTERM.
+
+        Raises:
+            OSError: the supervisor or the broker is gone.
+        """
+        self._watchers += [
+            self._handle.fd_watcher_create(
+                self._mailbox.fileno(), lambda *_: self._mailbox.drain(MAILS_PER_TURN)
+            ),
+            self._handle.signal_watcher_create(
+                signal.SIGTERM, lambda *_: self._handle.reactor_stop()
+            ),
+        ]
+        for watcher in self._watchers:
+            watcher.start()
+        # Before hello, which the plugin answers with requests.
+        self._channel.rpc(READY, {}, flags=FLUX_RPC_NORESPONSE)
+        self._service.start()
+        with contextlib.closing(self._kube):
+            try:
+                if self._handle.reactor_run() < 0:
+                    raise OSError(errno.ECONNRESET, "the connection to Flux was lost")
+                self._service.stop()
+            finally:
+                self._flux.commit(wait=LAST_COMMIT)
+
+    def _request(self, method: str, msg: Any) -> None:
+        def respond(errnum: int, errstr: str, payload: Optional[Json]) -> None:
+            if errnum:
+                self._channel.respond_error(msg, errnum, errstr)
+            else:
+                self._channel.respond(msg, payload)
+
+        try:
+            text = msg.payload_str
+            payload = None if text is None else json.loads(text)
+        except (OSError, ValueError, RecursionError):
+            respond(errno.EPROTO, f"dws.{method}: the payload is not JSON", None)
+            return
+        try:
+            self._service.request(method, payload, respond)
+        except Exception:
+            # Who asked must not ask the next service the same again, and again.
+            respond(errno.EINVAL, "internal error, see the log", None)
+            raise
+
+    def _configure(self, tables: Json) -> None:
+        """Take over another configuration, which the supervisor has checked."""
+        config = Config.parse(tables["rabbit"])
+        queues = queue_properties(tables["queues"], self._arguments.queues)
+        self._service.reconfigure(config, queues)
+        waiting = config.not_in_force(self._loaded)
+        if waiting:
+            self._flux.log(
+                syslog.LOG_WARNING,
+                f"{', '.join(waiting)}: as before until the module is loaded again",
+            )
+
+
+def load_mapping(config: Config) -> RabbitMapping:
+    """Read the file that ``rabbit.mapping`` names."""
+    path = config.mapping
+    if path is None:
+        raise ConfigError("rabbit.mapping", "is not set: expected the path of a file")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return mapping.parse(json.load(file), name=path)
+    except OSError as error:
+        raise ConfigError("rabbit.mapping", f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError("rabbit.mapping", f"{path}: is not JSON: {error}") from None
+
+
+def end_with(parent: int) -> bool:
+    """Have the kernel kill this process when the supervisor ends, however it does.
+    Return False if it has ended already."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) < 0:
+        raise OSError(ctypes.get_errno(), "prctl")
+    return os.getppid() == parent
+
+
+def volunteer() -> None:
+    """Have the kernel kill this process, which is started again, before the broker and
+    the supervisor when memory runs out."""
+    with contextlib.suppress(OSError):
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write("500")
+
+
+def connect(name: str, fd: int) -> tuple[Any, Any]:
+    """The two handles, on one reactor."""
+    handle = flux.Flux()
+    lib.flux_log_set_appname(handle.handle, name.encode())
+    channel = flux.Flux(f"fd://{fd}")
+    channel.set_reactor(handle.get_reactor())
+    return handle, channel
+
+
+def first_config(channel: Any) -> Json:
+    """Wait for the configuration, which the supervisor sends before all else."""
+    anything = ffi.new("struct flux_match *", {"topic_glob": ffi.NULL})
+    anything.typemask = FLUX_MSGTYPE_REQUEST
+    anything.matchtag = 0
+    raw = lib.flux_recv(channel.handle, anything[0], 0)
+    if raw == ffi.NULL:
+        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    message = flux.message.Message(handle=raw)
+    lib.flux_msg_decref(raw)
+    tables: Json = message.payload
+    return tables
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the service.
+
+    Args:
+        argv: the module's name, the file descriptor of the channel, the process ID of
+            the supervisor, and the module's arguments.
+    """
+    name, fd, parent, *arguments = argv
+    if not end_with(int(parent)):
+        return 1
+    volunteer()
+    gc.set_threshold(*GC_THRESHOLDS)
+    # For the reactor to take, whichever thread the kernel would choose.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        handle, channel = connect(name, int(fd))
+    except OSError as error:
+        print(f"{name}: cannot connect to Flux: {error}", file=sys.stderr)
+        return 1
+    try:
+        process = Process(handle, channel, name, arguments, first_config(channel))
+    except DWSError as error:
+        channel.rpc(REFUSED, {"reason": str(error)}, flags=FLUX_RPC_NORESPONSE)
+        return 1
+    except Exception as error:
+        log_exception(handle, "the dws service cannot start", error)
+        return 1
+    try:
+        process.run()
+    except Exception as error:
+        log_exception(handle, "the dws service ends", error)
+        return 1
+    return 0

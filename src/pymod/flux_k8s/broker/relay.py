@@ -1,0 +1,72 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Requests on their way to the service, and responses on their way back.
+
+A message is passed on as it is, with its user, role, matchtag and route: the broker
+delivers the service's response as if the module had made it. Nothing looks into a
+payload.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from flux.constants import FLUX_MSGTYPE_RESPONSE
+from flux.core.inner import ffi, lib
+from flux.message import Message
+
+Key = tuple[bytes, int]
+
+
+def key_of(message: Any) -> Key:
+    """Who has sent a request, and by which matchtag they know its response."""
+    sender = lib.flux_msg_route_first(message.handle)
+    matchtag = ffi.new("uint32_t [1]")
+    lib.flux_msg_get_matchtag(message.handle, matchtag)
+    return b"" if sender == ffi.NULL else ffi.string(sender), int(matchtag[0])
+
+
+class Relay:
+    """The requests that the service has got and not answered.
+
+    Args:
+        flux: the module's handle.
+    """
+
+    def __init__(self, flux: Any) -> None:
+        self._flux = flux
+        self._pending: dict[Key, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self._pending)
+
+    def note(self, message: Any) -> None:
+        """A request is passed on. What is kept of it has no payload."""
+        if lib.flux_msg_is_noresponse(message.handle):
+            return
+        raw = lib.flux_msg_copy(message.handle, False)
+        if raw == ffi.NULL:
+            raise OSError(ffi.errno, os.strerror(ffi.errno))
+        self._pending[key_of(message)] = Message(handle=raw)
+        lib.flux_msg_decref(raw)
+
+    def respond(self, message: Any) -> None:
+        """Pass on a response."""
+        assert message.type == FLUX_MSGTYPE_RESPONSE
+        if not (lib.flux_msg_is_streaming(message.handle) and succeeded(message)):
+            self._pending.pop(key_of(message), None)
+        self._flux.send(message)
+
+    def fail(self, errnum: int, text: str) -> None:
+        """Respond to all that was not answered with an error."""
+        pending, self._pending = self._pending, {}
+        for message in pending.values():
+            self._flux.respond_error(message, errnum, text)
+
+
+def succeeded(message: Any) -> bool:
+    """A response is no error."""
+    errnum = ffi.new("int [1]")
+    rc = int(lib.flux_msg_get_errnum(message.handle, errnum))
+    return rc == 0 and int(errnum[0]) == 0

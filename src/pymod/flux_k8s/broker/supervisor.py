@@ -1,0 +1,287 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Runs the service as a child process, and another one when it has ended.
+
+The broker panics when one of its modules dies. This one does nothing that can fail, and
+the service, which can, is no module (doc/architecture.md, "Supervision").
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import syslog
+import time
+from pathlib import Path
+from typing import Any, Optional
+
+from flux.constants import FLUX_MSGTYPE_RESPONSE, FLUX_ROLE_OWNER
+from flux.core.inner import ffi, lib
+from flux.message import Message
+
+from .channel import CONFIG, READY, REFUSED, Channel
+from .log import log
+from .relay import Relay
+
+FIRST_DELAY = 1.0
+LONGEST_DELAY = 60.0
+"""Seconds until the service is started again: doubled each time, and as at first after
+it was up for the longest of them."""
+
+START_TIMEOUT = 30.0
+"""Seconds that the load of the module waits for the service."""
+
+STOP_TIMEOUT = 5.0
+"""Seconds that the service gets to end in."""
+
+PROGRAM = Path(__file__).with_name("__main__.py")
+
+
+class Supervisor:
+    """One service, or none for a while.
+
+    Args:
+        flux: the module's handle.
+        name: the module's name.
+        arguments: the module's arguments.
+    """
+
+    def __init__(self, flux: Any, name: str, arguments: tuple[str, ...]) -> None:
+        self._flux = flux
+        self._name = name
+        self._arguments = arguments
+        self._relay = Relay(flux)
+        self._config: Any = None
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._channel: Optional[Channel] = None
+        self._timer: Any = None
+        self._signals: Any = None
+        self._refusal: Optional[str] = None
+        self._ready_since: Optional[float] = None
+        self._delay = FIRST_DELAY
+        self._starts = 0
+
+    def start(self, config: Any) -> None:
+        """Start the service, and wait until it is there.
+
+        Args:
+            config: what :meth:`configure` gets later.
+
+        Raises:
+            OSError: EINVAL when the service refuses to start. A service that dies, or
+                takes too long, is the concern of the reactor.
+        """
+        self._config = config
+        self._signals = self._flux.signal_watcher_create(
+            signal.SIGCHLD, lambda *_: self._reap()
+        )
+        self._signals.start()
+        self._spawn()
+        deadline = time.monotonic() + START_TIMEOUT
+        while self._channel is not None and self._ready_since is None:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._channel], [], [], left)[0]:
+                return
+            self._channel.receive()
+            if self._refusal is not None:
+                self.stop()
+                raise OSError(errno.EINVAL, self._refusal)
+
+    def configure(self, config: Any) -> None:
+        """Have the service, this one and the next, use another configuration."""
+        self._config = config
+        if self._channel is not None:
+            self._channel.send(encode(CONFIG, config))
+
+    def request(self, message: Any) -> None:
+        """Pass a request on to the service. Without one it fails with ENOSYS, as if no
+        module were loaded; if the service dies first, with EHOSTUNREACH."""
+        if self._ready_since is None and self._channel is not None:
+            # A request that follows from what the service has sent elsewhere may
+            # overtake its READY.
+            self._channel.receive()
+        if self._ready_since is None or self._channel is None:
+            self._flux.respond_error(message, errno.ENOSYS, self.state())
+            return
+        self._relay.note(message)
+        self._channel.send(message)
+
+    @property
+    def ready(self) -> bool:
+        return self._ready_since is not None
+
+    def state(self) -> str:
+        """How the service is, in words."""
+        if self.ready:
+            return "the dws service is running"
+        if self._process is not None:
+            return "the dws service is starting"
+        return "the dws service has died and is being started again"
+
+    def stats(self) -> dict[str, Any]:
+        """What ``flux module stats`` shows while there is no service to ask."""
+        return {"service": self.state(), "starts": self._starts}
+
+    def stop(self) -> None:
+        """End the service. Returns when it is gone."""
+        self._cancel_timer()
+        if self._signals is not None:
+            self._signals.stop()
+        process, self._process = self._process, None
+        if process is not None:
+            if self.ready:
+                process.terminate()
+                process.send_signal(signal.SIGCONT)  # it may have been stopped
+            else:  # it has begun nothing
+                process.kill()
+            try:
+                process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                self._log(
+                    syslog.LOG_ERR,
+                    f"the dws service did not end within {STOP_TIMEOUT:g} s: killed",
+                )
+                process.kill()
+                process.wait()
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+        self._ready_since = None
+        self._relay.fail(errno.EHOSTUNREACH, "the dws module was removed")
+
+    # The child process
+
+    def _spawn(self) -> None:
+        """Start the service. That it cannot be started is like a death."""
+        self._cancel_timer()
+        self._refusal = None
+        self._starts += 1
+        channel: Optional[Channel] = None
+        try:
+            channel = Channel(self._flux, self._received, self._lost)
+            self._process = subprocess.Popen(
+                self._command(channel.peer),
+                env=self._environment(),
+                pass_fds=[channel.peer],
+                stdin=subprocess.DEVNULL,
+                # Ctrl-C at a "flux start" is for the supervisor, which stops the child.
+                start_new_session=True,
+            )
+        except OSError as error:
+            if channel is not None:
+                channel.close()
+            self._again(f"cannot be started: {error}")
+            return
+        self._channel = channel
+        channel.close_peer()
+        channel.send(encode(CONFIG, self._config))
+
+    def _command(self, fd: int) -> list[str]:
+        ours = [self._name, str(fd), str(os.getpid())]
+        return [sys.executable, str(PROGRAM), *ours, *self._arguments]
+
+    def _environment(self) -> dict[str, str]:
+        """That of the broker, in which FLUX_URI is the parent instance; with what the
+        supervisor was told of where packages are."""
+        environment = {
+            **os.environ,
+            "FLUX_URI": self._flux.attr_get("local-uri"),
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+        environment.pop("FLUX_MODULE_URI", None)
+        return environment
+
+    def _received(self, message: Any) -> None:
+        if message.type == FLUX_MSGTYPE_RESPONSE:
+            self._relay.respond(message)
+        elif message.topic == READY:
+            self._ready_since = time.monotonic()
+            if self._starts > 1:
+                self._log(syslog.LOG_NOTICE, "the dws service was started again")
+        elif message.topic == REFUSED:
+            self._refusal = str(message.payload["reason"])
+
+    def _lost(self) -> None:
+        """The service has closed its end: it ends, or has ended."""
+        self._channel = None
+        self._fail()
+        if self._process is not None:
+            self._later(STOP_TIMEOUT, self._process.kill)
+            self._reap()
+
+    def _fail(self) -> None:
+        if self._ready_since is not None:
+            if time.monotonic() - self._ready_since >= LONGEST_DELAY:
+                self._delay = FIRST_DELAY
+            self._ready_since = None
+        self._relay.fail(errno.EHOSTUNREACH, "the dws service died")
+
+    def _reap(self) -> None:
+        """See whether the service has ended."""
+        if self._process is None or self._process.poll() is None:
+            return
+        status, self._process = self._process.returncode, None
+        if self._channel is not None:
+            self._channel.receive()  # what it has sent before
+        if self._channel is not None:
+            self._channel.close()
+            self._channel = None
+            self._fail()
+        if self._refusal is not None:
+            self._again(f"cannot start: {self._refusal}")
+        else:
+            self._again(f"died ({how_ended(status)})")
+
+    def _again(self, what: str) -> None:
+        delay = self._delay
+        self._delay = min(2 * delay, LONGEST_DELAY)
+        self._later(delay, self._spawn)
+        self._log(
+            syslog.LOG_ERR,
+            f"the dws service {what}: jobs with #DW directives wait, starting it again"
+            f" in {delay:g} s",
+        )
+
+    def _later(self, delay: float, function: Any) -> None:
+        self._cancel_timer()
+        self._timer = self._flux.timer_watcher_create(delay, lambda *_: function())
+        self._timer.start()
+
+    def _cancel_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.stop()
+            self._timer.destroy()
+            self._timer = None
+
+    def _log(self, level: int, text: str) -> None:
+        log(self._flux, level, text)
+
+
+def how_ended(status: int) -> str:
+    """What ``Popen.returncode`` says, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"killed by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"killed by signal {-status}"
+
+
+def encode(topic: str, payload: Any) -> Any:
+    """A request of the owner, without response."""
+    raw = lib.flux_request_encode(topic.encode(), json.dumps(payload).encode())
+    if raw == ffi.NULL:
+        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    message = Message(handle=raw)
+    lib.flux_msg_decref(raw)
+    if (
+        lib.flux_msg_set_noresponse(message.handle) < 0
+        or lib.flux_msg_set_rolemask(message.handle, FLUX_ROLE_OWNER) < 0
+    ):
+        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    return message

@@ -1,0 +1,91 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The service dies and is started again, in the stand-in: there the module is the
+service itself, and the test is the supervisor (t1007-dws-crash.t has the real one)."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from test_sim_flux_system import LIFE, XFS, finish, names, run_until, submit
+
+from flux_k8s.service import Service
+from rabbitsim.system import VirtualSystem
+
+EVENTS = ["submit", "dependency-add", "alloc", "prolog-start", "start", "finish"]
+DELAY = 1.0
+
+
+def die(system: VirtualSystem) -> None:
+    system.kill_module()
+    system.loop.call_later(DELAY, system.load_module)
+
+
+def rest(system: VirtualSystem, seconds: float) -> None:
+    system.loop.call_later(seconds, lambda: None)
+    system.loop.run(timeout=seconds)
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_job_does_not_notice_that_the_service_dies(event: str) -> None:
+    system = VirtualSystem(message_latency=0.01)
+    system.start()
+    jobid = submit(system, "-N2", "-S", XFS)
+    run_until(system, jobid, event)
+    die(system)
+    finish(system)
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("call", [1, 3, 8])
+@pytest.mark.parametrize("name", ["event", "synced", "_pump", "_stepped", "_mark"])
+def test_nor_that_it_ends_by_an_error_of_its_own(
+    name: str, call: int, after: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails before or after what it does in one of its callbacks."""
+    calls = itertools.count(1)
+    original = getattr(Service, name)
+
+    def fragile(service: Service, *args: Any) -> None:
+        fails = next(calls) == call
+        if after or not fails:
+            original(service, *args)
+        if fails:
+            raise ArithmeticError("it broke")
+
+    monkeypatch.setattr(Service, name, fragile)
+    system = VirtualSystem(message_latency=0.01)
+    system.start()
+    jobid = submit(system, "-N2", "-S", XFS)
+    try:
+        finish(system)
+    except ArithmeticError:
+        die(system)
+        finish(system)
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_plugin_and_service_may_come_and_go_in_any_order(seed: int) -> None:
+    """In the end each hears of the other, whatever was before."""
+    system = VirtualSystem(seed=seed, message_latency=0.1)
+    system.start()
+    for _ in range(10):
+        if system.rng.random() < 0.5:
+            system.instance.unload_plugin()
+            rest(system, system.rng.random())
+            system.load_plugin()
+        elif system.instance.module_loaded:
+            system.rng.choice([system.kill_module, system.unload_module])()
+        else:
+            system.load_module()
+        rest(system, system.rng.random())
+    if not system.instance.module_loaded:
+        system.load_module()
+    rest(system, 10.0)
+    jobid = submit(system, "-N2", "-S", XFS)
+    finish(system)
+    assert names(system, jobid) == LIFE
