@@ -21,7 +21,6 @@ COMPONENT = Component(
         "src/jobtap/request.c",
         "src/jobtap/recover.c",
         "src/jobtap/service.c",
-        "src/jobtap/module.c",
     ],
     headers=["src/jobtap/dws.h"],
     host_sources=[

@@ -5,7 +5,6 @@
 /* dws-jobtap: storage for jobs with #DW directives
  *
  * Load:   flux jobtap load dws-jobtap.so [epilog-timeout=SECONDS]
- *                                        [autoload=false]
  *
  * A job whose jobspec has attributes.system.dw gets a dependency, a prolog and
  * an epilog, each outstanding while the dws module works on its Workflow:
@@ -19,17 +18,11 @@
  * back at any time:
  *
  *   job-manager.dws.hello  from the module when it starts, and when it gets
- *       dws.hello. Its payload {"load":{"path":string, "args":[string...]}} says
- *       how it was loaded. Answered by {"jobs":[...]}, where "phase" is one of
+ *       dws.hello. Answered by {"jobs":[...]}, where "phase" is one of
  *       "depend" (dws-create is outstanding), "sched", "prolog" (dws-setup is),
  *       "running", "epilog" (dws-epilog is, and no task runs any more). What was
  *       not answered or may be lost is sent again.
- *   job-manager.dws.bye    from the module when it ends cleanly.
  *   dws.hello              from the plugin when it was loaded.
- *   dws.alive              from the plugin after each hello with "load". Never
- *       answered. Fails with EHOSTUNREACH when the module ends: without a bye
- *       it died, and module.load is sent with what "load" said, after 1 second
- *       at first, after 60 in the end. autoload=false turns that off.
  *
  * epilog-timeout is the last resort: the epilog is released after this time
  * whatever the module does, with a dws-epilog-timeout exception, and dws.abort
@@ -58,38 +51,25 @@ static int conf_parse_key (struct dws *dws,
                            char *error,
                            size_t size)
 {
-    const char *expected;
     char shown[40];
 
-    if (strcmp (key, "epilog-timeout") == 0) {
-        if (json_is_number (value) && json_number_value (value) > 0.) {
-            dws->epilog_timeout = json_number_value (value);
-            return 0;
-        }
-        expected = "seconds > 0";
-    }
-    else if (strcmp (key, "autoload") == 0) {
-        if (json_is_boolean (value)) {
-            dws->autoload = json_is_true (value);
-            return 0;
-        }
-        expected = "true or false";
-    }
-    else {
+    if (strcmp (key, "epilog-timeout") != 0) {
         dws_format (error,
                     size,
-                    "dws: expected epilog-timeout or autoload,"
-                    " found unknown key %s",
+                    "dws: expected epilog-timeout, found unknown key %s",
                     key);
         return -1;
     }
-    snprintf (error,
-              size,
-              "dws: %s is %s, expected %s",
-              key,
-              dws_show (value, shown, sizeof (shown)),
-              expected);
-    return -1;
+    if (!json_is_number (value) || !(json_number_value (value) > 0.)) {
+        snprintf (error,
+                  size,
+                  "dws: %s is %s, expected seconds > 0",
+                  key,
+                  dws_show (value, shown, sizeof (shown)));
+        return -1;
+    }
+    dws->epilog_timeout = json_number_value (value);
+    return 0;
 }
 
 static int conf_parse (struct dws *dws, char *error, size_t size)
@@ -101,7 +81,6 @@ static int conf_parse (struct dws *dws, char *error, size_t size)
     int rc = 0;
 
     dws->epilog_timeout = 0.;
-    dws->autoload = true;
     if (!s || !(conf = json_loads (s, 0, NULL)))
         return 0;
     json_object_foreach (conf, key, value) {
@@ -431,7 +410,6 @@ static void dws_destroy (struct dws *dws)
             job->dws = NULL;
         }
         dws_abort_clear (dws);
-        dws_module_destroy (dws);
         free (dws);
         errno = saved_errno;
     }
@@ -466,7 +444,6 @@ int flux_plugin_init (flux_plugin_t *p)
         return -1;
     }
     if (!(dws->h = flux_jobtap_get_flux (p))
-        || dws_module_create (dws) < 0
         || dws_service_register (dws) < 0)
         return -1;
     dws_hello (dws);

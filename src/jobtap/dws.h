@@ -39,20 +39,17 @@ enum dws_phase {
 };
 
 struct dws_abort;
-struct dws_module;
 
 /* The plugin: one per load. */
 struct dws {
     flux_plugin_t *p;
     flux_t *h;
     double epilog_timeout;       // seconds; 0: none
-    bool autoload;               // load the module again when it died
     bool away;                   // the module is known to be away
     int recovering;              // how many jobs are in DWS_RECOVER
     struct dws_job *first;       // jobs in the order in which they were seen
     struct dws_job *last;
     struct dws_abort *aborts;    // dws.abort requests not answered yet
-    struct dws_module *module;
 };
 
 /* One job with #DW directives, owned by the job's aux items. */
@@ -195,19 +192,6 @@ void dws_job_recovered (struct dws_job *job, enum dws_phase phase);
 
 /* Tell the module that the plugin is there: it answers with its own hello. */
 void dws_hello (struct dws *dws);
-
-/* module.c: whether the module is there, and loading it again when it died.
- */
-int dws_module_create (struct dws *dws);
-void dws_module_destroy (struct dws *dws);
-
-/* The module said hello. 'load' is what module.load gets to load it again; NULL
- * if the module does not say.
- */
-void dws_module_hello (struct dws *dws, json_t *load);
-
-/* The module ends cleanly. */
-void dws_module_bye (struct dws *dws);
 
 /* service.c: the job-manager.dws.* services. */
 int dws_service_register (struct dws *dws);

@@ -357,42 +357,15 @@ static json_t *hello_jobs (struct dws *dws)
     return jobs;
 }
 
-static bool is_load (json_t *load)
-{
-    const char *path;
-    json_t *args;
-    size_t index;
-    json_t *arg;
-
-    if (json_unpack (load, "{s:s s:o}", "path", &path, "args", &args) < 0
-        || !json_is_array (args))
-        return false;
-    json_array_foreach (args, index, arg) {
-        if (!json_is_string (arg))
-            return false;
-    }
-    return true;
-}
-
 static void hello_cb (flux_t *h,
                       flux_msg_handler_t *mh,
                       const flux_msg_t *msg,
                       void *arg)
 {
     struct dws *dws = arg;
-    json_t *load = NULL;
     json_t *jobs;
     struct dws_job *job;
 
-    if (flux_request_unpack (msg, NULL, "{s?o}", "load", &load) < 0
-        || (load && !is_load (load))) {
-        respond_error (dws,
-                       msg,
-                       EPROTO,
-                       "expected {load:{path:string, args:[string...]}}");
-        return;
-    }
-    dws_module_hello (dws, load);
     if (dws->recovering > 0) {
         // dws.hello follows as soon as it is known what each job waits for
         respond_error (dws, msg, ENOSYS, "dws-jobtap is being loaded");
@@ -416,18 +389,6 @@ static void hello_cb (flux_t *h,
     dws_abort_resend (dws);
 }
 
-static void bye_cb (flux_t *h,
-                    flux_msg_handler_t *mh,
-                    const flux_msg_t *msg,
-                    void *arg)
-{
-    struct dws *dws = arg;
-
-    flux_log (h, LOG_INFO, "dws: the dws module ends");
-    dws_module_bye (dws);
-    respond (dws, msg);
-}
-
 int dws_service_register (struct dws *dws)
 {
     static const struct {
@@ -438,7 +399,6 @@ int dws_service_register (struct dws *dws)
         { "prolog-remove", prolog_remove_cb },
         { "epilog-remove", epilog_remove_cb },
         { "hello", hello_cb },
-        { "bye", bye_cb },
     };
 
     for (size_t i = 0; i < sizeof (services) / sizeof (services[0]); i++) {

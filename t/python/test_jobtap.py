@@ -175,12 +175,10 @@ def test_a_refusal_at_submission_has_no_control_character(
     [
         (
             {"epilog-timout": 1},
-            "expected epilog-timeout or autoload, found unknown key epilog-timout",
+            "expected epilog-timeout, found unknown key epilog-timout",
         ),
         ({"epilog-timeout": 0}, "epilog-timeout is 0, expected seconds > 0"),
         ({"epilog-timeout": "1m"}, 'epilog-timeout is "1m", expected seconds > 0'),
-        ({"autoload": 1}, "autoload is 1, expected true or false"),
-        ({"autoload": None}, "autoload is null, expected true or false"),
     ],
 )
 def test_bad_configuration_fails_the_load(conf: dict[str, Any], problem: str) -> None:
@@ -448,7 +446,7 @@ def test_a_job_that_was_started_while_the_plugin_was_away_fails(
 
 
 def test_services_refuse_guests(manager: JobManager) -> None:
-    for method in ("hello", "bye", "resource-update", "prolog-remove", "epilog-remove"):
+    for method in ("hello", "resource-update", "prolog-remove", "epilog-remove"):
         with pytest.raises(OSError) as caught:
             manager.request(method, {"id": 1}, owner=False)
         assert caught.value.errno == errno.EPERM

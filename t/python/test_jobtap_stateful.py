@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, Job, JobManager
 
 JOBS = st.integers(min_value=1, max_value=4)
-LOAD = {"path": "dws", "args": []}
 SERVICES = ("resource-update", "prolog-remove", "epilog-remove")
 EPILOG_TIMEOUT = 100.0
 
@@ -27,9 +26,6 @@ class PluginMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.manager = JobManager({"epilog-timeout": EPILOG_TIMEOUT})
-        self.may_die = False
-        """The module was there and did not say bye since."""
-        self.loads = 0
 
     def job(self, jobid: int, *states: int) -> Optional[Job]:
         job = self.manager.jobs.get(jobid)
@@ -76,12 +72,6 @@ class PluginMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.manager.plugin is not None)
     @rule()
-    def bye(self) -> None:
-        self.manager.request("bye", {})
-        self.may_die = False
-
-    @precondition(lambda self: self.manager.plugin is not None)
-    @rule()
     def death(self) -> None:
         """Whatever was sent to the module is lost."""
         for rpc in [rpc for rpc in self.manager.rpcs if rpc[0].startswith("dws.")]:
@@ -89,11 +79,10 @@ class PluginMachine(RuleBasedStateMachine):
             rpc[2](errno.EHOSTUNREACH, "", None)
 
     @precondition(lambda self: self.manager.plugin is not None)
-    @rule(load=st.sampled_from([{"load": LOAD}, {}]))
-    def hello(self, load: dict[str, object]) -> None:
-        self.may_die = bool(load)
+    @rule()
+    def hello(self) -> None:
         try:
-            response = self.manager.request("hello", load)
+            response = self.manager.request("hello", {})
         except OSError as error:
             assert error.errno == errno.ENOSYS
             assert "job-manager.getattr" in self.manager.topics()
@@ -151,15 +140,11 @@ class PluginMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1.0, 60.0, EPILOG_TIMEOUT]))
     def advance(self, seconds: float) -> None:
         self.manager.advance(seconds)
-        loads = self.manager.sent["module.load"]
-        assert loads - self.loads <= (1 if self.may_die else 0)
-        self.loads = loads
 
     @precondition(lambda self: self.manager.plugin is not None)
     @rule()
     def unload(self) -> None:
         self.manager.unload()
-        self.may_die = False
 
     @precondition(lambda self: self.manager.plugin is None)
     @rule()
@@ -172,11 +157,6 @@ class PluginMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         self.manager.restart()
-        self.may_die = False
-
-    @invariant()
-    def the_module_is_loaded_after_a_while_only(self) -> None:
-        assert self.manager.sent["module.load"] == self.loads
 
     @invariant()
     def no_job_without_directives_is_touched(self) -> None:
