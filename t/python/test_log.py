@@ -1,0 +1,56 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Text of others on its way to Flux's log (on a real Flux: t1030-dws-log.t)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.text import printable
+
+SOURCES = Path(__file__).parents[2] / "src"
+LOG = SOURCES / "pymod/flux_k8s/broker/log.py"
+WITH_FLUX = sorted(
+    path
+    for path in [*SOURCES.rglob("*.py"), *SOURCES.parent.joinpath("etc").rglob("*.py")]
+    if re.search(r"^\s*(import|from) flux\b", path.read_text(), re.MULTILINE)
+)
+
+
+def test_there_is_something_to_look_at() -> None:
+    assert LOG in WITH_FLUX and SOURCES / "pymod/dws.py" in WITH_FLUX
+
+
+@pytest.mark.parametrize("path", WITH_FLUX, ids=lambda path: path.stem)
+def test_nobody_logs_but_through_the_function_that_may(path: Path) -> None:
+    """``Flux.log`` and ``BrokerModule.log`` take their text for a format."""
+    nodes = list(ast.walk(ast.parse(path.read_text())))
+    for node in nodes:
+        if isinstance(node, ast.Attribute) and node.attr in ("flux_log", "log_error"):
+            assert path == LOG, node.lineno
+        if isinstance(node, ast.Attribute) and node.attr == "log":
+            # What has the port's method, flux_k8s.ports.Flux.log
+            owner = ast.unparse(node.value)
+            allowed = {"adapter": {"self", "self._flux"}, "process": {"self._flux"}}
+            assert owner in allowed.get(path.stem, set()), f"{owner}.log {node.lineno}"
+
+
+@given(st.text())
+def test_a_line_has_printable_characters_only(text: str) -> None:
+    shown = printable(text)
+    assert shown.isprintable()
+    shown.encode()
+    if text.isprintable():
+        assert shown == text
+
+
+def test_characters_that_are_not_printable_are_escaped() -> None:
+    assert printable("a\n\x1b[2J\x85\u202e\udcff\0é") == (
+        "a\\n\\x1b[2J\\x85\\u202e\\udcff\\x00é"
+    )

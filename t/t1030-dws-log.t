@@ -1,0 +1,127 @@
+#!/bin/sh
+test_description='What others write is logged as it is, and nothing but logged'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_start 1 -Sbroker.module-nopanic=0
+
+# Every kind of conversion that printf knows.
+CONVERSIONS='%s%n%p%d%*s%.*s%hhn%1$n%99999d%c%f%ls%m%%'
+
+# usage: logged TEXT: a line of the log has this text
+logged () {
+    flux dmesg | grep -F -e "$1"
+}
+
+# The processes are those that they were, and serve.
+nothing_happened () {
+    test "$(module_pid)" = "$module" &&
+    test "$(service_pid)" = "$service" &&
+    flux module stats dws
+}
+
+# A conversion that was carried out shows words of the stack, or stands for nothing.
+no_stack_words () {
+    ! flux dmesg | grep -E "0x[0-9a-f]{6,}|\(nil\)"
+}
+
+no_control_characters () {
+    flux dmesg | LC_ALL=C tr -d "\n[:print:]\200-\377" >control &&
+    ! test -s control
+}
+
+# usage: rabbit_line LINE
+rabbit_line () {
+    sed -i "/^kubeconfig/,\$!d" conf/rabbit.toml &&
+    sed -i "1i [rabbit]" conf/rabbit.toml &&
+    printf '%s\n' "$1" >>conf/rabbit.toml
+}
+
+# flux_k8s.broker.log.log
+log_line () {
+    flux python -c '
+import sys, flux
+from flux_k8s.broker.log import log
+log(flux.Flux(), 3, sys.argv[1])' "$1"
+}
+
+test_expect_success 'a line of the log is its text' '
+    log_line "a $CONVERSIONS z" &&
+    eventually logged "a $CONVERSIONS z"
+'
+test_expect_success 'a long one is cut, but not within a character' '
+    log_line "$(printf "%0900d" 0)$(printf "\303\244%.0s" $(seq 900))" &&
+    eventually logged "ää..."
+'
+test_expect_success 'what is not printable is escaped' '
+    log_line "$(printf "a\033[2J\r\nb\302\205c\342\200\256d")" &&
+    eventually logged "a\\x1b[2J\\r\\nb\\x85c\\u202ed" &&
+    no_control_characters
+'
+test_expect_success 'a module argument that is wrong is in the log' '
+    test_must_fail flux module load dws "$CONVERSIONS=$CONVERSIONS" &&
+    logged "dws.err[0]: $CONVERSIONS=$CONVERSIONS: unknown module argument"
+'
+test_expect_success 'so is a key of the table' '
+    cp conf/rabbit.toml good.toml &&
+    echo "\"$CONVERSIONS\" = 1" >>conf/rabbit.toml &&
+    flux config reload &&
+    test_must_fail module_load &&
+    logged "dws.err[0]: rabbit.$CONVERSIONS: unknown key" &&
+    cp good.toml conf/rabbit.toml &&
+    flux config reload
+'
+test_expect_success 'and what the service cannot start with' '
+    sed -i "s,^mapping.*,mapping = \"/$CONVERSIONS\"," conf/rabbit.toml &&
+    flux config reload &&
+    test_must_fail module_load &&
+    logged "dws.err[0]: rabbit.mapping: /$CONVERSIONS: No such file" &&
+    cp good.toml conf/rabbit.toml &&
+    flux config reload
+'
+test_expect_success 'the module is loaded' '
+    module_load &&
+    module=$(module_pid) &&
+    service=$(service_pid)
+'
+test_expect_success 'flux config reload shows what is wrong, and the log does' '
+    echo "\"$CONVERSIONS\" = 2" >>conf/rabbit.toml &&
+    test_must_fail flux config reload 2>err &&
+    grep -F -e "rabbit.$CONVERSIONS: unknown key" err &&
+    logged "configuration kept as it was: rabbit.$CONVERSIONS" &&
+    cp good.toml conf/rabbit.toml &&
+    flux config reload &&
+    nothing_happened
+'
+test_expect_success 'a request that is malformed is logged' '
+    test_must_fail rpc dws.create "{\"jobid\": \"$CONVERSIONS\"}" &&
+    logged "jobid is \"$CONVERSIONS\"" &&
+    nothing_happened
+'
+for name in "%p.%p" "%s%n" "$CONVERSIONS"; do
+    test_expect_success "a directive with name=$name harms nobody" '
+        flux submit --setattr=system.dw="#DW jobdw type=xfs capacity=10GiB name=$name" \
+            true >ids &&
+        flux submit --setattr=system.dw="#DW persistentdw name=$name" true >>ids &&
+        flux submit --setattr=system.dw="#DW jobdw type=$name capacity=10GiB name=p1" \
+            true >>ids &&
+        flux submit --setattr=system.dw="#DW $name" true >>ids &&
+        for id in $(cat ids); do
+            wait_event $id clean || return 1
+        done &&
+        nothing_happened
+    '
+done
+test_expect_success 'nor does one with control characters' '
+    id=$(flux submit --setattr=system.dw="$(printf "#DW jobdw type=\033[2Jx\177 capacity=10GiB name=p1")" true) &&
+    wait_event $id clean &&
+    nothing_happened
+'
+test_expect_success 'the log has no word of the stack' no_stack_words
+test_expect_success 'nor a control character' no_control_characters
+test_expect_success 'jobs run after all that' '
+    id=$(job_submit true) &&
+    job_succeeds $id &&
+    nothing_happened
+'
+test_done
