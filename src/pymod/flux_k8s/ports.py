@@ -253,7 +253,8 @@ class Flux(Clock, Protocol):
         to run on this broker. Not for one that does so already."""
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
-        """Tell the primary group of a user, or None when the user is unknown."""
+        """Tell the primary group of a user, or None when the user is unknown. A user
+        database that cannot tell is asked again, until it can."""
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         """Tell whether a job is INACTIVE or unknown (True), active (False), or

@@ -8,7 +8,6 @@ import contextlib
 import errno
 import functools
 import os
-import pwd
 import queue
 import syslog
 import threading
@@ -22,6 +21,7 @@ from flux.job import JobID
 from flux_k8s.client import Mailbox
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
+from . import users
 from .log import log
 
 COMMIT_DELAY = 0.1
@@ -33,6 +33,12 @@ APPENDED = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
 
 REOPEN = 5.0
 """Seconds until a stream that has ended is opened again."""
+
+FIRST_LOOKUP_DELAY = 1.0
+LONGEST_LOOKUP_DELAY = 60.0
+"""Seconds until a user database that failed is asked again: doubled each time."""
+
+GroupDone = Callable[[Optional[int]], None]
 
 
 class ReactorTimer:
@@ -117,7 +123,7 @@ class BrokerFlux:
     def __init__(self, handle: Any, mailbox: Mailbox) -> None:
         self._handle = handle
         self._mailbox = mailbox
-        self._userids: queue.SimpleQueue[tuple[int, Callable[[Optional[int]], None]]]
+        self._userids: queue.SimpleQueue[tuple[int, GroupDone, float]]
         self._userids = queue.SimpleQueue()
         self._lookups: Optional[threading.Thread] = None
         self._puts: list[tuple[str, Optional[str]]] = []
@@ -283,18 +289,32 @@ class BrokerFlux:
 
         self.rpc("job-list.list-id", {"id": jobid, "attrs": ["state"]}, answered)
 
-    def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
+    def primary_group(self, userid: int, done: GroupDone) -> None:
         """The user database may be on the network: it is asked on a thread."""
         if self._lookups is None:
             self._lookups = threading.Thread(target=self._look_up_groups, daemon=True)
             self._lookups.start()
-        self._userids.put((userid, done))
+        self._userids.put((userid, done, FIRST_LOOKUP_DELAY))
 
     def _look_up_groups(self) -> None:
         while True:
-            userid, done = self._userids.get()
+            userid, done, delay = self._userids.get()
             try:
-                group: Optional[int] = pwd.getpwuid(userid).pw_gid
-            except KeyError:
-                group = None
-            self._mailbox.put(functools.partial(done, group))
+                group = users.primary_group(userid)
+            except OSError as error:
+                self._mailbox.put(
+                    functools.partial(self._look_up_later, userid, done, delay, error)
+                )
+            else:
+                self._mailbox.put(functools.partial(done, group))
+
+    def _look_up_later(
+        self, userid: int, done: GroupDone, delay: float, error: OSError
+    ) -> None:
+        self.log(
+            syslog.LOG_WARNING,
+            f"the user database fails: user {userid}: {error.strerror};"
+            f" asking it again in {delay:g} s",
+        )
+        again = (userid, done, min(2 * delay, LONGEST_LOOKUP_DELAY))
+        self.call_later(delay, functools.partial(self._userids.put, again))

@@ -1,0 +1,60 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The user database (NSS), which may be on the network, and may fail.
+
+``pwd.getpwuid`` raises KeyError both for a user who is unknown and for a database that
+cannot tell.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+from typing import Optional
+
+LARGEST = 1 << 20
+"""Bytes that an entry may have."""
+
+
+class Passwd(ctypes.Structure):
+    """``struct passwd`` of Linux."""
+
+    _fields_ = [
+        ("pw_name", ctypes.c_char_p),
+        ("pw_passwd", ctypes.c_char_p),
+        ("pw_uid", ctypes.c_uint32),
+        ("pw_gid", ctypes.c_uint32),
+        ("pw_gecos", ctypes.c_char_p),
+        ("pw_dir", ctypes.c_char_p),
+        ("pw_shell", ctypes.c_char_p),
+    ]
+
+
+def primary_group(userid: int) -> Optional[int]:
+    """The primary group of a user, or None when there is no such user. May take long.
+
+    Raises:
+        OSError: the database cannot tell.
+    """
+    libc = ctypes.CDLL(None)
+    entry = Passwd()
+    found = ctypes.POINTER(Passwd)()
+    size = 1024
+    while True:
+        buffer = ctypes.create_string_buffer(size)
+        error = libc.getpwuid_r(
+            ctypes.c_uint32(userid),
+            ctypes.byref(entry),
+            buffer,
+            ctypes.c_size_t(size),
+            ctypes.byref(found),
+        )
+        if error == errno.EINTR:
+            continue
+        if error == errno.ERANGE and size < LARGEST:
+            size *= 4
+            continue
+        if error:
+            raise OSError(error, os.strerror(error))
+        return int(entry.pw_gid) if found else None
