@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import functools
 import os
@@ -14,7 +13,6 @@ import threading
 import time
 from typing import Any, Callable, Mapping, Optional
 
-import flux.kvs
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 from flux.job import JobID
 
@@ -22,7 +20,7 @@ from flux_k8s.client import Mailbox
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
 from . import users
-from .log import log
+from .writer import Writer
 
 COMMIT_DELAY = 0.1
 """Seconds that a write to a job's KVS may wait for others."""
@@ -120,8 +118,9 @@ def module_status(traced: Any) -> Optional[int]:
 class BrokerFlux:
     """:class:`flux_k8s.ports.Flux` on the service's handle."""
 
-    def __init__(self, handle: Any, mailbox: Mailbox) -> None:
+    def __init__(self, handle: Any, mailbox: Mailbox, name: str) -> None:
         self._handle = handle
+        self._writer = Writer(name)
         self._mailbox = mailbox
         self._userids: queue.SimpleQueue[tuple[int, GroupDone, float]]
         self._userids = queue.SimpleQueue()
@@ -142,7 +141,7 @@ class BrokerFlux:
         return timer
 
     def log(self, level: int, message: str) -> None:
-        log(self._handle, level, message)
+        self._writer.log(level, message)
 
     def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
         def answered(future: Any) -> None:
@@ -186,49 +185,27 @@ class BrokerFlux:
         elif len(self._puts) == 1:
             self.call_later(COMMIT_DELAY, self.commit)
 
-    def commit(self, wait: float = 0.0) -> None:
-        """Write what :meth:`kvs_put` has gathered.
-
-        Args:
-            wait: seconds to wait for the answer, when nothing else would.
-        """
-        if not self._puts:
-            return
+    def commit(self) -> None:
+        """Write what :meth:`kvs_put` has gathered."""
         puts, self._puts = self._puts, []
-
-        def committed(future: Any) -> None:
-            try:
-                future.get()
-            except OSError as error:
-                paths = ", ".join(path for path, _ in puts)
-                self.log(syslog.LOG_WARNING, f"cannot write {paths}: {error}")
-
-        transaction = flux.kvs.KVSTxn(self._handle)
-        for path, value in puts:
-            if value is None:
-                transaction.unlink(path)
-            else:
-                transaction.put(path, value, raw=True)
-        future = transaction.commit_async()
-        if wait:
-            with contextlib.suppress(OSError):
-                future.wait_for(wait)
-        else:
-            future.then(committed)
+        if puts:
+            self._writer.commit(puts)
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
-        def committed(future: Any) -> None:
-            try:
-                future.get()
-            except OSError as error:
+        def committed(error: Optional[OSError]) -> None:
+            failure = None
+            if error is not None:
                 number = error.errno or errno.EIO
-                done(RpcError(number, f"cannot write {key}: {os.strerror(number)}"))
-                return
-            done(None)
+                text = f"cannot write {key}: {os.strerror(number)}"
+                failure = RpcError(number, text)
+            self._mailbox.put(functools.partial(done, failure))
 
-        transaction = flux.kvs.KVSTxn(self._handle)
-        transaction.put(f"{JobID(jobid).kvs}.{key}", value, raw=True)
-        transaction.commit_async().then(committed)
+        self._writer.commit([(f"{JobID(jobid).kvs}.{key}", value)], committed)
+
+    def close(self, timeout: float) -> None:
+        """Write what is not written yet, to the KVS and to the log."""
+        self.commit()
+        self._writer.close(timeout)
 
     def drain(self, hosts: str, reason: str) -> None:
         # Without a mode, one node that is drained already would spare the others.

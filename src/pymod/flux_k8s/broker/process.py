@@ -44,8 +44,8 @@ thousand Workflows holds the reactor up for longer than it may be."""
 MAILS_PER_TURN = 32
 """Answers from Kubernetes that are taken in before Flux has its turn again."""
 
-LAST_COMMIT = 2.0
-"""Seconds that the end of the service waits for what it has written to the KVS."""
+LAST_WRITES = 2.0
+"""Seconds that the end of the service waits for what it writes to the log and KVS."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -81,7 +81,7 @@ class Process:
         self._arguments = Arguments.parse(arguments)
         self._loaded = config = Config.parse(tables["rabbit"])
         self._mailbox = Mailbox()
-        self._flux = BrokerFlux(handle, self._mailbox)
+        self._flux = BrokerFlux(handle, self._mailbox, name)
         self._kube = KubeClient(
             config.kubeconfig,
             deliver=self._mailbox.put,
@@ -138,7 +138,7 @@ class Process:
                     raise OSError(errno.ECONNRESET, "the connection to Flux was lost")
                 self._service.stop()
             finally:
-                self._flux.commit(wait=LAST_COMMIT)
+                self._flux.close(LAST_WRITES)
 
     def _request(self, method: str, msg: Any) -> None:
         def respond(errnum: int, errstr: str, payload: Optional[Json]) -> None:
