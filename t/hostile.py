@@ -40,9 +40,9 @@ COUNTS = (2**62, 2**31, 0, -1, "1-1000000", "0-4294967293", "1" * 5000, 1e300, N
 
 
 def printf(rng: random.Random) -> str:
-    """A conversion of printf between two letters that find it again."""
+    """A conversion of printf between marks that no job ID has."""
     parts = rng.choice(FLAGS), rng.choice(LENGTHS), rng.choice(CONVERSIONS)
-    return f"Q%{''.join(parts)}Z"
+    return f"Q-%{''.join(parts)}-Z"
 
 
 def character(rng: random.Random) -> str:
@@ -186,7 +186,7 @@ def submit(count: int, seed: int, path: str) -> None:
     print(f"seed {seed}: {dict(outcomes)}")
 
 
-WORD = re.compile(r"Q(?:0x[0-9a-f]+|\(nil\)|\(null\)|-?[0-9][0-9a-fx.+]*)Z")
+WORD = re.compile(r"Q-(?:0x[0-9a-f]+|\(nil\)|\(null\)|-?[0-9][0-9a-fx.+]*)-Z")
 
 
 def shows(text: str) -> bool:
