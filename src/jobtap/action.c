@@ -21,6 +21,9 @@
 
 #include "dws.h"
 
+/* Seconds that the module has at dws-epilog-timeout to say what is in use. */
+#define ABORT_GRACE 10.
+
 static void vformat (char *buf, size_t size, const char *fmt, va_list ap)
 {
     size_t first;
@@ -164,6 +167,29 @@ void dws_job_prolog_release (struct dws_job *job, int status)
     }
 }
 
+/* Start the job's timer, in place of the one that it has. */
+static void timer_start (struct dws_job *job,
+                         double after,
+                         flux_watcher_f cb)
+{
+    flux_reactor_t *r = flux_get_reactor (job->dws->h);
+
+    flux_watcher_destroy (job->timer);
+    if (!(job->timer = flux_timer_watcher_create (r,
+                                                  after > 0. ? after : 0.,
+                                                  0.,
+                                                  cb,
+                                                  job))) {
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "error starting a timer for the epilog: %s",
+                 strerror (errno));
+        return;
+    }
+    flux_watcher_start (job->timer);
+}
+
 int dws_job_epilog_start (struct dws_job *job)
 {
     if (flux_jobtap_epilog_start (job->dws->p, DWS_EPILOG) < 0)
@@ -193,10 +219,29 @@ void dws_job_epilog_release (struct dws_job *job, int status)
     }
 }
 
+static void grace_cb (flux_reactor_t *r,
+                      flux_watcher_t *w,
+                      int revents,
+                      void *arg)
+{
+    struct dws_job *job = arg;
+
+    dws_log (job->dws,
+             LOG_ERR,
+             job->id,
+             "the dws module has not taken all that is in use out of service:"
+             " the epilog is released");
+    dws_job_epilog_release (job, 1);
+}
+
+/* The module takes what is in use out of service, and releases the epilog then,
+ * by epilog-remove. It is not waited for longer than ABORT_GRACE.
+ */
 void dws_job_epilog_abort (struct dws_job *job)
 {
+    job->aborted = true;
+    timer_start (job, ABORT_GRACE, grace_cb);
     dws_abort (job->dws, job->id);
-    dws_job_epilog_release (job, 1);
 }
 
 /* The exception comes back through the job.event.exception callback, which
@@ -211,10 +256,9 @@ static void timer_cb (flux_reactor_t *r,
     struct dws *dws = job->dws;
     flux_jobid_t id = job->id;
 
-    job->timed_out = true;
     if (flux_jobtap_raise_exception (dws->p,
                                      id,
-                                     "dws-epilog-timeout",
+                                     DWS_EPILOG_TIMEOUT,
                                      0,
                                      "storage was not released within the"
                                      " epilog-timeout of %g seconds",
@@ -237,22 +281,7 @@ void dws_job_epilog_timer (struct dws_job *job, double epilog_start)
         return;
     if (epilog_start > 0.)
         after -= flux_reactor_now (r) - epilog_start;
-    if (after < 0.)
-        after = 0.;
-    flux_watcher_destroy (job->timer);
-    if (!(job->timer = flux_timer_watcher_create (r,
-                                                  after,
-                                                  0.,
-                                                  timer_cb,
-                                                  job))) {
-        dws_log (job->dws,
-                 LOG_ERR,
-                 job->id,
-                 "error starting the epilog timeout: %s",
-                 strerror (errno));
-        return;
-    }
-    flux_watcher_start (job->timer);
+    timer_start (job, after, timer_cb);
 }
 
 // vi:ts=4 sw=4 expandtab

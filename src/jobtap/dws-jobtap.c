@@ -24,9 +24,11 @@
  *       not answered or may be lost is sent again.
  *   dws.hello              from the plugin when it was loaded.
  *
- * epilog-timeout is the last resort: the epilog is released after this time
- * whatever the module does, with a dws-epilog-timeout exception, and dws.abort
- * is sent.
+ * epilog-timeout is the last resort: a dws-epilog-timeout exception is raised
+ * after this time. Whoever raises it, dws.abort is sent then: the module takes
+ * out of service what is in use, raises an exception that says what that is, and
+ * releases the epilog; it is released without the module after 10 seconds, or at
+ * once if there is none.
  */
 
 #include <errno.h>
@@ -387,10 +389,14 @@ static int exception_cb (flux_plugin_t *p,
         job->stale = true;
     else if (job->phase != DWS_POST_RUN)
         return 0;
-    else if (job->timed_out)
-        dws_job_epilog_abort (job);
+    else if (strcmp (type, DWS_EPILOG_TIMEOUT) == 0) {
+        if (!job->aborted)
+            dws_job_epilog_abort (job);
+    }
     else if (!job->teardown
-             && dws_exception_asks_teardown (type, dws_job_is_ending (job))) {
+             && dws_exception_asks_teardown (type,
+                                             dws_job_is_ending (job),
+                                             dws_job_exec_is_done (job))) {
         job->teardown = true;
         dws_job_send_teardown (job);
     }

@@ -19,6 +19,7 @@
 #define DWS_EPILOG "dws-epilog"
 #define DWS_MEMO "dws"
 #define DWS_EXCEPTION "dws"
+#define DWS_EPILOG_TIMEOUT "dws-epilog-timeout"
 
 #define DWS_JOB_AUX "dws::job"
 
@@ -71,7 +72,8 @@ struct dws_job {
     bool released;               // the dws_environment event was posted
     bool teardown;               // an exception asks for Teardown at once
     bool told;                   // a fatal exception is about its storage
-    bool timed_out;              // the epilog timeout expired
+    bool aborted;                // dws-epilog-timeout: the module is asked what
+                                 // is in use, then the epilog is released
     bool held;                   // a memo says that the module is away
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
@@ -122,11 +124,15 @@ void dws_job_check_started (struct dws_job *job);
 bool dws_job_is_ending (struct dws_job *job);
 
 /* Return true if a fatal exception of this type during the epilog asks for
- * Teardown at once. A time limit does not: data movement goes on. As long as
- * tasks are ending, only cancel does: others come in numbers then, one for each
- * task that is lost.
+ * Teardown at once. The job's time limit does not: data movement goes on. It may
+ * pass until job-exec is done with the job; a timeout after that, 'released', is
+ * somebody's who means it. As long as tasks are ending, only cancel does: others
+ * come in numbers then, one for each task that is lost.
  */
-bool dws_exception_asks_teardown (const char *type, bool ending);
+bool dws_exception_asks_teardown (const char *type, bool ending, bool released);
+
+/* Return true if job-exec is done with the job, or never had it. */
+bool dws_job_exec_is_done (struct dws_job *job);
 
 /* Return true if an exception of this type is about the job's storage. */
 bool dws_exception_is_ours (const char *type);

@@ -236,6 +236,14 @@ bool dws_job_is_ending (struct dws_job *job)
         && flux_jobtap_job_event_posted (p, job->id, "finish") != 1;
 }
 
+bool dws_job_exec_is_done (struct dws_job *job)
+{
+    flux_plugin_t *p = job->dws->p;
+
+    return flux_jobtap_job_event_posted (p, job->id, "start") != 1
+        || flux_jobtap_job_event_posted (p, job->id, "release") == 1;
+}
+
 /* What an eventlog says about us. */
 struct history {
     bool dependency_added;
@@ -243,14 +251,15 @@ struct history {
     bool prolog_seen;
     bool epilog_seen;
     bool finished;
+    bool exec_done;
     double epilog_start;
 };
 
-bool dws_exception_asks_teardown (const char *type, bool ending)
+bool dws_exception_asks_teardown (const char *type, bool ending, bool released)
 {
     if (ending)
         return strcmp (type, "cancel") == 0;
-    return strcmp (type, "timeout") != 0;
+    return released || strcmp (type, "timeout") != 0;
 }
 
 bool dws_exception_is_ours (const char *type)
@@ -264,8 +273,13 @@ static void replay_exception (struct dws_job *job,
 {
     if (dws_exception_is_ours (type))
         job->told = true;
-    if (job->epilogs > 0
-        && dws_exception_asks_teardown (type, job->started && !hist->finished))
+    if (job->epilogs == 0)
+        return;
+    if (strcmp (type, DWS_EPILOG_TIMEOUT) == 0)
+        job->aborted = true;
+    else if (dws_exception_asks_teardown (type,
+                                          job->started && !hist->finished,
+                                          !job->started || hist->exec_done))
         job->teardown = true;
 }
 
@@ -328,6 +342,8 @@ static void replay_entry (struct dws_job *job,
         job->started = true;
     else if (strcmp (name, "finish") == 0)
         hist->finished = true;
+    else if (strcmp (name, "release") == 0)
+        hist->exec_done = true;
     else if (strcmp (name, "dws_environment") == 0)
         job->released = true;
     else if (strcmp (name, "memo") == 0 && memo)

@@ -105,7 +105,10 @@ static void go_on (struct dws_job *job, double epilog_start)
                 dws_job_epilog_release (job, 0);
                 return;
             }
-            dws_job_epilog_timer (job, epilog_start);
+            if (job->aborted)
+                dws_job_epilog_abort (job);
+            else
+                dws_job_epilog_timer (job, epilog_start);
             break;
         case DWS_DONE:
             if (job->state == FLUX_JOB_STATE_CLEANUP) {

@@ -265,6 +265,8 @@ void dws_job_resume (struct dws_job *job)
                 send_post_run (job);
             if (job->teardown)
                 dws_job_send_teardown (job);
+            if (job->aborted) // the module may have died before it was done
+                dws_abort (job->dws, job->id);
             break;
         case DWS_NEW:
         case DWS_RECOVER:
@@ -306,6 +308,9 @@ static void abort_remove (struct dws_abort *abort)
 static void abort_cb (flux_future_t *f, void *arg)
 {
     struct dws_abort *abort = arg;
+    struct dws *dws = abort->dws;
+    flux_jobid_t id = abort->id;
+    struct dws_job *job;
     char reason[1000];
     enum answer answer;
 
@@ -327,6 +332,10 @@ static void abort_cb (flux_future_t *f, void *arg)
     if (answer == ANSWER_YES || answer == ANSWER_NO)
         abort_remove (abort);
     flux_future_destroy (f);
+    if (answer != ANSWER_YES // nobody else releases the epilog now
+        && (job = dws_job_lookup (dws, id))
+        && job->phase == DWS_POST_RUN)
+        dws_job_epilog_release (job, 1);
 }
 
 static void abort_send (struct dws_abort *abort)
@@ -350,6 +359,12 @@ void dws_abort (struct dws *dws, flux_jobid_t id)
 {
     struct dws_abort *abort;
 
+    for (abort = dws->aborts; abort; abort = abort->next) {
+        if (abort->id == id) {
+            abort_send (abort);
+            return;
+        }
+    }
     if (!(abort = calloc (1, sizeof (*abort)))) {
         dws_log (dws, LOG_ERR, id, "dws.abort is not sent: out of memory");
         return;

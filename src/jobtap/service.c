@@ -282,7 +282,7 @@ static void epilog_remove_cb (flux_t *h,
     }
     if (!(job = request_job (dws, msg, id, DWS_POST_RUN)))
         return;
-    dws_job_epilog_release (job, 0);
+    dws_job_epilog_release (job, job->aborted ? 1 : 0);
     respond (dws, msg);
 }
 

@@ -306,6 +306,14 @@ def test_neither_a_time_limit_nor_a_mild_exception_asks_for_teardown(
     assert "dws.teardown" not in manager.topics()
 
 
+def test_a_timeout_that_somebody_raises_asks_for_teardown(manager: JobManager) -> None:
+    """The time limit itself cannot pass any more."""
+    job = up_to(manager, "epilog")
+    manager.post(job, "release")
+    manager.raise_exception(1, "timeout", 0, "enough")
+    assert "dws.teardown" in manager.topics()
+
+
 def test_a_time_limit_that_ends_the_job_leaves_its_data_movement_alone(
     manager: JobManager,
 ) -> None:
@@ -317,27 +325,74 @@ def test_a_time_limit_that_ends_the_job_leaves_its_data_movement_alone(
 
 
 @WITH_TIMEOUT
-def test_the_epilog_timeout_aborts_and_releases_the_job_at_once(
+def test_at_the_epilog_timeout_the_module_has_ten_seconds_to_release_the_job(
     manager: JobManager,
 ) -> None:
     job = up_to(manager, "epilog")
     manager.advance(59)
     assert job.state == CLEANUP
     manager.advance(1)
-    assert job.state == INACTIVE
+    assert job.state == CLEANUP
     assert job.context("exception")["type"] == "dws-epilog-timeout"
-    assert manager.take("dws.abort")[0] == {"jobid": 1}
+    payload, answer = manager.take("dws.abort")
+    assert payload == {"jobid": 1}
+    answer(0, "", OK)
     assert "dws.teardown" not in manager.topics()
+    manager.advance(9)
+    assert job.state == CLEANUP
+    manager.advance(1)
+    assert job.state == INACTIVE
 
 
 @WITH_TIMEOUT
-def test_an_exception_of_that_type_from_a_user_does_not_abort(
+def test_after_an_abort_the_module_releases_the_epilog(manager: JobManager) -> None:
+    job = up_to(manager, "epilog")
+    manager.advance(60)
+    manager.take("dws.abort")[1](0, "", OK)
+    manager.request("epilog-remove", {"id": 1})
+    assert job.state == INACTIVE
+    assert job.context("epilog-finish")["status"] == 1
+
+
+@WITH_TIMEOUT
+@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH, errno.EPROTO])
+def test_without_the_module_an_abort_releases_the_job_at_once(
+    manager: JobManager, errnum: int
+) -> None:
+    job = up_to(manager, "epilog")
+    manager.advance(60)
+    manager.take("dws.abort")[1](errnum, "", None)
+    assert job.state == INACTIVE
+
+
+def test_dws_epilog_timeout_aborts_whoever_raises_it(manager: JobManager) -> None:
+    up_to(manager, "epilog")
+    manager.raise_exception(1, "dws-epilog-timeout", 0, "")
+    assert "dws.abort" in manager.topics()
+    assert "dws.teardown" not in manager.topics()
+
+
+def test_an_abort_is_asked_for_again_after_a_reload(manager: JobManager) -> None:
+    """The module may have lost it before it was done."""
+    job = up_to(manager, "epilog")
+    manager.raise_exception(1, "dws-epilog-timeout", 0, "")
+    manager.take("dws.abort")[1](0, "", OK)
+    manager.unload()
+    manager.load()
+    manager.answer_eventlogs()
+    assert "dws.abort" in manager.topics()
+    manager.advance(10)
+    assert job.state == INACTIVE
+
+
+def test_an_abort_is_asked_for_again_when_the_module_comes_back(
     manager: JobManager,
 ) -> None:
     up_to(manager, "epilog")
     manager.raise_exception(1, "dws-epilog-timeout", 0, "")
-    assert "dws.abort" not in manager.topics()
-    assert "dws.teardown" in manager.topics()
+    manager.take("dws.abort")[1](0, "", OK)
+    manager.request("hello", {})
+    assert "dws.abort" in manager.topics()
 
 
 @WITH_TIMEOUT
@@ -365,7 +420,8 @@ def test_the_epilog_timeout_goes_on_where_it_was_after_a_reload(
     manager.advance(19)
     assert job.state == CLEANUP
     manager.advance(1)
-    assert job.state == INACTIVE
+    assert job.context("exception")["type"] == "dws-epilog-timeout"
+    assert "dws.abort" in manager.topics()
 
 
 @pytest.mark.parametrize(

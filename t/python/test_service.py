@@ -442,7 +442,9 @@ def test_an_epilog_that_takes_too_long_is_given_up() -> None:
     )
     jobid = system.instance.submit(jobspec())
     assert system.loop.run(system.instance.idle, timeout=HOUR)
-    assert exceptions(system, jobid)[-1]["type"] == "dws-epilog-timeout"
+    given_up, told = exceptions(system, jobid)
+    assert given_up["type"] == "dws-epilog-timeout"
+    assert told["note"].startswith("epilog-timeout in PostRun: rabbit-01: still alloc")
     check_job(system.instance.eventlog(jobid))
     system.loop.run(timeout=1)
     for clientmount in system.store.list(CLIENTMOUNT, None)["items"]:

@@ -21,6 +21,7 @@ from flux_k8s.workflow import (
     Create,
     CutOff,
     Delete,
+    DrainMounted,
     Fail,
     Forget,
     Inspect,
@@ -134,7 +135,11 @@ S = State
         (info_of(RELEASED, view_of(S.Setup, ready=False)), Advance(S.Teardown)),
         (info_of(RELEASED, view_of(S.Teardown, state=S.DataOut)), Wait()),
         (info_of(RELEASED, view_of(S.Teardown, ready=False)), RemoveFinalizer()),
-        (info_of(RELEASED, view_of(S.Teardown)), ReleaseEpilog()),
+        (info_of(RELEASED, view_of(S.Teardown), unmounted=True), ReleaseEpilog()),
+        (
+            info_of(RELEASED, view_of(S.Teardown)),
+            DrainMounted("Teardown is complete"),
+        ),
         (info_of(RELEASED, view_of(S.Teardown), released=True), RemoveFinalizer()),
         (
             info_of(RELEASED, view_of(S.Teardown, finalizers=()), released=True),
@@ -199,6 +204,9 @@ def test_the_error_of_the_state_before_is_not_taken_for_one_of_this_state() -> N
 def test_an_error_after_the_job_is_told_and_then_torn_down(state: State) -> None:
     view = view_of(state, ready=False, status="Error", message="quota")
     info = info_of(RELEASED, view, ran=True)
+    if state is S.PostRun:
+        assert step(info) == DrainMounted("DWS failed in PostRun: quota")
+        info.stuck = ()
     assert step(info) == Fail(f"DWS failed in {state.name}: quota")
     info.failed = True
     assert step(info) == Advance(S.Teardown)
@@ -287,7 +295,41 @@ def test_a_state_timeout_after_the_job_leads_to_teardown(
     assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
     assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
     info.looked = NOW + 60
+    if state is S.PostRun:
+        note = f"PostRun took more than {key}=60s"
+        assert step(info, NOW + 60, **{key: 60.0}) == DrainMounted(note)
+        info.stuck = ()
     assert step(info, NOW + 60, **{key: 60.0}) == Advance(S.Teardown)
+
+
+OUT = "$DW_JOB_p1/x to /lustre/x"
+
+
+def with_output(state: State, **facts: Any) -> WorkflowInfo:
+    view = dataclasses.replace(view_of(state, ready=False), unsaved=(OUT,))
+    return info_of(RELEASED, view, ran=True, stuck=(), **facts)
+
+
+def test_data_that_is_not_copied_is_told_whoever_gives_it_up() -> None:
+    late = with_output(S.DataOut, looked=NOW + 60)
+    note = f"DataOut took more than teardown_after=60s; not copied: {OUT}"
+    assert step(late, NOW + 60, teardown_after=60.0) == Fail(note)
+    cancelled = with_output(S.DataOut, abandoned=True)
+    assert step(cancelled) == Fail(f"given up in DataOut; not copied: {OUT}")
+    cancelled.failed = True
+    assert step(cancelled) == Advance(S.Teardown)
+    found = with_output(S.Teardown, unmounted=True)
+    assert found.view is not None
+    found.view = dataclasses.replace(found.view, ready=True)
+    assert step(found) == Fail(f"the storage is gone; not copied: {OUT}")
+
+
+def test_nodes_that_do_not_unmount_may_cost_persistent_storage_some_data() -> None:
+    view = dataclasses.replace(view_of(S.PostRun, ready=False), keeps=("keep",))
+    info = info_of(RELEASED, view, ran=True, looked=NOW + 60, stuck=("n1", "n2"))
+    failed = step(info, NOW + 60, postrun_timeout=60.0)
+    assert isinstance(failed, Fail)
+    assert "n[1-2] may not have written everything to keep" in failed.note
 
 
 def test_a_timeout_of_a_state_that_was_left_never_fires() -> None:
@@ -394,6 +436,8 @@ def carry_out(info: WorkflowInfo, chosen: Step) -> None:
         info.released = True
     elif isinstance(chosen, CutOff):
         info.cut_off = True
+    elif isinstance(chosen, DrainMounted):
+        info.unmounted, info.stuck = True, ()
     elif isinstance(chosen, Fail):
         info.failed = True
 

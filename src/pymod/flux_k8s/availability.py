@@ -74,6 +74,7 @@ class Availability:
         )
         self._fluxion = Fluxion(flux, settings.mapping)
         self._nodes = Nodes(flux, self._nodes_changed)
+        self.nodes = self._nodes
         self.system_status = SystemStatus(flux, kube, settings.namespace, awaited)
         self._rabbits_damped = Damper()
         self._links_damped = Damper()

@@ -49,23 +49,30 @@ def workflow_selector(name: str) -> str:
 
 
 def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
-    """The compute nodes on which a ClientMount is not known to be unmounted."""
+    """The nodes on which a ClientMount is not known to be unmounted."""
     nodes: dict[str, None] = {}
     for clientmount in clientmounts:
-        metadata = clientmount.get("metadata", {})
-        reader = Reader(f"ClientMount {metadata.get('name')}", clientmount)
-        try:
-            states = [
-                item.optional_string("state")
-                for item in reader.optional_objects("status.mounts")
-            ]
-            desired = reader.optional_string("spec.desiredState")
-        except BadObject:
-            states, desired = [], "mounted"
-        mounted = "mounted" in states or (not states and desired == "mounted")
-        if mounted and isinstance(metadata.get("namespace"), str):
-            nodes[metadata["namespace"]] = None
+        node = clientmount.get("metadata", {}).get("namespace")
+        if isinstance(node, str) and not _is_unmounted(clientmount):
+            nodes[node] = None
     return tuple(nodes)
+
+
+def _is_unmounted(clientmount: Json) -> bool:
+    """NNF says ``unmounted`` before it tries; once it is done, ``ready`` as well.
+    Of a node that has said nothing it counts what it was asked for."""
+    try:
+        reader = Reader("ClientMount", clientmount)
+        mounts = reader.optional_objects("status.mounts")
+        if not mounts:
+            return reader.optional_string("spec.desiredState") == "unmounted"
+        return all(
+            mount.optional_string("state") == "unmounted"
+            and mount.optional_boolean("ready") is True
+            for mount in mounts
+        )
+    except BadObject:
+        return False
 
 
 def allocated_rabbits(servers: Iterable[Json]) -> tuple[str, ...]:

@@ -1,11 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Nodes and Rabbits that are left out.
+"""Nodes that are left out.
 
 Nodes that fail file system creation or mounting are left out of their job (seed
-001, "Node failure tolerance"). After an abort, whatever the job still uses is
-taken out of service ("Epilog timeout and abort"). As with all of
-:mod:`flux_k8s.steps`, nothing is lost by doing it again.
+001, "Node failure tolerance"). As with all of :mod:`flux_k8s.steps`, nothing is lost
+by doing it again.
 """
 
 from __future__ import annotations
@@ -49,13 +48,11 @@ REASONS: Mapping[State, str] = {
     State.PreRun: "Rabbit storage could not be mounted",
 }
 
-IN_USE = "storage still in use at epilog-timeout"
-
 ExclusionDone = Callable[[Union[None, KubeError, NotReady]], None]
 
 
 class Exclusion:
-    """Finds out what failed or is in use, and takes it out."""
+    """Finds out which nodes failed, and takes them out."""
 
     def __init__(
         self, flux: Flux, kube: Kube, settings: Settings, planner: Planner
@@ -193,58 +190,6 @@ class Exclusion:
         self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {note}")
         self._flux.drain(hostlist.encode(news), reason)
         self._flux.raise_exception(info.jobid, EXCEPTION_TYPE, SEVERITY, note)
-
-    # After an abort: nothing that is still in use may be given to other jobs
-
-    def cut_off(self, info: WorkflowInfo, done: ExclusionDone) -> None:
-        """Drain the nodes and disable the Rabbits that a job still uses."""
-        selector = cleanup.workflow_selector(info.name)
-        calls = [
-            partial(self._list, info, CLIENTMOUNT, None, selector),
-            partial(self._list, info, SERVERS, self._settings.namespace, selector),
-        ]
-
-        def answer(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            clientmounts, servers = (result.get("items", []) for result in results)
-            self._take_out(info, clientmounts, servers, done)
-
-        gather(calls, answer)
-
-    def _take_out(
-        self,
-        info: WorkflowInfo,
-        clientmounts: list[Json],
-        servers: list[Json],
-        done: ExclusionDone,
-    ) -> None:
-        reason = f"{f58(info.jobid)}: {IN_USE}"
-        # Rabbits have mounts of their own, and are no nodes of Flux.
-        nodes = [
-            node
-            for node in cleanup.mounted_nodes(clientmounts)
-            if node not in self._settings.mapping.rabbits
-        ]
-        if nodes:
-            self._flux.drain(hostlist.encode(nodes), reason)
-        rabbits = cleanup.allocated_rabbits(servers)
-        if rabbits:
-            names = ", ".join(rabbits)
-            self._flux.log(syslog.LOG_WARNING, f"disabling {names}: {reason}")
-        body = cleanup.disable_patch(reason, self._flux.now())
-
-        def answer(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            info.cut_off = True
-            done(None)
-
-        namespace = self._settings.namespace
-        storages = [Reference(namespace, name) for name in rabbits]
-        gather([partial(self._write, STORAGE, ref, body) for ref in storages], answer)
 
     # Requests
 

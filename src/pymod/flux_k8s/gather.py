@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Callable, Optional, Sequence, Union
+from typing import Callable, Sequence, Union
 
 from flux_k8s.ports import Json, KubeDone, KubeError
+
+Result = Union[Json, KubeError]
 
 
 def gather(
@@ -19,27 +21,32 @@ def gather(
     If some fail, ``done`` gets the first error (in the order of the calls).
     Without calls it is called at once.
     """
-    results: list[Optional[Union[Json, KubeError]]] = [None] * len(calls)
-    missing = len(calls)
 
-    def finish() -> None:
+    def finish(results: list[Result]) -> None:
         objects: list[Json] = []
         for result in results:
             if isinstance(result, KubeError):
                 done(result)
                 return
-            if result is not None:
-                objects.append(result)
+            objects.append(result)
         done(objects)
 
-    def one(index: int, result: Union[Json, KubeError]) -> None:
-        nonlocal missing
+    gather_each(calls, finish)
+
+
+def gather_each(
+    calls: Sequence[Callable[[KubeDone], None]],
+    done: Callable[[list[Result]], None],
+) -> None:
+    """The same; ``done`` gets the result or the error of each call."""
+    results: dict[int, Result] = {}
+
+    def one(index: int, result: Result) -> None:
         results[index] = result
-        missing -= 1
-        if missing == 0:
-            finish()
+        if len(results) == len(calls):
+            done([results[i] for i in range(len(calls))])
 
     for index, call in enumerate(calls):
         call(partial(one, index))
     if not calls:
-        finish()
+        done([])

@@ -122,8 +122,7 @@ class Nodes:
         names = tuple(hosts)
         self._flux.drain(hostlist.encode(names), reason)
         if self.states is not None:
-            drained = {**dict.fromkeys(names, reason), **self.states.drained}
-            self.states = replace(self.states, drained=drained)
+            self._see({**dict.fromkeys(names, reason), **self.states.drained})
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""
@@ -131,8 +130,13 @@ class Nodes:
         self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
         if self.states is not None:
             items = self.states.drained.items()
-            drained = {host: reason for host, reason in items if host not in names}
+            self._see({host: reason for host, reason in items if host not in names})
+
+    def _see(self, drained: Mapping[str, str]) -> None:
+        """What was just done, which the next look would only confirm."""
+        if self.states is not None and drained != self.states.drained:
             self.states = replace(self.states, drained=drained)
+            self._changed()
 
     def _look(self) -> None:
         """Ask a moment later; once more if the answer may be older than this."""

@@ -46,7 +46,7 @@ from flux_k8s.requests import (
 )
 from flux_k8s.settings import Queues, Settings
 from flux_k8s.steps import StepError, Steps
-from flux_k8s.strays import Strays
+from flux_k8s.strays import Strays, given_up
 from flux_k8s.systemstatus import awaited_nodes
 from flux_k8s.waiting import PATIENCE, Notices, Waiting, reason_of
 from flux_k8s.workflow import Forget, Lookup, Step, Wait, next_step
@@ -200,6 +200,8 @@ class Service:
     def _abort(self, payload: Any) -> Json:
         jobid = read_jobid(payload, "dws.abort")
         self._release(jobid, abandoned=True, aborted=True)
+        if not self._complete:
+            self._steps.in_use.withhold(self._jobs[jobid].info)
         return {"success": True}
 
     def _release(
@@ -314,10 +316,24 @@ class Service:
         self._flux.job_ended(jobid, partial(self._ended, jobid))
 
     def _ended(self, jobid: int, ended: Optional[bool]) -> None:
-        """A job that the plugin does not hold: when it has ended, nobody waits
-        for its storage any more, and what is left of it goes."""
-        if self._stopped or not ended:
+        """A job that the plugin does not hold: its eventlog tells whether its
+        epilog was given up."""
+        if self._stopped or ended is None:
             return
+
+        def answer(result: Union[Json, RpcError]) -> None:
+            # A job that was purged has no eventlog.
+            log = "" if isinstance(result, RpcError) else str(result.get("eventlog"))
+            aborted = given_up(log)
+            if not self._stopped and (ended or aborted):
+                self._take_leave(jobid, aborted)
+
+        payload = {"id": jobid, "keys": ["eventlog"], "flags": 0}
+        self._flux.rpc("job-info.lookup", payload, answer)
+
+    def _take_leave(self, jobid: int, aborted: bool) -> None:
+        """When a job has ended, or was given up, nobody waits for its storage any
+        more, and what is left of it goes."""
         if jobid not in self._jobs:
             if not self._strays.stuck(jobid):
                 return
@@ -328,6 +344,7 @@ class Service:
         info = self._job(jobid, Goal.RELEASED).info
         info.goal = Goal.RELEASED
         info.abandoned = True
+        info.aborted = info.aborted or aborted
         info.released = True
         self._mark(jobid)
 

@@ -20,6 +20,7 @@ from flux_k8s.availability import Availability
 from flux_k8s.config import Daemon
 from flux_k8s.errors import DWSError, NotReady, Occupied
 from flux_k8s.exclusion import Exclusion
+from flux_k8s.inuse import InUse
 from flux_k8s.jobid import f58
 from flux_k8s.planning import Failure, Placed, Planner, Proposal
 from flux_k8s.ports import (
@@ -43,6 +44,7 @@ from flux_k8s.workflow import (
     Create,
     CutOff,
     Delete,
+    DrainMounted,
     Exclude,
     Fail,
     Force,
@@ -100,6 +102,7 @@ class Steps:
         )
         self._system_status = availability.system_status
         self._exclusion = Exclusion(flux, kube, settings, self._planner)
+        self.in_use = InUse(flux, kube, settings, availability.nodes)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         """Carry out a step; ``done`` is called once."""
@@ -121,8 +124,10 @@ class Steps:
             self._exclusion.notify_of_node_failure(info, step.note, done)
         elif isinstance(step, Force):
             self._patch(info, {"spec": {"forceReady": True}}, self._see(info, done))
+        elif isinstance(step, DrainMounted):
+            self.in_use.drain_mounted(info, step.note, done)
         elif isinstance(step, CutOff):
-            self._exclusion.cut_off(info, done)
+            self.in_use.cut_off(info, done)
         elif isinstance(step, ReleaseEpilog):
             self._release_epilog(info, done)
         elif isinstance(step, NoteTrouble):
@@ -254,6 +259,9 @@ class Steps:
         self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
     def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
+        if step.state is State.DataOut:
+            self._advance_unmounted(info, step, done)
+            return
         if step.state is not State.PreRun or info.allocation is None:
             self._move(info, step, done)
             return
@@ -266,10 +274,33 @@ class Steps:
 
         self._system_status.enable(info.allocation.hosts, enabled)
 
+    def _advance_unmounted(
+        self, info: WorkflowInfo, step: Advance, done: StepDone
+    ) -> None:
+        """PostRun is complete. Of nodes that are out of service, or where it was
+        forced, that does not say that they have unmounted."""
+        assert info.view is not None
+
+        def drained(error: Optional[KubeError]) -> None:
+            if error is None:
+                self._move(info, step, done)
+            else:
+                done(error)
+
+        hosts = None if info.allocation is None else info.allocation.hosts
+        if info.view.forced or self._system_status.any_disabled(hosts):
+            note = "DWS did not wait for it"
+            self.in_use.drain_mounted(info, note, drained)
+        else:
+            info.unmounted = True
+            self._move(info, step, done)
+
     def _move(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
         spec: Json = {"desiredState": step.state.name}
         annotations = self._request_time(step.state)
         if step.state is State.Teardown:
+            if info.view is not None and _never_mounted(info.view):
+                info.unmounted = True
             annotations[DISMISSED] = "true"
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
@@ -489,3 +520,8 @@ class Steps:
         info.failed = info.failed or step.fatal
         info.warned = True
         self._annotate(info, WARNED, format_timestamp(self.flux.now()), done)
+
+
+def _never_mounted(view: WorkflowView) -> bool:
+    """DWS was not asked to mount anything yet."""
+    return view.desired is not None and view.desired < State.PreRun

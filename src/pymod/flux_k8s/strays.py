@@ -8,11 +8,32 @@ else will tear them down.
 
 from __future__ import annotations
 
+import json
 from typing import Callable, Optional
 
 from flux_k8s.jobid import f58
 from flux_k8s.ports import Json
 from flux_k8s.workflowview import FINALIZER, WLM_ID, WorkflowView
+
+ABORT = "dws-epilog-timeout"
+"""The type of the exception at which the plugin gives an epilog up."""
+
+
+def given_up(eventlog: str) -> bool:
+    """Whether a job's epilog was given up, as its eventlog (RFC 18) says. That is
+    there whoever was away meanwhile."""
+    for line in eventlog.splitlines():
+        if ABORT not in line:
+            continue
+        try:
+            event = json.loads(line)
+            context = event["context"]
+            found = event["name"], context["type"], context["severity"]
+        except (ValueError, TypeError, KeyError):
+            continue
+        if found == ("exception", ABORT, 0):
+            return True
+    return False
 
 
 class Strays:

@@ -17,8 +17,9 @@ import syslog
 from typing import AbstractSet, Any, Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
-from flux_k8s.exclusion import IN_USE, REASONS
+from flux_k8s.exclusion import REASONS
 from flux_k8s.fields import Reader
+from flux_k8s.inuse import IN_USE, MAYBE, MOUNTED
 from flux_k8s.nodes import NodeStates
 from flux_k8s.ports import (
     SYSTEMSTATUS,
@@ -47,7 +48,7 @@ LAST_RETRY = 60.0
 
 _REASON = re.compile(
     "f[1-9A-HJ-NP-Za-km-z]+: (?:"
-    + "|".join(re.escape(reason) for reason in (REASONS[State.PreRun], IN_USE))
+    + "|".join(map(re.escape, (REASONS[State.PreRun], MOUNTED, IN_USE, MAYBE)))
     + ")"
 )
 
@@ -132,6 +133,12 @@ class SystemStatus:
         """Jobs that wait for their mounts may not wait any more."""
         if self._withheld:
             self._soon()
+
+    def any_disabled(self, hosts: Optional[Iterable[str]]) -> bool:
+        """Whether DWS may not wait for some of ``hosts``; None is for all nodes."""
+        shown = self._shown or {}
+        names = shown if hosts is None else hosts
+        return any(shown.get(host, ENABLED) != ENABLED for host in names)
 
     def enable(
         self, hosts: Iterable[str], done: Callable[[Optional[KubeError]], None]

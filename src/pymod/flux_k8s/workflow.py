@@ -10,10 +10,10 @@ right for what is known now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Optional, Union
 
-from flux_k8s import nodefailure
+from flux_k8s import hostlist, nodefailure
 from flux_k8s.config import Config
 from flux_k8s.jobid import f58
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
@@ -72,6 +72,14 @@ class Force:
 @dataclass(frozen=True)
 class ReleaseProlog:
     """Give the environment to Flux: the job may start."""
+
+
+@dataclass(frozen=True)
+class DrainMounted:
+    """Drain the nodes that still have the job's storage mounted, for the reason
+    that ``note`` tells its owner."""
+
+    note: str
 
 
 @dataclass(frozen=True)
@@ -143,6 +151,7 @@ Step = Union[
     Exclude,
     Force,
     ReleaseProlog,
+    DrainMounted,
     CutOff,
     NoteTrouble,
     Warn,
@@ -174,6 +183,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     problem, deadline = _problem(info, info.view, now, config)
     if _in_doubt(info, deadline, now):
         return Lookup()
+    if problem is not None and info.mounted:
+        return Fail(_with_losses(problem.note, info, info.view))
     if problem is not None:
         return _tolerate(info, info.view, problem, now)
     if info.view.trouble_note != info.trouble_note:
@@ -231,8 +242,8 @@ def _release(
     info: WorkflowInfo, view: WorkflowView, now: float, config: Config
 ) -> Step:
     """The way down, from a job that ended to nothing left."""
-    if info.aborted and not info.cut_off:
-        # The plugin has let the job go: its nodes may be given to others now.
+    if info.aborted and not (info.cut_off or view.cut_off):
+        # The plugin lets the job go: its nodes are given to others then.
         return CutOff()
     if info.aborted and not info.released:
         return ReleaseEpilog()
@@ -243,12 +254,8 @@ def _release(
     problem, deadline = _problem(info, view, now, config)
     if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
         return Lookup()
-    if problem is not None and not info.failed and info.ran and not info.abandoned:
-        return Fail(problem.note)
     if problem is not None or info.abandoned or info.failed or not info.ran:
-        return _dismiss(info, view, config)
-    if deadline is not None and now >= deadline:
-        return _dismiss(info, view, config)
+        return _give_up(info, view, problem, config)
     if view.trouble_note != info.trouble_note:
         return NoteTrouble()
     if not view.complete:
@@ -258,6 +265,40 @@ def _release(
     if view.state is State.PostRun:
         return Advance(State.DataOut)
     return _dismiss(info, view, config)
+
+
+def _give_up(
+    info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem], config: Config
+) -> Step:
+    """Leave out what is left of PostRun and DataOut. Nothing is lost in silence:
+    neither data nor a node. A node that may still unmount in Teardown is not
+    drained; whether it has is looked at when Teardown is complete."""
+    if not info.ran or info.released:
+        return _dismiss(info, view, config)
+    if problem is not None and not info.abandoned and view.desired is State.PostRun:
+        if info.stuck is None:
+            return DrainMounted(problem.note)
+    fatal = problem is not None and not (problem.limit or info.abandoned)
+    if not info.failed and (fatal or _losses(info, view)):
+        state = "its epilog" if view.desired is None else view.desired.name
+        note = f"given up in {state}" if problem is None else problem.note
+        return Fail(_with_losses(note, info, view))
+    return _dismiss(info, view, config)
+
+
+def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
+    """What a job that ran loses when nothing more is done for it; "" if nothing."""
+    losses = []
+    if view.unsaved:
+        losses.append(f"not copied: {', '.join(view.unsaved)}")
+    if info.stuck and view.keeps:
+        hosts, names = hostlist.encode(info.stuck), ", ".join(view.keeps)
+        losses.append(f"{hosts} may not have written everything to {names}")
+    return "; ".join(losses)
+
+
+def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
+    return "; ".join(filter(None, (note, _losses(info, view))))
 
 
 def _dismiss(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
@@ -273,6 +314,10 @@ def _dismiss(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
 
 def _tear_down(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
     if view.complete and not info.released:
+        if not info.unmounted:
+            return DrainMounted("Teardown is complete")
+        if info.ran and not info.failed and _losses(info, view):
+            return Fail(_with_losses("the storage is gone", info, view))
         return ReleaseEpilog()
     if FINALIZER in view.finalizers and view.state is State.Teardown:
         return RemoveFinalizer()
@@ -307,11 +352,14 @@ class Problem:
         since: when a few nodes became its only reason, perhaps; None when it
             cannot be one of nodes.
         patience: how long DWS may take to go on without them, seconds.
+        limit: it is a time limit of the epilog, which by itself is no reason for
+            an exception.
     """
 
     note: str
     since: Optional[float] = None
     patience: float = 0.0
+    limit: bool = False
 
 
 def _problem(
@@ -388,7 +436,7 @@ def _overdue(
     info: WorkflowInfo, view: WorkflowView, state: str, now: float, config: Config
 ) -> tuple[Optional[Problem], Optional[float]]:
     """Time limits: a problem when one has passed, else the next deadline."""
-    limits: list[tuple[float, Optional[Problem]]] = []
+    limits: list[tuple[float, Problem]] = []
     nodes = _may_lose_nodes(info, view)
     if info.troubled_since is not None and view.status == TRANSIENT:
         note = (
@@ -408,11 +456,10 @@ def _overdue(
 
 def _state_limits(
     view: WorkflowView, since: float, config: Config
-) -> list[tuple[float, Optional[Problem]]]:
+) -> list[tuple[float, Problem]]:
     """The time limits of the state that is awaited, which is what DWS was asked
-    for, taken up or not. One without a problem leads to Teardown, without an
-    exception on the job."""
-    limits: list[tuple[float, Optional[Problem]]] = []
+    for, taken up or not."""
+    limits: list[tuple[float, Problem]] = []
     setup, prerun = config.setup_timeout, config.prerun_timeout
     begun = view.state is view.desired
     proposed = view.desired in (State.Proposal, State.Setup)
@@ -426,12 +473,16 @@ def _state_limits(
         if begun:
             problem = Problem(problem.note, deadline, prerun)
         limits.append((deadline, problem))
-    if view.desired is State.PostRun and config.postrun_timeout is not None:
-        limits.append((since + config.postrun_timeout, None))
+    unmounting = since if view.unmounting is None else view.unmounting
+    epilog: list[tuple[str, Optional[float], float]] = []
+    if view.desired is State.PostRun:
+        epilog.append(("postrun_timeout", config.postrun_timeout, since))
     if view.desired in (State.PostRun, State.DataOut):
-        if config.teardown_after is not None:
-            unmounting = since if view.unmounting is None else view.unmounting
-            limits.append((unmounting + config.teardown_after, None))
+        epilog.append(("teardown_after", config.teardown_after, unmounting))
+    for key, limit, begin in epilog:
+        if limit is not None:
+            problem = replace(_late(view, key, limit), limit=True)
+            limits.append((begin + limit, problem))
     return limits
 
 

@@ -64,8 +64,16 @@ class WorkflowInfo:
         looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
         taken: what somebody else did to the Workflow before the job's data was
             safe, or None.
+        stuck: the nodes that had not unmounted when PostRun was given up, which
+            are drained; None as long as nobody has looked.
+        unmounted: all nodes have unmounted, or are drained.
         cut_off: nodes and Rabbits that were still in use at an abort were
             taken out of service.
+        aborting_since: when that was tried first (UNIX time).
+        found: what was in use then, as the log tells it.
+        withheld: all of its nodes were drained, since Kubernetes did not say which
+            are in use.
+        verdict: its owner was told what an abort has found.
         timed: the states of which it was recorded how long they took.
         token: the Workflow has, or had, a workflow token, which is in the job's KVS
             then; None when it is not known.
@@ -98,7 +106,13 @@ class WorkflowInfo:
     told: frozenset[str] = frozenset()
     looked: float = 0.0
     taken: Optional[str] = None
+    stuck: Optional[tuple[str, ...]] = None
+    unmounted: bool = False
     cut_off: bool = False
+    aborting_since: Optional[float] = None
+    found: str = ""
+    withheld: bool = False
+    verdict: bool = False
     timed: frozenset[State] = frozenset()
     token: Optional[bool] = None
     recorded: bool = False
@@ -130,9 +144,9 @@ class WorkflowInfo:
             self.see_gone(view.uid)
         elif view.uid != self.gone and not self._is_late(view):
             if view.deleting and view.desired is not State.Teardown:
-                self._is_taken(view.uid, "deleted")
+                self._is_taken(view.uid, "deleted", view)
             elif view.desired is State.Teardown and not view.dismissed:
-                self._is_taken(view.uid, "moved to Teardown")
+                self._is_taken(view.uid, "moved to Teardown", view)
             before, self.view = self.view, view
             self.token = self.token or view.token is not None
             self.existed = True
@@ -172,19 +186,21 @@ class WorkflowInfo:
         self.gone = uid
         self.existed = True
         if self.view is not None and self.view.uid == uid:
-            self._is_taken(uid, "deleted")
+            self._is_taken(uid, "deleted", self.view)
             self.view = None
             self.troubled_since = None
 
-    def _is_taken(self, uid: str, how: str) -> None:
+    def _is_taken(self, uid: str, how: str, view: WorkflowView) -> None:
         """Note that somebody else let the Workflow go, unless that was known, or
-        all of the job's data was copied."""
+        all of the job's data was copied. ``view`` shows what was not."""
         known = self.view
         if known is not None and known.uid == uid:
             safe = known.desired is State.DataOut and known.complete
             if safe or known.deleting or known.desired is State.Teardown:
                 return
         self.taken = f"Workflow {self.name} was {how} under the job"
+        if view.unsaved:
+            self.taken += f"; not copied: {', '.join(view.unsaved)}"
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view

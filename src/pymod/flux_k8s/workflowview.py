@@ -21,6 +21,9 @@ WLM_ID = "flux"
 DISMISSED = "flux-framework.readthedocs.io/dismissed"
 """An annotation that goes with our move to Teardown. Without it, somebody else
 took the Workflow from its job."""
+CUT_OFF = "flux-framework.readthedocs.io/cut-off"
+"""An annotation that says that an abort of its job was carried out: a restart does
+not take out of service again what an administrator has put back."""
 
 REQUESTED = "flux-framework.readthedocs.io/requested-"
 """Annotations that go with each request for a state, which in lower case ends
@@ -76,6 +79,10 @@ class WorkflowView:
         outstanding: the commands of the directives that DWS is not done with in
             ``state``.
         mounts: how many file systems each compute node is to mount.
+        unsaved: what copy_out directives that DWS has not carried out were to
+            copy where.
+        keeps: the persistent storage that the job uses.
+        cut_off: an abort of its job was carried out.
         moves_data: there may be NnfDataMovements for it.
         runs_containers: there may be containers for it.
     """
@@ -108,6 +115,9 @@ class WorkflowView:
     forced: bool = False
     outstanding: tuple[str, ...] = ()
     mounts: int = 0
+    unsaved: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    cut_off: bool = False
     moves_data: bool = False
     runs_containers: bool = False
 
@@ -178,6 +188,7 @@ class WorkflowView:
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
             dismissed=DISMISSED in _annotations(metadata),
+            cut_off=CUT_OFF in _annotations(metadata),
             changed=None,
             elapsed=None,
             breakdowns=(),
@@ -210,6 +221,7 @@ def _metadata(reader: Reader) -> dict[str, Any]:
         "unmounting": _time(annotations, State.PostRun),
         "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,
+        "cut_off": CUT_OFF in annotations,
     }
 
 
@@ -234,6 +246,12 @@ def _spec(reader: Reader) -> dict[str, Any]:
         "requested": _time(annotations, desired),
         "forced": reader.optional_boolean("spec.forceReady") or False,
         "mounts": sum(command in MOUNTING for command in _commands(reader)),
+        "unsaved": _unsaved(reader),
+        "keeps": tuple(
+            words.get("name", "")
+            for command, words in _directives(reader)
+            if command == "persistentdw"
+        ),
         "moves_data": offloads or any(c in COPYING for c in _commands(reader)),
         "runs_containers": offloads,
     }
@@ -271,6 +289,30 @@ def _commands(reader: Reader) -> list[str]:
     """The command of each directive, "" where there is none."""
     texts = reader.optional_strings("spec.dwDirectives")
     return ["".join(text.split()[1:2]) for text in texts]
+
+
+def _directives(reader: Reader) -> list[tuple[str, dict[str, str]]]:
+    """The command and the arguments of each directive."""
+    found = []
+    for text in reader.optional_strings("spec.dwDirectives"):
+        words = text.split()
+        pairs = (word.partition("=") for word in words[2:])
+        found.append(("".join(words[1:2]), {key: value for key, _, value in pairs}))
+    return found
+
+
+def _unsaved(reader: Reader) -> tuple[str, ...]:
+    copied = {
+        driver.optional_integer("dwdIndex")
+        for driver in reader.optional_objects("status.drivers")
+        if driver.optional_string("watchState") == State.DataOut.name
+        and driver.optional_boolean("completed")
+    }
+    return tuple(
+        f"{arguments.get('source')} to {arguments.get('destination')}"
+        for index, (command, arguments) in enumerate(_directives(reader))
+        if command == "copy_out" and index not in copied
+    )
 
 
 def _offloads(reader: Reader) -> bool:

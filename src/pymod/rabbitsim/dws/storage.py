@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Collection, Optional
 
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -201,7 +201,10 @@ def teardown(task: Task) -> Outcome:
     """Give back what a directive holds; also when a Workflow is deleted without
     ever having come to Teardown."""
     task.walk.copies.pop(task.index, None)
-    if not remove_children(task, (CLIENTMOUNT, NNFDATAMOVEMENT)):
+    stuck = _stuck(task)
+    if not all(task.world.disabled(key.namespace) for key in stuck):
+        return running("delete")
+    if not remove_children(task, (CLIENTMOUNT, NNFDATAMOVEMENT), stuck):
         return running("delete")
     command = task.directive.command
     if command == "persistentdw":
@@ -234,6 +237,32 @@ def teardown(task: Task) -> Outcome:
     return running("delete")
 
 
+def _stuck(task: Task) -> set[Key]:
+    """The ClientMounts of nodes that do not unmount. One of a node that is not
+    waited for stays as it is, and goes with the Workflow."""
+    faults = [
+        fault
+        for fault in task.world.options.faults
+        if fault.kind == "mount" and fault.strikes(task.name, "PostRun", task.elapsed)
+    ]
+    for fault in faults:
+        if fault.duration:
+            task.world.wake(task.walk, task.walk.began + fault.duration)
+    return {
+        key
+        for key in task.walk.children
+        if key.kind == CLIENTMOUNT
+        and key.namespace not in task.world.topology.rabbits
+        and any(fault.strikes_node(key.namespace) for fault in faults)
+        and _is_mounted(task.cluster.get(*key))
+    }
+
+
+def _is_mounted(clientmount: Optional[Json]) -> bool:
+    mounts = ((clientmount or {}).get("status") or {}).get("mounts") or ()
+    return any(mount["state"] == "mounted" for mount in mounts)
+
+
 def _lost(task: Task, rabbit: str) -> bool:
     """Whether a Rabbit that storage should be removed from is away. One that an
     administrator has disabled is not waited for."""
@@ -249,12 +278,15 @@ def release(cluster: Cluster, key: Key, now: float) -> None:
         cluster.patch_status(key, servers_status(spec, now, ready=ready))
 
 
-def remove_children(task: Task, kinds: tuple[object, ...]) -> bool:
-    """Delete what was made for a directive. Whether it is all gone."""
+def remove_children(
+    task: Task, kinds: tuple[object, ...], spared: Collection[Key] = ()
+) -> bool:
+    """Delete what was made for a directive, but for what is ``spared``. Whether it
+    is all gone."""
     left = False
     index = str(task.index)
     for key in tuple(task.walk.children):
-        if key.kind in kinds:
+        if key.kind in kinds and key not in spared:
             obj = task.cluster.get(*key)
             labels = (obj or {}).get("metadata", {}).get("labels") or {}
             if labels.get(f"{NNF_GROUP}/directive_index") == index:

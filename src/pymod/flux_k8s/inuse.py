@@ -1,0 +1,301 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job still uses when it is let go, or is about to be.
+
+A node that still has a job's storage mounted must not get another job, and DWS is
+not to wait for it: it is drained, and :mod:`flux_k8s.systemstatus` has it Disabled.
+After an abort (seed 001, "Epilog timeout and abort") a Rabbit that still has an
+allocation is disabled as well. As with all of :mod:`flux_k8s.steps`, nothing is lost
+by doing it again.
+"""
+
+from __future__ import annotations
+
+import json
+import syslog
+from functools import partial
+from typing import Callable, Iterable, Optional, Union
+
+from flux_k8s import cleanup, hostlist, rset
+from flux_k8s.errors import BadObject
+from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
+from flux_k8s.exclusion import REASONS, SEVERITY
+from flux_k8s.gather import gather_each
+from flux_k8s.jobid import f58
+from flux_k8s.nodes import Nodes
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    SERVERS,
+    STORAGE,
+    WORKFLOW,
+    Flux,
+    Json,
+    Kind,
+    Kube,
+    KubeDone,
+    KubeError,
+    RpcError,
+)
+from flux_k8s.settings import Settings
+from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowview import CUT_OFF
+
+MOUNTED = "Rabbit storage could not be unmounted"
+IN_USE = "storage still in use at epilog-timeout"
+MAYBE = "storage may still be in use at epilog-timeout"
+"""Why a node is drained: known to have not unmounted, at an abort, and when
+Kubernetes did not say whether it has."""
+
+EXCEPTION_TYPE = "dws"
+
+SILENCE = 4.0
+"""Seconds without an answer until an abort takes all nodes of the job for mounted.
+The plugin waits a little longer for it."""
+
+PERSISTENCE = 120.0
+"""Seconds that a part of an abort is tried while Kubernetes answers otherwise."""
+
+InUseDone = Callable[[Optional[KubeError]], None]
+Result = Union[Json, KubeError]
+
+
+class InUse:
+    """Takes out of service what a job still uses.
+
+    Args:
+        nodes: what is known of the nodes.
+    """
+
+    def __init__(
+        self, flux: Flux, kube: Kube, settings: Settings, nodes: Nodes
+    ) -> None:
+        self._flux = flux
+        self._kube = kube
+        self._settings = settings
+        self._nodes = nodes
+
+    def drain_mounted(self, info: WorkflowInfo, note: str, done: InUseDone) -> None:
+        """Drain the nodes that have not unmounted the job's storage."""
+
+        def answer(result: Result) -> None:
+            if isinstance(result, KubeError):
+                done(result)
+                return
+            failed = self._failed(info)
+            hosts = tuple(h for h in self._mounted(result) if h not in failed)
+            info.stuck = hosts
+            info.unmounted = True
+            if hosts:
+                names = hostlist.encode(hosts)
+                text = f"{names}: {note}, and {MOUNTED}; drained until that is mended"
+                self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
+                self._nodes.drain(hosts, f"{f58(info.jobid)}: {MOUNTED}")
+                self._raise(info, NODE_FAILURE, SEVERITY, text)
+            done(None)
+
+        self._list(info, CLIENTMOUNT, None, answer)
+
+    def _failed(self, info: WorkflowInfo) -> frozenset[str]:
+        """The nodes that the job went on without: they are drained already."""
+        states = self._nodes.states
+        drained = {} if states is None else states.drained
+        reasons = {f"{f58(info.jobid)}: {reason}" for reason in REASONS.values()}
+        return info.told | {host for host, why in drained.items() if why in reasons}
+
+    def _mounted(self, clientmounts: Json) -> tuple[str, ...]:
+        """Rabbits have mounts of their own, and are no nodes of Flux."""
+        states = self._nodes.states
+        return tuple(
+            node
+            for node in cleanup.mounted_nodes(clientmounts.get("items", []))
+            if node not in self._settings.mapping.rabbits
+            and (states is None or node in states.hosts)
+        )
+
+    def _raise(self, info: WorkflowInfo, type: str, severity: int, note: str) -> None:
+        if not info.released:
+            self._flux.raise_exception(info.jobid, type, severity, note)
+
+    # After an abort: nothing that is still in use may be given to other jobs
+
+    def cut_off(self, info: WorkflowInfo, done: InUseDone) -> None:
+        """Drain the nodes and disable the Rabbits that a job still uses, and tell
+        which. No part holds up another; one that cannot be done is given up in the
+        end, if Kubernetes answers otherwise."""
+        if info.aborting_since is None:
+            info.aborting_since = self._flux.now()
+        timer = self._flux.call_later(SILENCE, partial(self.withhold, info))
+
+        def listed(results: list[Result]) -> None:
+            timer.cancel()
+            clientmounts, servers = results
+            problems: list[tuple[str, KubeError]] = []
+            if isinstance(clientmounts, KubeError):
+                self.withhold(info)
+                problems.append(("nodes may still mount its storage", clientmounts))
+                nodes: Optional[tuple[str, ...]] = None
+            else:
+                nodes = self._drain(info, clientmounts)
+            if isinstance(servers, KubeError):
+                problems.append(("Rabbits may still hold its storage", servers))
+                rabbits: tuple[str, ...] = ()
+            else:
+                rabbits = cleanup.allocated_rabbits(servers.get("items", []))
+            self._disable(info, rabbits, partial(finish, nodes, rabbits, problems))
+
+        def finish(
+            nodes: Optional[tuple[str, ...]],
+            rabbits: tuple[str, ...],
+            problems: list[tuple[str, KubeError]],
+            results: list[Result],
+        ) -> None:
+            for rabbit, result in zip(rabbits, results):
+                if isinstance(result, KubeError):
+                    problems.append((f"{rabbit} still holds its storage", result))
+            out = [r for r, result in zip(rabbits, results) if isinstance(result, dict)]
+            if nodes is not None:
+                self._tell(info, nodes, out, problems)
+            self._finish(info, problems, done)
+
+        gather_each(
+            [
+                partial(self._list, info, CLIENTMOUNT, None),
+                partial(self._list, info, SERVERS, self._settings.namespace),
+            ],
+            listed,
+        )
+
+    def _drain(self, info: WorkflowInfo, clientmounts: Json) -> tuple[str, ...]:
+        """Drain the nodes that are still mounted. Those that were drained because
+        that was not known are given back."""
+        hosts = self._mounted(clientmounts)
+        states, maybe = self._nodes.states, f"{f58(info.jobid)}: {MAYBE}"
+        drained = {} if states is None else states.drained
+        back = [h for h, why in drained.items() if why == maybe and h not in hosts]
+        if back:
+            names = hostlist.encode(back)
+            text = f"undraining {names}: storage is not mounted there"
+            self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {text}")
+            self._nodes.undrain(back)
+        if hosts:
+            self._nodes.drain(hosts, f"{f58(info.jobid)}: {IN_USE}")
+        return hosts
+
+    def _disable(
+        self,
+        info: WorkflowInfo,
+        rabbits: Iterable[str],
+        done: Callable[[list[Result]], None],
+    ) -> None:
+        names = tuple(rabbits)
+        reason = f"{f58(info.jobid)}: {IN_USE}"
+        if names and not info.found:
+            text = f"disabling {', '.join(names)}: {reason}"
+            self._flux.log(syslog.LOG_WARNING, text)
+        body = cleanup.disable_patch(reason, self._flux.now())
+
+        def disable(name: str, answer: KubeDone) -> None:
+            namespace, key = self._settings.namespace, f"storages/{name}"
+            self._kube.patch(STORAGE, namespace, name, body, answer, key=key)
+
+        gather_each([partial(disable, name) for name in names], done)
+
+    def withhold(self, info: WorkflowInfo) -> None:
+        """Drain all nodes of a job: Kubernetes does not say which of them still
+        have its storage mounted."""
+        if info.withheld:
+            return
+        info.withheld = True
+        if info.allocation is not None:
+            self._withhold(info, info.allocation.hosts)
+            return
+
+        def answer(result: Union[Json, RpcError]) -> None:
+            try:
+                if isinstance(result, RpcError):
+                    raise result
+                text = json.loads(str(result.get("R")))
+                hosts = rset.parse(text, f"R of {f58(info.jobid)}").hosts
+            except (RpcError, BadObject, ValueError) as error:
+                text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
+                self._flux.log(syslog.LOG_ERR, text)
+            else:
+                self._withhold(info, hosts)
+
+        payload = {"id": info.jobid, "keys": ["R"], "flags": 0}
+        self._flux.rpc("job-info.lookup", payload, answer)
+
+    def _withhold(self, info: WorkflowInfo, hosts: Iterable[str]) -> None:
+        names = hostlist.encode(hosts)
+        text = (
+            f"epilog-timeout: Kubernetes does not say what still uses the storage; "
+            f"{names}: drained until it does"
+        )
+        self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
+        self._nodes.drain(hosts, f"{f58(info.jobid)}: {MAYBE}")
+        self._verdict(info, text)
+
+    def _tell(
+        self,
+        info: WorkflowInfo,
+        nodes: Iterable[str],
+        rabbits: Iterable[str],
+        problems: Iterable[tuple[str, KubeError]],
+    ) -> None:
+        """Say what was found in use, and what is lost."""
+        view = info.view
+        state = "" if view is None or view.desired is None else view.desired.name
+        parts = []
+        if nodes:
+            parts.append(f"{hostlist.encode(nodes)}: still mounted, drained")
+        if rabbits:
+            parts.append(f"{hostlist.encode(rabbits)}: still allocated, disabled")
+        parts += [f"{what}: {error}" for what, error in problems]
+        if not parts:
+            parts.append("nothing is in use any more")
+        if view is not None and view.unsaved and info.ran:
+            parts.append(f"not copied: {', '.join(view.unsaved)}")
+        text = f"epilog-timeout in {state}: {'; '.join(parts)}"
+        if text != info.found:
+            info.found = text
+            self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
+        self._verdict(info, text)
+
+    def _verdict(self, info: WorkflowInfo, note: str) -> None:
+        """Tell the job's owner, once, as long as there is a job to tell about."""
+        if not info.verdict:
+            info.verdict = info.failed = True
+            self._raise(info, EXCEPTION_TYPE, 0, note)
+
+    def _finish(
+        self,
+        info: WorkflowInfo,
+        problems: list[tuple[str, KubeError]],
+        done: InUseDone,
+    ) -> None:
+        """Note in the Workflow that the abort was carried out. That it can be
+        written tells that Kubernetes is not out of reach."""
+        since = info.aborting_since or 0.0
+        if problems and self._flux.now() < since + PERSISTENCE:
+            done(problems[0][1])
+            return
+
+        def noted(result: Result) -> None:
+            if isinstance(result, KubeError) and result.status != 404:
+                done(result)
+                return
+            info.cut_off = True
+            for what, error in problems:
+                text = f"given up, see to it by hand: {what}: {error}"
+                self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
+            done(None)
+
+        body = {"metadata": {"annotations": {CUT_OFF: "true"}}}
+        namespace = self._settings.namespace
+        self._kube.patch(WORKFLOW, namespace, info.name, body, noted, key=info.name)
+
+    def _list(
+        self, info: WorkflowInfo, kind: Kind, namespace: Optional[str], done: KubeDone
+    ) -> None:
+        selector = cleanup.workflow_selector(info.name)
+        self._kube.list(kind, namespace, done, key=info.name, label_selector=selector)

@@ -1,0 +1,327 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Nothing is lost in silence: neither data that was to be copied nor a node that
+still has a file system mounted. Whole systems under virtual time."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import pytest
+from test_rabbits_system import drained, shown
+from test_service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, started
+
+from flux_k8s.cleanup import mounted_nodes
+from flux_k8s.config import Config
+from flux_k8s.jobid import f58
+from flux_k8s.ports import STORAGE, WORKFLOW, KubeError
+from flux_k8s.workflowview import CUT_OFF
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.events import State
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+
+STUCK = DwsFault("PostRun", "mount", node="compute-02")
+LOST = "not copied: $DW_JOB_p1/x to /lustre/x"
+KEEP = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+USE = "#DW persistentdw name=keep"
+
+
+def system_of(
+    *faults: DwsFault, config: Optional[Config] = None, **options: Any
+) -> VirtualSystem:
+    latency = table({"PostRun": 0.5, "DataOut": 0.5, "Teardown": 0.5})
+    dws = Options(latency=latency, faults=faults)
+    system: VirtualSystem = started(options=dws, config=config, **options)
+    return system
+
+
+def run(system: VirtualSystem, dw: Any = XFS) -> int:
+    jobid = system.instance.submit(jobspec(dw))
+    settle(system)
+    return jobid
+
+
+def severities(system: VirtualSystem, jobid: int) -> list[tuple[str, bool]]:
+    return [(e["type"], e["severity"] == 0) for e in exceptions(system, jobid)]
+
+
+def state_is(system: VirtualSystem, state: str) -> Any:
+    return lambda: any(
+        w["status"].get("state") == state and not w["status"]["ready"]
+        for w in system.workflows()
+        if w.get("status")
+    )
+
+
+# At a time limit
+
+
+@pytest.mark.parametrize("key", ["postrun_timeout", "teardown_after"])
+def test_a_node_that_does_not_unmount_in_time_is_drained_and_disabled(key: str) -> None:
+    system = system_of(STUCK, config=Config(**{key: 60.0}))
+    jobid = run(system)
+    reason = f"{f58(jobid)}: Rabbit storage could not be unmounted"
+    assert drained(system) == {"compute-02": reason}
+    assert shown(system) == {"compute-02": "Disabled"}
+    (told,) = exceptions(system, jobid)
+    assert told["severity"] > 0
+    assert told["note"].startswith(f"compute-02: PostRun took more than {key}=60s")
+
+
+def test_what_it_was_to_copy_is_told_in_a_fatal_exception() -> None:
+    system = system_of(STUCK, config=Config(postrun_timeout=60.0))
+    jobid = run(system, [XFS, COPY_OUT])
+    assert severities(system, jobid) == [("dws-node-failure", False), ("dws", True)]
+    note = exceptions(system, jobid)[-1]["note"]
+    assert note == f"PostRun took more than postrun_timeout=60s; {LOST}"
+
+
+def test_so_is_a_copy_that_takes_too_long() -> None:
+    fault = DwsFault("DataOut", "never")
+    system = system_of(fault, config=Config(teardown_after=60.0))
+    jobid = run(system, [XFS, COPY_OUT])
+    (told,) = exceptions(system, jobid)
+    assert (told["type"], told["severity"]) == ("dws", 0)
+    assert told["note"] == f"DataOut took more than teardown_after=60s; {LOST}"
+    assert drained(system) == {}
+
+
+def test_a_limit_that_costs_nothing_is_no_failure() -> None:
+    fault = DwsFault("PostRun", "never")
+    system = system_of(fault, config=Config(postrun_timeout=60.0))
+    assert exceptions(system, run(system)) == []
+    assert drained(system) == {}
+
+
+def test_persistent_storage_may_lack_what_a_stuck_node_wrote() -> None:
+    system = system_of(STUCK, config=Config(postrun_timeout=60.0))
+    run(system, KEEP)
+    jobid = run(system, USE)
+    note = exceptions(system, jobid)[-1]["note"]
+    assert note.endswith("compute-02 may not have written everything to keep")
+    assert severities(system, jobid)[-1] == ("dws", True)
+
+
+@pytest.mark.parametrize(
+    ("state", "ready", "clean"),
+    [("unmounted", True, True), ("unmounted", False, False), ("mounted", True, False)],
+)
+def test_a_node_is_clean_once_its_mounts_are_unmounted_and_ready(
+    state: str, ready: bool, clean: bool
+) -> None:
+    """NNF writes that they are unmounted before it tries."""
+    clientmount = {
+        "metadata": {"name": "x", "namespace": "n1"},
+        "spec": {"desiredState": "unmounted"},
+        "status": {"mounts": [{"state": state, "ready": ready}]},
+    }
+    assert mounted_nodes([clientmount]) == (() if clean else ("n1",))
+
+
+# After an Error, and when somebody gives up
+
+
+def test_after_an_error_in_postrun_a_node_that_is_mounted_is_drained() -> None:
+    system = system_of(STUCK, DwsFault("PostRun", "error", message="no such device"))
+    jobid = run(system, [XFS, COPY_OUT])
+    assert set(drained(system)) == {"compute-02"}
+    note = exceptions(system, jobid)[-1]["note"]
+    assert "no such device" in note and note.endswith(LOST)
+
+
+@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
+def test_a_cancel_in_the_epilog_says_that_the_data_is_not_out(state: str) -> None:
+    system = system_of(DwsFault(state, "never"))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(state_is(system, state), timeout=HOUR)
+    system.instance.cancel(jobid)
+    settle(system)
+    assert severities(system, jobid) == [("cancel", True), ("dws", True)]
+    assert exceptions(system, jobid)[-1]["note"] == f"given up in {state}; {LOST}"
+
+
+def test_a_cancel_of_a_job_whose_data_is_out_says_nothing() -> None:
+    system = system_of(DwsFault("Teardown", "never", duration=60.0))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(state_is(system, "Teardown"), timeout=HOUR)
+    system.instance.cancel(jobid)
+    settle(system)
+    assert severities(system, jobid) == [("cancel", True)]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_what_was_forced_is_looked_at(restart: bool) -> None:
+    """An administrator forces DataOut; the module may be away meanwhile."""
+    system = system_of(DwsFault("DataOut", "never"))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(state_is(system, "DataOut"), timeout=HOUR)
+    system.loop.run(timeout=5.0)
+    if restart:
+        system.kill_module()
+    name = system.workflows()[0]["metadata"]["name"]
+    body = {"spec": {"forceReady": True}}
+    system.store.merge_patch(WORKFLOW, "default", name, body)
+    system.loop.run(timeout=5.0)
+    if restart:
+        system.load_module()
+    settle(system)
+    assert exceptions(system, jobid)[-1]["note"] == f"the storage is gone; {LOST}"
+
+
+@pytest.mark.parametrize("seconds", [0.1, 30.0, 59.0, 60.2, 61.0, 63.0])
+def test_a_restart_loses_none_of_it(seconds: float) -> None:
+    system = system_of(STUCK, config=Config(postrun_timeout=60.0))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(state_is(system, "PostRun"), timeout=HOUR)
+    system.loop.run(timeout=seconds)
+    system.kill_module()
+    system.loop.run(timeout=1.0)
+    system.load_module()
+    settle(system)
+    assert set(drained(system)) == {"compute-02"}
+    assert (
+        LOST in [e for e in exceptions(system, jobid) if not e["severity"]][0]["note"]
+    )
+
+
+# At epilog-timeout
+
+
+def given_up(*faults: DwsFault, **options: Any) -> tuple[VirtualSystem, int]:
+    system = system_of(STUCK, *faults, plugin_conf={"epilog-timeout": 60.0}, **options)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=4))
+    return system, jobid
+
+
+def disabled(system: VirtualSystem) -> set[str]:
+    return {
+        storage["metadata"]["name"]
+        for storage in system.store.list(STORAGE, None)["items"]
+        if storage["spec"].get("state") == "Disabled"
+    }
+
+
+def put_back(system: VirtualSystem) -> None:
+    """What an administrator does with Rabbits after an abort."""
+    for rabbit in disabled(system):
+        body = {"spec": {"state": "Enabled"}}
+        system.store.merge_patch(STORAGE, "default", rabbit, body)
+
+
+NOTE = (
+    "epilog-timeout in PostRun: compute-02: still mounted, drained; "
+    f"rabbit-[01-02]: still allocated, disabled; {LOST}"
+)
+
+
+def test_at_epilog_timeout_nodes_rabbits_and_state_are_named() -> None:
+    system, jobid = given_up(DwsFault("Teardown", "never"))
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    assert severities(system, jobid) == [("dws-epilog-timeout", True), ("dws", True)]
+    assert exceptions(system, jobid)[-1]["note"] == NOTE
+    reason = f"{f58(jobid)}: storage still in use at epilog-timeout"
+    assert drained(system) == {"compute-02": reason}
+    assert disabled(system) == {"rabbit-01", "rabbit-02"}
+    system.loop.run(timeout=1.0)
+    assert shown(system) == {"compute-02": "Disabled"}
+
+
+def test_nodes_are_drained_before_the_job_lets_them_go() -> None:
+    system, jobid = given_up()
+    states: list[set[str]] = []
+
+    def note(job: Any, event: Any, before: State) -> None:
+        if event.name == "epilog-finish":
+            states.append(set(drained(system)))
+
+    system.instance.manager.listeners.append(note)
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    assert states == [{"compute-02"}]
+
+
+def dark(system_of_now: list[VirtualSystem], until: float, *kinds: str) -> Any:
+    """An API that refuses, until some time."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        now = system_of_now[0].loop.now() if system_of_now else 0.0
+        about = not kinds or request.kind.plural in kinds
+        away = until > now - START > 50.0
+        return Fault(error=KubeError(503, "Outage", "dark")) if about and away else None
+
+    return fault
+
+
+START = 1800000000.0
+
+
+@pytest.mark.parametrize("lost", ["", "module", "plugin", "both"])
+def test_an_abort_survives_an_outage_whatever_is_lost_meanwhile(lost: str) -> None:
+    systems: list[VirtualSystem] = []
+    system, jobid = given_up(
+        DwsFault("Teardown", "never"), faults=dark(systems, 1000.0)
+    )
+    systems.append(system)
+    assert system.loop.run(system.instance.idle, timeout=200.0)
+    maybe = f"{f58(jobid)}: storage may still be in use at epilog-timeout"
+    assert drained(system) == {f"compute-0{n}": maybe for n in range(1, 5)}
+    if lost in ("module", "both"):
+        system.kill_module()
+    if lost in ("plugin", "both"):
+        system.instance.unload_plugin()
+    system.loop.run(timeout=5.0)
+    if lost in ("plugin", "both"):
+        system.load_plugin()
+    if lost in ("module", "both"):
+        system.load_module()
+    system.loop.run(timeout=1500.0)
+    assert set(drained(system)) == {"compute-02"}
+    assert disabled(system) == {"rabbit-01", "rabbit-02"}
+    (workflow,) = system.workflows()
+    assert workflow["spec"]["desiredState"] == "Teardown"
+    assert CUT_OFF in workflow["metadata"]["annotations"]
+
+
+def test_what_an_administrator_has_put_back_is_not_taken_out_again() -> None:
+    system, _ = given_up(DwsFault("Teardown", "never"))
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    system.loop.run(timeout=5.0)
+    put_back(system)
+    system.kill_module()
+    system.load_module()
+    system.loop.run(timeout=60.0)
+    assert disabled(system) == set()
+
+
+def test_one_part_that_is_refused_does_not_hold_up_the_others() -> None:
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb == "patch" and request.name == "rabbit-01":
+            return Fault(error=KubeError(403, "Forbidden", "may not patch it"))
+        return None
+
+    system, jobid = given_up(faults=fault)
+    assert system.loop.run(system.instance.idle, timeout=200.0)
+    assert set(drained(system)) == {"compute-02"}
+    assert disabled(system) == {"rabbit-02"}
+    system.loop.run(timeout=300.0)
+    put_back(system)
+    settle(system)
+    lines = [line for _, _, line in system.log if "see to it by hand" in line]
+    (line,) = lines
+    assert "rabbit-01 still holds its storage: may not patch it" in line
+    note = exceptions(system, jobid)[-1]["note"]
+    assert "rabbit-02: still allocated, disabled; rabbit-01 still holds its" in note
+
+
+def test_a_person_who_raises_dws_epilog_timeout_gets_what_it_says() -> None:
+    system = system_of(STUCK)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=4))
+    assert system.loop.run(state_is(system, "PostRun"), timeout=HOUR)
+    system.loop.run(timeout=5.0)
+    owner = system.instance.broker.owner
+    raising = system.instance.manager.raise_exception
+    raising(jobid, "dws-epilog-timeout", 0, "enough", owner)
+    assert system.loop.run(system.instance.idle, timeout=20.0)
+    assert exceptions(system, jobid)[-1]["note"] == NOTE
+    assert set(drained(system)) == {"compute-02"}
