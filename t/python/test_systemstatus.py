@@ -9,12 +9,21 @@ from typing import Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_rabbits_system import shown, system_of, wait
+from test_rabbits_system import (
+    drained,
+    marked,
+    run_job,
+    shown,
+    system_of,
+    wait,
+)
+from test_service import HOUR, XFS, exceptions, jobspec, settle
 
 from flux_k8s.nodes import NodeStates
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
-from flux_k8s.systemstatus import changes, disabled_nodes
+from flux_k8s.systemstatus import Shown, changes, disabled_nodes, parse, patch
 from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
 
 HOSTS = ("a", "b", "c")
 FAILED = "fABC: Rabbit storage could not be mounted"
@@ -29,20 +38,32 @@ states = st.builds(
 status = st.sampled_from(["Enabled", "Disabled"])
 
 
+shown_before = st.dictionaries(st.sampled_from([*HOSTS, "rabbit"]), status)
+
+
 @given(
     states,
-    st.dictionaries(st.sampled_from([*HOSTS, "rabbit"]), status),
+    shown_before,
+    st.frozensets(st.sampled_from(HOSTS)),
     st.frozensets(st.sampled_from(HOSTS)),
 )
 def test_what_is_told_makes_it_true_and_touches_nothing_else(
-    nodes: NodeStates, before: dict[str, str], awaited: frozenset[str]
+    nodes: NodeStates,
+    before: dict[str, str],
+    ours: frozenset[str],
+    awaited: frozenset[str],
 ) -> None:
-    told = changes(nodes, before, awaited)
-    after = {**before, **told}
+    shown = Shown("7", before, ours)
+    told = changes(nodes, shown, awaited)
+    body = patch(shown, told)
+    assert body["metadata"]["resourceVersion"] == "7"
+    after = parse({"metadata": body["metadata"], "data": {"nodes": {**before, **told}}})
     disabled = disabled_nodes(nodes) - awaited
+    assert after.foreign == shown.foreign
     for host in HOSTS:
-        assert (after.get(host) == "Disabled") == (host in disabled)
-    assert after.get("rabbit") == before.get("rabbit")
+        wanted = host in disabled or host in shown.foreign
+        assert (after.nodes.get(host) == "Disabled") == wanted
+    assert after.nodes.get("rabbit") == before.get("rabbit")
     assert changes(nodes, after, awaited) == {}
     assert all(before.get(host, "Enabled") != value for host, value in told.items())
 
@@ -76,3 +97,96 @@ def test_a_refusal_is_told_once_and_keeps_nothing_else_from_working() -> None:
     assert shown(system) == {}
     lines = [line for _, _, line in system.log if "SystemStatus" in line]
     assert len(lines) == 1 and "may not patch" in lines[0]
+
+
+# What others write
+
+
+def write(system: VirtualSystem, host: str, status: str) -> None:
+    """What an administrator does with kubectl."""
+    body = {"data": {"nodes": {host: status}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+
+
+def test_a_node_that_somebody_else_has_disabled_stays_so_and_is_avoided() -> None:
+    system = system_of()
+    write(system, "compute-01", "Disabled")
+    wait(system)
+    assert shown(system) == {"compute-01": "Disabled"}
+    assert marked(system) == "compute-01"
+    assert run_job(system) == "compute-02"
+    assert any("compute-01 is disabled by somebody else" in x for *_, x in system.log)
+    write(system, "compute-01", "Enabled")
+    wait(system)
+    assert marked(system) == ""
+    assert any("compute-01 is not disabled any more" in x for *_, x in system.log)
+    assert drained(system) == {}
+
+
+def test_where_there_is_no_fluxion_such_a_node_is_avoided_as_well() -> None:
+    system = system_of(scheduler=False)
+    write(system, "compute-01", "Disabled")
+    wait(system)
+    assert run_job(system) != "compute-01"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("first", ["we", "they"])
+def test_ours_is_ours_to_undo_and_nobody_elses(first: str, restart: bool) -> None:
+    """A node goes offline and comes back, and somebody has disabled it before that,
+    or nobody has."""
+    system = system_of()
+    if first == "they":
+        write(system, "compute-02", "Disabled")
+        wait(system)
+    system.instance.set_up("compute-02", False)
+    wait(system)
+    assert shown(system) == {"compute-02": "Disabled"}
+    if restart:
+        system.kill_module()
+        system.load_module()
+        wait(system)
+    system.instance.set_up("compute-02", True)
+    wait(system)
+    assert shown(system) == ({} if first == "we" else {"compute-02": "Disabled"})
+
+
+def test_a_node_that_is_disabled_while_we_write_is_not_taken_for_ours() -> None:
+    """They are a moment faster than our patch."""
+    done: list[Request] = []
+    systems: list[VirtualSystem] = []
+
+    def meddle(request: Request) -> Optional[Fault]:
+        if request.kind == SYSTEMSTATUS and request.verb == "patch" and not done:
+            done.append(request)
+            write(systems[0], "compute-02", "Disabled")
+        return None
+
+    systems.append(system_of(faults=meddle))
+    system = systems[0]
+    system.instance.set_up("compute-02", False)
+    wait(system)
+    assert done
+    system.instance.set_up("compute-02", True)
+    wait(system)
+    assert shown(system) == {"compute-02": "Disabled"}
+
+
+@pytest.mark.parametrize("tolerance", [0, 1])
+def test_a_job_does_not_start_without_storage_on_a_node_that_is_disabled_meanwhile(
+    tolerance: int,
+) -> None:
+    system = system_of()
+    spec = jobspec(XFS, nodes=2, dw_failure_tolerance=tolerance)
+    jobid = system.instance.submit(spec)
+    events = system.instance.eventlog
+    assert system.loop.run(
+        lambda: any(e.name == "prolog-start" for e in events(jobid)), timeout=HOUR
+    )
+    write(system, "compute-02", "Disabled")
+    settle(system)
+    told = exceptions(system, jobid)
+    assert len(told) == 1 and "compute-02" in told[0]["note"]
+    assert "Disabled in SystemStatus" in told[0]["note"]
+    assert any(e.name == "start" for e in events(jobid)) == bool(tolerance)
+    assert shown(system)["compute-02"] == "Disabled"

@@ -75,7 +75,9 @@ class Availability:
         self._fluxion = Fluxion(flux, settings.mapping)
         self._nodes = Nodes(flux, self._nodes_changed)
         self.nodes = self._nodes
-        self.system_status = SystemStatus(flux, kube, settings.namespace, awaited)
+        self.system_status = SystemStatus(
+            flux, kube, settings.namespace, awaited, partial(self.look, GATHER)
+        )
         self._rabbits_damped = Damper()
         self._links_damped = Damper()
         self._down: frozenset[str] = frozenset()
@@ -169,7 +171,7 @@ class Availability:
             lost = {} if states is None else self._within_queues(lost, states)
         config = self._settings.config
         soft = config.soft_drain and not config.drain_compute_nodes
-        marked = frozenset(lost if soft else ())
+        marked = self.system_status.foreign.union(lost if soft else ())
         # A job keeps its constraint: what is only held back is not in it.
         self._bad = marked.union(self._hosts_of(broken))
         self._tell_fluxion(down, marked)

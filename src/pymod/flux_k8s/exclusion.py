@@ -152,6 +152,20 @@ class Exclusion:
             answer,
         )
 
+    def leave_out(
+        self, info: WorkflowInfo, survey: Survey, problem: str, done: ExclusionDone
+    ) -> None:
+        """Take the nodes of ``survey`` that failed out of the job, or fail it if
+        they are too many."""
+        assert info.allocation is not None
+        hosts, tolerance = info.allocation.hosts, info.failure_tolerance
+        if nodefailure.tolerated(hosts, survey, tolerance):
+            note = nodefailure.exclusion_note(hosts, survey, tolerance, problem)
+            self.notify_of_node_failure(info, note, done)
+        else:
+            info.failure = nodefailure.refusal_note(hosts, survey, tolerance, problem)
+            done(None)
+
     def notify_of_node_failure(
         self, info: WorkflowInfo, note: str, done: ExclusionDone
     ) -> None:

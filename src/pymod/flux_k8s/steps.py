@@ -436,6 +436,28 @@ class Steps:
         self.flux.rpc(f"job-manager.dws.{method}", payload, answer)
 
     def _release_prolog(self, info: WorkflowInfo, done: StepDone) -> None:
+        """DWS says that all is mounted; of nodes that are Disabled in SystemStatus
+        it does not know."""
+        if info.allocation is None or not self._system_status.any_disabled(
+            info.allocation.hosts
+        ):
+            self._give_environment(info, done)
+            return
+
+        def inspected(error: Optional[KubeError]) -> None:
+            survey = info.survey
+            if error is not None or info.failure is not None or survey is None:
+                done(error)
+            elif not survey.lost:
+                self._give_environment(info, done)
+            else:
+                self._exclusion.leave_out(
+                    info, survey, "Disabled in SystemStatus", done
+                )
+
+        self._exclusion.inspect(info, inspected)
+
+    def _give_environment(self, info: WorkflowInfo, done: StepDone) -> None:
         assert info.view is not None
         workflow = info.view.environment
 

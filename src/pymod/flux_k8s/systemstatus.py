@@ -8,14 +8,20 @@ mounted or unmounted on them, until they return or are undrained.
 
 A node on which a job is to find its storage is never among them: DWS would say that
 all is mounted, and the job would start without it.
+
+Others write there as well. An annotation says which nodes are Disabled because of us;
+the others that are have been disabled by somebody else, are left so, and are avoided
+by jobs with Rabbit storage until they are Enabled again.
 """
 
 from __future__ import annotations
 
 import re
 import syslog
+from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Callable, Iterable, Mapping, Optional, Union
 
+from flux_k8s import hostlist
 from flux_k8s.errors import BadObject
 from flux_k8s.exclusion import REASONS
 from flux_k8s.fields import Reader
@@ -39,6 +45,9 @@ NAME = "default"
 
 ENABLED = "Enabled"
 DISABLED = "Disabled"
+
+ANNOTATION_OURS = "flux-framework.readthedocs.io/disabled-nodes"
+"""The nodes that are Disabled because of us (RFC 29)."""
 
 GATHER = 0.1
 """Seconds to wait for more nodes before a change is told."""
@@ -71,18 +80,73 @@ def awaited_nodes(infos: Iterable[WorkflowInfo]) -> Optional[frozenset[str]]:
     return frozenset(hosts)
 
 
+@dataclass(frozen=True)
+class Shown:
+    """A SystemStatus, as far as it matters here.
+
+    Attributes:
+        version: its resourceVersion.
+        nodes: the status of each node; one that is missing is Enabled.
+        ours: the nodes that are Disabled because of us.
+    """
+
+    version: str = ""
+    nodes: Mapping[str, Any] = field(default_factory=dict)
+    ours: frozenset[str] = frozenset()
+
+    @property
+    def disabled(self) -> frozenset[str]:
+        return frozenset(h for h, status in self.nodes.items() if status != ENABLED)
+
+    @property
+    def foreign(self) -> frozenset[str]:
+        """The nodes that somebody else has disabled."""
+        return self.disabled - self.ours
+
+
+def parse(object: Json) -> Shown:
+    """Read a SystemStatus.
+
+    Raises:
+        BadObject: it is not what its kind prescribes.
+    """
+    reader = Reader(f"SystemStatus {NAME}", object)
+    nodes = reader.optional_object("data.nodes")
+    annotations = reader.optional_object("metadata.annotations")
+    text = None if annotations is None else annotations.value.get(ANNOTATION_OURS)
+    try:
+        ours = frozenset(hostlist.decode(text or ""))
+    except (TypeError, ValueError):
+        place = f"metadata.annotations[{ANNOTATION_OURS}]"
+        raise BadObject(reader.name, place, text, "a hostlist (RFC 29)") from None
+    version = reader.optional_string("metadata.resourceVersion") or ""
+    return Shown(version, {} if nodes is None else nodes.value, ours)
+
+
 def changes(
-    states: NodeStates, shown: Mapping[str, Any], awaited: AbstractSet[str]
+    states: NodeStates, shown: Shown, awaited: AbstractSet[str]
 ) -> dict[str, str]:
-    """What a SystemStatus that shows ``shown`` lacks. Nodes that Flux does not
-    have, the Rabbits among them, are not ours to tell about."""
+    """What a SystemStatus lacks. Nodes that Flux does not have, the Rabbits among
+    them, and those that somebody else has disabled are not ours to tell about."""
     disabled = disabled_nodes(states) - awaited
     wanted = {host: DISABLED if host in disabled else ENABLED for host in states.hosts}
     return {
         host: status
         for host, status in wanted.items()
-        if shown.get(host, ENABLED) != status
+        if shown.nodes.get(host, ENABLED) != status and host not in shown.foreign
     }
+
+
+def patch(shown: Shown, nodes: Mapping[str, str]) -> Json:
+    """A merge patch that tells ``nodes``. It fails where somebody else has written
+    meanwhile: they may have disabled the same node."""
+    told = {host for host, status in nodes.items() if status == DISABLED}
+    ours = (shown.ours & shown.disabled) - nodes.keys() | told
+    names = hostlist.encode(sorted(ours, key=hostlist.natural_key))
+    metadata: Json = {"annotations": {ANNOTATION_OURS: names}}
+    if shown.version:
+        metadata["resourceVersion"] = shown.version
+    return {"metadata": metadata, "data": {"nodes": dict(nodes)}}
 
 
 class SystemStatus:
@@ -90,6 +154,10 @@ class SystemStatus:
 
     Args:
         awaited: tells :func:`awaited_nodes`.
+        changed: is called when others have disabled a node, or have enabled it.
+
+    Attributes:
+        foreign: the nodes that somebody else has disabled.
     """
 
     def __init__(
@@ -98,14 +166,17 @@ class SystemStatus:
         kube: Kube,
         namespace: str,
         awaited: Callable[[], Optional[AbstractSet[str]]],
+        changed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._changed = changed
+        self.foreign: frozenset[str] = frozenset()
         self._awaited = awaited
         self._withheld = False
         self._flux = flux
         self._kube = kube
         self._namespace = namespace
         self._states: Optional[NodeStates] = None
-        self._shown: Optional[Mapping[str, Any]] = None
+        self._shown: Optional[Shown] = None
         self._synced = False
         self._busy = False
         self._failures = 0
@@ -127,6 +198,7 @@ class SystemStatus:
     def see(self, states: NodeStates) -> None:
         """The nodes are like this now."""
         self._states = states
+        self._see_foreign()
         self._soon()
 
     def jobs_changed(self) -> None:
@@ -136,19 +208,36 @@ class SystemStatus:
 
     def any_disabled(self, hosts: Optional[Iterable[str]]) -> bool:
         """Whether DWS may not wait for some of ``hosts``; None is for all nodes."""
-        shown = self._shown or {}
-        names = shown if hosts is None else hosts
-        return any(shown.get(host, ENABLED) != ENABLED for host in names)
+        disabled = frozenset[str]() if self._shown is None else self._shown.disabled
+        return bool(disabled if hosts is None else disabled.intersection(hosts))
 
     def enable(
         self, hosts: Iterable[str], done: Callable[[Optional[KubeError]], None]
     ) -> None:
         """Have DWS wait for nodes before storage is mounted on them: Flux may have
-        given them to a job before it was told that they are back."""
-        shown = self._shown or {}
-        nodes = {host: ENABLED for host in hosts}
-        disabled = any(shown.get(host, ENABLED) != ENABLED for host in nodes)
-        if self._synced and not self._busy and not disabled:
+        given them to a job before it was told that they are back. Those that
+        somebody else has disabled stay so."""
+        names = tuple(hosts)
+        if self._synced and not self._busy:
+            self._enable(names, done)
+            return
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if not isinstance(result, KubeError):
+                self.event("MODIFIED", result)
+                self._enable(names, done)
+            else:  # where there is none, or it is not for us, none is disabled
+                done(None if result.status in (403, 404) else result)
+
+        namespace, key = self._namespace, "systemstatus"
+        self._kube.get(SYSTEMSTATUS, namespace, NAME, answer, key=key)
+
+    def _enable(
+        self, hosts: Iterable[str], done: Callable[[Optional[KubeError]], None]
+    ) -> None:
+        shown = self._shown or Shown()
+        ours = (shown.disabled - shown.foreign).intersection(hosts)
+        if not ours:
             done(None)
             return
 
@@ -156,11 +245,10 @@ class SystemStatus:
             if not isinstance(result, KubeError):
                 self.event("MODIFIED", result)
                 done(None)
-            else:  # where there is none, or it is not for us, none is disabled
+            else:
                 done(None if result.status in (403, 404) else result)
 
-        body: Json = {"data": {"nodes": nodes}}
-        self._patch(body, answer)
+        self._patch(patch(shown, dict.fromkeys(ours, ENABLED)), answer)
 
     def _patch(self, body: Json, done: KubeDone) -> None:
         self._kube.patch(
@@ -175,13 +263,37 @@ class SystemStatus:
         self._shown = None
         if type != "DELETED":
             try:
-                reader = Reader(f"SystemStatus {NAME}", object)
-                nodes = reader.optional_object("data.nodes")
-                self._shown = {} if nodes is None else nodes.value
+                self._shown = parse(object)
             except BadObject as error:
                 self._flux.log(syslog.LOG_ERR, str(error))
-                self._shown = {}
+                self._shown = Shown()
+        self._see_foreign()
         self._soon()
+
+    def _see_foreign(self) -> None:
+        """Tell of nodes that somebody else has disabled, or has enabled again."""
+        shown = self._shown or Shown()
+        hosts = () if self._states is None else self._states.hosts
+        foreign = shown.foreign.intersection(hosts)
+        if foreign == self.foreign:
+            return
+        for level, nodes, what in (
+            (syslog.LOG_WARNING, foreign - self.foreign, "disabled"),
+            (syslog.LOG_NOTICE, self.foreign - foreign, "not disabled any more"),
+        ):
+            if nodes:
+                names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+                avoid = (
+                    ""
+                    if level == syslog.LOG_NOTICE
+                    else (
+                        ": jobs with Rabbit storage avoid it until it is Enabled again"
+                    )
+                )
+                text = f"SystemStatus: {names} is {what} by somebody else{avoid}"
+                self._flux.log(level, text)
+        self.foreign = foreign
+        self._changed()
 
     def synced(self) -> None:
         self._synced = True
@@ -207,13 +319,14 @@ class SystemStatus:
         awaited = self._awaited()
         spared = frozenset(self._states.hosts) if awaited is None else awaited
         self._withheld = not spared.isdisjoint(disabled_nodes(self._states))
-        nodes = changes(self._states, self._shown or {}, spared)
+        shown = self._shown or Shown()
+        nodes = changes(self._states, shown, spared)
         if not nodes and not missing:
             return
         self._busy = True
-        body: Json = {"data": {"nodes": nodes}}
+        body = patch(shown, nodes)
         if missing:
-            body["metadata"] = {"name": NAME, "namespace": self._namespace}
+            body["metadata"].update(name=NAME, namespace=self._namespace)
             self._kube.create(
                 SYSTEMSTATUS, self._namespace, body, self._told, key="systemstatus"
             )
