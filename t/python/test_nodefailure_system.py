@@ -351,6 +351,48 @@ def test_failures_add_up_over_the_life_of_a_job(tolerance: int, goes_on: bool) -
         check_fails(watched, jobid, "failed nodes: 3 of 4 (compute-[02-04])")
 
 
+# Rabbits that are down when nodes have been allocated
+
+
+def allocated_to_a_rabbit_that_is_down(watched: Watched, tolerance: int) -> int:
+    """A job that got its nodes a moment before the module learns it."""
+    jobid = watched.submit(tolerance)
+    posted = lambda: "prolog-start" in names(watched.system, jobid)  # noqa: E731
+    assert watched.system.loop.run(posted, timeout=HOUR)
+    watched.system.kill_module()
+    watched.system.controllers.rabbits.set_status("rabbit-02", "Offline")
+    watched.system.loop.run(timeout=1.0)
+    watched.system.load_module()
+    settle(watched.system)
+    return jobid
+
+
+def test_a_rabbit_that_is_known_to_be_down_counts_in_setup() -> None:
+    watched = Watched()
+    jobid = allocated_to_a_rabbit_that_is_down(watched, tolerance=2)
+    check_goes_on(watched, jobid, ["compute-03", "compute-04"])
+    (told,) = exceptions(watched.system, jobid)
+    assert "Rabbit rabbit-02 is Offline; the job goes on" in told["note"]
+
+
+@pytest.mark.parametrize(
+    ("tolerance", "text"),
+    [
+        (0, "is not fit for use (Offline)"),
+        (
+            1,
+            "Rabbit rabbit-02 is Offline; failed nodes: 2 of 4 (compute-[03-04]), "
+            "dw_failure_tolerance=1",
+        ),
+    ],
+)
+def test_the_message_names_its_status(tolerance: int, text: str) -> None:
+    watched = Watched()
+    jobid = allocated_to_a_rabbit_that_is_down(watched, tolerance)
+    check_fails(watched, jobid, text)
+    assert watched.drained == {}
+
+
 # Restarts, and trouble meanwhile
 
 

@@ -177,7 +177,7 @@ class Exclusion:
         """
         survey = info.survey
         assert survey is not None
-        self._tell(info, survey, note)
+        self.tell(info, survey, note)
         calls: list[Callable[[KubeDone], None]] = []
         if survey.lost:
             body = nodefailure.computes_patch(survey, self._flux.now())
@@ -194,7 +194,8 @@ class Exclusion:
 
         _in_turn(calls, written)
 
-    def _tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
+    def tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
+        """Drain the nodes that failed, and tell the job's owner."""
         news = [host for host in survey.lost if host not in info.told]
         if not news:
             return

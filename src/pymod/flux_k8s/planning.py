@@ -9,14 +9,15 @@ Kubernetes around them.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
-from flux_k8s import hostlist
+from flux_k8s import hostlist, nodefailure
 from flux_k8s.config import Daemon
 from flux_k8s.constraints import conjunction
 from flux_k8s.directivebreakdown import (
+    Allocation,
     Breakdown,
     Reference,
     apply_breakdowns,
@@ -38,6 +39,7 @@ from flux_k8s.fields import Reader
 from flux_k8s.gather import gather
 from flux_k8s.holding import WORKFLOW_LABEL, workflow_of
 from flux_k8s.jobid import f58
+from flux_k8s.nodefailure import Survey
 from flux_k8s.ports import (
     COMPUTES,
     DIRECTIVEBREAKDOWN,
@@ -51,6 +53,7 @@ from flux_k8s.ports import (
 from flux_k8s.settings import Settings
 from flux_k8s.storage import RabbitManager
 from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowview import State
 
 NETWORKED = ("lustre",)
 """The types of persistent storage that every node reaches over the network."""
@@ -72,11 +75,14 @@ class Placed:
         rabbits: the Rabbits with storage of the job (RFC 29).
         units: the systemd units that the job needs on its nodes.
         unmet: wishes about the location of nodes that could not be fulfilled.
+        left_out: the nodes that the job is to do without, and why; None when it has
+            storage on all.
     """
 
     rabbits: str
     units: tuple[str, ...]
     unmet: tuple[str, ...]
+    left_out: Optional[tuple[Survey, str]] = None
 
 
 @dataclass(frozen=True)
@@ -305,6 +311,52 @@ class Planner:
             room,
             name=f"R of job {f58(info.jobid)}",
         )
+        allocation = replace(allocation, unfit=self._down())
+        try:
+            return self._choose_on(info, breakdowns, existing, allocation)
+        except AllocationError as error:
+            left_out = self._left_out(info, allocation, error)
+        survey, _ = left_out
+        places = map(self._settings.mapping.rabbit_of, survey.lost)
+        rest = allocation.without(survey.lost, {r for r in places if r is not None})
+        choice = self._choose_on(info, breakdowns, existing, rest)
+        return replace(choice, placed=replace(choice.placed, left_out=left_out))
+
+    def _down(self) -> dict[str, str]:
+        """The Rabbits that are known to be down, with their status."""
+        return {
+            n: state.status for n, state in self._rabbits.unwell if not state.serving
+        }
+
+    def _left_out(
+        self, info: WorkflowInfo, allocation: Allocation, error: AllocationError
+    ) -> tuple[Survey, str]:
+        """The nodes that a job can do without, because their Rabbits are down, and
+        what its owner is told.
+
+        Raises:
+            AllocationError: it cannot.
+        """
+        hosts, tolerance = allocation.hosts, info.failure_tolerance
+        rabbits = {host: self._settings.mapping.rabbit_of(host) for host in hosts}
+        lost = tuple(host for host in hosts if rabbits[host] in allocation.unfit)
+        if not lost or tolerance == 0:
+            raise error
+        survey = Survey(State.Setup, self._now(), hosts, lost, served=True)
+        down = dict.fromkeys(str(rabbits[host]) for host in lost)
+        problem = ", ".join(f"Rabbit {r} is {allocation.unfit[r]}" for r in down)
+        if not nodefailure.tolerated(hosts, survey, tolerance):
+            note = nodefailure.refusal_note(hosts, survey, tolerance, problem)
+            raise AllocationError(note)
+        return survey, nodefailure.exclusion_note(hosts, survey, tolerance, problem)
+
+    def _choose_on(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        existing: Mapping[Reference, Json],
+        allocation: Allocation,
+    ) -> _Choice:
         hosts = allocation.hosts
         with_storage = [b for b in breakdowns if b.servers is not None]
         specs = build_servers(with_storage, allocation) if with_storage else []

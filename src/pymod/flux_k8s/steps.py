@@ -396,6 +396,8 @@ class Steps:
                 return
             for wish in result.unmet:
                 self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
+            if result.left_out is not None:
+                self._exclusion.tell(info, *result.left_out)
             memo: Json = {}
             if result.rabbits:
                 memo["rabbits"] = result.rabbits

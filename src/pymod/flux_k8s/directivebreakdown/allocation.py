@@ -8,9 +8,18 @@ import heapq
 import json
 import math
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Optional,
+    Sequence,
+    Union,
+)
 
 from flux_k8s import holding
 from flux_k8s.directivebreakdown.breakdown import (
@@ -54,6 +63,7 @@ class Allocation:
             needs no PCIe connection and that too few Rabbits of the job may
             take. None: the job's Rabbits, which are taken to be fit and to
             have all labels.
+        unfit: the status of each Rabbit that is not.
         occupied: for each colocation key the Rabbits that have an allocation
             with it already, of any job or persistent file system.
     """
@@ -64,7 +74,17 @@ class Allocation:
     ssd_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
     room: Mapping[str, int] = field(default_factory=dict)
     storages: Optional[Mapping[str, Labels]] = None
+    unfit: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def without(self, hosts: Collection[str], rabbits: Collection[str]) -> Allocation:
+        """What is left without some nodes, and the Rabbits that they are on."""
+        left = {r: n for r, n in self.nodes_per_rabbit.items() if r not in rabbits}
+        return replace(
+            self,
+            hosts=tuple(host for host in self.hosts if host not in hosts),
+            nodes_per_rabbit=left,
+        )
 
     @property
     def rabbits(self) -> tuple[str, ...]:
@@ -180,6 +200,7 @@ class Room:
 
     def __init__(self, allocation: Allocation) -> None:
         self._storages = allocation.storages
+        self._unfit = allocation.unfit
         self._occupied = {key: set(on) for key, on in allocation.occupied.items()}
         self._free: dict[str, Union[int, float]] = {}
         self._shares: set[str] = set()
@@ -198,7 +219,8 @@ class Room:
         if self._storages is not None:
             labels = self._storages.get(rabbit)
             if labels is None:
-                return "is not fit for use"
+                status = self._unfit.get(rabbit)
+                return "is not fit for use" + (f" ({status})" if status else "")
             for label in entry.labels:
                 if not _carries(labels, label):
                     return f"lacks the label {label}"
