@@ -13,7 +13,7 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
     enable RABBIT              as an administrator does after an abort
     disable RABBIT
     link NODE STATUS           of its PCIe connection: Ready, Offline...
-    node NODE                  its SystemStatus
+    node NODE [STATUS]         its SystemStatus, which becomes STATUS
     wait WORKFLOW STATE...     until one of these is its desiredState
     wait-ready WORKFLOW STATE  until DWS has reached this state
     wait-gone WORKFLOW         until it is not there (any more)
@@ -171,7 +171,10 @@ def main() -> None:
     elif args.command == "link":
         set_link(cluster, *args.words)
     elif args.command == "node":
-        (node,) = args.words
+        node, *wanted = args.words
+        if wanted:
+            body = {"data": {"nodes": {node: wanted[0]}}}
+            cluster.patch("namespaces/default/systemstatuses/default", body)
         (status,) = cluster.list("systemstatuses")["items"]
         print(status["data"]["nodes"].get(node, "Enabled"))
     elif args.command == "version":

@@ -227,10 +227,9 @@ class InUse:
 
     def _withhold(self, info: WorkflowInfo, hosts: Iterable[str]) -> None:
         names = hostlist.encode(hosts)
-        text = (
-            f"epilog-timeout: Kubernetes does not say what still uses the storage; "
-            f"{names}: drained until it does"
-        )
+        silent = "epilog-timeout: Kubernetes does not say what still uses the storage"
+        drained = f"{names}: drained until it does"
+        text = "; ".join([silent, drained, *self._unsaved(info)])
         self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
         self._nodes.drain(hosts, f"{f58(info.jobid)}: {MAYBE}")
         self._verdict(info, text)
@@ -253,19 +252,26 @@ class InUse:
         parts += [f"{what}: {error}" for what, error in problems]
         if not parts:
             parts.append("nothing is in use any more")
-        if view is not None and view.unsaved and info.ran:
-            parts.append(f"not copied: {', '.join(view.unsaved)}")
+        parts += self._unsaved(info)
         text = f"epilog-timeout in {state}: {'; '.join(parts)}"
         if text != info.found:
             info.found = text
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
         self._verdict(info, text)
 
+    def _unsaved(self, info: WorkflowInfo) -> list[str]:
+        """What a job that ran loses, if anything."""
+        if info.view is None or not (info.ran and info.view.unsaved):
+            return []
+        return [f"not copied: {', '.join(info.view.unsaved)}"]
+
     def _verdict(self, info: WorkflowInfo, note: str) -> None:
-        """Tell the job's owner, once, as long as there is a job to tell about."""
+        """Tell the job's owner, once, as long as there is a job to tell about. An
+        abort itself is told by a fatal exception; so is the loss of data."""
         if not info.verdict:
             info.verdict = info.failed = True
-            self._raise(info, EXCEPTION_TYPE, 0, note)
+            severity = 0 if self._unsaved(info) else SEVERITY
+            self._raise(info, EXCEPTION_TYPE, severity, note)
 
     def _finish(
         self,
