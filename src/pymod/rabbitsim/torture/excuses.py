@@ -57,6 +57,10 @@ class Excuses:
         """Whether the plugin was away when it should have held the job."""
         return False
 
+    def absent(self) -> bool:
+        """Whether the module is away now."""
+        return False
+
 
 class PlannedExcuses(Excuses):
     """What a plan excuses.
@@ -125,7 +129,7 @@ class PlannedExcuses(Excuses):
         if type == "node-failure":
             return any(name in exception["note"] for name in self._world.lost_nodes)
         if type == ABORT:
-            return self._epilog_timeout
+            return self._epilog_timeout or job.id in self._world.aborted
         if type == "exec":
             return "dws-jobtap.so" in exception["note"] and self.unguarded(job)
         if type == "alloc":
@@ -135,6 +139,14 @@ class PlannedExcuses(Excuses):
     def _failed(self, job: Job, record: Record, note: str, now: float) -> bool:
         """Whether what the service tells a job is true, and has a cause."""
         planned = self._jobs[job.id]
+        if re.match("given up in|the storage is gone; not copied: ", note):
+            return bool(record.outputs)
+        if note.startswith("epilog-timeout"):
+            return record.aborted
+        if "Disabled in SystemStatus" in note:
+            return any(host in note for host in self._world.disabled) or (
+                "[" in note and bool(self._world.disabled)
+            )
         if "under the job" in note:
             return job.id in self._world.meddled
         if "not loaded" in note:
@@ -177,6 +189,8 @@ class PlannedExcuses(Excuses):
 
     def node(self, job: Job, host: str) -> bool:
         rabbit = self._world.system.topology.rabbit_of[host]
+        if host in self._world.disabled:
+            return True
         return self._rabbits or bool({host, rabbit} & self._parts.get(job.id, set()))
 
     def _was_unfit(self, rabbit: str, now: float) -> bool:
@@ -194,6 +208,9 @@ class PlannedExcuses(Excuses):
     def twice(self, jobid: int) -> bool:
         late = self._world.system.weather.late
         return jobid in late or jobid in self._world.meddled
+
+    def absent(self) -> bool:
+        return not self._world.system.instance.module_loaded
 
     def unguarded(self, job: Job) -> bool:
         """Something happened to the job while the plugin was away."""

@@ -140,7 +140,12 @@ class Monitor:
         record.fatal.append(exception)
 
     def _nodes_fail(self, job: Job, exception: Json) -> None:
-        """A job goes on without some of its nodes."""
+        """A job goes on without some of its nodes, or has left some mounted."""
+        if "could not be unmounted" in exception["note"]:
+            for host in hostlist.decode(exception["note"].partition(": ")[0]):
+                if not self._drained(host):
+                    self.fail("nodes", f"{host} was left mounted and is not drained")
+            return
         record, system = self.record(job.id), job.jobspec["attributes"]["system"]
         hosts = hostlist.decode(exception["note"].partition(": ")[0])
         record.failed_nodes.update(hosts)
@@ -154,11 +159,14 @@ class Monitor:
             self.fail("nodes", f"{job} tolerates {tolerance}: {exception['note']}")
 
     def _epilog_ends(self, job: Job) -> None:
+        self.record(job.id).unattended = self._excuses.absent()
         workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
         if workflow is None or not _ours(workflow) or self._excuses.unguarded(job):
             return
         record = self.record(job.id)
         self._check_told(job, record)
+        if not self._excuses.absent():
+            self._storage.let_go(job, self._drained)
         if not record.aborted and not _complete(workflow, "Teardown"):
             self.fail("epilog", f"{job} was let go before its storage was torn down")
 
@@ -171,7 +179,8 @@ class Monitor:
         )
         if record.lost and not excused:
             self.fail("data", f"{job} ran, and its data was given up in {record.lost}")
-        self._storage.ends(job, record, excused)
+        untold = self._excuses.unguarded(job) or record.unattended
+        self._storage.ends(job, record, excused, untold)
 
     def check_log(self, job: Job) -> None:
         """The eventlog of a job that has ended."""
@@ -305,7 +314,8 @@ class Monitor:
     def _asks_for(self, name: str, workflow: Json, body: Json) -> None:
         spec = body.get("spec") or {}
         wanted, current = spec.get("desiredState"), workflow["spec"]["desiredState"]
-        if spec.get("hurry"):
+        known = self._records.get(jobid_of_workflow(name) or 0)
+        if wanted == "Teardown" and known is not None and known.aborted:
             self._storage.cut_off(name, self._drained)
         if wanted in (None, "Teardown"):
             return

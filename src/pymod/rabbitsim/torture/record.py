@@ -49,6 +49,7 @@ class Record:
         fatal: the job's fatal exceptions.
         outputs: where the data that the job wrote has to be in the end.
         creates: the persistent storage that it makes.
+        unattended: the module was away when the job's epilog ended.
     """
 
     made: int = 0
@@ -64,6 +65,7 @@ class Record:
     fatal: list[Json] = field(default_factory=list)
     outputs: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
+    unattended: bool = False
 
     @property
     def aborted(self) -> bool:

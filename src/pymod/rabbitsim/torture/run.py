@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from flux_k8s.availability import OURS
 from flux_k8s.jobid import f58
-from flux_k8s.ports import STORAGE, Json
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
 from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
@@ -75,7 +75,15 @@ class _Run:
         system.weather.seen = self.monitor.requested
         version = str(system.store.version)
         system.store.watch(STORAGE, None, self._rabbit, resource_version=version)
+        system.store.watch(SYSTEMSTATUS, None, self._node, resource_version=version)
         self._moment = (0.0, 0)
+
+    def _node(self, change: Change) -> None:
+        """The SystemStatus was written."""
+        nodes = (change.object.get("data") or {}).get("nodes") or {}
+        for host in self._world.disabled_now:
+            if nodes.get(host, "Enabled") == "Enabled":
+                self.monitor.fail("undone", f"who enabled {host}?")
 
     def _rabbit(self, change: Change) -> None:
         """A Storage was written."""

@@ -95,16 +95,28 @@ class StorageMonitor:
         if len(missing) > system.get("dw_failure_tolerance", 0):
             self._fail("start", f"{job} has no storage on {sorted(missing)}")
 
-    def ends(self, job: Job, record: Record, excused: bool) -> None:
-        """A job has ended: ``excused`` is whether its data may be lost."""
+    def ends(self, job: Job, record: Record, excused: bool, untold: bool) -> None:
+        """A job has ended: ``excused`` is whether its data may be lost, ``untold``
+        whether there was nobody to tell that."""
         for place in record.outputs:
-            if not self._data.has(place, _output(job)) and not excused:
+            if self._data.has(place, _output(job)):
+                continue
+            if not excused:
                 self._fail("data", f"{job} was to have its data in {place}")
+            elif not (untold or any(place in str(e["note"]) for e in record.fatal)):
+                self._fail("silent", f"nobody told {job} that {place} lacks its data")
         for name in record.creates:
             found = self._store.find(PERSISTENTSTORAGE, "default", name)
             gone = found is None and name not in self._destroyed
             if gone and not excused and not record.fatal:
                 self._fail("data", f"{job} made {name}, which is not there")
+
+    def let_go(self, job: Job, drained: Callable[[str], bool]) -> None:
+        """A job's nodes are about to be given to others: those that still have its
+        storage mounted must be out of service."""
+        for host in mounted_nodes(self._belonging(CLIENTMOUNT, workflow_name(job.id))):
+            if not host.startswith("rabbit-") and not drained(host):
+                self._fail("mounted", f"{job} lets {host} go, which has not unmounted")
 
     def cut_off(self, name: str, drained: Callable[[str], bool]) -> None:
         """After an abort the service goes on: whatever the job still uses must be

@@ -24,6 +24,8 @@ KINDS = (
     "node",
     "user",
     "admin",
+    "abort",
+    "operator",
     "latency",
 )
 """What ``--faults`` may name."""
@@ -262,6 +264,30 @@ def _admin(rng: random.Random, moment: Moment) -> list[Trouble]:
     return [_trouble("admin", rng.choice(["delete", "teardown"]), when)]
 
 
+def _abort(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """An epilog is given up during an outage, and who knows of it dies."""
+    job = rng.randrange(moment.jobs)
+    when: dict[str, object] = {"job": job, "events": rng.randint(15, 18), "skip": 4}
+    dark = rng.choice([60.0, 600.0])
+    troubles = [
+        _trouble("outage", rng.choice(["refused", "hang", "503"]), when, duration=dark),
+        _trouble("user", "abort", {**when, "skip": rng.randint(4, 12)}),
+    ]
+    for kind, what in (("module", "crash"), ("plugin", "reload")):
+        if rng.random() < 0.7:
+            later = {**when, "skip": rng.randint(12, 60)}
+            troubles.append(_trouble(kind, what, later, duration=_pause(rng)))
+    return troubles
+
+
+def _operator(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """Somebody disables a node in SystemStatus, for a while."""
+    name = f"compute-{rng.randint(1, 4):02d}"
+    seconds = rng.choice([5.0, 60.0, 400.0])
+    when = moment.any(rng)
+    return [_trouble("operator", "disable", when, duration=seconds, name=name)]
+
+
 def _trouble(
     kind: str, what: str, when: Mapping[str, object], **more: object
 ) -> Trouble:
@@ -282,6 +308,8 @@ _MAKERS: Mapping[str, Make] = {
     "node": _node,
     "user": _user,
     "admin": _admin,
+    "abort": _abort,
+    "operator": _operator,
 }
 
 _WEIGHT = {"module": 4, "watch": 3, "api": 3, "dws": 4, "part": 3, "user": 3}

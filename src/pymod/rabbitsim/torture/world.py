@@ -9,7 +9,7 @@ from functools import partial
 from typing import Callable, Mapping, Optional
 
 from flux_k8s.jobid import f58, workflow_name
-from flux_k8s.ports import STORAGE, WORKFLOW, Json, KubeError
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 from flux_k8s.workflowview import FINALIZER
@@ -29,6 +29,7 @@ from rabbitsim.torture.api import TroubledKube, Weather
 from rabbitsim.torture.data import Ledger
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
+from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.troubles import Trouble, part_state
 
 ROUND = 600.0
@@ -126,6 +127,9 @@ class World:
         squatted: the numbers of jobs whose Workflows' names others have.
         foreign: the names of the Workflows that are not ours.
         lost_nodes: the nodes that were lost, ever.
+        aborted: the IDs of jobs whose epilogs somebody gives up.
+        disabled: the nodes that an operator disabled in SystemStatus, ever;
+            ``disabled_now`` those that are.
         note: takes a line for the trace.
     """
 
@@ -140,6 +144,9 @@ class World:
         self.squatted: set[int] = set()
         self.foreign: set[str] = set()
         self.lost_nodes: set[str] = set()
+        self.aborted: set[int] = set()
+        self.disabled: set[str] = set()
+        self.disabled_now: set[str] = set()
         self._start = self.system.loop.now()
         self._armed: dict[tuple[int, int], list[Trouble]] = {}
         self._counting: list[tuple[int, Trouble]] = []
@@ -157,6 +164,7 @@ class World:
             "node": self._node,
             "user": self._user,
             "admin": self._admin,
+            "operator": self._operator,
         }
         self._schedule()
 
@@ -220,6 +228,8 @@ class World:
             self._load_plugin()
         if not self.system.instance.module_loaded:
             self.system.load_module()
+        for host in sorted(self.disabled_now):
+            self._operator_enables(host)
         self.restore()
 
     def cancel_all(self) -> None:
@@ -365,9 +375,39 @@ class World:
             return
         if trouble.what == "cancel":
             instance.cancel(jobid)
+        elif trouble.what == "abort":
+            job = instance.job(jobid)
+            if job.active and job.was_posted("epilog-start"):
+                self.aborted.add(jobid)
+                owner = instance.broker.owner
+                instance.manager.raise_exception(jobid, ABORT, 0, "enough", owner)
         elif instance.job(jobid).active:
             owner = instance.broker.owner
             instance.manager.raise_exception(jobid, "user", 3, "by the way", owner)
+
+    def _operator(self, trouble: Trouble) -> None:
+        self.disabled.add(trouble.name)
+        if trouble.name not in self.disabled_now:
+            if self._set_node(trouble.name, "Disabled"):
+                self.disabled_now.add(trouble.name)
+            enable = partial(self._operator_enables, trouble.name)
+            self._later(trouble.duration, enable)
+
+    def _operator_enables(self, host: str) -> None:
+        if host in self.disabled_now:
+            self.disabled_now.discard(host)
+            self._set_node(host, "Enabled")
+
+    def _set_node(self, host: str, status: str) -> bool:
+        """Whether that changed anything."""
+        store = self.system.store
+        found: Json = store.find(SYSTEMSTATUS, "default", "default") or {}
+        nodes = (found.get("data") or {}).get("nodes") or {}
+        if nodes.get(host, "Enabled") == status:
+            return False
+        body: Json = {"data": {"nodes": {host: status}}}
+        store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+        return True
 
     def _admin(self, trouble: Trouble) -> None:
         if trouble.job is None:
