@@ -261,6 +261,8 @@ class InUse:
 
     def _unsaved(self, info: WorkflowInfo) -> list[str]:
         """What a job that ran loses, if anything."""
+        if info.view is None and info.ran:  # it is not known either
+            return ["what was to be copied may not be copied"]
         if info.view is None or not (info.ran and info.view.unsaved):
             return []
         return [f"not copied: {', '.join(info.view.unsaved)}"]

@@ -446,7 +446,7 @@ class Steps:
             self._give_environment(info, done)
             return
 
-        def inspected(error: Optional[KubeError]) -> None:
+        def inspected(error: Union[None, KubeError, NotReady]) -> None:
             survey = info.survey
             if error is not None or info.failure is not None or survey is None:
                 done(error)

@@ -21,6 +21,7 @@ from rabbitsim.torture.troubles import part_state
 from rabbitsim.torture.world import World
 
 UNFIT = re.compile(r"(rabbit-\d+)(?: is not fit for use|, which [^,]*, is not fit)")
+DOWN = re.compile(r"Rabbit (rabbit-\d+) is \w+[,;]")
 STALE = 150.0
 """Seconds that what the service knows of a Rabbit may lag behind: a watch that is
 silent, opened again, and slow."""
@@ -157,6 +158,8 @@ class PlannedExcuses(Excuses):
             return True
         if planned.hopes and not note.startswith("DWS "):
             return True
+        if down := DOWN.findall(note):
+            return all(self._was_unfit(name, now) for name in down)
         if "is not fit for use" in note:
             return all(self._was_unfit(name, now) for name in UNFIT.findall(note))
         if "has another allocation with the colocation key" in note:
@@ -189,7 +192,7 @@ class PlannedExcuses(Excuses):
 
     def node(self, job: Job, host: str) -> bool:
         rabbit = self._world.system.topology.rabbit_of[host]
-        if host in self._world.disabled:
+        if host in self._world.disabled or rabbit in self.disabled:
             return True
         return self._rabbits or bool({host, rabbit} & self._parts.get(job.id, set()))
 
