@@ -271,8 +271,8 @@ class InUse:
         """Tell the job's owner, once, as long as there is a job to tell about. An
         abort itself is told by a fatal exception; so is the loss of data."""
         if not info.verdict:
+            severity = 0 if self._unsaved(info) and not info.failed else SEVERITY
             info.verdict = info.failed = True
-            severity = 0 if self._unsaved(info) else SEVERITY
             self._raise(info, EXCEPTION_TYPE, severity, note)
 
     def _finish(
