@@ -12,7 +12,7 @@ import pytest
 
 from flux_k8s import service, steps, workflow
 from flux_k8s.config import Config
-from flux_k8s.exclusion import Exclusion
+from flux_k8s.inuse import InUse
 from flux_k8s.service import Service
 from flux_k8s.steps import Steps
 from flux_k8s.workflow import Advance, ReleaseEpilog, ReleaseProlog, Step, next_step
@@ -91,11 +91,11 @@ WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
         ("user", "api"),
     ),
     "is silent when a Workflow is taken away": (
-        replacing(WorkflowInfo, "_is_taken", lambda self, uid, how: None),
+        replacing(WorkflowInfo, "_is_taken", lambda self, uid, how, view: None),
         ("admin",),
     ),
     "takes nothing out of service at an abort": (
-        replacing(Exclusion, "cut_off", lambda self, info, done: cut_off(info, done)),
+        replacing(InUse, "cut_off", lambda self, info, done: cut_off(info, done)),
         ("dws", "outage"),
     ),
 }
