@@ -13,6 +13,7 @@ END
 instance_start 4
 
 OUT='#DW copy_out source=$DW_JOB_p1/result destination=/lustre/result'
+SAVE='echo saved >$DW_JOB_p1/result'
 LOST='not copied: $DW_JOB_p1/result to /lustre/result'
 
 # usage: submit_out [OPTION...] COMMAND...: a job whose result is to be copied
@@ -101,7 +102,7 @@ test_expect_success 'a job that has nothing to copy does not fail for it' '
 '
 test_expect_success 'a cancel in DataOut says that the data is not out' '
     gate_shut DataOut &&
-    id=$(submit_out -N1 --requires=host:compute-01 true) &&
+    id=$(submit_out -N1 --requires=host:compute-01 sh -c "$SAVE") &&
     kube wait $(workflow $id) DataOut &&
     flux cancel $id &&
     wait_event $id clean &&
@@ -146,7 +147,7 @@ test_expect_success 'a person raises dws-epilog-timeout: the same' '
 '
 test_expect_success 'a timeout that a person raises asks for Teardown' '
     gate_shut DataOut &&
-    id=$(submit_out -N1 --requires=host:compute-01 true) &&
+    id=$(submit_out -N1 --requires=host:compute-01 sh -c "$SAVE") &&
     kube wait $(workflow $id) DataOut &&
     wait_event $id release &&
     flux job raise --type=timeout $id &&
