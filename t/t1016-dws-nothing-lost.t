@@ -173,7 +173,7 @@ test_expect_success 'an abort survives an outage in which plugin and module are 
 test_expect_success 'a node that somebody else has disabled is avoided, and stays so' '
     kube node compute-01 Disabled &&
     eventually log_says "compute-01 is disabled by somebody else" &&
-    id=$(job_submit -N1 hostname) &&
+    id=$(job_submit -N1 --requires=-host:compute-02 hostname) &&
     job_succeeds $id &&
     test "$(flux job attach $id)" != compute-01 &&
     flux module remove dws &&
