@@ -84,7 +84,9 @@ def test_so_is_a_copy_that_takes_too_long() -> None:
     jobid = run(system, [XFS, COPY_OUT])
     (told,) = exceptions(system, jobid)
     assert (told["type"], told["severity"]) == ("dws", 0)
-    assert told["note"] == f"DataOut took more than teardown_after=60s; {LOST}"
+    assert (
+        told["note"] == f"PostRun and DataOut took more than teardown_after=60s; {LOST}"
+    )
     assert drained(system) == {}
 
 

@@ -312,7 +312,7 @@ def with_output(state: State, **facts: Any) -> WorkflowInfo:
 
 def test_data_that_is_not_copied_is_told_whoever_gives_it_up() -> None:
     late = with_output(S.DataOut, looked=NOW + 60)
-    note = f"DataOut took more than teardown_after=60s; not copied: {OUT}"
+    note = f"PostRun and DataOut took more than teardown_after=60s; not copied: {OUT}"
     assert step(late, NOW + 60, teardown_after=60.0) == Fail(note)
     cancelled = with_output(S.DataOut, abandoned=True)
     assert step(cancelled) == Fail(f"given up in DataOut; not copied: {OUT}")

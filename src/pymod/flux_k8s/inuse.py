@@ -124,10 +124,8 @@ class InUse:
         end, if Kubernetes answers otherwise."""
         if info.aborting_since is None:
             info.aborting_since = self._flux.now()
-        timer = self._flux.call_later(SILENCE, partial(self.withhold, info))
 
         def listed(results: list[Result]) -> None:
-            timer.cancel()
             clientmounts, servers = results
             problems: list[tuple[str, KubeError]] = []
             if isinstance(clientmounts, KubeError):
@@ -200,10 +198,15 @@ class InUse:
 
         gather_each([partial(disable, name) for name in names], done)
 
+    def await_verdict(self, info: WorkflowInfo) -> None:
+        """An abort has begun. The plugin does not wait long for it: another step of
+        the job may still be under way, and Kubernetes silent."""
+        self._flux.call_later(SILENCE, partial(self.withhold, info))
+
     def withhold(self, info: WorkflowInfo) -> None:
         """Drain all nodes of a job: Kubernetes does not say which of them still
         have its storage mounted."""
-        if info.withheld:
+        if info.withheld or info.found or info.cut_off:
             return
         info.withheld = True
         if info.allocation is not None:

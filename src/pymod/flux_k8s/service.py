@@ -200,8 +200,11 @@ class Service:
     def _abort(self, payload: Any) -> Json:
         jobid = read_jobid(payload, "dws.abort")
         self._release(jobid, abandoned=True, aborted=True)
-        if not self._complete:
-            self._steps.in_use.withhold(self._jobs[jobid].info)
+        info = self._jobs[jobid].info
+        if self._complete:
+            self._steps.in_use.await_verdict(info)
+        else:
+            self._steps.in_use.withhold(info)
         return {"success": True}
 
     def _release(

@@ -481,15 +481,16 @@ def _state_limits(
         epilog.append(("teardown_after", config.teardown_after, unmounting))
     for key, limit, begin in epilog:
         if limit is not None:
-            problem = replace(_late(view, key, limit), limit=True)
-            limits.append((begin + limit, problem))
+            limits.append((begin + limit, replace(_late(view, key, limit), limit=True)))
     return limits
 
 
 def _late(view: WorkflowView, key: str, limit: float) -> Problem:
     """A state was not reached in time."""
     assert view.desired is not None
-    note = f"{view.desired.name} took more than {key}={limit:g}s"
+    both = key == "teardown_after" and view.desired is State.DataOut
+    what = "PostRun and DataOut" if both else view.desired.name
+    note = f"{what} took more than {key}={limit:g}s"
     if view.state is not view.desired:
         note += "; DWS has not begun with it"
     return Problem(note)

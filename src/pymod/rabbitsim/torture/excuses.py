@@ -177,6 +177,9 @@ class PlannedExcuses(Excuses):
             state, limit = match[1], self.config.tc_timeout
             true = record.was_transient(state, limit, now)
             return true and self._held_up(about, state, "transient", "mount")
+        if match := re.match(r"PostRun and DataOut took more than \w+=(\d+)s", note):
+            # Whatever held them up, an outage as well: together they took that long.
+            return record.exceeded("DataOut", float(match[1]), now, first="PostRun")
         if match := re.match(r"(\w+) took more than \w+=(\d+)s(;|$)", note):
             state, limit = match[1], float(match[2])
             return record.exceeded(state, limit, now) and self._held_up(

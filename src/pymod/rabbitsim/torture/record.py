@@ -100,9 +100,9 @@ class Record:
         """DWS gave up on a state (one that refuses at once may not name it)."""
         return state in self.errors
 
-    def exceeded(self, state: str, seconds: float, now: float) -> bool:
+    def exceeded(self, state: str, seconds: float, now: float, first: str = "") -> bool:
         """A state had been under way for that long, and was not complete."""
-        limit = self.asked.get(state, NEVER) + seconds
+        limit = self.asked.get(first or state, NEVER) + seconds
         return limit <= now and self.reached.get(state, NEVER) >= limit
 
     def was_transient(self, state: str, seconds: float, now: float) -> bool:
