@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import syslog
 from functools import partial
-from typing import Callable, Iterable, Optional, Union
+from typing import Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s import cleanup, hostlist, rset
 from flux_k8s.errors import BadObject
@@ -85,22 +85,31 @@ class InUse:
             hosts = tuple(h for h in self._mounted(result) if h not in failed)
             info.stuck = hosts
             info.unmounted = True
-            if hosts:
-                names = hostlist.encode(hosts)
+            reason = f"{f58(info.jobid)}: {MOUNTED}"
+            news = [host for host in hosts if self._drained.get(host) != reason]
+            if news:
+                names = hostlist.encode(news)
                 text = f"{names}: {note}, and {MOUNTED}; drained until that is mended"
                 self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
-                self._nodes.drain(hosts, f"{f58(info.jobid)}: {MOUNTED}")
+                # Whoever dies before the drain was sent tells it again.
                 self._raise(info, NODE_FAILURE, SEVERITY, text)
+                self._nodes.drain(news, reason)
             done(None)
 
         self._list(info, CLIENTMOUNT, None, answer)
 
+    @property
+    def _drained(self) -> Mapping[str, str]:
+        """The nodes that are known to be drained, with the reason."""
+        states = self._nodes.states
+        return {} if states is None else states.drained
+
     def _failed(self, info: WorkflowInfo) -> frozenset[str]:
         """The nodes that the job went on without: they are drained already."""
-        states = self._nodes.states
-        drained = {} if states is None else states.drained
         reasons = {f"{f58(info.jobid)}: {reason}" for reason in REASONS.values()}
-        return info.told | {host for host, why in drained.items() if why in reasons}
+        return info.told | {
+            host for host, why in self._drained.items() if why in reasons
+        }
 
     def _mounted(self, clientmounts: Json) -> tuple[str, ...]:
         """Rabbits have mounts of their own, and are no nodes of Flux."""
@@ -167,9 +176,10 @@ class InUse:
         """Drain the nodes that are still mounted. Those that were drained because
         that was not known are given back."""
         hosts = self._mounted(clientmounts)
-        states, maybe = self._nodes.states, f"{f58(info.jobid)}: {MAYBE}"
-        drained = {} if states is None else states.drained
-        back = [h for h, why in drained.items() if why == maybe and h not in hosts]
+        maybe = f"{f58(info.jobid)}: {MAYBE}"
+        back = [
+            h for h, why in self._drained.items() if why == maybe and h not in hosts
+        ]
         if back:
             names = hostlist.encode(back)
             text = f"undraining {names}: storage is not mounted there"

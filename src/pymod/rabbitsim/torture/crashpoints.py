@@ -121,6 +121,7 @@ SCENARIOS = (
     ),
     Scenario(
         "a job that is cancelled in its epilog",
+        faults=(DwsFault("DataOut", "never", duration=30.0),),
         cancelled_in="DataOut",
         errors=("",),
     ),
@@ -128,7 +129,13 @@ SCENARIOS = (
         "a job whose epilog is given up",
         faults=(DwsFault("PostRun", "never", duration=600.0),),
         epilog_timeout=60.0,
-        errors=("dws-epilog",),
+        errors=("dws-epilog", "epilog-timeout"),
+    ),
+    Scenario(
+        "a job one of whose nodes does not unmount in time",
+        faults=(DwsFault("PostRun", "mount", node="compute-02"),),
+        config=Config(postrun_timeout=60.0),
+        errors=("PostRun took more than postrun_timeout=60s",),
     ),
     Scenario(
         "a job one of whose four nodes cannot mount, which it tolerates",
@@ -350,7 +357,8 @@ class _Excuses(Excuses):
         self.config = scenario.config
 
     def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
-        if self._cancel and exception["type"] == "cancel":
+        note = exception["note"]
+        if self._cancel and (exception["type"] == "cancel" or "not copied: " in note):
             return True
         starts = (exception["note"], exception["type"])
         errors = self._scenario.errors
@@ -447,7 +455,11 @@ def _told_once(eventlog: Iterable[Event]) -> list[Event]:
     for event in eventlog:
         context = event.context or {}
         harmless = event.name == "exception" and context["severity"] > 0
-        again = any(e.name == event.name and e.context == context for e in events)
+        said = {**context, "severity": 0}
+        again = any(
+            e.name == event.name and {**(e.context or {}), "severity": 0} == said
+            for e in events
+        )
         if event.name != "memo" and not (harmless and again):
             events.append(event)
     return events
