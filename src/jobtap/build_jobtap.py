@@ -19,6 +19,7 @@ COMPONENT = Component(
         "src/jobtap/job.c",
         "src/jobtap/action.c",
         "src/jobtap/request.c",
+        "src/jobtap/R.c",
         "src/jobtap/recover.c",
         "src/jobtap/service.c",
     ],

@@ -160,6 +160,20 @@ void dws_abort (struct dws *dws, flux_jobid_t id);
 void dws_abort_resend (struct dws *dws);
 void dws_abort_clear (struct dws *dws);
 
+/* R.c: the text of R, from the KVS into dws.setup, in three steps.
+ */
+
+/* Look up where R of a job is. */
+flux_future_t *dws_R_lookup (struct dws *dws, flux_jobid_t id);
+
+/* Load R. 'f' is the look-up. */
+flux_future_t *dws_R_load (struct dws *dws, flux_future_t *f);
+
+/* Return the payload of dws.setup, which the caller frees. 'f' is the load. Fail
+ * with EPROTO if R is no JSON object; what is in it is not looked at.
+ */
+char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
+
 /* action.c: what is done to a job. Of these, raise, epilog_release and abort
  * may end the job, and with it free the struct.
  */

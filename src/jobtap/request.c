@@ -92,6 +92,22 @@ static void request_cb (flux_future_t *f, void *arg)
     flux_future_destroy (f);
 }
 
+/* Have 'cb' called when 'f' is fulfilled. Return 'f', or NULL if it is NULL or
+ * had to be destroyed.
+ */
+static flux_future_t *then (flux_future_t *f,
+                            flux_continuation_f cb,
+                            void *arg)
+{
+    if (f && flux_future_then (f, -1., cb, arg) < 0) {
+        int saved_errno = errno;
+        flux_future_destroy (f);
+        f = NULL;
+        errno = saved_errno;
+    }
+    return f;
+}
+
 /* Send 'payload', which is stolen. */
 static flux_future_t *request_send (struct dws *dws,
                                     const char *topic,
@@ -105,13 +121,7 @@ static flux_future_t *request_send (struct dws *dws,
         errno = ENOMEM;
         return NULL;
     }
-    if (!(f = flux_rpc_pack (dws->h, topic, 0, 0, "O", payload))
-        || flux_future_then (f, -1., cb, arg) < 0) {
-        int saved_errno = errno;
-        flux_future_destroy (f);
-        f = NULL;
-        errno = saved_errno;
-    }
+    f = then (flux_rpc_pack (dws->h, topic, 0, 0, "O", payload), cb, arg);
     json_decref (payload);
     return f;
 }
@@ -164,27 +174,37 @@ error:
 }
 
 /* May end the job. */
-static void R_cb (flux_future_t *f, void *arg)
+static void R_failed (struct dws_job *job, flux_future_t *f)
+{
+    dws_job_raise (job, "error reading R: %s", future_strerror (f, errno));
+}
+
+/* May end the job. */
+static void R_load_cb (flux_future_t *f, void *arg)
 {
     struct dws_job *job = arg;
-    json_t *R;
+    char *payload;
 
     job->f = NULL;
-    if (flux_kvs_lookup_get_unpack (f, "o", &R) < 0) {
-        dws_job_raise (job,
-                       "error reading R: %s",
-                       future_strerror (f, errno));
-        goto out;
+    if (!(payload = dws_R_setup (job->id, f)))
+        R_failed (job, f);
+    else {
+        flux_t *h = job->dws->h;
+        flux_future_t *f_setup = flux_rpc (h, "dws.setup", payload, 0, 0);
+        if (!(job->f = then (f_setup, request_cb, job)))
+            request_failed (job, "dws.setup");
     }
-    if (!(job->f = request_send (job->dws,
-                                 "dws.setup",
-                                 json_pack ("{s:I s:O}",
-                                            "jobid", (json_int_t)job->id,
-                                            "R", R),
-                                 request_cb,
-                                 job)))
-        request_failed (job, "dws.setup");
-out:
+    free (payload);
+    flux_future_destroy (f);
+}
+
+/* May end the job. */
+static void R_lookup_cb (flux_future_t *f, void *arg)
+{
+    struct dws_job *job = arg;
+
+    if (!(job->f = then (dws_R_load (job->dws, f), R_load_cb, job)))
+        R_failed (job, f);
     flux_future_destroy (f);
 }
 
@@ -193,15 +213,10 @@ out:
  */
 static void send_setup (struct dws_job *job)
 {
-    char key[64];
+    flux_future_t *f = dws_R_lookup (job->dws, job->id);
 
-    if (flux_job_kvs_key (key, sizeof (key), job->id, "R") < 0
-        || !(job->f = flux_kvs_lookup (job->dws->h, NULL, 0, key))
-        || flux_future_then (job->f, -1., R_cb, job) < 0) {
+    if (!(job->f = then (f, R_lookup_cb, job)))
         request_failed (job, "the look-up of R");
-        flux_future_destroy (job->f);
-        job->f = NULL;
-    }
 }
 
 static void send_post_run (struct dws_job *job)

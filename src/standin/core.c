@@ -21,7 +21,9 @@ struct flux_future {
     void *arg;
     int errnum;
     char *errstr;
-    json_t *payload;
+    char *text;         // the payload
+    json_t *payload;    // the same, once it was asked for
+    char *treeobj;      // of a KVS look-up
 };
 
 struct flux_watcher {
@@ -157,7 +159,9 @@ void flux_future_destroy (flux_future_t *f)
             p = &(*p)->next;
         *p = f->next;
         free (f->errstr);
+        free (f->text);
         json_decref (f->payload);
+        free (f->treeobj);
         free (f);
         errno = saved_errno;
     }
@@ -198,7 +202,7 @@ void standin_future_fulfill (flux_t *h,
         if (errstr[0] != '\0')
             f->errstr = strdup (errstr);
         if (payload)
-            f->payload = json_loads (payload, JSON_DECODE_ANY, NULL);
+            f->text = strdup (payload);
         if (f->cb)
             f->cb (f, f->arg);
         return;
@@ -218,6 +222,8 @@ static int future_vunpack (flux_future_t *f, const char *fmt, va_list ap)
 {
     if (future_get (f) < 0)
         return -1;
+    if (!f->payload && f->text)
+        f->payload = json_loads (f->text, JSON_DECODE_ANY, NULL);
     if (!f->payload || json_vunpack_ex (f->payload, NULL, 0, fmt, ap) < 0) {
         errno = EPROTO;
         return -1;
@@ -268,6 +274,64 @@ flux_future_t *flux_rpc_pack (flux_t *h,
     return f;
 }
 
+/* The host takes payloads that are JSON. */
+flux_future_t *flux_rpc (flux_t *h,
+                         const char *topic,
+                         const char *s,
+                         uint32_t nodeid,
+                         int flags)
+{
+    json_t *payload = json_loads (s, 0, NULL);
+    flux_future_t *f = rpc (h, topic, payload);
+
+    json_decref (payload);
+    return f;
+}
+
+static flux_future_t *lookup (flux_t *h, const char *key, size_t size)
+{
+    flux_future_t *f;
+
+    if (!(f = future_create (h)))
+        return NULL;
+    if (host_call (h,
+                   NULL,
+                   "kvs_lookup",
+                   "{s:I s:s#}",
+                   "future", (json_int_t)f->id,
+                   "key", key, (int)size) < 0) {
+        flux_future_destroy (f);
+        return NULL;
+    }
+    return f;
+}
+
+/* The one service that takes what is no JSON is content.load. A blob has, for
+ * its hash, the key that flux_kvs_lookup() found it with.
+ */
+flux_future_t *flux_rpc_raw (flux_t *h,
+                             const char *topic,
+                             const void *data,
+                             size_t len,
+                             uint32_t nodeid,
+                             int flags)
+{
+    if (strcmp (topic, "content.load") != 0) {
+        errno = ENOSYS;
+        return NULL;
+    }
+    return lookup (h, data, len);
+}
+
+int flux_rpc_get_raw (flux_future_t *f, const void **data, size_t *len)
+{
+    if (future_get (f) < 0)
+        return -1;
+    *data = f->text;
+    *len = f->text ? strlen (f->text) : 0;
+    return 0;
+}
+
 /* The payload as text is not used by the plugins. */
 int flux_rpc_get (flux_future_t *f, const char **s)
 {
@@ -287,6 +351,21 @@ int flux_rpc_get_unpack (flux_future_t *f, const char *fmt, ...)
     return rc;
 }
 
+static char *valref_create (const char *key)
+{
+    char *s;
+    char *p;
+
+    if (!(s = malloc (64 + 2 * strlen (key))))
+        return NULL;
+    p = s + sprintf (s, "{\"ver\":1,\"type\":\"valref\",\"data\":[\"key-");
+    for (; *key != '\0'; key++)
+        p += sprintf (p, "%02x", (unsigned char)*key);
+    strcpy (p, "\"]}");
+    return s;
+}
+
+/* Values are looked up as tree objects only. */
 flux_future_t *flux_kvs_lookup (flux_t *h,
                                 const char *ns,
                                 int flags,
@@ -294,29 +373,23 @@ flux_future_t *flux_kvs_lookup (flux_t *h,
 {
     flux_future_t *f;
 
-    if (!(f = future_create (h)))
+    if (flags != FLUX_KVS_TREEOBJ) {
+        errno = EINVAL;
         return NULL;
-    if (host_call (h,
-                   NULL,
-                   "kvs_lookup",
-                   "{s:I s:s}",
-                   "future", (json_int_t)f->id,
-                   "key", key) < 0) {
+    }
+    if (!(f = lookup (h, key, strlen (key))))
+        return NULL;
+    if (!(f->treeobj = valref_create (key))) {
         flux_future_destroy (f);
         return NULL;
     }
     return f;
 }
 
-int flux_kvs_lookup_get_unpack (flux_future_t *f, const char *fmt, ...)
+int flux_kvs_lookup_get_treeobj (flux_future_t *f, const char **treeobj)
 {
-    va_list ap;
-    int rc;
-
-    va_start (ap, fmt);
-    rc = future_vunpack (f, fmt, ap);
-    va_end (ap);
-    return rc;
+    *treeobj = f->treeobj;
+    return future_get (f);
 }
 
 int flux_request_unpack (const flux_msg_t *msg,

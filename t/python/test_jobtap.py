@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any, Iterator
+from typing import Any, Iterator, Optional
 
 import pytest
 from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, Job, JobManager
@@ -116,6 +116,37 @@ def test_setup_carries_R_from_the_kvs_with_its_scheduling_key(
     manager.answer_lookups()
     payload, _ = manager.take("dws.setup")
     assert payload == {"jobid": 1, "R": {"version": 1, "scheduling": {}}}
+
+
+def answer_R(manager: JobManager, text: Optional[str]) -> None:
+    """The look-ups of R, which the KVS has as ``text`` or does not have."""
+    while manager.lookups:
+        _, done = manager.lookups.pop(0)
+        done(errno.ENOENT if text is None else 0, text)
+
+
+@pytest.mark.parametrize("R", ["", "[1]", "{", '"{}"', "null", "{}{} x"])
+def test_an_R_that_is_no_object_fails_its_job_only(manager: JobManager, R: str) -> None:
+    job = up_to(manager, "sched")
+    manager.post(job, "alloc")
+    answer_R(manager, R)
+    assert notes(job) == ["error reading R: Protocol error"]
+    assert "dws.setup" not in manager.topics()
+
+
+def test_an_R_that_the_kvs_does_not_have_fails_its_job(manager: JobManager) -> None:
+    job = up_to(manager, "sched")
+    manager.post(job, "alloc")
+    answer_R(manager, None)
+    assert notes(job) == ["error reading R: No such file or directory"]
+
+
+def test_R_comes_with_blanks_around_it(manager: JobManager) -> None:
+    job = up_to(manager, "sched")
+    manager.post(job, "alloc")
+    answer_R(manager, '\n {"version": 1} \n')
+    payload, _ = manager.take("dws.setup")
+    assert payload == {"jobid": 1, "R": {"version": 1}}
 
 
 def test_a_job_without_directives_costs_no_request(manager: JobManager) -> None:

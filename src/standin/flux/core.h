@@ -88,13 +88,25 @@ typedef void (*flux_msg_handler_f) (flux_t *h,
                                     const flux_msg_t *msg,
                                     void *arg);
 
+flux_future_t *flux_rpc (flux_t *h,
+                         const char *topic,
+                         const char *s,
+                         uint32_t nodeid,
+                         int flags);
 flux_future_t *flux_rpc_pack (flux_t *h,
                               const char *topic,
                               uint32_t nodeid,
                               int flags,
                               const char *fmt,
                               ...);
+flux_future_t *flux_rpc_raw (flux_t *h,
+                             const char *topic,
+                             const void *data,
+                             size_t len,
+                             uint32_t nodeid,
+                             int flags);
 int flux_rpc_get (flux_future_t *f, const char **s);
+int flux_rpc_get_raw (flux_future_t *f, const void **data, size_t *len);
 int flux_rpc_get_unpack (flux_future_t *f, const char *fmt, ...);
 int flux_request_unpack (const flux_msg_t *msg,
                          const char **topic,
@@ -112,11 +124,13 @@ int flux_respond_error (flux_t *h,
 
 /* KVS */
 
+STANDIN_CONSTANT (FLUX_KVS_TREEOBJ, 16);
+
 flux_future_t *flux_kvs_lookup (flux_t *h,
                                 const char *ns,
                                 int flags,
                                 const char *key);
-int flux_kvs_lookup_get_unpack (flux_future_t *f, const char *fmt, ...);
+int flux_kvs_lookup_get_treeobj (flux_future_t *f, const char **treeobj);
 
 /* jobs */
 
