@@ -18,10 +18,11 @@
  * back at any time:
  *
  *   job-manager.dws.hello  from the module when it starts, and when it gets
- *       dws.hello. Answered by {"jobs":[...]}, where "phase" is one of
- *       "depend" (dws-create is outstanding), "sched", "prolog" (dws-setup is),
- *       "running", "epilog" (dws-epilog is, and no task runs any more). What was
- *       not answered or may be lost is sent again.
+ *       dws.hello. Answered by {"jobs":[...], "cursor":N}, where "phase" is one
+ *       of "depend" (dws-create is outstanding), "sched", "prolog" (dws-setup is),
+ *       "running", "epilog" (dws-epilog is, and no task runs any more). For these
+ *       jobs, what was not answered or may be lost is sent again. With "cursor"
+ *       there are more: a hello with {"cursor":N} gets them.
  *   dws.hello              from the plugin when it was loaded.
  *
  * epilog-timeout is the last resort: a dws-epilog-timeout exception is raised

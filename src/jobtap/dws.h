@@ -48,6 +48,8 @@ struct dws {
     double epilog_timeout;       // seconds; 0: none
     bool away;                   // the module is known to be away
     int recovering;              // how many jobs are in DWS_RECOVER
+    int lookups;                 // for how many of them one is in flight
+    uint64_t serial;             // of the last job
     struct dws_job *first;       // jobs in the order in which they were seen
     struct dws_job *last;
     struct dws_abort *aborts;    // dws.abort requests not answered yet
@@ -58,6 +60,7 @@ struct dws_job {
     struct dws *dws;
     struct dws_job *prev;
     struct dws_job *next;
+    uint64_t serial;             // later jobs have greater ones
     flux_jobid_t id;
     uint32_t userid;
     json_t *directives;          // array of strings
@@ -203,6 +206,8 @@ void dws_log (struct dws *dws,
 
 /* recover.c: finding back into the life of a job after the plugin was loaded.
  */
+
+/* Ask for the eventlog, or leave the job in DWS_RECOVER until that is possible. */
 void dws_job_recover (struct dws_job *job);
 
 /* Set the phase of a job in DWS_RECOVER. After the last one the module is told

@@ -181,12 +181,12 @@ static void dws_job_destroy (struct dws_job *job)
 {
     if (job) {
         int saved_errno = errno;
-        dws_job_quiesce (job);
         if (job->dws) { // NULL once the plugin is gone
             list_remove (job->dws, job);
             if (job->phase == DWS_RECOVER)
                 dws_job_recovered (job, DWS_DONE);
         }
+        dws_job_quiesce (job);
         json_decref (job->directives);
         free (job);
         errno = saved_errno;
@@ -202,6 +202,7 @@ struct dws_job *dws_job_create (struct dws *dws,
     if (!(job = calloc (1, sizeof (*job))))
         return NULL;
     job->dws = dws;
+    job->serial = ++dws->serial;
     job->id = id;
     job->userid = userid;
     job->phase = DWS_NEW;

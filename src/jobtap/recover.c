@@ -13,7 +13,8 @@
  *
  * Until the answer is there the job is in DWS_RECOVER. A callback that comes
  * meanwhile does what can only be done in a callback (starting a prolog or an
- * epilog), and has the eventlog read again.
+ * epilog), and has the eventlog read again. Of ten thousand jobs only a few are
+ * read at a time, so that the job manager has its turn in between.
  */
 
 #include <errno.h>
@@ -22,6 +23,8 @@
 #include <syslog.h>
 
 #include "dws.h"
+
+#define LOOKUPS_MAX 32
 
 static void hello_cb (flux_future_t *f, void *arg)
 {
@@ -55,11 +58,33 @@ void dws_hello (struct dws *dws)
     }
 }
 
+/* Ask for eventlogs that were not asked for yet, as many as may be. */
+static void recover_more (struct dws *dws)
+{
+    struct dws_job *job;
+    struct dws_job *next;
+
+    for (job = dws->first; job && dws->lookups < LOOKUPS_MAX; job = next) {
+        next = job->next;
+        if (job->phase == DWS_RECOVER && !job->f)
+            dws_job_recover (job);
+    }
+}
+
 void dws_job_recovered (struct dws_job *job, enum dws_phase phase)
 {
+    struct dws *dws = job->dws;
+
     job->phase = phase;
-    if (--job->dws->recovering == 0)
-        dws_hello (job->dws);
+    if (job->f) { // the job ends
+        flux_future_destroy (job->f);
+        job->f = NULL;
+        dws->lookups--;
+    }
+    if (--dws->recovering == 0)
+        dws_hello (dws);
+    else if (dws->lookups == 0)
+        recover_more (dws);
 }
 
 /* Nothing more can be done for this job, but others must not wait for it. */
@@ -138,6 +163,7 @@ static void eventlog_cb (flux_future_t *f, void *arg)
     double epilog_start;
 
     job->f = NULL;
+    job->dws->lookups--;
     if (job->stale) {
         dws_job_recover (job);
         goto out;
@@ -154,8 +180,13 @@ out:
 
 void dws_job_recover (struct dws_job *job)
 {
+    struct dws *dws = job->dws;
+
+    if (dws->lookups == LOOKUPS_MAX)
+        return; // its turn comes
+    dws->lookups++;
     job->stale = false;
-    if (!(job->f = flux_rpc_pack (job->dws->h,
+    if (!(job->f = flux_rpc_pack (dws->h,
                                   "job-manager.getattr",
                                   0,
                                   0,
@@ -163,9 +194,11 @@ void dws_job_recover (struct dws_job *job)
                                   "id", (json_int_t)job->id,
                                   "attrs", "eventlog"))
         || flux_future_then (job->f, -1., eventlog_cb, job) < 0) {
+        int saved_errno = errno;
         flux_future_destroy (job->f);
         job->f = NULL;
-        recover_failed (job, strerror (errno));
+        recover_failed (job, strerror (saved_errno));
+        dws->lookups--;
     }
 }
 

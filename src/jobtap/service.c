@@ -16,6 +16,9 @@
 
 #include "dws.h"
 
+/* So many jobs are told, and what they wait for sent again, in one go. */
+#define HELLO_MAX 32
+
 static void respond_error (struct dws *dws,
                            const flux_msg_t *msg,
                            int errnum,
@@ -307,54 +310,60 @@ static const char *phase_name (struct dws_job *job)
     return NULL;
 }
 
-/* Return the job as hello tells it. 'resources' are those that the jobspec has
- * now: the user's in "depend", what resource-update made of them later.
- */
 static json_t *hello_job (struct dws_job *job, const char *phase)
 {
-    flux_plugin_arg_t *args;
-    json_t *resources;
-    json_t *o = NULL;
-
     dws_job_check_started (job);
-    if (!(args = flux_jobtap_job_lookup (job->dws->p, job->id)))
-        return NULL;
-    if (flux_plugin_arg_unpack (args,
-                                FLUX_PLUGIN_ARG_IN,
-                                "{s:{s:o}}",
-                                "jobspec",
-                                  "resources", &resources) == 0)
-        o = json_pack ("{s:I s:I s:s s:O s:O s:i s:b s:b s:b}",
-                       "id", (json_int_t)job->id,
-                       "userid", (json_int_t)job->userid,
-                       "phase", phase,
-                       "dw_directives", job->directives,
-                       "resources", resources,
-                       "failure_tolerance", job->failure_tolerance,
-                       "run_started", job->started,
-                       "teardown", job->teardown,
-                       "told", job->told);
-    flux_plugin_arg_destroy (args);
-    return o;
+    return json_pack ("{s:I s:s s:i s:b s:b s:b}",
+                      "id", (json_int_t)job->id,
+                      "phase", phase,
+                      "failure_tolerance", job->failure_tolerance,
+                      "run_started", job->started,
+                      "teardown", job->teardown,
+                      "told", job->told);
 }
 
-static json_t *hello_jobs (struct dws *dws)
-{
+/* The jobs of one answer to hello. The cursor is the serial of the last one. */
+struct hello {
     json_t *jobs;
+    flux_jobid_t ids[HELLO_MAX];
+    size_t count;
+    json_int_t cursor;
+    bool more;
+};
+
+/* Add the jobs after the cursor, as many as fit. */
+static void hello_fill (struct dws *dws, struct hello *hello)
+{
     struct dws_job *job;
     const char *phase;
 
-    if (!(jobs = json_array ()))
-        return NULL;
     for (job = dws->first; job; job = job->next) {
-        if (!(phase = phase_name (job)) || !job->directives)
+        if ((json_int_t)job->serial <= hello->cursor
+            || !job->directives
+            || !(phase = phase_name (job)))
             continue;
-        if (json_array_append_new (jobs, hello_job (job, phase)) < 0) {
-            json_decref (jobs);
-            return NULL;
+        if (hello->count == HELLO_MAX) {
+            hello->more = true;
+            return;
         }
+        if (json_array_append_new (hello->jobs, hello_job (job, phase)) < 0)
+            dws_log (dws, LOG_ERR, job->id, "not in hello: out of memory");
+        hello->ids[hello->count++] = job->id;
+        hello->cursor = job->serial;
     }
-    return jobs;
+}
+
+static int hello_respond (struct dws *dws,
+                          const flux_msg_t *msg,
+                          struct hello *hello)
+{
+    if (hello->more)
+        return flux_respond_pack (dws->h,
+                                  msg,
+                                  "{s:O s:I}",
+                                  "jobs", hello->jobs,
+                                  "cursor", hello->cursor);
+    return flux_respond_pack (dws->h, msg, "{s:O}", "jobs", hello->jobs);
 }
 
 static void hello_cb (flux_t *h,
@@ -363,30 +372,35 @@ static void hello_cb (flux_t *h,
                       void *arg)
 {
     struct dws *dws = arg;
-    json_t *jobs;
+    struct hello hello = { 0 };
     struct dws_job *job;
 
+    if (flux_request_unpack (msg, NULL, "{s?I}", "cursor", &hello.cursor) < 0) {
+        respond_error (dws, msg, EPROTO, "expected {cursor:integer}");
+        return;
+    }
+    if (hello.cursor == 0)
+        flux_log (h, LOG_INFO, "dws: hello from the dws module");
     if (dws->recovering > 0) {
         // dws.hello follows as soon as it is known what each job waits for
         respond_error (dws, msg, ENOSYS, "dws-jobtap is being loaded");
         return;
     }
-    if (!(jobs = hello_jobs (dws))) {
+    if (!(hello.jobs = json_array ())) {
         respond_error (dws, msg, ENOMEM, "error listing jobs");
         return;
     }
-    flux_log (h,
-              LOG_INFO,
-              "dws: hello from the dws module, %zu jobs with #DW directives",
-              json_array_size (jobs));
-    if (flux_respond_pack (h, msg, "{s:o}", "jobs", jobs) < 0)
+    hello_fill (dws, &hello);
+    if (hello_respond (dws, msg, &hello) < 0)
         flux_log_error (h, "dws: error responding");
+    json_decref (hello.jobs);
     dws->away = false;
-    for (job = dws->first; job; job = job->next) {
-        if (job->directives)
+    for (size_t i = 0; i < hello.count; i++) {
+        if ((job = dws_job_lookup (dws, hello.ids[i])))
             dws_job_resume (job);
     }
-    dws_abort_resend (dws);
+    if (!hello.more)
+        dws_abort_resend (dws);
 }
 
 int dws_service_register (struct dws *dws)

@@ -499,6 +499,88 @@ def test_hello_is_refused_until_all_eventlogs_are_read(manager: JobManager) -> N
     assert manager.request("hello", {})["jobs"][0]["phase"] == "prolog"
 
 
+MANY = 100
+
+
+def many(manager: JobManager) -> None:
+    for jobid in range(1, MANY + 1):
+        manager.submit(jobid, {"dw": "#DW a"})
+
+
+def pages(manager: JobManager) -> Iterator[tuple[list[int], list[str]]]:
+    """The IDs of the jobs in each answer to hello, and what was sent after it."""
+    payload: Optional[dict[str, Any]] = {}
+    while payload is not None:
+        manager.rpcs.clear()
+        answer = manager.request("hello", payload)
+        yield [job["id"] for job in answer["jobs"]], manager.topics()
+        payload = {"cursor": answer["cursor"]} if "cursor" in answer else None
+
+
+def test_hello_tells_many_jobs_in_portions_and_resends_in_the_same(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    told = []
+    for ids, topics in pages(manager):
+        assert 0 < len(ids) < MANY / 2
+        assert topics == ["dws.create"] * len(ids)
+        told += ids
+    assert told == list(manager.jobs)
+
+
+def test_jobs_may_come_and_go_between_the_portions_of_hello(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    told = []
+    for ids, _ in pages(manager):
+        told += ids
+        gone = manager.jobs[ids[-1]]
+        manager.raise_exception(gone.id, "cancel", 0, "")
+        manager.request("epilog-remove", {"id": gone.id})
+        assert gone.state == INACTIVE
+        if len(manager.jobs) == MANY:
+            manager.submit(MANY + 1, {"dw": "#DW a"})
+    assert told == list(manager.jobs)
+
+
+def test_a_cursor_beyond_all_jobs_ends_hello(manager: JobManager) -> None:
+    many(manager)
+    assert manager.request("hello", {"cursor": 2**40}) == {"jobs": []}
+
+
+def test_eventlogs_of_many_jobs_are_read_in_portions(manager: JobManager) -> None:
+    many(manager)
+    manager.unload()
+    manager.load()
+    read = 0
+    while "job-manager.getattr" in manager.topics():
+        assert 0 < manager.topics().count("job-manager.getattr") < MANY / 2
+        assert error_of(manager, "hello", {}).errno == errno.ENOSYS
+        payload, done = manager.take("job-manager.getattr")
+        done(0, "", {"eventlog": payload["as it was"]})
+        read += 1
+    assert read == MANY
+    assert [ids for ids, _ in pages(manager)][-1][-1] == MANY
+
+
+def test_jobs_that_end_while_others_wait_to_be_read_hold_up_none(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    manager.unload()
+    for job in list(manager.jobs.values())[::2]:
+        manager.post(job, "exception", {"type": "cancel", "severity": 0, "note": ""})
+    manager.load()
+    for jobid in range(2, MANY + 1, 4):
+        job = manager.jobs[jobid]
+        manager.post(job, "exception", {"type": "cancel", "severity": 0, "note": ""})
+    manager.answer_eventlogs()
+    told = [jobid for ids, _ in pages(manager) for jobid in ids]
+    assert set(range(4, MANY + 1, 4)) <= set(told)
+
+
 def test_a_teardown_that_was_asked_for_survives_a_reload(manager: JobManager) -> None:
     up_to(manager, "epilog")
     manager.raise_exception(1, "cancel", 0, "")

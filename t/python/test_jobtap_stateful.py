@@ -204,7 +204,8 @@ def cooperate(manager: JobManager) -> None:
     for job in response["jobs"]:
         payload = {"id": job["id"]}
         if job["phase"] == "depend":
-            update = {**payload, "resources": job["resources"], "exclude": None}
+            resources = manager.jobs[job["id"]].jobspec["resources"]
+            update = {**payload, "resources": resources, "exclude": None}
             manager.request("resource-update", update)
         elif job["phase"] == "prolog":
             manager.request("prolog-remove", {**payload, "variables": {"A": "b"}})

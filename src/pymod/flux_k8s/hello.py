@@ -6,8 +6,10 @@ section 3).
 Either may be loaded first, and may go away and come back at any time:
 
 ``job-manager.dws.hello``
-    From the module when it starts, and when it gets ``dws.hello``. Answered by the jobs
-    that the plugin holds; the plugin then repeats what it waits for.
+    From the module when it starts, and when it gets ``dws.hello``. Answered by the
+    jobs that the plugin holds, a portion of them, and a ``cursor`` if there are
+    more: the module asks for these with ``{"cursor": N}``. After each portion the
+    plugin repeats what it waits for, for the jobs in it.
 ``dws.hello``
     From the plugin when it was loaded.
 """
@@ -15,10 +17,15 @@ Either may be loaded first, and may go away and come back at any time:
 from __future__ import annotations
 
 import enum
+import errno
+import syslog
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import AbstractSet, Any, Callable, Optional, Union
 
+from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
+from flux_k8s.ports import Flux, Json, RpcError, Timer
 from flux_k8s.workflowinfo import Goal
 
 
@@ -61,18 +68,95 @@ class HeldJob:
     failure_tolerance: int = 0
 
 
-def read_hello(payload: Any) -> tuple[HeldJob, ...]:
-    """The jobs that the plugin holds."""
-    reader = Reader("job-manager.dws.hello", payload)
-    phases = [phase.value for phase in Phase]
-    return tuple(
-        HeldJob(
-            job.integer("id", minimum=0),
-            Phase(job.string("phase", choices=phases)),
-            job.optional_boolean("run_started") or False,
-            job.optional_boolean("teardown") or False,
-            job.optional_boolean("told") or False,
-            job.optional_integer("failure_tolerance", minimum=0) or 0,
-        )
-        for job in reader.objects("jobs")
+def held_job(entry: Any) -> HeldJob:
+    """A job as the plugin tells it.
+
+    Raises:
+        BadObject: it is malformed.
+    """
+    job = Reader("job-manager.dws.hello", entry)
+    return HeldJob(
+        job.integer("id", minimum=0),
+        Phase(job.string("phase", choices=[phase.value for phase in Phase])),
+        job.optional_boolean("run_started") or False,
+        job.optional_boolean("teardown") or False,
+        job.optional_boolean("told") or False,
+        job.optional_integer("failure_tolerance", minimum=0) or 0,
     )
+
+
+class Greeter:
+    """Asks the plugin for its jobs.
+
+    Args:
+        learn: is called for each job.
+        complete: is called with the IDs of all jobs in the end.
+    """
+
+    def __init__(
+        self,
+        flux: Flux,
+        learn: Callable[[HeldJob], None],
+        complete: Callable[[AbstractSet[int]], None],
+    ) -> None:
+        self._flux = flux
+        self._learn = learn
+        self._complete = complete
+        self._round = 0
+        self._timer: Optional[Timer] = None
+
+    def greet(self) -> None:
+        """Ask from the beginning. What was asked before does not count any more."""
+        self.stop()
+        self._ask({}, set())
+
+    def stop(self) -> None:
+        """No job is learnt any more."""
+        self._round += 1
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ask(self, payload: Json, held: set[int]) -> None:
+        answered = partial(self._answered, self._round, held)
+        self._flux.rpc("job-manager.dws.hello", payload, answered)
+
+    def _answered(
+        self, round: int, held: set[int], result: Union[Json, RpcError]
+    ) -> None:
+        if round != self._round:
+            return
+        if isinstance(result, RpcError):
+            self._failed(result)
+            return
+        try:
+            reader = Reader("job-manager.dws.hello", result)
+            jobs = reader.list("jobs")
+            cursor = reader.optional_integer("cursor", minimum=0)
+        except BadObject as error:
+            self._flux.log(syslog.LOG_ERR, str(error))
+            return
+        for entry in jobs:
+            self._take(entry, held)
+        if cursor is None:
+            self._complete(held)
+        else:
+            self._ask({"cursor": cursor}, held)
+
+    def _take(self, entry: Any, held: set[int]) -> None:
+        """One job that cannot be understood does not keep the others waiting."""
+        try:
+            job = held_job(entry)
+        except BadObject as error:
+            self._flux.log(syslog.LOG_ERR, str(error))
+            return
+        held.add(job.jobid)
+        self._learn(job)
+
+    def _failed(self, error: RpcError) -> None:
+        if error.errnum == errno.ENOSYS:
+            text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
+            self._flux.log(syslog.LOG_WARNING, text)
+            return  # the plugin says hello when it is loaded
+        self._flux.log(syslog.LOG_ERR, f"job-manager.dws.hello: {error}")
+        self._timer = self._flux.call_later(1.0, self.greet)

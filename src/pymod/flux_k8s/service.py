@@ -17,12 +17,12 @@ import random
 import syslog
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Mapping, Optional, Union
+from typing import AbstractSet, Any, Callable, Mapping, Optional, Union
 
 from flux_k8s.availability import Availability
 from flux_k8s.config import Config
 from flux_k8s.errors import BadObject, DWSError
-from flux_k8s.hello import HeldJob, Phase, read_hello
+from flux_k8s.hello import Greeter, HeldJob, Phase
 from flux_k8s.jobid import f58, jobid_of_workflow
 from flux_k8s.policy import check_request
 from flux_k8s.ports import (
@@ -98,6 +98,7 @@ class Service:
         self.settings = settings
         self._flux = flux
         self._kube = kube
+        self._greeter = Greeter(flux, self._learn, self._greeted_by)
         self._notices = Notices(flux, self._mark_all)
         self._availability = Availability(
             flux, kube, settings, self._watched, self._awaited_nodes
@@ -109,7 +110,6 @@ class Service:
         self._strays = Strays(self._check_ended)
         self._dirty: dict[int, None] = {}
         self._pump_timer: Optional[Timer] = None
-        self._hello_timer: Optional[Timer] = None
         self._watch_timer: Optional[Timer] = None
         self._watch: Optional[Watch] = None
         self._synced = False
@@ -130,15 +130,16 @@ class Service:
         self._availability.start()
         self._watch = self._kube.watch(WORKFLOW, self.settings.namespace, self)
         self._await_watches()
-        self._greet()
+        self._greeter.greet()
 
     def stop(self) -> None:
         """Stop. What is under way is taken up again by the next service."""
         self._stopped = True
         self._availability.stop()
+        self._greeter.stop()
         if self._watch is not None:
             self._watch.stop()
-        timers = [self._pump_timer, self._hello_timer, self._watch_timer]
+        timers = [self._pump_timer, self._watch_timer]
         for timer in timers + [job.timer for job in self._jobs.values()]:
             if timer is not None:
                 timer.cancel()
@@ -224,7 +225,7 @@ class Service:
         self._asked(job)
 
     def _hello(self, payload: Any) -> Json:
-        self._greet()
+        self._greeter.greet()
         return {"success": True}
 
     def _stats(self, payload: Any) -> Json:
@@ -262,33 +263,9 @@ class Service:
 
     # Who is there: hello
 
-    def _greet(self) -> None:
-        """Ask the plugin for its jobs. It then repeats what is unanswered."""
-        if self._hello_timer is not None:
-            self._hello_timer.cancel()
-            self._hello_timer = None
-        self._flux.rpc("job-manager.dws.hello", {}, self._greeted_by)
-
-    def _greeted_by(self, result: Union[Json, RpcError]) -> None:
-        if self._stopped:
-            return
-        if isinstance(result, RpcError):
-            if result.errnum == errno.ENOSYS:
-                text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
-                self._flux.log(syslog.LOG_WARNING, text)
-                return  # the plugin says hello when it is loaded
-            self._flux.log(syslog.LOG_ERR, f"job-manager.dws.hello: {result}")
-            self._hello_timer = self._flux.call_later(1.0, self._greet)
-            return
-        try:
-            entries = read_hello(result)
-        except BadObject as error:
-            self._flux.log(syslog.LOG_ERR, f"job-manager.dws.hello: {error}")
-            return
+    def _greeted_by(self, held: AbstractSet[int]) -> None:
+        """All jobs that the plugin holds are known."""
         self._greeted = True
-        for entry in entries:
-            self._learn(entry)
-        held = {entry.jobid for entry in entries}
         for jobid in [jobid for jobid in self._jobs if jobid not in held]:
             self._check_ended(jobid)
         self._check_strays()
