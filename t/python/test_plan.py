@@ -260,7 +260,7 @@ XFS = "#DW jobdw type=xfs capacity=1GiB name=p1"
             ["--nodes=h1", XFS.replace("xfs", "foo")],
             "DWS refuses: argument 'type' invalid string 'foo'",
         ),
-        (["--nodes=h1", XFS + " profile=nope"], "NnfStorageProfile 'nope'"),
+        (["--nodes=h1", XFS + " profile=nope"], "NnfStorageProfile: nope"),
         (["--nodes=h1", "#DW persistentdw name=keep"], "--breakdown FILE"),
         (["--nodes=h1", "--breakdown=/nope"], "/nope: No such file or directory"),
         (["--breakdown=x"], "the following arguments are required: --nodes"),

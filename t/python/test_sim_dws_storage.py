@@ -84,7 +84,7 @@ def test_a_compute_node_without_storage_on_its_rabbit_is_an_error_in_prerun() ->
     [
         (
             "#DW jobdw type=xfs capacity=1GiB name=aa profile=nosuch",
-            "User error: Unable to find NnfStorageProfile 'nosuch'",
+            "User error: Unable to find NnfStorageProfile: nosuch",
         ),
         (
             "#DW persistentdw name=nosuch",

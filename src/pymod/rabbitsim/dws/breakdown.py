@@ -39,6 +39,10 @@ class UserError(Exception):
         self.type = type
 
 
+class UnknownProfile(UserError):
+    """A directive names a storage profile that there is not."""
+
+
 @dataclass(frozen=True)
 class SetProfile:
     """One allocation set of a profile. Sizes in bytes; ``capacity`` None means
@@ -96,10 +100,7 @@ class Profiles:
         name = directive.args.get("profile", self.default_name)
         profile = self._profiles.get(name)
         if profile is None:
-            raise UserError(
-                f"Unable to find NnfStorageProfile '{name}'",
-                f'NnfStorageProfile.nnf.cray.hpe.com "{name}" not found',
-            )
+            raise UnknownProfile(f"Unable to find NnfStorageProfile: {name}")
         type = directive.args["type"]
         if type not in profile:
             # A profile that says nothing about a type leaves it as it is.
@@ -164,6 +165,19 @@ def storage_status(
     if directive.requires:
         status["requires"] = list(directive.requires)
     return status
+
+
+def error_status(error: UserError) -> Json:
+    """The status of a breakdown of which nothing can come."""
+    return {
+        "ready": False,
+        "error": {
+            "debugMessage": error.debug,
+            "severity": "Fatal",
+            "type": error.type,
+            "userMessage": error.message,
+        },
+    }
 
 
 def persistentdw_status(directive: Directive, servers: Json, sets: int) -> Json:

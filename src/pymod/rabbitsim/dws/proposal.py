@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 from collections.abc import Sequence
 from typing import Optional
 
@@ -17,12 +18,18 @@ from flux_k8s.ports import (
     Json,
 )
 from rabbitsim.dws import objects
-from rabbitsim.dws.breakdown import UserError, persistentdw_status, storage_status
+from rabbitsim.dws.breakdown import (
+    UnknownProfile,
+    UserError,
+    error_status,
+    persistentdw_status,
+    storage_status,
+)
 from rabbitsim.dws.cluster import Key
 from rabbitsim.dws.directive import Directive
 from rabbitsim.dws.files import global_root
 from rabbitsim.dws.objects import Owner
-from rabbitsim.dws.task import DONE, Outcome, Task, running
+from rabbitsim.dws.task import DONE, Outcome, Task, failed, running
 
 REQUIRES = {
     "copy-offload": ("copy-offload", "container-auth"),
@@ -61,8 +68,9 @@ def check(task: Task) -> None:
 
 def _check_storage(task: Task, directive: Directive) -> None:
     if directive.command in ("jobdw", "create_persistent"):
-        for entry in task.world.options.profiles.sets(directive):
-            entry.minimum_capacity(0 if "capacity" in directive.args else None)
+        with contextlib.suppress(UnknownProfile):  # its breakdown says that
+            for entry in task.world.options.profiles.sets(directive):
+                entry.minimum_capacity(0 if "capacity" in directive.args else None)
     if directive.command == "create_persistent":
         _check_new(task, directive.name)
     elif directive.command == "persistentdw":
@@ -145,12 +153,25 @@ def propose(task: Task) -> Outcome:
     if breakdown is None:
         task.cluster.create(DIRECTIVEBREAKDOWN, _breakdown(task))
         return running("status pending")
+    status = breakdown.get("status") or {}
+    try:
+        _find_profile(task)
+    except UnknownProfile as error:
+        if not status:
+            task.cluster.patch_status(key, error_status(error))
+            return running("status pending")
+        return failed(error)
     if not _storage_objects(task, breakdown):
         return running("status pending")
-    if not (breakdown.get("status") or {}).get("ready"):
+    if not status.get("ready"):
         task.cluster.patch_status(key, _breakdown_status(task))
         return running("status pending")
     return DONE if task.due else running("status pending")
+
+
+def _find_profile(task: Task) -> None:
+    if task.directive.command != "persistentdw":
+        task.world.options.profiles.sets(task.directive)
 
 
 def _token(task: Task) -> bool:

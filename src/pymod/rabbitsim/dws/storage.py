@@ -19,6 +19,7 @@ from flux_k8s.timestamps import format_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError, check_servers
 from rabbitsim.dws.cluster import Cluster, Key
+from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.proposal import find_persistent, owned_by, servers_name
 from rabbitsim.dws.task import DONE, Outcome, Task, failed, running, transient
 
@@ -362,5 +363,18 @@ def _destroy(task: Task) -> Outcome:
     if persistent["spec"].get("consumerReferences"):
         return running(f"PersistentStorageInstance '{task.directive.name}' is in use")
     if persistent["spec"]["state"] != "Destroying":
-        task.cluster.patch(key, {"spec": {"state": "Destroying"}})
+        task.cluster.patch(
+            key,
+            {
+                "metadata": {
+                    "labels": {
+                        **Owner.of(task.workflow).labels(),
+                        f"{NNF_GROUP}/directive_index": str(task.index),
+                        f"{NNF_GROUP}/job_id": str(task.workflow["spec"]["jobID"]),
+                    },
+                    "ownerReferences": Owner.of(task.workflow).references(),
+                },
+                "spec": {"state": "Destroying"},
+            },
+        )
     return running("delete")
