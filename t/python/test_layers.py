@@ -13,8 +13,8 @@ import pytest
 
 SOURCES = Path(__file__).parents[2] / "src" / "pymod"
 
-# The Kubernetes adapters, and the commands' files: they do the I/O of the package.
-ADAPTERS = {"client", "command", "watch"}
+# The adapters, and the commands' files: they do the I/O of the package.
+ADAPTERS = {"client", "command", "readerprocess", "watch"}
 # What these are made of is private to them.
 PRIVATE = "_"
 # The service's own file, and those that carry out its steps, know no more of

@@ -4,15 +4,44 @@
 
 from __future__ import annotations
 
-from typing import Any
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Union
 
 from flux_k8s import rset
 from flux_k8s.config import Config
 from flux_k8s.directives import parse_attribute
+from flux_k8s.errors import DWSError
 from flux_k8s.fields import Reader, check_levels
 from flux_k8s.jobid import f58
-from flux_k8s.rset import ResourceSet
+from flux_k8s.rset import Summary
 from flux_k8s.workflowinfo import StorageRequest
+
+LARGE = 128 * 1024
+"""A ``dws.setup`` of more bytes is not parsed in the process of the service."""
+
+_SETUP = re.compile(rb'\{"jobid":(\d{1,19}),"R":')
+_SETUP_START = 64
+
+Payload = Union[bytes, memoryview]
+"""JSON as it came."""
+
+
+class NotJson(DWSError):
+    """The payload of a request is not JSON."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"dws.{method}: the payload is not JSON")
+
+
+@dataclass(frozen=True)
+class LargeSetup:
+    """A ``dws.setup`` that is too large to be parsed here: its job, and its whole
+    payload."""
+
+    jobid: int
+    text: Payload
 
 
 def read_jobid(payload: Any, name: str) -> int:
@@ -42,11 +71,30 @@ def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]
     return jobid, request, reader.integer("failure_tolerance", minimum=0)
 
 
-def read_setup(payload: Any) -> tuple[int, ResourceSet]:
+def parse(method: str, text: Payload, large: int = LARGE) -> Any:
+    """The payload of ``dws.<method>``; a :class:`LargeSetup` for a ``dws.setup``
+    of more than ``large`` bytes.
+
+    Raises:
+        NotJson: the payload is not JSON.
+    """
+    if method == "setup" and len(text) > large:
+        found = _SETUP.match(bytes(text[:_SETUP_START]))
+        if found is not None:
+            return LargeSetup(int(found[1]), text)
+    try:
+        return json.loads(bytes(text))
+    except (ValueError, RecursionError):
+        raise NotJson(method) from None
+
+
+def read_setup(payload: Any) -> tuple[int, Summary]:
     """``dws.setup``: the job and its R."""
     reader = Reader("dws.setup", payload)
     jobid = reader.integer("jobid", minimum=0)
-    return jobid, rset.parse(reader.object("R").value, name=f"R of job {f58(jobid)}")
+    name = f"R of job {f58(jobid)}"
+    R = rset.parse(reader.object("R").value, name)
+    return jobid, rset.summarize(R, name)
 
 
 def read_post_run(payload: Any) -> tuple[int, bool]:
@@ -57,6 +105,8 @@ def read_post_run(payload: Any) -> tuple[int, bool]:
 
 def whose(payload: Any) -> str:
     """The job that a request is about, to begin a line of the log with."""
+    if isinstance(payload, LargeSetup):
+        return f"{f58(payload.jobid)}: "
     jobid = payload.get("jobid") if isinstance(payload, dict) else None
     if isinstance(jobid, int) and 0 <= jobid < 2**64:
         return f"{f58(jobid)}: "

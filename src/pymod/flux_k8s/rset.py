@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Callable, Mapping, Optional, TypeVar
+from typing import Any, Callable, Mapping, Optional, Protocol, TypeVar, Union
 
 from flux_k8s import hostlist, idset, jgf
-from flux_k8s.errors import BadObject
+from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.fields import Reader
 from flux_k8s.mapping import RabbitMapping
 
@@ -32,6 +32,23 @@ class Target:
     rank: int
     host: str
     children: Mapping[str, str]
+
+
+class Allocated(Protocol):
+    """The nodes of an allocation, and its storage."""
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """The host of each rank. A host with several brokers is there several
+        times."""
+
+    def graph(self, name: str = "R") -> jgf.Graph:
+        """The Rabbits of the graph in ``scheduling``; R is called ``name`` in
+        errors.
+
+        Raises:
+            BadObject, UnreadableR: the graph is malformed.
+        """
 
 
 @dataclass(frozen=True)
@@ -66,6 +83,9 @@ class ResourceSet:
         several brokers is there several times."""
         return tuple(target.host for target in self.targets)
 
+    def graph(self, name: str = "R") -> jgf.Graph:
+        return jgf.parse(self.scheduling or {}, name)
+
     @property
     def writer(self) -> str:
         """The URI of the scheduler that wrote ``scheduling``."""
@@ -97,6 +117,52 @@ class ResourceSet:
         if self.scheduling is not None:
             result["scheduling"] = self.scheduling
         return result
+
+
+class UnreadableR(DWSError):
+    """R is malformed, says who has read it, or could not be read."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What is kept of the R of a job.
+
+    Attributes:
+        rabbits: the Rabbits of the graph, or why the graph is malformed.
+    """
+
+    hosts: tuple[str, ...]
+    rabbits: Union[jgf.Graph, UnreadableR]
+
+    def graph(self, name: str = "R") -> jgf.Graph:
+        if isinstance(self.rabbits, UnreadableR):
+            raise self.rabbits
+        return self.rabbits
+
+    def to_json(self) -> dict[str, Any]:
+        result: dict[str, Any] = {"hosts": self.hosts}
+        if isinstance(self.rabbits, UnreadableR):
+            result["bad_graph"] = str(self.rabbits)
+        else:
+            result["rabbit_of"] = self.rabbits.rabbit_of
+            result["ssd"] = self.rabbits.ssd
+        return result
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> Summary:
+        """The summary that :meth:`to_json` gave."""
+        hosts = tuple(value["hosts"])
+        if "bad_graph" in value:
+            return cls(hosts, UnreadableR(value["bad_graph"]))
+        return cls(hosts, jgf.Graph(value["rabbit_of"], value["ssd"]))
+
+
+def summarize(rset: Allocated, name: str = "R") -> Summary:
+    """What is kept of an R that is called ``name``."""
+    try:
+        return Summary(rset.hosts, rset.graph(name))
+    except BadObject as error:
+        return Summary(rset.hosts, UnreadableR(str(error)))
 
 
 def parse(R: Any, name: str = "R") -> ResourceSet:
@@ -140,7 +206,7 @@ def parse(R: Any, name: str = "R") -> ResourceSet:
 
 
 def rabbit_chunks(
-    rset: ResourceSet, mapping: RabbitMapping, name: str = "R"
+    rset: Allocated, mapping: RabbitMapping, name: str = "R"
 ) -> dict[str, Optional[int]]:
     """The Rabbits of an allocation, in the mapping's order, and how many
     ``ssd`` (GiB) it holds on each.
@@ -153,8 +219,9 @@ def rabbit_chunks(
         BadObject: the graph and the mapping, or the graph and ``nodelist``,
             do not agree: a Rabbit that the mapping lacks, a node below another
             Rabbit than the mapping says, a node that R does not have.
+        UnreadableR: the graph is malformed, and only that is known of it.
     """
-    graph = jgf.parse(rset.scheduling or {}, name)
+    graph = rset.graph(name)
     hosts = dict.fromkeys(rset.hosts)
     connected = {mapping.rabbit_of(host) for host in hosts}
     if not graph.ssd:

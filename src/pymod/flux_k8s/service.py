@@ -38,13 +38,16 @@ from flux_k8s.ports import (
     Watch,
 )
 from flux_k8s.requests import (
+    LargeSetup,
     read_create,
     read_jobid,
     read_post_run,
     read_setup,
     whose,
 )
+from flux_k8s.rset import Allocated, UnreadableR
 from flux_k8s.settings import Queues, Settings
+from flux_k8s.setupreader import Result, SetupReader
 from flux_k8s.steps import StepError, Steps
 from flux_k8s.strays import Strays, given_up
 from flux_k8s.systemstatus import awaited_nodes
@@ -58,6 +61,8 @@ Respond = Callable[[int, str, Optional[Json]], None]
 
 Taken = tuple[Step, Optional[WorkflowView]]
 """A step, and the Workflow that it was decided on."""
+
+SUCCESS: Json = {"success": True}
 
 BATCH = 64
 """Jobs reconciled in one go, so that the reactor is never held up for long."""
@@ -94,7 +99,11 @@ class Service:
         kube: Kube,
         settings: Settings,
         rng: Optional[random.Random] = None,
+        setup_reader: Optional[SetupReader] = None,
     ) -> None:
+        """``setup_reader`` is needed where requests may be
+        :class:`~flux_k8s.requests.LargeSetup`."""
+        self._setup_reader = setup_reader
         self.settings = settings
         self._flux = flux
         self._kube = kube
@@ -159,10 +168,16 @@ class Service:
         handler = self._methods.get(method)
         if handler is None:
             respond(errno.ENOSYS, f"dws.{method}: no such method", None)
-            return
+        elif isinstance(payload, LargeSetup):
+            self._read_setup(payload, respond)
+        else:
+            self._answer(payload, partial(handler, payload), respond)
+
+    def _answer(self, payload: Any, act: Callable[[], Json], respond: Respond) -> None:
+        """Respond with what ``act`` gives, or with its error."""
         try:
-            respond(0, "", handler(payload))
-        except BadObject as error:
+            respond(0, "", act())
+        except (BadObject, UnreadableR) as error:
             self._flux.log(syslog.LOG_ERR, f"{whose(payload)}{error}")
             respond(errno.EPROTO, str(error), None)
         except DWSError as error:
@@ -177,26 +192,46 @@ class Service:
         job.info.failure_tolerance = tolerance
         job.info.planned = False
         self._asked(job)
-        return {"success": True}
+        return SUCCESS
 
     def _setup(self, payload: Any) -> Json:
-        jobid, allocation = read_setup(payload)
+        return self._set_up(*read_setup(payload))
+
+    def _read_setup(self, setup: LargeSetup, respond: Respond) -> None:
+        """Have R read. Its job is known from now on: when it ends meanwhile, R
+        comes too late."""
+        jobid = setup.jobid
+        self._job(jobid, Goal.READY)
+
+        def act(result: Result) -> Json:
+            if isinstance(result, UnreadableR):
+                raise result
+            return self._set_up(jobid, result) if jobid in self._jobs else SUCCESS
+
+        def done(result: Result) -> None:
+            if not self._stopped:
+                self._answer(setup, partial(act, result), respond)
+
+        assert self._setup_reader is not None
+        self._setup_reader.read(setup.text, done)
+
+    def _set_up(self, jobid: int, allocation: Allocated) -> Json:
         job = self._job(jobid, Goal.READY)
         if job.info.goal is not Goal.RELEASED:
             job.info.goal = Goal.READY
         job.info.allocation = allocation
         job.info.mounted = False
         self._asked(job)
-        return {"success": True}
+        return SUCCESS
 
     def _post_run(self, payload: Any) -> Json:
         jobid, ran = read_post_run(payload)
         self._release(jobid, ran=ran)
-        return {"success": True}
+        return SUCCESS
 
     def _teardown(self, payload: Any) -> Json:
         self._release(read_jobid(payload, "dws.teardown"), abandoned=True)
-        return {"success": True}
+        return SUCCESS
 
     def _abort(self, payload: Any) -> Json:
         jobid = read_jobid(payload, "dws.abort")
@@ -206,7 +241,7 @@ class Service:
             self._steps.in_use.await_verdict(info)
         else:
             self._steps.in_use.withhold(info)
-        return {"success": True}
+        return SUCCESS
 
     def _release(
         self,
@@ -226,7 +261,7 @@ class Service:
 
     def _hello(self, payload: Any) -> Json:
         self._greeter.greet()
-        return {"success": True}
+        return SUCCESS
 
     def _stats(self, payload: Any) -> Json:
         states: dict[str, int] = {}

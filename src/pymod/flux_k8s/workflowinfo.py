@@ -11,7 +11,7 @@ from typing import Any, Optional
 from flux_k8s.directives import Directive
 from flux_k8s.jobid import f58, workflow_name
 from flux_k8s.nodefailure import Survey
-from flux_k8s.rset import ResourceSet
+from flux_k8s.rset import Allocated
 from flux_k8s.timestamps import format_timestamp, parse_timestamp
 from flux_k8s.workflowview import WLM_ID, State, WorkflowView
 
@@ -43,7 +43,7 @@ class WorkflowInfo:
             the module was started.
         group: the primary group of the job's user, once it is known.
         failure_tolerance: without the storage of how many nodes it may run.
-        allocation: the job's R, once it is known.
+        allocation: what the job's R says, once it is known.
         ran: the job's tasks were started (with goal RELEASED).
         abandoned: give up unmounting and data movement, go to Teardown.
         aborted: as abandoned, and do not wait for Teardown either.
@@ -86,7 +86,7 @@ class WorkflowInfo:
     request: Optional[StorageRequest] = None
     group: Optional[int] = None
     failure_tolerance: int = 0
-    allocation: Optional[ResourceSet] = None
+    allocation: Optional[Allocated] = None
     ran: bool = False
     abandoned: bool = False
     aborted: bool = False

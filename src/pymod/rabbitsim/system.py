@@ -45,6 +45,7 @@ from rabbitsim.kube.direct import DirectKube, Faults, copy_json
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import RealLoop, VirtualLoop
+from rabbitsim.setups import Receiver, VirtualReader
 
 Log = Callable[[int, str], None]
 
@@ -89,6 +90,7 @@ class VirtualSystem:
         store: what is in Kubernetes.
         controllers: DWS and NNF.
         service: what is loaded as the module ``dws``, or None.
+        setup_reader: what reads its large ``dws.setup``.
         service_kube: Kubernetes as the service reaches it, with ``faults`` and
             ``drop_watches``.
         log: all log lines.
@@ -161,10 +163,14 @@ class VirtualSystem:
     def load_plugin(self) -> None:
         load_plugin(self.instance, self._plugin_conf)
 
+    def has_large_R(self, jobid: int) -> bool:
+        """Whether the R of a job is taken for one that is read elsewhere."""
+        return False
+
     def load_module(self) -> None:
         """Load a module with a new connection to Kubernetes."""
 
-        def make(port: FluxPort) -> Service:
+        def make(port: FluxPort) -> Receiver:
             kube = DirectKube(self.store, port, self._kube_latency, self._faults)
             settings = Settings(
                 self.config,
@@ -175,8 +181,15 @@ class VirtualSystem:
             )
             seed = self.rng.getrandbits(32)
             self.service_kube = kube
-            self.service = Service(port, kube, settings, random.Random(seed))
-            return self.service
+            self.setup_reader = VirtualReader(port)
+            self.service = Service(
+                port,
+                kube,
+                settings,
+                random.Random(seed),
+                setup_reader=self.setup_reader,
+            )
+            return Receiver(self.service, self.has_large_R)
 
         self.instance.load_module(make)
 

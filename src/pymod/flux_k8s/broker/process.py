@@ -23,13 +23,14 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
 from flux.core.inner import ffi, lib
 
 import flux
-from flux_k8s import mapping
+from flux_k8s import mapping, requests
 from flux_k8s.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.client import KubeClient, Mailbox
 from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Json
+from flux_k8s.readerprocess import ReaderProcess
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 
@@ -95,7 +96,10 @@ class Process:
             owner=os.getuid(),
             queues=queue_properties(tables["queues"], self._arguments.queues),
         )
-        self._service = Service(self._flux, self._kube, settings)
+        self._reader = ReaderProcess(self._mailbox.put)
+        self._service = Service(
+            self._flux, self._kube, settings, setup_reader=self._reader
+        )
         self._watchers = [self._method(name, method) for method in METHODS]
         self._watchers.append(
             channel.msg_watcher_create(
@@ -132,7 +136,7 @@ class Process:
         # Before hello, which the plugin answers with requests.
         self._channel.rpc(READY, {}, flags=FLUX_RPC_NORESPONSE)
         self._service.start()
-        with contextlib.closing(self._kube):
+        with contextlib.closing(self._kube), contextlib.closing(self._reader):
             try:
                 if self._handle.reactor_run() < 0:
                     raise OSError(errno.ECONNRESET, "the connection to Flux was lost")
@@ -147,11 +151,11 @@ class Process:
             else:
                 self._channel.respond(msg, payload)
 
+        text = payload_of(msg)
         try:
-            text = msg.payload_str
-            payload = None if text is None else json.loads(text)
-        except (OSError, ValueError, RecursionError):
-            respond(errno.EPROTO, f"dws.{method}: the payload is not JSON", None)
+            payload = None if text is None else requests.parse(method, text)
+        except requests.NotJson as error:
+            respond(errno.EPROTO, str(error), None)
             return
         try:
             self._service.request(method, payload, respond)
@@ -171,6 +175,15 @@ class Process:
                 syslog.LOG_WARNING,
                 f"{', '.join(waiting)}: as before until the module is loaded again",
             )
+
+
+def payload_of(msg: Any) -> Optional[memoryview]:
+    """The text of a message's payload, where it is in memory: it may be large. It
+    is there for as long as the message."""
+    data, size = ffi.new("void *[1]"), ffi.new("size_t [1]")
+    if lib.flux_msg_get_payload(msg.handle, data, size) < 0:
+        return None
+    return memoryview(ffi.buffer(data[0], size[0])).toreadonly()[:-1]
 
 
 def load_mapping(config: Config) -> RabbitMapping:

@@ -32,7 +32,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
 from flux_k8s.hostlist import natural_key
 from flux_k8s.mapping import RabbitMapping
-from flux_k8s.rset import ResourceSet, rabbit_chunks
+from flux_k8s.rset import Allocated, rabbit_chunks
 
 COLOCATION_ANNOTATION = "flux-framework.readthedocs.io/colocation"
 """An annotation of Servers: a JSON array that has, for each allocation set, the
@@ -99,7 +99,7 @@ class Allocation:
 
 
 def job_allocation(
-    rset: ResourceSet,
+    rset: Allocated,
     mapping: RabbitMapping,
     storages: Optional[Mapping[str, Labels]] = None,
     occupied: Optional[Mapping[str, frozenset[str]]] = None,

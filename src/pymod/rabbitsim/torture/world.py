@@ -24,6 +24,7 @@ from rabbitsim.flux.manager import UPTIME, SubmitError
 from rabbitsim.kube.direct import DirectKube
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.loop import VirtualLoop
+from rabbitsim.setups import Receiver, VirtualReader, every_other
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.api import TroubledKube, Weather
 from rabbitsim.torture.data import Ledger
@@ -75,7 +76,7 @@ class TorturedSystem(VirtualSystem):
     def load_module(self) -> None:
         weather = self.weather
 
-        def make(port: FluxPort) -> Service:
+        def make(port: FluxPort) -> Receiver:
             self.service_kube = self.troubled = TroubledKube(
                 self.store,
                 port,
@@ -87,8 +88,14 @@ class TorturedSystem(VirtualSystem):
                 self.config, self.mapping, owner=self.instance.broker.owner
             )
             rng = random.Random(self.rng.getrandbits(32))
-            self.service = Service(port, self.service_kube, settings, rng)
-            return self.service
+            self.service = Service(
+                port,
+                self.service_kube,
+                settings,
+                rng,
+                setup_reader=VirtualReader(port),
+            )
+            return Receiver(self.service, every_other)
 
         self.instance.load_module(make)
 

@@ -1,0 +1,75 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Large ``dws.setup`` requests without large jobs, in virtual time."""
+
+from __future__ import annotations
+
+import json
+from typing import Callable, Optional
+
+from flux_k8s import requests, setupreader
+from flux_k8s.ports import Clock, Json
+from flux_k8s.requests import Payload
+from flux_k8s.rset import UnreadableR
+from flux_k8s.service import Respond, Service
+
+READING = 0.5
+"""Seconds that one R takes."""
+
+
+class VirtualReader:
+    """Implements :class:`flux_k8s.setupreader.SetupReader`: reads one after the
+    other, as a process does.
+
+    Attributes:
+        failure: why nothing can be read, or None.
+    """
+
+    def __init__(self, clock: Clock, seconds: float = READING) -> None:
+        self._clock = clock
+        self._seconds = seconds
+        self._free = clock.now()
+        self.failure: Optional[str] = None
+
+    def read(self, text: Payload, done: setupreader.Done) -> None:
+        now = self._clock.now()
+        self._free = max(self._free, now) + self._seconds
+
+        def read() -> None:
+            if self.failure is not None:
+                done(UnreadableR(self.failure))
+            else:
+                done(setupreader.understand(setupreader.answer(text)))
+
+        self._clock.call_later(self._free - now, read)
+
+
+class Receiver:
+    """The broker module: what it does with a request before the service has it.
+
+    Args:
+        is_large: tells whether the R of a job is taken for a large one.
+    """
+
+    def __init__(
+        self, service: Service, is_large: Callable[[int], bool] = lambda jobid: False
+    ) -> None:
+        self._service = service
+        self._is_large = is_large
+        self.start = service.start
+        self.stop = service.stop
+
+    def request(self, method: str, payload: Json, respond: Respond) -> None:
+        jobid = payload.get("jobid")
+        if method == "setup" and isinstance(jobid, int) and self._is_large(jobid):
+            text = json.dumps(payload, separators=(",", ":")).encode()
+            self._service.request(
+                method, requests.parse(method, text, large=0), respond
+            )
+        else:
+            self._service.request(method, payload, respond)
+
+
+def every_other(jobid: int) -> bool:
+    """Half of all jobs, whichever these are."""
+    return (jobid >> 24) % 2 == 0

@@ -1,0 +1,264 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Large R's are read in another process, and whatever happens to it, only the job
+whose R it was can fail."""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import select
+import signal
+import time
+from typing import Any, Callable, Iterator
+
+import pytest
+from test_rset import fluxion_r
+from test_service import LIFE, exceptions, jobspec, names, settle
+
+from flux_k8s import mapping, readerprocess, requests, rset
+from flux_k8s.readerprocess import ReaderProcess
+from flux_k8s.requests import LargeSetup
+from flux_k8s.rset import Summary, UnreadableR
+from flux_k8s.setupreader import Result
+from rabbitsim.setups import READING
+from rabbitsim.system import VirtualSystem
+
+JOBID = 1234
+PATIENCE = 60.0
+
+
+class Reading:
+    """A process that reads, and the thread that owns the service."""
+
+    def __init__(self) -> None:
+        self._mails: queue.Queue[Callable[[], None]] = queue.Queue()
+        self.process = ReaderProcess(self._mails.put)
+        self.results: list[Result] = []
+
+    def begin(self, text: bytes) -> None:
+        self.process.read(memoryview(text), self.results.append)
+
+    def end(self) -> Result:
+        self._mails.get(timeout=PATIENCE)()
+        return self.results.pop(0)
+
+    def read(self, text: bytes) -> Result:
+        self.begin(text)
+        return self.end()
+
+
+@pytest.fixture
+def reading() -> Iterator[Reading]:
+    reading = Reading()
+    yield reading
+    reading.process.close()
+
+
+def some_R() -> Any:
+    return fluxion_r({"n1": "rab0", "n2": "rab1"}, {"rab0": [7], "rab1": [5]})
+
+
+def payload(R: Any) -> bytes:
+    """What the plugin sends."""
+    return b'{"jobid":%d,"R":%s}' % (JOBID, json.dumps(R).encode())
+
+
+def large_R(size: int) -> Any:
+    """A valid R of about ``size`` bytes."""
+    core = {"metadata": {"type": "core", "paths": {"containment": "/cluster0/n0/c0"}}}
+    R = some_R()
+    nodes = R["scheduling"]["graph"]["nodes"]
+    nodes += [core] * (size // len(json.dumps(core)))
+    return R
+
+
+def inline(text: bytes) -> Any:
+    """What comes of a payload that is not large."""
+    try:
+        return requests.read_setup(requests.parse("setup", text, large=len(text)))[1]
+    except Exception as error:
+        return str(error)
+
+
+def test_a_large_R_says_the_same_in_another_process(reading: Reading) -> None:
+    text = payload(large_R(1_000_000))
+    result = reading.read(text)
+    assert isinstance(result, Summary)
+    assert result == inline(text)
+    assert len(result.graph().ssd) == 2
+
+
+@pytest.mark.parametrize(
+    "R",
+    [
+        "[]",
+        "{",
+        '{"version": 2}',
+        '{"version": 1, "execution": {"R_lite": [], "nodelist": []}}',
+        '{}, "R": []',
+        "[" * 200_000,
+        '{"version": 1, "execution": "\udcff"}',
+    ],
+)
+def test_a_malformed_R_gets_the_same_sentence(reading: Reading, R: str) -> None:
+    text = b'{"jobid":1,"R":%s}' % R.encode(errors="surrogateescape")
+    result = reading.read(text)
+    assert isinstance(result, UnreadableR)
+    assert str(result) == inline(text)
+
+
+def test_a_malformed_graph_gets_its_sentence_when_it_is_needed(
+    reading: Reading,
+) -> None:
+    R = some_R()
+    R["scheduling"]["graph"]["nodes"].append({"metadata": {"type": "ssd"}})
+    result = reading.read(payload(R))
+    assert isinstance(result, Summary) and result.hosts == rset.parse(R).hosts
+    with pytest.raises(UnreadableR, match=r"^R of job .*nodes\[[0-9]+\].* expected"):
+        rset.rabbit_chunks(result, mapping.parse({"computes": {}, "rabbits": {}}))
+
+
+def test_one_process_reads_several(reading: Reading) -> None:
+    reading.read(payload(some_R()))
+    pid = reading.process.pid
+    reading.read(b"no JSON")
+    reading.read(payload(some_R()))
+    assert reading.process.pid == pid is not None
+
+
+def test_the_memory_of_a_very_large_R_is_given_back(reading: Reading) -> None:
+    reading.read(payload(large_R(readerprocess.KEPT)))
+    assert reading.process.pid is None
+
+
+def await_input(pid: int) -> None:
+    """Wait until there is something for a process to read."""
+    with open(f"/proc/{pid}/fd/0", "rb", buffering=0) as pipe:
+        select.select([pipe], [], [], PATIENCE)
+
+
+def test_a_process_that_dies_while_it_reads_fails_that_one(reading: Reading) -> None:
+    reading.read(payload(some_R()))
+    pid = reading.process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    reading.begin(payload(large_R(1_000_000)))
+    reading.begin(payload(some_R()))
+    await_input(pid)
+    os.kill(pid, signal.SIGKILL)
+    result = reading.end()
+    assert str(result) == "the process that reads R was ended by signal 9"
+    assert isinstance(reading.end(), Summary)
+
+
+def test_a_process_that_died_meanwhile_is_replaced(reading: Reading) -> None:
+    reading.read(payload(some_R()))
+    pid = reading.process.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    assert isinstance(reading.read(payload(some_R())), Summary)
+
+
+def test_a_process_that_does_not_answer_is_ended(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading.read(payload(some_R()))
+    assert reading.process.pid is not None
+    os.kill(reading.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(readerprocess, "TIME_LIMIT", 0.1)
+    result = reading.read(payload(some_R()))
+    assert str(result) == "the process that reads R was ended by signal 9"
+
+
+def test_the_process_ends_when_there_is_nothing_to_read(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
+    reading.read(payload(some_R()))
+    end = time.monotonic() + PATIENCE
+    while reading.process.pid is not None:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+    assert isinstance(reading.read(payload(some_R())), Summary)
+
+
+def test_only_a_large_setup_is_left_unread() -> None:
+    small = payload(some_R())
+    assert requests.parse("setup", small) == json.loads(small)
+    large = payload(large_R(2 * requests.LARGE))
+    assert requests.parse("setup", large) == LargeSetup(JOBID, large)
+    assert requests.parse("create", large) == json.loads(large)
+
+
+# ---- whole systems ----------------------------------------------------------
+
+
+class System(VirtualSystem):
+    """Each R is taken for a large one."""
+
+    def has_large_R(self, jobid: int) -> bool:
+        return True
+
+
+def started() -> tuple[System, int]:
+    system = System()
+    system.start()
+    return system, system.instance.submit(jobspec())
+
+
+def run_until(system: System, jobid: int, event: str, more: float = 0.0) -> None:
+    assert system.loop.run(lambda: event in names(system, jobid), timeout=60.0)
+    system.loop.run(lambda: False, timeout=more)
+
+
+def jobs_of_the_service(system: System) -> Any:
+    answers: list[Any] = []
+    assert system.service is not None
+    system.service.request("stats-get", {}, lambda *answer: answers.append(answer))
+    ((_, _, stats),) = answers
+    return stats["jobs"]
+
+
+def test_a_job_whose_R_is_read_elsewhere_runs() -> None:
+    system, jobid = started()
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
+
+
+def test_an_R_that_cannot_be_read_fails_its_job_only() -> None:
+    system, jobid = started()
+    run_until(system, jobid, "prolog-start")
+    system.setup_reader.failure = "the process that reads R was ended by signal 9"
+    system.loop.run(lambda: False, timeout=READING)
+    system.setup_reader.failure = None
+    other = system.instance.submit(jobspec())
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == "the process that reads R was ended by signal 9"
+    assert "start" not in names(system, jobid)
+    assert names(system, other) == LIFE
+
+
+@pytest.mark.parametrize("more", [0.0, READING / 2, READING])
+def test_a_job_is_cancelled_while_its_R_is_read(more: float) -> None:
+    system, jobid = started()
+    run_until(system, jobid, "prolog-start", more)
+    system.instance.cancel(jobid)
+    settle(system)
+    system.loop.run(lambda: False, timeout=10 * READING)
+    assert "start" not in names(system, jobid)
+    assert jobs_of_the_service(system) == 0
+
+
+@pytest.mark.parametrize("more", [0.0, READING / 2, READING])
+def test_the_module_dies_while_it_has_R_read(more: float) -> None:
+    system, jobid = started()
+    run_until(system, jobid, "prolog-start", more)
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    assert names(system, jobid) == LIFE
