@@ -2,6 +2,7 @@
 #
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
+#   make torture-mutants  whether torture finds what it should (an hour)
 #   make bench    measure (prints a table, writes bench/results.json)
 #   make install  for the Flux on PATH, into DEST; make uninstall removes it
 
@@ -15,7 +16,7 @@ DEST ?= /opt/flux-dws
 SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
-.PHONY: all demo check lint types pytest flux-check bench install uninstall clean
+.PHONY: all demo check lint types pytest flux-check torture-mutants bench install uninstall clean
 
 all: $(INSTALLED)
 
@@ -45,6 +46,9 @@ pytest: $(INSTALLED)
 
 flux-check: $(INSTALLED)
 	./t/run.sh
+
+torture-mutants: $(INSTALLED)
+	$(BIN)/python t/mutants.py
 
 bench: $(INSTALLED)
 	$(BIN)/python bench/run.py

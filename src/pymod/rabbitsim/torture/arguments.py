@@ -29,6 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--trace", action="store_true", help="show all that happens")
     add(
+        "--no-shrink",
+        action="store_true",
+        help="report a breach as it is, without looking for the least that leads to it",
+    )
+    add(
         "--crash-points",
         action="store_true",
         help="instead: let the module die after each step, and each request",

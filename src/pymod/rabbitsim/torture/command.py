@@ -32,7 +32,8 @@ def torture_command(args: argparse.Namespace) -> int:
             print("\n".join(outcome.trace))
         print(summary(outcome), flush=True)
         if outcome.breach is not None:
-            print(report(shrink(outcome)), flush=True)
+            whole = args.no_shrink
+            print(report(outcome if whole else shrink(outcome), whole), flush=True)
             return 1
     return 0
 
@@ -61,11 +62,11 @@ def summary(outcome: Outcome) -> str:
     )
 
 
-def report(outcome: Outcome) -> str:
-    """A breach, and the least that leads to it."""
+def report(outcome: Outcome, whole: bool = False) -> str:
+    """A breach, and what leads to it."""
     plan = outcome.plan
     lines = [f"breach at step {outcome.steps} of seed {plan.seed}: {outcome.breach}"]
-    lines += ["", "The least that leads to it:"]
+    lines += ["", "What leads to it:" if whole else "The least that leads to it:"]
     lines += [f"  {part}" for part in (plan.site, *plan.jobs, *plan.troubles)]
     lines += ["", f"The last {SHOWN} lines of its trace:"]
     lines += [f"  {line}" for line in outcome.trace[-SHOWN:]]

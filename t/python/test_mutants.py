@@ -1,0 +1,103 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``t/mutants.py`` tells whether torture finds what a patch takes out."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+import mutants  # noqa: E402
+
+HEADER = """\
+Item: 7
+Finds: exception
+Torture: --jobs 5 --faults none
+Jobs fail for no reason.
+
+"""
+CHANGED = "src/pymod/flux_k8s/requests.py"
+
+
+def diff() -> str:
+    """A patch of a line of the tree as it is."""
+    before = (mutants.TOP / CHANGED).read_text().splitlines(keepends=True)
+    after = [
+        line.replace('"dws.setup", payload', '"dws.setup", None') for line in before
+    ]
+    lines = difflib.unified_diff(before, after, f"a/{CHANGED}", f"b/{CHANGED}")
+    return f"diff --git a/{CHANGED} b/{CHANGED}\n" + "".join(lines)
+
+
+def patch(folder: Path, text: str) -> str:
+    path = folder / "07-no-reason.patch"
+    path.write_text(text)
+    return str(path)
+
+
+def test_a_mutant_that_torture_finds_is_told_with_its_seed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert mutants.main([patch(tmp_path, HEADER + diff()), "--seeds=5"]) == 0
+    line = capsys.readouterr().out.splitlines()[-1]
+    item, name, rule, seed, seconds = line.split()
+    assert (item, name, rule) == ("7", "07-no-reason", "exception")
+    assert 1 <= int(seed) <= 5 and int(seconds) >= 0
+
+
+def test_a_mutant_that_breaks_another_rule_is_not_found(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = HEADER.replace("exception", "data")
+    assert mutants.main([patch(tmp_path, header + diff()), "--seeds=2"]) == 1
+    assert "NOT FOUND (but exception)" in capsys.readouterr().out
+
+
+def test_a_patch_that_does_not_apply_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stale = diff().replace("-    reader", "-    other")
+    assert mutants.main([patch(tmp_path, HEADER + stale)]) == 1
+    error = capsys.readouterr().err
+    assert "07-no-reason.patch: apply - failed" in error
+    assert "patch does not apply" in error
+
+
+@pytest.mark.parametrize("field", mutants.FIELDS)
+def test_a_patch_without_a_line_of_its_header_is_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str
+) -> None:
+    header = HEADER.replace(field, "Something")
+    assert mutants.main([patch(tmp_path, header + diff())]) == 1
+    assert f"07-no-reason.patch: has no line '{field}: ...'" in capsys.readouterr().err
+
+
+def test_arguments_that_torture_refuses_are_an_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    header = HEADER.replace("none", "nonesuch")
+    assert mutants.main([patch(tmp_path, header + diff())]) == 1
+    assert "'nonesuch' is unknown" in capsys.readouterr().err
+
+
+def test_only_a_patch_of_c_has_extensions_built(tmp_path: Path) -> None:
+    python = mutants.Mutant.read(Path(patch(tmp_path, HEADER + diff())))
+    c = diff().replace(CHANGED, "src/jobtap/job.c")
+    assert not python.changes_c
+    assert mutants.Mutant.read(Path(patch(tmp_path, HEADER + c))).changes_c
+
+
+@pytest.mark.parametrize(
+    "path", sorted(mutants.MUTANTS.glob("*")), ids=lambda p: p.name
+)
+def test_each_mutant_of_the_tree_has_a_header_and_applies(
+    tmp_path: Path, path: Path
+) -> None:
+    mutant = mutants.Mutant.read(path)
+    assert path.name.startswith(f"{int(mutant.item):02}-")
+    mutants.copy_tree(tmp_path)
+    mutants.patch(mutant, tmp_path)
