@@ -16,7 +16,7 @@ from flux_k8s.config import Config
 from flux_k8s.directivebreakdown import occupied_rabbits
 from flux_k8s.directivebreakdown.allocation import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
-from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Json
+from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data
@@ -372,12 +372,117 @@ def test_storage_goes_only_where_all_labels_are() -> None:
     settle_jobs(system)
 
 
-def test_a_label_that_no_rabbit_has_is_named_in_the_exception() -> None:
+XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
+
+
+@pytest.mark.parametrize("scheduler", [True, False])
+def test_a_job_gets_nodes_below_a_rabbit_with_its_labels(scheduler: bool) -> None:
+    system = started(
+        topology=labelled(tier="fast"),
+        options=wants("tier=fast", "tier"),
+        scheduler=scheduler,
+    )
+    jobid = runs(system, jobspec(XFS, 2))
+    assert hosts(system, jobid) == ("compute-03", "compute-04")
+
+
+def test_labels_that_all_rabbits_carry_leave_the_choice_as_it_is() -> None:
+    system = started(topology=labelled(), options=wants())
+    jobid = runs(system, jobspec(XFS, 1))
+    found = system.instance.job(jobid).jobspec["attributes"]["system"]["constraints"]
+    assert "hostlist" not in str(found)
+
+
+def test_labels_count_as_they_are_when_the_job_is_planned() -> None:
     system = started(topology=labelled(tier="slow"), options=wants("tier=fast"))
-    jobid = system.instance.submit(jobspec(LUSTRE, 2))
+    for name, tier in (("rabbit-01", "fast"), ("rabbit-02", "slow")):
+        patch = {"metadata": {"labels": {"tier": tier}}}
+        system.store.merge_patch(STORAGE, "default", name, patch)
+    system.loop.run(timeout=1)
+    assert hosts(system, runs(system, jobspec(XFS, 1))) == ("compute-01",)
+
+
+def test_a_job_waits_for_the_rabbit_with_its_labels_to_be_mended() -> None:
+    system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
+    system.controllers.rabbits.set_status("rabbit-02", "Offline")
+    system.loop.run(timeout=1)
+    jobid = system.instance.submit(jobspec(XFS, 1))
+    system.loop.run(timeout=60)
+    assert system.instance.job(jobid).R is None
+    system.controllers.rabbits.set_status("rabbit-02", "Ready")
+    settle_jobs(system)
+    assert hosts(system, jobid) == ("compute-03",)
+
+
+def test_network_storage_goes_to_a_rabbit_with_its_labels_wherever_the_nodes_are() -> (
+    None
+):
+    """There are too few nodes below it."""
+    system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
+    jobid = system.instance.submit(long(LUSTRE, 4))
+    running(system, jobid)
+    assert all(set(counts) == {"rabbit-02"} for counts in placed(system).values())
+    settle_jobs(system)
+
+
+def refused(system: VirtualSystem, spec: Json) -> str:
+    """The note of the exception of a job that gets no nodes."""
+    jobid = system.instance.submit(spec)
+    settle_jobs(system)
+    assert "alloc" not in names(system, jobid)
+    (exception,) = exceptions(system, jobid)
+    return str(exception["note"]).partition(": ")[2]
+
+
+@pytest.mark.parametrize("type", ["xfs", "lustre"])
+def test_labels_that_no_rabbit_has_are_an_exception_in_proposal(type: str) -> None:
+    system = started(topology=labelled(tier="slow"), options=wants("tier=fast"))
+    note = refused(system, jobspec(f"#DW jobdw type={type} capacity=9GiB name=p1", 1))
+    assert note.endswith(f"no Rabbit carries all of: {RABBIT_LABEL}=Rabbit, tier=fast")
+
+
+def test_a_job_that_needs_more_nodes_than_labelled_rabbits_have_is_told_so() -> None:
+    system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
+    jobid = system.instance.submit(jobspec(XFS, 3))
     settle_jobs(system)
     (exception,) = exceptions(system, jobid)
-    assert "lacks the label tier=fast" in exception["note"]
+    assert exception["note"] == (
+        "the job asks for 3 nodes, but only compute-[03-04] (2) are below Rabbits that"
+        f" carry {RABBIT_LABEL}=Rabbit, tier=fast, which DirectiveBreakdown"
+        f" default/fluxjob-{jobid}-0: allocation set xfs needs"
+    )
+
+
+def test_labels_and_persistent_storage_that_no_node_shares_are_an_exception() -> None:
+    system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
+    create = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+    runs(system, jobspec(create, 1))
+    for name, tier in (("rabbit-01", "fast"), ("rabbit-02", "slow")):
+        patch = {"metadata": {"labels": {"tier": tier}}}
+        system.store.merge_patch(STORAGE, "default", name, patch)
+    system.loop.run(timeout=1)
+    jobid = system.instance.submit(jobspec([XFS, "#DW persistentdw name=keep"], 1))
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        "no compute node can reach the persistent storage of the job and is below a"
+        " Rabbit with the labels that its own storage needs"
+    )
+
+
+def test_a_rabbit_outside_of_the_mapping_is_never_used() -> None:
+    """It is the only one with the label, and storage reached over the network may
+    go to Rabbits without nodes of the job."""
+    system = started(topology=labelled(tier="slow"), options=wants("tier=fast"))
+    storage = system.store.get(STORAGE, "default", "rabbit-01")
+    labels = {**storage["metadata"]["labels"], "tier": "fast"}
+    other = {
+        **{key: storage[key] for key in ("apiVersion", "kind", "spec", "status")},
+        "metadata": {"name": "rabbit-99", "namespace": "default", "labels": labels},
+    }
+    system.store.create(STORAGE, "default", other)
+    system.loop.run(timeout=1)
+    assert "no Rabbit carries all of" in refused(system, jobspec(LUSTRE, 1))
 
 
 # Daemons

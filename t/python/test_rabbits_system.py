@@ -14,6 +14,7 @@ from test_service import (
     XFS,
     exceptions,
     jobspec,
+    memo,
     names,
     settle,
     started,
@@ -436,3 +437,112 @@ def test_so_is_one_that_was_drained_for_its_mounts(reason: str) -> None:
     system.instance.undrain("compute-02")
     wait(system)
     assert shown(system) == {}
+
+
+# A Rabbit that holds persistent storage
+
+
+def with_keep(nodes: int = 1, **options: Any) -> VirtualSystem:
+    """Two small Rabbits; persistent storage on the first, or on both."""
+    system = small(**options)
+    jobid = system.instance.submit(jobspec(PERSISTENT, nodes=nodes))
+    settle(system)
+    assert names(system, jobid) == LIFE
+    return system
+
+
+KEEP = "#DW persistentdw name=keep"
+
+
+@pytest.mark.parametrize("scheduler", [True, False])
+def test_a_job_waits_for_the_rabbit_of_its_persistent_storage(scheduler: bool) -> None:
+    system = with_keep(scheduler=scheduler)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    jobid = submit(system, KEEP)
+    wait(system, HOUR)
+    assert (hosts(system, jobid), exceptions(system, jobid)) == (None, [])
+    assert memo(system, jobid, "rabbit_waits_for") == (
+        "the Rabbits of its persistent storage: rabbit-01 is Offline"
+    )
+    set_status(system, "rabbit-01", "Ready")
+    wait(system)
+    assert hosts(system, jobid) == "compute-01"
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_it_runs_where_its_persistent_storage_can_be_reached_meanwhile() -> None:
+    system = with_keep(nodes=3)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    assert run_job(system, dw=KEEP, nodes=2) == "compute-[03-04]"
+    jobid = submit(system, KEEP, nodes=3)
+    wait(system)
+    assert hosts(system, jobid) is None
+    set_status(system, "rabbit-01", "Ready")
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_a_module_that_is_loaded_meanwhile_waits_as_well() -> None:
+    system = with_keep()
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    jobid = submit(system, KEEP)
+    wait(system)
+    system.kill_module()
+    system.load_module()
+    wait(system)
+    assert hosts(system, jobid) is None
+    set_status(system, "rabbit-01", "Ready")
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_a_job_that_is_cancelled_while_it_waits_for_a_rabbit_is_over() -> None:
+    system = with_keep()
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    jobid = submit(system, KEEP)
+    wait(system)
+    system.instance.cancel(jobid)
+    settle(system)
+    assert "alloc" not in names(system, jobid)
+
+
+def broken_before_alloc(**options: Any) -> tuple[VirtualSystem, int]:
+    """A job that was planned when the Rabbit of its persistent storage served, and
+    got nodes when it did not."""
+    system = with_keep(**options)
+    spec = jobspec(None, nodes=4)
+    spec["resources"][0]["exclusive"] = True
+    del spec["attributes"]["system"]["dw"]
+    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": "60s"}}
+    other = system.instance.submit(spec)
+    jobid = submit(system, KEEP)
+    wait(system)
+    assert hosts(system, jobid) is None
+    set_status(system, "rabbit-01", "Offline")
+    wait(system, 100.0)
+    assert not system.instance.job(other).active
+    return system, jobid
+
+
+def test_a_job_that_got_nodes_below_a_broken_rabbit_waits_in_its_prolog() -> None:
+    system, jobid = broken_before_alloc()
+    wait(system, 600.0)
+    assert names(system, jobid)[-1] == "prolog-start"
+    assert "rabbit-01 is Offline" in str(memo(system, jobid, "rabbit_waits_for"))
+    set_status(system, "rabbit-01", "Ready")
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_it_gives_up_before_its_prolog_would() -> None:
+    system, jobid = broken_before_alloc(config=Config(prolog_timeout=600.0))
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        "the Rabbits of its persistent storage: rabbit-01 is Offline"
+    )

@@ -34,8 +34,9 @@ from test_servers import (
 from test_service import HOUR, LIFE, exceptions, jobspec, names, settle
 
 from flux_k8s import topology
-from flux_k8s.directivebreakdown import build_servers
+from flux_k8s.directivebreakdown import beyond_shares, build_servers
 from flux_k8s.errors import AllocationError
+from flux_k8s.jobid import workflow_name
 from flux_k8s.ports import (
     SERVERS,
     STORAGE,
@@ -44,6 +45,7 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
+from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 
@@ -112,9 +114,35 @@ def test_the_sets_of_a_job_share_what_is_left() -> None:
         build_servers(both, allocation({"a": 1}, room={"a": 4 * GIB}))
 
 
-def test_a_share_that_the_scheduler_gave_counts_and_not_what_is_left() -> None:
-    on = allocation({"a": 1}, 10, room={"a": 0})
-    assert place(per_compute(10 * GIB), on) == {"a": 1}
+def test_a_share_that_the_scheduler_gave_is_no_more_than_what_is_left() -> None:
+    on = allocation({"a": 1}, 10, room={"a": 9 * GIB})
+    words = "has 9 GiB left, and an allocation needs 10 GiB"
+    with pytest.raises(AllocationError, match=words):
+        place(per_compute(10 * GIB), on)
+
+
+def test_more_than_its_share_a_job_takes_only_of_what_nobody_else_was_given() -> None:
+    room = {"a": 20 * GIB, "b": 20 * GIB}
+    on = allocation({"a": 1, "b": 1}, 5, room=room, given={"a": 14 * GIB})
+    assert place(single(7 * GIB), on) == {"b": 1}
+    full = allocation({"a": 1}, 5, room=room, given=on.given)
+    assert place(single(6 * GIB), full) == {"a": 1}
+    with pytest.raises(AllocationError, match="a has 6 GiB left, .* needs 7 GiB"):
+        place(single(7 * GIB), full)
+    spare = allocation(
+        {}, unconnected=("c",), storages={"a": RABBIT}, room=room, given=on.given
+    )
+    assert place(single(6 * GIB), spare) == {"a": 1}
+    with pytest.raises(AllocationError, match="may be used"):
+        place(single(7 * GIB), spare)
+
+
+def test_what_a_job_takes_beyond_its_share_is_told_with_each_of_its_servers() -> None:
+    on = allocation({"a": 1, "b": 1}, 5)
+    two = [breakdown(single(8 * GIB)), breakdown(single(4 * GIB))]
+    specs = build_servers(two, on)
+    assert beyond_shares(specs, on) == [{"a": 3 * GIB}, {}]
+    assert beyond_shares([specs[0], specs[0]], on) == [{"a": 3 * GIB}, {"a": 8 * GIB}]
 
 
 def test_a_rabbit_of_which_nothing_is_known_has_no_limit() -> None:
@@ -163,7 +191,7 @@ def test_a_job_waits_until_other_jobs_leave_room_for_its_storage() -> None:
     wait(system)
     assert running(system, first)
     assert not running(system, second)
-    assert "other jobs' storage: " in memos(system, second)["rabbit_waits_for"]
+    assert "others' storage: " in memos(system, second)["rabbit_waits_for"]
     settle(system)
     assert names(system, first) == names(system, second) == LIFE
     assert memos(system, second)["rabbit_waits_for"] is None
@@ -323,3 +351,102 @@ def test_what_is_counted_is_what_dws_shows(
     servers = system.store.list(SERVERS, None)["items"]
     found = topology.parse(configuration, storages, servers)
     assert found.to_json() == system.mapping.to_json()
+
+
+# Storage that a scheduler does not know of
+
+ONE_PIECE = "#DW jobdw type=lustre capacity=4GiB name=p1"
+"""With an MDT of 5 GiB in one piece."""
+
+ALONE = Topology.regular(4, 4, capacity=64 * GIB)
+"""Each node has a Rabbit of its own."""
+
+
+def servers_of_others(system: VirtualSystem, gib: int, name: str = "system") -> None:
+    """Storage that no Workflow made, on the first Rabbit."""
+    storage = [{"name": "rabbit-01", "allocationCount": 1}]
+    sets = [{"label": "xfs", "allocationSize": gib * GIB, "storage": storage}]
+    body = {"metadata": {"name": name}, "spec": {"allocationSets": sets}}
+    system.store.create(SERVERS, "default", body)
+
+
+def test_a_job_with_nodes_waits_while_others_fill_its_rabbit() -> None:
+    """They came when it had been scheduled, and no module was there."""
+    system = small()
+    first = system.instance.submit(on("compute-01", LARGE))
+    jobid = system.instance.submit(on("compute-02", LARGE))
+    wait(system)
+    assert running(system, first) and names(system, jobid)[-1] == "priority"
+    system.kill_module()
+    system.instance.cancel(first)
+    servers_of_others(system, 40)
+    system.store.delete(WORKFLOW, "default", workflow_name(first))
+    wait(system)
+    system.instance.scheduler.wake()
+    system.load_module()
+    wait(system, 600.0)
+    assert not running(system, jobid)
+    assert memos(system, jobid)["rabbit_waits_for"].startswith("others' storage: ")
+    system.store.delete(SERVERS, "default", "system")
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def unscheduled(system: VirtualSystem) -> dict[str, int]:
+    """GiB, rounded up, that the scheduler is told to leave out."""
+    assert system.service is not None
+    found = system.service._rabbits.unscheduled
+    return {rabbit: -(-size // GIB) for rabbit, size in found.items()}
+
+
+def test_the_scheduler_is_told_what_a_job_takes_beyond_its_share() -> None:
+    """An MDT in one piece does not fit into the share of one node."""
+    system = system_of(topology=ALONE)
+    spec = jobspec(ONE_PIECE, 4)
+    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": "600s"}}
+    jobid = system.instance.submit(spec)
+    wait(system)
+    assert running(system, jobid)
+    before = unscheduled(system)
+    assert before
+    system.kill_module()
+    system.load_module()
+    wait(system)
+    assert unscheduled(system) == before
+    settle(system)
+    wait(system)
+    assert unscheduled(system) == {}
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_no_job_fails_for_what_another_takes_beyond_its_share(seed: int) -> None:
+    system = system_of(topology=ALONE, seed=seed, kube_latency=0.1)
+    jobids = [system.instance.submit(jobspec(ONE_PIECE, 4)) for _ in range(3)]
+    for host in ALONE.rabbit_of:
+        spec = on(host, "#DW jobdw type=xfs capacity=60GiB name=p1", 30)
+        jobids.append(system.instance.submit(spec))
+    jobids += [system.instance.submit(jobspec(ONE_PIECE, 4)) for _ in range(3)]
+    settle(system)
+    for jobid in jobids:
+        assert names(system, jobid) == LIFE, exceptions(system, jobid)
+
+
+def test_storage_of_a_job_that_was_let_go_is_still_there() -> None:
+    """After an abort the scheduler has its share back."""
+    system = small(plugin_conf={"epilog-timeout": 60.0})
+    jobid = system.instance.submit(on("compute-01", LARGE, 30))
+    wait(system)
+    assert (running(system, jobid), unscheduled(system)) == (True, {})
+    set_status(system, "rabbit-01", "Offline")
+    wait(system, 200.0)
+    assert not system.instance.job(jobid).active
+    assert unscheduled(system) == {"rabbit-01": 41}
+    system.kill_module()
+    system.load_module()
+    wait(system)
+    assert unscheduled(system) == {"rabbit-01": 41}
+    set_status(system, "rabbit-01", "Ready")
+    enabled = {"spec": {"state": "Enabled"}}  # by an administrator
+    system.store.merge_patch(STORAGE, "default", "rabbit-01", enabled)
+    wait(system, HOUR)
+    assert (unscheduled(system), system.workflows()) == ({}, [])

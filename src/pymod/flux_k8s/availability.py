@@ -48,6 +48,7 @@ class Availability:
         watched: is told about the watch of the Storages, as by
             :class:`~flux_k8s.storage.RabbitManager`.
         awaited: tells :func:`~flux_k8s.systemstatus.awaited_nodes`.
+        mended: is called when a Rabbit takes allocations again.
 
     Attributes:
         rabbits: what is known of the Rabbits.
@@ -61,9 +62,11 @@ class Availability:
         settings: Settings,
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
+        mended: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
         self._settings = settings
+        self._mended = mended
         self.rabbits = RabbitManager(
             kube,
             settings.mapping,
@@ -144,6 +147,7 @@ class Availability:
             },
             "capacity": sum(map(rabbits.capacity, mapping.rabbits)),
             "reserved": dict(rabbits.reserved),
+            "unscheduled": dict(rabbits.unscheduled),
             "in_use": len(list(rabbits.in_use)),
             "fluxion": self._fluxion.stats(),
         }
@@ -164,7 +168,10 @@ class Availability:
         has = self._settings.mapping.has
         broken = {n for n, state in unwell.items() if not state.serving and has(n)}
         down = self._rabbits_damped.see(broken, now)
+        mended = self._down - down
         self._log_changes(down, unwell)
+        if mended:
+            self._mended()
         states = self._nodes.states
         lost = self._lost_links(unwell, down, now)
         if self._settings.queues is not None:
@@ -215,7 +222,7 @@ class Availability:
             scheduler = self._settings.scheduler
             used = () if scheduler else self._hosts_of(self.rabbits.in_use)
             self._fluxion.want(ALLOC_RABBIT, frozenset(used))
-            self._fluxion.want_reserved(self.rabbits.reserved if scheduler else {})
+            self._fluxion.want_reserved(self.rabbits.unscheduled if scheduler else {})
         if not self._telling:
             self._telling = True
             self._fluxion.start()

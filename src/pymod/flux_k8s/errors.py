@@ -109,5 +109,5 @@ class AllocationError(DWSError):
 
 
 class Occupied(Exception):
-    """A request for storage cannot be satisfied yet: the storage of other jobs,
-    which goes with them, leaves no room."""
+    """A request for storage cannot be satisfied yet: the storage of others leaves no
+    room, or a Rabbit is broken. The message says what is waited for."""

@@ -13,16 +13,23 @@ for it until then. So Servers that were never complete hold, on each Rabbit, wha
 made there or what is asked for, whichever is more. Nothing more is made of those
 that were complete once (``ready``, which stays true after Teardown) or that are being
 deleted: they hold what is made.
+
+A scheduler that gives out storage knows what jobs have by what it gave them. What a
+job takes beyond that stands in an annotation of its Servers.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Mapping, Optional
+import json
+from dataclasses import dataclass, field
+from typing import Any, Iterable, Mapping, Optional
 
-from flux_k8s.fields import Reader
+from flux_k8s.fields import Reader, is_integer
 from flux_k8s.jobid import jobid_of_workflow
 from flux_k8s.ports import DWS_GROUP
+
+BEYOND_ANNOTATION = "flux-framework.readthedocs.io/beyond-share"
+"""A JSON object: bytes by Rabbit."""
 
 WORKFLOW_LABEL = f"{DWS_GROUP}/workflow.name"
 
@@ -36,11 +43,13 @@ class Holding:
             is to outlive the Workflow that made it.
         made: what NNF has made.
         held: what nobody else can have: that, and what is still to be made.
+        beyond: what of it a job took beyond what the scheduler gave it.
     """
 
     workflow: Optional[str]
     made: Mapping[str, int]
     held: Mapping[str, int]
+    beyond: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def jobid(self) -> Optional[int]:
@@ -68,7 +77,14 @@ def parse(servers: Any) -> Holding:
     ):
         asked = _asked(reader)
         held = {r: max(asked.get(r, 0), made.get(r, 0)) for r in {**asked, **made}}
-    return Holding(workflow_of(servers), made, held)
+    beyond = _beyond(reader)
+    beyond = {r: min(size, beyond[r]) for r, size in held.items() if r in beyond}
+    return Holding(workflow_of(servers), made, held, beyond)
+
+
+def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
+    """The annotation to set on a job's Servers, or to remove, beside their spec."""
+    return {BEYOND_ANNOTATION: json.dumps(beyond) if beyond else None}
 
 
 def workflow_of(servers: Any) -> Optional[str]:
@@ -80,6 +96,24 @@ def workflow_of(servers: Any) -> Optional[str]:
     labels = Reader("Servers", servers).optional_object("metadata.labels")
     workflow = None if labels is None else labels.value.get(WORKFLOW_LABEL)
     return workflow if isinstance(workflow, str) else None
+
+
+def asked(sets: Iterable[Any]) -> dict[str, int]:
+    """What ``spec.allocationSets`` of Servers ask for, in bytes by Rabbit."""
+    return _asked(Reader("Servers", {"spec": {"allocationSets": sets}}))
+
+
+def _beyond(servers: Reader) -> dict[str, int]:
+    """What the annotation says; nothing when it is not ours any more."""
+    annotations = servers.optional_object("metadata.annotations")
+    text = annotations and annotations.value.get(BEYOND_ANNOTATION)
+    try:
+        found = json.loads(text) if isinstance(text, str) else {}
+    except (ValueError, RecursionError):
+        found = {}
+    if not isinstance(found, dict):
+        return {}
+    return {r: size for r, size in found.items() if is_integer(size) and size > 0}
 
 
 def _asked(servers: Reader) -> dict[str, int]:

@@ -41,6 +41,11 @@ class RabbitMapping:
         """Whether the mapping knows this Rabbit."""
         return rabbit in self._capacity
 
+    @property
+    def hosts(self) -> frozenset[str]:
+        """All compute nodes that are connected to a Rabbit."""
+        return frozenset(self._rabbit_of)
+
     def hosts_of(self, rabbit: str) -> tuple[str, ...]:
         """The compute nodes of a Rabbit, in the order of its hostlist; none
         for a Rabbit that the mapping lacks."""

@@ -8,63 +8,48 @@ Kubernetes around them.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s import hostlist, nodefailure
+from flux_k8s.breakdownreader import BreakdownReader, Breakdowns
 from flux_k8s.config import Daemon
-from flux_k8s.constraints import conjunction
 from flux_k8s.directivebreakdown import (
     Allocation,
     Breakdown,
     Reference,
-    apply_breakdowns,
+    beyond_shares,
     build_servers,
     check_locations,
     colocation_annotations,
     existing_servers,
     job_allocation,
-    location_constraint,
     occupied_rabbits,
-    requested_nodes,
     required_daemons,
-    with_network_access,
 )
-from flux_k8s.directivebreakdown import parse as parse_breakdown
-from flux_k8s.directivebreakdown.breakdown import JOB, check_ready
+from flux_k8s.directivebreakdown.breakdown import JOB
+from flux_k8s.directivebreakdown.resources import GIB
 from flux_k8s.errors import AllocationError, DWSError, Occupied
-from flux_k8s.fields import Reader
 from flux_k8s.gather import gather
-from flux_k8s.holding import WORKFLOW_LABEL, workflow_of
+from flux_k8s.holding import WORKFLOW_LABEL, beyond_annotation, workflow_of
 from flux_k8s.jobid import f58
 from flux_k8s.nodefailure import Survey
 from flux_k8s.ports import (
     COMPUTES,
-    DIRECTIVEBREAKDOWN,
-    PERSISTENTSTORAGE,
     SERVERS,
     Json,
     Kube,
     KubeDone,
     KubeError,
 )
+from flux_k8s.proposal import Proposal, not_serving, propose
+from flux_k8s.rset import rabbit_chunks
 from flux_k8s.settings import Settings
 from flux_k8s.storage import RabbitManager
 from flux_k8s.workflowinfo import WorkflowInfo
 from flux_k8s.workflowview import State
-
-NETWORKED = ("lustre",)
-"""The types of persistent storage that every node reaches over the network."""
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """What ``resource-update`` tells the plugin."""
-
-    resources: list[Any]
-    exclude: Json
 
 
 @dataclass(frozen=True)
@@ -104,8 +89,6 @@ Failure = Union[KubeError, Occupied, DWSError]
 """Kubernetes is in the way, or other jobs are, or DWS is not ready (NotReady; try
 again), or the request itself is (give up)."""
 
-Breakdowns = tuple[Breakdown, ...]
-
 
 class Planner:
     """Plans a job's storage, and places it.
@@ -124,20 +107,42 @@ class Planner:
         now: Callable[[], float],
     ) -> None:
         self._kube = kube
+        self._reader = BreakdownReader(kube)
         self._settings = settings
         self._rabbits = rabbits
         self._constraint = constraint
         self._now = now
-        self._breakdowns: dict[int, Breakdowns] = {}
         self._waiting: dict[int, float] = {}
+        self._shares: dict[int, Counter[str]] = {}
+        self._given: Counter[str] = Counter()
         self._turns: deque[Callable[[], None]] = deque()
+
+    def read_breakdowns(
+        self, info: WorkflowInfo, done: Callable[[Union[Breakdowns, Failure]], None]
+    ) -> None:
+        """A job's DirectiveBreakdowns."""
+        self._reader.read(info, done)
 
     def forget(self, jobid: int) -> None:
         """Drop what is kept for a job."""
-        for breakdown in self._breakdowns.pop(jobid, ()):
+        for breakdown in self._reader.forget(jobid):
             if breakdown.servers is not None:
                 self._rabbits.withdraw(breakdown.servers)
         self._waiting.pop(jobid, None)
+        self._settle(jobid)
+        self._rabbits.forget(jobid)
+
+    def let_go(self, info: WorkflowInfo) -> None:
+        """The job gives back what the scheduler gave it."""
+        view = info.view
+        torn_down = view is None or (view.desired is State.Teardown and view.complete)
+        self._settle(info.jobid)
+        self._rabbits.let_go(info.jobid, torn_down)
+
+    def _settle(self, jobid: int) -> None:
+        """What the scheduler gave the job is its own no more, or is counted as what
+        its Servers hold."""
+        self._given.subtract(self._shares.pop(jobid, {}))
 
     def plan(
         self, info: WorkflowInfo, done: Callable[[Union[Proposal, Failure]], None]
@@ -149,7 +154,7 @@ class Planner:
                 done(breakdowns)
             else:
                 needed = existing_servers(breakdowns)
-                self._get_servers(needed, partial(with_servers, breakdowns))
+                self._reader.servers(needed, partial(with_servers, breakdowns))
 
         def with_servers(
             breakdowns: Breakdowns, servers: Union[Mapping[Reference, Json], Failure]
@@ -157,41 +162,39 @@ class Planner:
             if isinstance(servers, Exception):
                 done(servers)
                 return
+            assert info.request is not None
             try:
-                done(self._propose(info, breakdowns, servers))
-            except DWSError as error:
+                proposal = propose(
+                    info.request.resources,
+                    breakdowns,
+                    servers,
+                    self._rabbits,
+                    self._settings,
+                    self._constraint(),
+                )
+            except (DWSError, Occupied) as error:
                 done(error)
+            else:
+                done(proposal)
 
-        self.read_breakdowns(info, with_breakdowns)
-
-    def _propose(
-        self,
-        info: WorkflowInfo,
-        breakdowns: Breakdowns,
-        servers: Mapping[Reference, Json],
-    ) -> Proposal:
-        assert info.request is not None
-        mapping = self._settings.mapping
-        required_daemons(breakdowns, self._settings.config.daemons)
-        resources = info.request.resources
-        if self._settings.scheduler:
-            resources = apply_breakdowns(breakdowns, resources)
-        nodes = requested_nodes(resources) if servers else 0
-        near = location_constraint(breakdowns, servers, mapping, nodes)
-        exclude = conjunction(self._constraint(), near)
-        return Proposal(list(resources), exclude)
+        self._reader.read(info, with_breakdowns)
 
     def place(
         self, info: WorkflowInfo, done: Callable[[Union[Placed, Failure]], None]
     ) -> None:
         """Write the job's Servers and Computes."""
+        try:
+            self._note_shares(info)
+        except DWSError as error:
+            done(error)
+            return
 
         def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
             if isinstance(breakdowns, Exception):
                 done(breakdowns)
                 return
             needed = existing_servers(breakdowns)
-            self._get_servers(needed, partial(with_servers, breakdowns))
+            self._reader.servers(needed, partial(with_servers, breakdowns))
 
         def with_servers(
             breakdowns: Breakdowns, existing: Union[Mapping[Reference, Json], Failure]
@@ -206,7 +209,7 @@ class Planner:
         def place_apart(
             breakdowns: Breakdowns, existing: Mapping[Reference, Json]
         ) -> None:
-            self._get_others(breakdowns, partial(with_others, breakdowns, existing))
+            self._reader.others(breakdowns, partial(with_others, breakdowns, existing))
 
         def with_others(
             breakdowns: Breakdowns,
@@ -222,7 +225,17 @@ class Planner:
             self._next_turn()
             done(result)
 
-        self.read_breakdowns(info, with_breakdowns)
+        self._reader.read(info, with_breakdowns)
+
+    def _note_shares(self, info: WorkflowInfo) -> None:
+        """Keep other jobs off what the scheduler gave this one."""
+        assert info.allocation is not None
+        name = f"R of job {f58(info.jobid)}"
+        ssd = rabbit_chunks(info.allocation, self._settings.mapping, name)
+        self._settle(info.jobid)
+        shares = {rabbit: (count or 0) * GIB for rabbit, count in ssd.items()}
+        self._shares[info.jobid] = Counter(shares)
+        self._given.update(shares)
 
     def _in_turn(self, start: Callable[[], None]) -> None:
         """Two jobs that look for a Rabbit without a certain colocation key at
@@ -246,19 +259,25 @@ class Planner:
     ) -> None:
         own = frozenset(b.servers for b in breakdowns if b.servers is not None)
         choose = partial(self._choose, info, breakdowns, existing)
+        given = self._given - self._shares.get(info.jobid, Counter())
 
-        def without_jobs() -> None:
-            lasting = [s for s in others if workflow_of(s) is None]
-            choose(lasting, self._rabbits.room(own, lasting=True))
+        def without_others() -> None:
+            # What a scheduler gave may be waited for, whoever holds it now.
+            scheduler, rabbits = self._settings.scheduler, self._rabbits
+            room = rabbits.sizes if scheduler else rabbits.room(own, lasting=True)
+            choose([s for s in others if workflow_of(s) is None], room, {})
 
         try:
-            choice = choose(others, self._rabbits.room(own))
-        except DWSError as error:
-            done(self._reason_to_wait(info, error, without_jobs) or error)
+            if existing:
+                self._check_serving(info)
+            choice = choose(others, self._rabbits.room(own), given)
+        except (DWSError, Occupied) as error:
+            done(self._reason_to_wait(info, error, without_others))
             return
         self._waiting.pop(info.jobid, None)
         for reference, servers in choice.servers.items():
             self._rabbits.promise(reference, servers)
+        self._settle(info.jobid)
 
         def written(results: Union[list[Json], KubeError]) -> None:
             if isinstance(results, KubeError):
@@ -270,28 +289,41 @@ class Planner:
 
         gather(choice.calls, written)
 
-    def _reason_to_wait(
-        self, info: WorkflowInfo, error: DWSError, without_jobs: Callable[[], None]
-    ) -> Optional[Occupied]:
-        """Why to try again, when it is only other jobs' storage that leaves no
-        room for this one, or for its colocation keys.
+    def _check_serving(self, info: WorkflowInfo) -> None:
+        """A job that needs the Rabbits of its nodes for storage that exists already
+        has to wait while one of them is broken."""
+        assert info.allocation is not None
+        below = set(map(self._settings.mapping.rabbit_of, info.allocation.hosts))
+        broken = {r: s for r, s in self._rabbits.broken.items() if r in below}
+        if broken:
+            raise Occupied(not_serving(broken, broken))
 
-        A prolog script that gives up takes its node out of service, so we give
-        up long before it does.
+    def _reason_to_wait(
+        self,
+        info: WorkflowInfo,
+        error: Union[DWSError, Occupied],
+        without_others: Callable[[], None],
+    ) -> Union[DWSError, Occupied]:
+        """Why to try again, when the error will pass; or else why to give up.
+
+        A prolog script that gives up takes its node out of service, so we give up
+        long before it does.
 
         Args:
-            without_jobs: the choice without storage that goes with other jobs.
+            without_others: the choice without the storage that may be waited for.
         """
-        if not isinstance(error, AllocationError):
-            return None
+        if not isinstance(error, (AllocationError, Occupied)):
+            return error
         since = self._waiting.setdefault(info.jobid, self._now())
         if self._now() - since > self._settings.config.prolog_timeout / 2:
-            return None
+            return AllocationError(str(error))
+        if isinstance(error, Occupied):
+            return error
         try:
-            without_jobs()
+            without_others()
         except DWSError:
-            return None
-        return Occupied(str(error))
+            return error
+        return Occupied(f"others' storage: {error}")
 
     def _choose(
         self,
@@ -300,6 +332,7 @@ class Planner:
         existing: Mapping[Reference, Json],
         others: Iterable[Json],
         room: Mapping[str, int],
+        given: Mapping[str, int],
     ) -> _Choice:
         """Where the job's storage goes."""
         assert info.allocation is not None
@@ -309,9 +342,10 @@ class Planner:
             self._rabbits.labels,
             occupied_rabbits(others),
             room,
+            given,
             name=f"R of job {f58(info.jobid)}",
         )
-        allocation = replace(allocation, unfit=self._down())
+        allocation = replace(allocation, unfit=self._rabbits.broken)
         try:
             return self._choose_on(info, breakdowns, existing, allocation)
         except AllocationError as error:
@@ -321,12 +355,6 @@ class Planner:
         rest = allocation.without(survey.lost, {r for r in places if r is not None})
         choice = self._choose_on(info, breakdowns, existing, rest)
         return replace(choice, placed=replace(choice.placed, left_out=left_out))
-
-    def _down(self) -> dict[str, str]:
-        """The Rabbits that are known to be down, with their status."""
-        return {
-            n: state.status for n, state in self._rabbits.unwell if not state.serving
-        }
 
     def _left_out(
         self, info: WorkflowInfo, allocation: Allocation, error: AllocationError
@@ -360,17 +388,21 @@ class Planner:
         hosts = allocation.hosts
         with_storage = [b for b in breakdowns if b.servers is not None]
         specs = build_servers(with_storage, allocation) if with_storage else []
+        bodies = [
+            _servers_body(*each, self._settings.scheduler)
+            for each in zip(with_storage, specs, beyond_shares(specs, allocation))
+        ]
         servers = {
-            breakdown.servers: _servers(info, breakdown, sets)
-            for breakdown, sets in zip(with_storage, specs)
+            breakdown.servers: _servers(info, breakdown, body)
+            for breakdown, body in zip(with_storage, bodies)
             if breakdown.servers is not None
         }
         unmet = check_locations(
             breakdowns, {**existing, **servers}, hosts, self._settings.mapping
         )
         calls: list[Callable[[KubeDone], None]] = [
-            partial(self._patch_servers, breakdown, sets)
-            for breakdown, sets in zip(with_storage, specs)
+            partial(self._patch_servers, reference, body)
+            for reference, body in zip(servers, bodies)
         ]
         calls.append(partial(self._patch_computes, info, hosts))
         daemons = self._daemons_of(breakdowns)
@@ -403,7 +435,7 @@ class Planner:
         # A reload of the configuration may have taken one away since Proposal.
         may_require = info.view is not None and info.view.runs_containers
         if may_require or self._settings.config.daemons:
-            self.read_breakdowns(info, with_breakdowns)
+            self._reader.read(info, with_breakdowns)
         else:
             done(())
 
@@ -411,129 +443,9 @@ class Planner:
         known = self._settings.config.daemons
         return tuple(known[name] for name in required_daemons(breakdowns, known))
 
-    # What Kubernetes has, and what it gets
-
-    def read_breakdowns(
-        self, info: WorkflowInfo, done: Callable[[Union[Breakdowns, Failure]], None]
-    ) -> None:
-        """A job's DirectiveBreakdowns. They do not change once they are ready."""
-        known = self._breakdowns.get(info.jobid)
-        if known is not None:
-            done(known)
-            return
-        assert info.view is not None
-
-        def read(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            try:
-                breakdowns = tuple(parse_breakdown(result) for result in results)
-            except DWSError as error:
-                done(error)
-                return
-            self._correct_access(breakdowns, corrected)
-
-        def corrected(breakdowns: Union[Breakdowns, Failure]) -> None:
-            if not isinstance(breakdowns, Exception):
-                self._breakdowns[info.jobid] = breakdowns
-            done(breakdowns)
-
-        def get(namespace: str, name: str, answer: KubeDone) -> None:
-            self._kube.get(DIRECTIVEBREAKDOWN, namespace, name, answer, key=name)
-
-        gather([partial(get, *reference) for reference in info.view.breakdowns], read)
-
-    def _correct_access(
-        self,
-        breakdowns: Breakdowns,
-        done: Callable[[Union[Breakdowns, Failure]], None],
-    ) -> None:
-        """NNF says of every ``persistentdw`` that its nodes need a PCIe
-        connection, since that directive has no type. For a file system that
-        nodes reach over the network this is not so; the type that the storage
-        was created with stands in its PersistentStorageInstance, which has the
-        name of its Servers."""
-        references = existing_servers(breakdowns)
-
-        def get(reference: Reference, answer: KubeDone) -> None:
-            def got(result: Union[Json, KubeError]) -> None:
-                missing = isinstance(result, KubeError) and result.status == 404
-                answer({} if missing else result)
-
-            self._kube.get(
-                PERSISTENTSTORAGE,
-                reference.namespace,
-                reference.name,
-                got,
-                key=f"servers/{reference.name}",
-            )
-
-        def with_storage(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            types = [(result.get("spec") or {}).get("fsType") for result in results]
-            networked = {r for r, type in zip(references, types) if type in NETWORKED}
-            done(with_network_access(breakdowns, networked))
-
-        gather([partial(get, reference) for reference in references], with_storage)
-
-    def _get_servers(
-        self,
-        references: Sequence[Reference],
-        done: Callable[[Union[Mapping[Reference, Json], Failure]], None],
-    ) -> None:
-        """The Servers of storage that exists, which must be ready: it may be made
-        just now."""
-
-        def get(reference: Reference, answer: KubeDone) -> None:
-            key = f"servers/{reference.name}"
-            self._kube.get(
-                SERVERS, reference.namespace, reference.name, answer, key=key
-            )
-
-        def got(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            servers = dict(zip(references, results))
-            try:
-                for reference in references:
-                    check_ready(Reader(f"Servers {reference}", servers[reference]))
-            except DWSError as error:
-                done(error)
-            else:
-                done(servers)
-
-        gather([partial(get, reference) for reference in references], got)
-
-    def _get_others(
-        self,
-        breakdowns: Breakdowns,
-        done: Callable[[Union[list[Json], KubeError]], None],
-    ) -> None:
-        """All Servers but the job's own."""
-        own = {breakdown.servers for breakdown in breakdowns}
-
-        def got(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError):
-                done(result)
-                return
-            done([item for item in result.get("items", []) if _name(item) not in own])
-
-        self._kube.list(SERVERS, None, got, key="servers")
-
-    def _patch_servers(
-        self, breakdown: Breakdown, sets: list[Json], done: KubeDone
-    ) -> None:
-        assert breakdown.servers is not None
-        namespace, name = breakdown.servers.namespace, breakdown.servers.name
-        body: Json = {"spec": {"allocationSets": sets}}
-        annotations = colocation_annotations(breakdown)
-        if annotations:
-            body["metadata"] = {"annotations": annotations}
-        self._kube.patch(SERVERS, namespace, name, body, done, key=f"servers/{name}")
+    def _patch_servers(self, servers: Reference, body: Json, done: KubeDone) -> None:
+        key = f"servers/{servers.name}"
+        self._kube.patch(SERVERS, servers.namespace, servers.name, body, done, key=key)
 
     def _patch_computes(
         self, info: WorkflowInfo, hosts: Sequence[str], done: KubeDone
@@ -545,14 +457,19 @@ class Planner:
         self._kube.patch(COMPUTES, namespace, name, body, done, key=f"computes/{name}")
 
 
-def _servers(info: WorkflowInfo, breakdown: Breakdown, sets: list[Json]) -> Json:
+def _servers_body(
+    breakdown: Breakdown, sets: list[Json], beyond: Mapping[str, int], shared: bool
+) -> Json:
+    """What is written to Servers. ``beyond`` counts where a scheduler gives out
+    shares."""
+    annotations: Json = dict(colocation_annotations(breakdown))
+    if shared:
+        annotations.update(beyond_annotation(beyond))
+    body: Json = {"spec": {"allocationSets": sets}}
+    return {**body, "metadata": {"annotations": annotations}} if annotations else body
+
+
+def _servers(info: WorkflowInfo, breakdown: Breakdown, body: Json) -> Json:
     """A Servers object as it will be, as far as it is read."""
     labels = {WORKFLOW_LABEL: info.name} if breakdown.lifetime == JOB else {}
-    return {"metadata": {"labels": labels}, "spec": {"allocationSets": sets}}
-
-
-def _name(item: Any) -> Optional[Reference]:
-    metadata = item.get("metadata") if isinstance(item, dict) else None
-    if not isinstance(metadata, dict):
-        return None
-    return Reference(str(metadata.get("namespace")), str(metadata.get("name")))
+    return {**body, "metadata": {**body.get("metadata", {}), "labels": labels}}

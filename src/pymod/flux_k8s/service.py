@@ -110,7 +110,7 @@ class Service:
         self._greeter = Greeter(flux, self._learn, self._greeted_by)
         self._notices = Notices(flux, self._mark_all)
         self._availability = Availability(
-            flux, kube, settings, self._watched, self._awaited_nodes
+            flux, kube, settings, self._watched, self._awaited_nodes, self._retry_all
         )
         self._rabbits = self._availability.rabbits
         self._steps = Steps(flux, kube, settings, self._availability)
@@ -361,6 +361,7 @@ class Service:
         info.abandoned = True
         info.aborted = info.aborted or aborted
         info.released = True
+        self._steps.let_go(info)
         self._mark(jobid)
 
     # What Kubernetes shows: the WatchHandler
@@ -432,6 +433,12 @@ class Service:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
         for job in self._jobs.values():
             self._asked(job)
+
+    def _retry_all(self) -> None:
+        """A Rabbit serves again, which jobs may wait for."""
+        for job in self._jobs.values():
+            if job.waiting.failures:
+                self._asked(job)
 
     def _mark(self, jobid: int) -> None:
         self._dirty[jobid] = None

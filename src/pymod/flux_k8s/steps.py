@@ -22,7 +22,7 @@ from flux_k8s.errors import DWSError, NotReady, Occupied
 from flux_k8s.exclusion import Exclusion
 from flux_k8s.inuse import InUse
 from flux_k8s.jobid import f58
-from flux_k8s.planning import Failure, Placed, Planner, Proposal
+from flux_k8s.planning import Failure, Placed, Planner
 from flux_k8s.ports import (
     WORKFLOW,
     Flux,
@@ -33,6 +33,7 @@ from flux_k8s.ports import (
     Patch,
     RpcError,
 )
+from flux_k8s.proposal import Proposal
 from flux_k8s.records import Records
 from flux_k8s.settings import Settings
 from flux_k8s.text import NOTE, SHOWN, printable
@@ -144,6 +145,10 @@ class Steps:
             self._fail(info, step.note, done)
         else:
             raise AssertionError(f"{step} is not carried out")
+
+    def let_go(self, info: WorkflowInfo) -> None:
+        """The job has nothing of the scheduler any more."""
+        self._planner.let_go(info)
 
     def forget(self, info: WorkflowInfo) -> None:
         """Drop what is kept for a job."""
@@ -497,6 +502,7 @@ class Steps:
             info.released = True
 
         self.tokens.unlink(info)
+        self.let_go(info)
         self._tell("epilog-remove", {"id": info.jobid}, told, done)
 
     def _fail(self, info: WorkflowInfo, note: str, done: StepDone) -> None:

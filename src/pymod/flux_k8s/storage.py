@@ -123,6 +123,10 @@ class RabbitManager:
         self._promised: dict[Reference, Holding] = {}
         self._reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
+        self._unscheduled: dict[str, int] = {}
+        self._of_job: dict[int, set[Reference]] = {}
+        self._let_go: set[int] = set()
+        self._over: set[int] = set()
         self._watches: list[Watch] = []
         self.complete = False
         self.counted = False
@@ -143,8 +147,22 @@ class RabbitManager:
 
     @property
     def labels(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of each Rabbit that is fit for use."""
+        """The labels of each Rabbit of the mapping that is fit for use."""
         return self._labels
+
+    @property
+    def all_labels(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of each Rabbit that Kubernetes has."""
+        return {name: state.labels for name, state in self._states.items()}
+
+    @property
+    def broken(self) -> Mapping[str, str]:
+        """The Rabbits of the mapping that take no allocations, with their status."""
+        return {
+            name: state.status
+            for name, state in self.unwell
+            if not state.serving and self._mapping.has(name)
+        }
 
     @property
     def unwell(self) -> Iterator[tuple[str, RabbitState]]:
@@ -169,6 +187,13 @@ class RabbitManager:
         """Bytes that persistent storage and others' Workflows hold, by Rabbit."""
         return self._reserved
 
+    @property
+    def unscheduled(self) -> Mapping[str, int]:
+        """Bytes on each Rabbit that no scheduler knows to be taken: persistent
+        storage, others' Workflows, what jobs take beyond what they were given, and
+        what is left of jobs that gave that back."""
+        return self._unscheduled
+
     # Of the jobs
 
     @property
@@ -176,9 +201,16 @@ class RabbitManager:
         """The Rabbits with storage of jobs."""
         return iter(self._in_use)
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The bytes of each Rabbit. One whose size the mapping does not tell is
+        missing."""
+        sizes = ((name, self._mapping.capacity(name)) for name in self._mapping.rabbits)
+        return {name: size for name, size in sizes if size}
+
     def room(self, own: Collection[Reference], lasting: bool = False) -> dict[str, int]:
         """Bytes that are left on each Rabbit for a job: its size less what is
-        held there. One whose size the mapping does not tell is missing.
+        held there.
 
         Args:
             own: the job's own Servers, which take nothing away from it.
@@ -195,8 +227,7 @@ class RabbitManager:
             held.update(self._in_use)
             for servers in own:
                 held.subtract(self._holding(servers).held)
-        sizes = ((name, self._mapping.capacity(name)) for name in self._mapping.rabbits)
-        return {name: max(0, size - held[name]) for name, size in sizes if size}
+        return {name: max(0, size - held[name]) for name, size in self.sizes.items()}
 
     def promise(self, servers: Reference, object: Json) -> None:
         """Take Servers that are about to be written for written: until they are
@@ -210,11 +241,33 @@ class RabbitManager:
         self._recount(servers, before)
 
     def withdraw(self, servers: Reference) -> None:
-        """They have not been written; or the job is over, whether we could see what
-        became of them or not."""
+        """They have not been written; or their job is over, whether we could see
+        what became of them or not."""
         before = self._holding(servers)
         self._promised.pop(servers, None)
         self._recount(servers, before)
+
+    def let_go(self, jobid: int, torn_down: bool) -> None:
+        """The job gives back what the scheduler gave it. Its storage is gone when it
+        is torn down, whether that could be seen or not; else it is still there."""
+        servers = {s: self._holding(s) for s in self._of_job.get(jobid, ())}
+        for found in servers.values():
+            self._count(found, -1)
+        (self._over if torn_down else self._let_go).add(jobid)
+        for name in servers:
+            self._count(self._holding(name), 1)
+        self._changed()
+
+    def forget(self, jobid: int) -> None:
+        """The job is over, and its Workflow is gone."""
+        for servers in tuple(self._of_job.get(jobid, ())):
+            before = self._holding(servers)
+            self._promised.pop(servers, None)
+            self._seen.pop(servers, None)
+            self._recount(servers, before)
+        self._of_job.pop(jobid, None)
+        self._let_go.discard(jobid)
+        self._over.discard(jobid)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -234,7 +287,7 @@ class RabbitManager:
                 self._unseen[name] = RabbitState(ABSENT, False)
         else:
             self._states[name] = state
-            if state.serving:
+            if state.serving and self._mapping.has(name):
                 self._labels[name] = state.labels
             if not state.well:
                 self._unwell[name] = state
@@ -289,22 +342,42 @@ class RabbitManager:
         self._changed()
 
     def _holding(self, servers: Reference) -> Holding:
-        return self._promised.get(servers) or self._seen.get(servers, NOTHING)
+        found = self._promised.get(servers) or self._seen.get(servers, NOTHING)
+        return NOTHING if found.jobid in self._over else found
 
     def _recount(self, servers: Reference, before: Holding) -> None:
         """What Servers hold may be another than it was before."""
         after = self._holding(servers)
         if after != before:
+            self._index(servers, before.jobid, after.jobid)
             self._count(before, -1)
             self._count(after, 1)
             self._changed()
 
+    def _index(
+        self, servers: Reference, before: Optional[int], after: Optional[int]
+    ) -> None:
+        """Keep which Servers are a job's."""
+        if before is not None and before != after:
+            rest = self._of_job.get(before, set())
+            rest.discard(servers)
+            if not rest:
+                self._of_job.pop(before, None)
+        if after is not None:
+            self._of_job.setdefault(after, set()).add(servers)
+
     def _count(self, found: Holding, sign: int) -> None:
-        counts = self._reserved if found.jobid is None else self._in_use
-        for rabbit, size in found.held.items():
-            counts[rabbit] = counts.get(rabbit, 0) + sign * size
-            if counts[rabbit] == 0:
-                del counts[rabbit]
+        known = found.jobid is not None and found.jobid not in self._let_go
+        _add(self._reserved if found.jobid is None else self._in_use, found.held, sign)
+        _add(self._unscheduled, found.beyond if known else found.held, sign)
+
+
+def _add(counts: dict[str, int], sizes: Mapping[str, int], sign: int) -> None:
+    """Add to counts, or subtract; none stays there that is 0."""
+    for rabbit, size in sizes.items():
+        counts[rabbit] = counts.get(rabbit, 0) + sign * size
+        if counts[rabbit] == 0:
+            del counts[rabbit]
 
 
 class _ServersHandler:

@@ -238,7 +238,7 @@ def awaited(info: WorkflowInfo, step: Step) -> str:
 def reason_of(error: StepError) -> str:
     """What a job waits for whose step failed like this."""
     if isinstance(error, Occupied):
-        return f"other jobs' storage: {error}"
+        return str(error)
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
         return "Flux: dws-jobtap.so is not loaded"
     if isinstance(error, NotReady):

@@ -14,6 +14,7 @@ Decisions rest on a breakdown's generic fields, never on the file system type.
 
 from flux_k8s.directivebreakdown.allocation import (
     Allocation,
+    beyond_shares,
     colocation_annotations,
     job_allocation,
     occupied_rabbits,
@@ -27,9 +28,12 @@ from flux_k8s.directivebreakdown.breakdown import (
     parse,
 )
 from flux_k8s.directivebreakdown.compute import (
+    check_enough,
     check_locations,
     existing_servers,
+    labelled_hosts,
     location_constraint,
+    near_hosts,
     required_daemons,
     with_network_access,
 )
@@ -48,13 +52,17 @@ __all__ = [
     "Location",
     "Reference",
     "apply_breakdowns",
+    "beyond_shares",
     "build_allocation_sets",
     "build_servers",
+    "check_enough",
     "check_locations",
     "colocation_annotations",
     "existing_servers",
     "job_allocation",
+    "labelled_hosts",
     "location_constraint",
+    "near_hosts",
     "occupied_rabbits",
     "parse",
     "requested_nodes",

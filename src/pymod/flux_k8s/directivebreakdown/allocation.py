@@ -26,6 +26,7 @@ from flux_k8s.directivebreakdown.breakdown import (
     ACROSS_SERVERS,
     AllocationSet,
     Breakdown,
+    Labels,
 )
 from flux_k8s.directivebreakdown.resources import GIB
 from flux_k8s.errors import BadObject
@@ -34,13 +35,12 @@ from flux_k8s.hostlist import natural_key
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.rset import Allocated, rabbit_chunks
 
+Json = dict[str, Any]
+
 COLOCATION_ANNOTATION = "flux-framework.readthedocs.io/colocation"
 """An annotation of Servers: a JSON array that has, for each allocation set, the
 array of its colocation keys. The breakdown of a persistent file system goes
 with its job; its Servers stay."""
-
-Labels = Mapping[str, str]
-"""``metadata.labels`` of a Storage."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,10 @@ class Allocation:
         ssd_per_rabbit: GiB that the scheduler gave the job on each of its
             Rabbits, and that it may use on others. It is not known for a Rabbit
             that is missing here, or has None.
-        room: bytes that are left on each Rabbit: the limit where the one above
-            is not known. A Rabbit that is missing here, too, has no limit that
-            we know.
+        room: bytes that are left on each Rabbit. No Rabbit takes more, whatever
+            the scheduler gave. One that is missing here has no limit that we know.
+        given: those of them that the scheduler gave to other jobs, which have yet
+            to take them.
         storages: each Storage that is fit for use, with its labels. Storages
             beside the job's own Rabbits are a last resort, for a set that
             needs no PCIe connection and that too few Rabbits of the job may
@@ -73,6 +74,7 @@ class Allocation:
     unconnected: tuple[str, ...] = ()
     ssd_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
     room: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
     storages: Optional[Mapping[str, Labels]] = None
     unfit: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -104,11 +106,12 @@ def job_allocation(
     storages: Optional[Mapping[str, Labels]] = None,
     occupied: Optional[Mapping[str, frozenset[str]]] = None,
     room: Optional[Mapping[str, int]] = None,
+    given: Optional[Mapping[str, int]] = None,
     name: str = "R",
 ) -> Allocation:
     """The allocation of the job whose R is ``rset``.
 
-    ``storages``, ``occupied`` and ``room`` are as in :class:`Allocation`;
+    ``storages``, ``occupied``, ``room`` and ``given`` are as in :class:`Allocation`;
     ``occupied`` comes from :func:`occupied_rabbits`. A host that R has twice
     counts once: it has one mount of each file system, however many brokers run
     on it. A scheduler that gave the job no storage at all was not asked for any
@@ -135,9 +138,33 @@ def job_allocation(
         unconnected=tuple(unconnected),
         ssd_per_rabbit=ssd,
         room=room or {},
+        given=given or {},
         storages=storages,
         occupied=occupied or {},
     )
+
+
+def beyond_shares(
+    specs: Sequence[Sequence[Json]], allocation: Allocation
+) -> list[dict[str, int]]:
+    """Bytes on each Rabbit that each of a job's Servers takes beyond what the
+    scheduler gave the job, which hence may give them to others.
+
+    Args:
+        specs: ``spec.allocationSets`` of each.
+    """
+    taken: Counter[str] = Counter()
+    result = []
+    for sets in specs:
+        beyond = {}
+        for rabbit, size in holding.asked(sets).items():
+            share = (allocation.ssd_per_rabbit.get(rabbit) or 0) * GIB
+            before = max(share, taken[rabbit])
+            taken[rabbit] += size
+            if taken[rabbit] > before:
+                beyond[rabbit] = taken[rabbit] - before
+        result.append(beyond)
+    return result
 
 
 def colocation_annotations(breakdown: Breakdown) -> dict[str, str]:
@@ -191,11 +218,11 @@ class Room:
     """What is left on each Rabbit while the sets of a job are placed.
 
     What the scheduler gave is a share of a Rabbit: in need, more than that can be
-    taken there. Where it gave none, no more than the Rabbit itself has left.
+    taken there, of what it gave to nobody. Never is more taken than there is.
 
     Attributes:
-        overdrawn: bytes placed beyond what is left.
-        missing: those of them that there are not, by Rabbit.
+        overdrawn: bytes placed beyond the shares.
+        missing: bytes placed that there are not, by Rabbit.
     """
 
     def __init__(self, allocation: Allocation) -> None:
@@ -203,16 +230,25 @@ class Room:
         self._unfit = allocation.unfit
         self._occupied = {key: set(on) for key, on in allocation.occupied.items()}
         self._free: dict[str, Union[int, float]] = {}
-        self._shares: set[str] = set()
+        self._limits: dict[str, Union[int, float]] = {}
         for rabbit in (*allocation.rabbits, *allocation.spares):
+            left = allocation.room.get(rabbit, math.inf)
+            spare = max(0, left - allocation.given.get(rabbit, 0))
             ssd = allocation.ssd_per_rabbit.get(rabbit)
-            if ssd is not None:
-                self._shares.add(rabbit)
-                self._free[rabbit] = ssd * GIB
-            else:
-                self._free[rabbit] = allocation.room.get(rabbit, math.inf)
+            share = spare if ssd is None else min(ssd * GIB, left)
+            self._free[rabbit] = share
+            self._limits[rabbit] = max(share, spare)
         self.overdrawn = 0
         self.missing: dict[str, int] = {}
+
+    @property
+    def shortage(self) -> tuple[int, int]:
+        """How bad it is: bytes that there are not, and bytes beyond the shares."""
+        return sum(self.missing.values()), self.overdrawn
+
+    def left(self, rabbit: str) -> float:
+        """Bytes that the job may still take of a Rabbit."""
+        return self._limits[rabbit]
 
     def problem(self, rabbit: str, entry: AllocationSet) -> Optional[str]:
         """Why ``rabbit`` cannot take an allocation of ``entry``; None if it can."""
@@ -221,15 +257,15 @@ class Room:
             if labels is None:
                 status = self._unfit.get(rabbit)
                 return "is not fit for use" + (f" ({status})" if status else "")
-            for label in entry.labels:
-                if not _carries(labels, label):
-                    return f"lacks the label {label}"
+            missing = entry.missing_label(labels)
+            if missing is not None:
+                return f"lacks the label {missing}"
         for key in entry.colocation:
             if rabbit in self._occupied.get(key, ()):
                 return f'has another allocation with the colocation key "{key}"'
-        free, smallest = self._free[rabbit], _smallest(entry)
-        if rabbit not in self._shares and free < smallest:
-            return f"has {gib(free)} left, and an allocation needs {gib(smallest)}"
+        left, smallest = self._limits[rabbit], _smallest(entry)
+        if left < smallest:
+            return f"has {gib(left)} left, and an allocation needs {gib(smallest)}"
         return None
 
     def roomiest(self, rabbits: Iterable[str], entry: AllocationSet) -> list[str]:
@@ -267,8 +303,8 @@ class Room:
         counts: dict[str, int],
     ) -> None:
         """Add to ``counts`` until it has ``number`` allocations of ``size``
-        bytes, by ``weights`` as far as they fit, and then where most is left.
-        No Rabbit is given more than ``most_each``."""
+        bytes, by ``weights`` as far as they fit into the shares, and then where most
+        is left. No Rabbit is given more than ``most_each``."""
         order = {rabbit: index for index, rabbit in enumerate(weights)}
         total = sum(weights.values())
         most = most_each or number
@@ -280,8 +316,9 @@ class Room:
             return (not weight, turn, -self._free[rabbit], order[rabbit])
 
         def by_room(rabbit: str) -> tuple[float, ...]:
-            left = self._free[rabbit] - size * counts[rabbit]
-            return (-left, -weights[rabbit], order[rabbit])
+            taken = size * counts[rabbit]
+            left, share = self._limits[rabbit] - taken, self._free[rabbit] - taken
+            return (-share, -left, -weights[rabbit], order[rabbit])
 
         limits = {rabbit: _places(self._free[rabbit], size, most) for rabbit in weights}
         rest = number - sum(counts.values())
@@ -289,6 +326,8 @@ class Room:
             share = rest * weight // total if total else 0
             counts[rabbit] += max(0, min(limits[rabbit] - counts[rabbit], share))
         _fill(counts, number, limits, by_weight)
+        limits = {r: _places(self._limits[r], size, most) for r in weights}
+        _fill(counts, number, limits, by_room)
         _fill(counts, number, dict.fromkeys(weights, most), by_room)
 
     def take(
@@ -299,9 +338,10 @@ class Room:
             left = self._free[rabbit] - size * count
             if left < 0:
                 self.overdrawn += int(-left - max(0, -self._free[rabbit]))
-                if rabbit not in self._shares:
-                    self.missing[rabbit] = int(-left)
             self._free[rabbit] = left
+            self._limits[rabbit] -= size * count
+            if self._limits[rabbit] < 0:
+                self.missing[rabbit] = int(-self._limits[rabbit])
         for key in colocation:
             self._occupied.setdefault(key, set()).update(counts)
 
@@ -323,12 +363,6 @@ def _smallest(entry: AllocationSet) -> int:
 def gib(size: float) -> str:
     """A number of bytes, for a message."""
     return f"{max(0.0, size) / GIB:.6g} GiB"
-
-
-def _carries(labels: Labels, label: str) -> bool:
-    """Whether ``labels`` have ``label``, which is ``key=value`` or ``key``."""
-    key, equals, value = label.partition("=")
-    return key in labels and (not equals or labels[key] == value)
 
 
 def _fill(

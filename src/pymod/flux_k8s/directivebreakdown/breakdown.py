@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Mapping, Optional
 
 from flux_k8s.errors import NotReady
 from flux_k8s.fields import Reader
@@ -19,6 +19,9 @@ STRATEGIES = (PER_COMPUTE, PER_SERVER, ACROSS_SERVERS, SINGLE_SERVER)
 
 LABELS = ("raw", "xfs", "gfs2", "mgt", "mdt", "mgtmdt", "ost")
 """The labels that DWS knows. They are handed on, never interpreted."""
+
+Labels = Mapping[str, str]
+"""``metadata.labels`` of a Storage."""
 
 JOB = "job"
 PERSISTENT = "persistent"
@@ -68,6 +71,10 @@ class AllocationSet:
     count: Optional[int] = None
     scale: Optional[int] = None
 
+    def missing_label(self, labels: Labels) -> Optional[str]:
+        """The first of its labels that a Storage with ``labels`` lacks."""
+        return next((need for need in self.labels if not _carries(labels, need)), None)
+
 
 @dataclass(frozen=True)
 class Access:
@@ -114,6 +121,16 @@ class Breakdown:
     locations: tuple[Location, ...] = ()
     requires: tuple[str, ...] = ()
 
+    def needs_pcie(self, index: int) -> bool:
+        """Whether compute nodes must have a PCIe connection to its own allocation
+        set number ``index``."""
+        return any(
+            location.servers == self.servers
+            and location.index == index
+            and location.asks_for(PHYSICAL, MANDATORY)
+            for location in self.locations
+        )
+
 
 def parse(obj: Any) -> Breakdown:
     """Read a DirectiveBreakdown that is ready.
@@ -158,6 +175,12 @@ def check_ready(reader: Reader) -> None:
     if not reader.optional_boolean("status.ready"):
         error = reader.bad("status.ready", "true")
         raise NotReady(error.name, error.path, error.value, error.expected)
+
+
+def _carries(labels: Labels, label: str) -> bool:
+    """Whether ``labels`` have ``label``, which is ``key=value`` or ``key``."""
+    key, equals, value = label.partition("=")
+    return key in labels and (not equals or labels[key] == value)
 
 
 def _allocation_sets(storage: Reader) -> tuple[AllocationSet, ...]:

@@ -1,16 +1,18 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What breakdowns say about a job's compute nodes (seed 000, "Compute Nodes").
+"""What breakdowns say about a job's compute nodes (seed 000, "Compute Nodes" and
+"Storage Constraints").
 
 Storage that exists already, of a ``persistentdw``, narrows down where the job
-may run before it is scheduled. Storage of the job's own follows its nodes, and
-is checked once it is placed. A connection over the network needs nothing.
+may run before it is scheduled, and so do the labels that a Rabbit needs to take
+the job's own storage. The rest of that follows the job's nodes, and is checked
+once it is placed. A connection over the network needs nothing.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, Collection, Iterable, Mapping, Optional, Sequence
+from typing import AbstractSet, Any, Collection, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s import hostlist
 from flux_k8s.constraints import only_hosts
@@ -18,9 +20,12 @@ from flux_k8s.directivebreakdown.breakdown import (
     BEST_EFFORT,
     MANDATORY,
     NETWORK,
+    PER_COMPUTE,
     PHYSICAL,
     Access,
+    AllocationSet,
     Breakdown,
+    Labels,
     Location,
     Reference,
 )
@@ -69,26 +74,36 @@ def location_constraint(
     mapping: RabbitMapping,
     nodes: int = 1,
 ) -> Optional[Json]:
-    """The RFC 31 constraint that keeps a job near storage that exists already.
+    """The RFC 31 constraint that keeps a job near storage that exists already:
+    to :func:`near_hosts`, or None when the job may run anywhere."""
+    near = near_hosts(breakdowns, servers, mapping, nodes)
+    return None if near is None else only_hosts(near)
+
+
+def near_hosts(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+    nodes: int = 1,
+) -> Optional[frozenset[str]]:
+    """The nodes with the PCIe connections that the job needs to storage that
+    exists already; None when it needs none.
 
     Args:
         servers: the objects that :func:`existing_servers` names.
         nodes: how many nodes the job needs at least.
-
-    Returns:
-        A ``hostlist`` constraint, or None when the job may run anywhere.
 
     Raises:
         AllocationError: no compute node is connected to all of that storage,
             or fewer than the job needs.
         BadObject: a Servers object is malformed.
     """
-    allowed: Optional[set[str]] = None
+    allowed: Optional[frozenset[str]] = None
     names = []
     for breakdown, location in _existing(tuple(breakdowns)):
         if not location.asks_for(PHYSICAL, MANDATORY):
             continue
-        near = set(_hosts_near(breakdown, location, servers, mapping))
+        near = frozenset(_hosts_near(breakdown, location, servers, mapping))
         allowed = near if allowed is None else allowed & near
         names.append(str(location.servers))
     if allowed is None:
@@ -98,13 +113,63 @@ def location_constraint(
         raise AllocationError(
             f"no compute node has the PCIe connection that is needed to {storage}"
         )
-    if len(allowed) < nodes:
-        near_ones = hostlist.encode(sorted(allowed, key=hostlist.natural_key))
+    check_enough(
+        allowed, nodes, f"have the PCIe connection that is needed to {storage}"
+    )
+    return allowed
+
+
+def labelled_hosts(
+    breakdowns: Iterable[Breakdown],
+    storages: Mapping[str, Labels],
+    mapping: RabbitMapping,
+    nodes: int = 1,
+) -> Optional[frozenset[str]]:
+    """The nodes below Rabbits that carry the labels which the job's storage needs;
+    None when that excludes none.
+
+    An allocation set that nodes need no PCIe connection to can do with another
+    Rabbit than theirs. So its labels count only as long as enough nodes are left.
+
+    Args:
+        storages: the labels of each Storage, fit for use or not. A Rabbit of the
+            mapping that is missing here may have any.
+        nodes: how many nodes the job needs at least.
+
+    Raises:
+        AllocationError: no Rabbit carries all labels of a set, or those that do
+            have fewer nodes than the job needs.
+    """
+    excluded: frozenset[str] = frozenset()
+    ordered = sorted(_labelled_sets(breakdowns), key=lambda found: not found[2])
+    for name, entry, pcie in ordered:
+        lacking = {r for r in storages if entry.missing_label(storages[r]) is not None}
+        needed = ", ".join(entry.labels)
+        if lacking.issuperset(mapping.rabbits):
+            raise AllocationError(f"{name}: no Rabbit carries all of: {needed}")
+        hosts = excluded.union(*map(mapping.hosts_of, lacking))
+        if hosts == excluded:
+            continue
+        left = mapping.hosts - hosts
+        if pcie:
+            text = f"are below Rabbits that carry {needed}, which {name} needs"
+            check_enough(left, nodes, text)
+        if len(left) >= nodes:
+            excluded = hosts
+    return mapping.hosts - excluded if excluded else None
+
+
+def check_enough(hosts: AbstractSet[str], nodes: int, what: str) -> None:
+    """Refuse a job that asks for more nodes than there are of a kind.
+
+    Raises:
+        AllocationError: with the nodes, and ``what`` only they do.
+    """
+    if len(hosts) < nodes:
+        names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
         raise AllocationError(
-            f"the job asks for {nodes} nodes, but only {near_ones} ({len(allowed)})"
-            f" have the PCIe connection that is needed to {storage}"
+            f"the job asks for {nodes} nodes, but only {names} ({len(hosts)}) {what}"
         )
-    return only_hosts(allowed)
 
 
 def check_locations(
@@ -178,6 +243,18 @@ def _unavailable(daemon: str, known: Sequence[str]) -> str:
         f" makes it available with a table [rabbit.daemons.{daemon}] in Flux's"
         " configuration)"
     )
+
+
+def _labelled_sets(
+    breakdowns: Iterable[Breakdown],
+) -> Iterable[tuple[str, AllocationSet, bool]]:
+    """The sets that need labels, with their names, and whether each node needs its
+    own Rabbit to take them."""
+    for breakdown in breakdowns:
+        for index, entry in enumerate(breakdown.allocation_sets):
+            if entry.labels:
+                pcie = entry.strategy == PER_COMPUTE or breakdown.needs_pcie(index)
+                yield f"{breakdown.name}: allocation set {entry.label}", entry, pcie
 
 
 def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location]]:

@@ -14,8 +14,7 @@ How many allocations AllocateAcrossServers makes:
 If so many do not fit, the next larger number that does is taken, then the next
 smaller. If none does (an allocation in one piece, such as a Lustre MDT, may be
 larger than the job's share of any Rabbit), the Rabbits with the most room take
-more than the job holds there. That is for shares that a scheduler gave out. Where
-none did, a Rabbit takes no more than it has left.
+more than the job holds there, of what the scheduler gave to nobody else.
 """
 
 from __future__ import annotations
@@ -27,10 +26,8 @@ from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Seque
 from flux_k8s.directivebreakdown.allocation import Allocation, Room, gib
 from flux_k8s.directivebreakdown.breakdown import (
     ACROSS_SERVERS,
-    MANDATORY,
     PER_COMPUTE,
     PER_SERVER,
-    PHYSICAL,
     SINGLE_SERVER,
     AllocationSet,
     Breakdown,
@@ -100,7 +97,7 @@ def build_servers(
       shared among Rabbits add up to at least its minimum capacity, and their
       numbers follow the job's nodes on each Rabbit.
     - No Rabbit gets more than the job holds there, if there is a choice; and
-      none gets more than it has left, where the job holds no share of it.
+      none gets more than it has left.
     - Allocations go only to Storages that carry all labels of their set. A
       Storage takes at most one allocation for each colocation key.
 
@@ -112,7 +109,7 @@ def build_servers(
     if not allocation.hosts:
         raise AllocationError("the job has no compute nodes to make storage for")
     demands = [
-        Demand(breakdown, entry, _needs_pcie(breakdown, index))
+        Demand(breakdown, entry, breakdown.needs_pcie(index))
         for breakdown in breakdowns
         for index, entry in enumerate(breakdown.allocation_sets)
     ]
@@ -121,12 +118,13 @@ def build_servers(
         # With an allocation for each node every set takes the same share of
         # what each node came with, which fits when nothing else does.
         other, other_room = _place_all(demands, allocation, by_node=True)
-        if other_room.overdrawn < room.overdrawn:
+        if other_room.shortage < room.shortage:
             placements, room = other, other_room
     for rabbit, missing in room.missing.items():
+        left = Room(allocation).left(rabbit)
         raise AllocationError(
-            f"Rabbit {rabbit} has {gib(allocation.room[rabbit])} left, and the job's"
-            f" storage needs {gib(allocation.room[rabbit] + missing)} there"
+            f"Rabbit {rabbit} has {gib(left)} left, and the job's storage needs"
+            f" {gib(left + missing)} there"
         )
     entries = iter([_entry(*pair) for pair in zip(demands, placements)])
     return [[next(entries) for _ in b.allocation_sets] for b in breakdowns]
@@ -141,15 +139,6 @@ def _entry(demand: Demand, placement: Placement) -> Json:
             for rabbit in sorted(placement.counts, key=natural_key)
         ],
     }
-
-
-def _needs_pcie(breakdown: Breakdown, index: int) -> bool:
-    return any(
-        location.servers == breakdown.servers
-        and location.index == index
-        and location.asks_for(PHYSICAL, MANDATORY)
-        for location in breakdown.locations
-    )
 
 
 def _place_all(

@@ -20,6 +20,7 @@ import yaml
 from flux_k8s import directivebreakdown as db
 from flux_k8s import hostlist, idset, rset
 from flux_k8s import mapping as rabbitmapping
+from flux_k8s.breakdownreader import NETWORKED
 from flux_k8s.constraints import conjunction, exclude_properties
 from flux_k8s.directivebreakdown import Allocation, Breakdown, Reference
 from flux_k8s.directives import parse_attribute
@@ -27,7 +28,6 @@ from flux_k8s.errors import DWSError, show
 from flux_k8s.fields import Reader
 from flux_k8s.fluxion import BAD_RABBIT
 from flux_k8s.mapping import RabbitMapping
-from flux_k8s.planning import NETWORKED
 from flux_k8s.ports import Json
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.planview import print_plan
