@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from typing import Any
+from typing import Any, Iterable
 
-from flux_k8s import hostlist, jgfwriter, resourceconfig, rset
+from flux_k8s import hostlist, jgfextend, jgfwriter, resourceconfig, rset
 from flux_k8s.command import (
     STDIN,
     CommandError,
@@ -25,7 +26,8 @@ from flux_k8s.resourceconfig import ResourceConfig
 NAME = "dws2jgf"
 DESCRIPTION = """
 Read R (RFC 20) from standard input, and write it with a resource graph for
-Fluxion in which the nodes of a Rabbit and its storage are below one chassis. Name
+Fluxion in which the nodes of a Rabbit and its storage are below one chassis. A graph
+that R has already is extended: its vertices, edges and properties stay. Name
 the result with resource.path in Flux's configuration, or write the graph only
 (--only-sched) and name it with resource.scheduling. Ranks in R must be those of the
 brokers; Flux does not change ranks in a graph.
@@ -50,8 +52,8 @@ def arguments() -> argparse.Namespace:
     args.add_argument(
         "--cluster-name",
         metavar="NAME",
-        default=jgfwriter.DEFAULT_CLUSTER,
-        help="what the root of the graph is called (default: %(default)s)",
+        help=f"""what the root of the graph is called (default:
+            {jgfwriter.DEFAULT_CLUSTER}, or as in R's own graph)""",
     )
     args.add_argument(
         "--from-config",
@@ -108,6 +110,22 @@ def validate(R: rset.ResourceSet, mapping: RabbitMapping) -> None:
         tell(NAME, "WARNING", f"without a Rabbit, outside of all chassis: {hosts}")
 
 
+def graph(
+    args: argparse.Namespace, found: ResourceConfig, mapping: RabbitMapping
+) -> Iterable[str]:
+    """The text of the scheduling key, in pieces."""
+    R, chunks, cluster = found.resources, args.chunks_per_nnf, args.cluster_name
+    if jgfextend.has_graph(R):
+        return (json.dumps(jgfextend.extend(R, mapping, chunks, cluster)),)
+    return jgfwriter.scheduling(
+        R,
+        mapping,
+        cluster=jgfwriter.DEFAULT_CLUSTER if cluster is None else cluster,
+        chunks=chunks,
+        excluded=found.excluded,
+    )
+
+
 def main() -> None:
     """Write R, or its scheduling key."""
     args = arguments()
@@ -115,13 +133,7 @@ def main() -> None:
     found = load_resources(args)
     if not args.no_validate:
         validate(found.resources, mapping)
-    text = jgfwriter.scheduling(
-        found.resources,
-        mapping,
-        cluster=args.cluster_name,
-        chunks=args.chunks_per_nnf,
-        excluded=found.excluded,
-    )
+    text = graph(args, found, mapping)
     crowded = jgfwriter.crowded(mapping, args.chunks_per_nnf)
     if crowded:
         tell(

@@ -94,6 +94,100 @@ def test_its_own_output_is_read_again(mapping: Path) -> None:
     assert written(mapping, stdin=json.dumps(first)) == first
 
 
+def own_graph(*racks: tuple[str, ...]) -> Any:
+    """R with a graph of its own: racks with nodes, which have a property, cores and
+    something that nobody knows. The first "rack" is the root."""
+    vertices = [vertex("0", "cluster", "/mine", basename="mine")]
+    edges = []
+
+    def add(parent: str, path: str, type: str, **more: Any) -> str:
+        name = str(len(vertices))
+        vertices.append(vertex(name, type, path, **more))
+        metadata = {"subsystem": "containment"}
+        edges.append({"source": parent, "target": name, "metadata": metadata})
+        return name
+
+    for number, hosts in enumerate(racks):
+        above, place = "0", "/mine"
+        if number:
+            place = f"/mine/rack{number}"
+            above = add("0", place, "rack", id=number)
+        for host in hosts:
+            path, own = f"{place}/{host}", {"properties": {"mine": host}}
+            node = add(above, path, "node", name=host, rank=int(host[-2:]) - 1, **own)
+            add(node, f"{path}/core0", "core", id=0, rank=int(host[-2:]) - 1)
+            add(node, f"{path}/frob0", "frob", id=0, rank=-1)
+    return {**R, "scheduling": {"graph": {"nodes": vertices, "edges": edges}}}
+
+
+def vertex(number: str, kind: str, path: str, **more: Any) -> Any:
+    metadata = {"type": kind, **more, "paths": {"containment": path}}
+    return {"id": number, "metadata": metadata}
+
+
+HOSTS = tuple(EXAMPLE["computes"])
+FIRST, SECOND = HOSTS[:2], HOSTS[2:]
+
+
+@pytest.mark.parametrize(
+    "racks",
+    [(HOSTS,), ((), FIRST, SECOND), ((), HOSTS), (FIRST, SECOND)],
+    ids=["flat", "a rack for each", "one rack", "mixed"],
+)
+def test_a_graph_that_is_there_is_extended(
+    mapping: Path, racks: tuple[tuple[str, ...], ...]
+) -> None:
+    before = own_graph(*racks)
+    found = written(mapping, "-c18", stdin=json.dumps(before))["scheduling"]
+    graph = jgf.parse(found)
+    assert graph.rabbit_of == EXAMPLE["computes"]
+    assert graph.ssd == {"hetchy201": 28548, "hetchy202": 28548}
+    vertices = {v["id"]: v["metadata"] for v in found["graph"]["nodes"]}
+    for old in before["scheduling"]["graph"]["nodes"]:
+        new = vertices[old["id"]]
+        for key in old["metadata"].keys() - {"paths", "properties"}:
+            assert new[key] == old["metadata"][key]
+        assert (old["metadata"].get("properties") or {}).items() <= (
+            new.get("properties") or {}
+        ).items()
+    edges = found["graph"]["edges"]
+    assert len(edges) == len(vertices) - 1 == len({e["target"] for e in edges})
+    for edge in edges:
+        above, below = (
+            vertices[edge[end]]["paths"]["containment"] for end in ("source", "target")
+        )
+        assert below.rpartition("/")[0] == above
+        assert edge["metadata"] == {"subsystem": "containment"}
+    paths = [metadata["paths"]["containment"] for metadata in vertices.values()]
+    assert len(set(paths)) == len(paths)
+    again = written(mapping, "-c18", stdin=json.dumps({**R, "scheduling": found}))
+    assert again["scheduling"] == found
+
+
+def test_a_graph_that_cannot_be_extended_is_refused(mapping: Path) -> None:
+    def refusal(R: Any, *args: str) -> str:
+        (line,) = refused(run("dws2jgf", *args, mapping, stdin=json.dumps(R)))
+        return str(line).replace("flux-dws2jgf: ERROR: ", "")
+
+    assert refusal(own_graph((), HOSTS[:1], HOSTS[1:])) == (
+        "the nodes of hetchy201 are below /mine/rack1 and /mine/rack2 in R's graph,"
+        " expected all of them directly below one vertex"
+    )
+    assert refusal(own_graph(HOSTS[:-1])) == ("not in R's graph, but in R: hetchy1018")
+    assert refusal(own_graph(HOSTS), "--cluster-name=yours") == (
+        "the root of R's graph is /mine, not /yours"
+    )
+    other = own_graph(HOSTS)
+    other["scheduling"]["writer"] = "another"
+    assert refusal(other).startswith('R: scheduling.writer is "another", expected')
+    other = own_graph(HOSTS)
+    other["scheduling"]["graph"]["nodes"][3]["id"] = "x"
+    assert refusal(other).startswith('R: scheduling.graph.nodes[3].id is "x"')
+    other = own_graph(HOSTS)
+    del other["scheduling"]["graph"]["edges"][3]
+    assert "graph.edges" in refusal(other)
+
+
 def test_chunks_and_the_cluster_s_name_can_be_chosen(mapping: Path) -> None:
     found = written("-c18", "--cluster-name=hetchy", "--only-sched", mapping)
     ssd = [v for v in jgf.vertices(found, "it") if v.type == "ssd"]

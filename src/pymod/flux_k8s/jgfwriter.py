@@ -207,6 +207,24 @@ def _branches(
 def _chassis(
     number: int, root: str, id: int, rabbit: str, mapping: RabbitMapping, chunks: int
 ) -> _Branch:
+    size = rabbit_chunk(mapping, rabbit, chunks)
+    metadata = {
+        "type": "chassis",
+        "id": id,
+        "properties": {RABBIT_PROPERTY: rabbit, "ssdcount": str(chunks)},
+        **_paths(f"{root}/chassis{id}"),
+    }
+    detail = f'"unit":"GiB","size":{size}'
+    ids = idset.encode(range(chunks))
+    return _Branch(number, 1, metadata, (_Leaf(SSD, ids, detail),))
+
+
+def rabbit_chunk(mapping: RabbitMapping, rabbit: str, chunks: int) -> int:
+    """The size in GiB of a Rabbit's ``ssd`` vertices.
+
+    Raises:
+        GraphError: there is less than a GiB for each.
+    """
     gib = mapping.capacity(rabbit) // GIB
     if not gib:
         raise GraphError(
@@ -217,15 +235,7 @@ def _chassis(
             f"{rabbit} has {gib} GiB, which cannot be cut into {chunks} chunks of a"
             f" GiB or more: expected 1 to {gib} chunks"
         )
-    metadata = {
-        "type": "chassis",
-        "id": id,
-        "properties": {RABBIT_PROPERTY: rabbit, "ssdcount": str(chunks)},
-        **_paths(f"{root}/chassis{id}"),
-    }
-    detail = f'"unit":"GiB","size":{gib // chunks}'
-    ids = idset.encode(range(chunks))
-    return _Branch(number, 1, metadata, (_Leaf(SSD, ids, detail),))
+    return gib // chunks
 
 
 def _node(
