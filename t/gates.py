@@ -3,7 +3,9 @@
 """The stand-in DWS, which does not get past a state whose gate is shut.
 
 usage: gates.py --kubeconfig FILE --mapping FILE --scratch DIR --gates DIR
-    [--fault STATE:KIND[:NODE[:SECONDS]]]...
+    [--fault STATE:KIND[:NODE[:SECONDS]]]... [--label LABEL]...
+
+The storage of every job needs the labels.
 
 While there is a file DIR/STATE no Workflow becomes ready in this state, while
 there is one DIR/WORKFLOW.STATE that Workflow does not.
@@ -18,7 +20,9 @@ from dataclasses import dataclass
 from typing import Optional
 
 from rabbitsim.dws import Options
+from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.cli import read_topology, serve
+from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.options import Fault
 
 INTERVAL = 0.02
@@ -46,11 +50,18 @@ def main() -> int:
         parser.add_argument(option, required=True)
     parser.add_argument("--gates", required=True, type=pathlib.Path)
     parser.add_argument("--fault", action="append", default=[], type=Fault.parse)
+    parser.add_argument("--label", action="append", default=[])
     args = parser.parse_args()
+    profiles = read_data("profiles.yaml")
+    profiles["labels"] += args.label
     return serve(
         args.kubeconfig,
         read_topology(args.mapping, nodes=0, rabbits=0),
-        options=GatedOptions(gates=args.gates, faults=tuple(args.fault)),
+        options=GatedOptions(
+            gates=args.gates,
+            faults=tuple(args.fault),
+            profiles=Profiles(profiles),
+        ),
         scratch=args.scratch,
         seed=0,
     )

@@ -12,6 +12,7 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
     version                    changes with each object that is created or changed
     enable RABBIT              as an administrator does after an abort
     disable RABBIT
+    label RABBIT KEY=VALUE     of its Storage
     link NODE STATUS           of its PCIe connection: Ready, Offline...
     node NODE [STATUS]         its SystemStatus, which becomes STATUS
     wait WORKFLOW STATE...     until one of these is its desiredState
@@ -167,6 +168,11 @@ def main() -> None:
     elif args.command in ("enable", "disable"):
         (rabbit,) = args.words
         body = {"spec": {"state": f"{args.command}d".capitalize()}}
+        cluster.patch(f"namespaces/default/storages/{rabbit}", body)
+    elif args.command == "label":
+        rabbit, label = args.words
+        key, _, value = label.partition("=")
+        body = {"metadata": {"labels": {key: value}}}
         cluster.patch(f"namespaces/default/storages/{rabbit}", body)
     elif args.command == "link":
         set_link(cluster, *args.words)

@@ -313,8 +313,13 @@ def test_network_best_effort_and_own_storage_narrow_down_nothing() -> None:
             near(OWN, ("physical", "mandatory")),
         ),
     )
-    assert directivebreakdown.existing_servers([breakdown]) == ()
     assert directivebreakdown.location_constraint([breakdown], {}, SYSTEM) is None
+    assert directivebreakdown.wished_hosts([breakdown], {}, SYSTEM) is None
+    # But it is known where nodes had better be.
+    assert directivebreakdown.existing_servers([breakdown]) == (KEEP,)
+    servers = {KEEP: placed(["r1"])}
+    wished = directivebreakdown.wished_hosts([breakdown], servers, SYSTEM)
+    assert wished == set(SYSTEM.hosts_of("r1"))
 
 
 @pytest.mark.parametrize(

@@ -6,14 +6,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any, Callable, Optional
 
 import pytest
 from test_service import LIFE, exceptions, jobspec, memo, names, settle, started
 
-from flux_k8s import hostlist, rset
+from flux_k8s import breakdownreader, hostlist, rset
 from flux_k8s.config import Config
-from flux_k8s.directivebreakdown import occupied_rabbits
+from flux_k8s.directivebreakdown import Access, Breakdown, occupied_rabbits, parse
 from flux_k8s.directivebreakdown.allocation import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
@@ -211,6 +212,26 @@ def test_the_location_holds_without_a_scheduler_that_knows_rabbits() -> None:
     system.service.settings.scheduler = False
     jobid = runs(system, jobspec("#DW persistentdw name=keep", 2))
     assert hosts(system, jobid) == ("compute-03", "compute-04")
+
+
+@pytest.mark.parametrize(("nodes", "near"), [(2, True), (3, False)])
+def test_a_connection_that_is_only_wished_for_is_tried(
+    nodes: int, near: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With as many nodes as have it, the job gets these; with more it runs anyway."""
+
+    def soft(obj: Any) -> Breakdown:
+        found = parse(obj)
+        access = (Access("network", "mandatory"), Access("physical", "bestEffort"))
+        soft = (replace(location, access=access) for location in found.locations)
+        return replace(found, locations=tuple(soft))
+
+    system = with_persistent()
+    monkeypatch.setattr(breakdownreader, "parse_breakdown", soft)
+    jobid = system.instance.submit(jobspec("#DW persistentdw name=keep", nodes))
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.R is not None, timeout=60.0)
+    assert (set(hosts(system, jobid)) == {"compute-03", "compute-04"}) is near
 
 
 # Colocation

@@ -26,6 +26,7 @@ from flux_k8s.directivebreakdown import (
     colocation_annotations,
     existing_servers,
     job_allocation,
+    near_hosts,
     occupied_rabbits,
     required_daemons,
 )
@@ -268,7 +269,7 @@ class Planner:
             choose([s for s in others if workflow_of(s) is None], room, {})
 
         try:
-            if existing:
+            if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
             choice = choose(others, self._rabbits.room(own), given)
         except (DWSError, Occupied) as error:

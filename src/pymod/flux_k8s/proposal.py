@@ -28,6 +28,7 @@ from flux_k8s.directivebreakdown import (
     near_hosts,
     requested_nodes,
     required_daemons,
+    wished_hosts,
 )
 from flux_k8s.errors import AllocationError, Occupied
 from flux_k8s.mapping import RabbitMapping
@@ -77,6 +78,8 @@ def propose(
         hosts = labelled
     else:
         hosts = _serving(_both(near, labelled, nodes), rabbits.broken, mapping, nodes)
+    wished = wished_hosts(breakdowns, servers, mapping)
+    hosts = _wished(hosts, wished, rabbits.broken, mapping, nodes)
     where = None if hosts is None else only_hosts(hosts)
     return Proposal(list(resources), conjunction(constraint, where))
 
@@ -95,6 +98,22 @@ def _both(near: frozenset[str], labelled: Hosts, nodes: int) -> frozenset[str]:
     text = "can reach its persistent storage, and are below Rabbits with the labels"
     check_enough(hosts, nodes, f"{text} that its own storage needs")
     return hosts
+
+
+def _wished(
+    hosts: Hosts,
+    wished: Hosts,
+    broken: Mapping[str, str],
+    mapping: RabbitMapping,
+    nodes: int,
+) -> Hosts:
+    """Those of the nodes that the job is to have if it can, when their Rabbits serve
+    and they are enough."""
+    if not wished:
+        return hosts
+    best = wished.difference(*map(mapping.hosts_of, broken))
+    best = best if hosts is None else best & hosts
+    return best if best and len(best) >= nodes else hosts
 
 
 def _serving(

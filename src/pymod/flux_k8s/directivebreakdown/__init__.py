@@ -35,6 +35,7 @@ from flux_k8s.directivebreakdown.compute import (
     location_constraint,
     near_hosts,
     required_daemons,
+    wished_hosts,
     with_network_access,
 )
 from flux_k8s.directivebreakdown.resources import (
@@ -68,5 +69,6 @@ __all__ = [
     "requested_nodes",
     "required_daemons",
     "ssd_per_node",
+    "wished_hosts",
     "with_network_access",
 ]

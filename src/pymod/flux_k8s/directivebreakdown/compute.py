@@ -37,13 +37,14 @@ Json = dict[str, Any]
 
 
 def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
-    """The Servers objects that :func:`location_constraint` has to know: those
-    to which nodes need a PCIe connection and that are not the job's own."""
+    """The Servers objects that :func:`near_hosts` has to know: those to which nodes
+    need a PCIe connection, or are to have one if they can, and that are not the job's
+    own."""
     return tuple(
         dict.fromkeys(
             location.servers
             for _, location in _existing(tuple(breakdowns))
-            if location.asks_for(PHYSICAL, MANDATORY)
+            if any(access.type == PHYSICAL for access in location.access)
         )
     )
 
@@ -117,6 +118,25 @@ def near_hosts(
         allowed, nodes, f"have the PCIe connection that is needed to {storage}"
     )
     return allowed
+
+
+def wished_hosts(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+) -> Optional[frozenset[str]]:
+    """The nodes with all the PCIe connections to storage that exists already which
+    the job is to have if it can; None when there are none.
+
+    Raises:
+        BadObject: a Servers object is malformed.
+    """
+    wished: Optional[frozenset[str]] = None
+    for breakdown, location in _existing(tuple(breakdowns)):
+        if location.asks_for(PHYSICAL, BEST_EFFORT) and location.servers in servers:
+            near = frozenset(_hosts_near(breakdown, location, servers, mapping))
+            wished = near if wished is None else wished & near
+    return wished
 
 
 def labelled_hosts(
