@@ -26,6 +26,9 @@ STALE = 150.0
 """Seconds that what the service knows of a Rabbit may lag behind: a watch that is
 silent, opened again, and slow."""
 
+PROMPT = 1.0
+"""The same, when nothing keeps it from knowing."""
+
 OUTAGE = 3700.0
 """The same, when there are outages."""
 
@@ -48,6 +51,14 @@ class Excuses:
     def lost(self, job: Job, record: Record) -> bool:
         """Whether the data of a job that ran may be lost."""
         return record.overdue or gave_up(job) is not None
+
+    def broken(self, rabbit: str, now: float) -> bool:
+        """Whether a Rabbit is broken, and the service must know it."""
+        return False
+
+    def crowded(self, now: float) -> bool:
+        """Whether the service may not know yet what fills a Rabbit."""
+        return False
 
     def twice(self, jobid: int) -> bool:
         """Whether a Workflow may be made more than once, deleted too early, or
@@ -96,6 +107,8 @@ class PlannedExcuses(Excuses):
         self._stale = OUTAGE if "outage" in kinds else STALE
         outages = sum(trouble.kind == "outage" for trouble in plan.troubles)
         self.lateness = Excuses.lateness + self._stale * max(1, outages)
+        late = {"module", "plugin", "watch", "api", "outage", "latency"} & kinds
+        self._lag = self._stale if late else PROMPT
         self._rabbits = "rabbit" in kinds
         self._down = "controllers" in kinds
         self._epilog_timeout = plan.site.epilog_timeout is not None
@@ -162,6 +175,8 @@ class PlannedExcuses(Excuses):
             return all(self._was_unfit(name, now) for name in down)
         if "is not fit for use" in note:
             return all(self._was_unfit(name, now) for name in UNFIT.findall(note))
+        if " left, and " in note or "Rabbits of its persistent storage" in note:
+            return self._waited(job, now)
         if "has another allocation with the colocation key" in note:
             return self._waited(job, now)
         return self._reported(job, record, note, now)
@@ -202,6 +217,13 @@ class PlannedExcuses(Excuses):
     def _was_unfit(self, rabbit: str, now: float) -> bool:
         times = self._unfit.get(rabbit, ())
         return any(end >= now - self._stale for _, end in times)
+
+    def broken(self, rabbit: str, now: float) -> bool:
+        times = self._unfit.get(rabbit)
+        return bool(times and times[-1][1] == NEVER and now > times[-1][0] + self._lag)
+
+    def crowded(self, now: float) -> bool:
+        return now <= self._world.filled + self._lag
 
     def _waited(self, job: Job, now: float) -> bool:
         """The job waited as long for others' storage to go as it may."""

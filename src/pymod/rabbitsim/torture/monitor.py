@@ -9,12 +9,12 @@ request of the service, as it happens. Each check looks only at what changed.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s import hostlist
 from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
 from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
-from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from flux_k8s.tokens import TOKEN_KEY
 from flux_k8s.workflow import TEARDOWN_PATIENCE
 from flux_k8s.workflowview import FINALIZER, STATES, WLM_ID
@@ -59,6 +59,7 @@ class Monitor:
         data: what is in the file systems.
         drained: whether a node is, or was, out of service.
         note: takes a line for the trace.
+        sizes: the bytes of each Rabbit.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class Monitor:
         excuses: Excuses,
         drained: Callable[[str], bool] = lambda host: True,
         note: Callable[[str], None] = lambda line: None,
+        sizes: Optional[Mapping[str, int]] = None,
     ) -> None:
         self._store = store
         self._now = now
@@ -78,7 +80,7 @@ class Monitor:
         self._drained = drained
         self._note = note
         self._records: dict[int, Record] = {}
-        self._storage = StorageMonitor(store, data, self.fail)
+        self._storage = StorageMonitor(store, data, self.fail, sizes or {})
         self.breach: Optional[Breach] = None
         version = str(store.version)
         store.watch(WORKFLOW, None, self.workflow_changed, resource_version=version)
@@ -293,6 +295,8 @@ class Monitor:
             what += f" -> {fault.error.status or fault.error.reason}"
             what += ", carried out" if fault.carried_out else ""
         self._note(f"service: {what}")
+        if request.kind == SERVERS and request.verb == "patch":
+            self._storage.fills(request, self._excuses.crowded(self._now()))
         if request.kind != WORKFLOW or request.name is None:
             return
         if request.verb in ("get", "list", "watch"):
@@ -324,6 +328,9 @@ class Monitor:
         if (steps < 0 or steps > 1) and not self._excuses.twice(jobid):
             self.fail("order", f"{name} in {current} was asked to go to {wanted}")
         job = self._jobs().get(jobid)
+        if job is not None and wanted == "Setup":
+            now = self._now()
+            self._storage.sets_up(job, workflow, lambda r: self._excuses.broken(r, now))
         if job is not None and wanted in ("PostRun", "DataOut"):
             since = cancelled_in_epilog(job)
             if since is not None and self._now() > since + OBEDIENCE:

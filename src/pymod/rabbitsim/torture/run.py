@@ -69,6 +69,7 @@ class _Run:
             self._excuses,
             self._drained,
             note,
+            {name: r.capacity for name, r in system.topology.rabbits.items()},
         )
         system.instance.manager.listeners.append(self.monitor.job_event)
         system.instance.manager.listeners.append(self._bad_job_starts)

@@ -8,9 +8,10 @@ environment names; in the end the word must be where copy_out was to bring it.
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Callable, Mapping, Sequence
 
-from flux_k8s import hostlist
+from flux_k8s import holding, hostlist
 from flux_k8s.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
 from flux_k8s.jobid import workflow_name
 from flux_k8s.ports import (
@@ -26,6 +27,7 @@ from flux_k8s.ports import (
 from rabbitsim.dws.directive import Directive, parse
 from rabbitsim.dws.proposal import job_variable
 from rabbitsim.flux.job import Job
+from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.data import INPUT, Ledger
 from rabbitsim.torture.record import Record
@@ -38,12 +40,16 @@ class StorageMonitor:
 
     Args:
         fail: takes the rule that is broken, and a text.
+        sizes: the bytes of each Rabbit.
     """
 
-    def __init__(self, store: Store, data: Ledger, fail: Fail) -> None:
+    def __init__(
+        self, store: Store, data: Ledger, fail: Fail, sizes: Mapping[str, int]
+    ) -> None:
         self._store = store
         self._data = data
         self._fail = fail
+        self._sizes = sizes
         self._destroyed: set[str] = set()
         self._cut_off: set[str] = set()
 
@@ -53,6 +59,33 @@ class StorageMonitor:
         for directive in _directives(workflow):
             if directive.command == "destroy_persistent":
                 self._destroyed.add(directive.name)
+
+    def fills(self, request: Request, excused: bool) -> None:
+        """Storage is asked for: each Rabbit has room for it."""
+        body: Json = request.body if isinstance(request.body, dict) else {}
+        sets = (body.get("spec") or {}).get("allocationSets")
+        if excused or not sets:
+            return
+        total = Counter(holding.asked(sets))
+        asked = tuple(total)
+        for servers in self._store.list(SERVERS, None)["items"]:
+            if servers["metadata"]["name"] != request.name:
+                total.update(holding.parse(servers).held)
+        for rabbit in asked:
+            if total[rabbit] > self._sizes.get(rabbit, total[rabbit]):
+                self._fail("room", f"{request.name} asks for what {rabbit} has not")
+
+    def sets_up(self, job: Job, workflow: Json, broken: Callable[[str], bool]) -> None:
+        """A job that needs the Rabbits of its nodes for persistent storage goes on:
+        they are not broken."""
+        if job.R is None:
+            return
+        commands = {directive.command for directive in _directives(workflow)}
+        if "persistentdw" not in commands:
+            return
+        for rabbit in rabbits_below(self._store, job.R):
+            if broken(rabbit):
+                self._fail("broken", f"{job} has its nodes below {rabbit}")
 
     def starts(self, job: Job, record: Record) -> None:
         """A job's tasks start."""
@@ -143,6 +176,16 @@ def _tells(record: Record, place: str) -> bool:
     """Whether an exception names what was not copied, or says that nobody knows."""
     notes = [str(exception["note"]) for exception in record.fatal]
     return any(place in note or "may not be copied" in note for note in notes)
+
+
+def rabbits_below(store: Store, R: Json) -> list[str]:
+    """The Rabbits of an allocation's nodes."""
+    hosts = set(hostlist.decode_all(R["execution"]["nodelist"]))
+    return [
+        storage["metadata"]["name"]
+        for storage in store.list(STORAGE, None)["items"]
+        if hosts & {c["name"] for c in storage["status"]["access"]["computes"]}
+    ]
 
 
 def _directives(workflow: Json) -> list[Directive]:

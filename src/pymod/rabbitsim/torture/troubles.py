@@ -21,6 +21,7 @@ KINDS = (
     "unready",
     "part",
     "rabbit",
+    "storage",
     "node",
     "user",
     "admin",
@@ -235,6 +236,13 @@ def _rabbit(rng: random.Random, moment: Moment) -> list[Trouble]:
     return [_trouble("rabbit", what, moment.any(rng), duration=seconds, name=name)]
 
 
+def _storage(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """Others than jobs fill a Rabbit, but for a little."""
+    name = f"rabbit-{rng.randint(1, 2):02d}"
+    seconds = rng.choice([20.0, 200.0])
+    return [_trouble("storage", "full", moment.any(rng), duration=seconds, name=name)]
+
+
 def _node(rng: random.Random, moment: Moment) -> list[Trouble]:
     name = f"compute-{rng.randint(1, 4):02d}"
     seconds = rng.choice([1.0, 60.0])
@@ -305,6 +313,7 @@ _MAKERS: Mapping[str, Make] = {
     "unready": _unready,
     "part": _part,
     "rabbit": _rabbit,
+    "storage": _storage,
     "node": _node,
     "user": _user,
     "admin": _admin,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Callable, Mapping, Optional
 
 from flux_k8s.jobid import f58, workflow_name
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 from flux_k8s.workflowview import FINALIZER
@@ -137,6 +137,7 @@ class World:
         aborted: the IDs of jobs whose epilogs somebody gives up.
         disabled: the nodes that an operator disabled in SystemStatus, ever;
             ``disabled_now`` those that are.
+        filled: when others last filled a Rabbit.
         note: takes a line for the trace.
     """
 
@@ -154,6 +155,7 @@ class World:
         self.aborted: set[int] = set()
         self.disabled: set[str] = set()
         self.disabled_now: set[str] = set()
+        self.filled = float("-inf")
         self._start = self.system.loop.now()
         self._armed: dict[tuple[int, int], list[Trouble]] = {}
         self._counting: list[tuple[int, Trouble]] = []
@@ -168,6 +170,7 @@ class World:
             "unready": self.system.weather.add,
             "controllers": self._controllers,
             "rabbit": self._rabbit,
+            "storage": self._storage,
             "node": self._node,
             "user": self._user,
             "admin": self._admin,
@@ -367,6 +370,22 @@ class World:
         elif trouble.what == "link" and name in topology.rabbit_of:
             rabbits.set_link(name, False)
             self._later(trouble.duration, lambda: rabbits.set_link(name, True))
+
+    def _storage(self, trouble: Trouble) -> None:
+        """Others than jobs fill a Rabbit: 20 GiB are left for these."""
+        store, name = self.system.store, f"others-{self._steps}"
+        used = [{"name": trouble.name, "allocationCount": 1}]
+        size = TIB - (20 << 30)
+        sets = [{"label": "xfs", "allocationSize": size, "storage": used}]
+        body = {"metadata": {"name": name}, "spec": {"allocationSets": sets}}
+        if store.find(SERVERS, "default", name) is None:
+            store.create(SERVERS, "default", body)
+            self.filled = self.system.loop.now()
+
+            def leave() -> None:
+                store.delete(SERVERS, "default", name)
+
+            self._later(trouble.duration, leave)
 
     def _node(self, trouble: Trouble) -> None:
         instance, name = self.system.instance, trouble.name
