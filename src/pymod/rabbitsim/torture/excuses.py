@@ -26,7 +26,7 @@ STALE = 150.0
 """Seconds that what the service knows of a Rabbit may lag behind: a watch that is
 silent, opened again, and slow."""
 
-PROMPT = 1.0
+PROMPT = 0.05
 """The same, when nothing keeps it from knowing."""
 
 OUTAGE = 3700.0
