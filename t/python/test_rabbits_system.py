@@ -463,7 +463,7 @@ def test_a_job_waits_for_the_rabbit_of_its_persistent_storage(scheduler: bool) -
     wait(system, HOUR)
     assert (hosts(system, jobid), exceptions(system, jobid)) == (None, [])
     assert memo(system, jobid, "rabbit_waits_for") == (
-        "the Rabbits of its persistent storage: rabbit-01 is Offline"
+        "the Rabbits that it needs: rabbit-01 is Offline"
     )
     set_status(system, "rabbit-01", "Ready")
     wait(system)
@@ -543,6 +543,4 @@ def test_it_gives_up_before_its_prolog_would() -> None:
     system, jobid = broken_before_alloc(config=Config(prolog_timeout=600.0))
     settle(system)
     (exception,) = exceptions(system, jobid)
-    assert exception["note"] == (
-        "the Rabbits of its persistent storage: rabbit-01 is Offline"
-    )
+    assert exception["note"] == ("the Rabbits that it needs: rabbit-01 is Offline")

@@ -75,7 +75,7 @@ class Availability:
             watched,
             partial(self.look, GATHER),
         )
-        self._fluxion = Fluxion(flux, settings.mapping)
+        self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self._nodes = Nodes(flux, self._nodes_changed)
         self.nodes = self._nodes
         self.system_status = SystemStatus(

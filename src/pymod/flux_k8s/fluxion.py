@@ -13,7 +13,7 @@ take both from the same chassis (seed 001, "Resource Scheduling Integration"). W
 its ``ssd`` down, a job that fits nowhere else waits; with the property Fluxion
 denies it, since its check for jobs that can never run looks at properties. But each
 ``ssd`` is a request of its own, and the property is one for all: so it is for a
-Rabbit with more than ``SSDS_BY_STATUS`` of them.
+Rabbit with more of them than ``by_status``.
 
 The nodes of a Rabbit are expected directly below the vertex that has its name in
 the property ``rabbit``, under their host names, as in the graphs of ``flux
@@ -57,9 +57,6 @@ does not know the storage itself."""
 PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
 
 MODULE = "sched-fluxion-resource"
-SSDS_BY_STATUS = 64
-"""A Rabbit with more ``ssd`` than this is taken out of service by its nodes."""
-
 GATHER = 0.02
 """Seconds to wait for more to tell."""
 
@@ -96,11 +93,17 @@ Telling = Union[Marking, Withholding, Mapping[str, Looking], Reconsidering]
 
 
 class Fluxion:
-    """Keeps Fluxion told."""
+    """Keeps Fluxion told.
 
-    def __init__(self, flux: Flux, mapping: RabbitMapping) -> None:
+    Args:
+        by_status: a Rabbit with more ``ssd`` than this is taken out of service by its
+            nodes.
+    """
+
+    def __init__(self, flux: Flux, mapping: RabbitMapping, by_status: int = 64) -> None:
         self._flux = flux
         self._mapping = mapping
+        self._most = by_status
         self._rabbit_of = {
             host: rabbit
             for rabbit in mapping.rabbits
@@ -178,7 +181,7 @@ class Fluxion:
         return frozenset(hosts)
 
     def _by_status(self, chassis: Optional[Chassis]) -> bool:
-        return chassis is not None and 0 < chassis.ssds <= SSDS_BY_STATUS
+        return chassis is not None and 0 < chassis.ssds <= self._most
 
     def want_reserved(self, reserved: Mapping[str, int]) -> None:
         """Have ``ssd`` of so many bytes out of service on each Rabbit: storage

@@ -7,7 +7,8 @@ Jobs that use storage which exists already (``persistentdw``) ask for no ``ssd``
 ssd that are out of service do not keep them off a Rabbit that is broken. A property
 of its nodes would, but Fluxion 0.54 denies a job whose constraint fits no node, for
 good, whereas a Rabbit that is broken will be mended. So such a job waits in DEPEND
-until it has enough nodes below Rabbits that serve, and may have only these. When
+until it has enough nodes below Rabbits that serve, and may have only these; and so
+does one whose storage needs labels that only some Rabbits carry. When
 one of these breaks before the job has nodes, the job may get nodes below it, and
 waits in its prolog (:mod:`flux_k8s.planning`).
 """
@@ -74,10 +75,9 @@ def propose(
     nodes, mapping = requested_nodes(resources), settings.mapping
     labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)
     near = near_hosts(breakdowns, servers, mapping, nodes)
-    if near is None:
-        hosts = labelled
-    else:
-        hosts = _serving(_both(near, labelled, nodes), rabbits.broken, mapping, nodes)
+    hosts = labelled if near is None else _both(near, labelled, nodes)
+    if hosts is not None:
+        hosts = _serving(hosts, rabbits.broken, mapping, nodes)
     wished = wished_hosts(breakdowns, servers, mapping)
     hosts = _wished(hosts, wished, rabbits.broken, mapping, nodes)
     where = None if hosts is None else only_hosts(hosts)
@@ -131,7 +131,7 @@ def _serving(
 
 
 def not_serving(rabbits: Iterable[str], broken: Mapping[str, str]) -> str:
-    """Which of a job's Rabbits are broken, for a message."""
+    """Which Rabbits that a job needs are broken, for a message."""
     names = sorted(rabbits, key=hostlist.natural_key)
     states = ", ".join(f"{name} is {broken[name]}" for name in names)
-    return f"the Rabbits of its persistent storage: {states}"
+    return f"the Rabbits that it needs: {states}"

@@ -28,6 +28,8 @@ class Settings:
         queues: the properties of the nodes that are drained, or marked, when
             their connection to a Rabbit breaks: those that have all of a set.
             None for all nodes.
+        ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
+            by its nodes (:mod:`flux_k8s.fluxion`).
     """
 
     config: Config
@@ -36,3 +38,4 @@ class Settings:
     owner: int = 0
     namespace: str = "default"
     queues: Queues = None
+    ssds_by_status: int = 64

@@ -26,7 +26,7 @@ STALE = 150.0
 """Seconds that what the service knows of a Rabbit may lag behind: a watch that is
 silent, opened again, and slow."""
 
-PROMPT = 0.05
+PROMPT = 1.0
 """The same, when nothing keeps it from knowing."""
 
 OUTAGE = 3700.0
@@ -107,7 +107,7 @@ class PlannedExcuses(Excuses):
         self._stale = OUTAGE if "outage" in kinds else STALE
         outages = sum(trouble.kind == "outage" for trouble in plan.troubles)
         self.lateness = Excuses.lateness + self._stale * max(1, outages)
-        late = {"module", "plugin", "watch", "api", "outage", "latency"} & kinds
+        late = {"module", "plugin", "watch", "api", "outage"} & kinds
         self._lag = self._stale if late else PROMPT
         self._rabbits = "rabbit" in kinds
         self._down = "controllers" in kinds
@@ -175,7 +175,7 @@ class PlannedExcuses(Excuses):
             return all(self._was_unfit(name, now) for name in down)
         if "is not fit for use" in note:
             return all(self._was_unfit(name, now) for name in UNFIT.findall(note))
-        if " left, and " in note or "Rabbits of its persistent storage" in note:
+        if " left, and " in note or "the Rabbits that it needs" in note:
             return self._waited(job, now)
         if "has another allocation with the colocation key" in note:
             return self._waited(job, now)

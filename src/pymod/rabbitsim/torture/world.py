@@ -66,6 +66,7 @@ class TorturedSystem(VirtualSystem):
             files=self.data,
         )
         self._latency = site.kube_latency
+        self._ssds_by_status = 4096 if plan.seed % 2 else 0
         rng = random.Random(f"weather {plan.seed}")
         self.weather = Weather(self.loop, self.store, rng)
         self.troubled: Optional[TroubledKube] = None
@@ -85,7 +86,10 @@ class TorturedSystem(VirtualSystem):
                 weather,
             )
             settings = Settings(
-                self.config, self.mapping, owner=self.instance.broker.owner
+                self.config,
+                self.mapping,
+                owner=self.instance.broker.owner,
+                ssds_by_status=self._ssds_by_status,
             )
             rng = random.Random(self.rng.getrandbits(32))
             self.service = Service(
