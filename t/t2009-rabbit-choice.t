@@ -115,12 +115,12 @@ test_expect_success 'storage on both Rabbits: jobs have the nodes of the one tha
     id=$(flux submit -N5 \
         -S dw="#DW create_persistent type=xfs capacity=10GiB name=both" true) &&
     job_succeeds $id &&
-    kube disable rabbit-01 &&
+    kube disable rabbit-02 &&
     eventually eval "test \$(ssds_down | wc -w) -ge 8" &&
     id=$(flux submit -N4 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $id &&
-    on_second $id &&
-    kube enable rabbit-01 &&
+    on_first $id &&
+    kube enable rabbit-02 &&
     id=$(flux submit -N1 -S dw="#DW destroy_persistent name=both" true) &&
     job_succeeds $id
 '
