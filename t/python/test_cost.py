@@ -38,7 +38,7 @@ from flux_k8s.config import Config, parse_fsd
 from flux_k8s.directivebreakdown import occupied_rabbits, requested_nodes
 from flux_k8s.directivebreakdown import parse as parse_breakdown
 from flux_k8s.errors import DWSError, show
-from flux_k8s.hello import read_hello
+from flux_k8s.hello import held_job
 from flux_k8s.ports import Json, KubeError
 from flux_k8s.records import join_logs
 from flux_k8s.requests import read_create
@@ -237,7 +237,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "mapping": mapped,
     "eventlog": eventlog,
     "occupied": occupied,
-    "hello": lambda text: read_hello({"jobs": [{"id": 1, "phase": text}]}),
+    "hello": lambda text: held_job({"id": 1, "phase": text}),
     "dws.create": created,
     "token": token,
     "logs": lambda text: join_logs([("a", text), ("b", text)], 50_000),
