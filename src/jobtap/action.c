@@ -4,8 +4,8 @@
 
 /* action.c: what the plugin does to a job
  *
- * An event that is posted outside of a jobtap callback takes effect at once.
- * It may end the job and so free the struct: post last.
+ * Here, and nowhere else, events are posted: see dws.h for what that may do to
+ * the job, and so to its struct. What a callback is to find is set before.
  *
  * The job manager only counts open prolog and epilog actions. Finishing one of
  * ours twice would release another plugin's: job->prologs and job->epilogs say
@@ -21,25 +21,71 @@
 
 #include "dws.h"
 
+/* What it takes to find a job again after a post. */
+struct post {
+    struct dws *dws;
+    flux_jobid_t id;
+    enum dws_phase phase;
+};
+
+static struct post post_begin (struct dws_job *job)
+{
+    return (struct post){ job->dws, job->id, job->phase };
+}
+
+/* Return 'rc', with errno as it is. */
+static int post_end (struct post *post, struct dws_job **jobp, int rc)
+{
+    int saved_errno = errno;
+
+    *jobp = dws_job_lookup (post->dws, post->id);
+    if (*jobp && (*jobp)->phase != post->phase)
+        *jobp = NULL;
+    errno = saved_errno;
+    return rc;
+}
+
+/* Return the length of the UTF-8 sequence that 's' begins with, and whether it
+ * is a control character (C0, DEL or C1).
+ */
+static size_t sequence (const char *s, bool *control)
+{
+    unsigned char c = s[0];
+
+    *control = c < 0x20 || c == 0x7f
+        || (c == 0xc2 && (unsigned char)s[1] < 0xa0);
+    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
+}
+
 /* Seconds that the module has at dws-epilog-timeout to say what is in use. */
 #define ABORT_GRACE 10.
 
 static void vformat (char *buf, size_t size, const char *fmt, va_list ap)
 {
-    size_t first;
-    size_t len;
+    char raw[1024];
+    char *s = raw;
+    size_t used = 0;
 
-    if (vsnprintf (buf, size, fmt, ap) < (int)size)
-        return;
-    first = len = strlen (buf);
-    while (first > 0 && (buf[first - 1] & 0xc0) == 0x80)
-        first--; // over the bytes that continue a sequence
-    if (first > 0 && (buf[first - 1] & 0x80)) {
-        unsigned char c = buf[first - 1];
-        size_t need = c >= 0xf0 ? 4 : c >= 0xe0 ? 3 : 2;
-        if (len - (first - 1) < need)
-            buf[first - 1] = '\0';
+    (void)vsnprintf (raw, sizeof (raw), fmt, ap);
+    while (*s != '\0') {
+        char shown[8];
+        bool control;
+        size_t len = sequence (s, &control);
+        size_t n = len;
+        if (strnlen (s, len) < len) // it was cut within
+            break;
+        if (control)
+            n = snprintf (shown,
+                          sizeof (shown),
+                          "\\x%02x",
+                          (unsigned char)s[len - 1]);
+        if (used + n >= size)
+            break;
+        memcpy (buf + used, control ? shown : s, n);
+        used += n;
+        s += len;
     }
+    buf[used] = '\0';
 }
 
 void dws_format (char *buf, size_t size, const char *fmt, ...)
@@ -69,56 +115,63 @@ void dws_log (struct dws *dws,
     flux_log (dws->h, level, "dws: %s: %s", f58, text);
 }
 
-void dws_job_raise (struct dws_job *job, const char *fmt, ...)
+static void raise_exception (struct dws_job **jobp,
+                             int severity,
+                             const char *note)
 {
-    struct dws *dws = job->dws;
-    flux_jobid_t id = job->id;
+    struct post post = post_begin (*jobp);
+    int rc;
+
+    rc = flux_jobtap_raise_exception (post.dws->p,
+                                      post.id,
+                                      DWS_EXCEPTION,
+                                      severity,
+                                      "%s",
+                                      note);
+    if (post_end (&post, jobp, rc) < 0)
+        dws_log (post.dws,
+                 LOG_ERR,
+                 post.id,
+                 "error raising exception: %s: %s",
+                 note,
+                 strerror (errno));
+}
+
+void dws_job_raise (struct dws_job **jobp, const char *fmt, ...)
+{
     char note[1000]; // less than flux_jobtap_raise_exception() cuts at
     va_list ap;
 
     va_start (ap, fmt);
     vformat (note, sizeof (note), fmt, ap);
     va_end (ap);
-    if (flux_jobtap_raise_exception (dws->p,
-                                     id,
-                                     DWS_EXCEPTION,
-                                     0,
-                                     "%s",
-                                     note) < 0)
-        dws_log (dws,
-                 LOG_ERR,
-                 id,
-                 "error raising exception: %s: %s",
-                 note,
-                 strerror (errno));
+    raise_exception (jobp, 0, note);
 }
 
-static void post_memo (struct dws_job *job, const char *reason)
+static void post_memo (struct dws_job **jobp, const char *reason)
 {
+    struct post post = post_begin (*jobp);
+    json_t *value;
     int rc;
 
-    if (reason)
-        rc = flux_jobtap_event_post_pack (job->dws->p,
-                                          job->id,
-                                          "memo",
-                                          "{s:s}",
-                                          DWS_MEMO, reason);
-    else
-        rc = flux_jobtap_event_post_pack (job->dws->p,
-                                          job->id,
-                                          "memo",
-                                          "{s:n}",
-                                          DWS_MEMO);
-    if (rc < 0)
-        dws_log (job->dws,
+    value = reason ? json_string (reason) : json_null ();
+    rc = flux_jobtap_event_post_pack (post.dws->p,
+                                      post.id,
+                                      "memo",
+                                      "{s:o}",
+                                      DWS_MEMO, value);
+    if (post_end (&post, jobp, rc) < 0)
+        dws_log (post.dws,
                  LOG_ERR,
-                 job->id,
+                 post.id,
                  "error posting memo: %s",
                  strerror (errno));
 }
 
-void dws_job_hold (struct dws_job *job, const char *reason)
+void dws_job_hold (struct dws_job **jobp, const char *reason)
 {
+    struct dws_job *job = *jobp;
+
     if (!job->dws->away) {
         job->dws->away = true;
         dws_log (job->dws,
@@ -129,44 +182,27 @@ void dws_job_hold (struct dws_job *job, const char *reason)
     }
     if (!job->held) {
         job->held = true;
-        post_memo (job, reason);
+        post_memo (jobp, reason);
     }
 }
 
-void dws_job_unhold (struct dws_job *job)
+void dws_job_unhold (struct dws_job **jobp)
 {
-    if (job->held) {
-        job->held = false;
-        post_memo (job, NULL);
+    if ((*jobp)->held) {
+        (*jobp)->held = false;
+        post_memo (jobp, NULL);
     }
 }
 
-int dws_job_prolog_start (struct dws_job *job)
+int dws_job_dependency_add (struct dws_job **jobp)
 {
-    if (flux_jobtap_prolog_start (job->dws->p, DWS_PROLOG) < 0)
-        return -1;
-    job->prologs++;
-    return 0;
+    struct post post = post_begin (*jobp);
+    int rc = flux_jobtap_dependency_add (post.dws->p, post.id, DWS_DEPENDENCY);
+
+    if (rc < 0 && errno == EEXIST)
+        rc = 0;
+    return post_end (&post, jobp, rc);
 }
-
-void dws_job_prolog_release (struct dws_job *job, int status)
-{
-    struct dws *dws = job->dws;
-    flux_jobid_t id = job->id;
-    int count = job->prologs;
-
-    job->prologs = 0;
-    while (count-- > 0) {
-        if (flux_jobtap_prolog_finish (dws->p, id, DWS_PROLOG, status) < 0)
-            dws_log (dws,
-                     LOG_ERR,
-                     id,
-                     "error finishing %s: %s",
-                     DWS_PROLOG,
-                     strerror (errno));
-    }
-}
-
 /* Start the job's timer, in place of the one that it has. */
 static void timer_start (struct dws_job *job,
                          double after,
@@ -190,33 +226,125 @@ static void timer_start (struct dws_job *job,
     flux_watcher_start (job->timer);
 }
 
-int dws_job_epilog_start (struct dws_job *job)
+
+int dws_job_dependency_remove (struct dws_job **jobp)
 {
-    if (flux_jobtap_epilog_start (job->dws->p, DWS_EPILOG) < 0)
-        return -1;
-    job->epilogs++;
-    return 0;
+    struct post post = post_begin (*jobp);
+
+    return post_end (&post,
+                     jobp,
+                     flux_jobtap_dependency_remove (post.dws->p,
+                                                    post.id,
+                                                    DWS_DEPENDENCY));
 }
 
-void dws_job_epilog_release (struct dws_job *job, int status)
+int dws_job_update (struct dws_job **jobp, json_t *updates)
 {
-    struct dws *dws = job->dws;
-    flux_jobid_t id = job->id;
-    int count = job->epilogs;
+    struct post post = post_begin (*jobp);
 
-    dws_job_quiesce (job);
-    dws_job_unhold (job);
-    job->phase = DWS_DONE;
-    job->epilogs = 0;
-    while (count-- > 0) {
-        if (flux_jobtap_epilog_finish (dws->p, id, DWS_EPILOG, status) < 0)
-            dws_log (dws,
-                     LOG_ERR,
-                     id,
-                     "error finishing %s: %s",
-                     DWS_EPILOG,
-                     strerror (errno));
+    return post_end (&post,
+                     jobp,
+                     flux_jobtap_jobspec_update_id_pack (post.dws->p,
+                                                         post.id,
+                                                         "O",
+                                                         updates));
+}
+
+int dws_job_environment (struct dws_job **jobp, json_t *variables)
+{
+    struct post post = post_begin (*jobp);
+
+    return post_end (&post,
+                     jobp,
+                     flux_jobtap_event_post_pack (post.dws->p,
+                                                  post.id,
+                                                  "dws_environment",
+                                                  "{s:O}",
+                                                  "variables", variables));
+}
+
+int dws_job_prolog_start (struct dws_job **jobp)
+{
+    struct post post = post_begin (*jobp);
+
+    (*jobp)->prologs++;
+    if (post_end (&post,
+                  jobp,
+                  flux_jobtap_prolog_start (post.dws->p, DWS_PROLOG)) == 0)
+        return 0;
+    if (*jobp)
+        (*jobp)->prologs--;
+    return -1;
+}
+
+int dws_job_epilog_start (struct dws_job **jobp)
+{
+    struct post post = post_begin (*jobp);
+
+    (*jobp)->epilogs++;
+    if (post_end (&post,
+                  jobp,
+                  flux_jobtap_epilog_start (post.dws->p, DWS_EPILOG)) == 0)
+        return 0;
+    if (*jobp)
+        (*jobp)->epilogs--;
+    return -1;
+}
+
+static void finish (struct dws_job **jobp,
+                    int (*finish_f) (flux_plugin_t *p,
+                                     flux_jobid_t id,
+                                     const char *description,
+                                     int status),
+                    const char *description,
+                    int status)
+{
+    struct post post = post_begin (*jobp);
+
+    if (post_end (&post,
+                  jobp,
+                  finish_f (post.dws->p, post.id, description, status)) < 0)
+        dws_log (post.dws,
+                 LOG_ERR,
+                 post.id,
+                 "error finishing %s: %s",
+                 description,
+                 strerror (errno));
+}
+
+void dws_job_prolog_release (struct dws_job **jobp, int status)
+{
+    while (*jobp && (*jobp)->prologs > 0) {
+        (*jobp)->prologs--;
+        finish (jobp, flux_jobtap_prolog_finish, DWS_PROLOG, status);
     }
+}
+
+void dws_job_epilog_release (struct dws_job **jobp, int status)
+{
+    dws_job_settle (*jobp);
+    (*jobp)->phase = DWS_DONE;
+    dws_job_unhold (jobp);
+    while (*jobp && (*jobp)->epilogs > 0) {
+        (*jobp)->epilogs--;
+        finish (jobp, flux_jobtap_epilog_finish, DWS_EPILOG, status);
+    }
+}
+
+void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason)
+{
+    char note[1000];
+
+    dws_format (note,
+                sizeof (note),
+                "the epilog is released, storage may be left behind (Workflow"
+                " fluxjob-%ju): %s",
+                (uintmax_t)(*jobp)->id,
+                reason);
+    dws_log ((*jobp)->dws, LOG_CRIT, (*jobp)->id, "%s", note);
+    raise_exception (jobp, 1, note);
+    if (*jobp)
+        dws_job_epilog_release (jobp, 1);
 }
 
 static void grace_cb (flux_reactor_t *r,
@@ -231,7 +359,7 @@ static void grace_cb (flux_reactor_t *r,
              job->id,
              "the dws module has not taken all that is in use out of service:"
              " the epilog is released");
-    dws_job_epilog_release (job, 1);
+    dws_job_epilog_release (&job, 1);
 }
 
 /* The module takes what is in use out of service, and releases the epilog then,
@@ -253,22 +381,24 @@ static void timer_cb (flux_reactor_t *r,
                       void *arg)
 {
     struct dws_job *job = arg;
-    struct dws *dws = job->dws;
-    flux_jobid_t id = job->id;
+    struct post post = post_begin (job);
+    int rc;
 
-    if (flux_jobtap_raise_exception (dws->p,
-                                     id,
-                                     DWS_EPILOG_TIMEOUT,
-                                     0,
-                                     "storage was not released within the"
-                                     " epilog-timeout of %g seconds",
-                                     dws->epilog_timeout) < 0) {
-        dws_log (dws,
+    rc = flux_jobtap_raise_exception (post.dws->p,
+                                      post.id,
+                                      DWS_EPILOG_TIMEOUT,
+                                      0,
+                                      "storage was not released within the"
+                                      " epilog-timeout of %g seconds",
+                                      post.dws->epilog_timeout);
+    if (post_end (&post, &job, rc) < 0) {
+        dws_log (post.dws,
                  LOG_ERR,
-                 id,
+                 post.id,
                  "error raising dws-epilog-timeout: %s",
                  strerror (errno));
-        dws_job_epilog_abort (job);
+        if (job)
+            dws_job_epilog_abort (job);
     }
 }
 

@@ -20,6 +20,7 @@ COMPONENT = Component(
         "src/jobtap/action.c",
         "src/jobtap/request.c",
         "src/jobtap/R.c",
+        "src/jobtap/tasks.c",
         "src/jobtap/recover.c",
         "src/jobtap/service.c",
     ],

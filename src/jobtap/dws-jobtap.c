@@ -150,35 +150,33 @@ static int validate_cb (flux_plugin_t *p,
  * After a restart of the instance there is no such thing: all that we had added
  * to the job was restored with it. (Events from before it count as not posted.)
  */
-static void active_job (struct dws_job *job)
+static void active_job (struct dws_job **jobp)
 {
-    struct dws *dws = job->dws;
+    struct dws *dws = (*jobp)->dws;
     flux_plugin_t *p = dws->p;
+    flux_jobid_t id = (*jobp)->id;
     int rc = 0;
 
-    job->phase = DWS_RECOVER;
+    (*jobp)->phase = DWS_RECOVER;
     dws->recovering++;
-    if (flux_jobtap_job_event_posted (p, job->id, "submit") != 1)
+    if (flux_jobtap_job_event_posted (p, id, "submit") != 1)
         goto out;
-    if (job->state == FLUX_JOB_STATE_DEPEND) {
+    if ((*jobp)->state == FLUX_JOB_STATE_DEPEND) {
         // If some dependency was removed it may have been ours: then Proposal
         // is over, and nothing may be added again.
-        if (flux_jobtap_job_event_posted (p, job->id, "dependency-remove") != 1)
-            rc = flux_jobtap_dependency_add (p, job->id, DWS_DEPENDENCY);
+        if (flux_jobtap_job_event_posted (p, id, "dependency-remove") != 1)
+            rc = dws_job_dependency_add (jobp);
     }
-    else if (job->state == FLUX_JOB_STATE_CLEANUP) {
-        if (flux_jobtap_job_event_posted (p, job->id, "epilog-start") != 1
-            && flux_jobtap_job_event_posted (p, job->id, "free") != 1)
-            rc = dws_job_epilog_start (job);
+    else if ((*jobp)->state == FLUX_JOB_STATE_CLEANUP) {
+        if (flux_jobtap_job_event_posted (p, id, "epilog-start") != 1
+            && flux_jobtap_job_event_posted (p, id, "free") != 1)
+            rc = dws_job_epilog_start (jobp);
     }
-    if (rc < 0 && errno != EEXIST)
-        dws_log (dws,
-                 LOG_ERR,
-                 job->id,
-                 "error holding the job: %s",
-                 strerror (errno));
+    if (rc < 0)
+        dws_log (dws, LOG_ERR, id, "error holding the job: %s", strerror (errno));
 out:
-    dws_job_recover (job);
+    if (*jobp)
+        dws_job_recover (*jobp);
 }
 
 /* The frobnicator of flux-dws adds this dependency to #DW jobs, which are refused
@@ -242,7 +240,7 @@ static int new_cb (flux_plugin_t *p,
     }
     job->state = state;
     if (state != FLUX_JOB_STATE_NEW)
-        active_job (job);
+        active_job (&job);
     return 0;
 }
 
@@ -256,20 +254,21 @@ static int depend_cb (flux_plugin_t *p,
     if (!job || job->phase == DWS_RECOVER)
         return 0;
     if (job->error[0] != '\0') {
-        dws_job_raise (job, "%s", job->error);
+        dws_job_raise (&job, "%s", job->error);
         return 0;
     }
-    if (flux_jobtap_dependency_add (p, job->id, DWS_DEPENDENCY) < 0
-        && errno != EEXIST) {
-        dws_job_raise (job,
+    job->phase = DWS_DEPEND;
+    if (dws_job_dependency_add (&job) < 0 && job) {
+        dws_job_raise (&job,
                        "error adding dependency %s: %s",
                        DWS_DEPENDENCY,
                        strerror (errno));
         return 0;
     }
-    job->admitted = true;
-    job->phase = DWS_DEPEND;
-    dws_job_resume (job);
+    if (job) {
+        job->admitted = true;
+        dws_job_resume (job);
+    }
     return 0;
 }
 
@@ -282,13 +281,13 @@ static int run_cb (flux_plugin_t *p,
 
     if (!job)
         return 0;
-    if (dws_job_prolog_start (job) < 0) {
-        dws_job_raise (job,
+    if (dws_job_prolog_start (&job) < 0 && job)
+        dws_job_raise (&job,
                        "error starting %s: %s",
                        DWS_PROLOG,
                        strerror (errno));
+    if (!job || job->prologs == 0)
         return 0;
-    }
     if (job->phase == DWS_RECOVER) {
         job->state = FLUX_JOB_STATE_RUN;
         job->stale = true;
@@ -296,14 +295,30 @@ static int run_cb (flux_plugin_t *p,
     }
     job->phase = DWS_SETUP;
     if (job->error[0] != '\0')
-        dws_job_raise (job, "%s", job->error);
+        dws_job_raise (&job, "%s", job->error);
     else if (!job->admitted)
-        dws_job_raise (job,
+        dws_job_raise (&job,
                        "submitted while dws-jobtap was not loaded,"
                        " please submit it again");
     else
         dws_job_resume (job);
     return 0;
+}
+
+static void start_epilog (struct dws_job **jobp)
+{
+    struct dws *dws = (*jobp)->dws;
+    flux_jobid_t id = (*jobp)->id;
+
+    if (dws_job_epilog_start (jobp) < 0) {
+        dws_log (dws,
+                 LOG_ERR,
+                 id,
+                 "error starting %s, storage may be left behind: %s",
+                 DWS_EPILOG,
+                 strerror (errno));
+        *jobp = NULL;
+    }
 }
 
 static int cleanup_cb (flux_plugin_t *p,
@@ -312,34 +327,25 @@ static int cleanup_cb (flux_plugin_t *p,
                        void *data)
 {
     struct dws_job *job = current_job (p);
-    bool in_flight;
 
     if (!job)
         return 0;
-    in_flight = job->phase == DWS_DEPEND && job->f;
     if (job->phase == DWS_RECOVER) {
         job->state = FLUX_JOB_STATE_CLEANUP;
         job->stale = true;
-    }
-    else {
-        dws_job_quiesce (job);
-        dws_job_prolog_release (job, 1);
-        job->phase = DWS_DONE;
-        if (!job->delivered && !in_flight) { // then there is no Workflow
-            dws_job_unhold (job);
-            return 0;
-        }
-    }
-    if (dws_job_epilog_start (job) < 0) {
-        dws_log (job->dws,
-                 LOG_ERR,
-                 job->id,
-                 "error starting %s, storage may be left behind: %s",
-                 DWS_EPILOG,
-                 strerror (errno));
+        start_epilog (&job);
         return 0;
     }
-    if (job->phase != DWS_RECOVER) {
+    if (job->phase == DWS_DEPEND && job->f)
+        job->delivered = true; // it may be
+    job->phase = DWS_DONE;
+    dws_job_settle (job);
+    dws_job_prolog_release (&job, 1);
+    if (job && !job->delivered) // then there is no Workflow
+        dws_job_unhold (&job);
+    else if (job)
+        start_epilog (&job);
+    if (job && job->epilogs > 0) {
         job->phase = DWS_POST_RUN;
         dws_job_epilog_timer (job, 0.);
         dws_job_resume (job);
@@ -347,17 +353,46 @@ static int cleanup_cb (flux_plugin_t *p,
     return 0;
 }
 
-/* After an exception the job enters CLEANUP at once, while its tasks may take
- * their time to end. They must not lose their files while they do.
- */
-static int finish_cb (flux_plugin_t *p,
-                      const char *topic,
-                      flux_plugin_arg_t *args,
-                      void *data)
+/* A job that leaves DEPEND while its eventlog is read is beyond dws-create. */
+static int depend_event_cb (flux_plugin_t *p,
+                            const char *topic,
+                            flux_plugin_arg_t *args,
+                            void *data)
 {
     struct dws_job *job = current_job (p);
 
-    if (job && job->phase == DWS_POST_RUN)
+    if (job && job->phase == DWS_RECOVER) {
+        job->state = FLUX_JOB_STATE_SCHED;
+        job->stale = true;
+    }
+    return 0;
+}
+
+/* start, finish and release tell about the job's tasks: see tasks.c. */
+static int event_cb (flux_plugin_t *p,
+                     const char *topic,
+                     flux_plugin_arg_t *args,
+                     void *data)
+{
+    struct dws_job *job = current_job (p);
+    bool had_tasks;
+    int final = 0;
+
+    if (!job)
+        return 0;
+    if (job->phase == DWS_RECOVER) {
+        job->stale = true;
+        return 0;
+    }
+    had_tasks = dws_job_has_tasks (job);
+    (void)flux_plugin_arg_unpack (args,
+                                  FLUX_PLUGIN_ARG_IN,
+                                  "{s:{s:{s:b}}}",
+                                  "entry",
+                                    "context",
+                                      "final", &final);
+    dws_job_note_event (job, topic + strlen ("job.event."), final);
+    if (job->phase == DWS_POST_RUN && had_tasks && !dws_job_has_tasks (job))
         dws_job_resume (job);
     return 0;
 }
@@ -396,11 +431,9 @@ static int exception_cb (flux_plugin_t *p,
     }
     else if (!job->teardown
              && dws_exception_asks_teardown (type,
-                                             dws_job_is_ending (job),
-                                             dws_job_exec_is_done (job))) {
-        job->teardown = true;
-        dws_job_send_teardown (job);
-    }
+                                             dws_job_has_tasks (job),
+                                             !job->started || job->exec_done))
+        dws_job_ask_teardown (job);
     return 0;
 }
 
@@ -412,11 +445,13 @@ static void dws_destroy (struct dws *dws)
     if (dws) {
         struct dws_job *job;
         int saved_errno = errno;
+        dws->cautious = false;
         for (job = dws->first; job; job = job->next) {
             dws_job_quiesce (job);
             job->dws = NULL;
         }
         dws_abort_clear (dws);
+        dws_tasks_clear (dws);
         free (dws);
         errno = saved_errno;
     }
@@ -430,7 +465,10 @@ static const struct flux_plugin_handler tab[] = {
     { "job.state.depend", depend_cb, NULL },
     { "job.state.run", run_cb, NULL },
     { "job.state.cleanup", cleanup_cb, NULL },
-    { "job.event.finish", finish_cb, NULL },
+    { "job.event.depend", depend_event_cb, NULL },
+    { "job.event.start", event_cb, NULL },
+    { "job.event.finish", event_cb, NULL },
+    { "job.event.release", event_cb, NULL },
     { "job.event.exception", exception_cb, NULL },
     { 0 },
 };

@@ -47,12 +47,15 @@ struct dws {
     flux_t *h;
     double epilog_timeout;       // seconds; 0: none
     bool away;                   // the module is known to be away
+    bool cautious;               // some request may be what kills the module
     int recovering;              // how many jobs are in DWS_RECOVER
     int lookups;                 // for how many of them one is in flight
     uint64_t serial;             // of the last job
     struct dws_job *first;       // jobs in the order in which they were seen
     struct dws_job *last;
     struct dws_abort *aborts;    // dws.abort requests not answered yet
+    flux_future_t *f_exec;       // asks job-exec which jobs have tasks
+    flux_watcher_t *exec_timer;  // when to ask
 };
 
 /* One job with #DW directives, owned by the job's aux items. */
@@ -71,8 +74,12 @@ struct dws_job {
     bool stale;                  // state changed while DWS_RECOVER
     bool admitted;               // dws-create was added to the job
     bool delivered;              // the module may have a Workflow for the job
-    bool started;                // the start event was posted
     bool released;               // the dws_environment event was posted
+    bool startable;              // dws-setup was finished in time: tasks may run
+    bool started;                // the start event was posted
+    bool ended;                  // finish, or the last release, was posted
+    bool exec_done;              // the last release was posted
+    bool asked;                  // job-exec is being asked about its tasks
     bool teardown;               // an exception asks for Teardown at once
     bool told;                   // a fatal exception is about its storage
     bool aborted;                // dws-epilog-timeout: the module is asked what
@@ -81,7 +88,9 @@ struct dws_job {
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight
-    flux_future_t *f_teardown;
+    bool due;                    // that request is to be sent
+    bool accepted;               // dws.post_run was answered
+    int lost;                    // how often the module died with it, in a row
     flux_watcher_t *timer;
 };
 
@@ -117,15 +126,6 @@ struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
 /* Drop all that is in flight for a job and may call back. */
 void dws_job_quiesce (struct dws_job *job);
 
-/* Set job->started if the start event was posted. */
-void dws_job_check_started (struct dws_job *job);
-
-/* Return true if the job's tasks may still be running although it is in
- * CLEANUP: an exception ended it, and they are being killed. False after a
- * restart of the instance: such a job's finish event never comes.
- */
-bool dws_job_is_ending (struct dws_job *job);
-
 /* Return true if a fatal exception of this type during the epilog asks for
  * Teardown at once. The job's time limit does not: data movement goes on. It may
  * pass until job-exec is done with the job; a timeout after that, 'released', is
@@ -134,11 +134,11 @@ bool dws_job_is_ending (struct dws_job *job);
  */
 bool dws_exception_asks_teardown (const char *type, bool ending, bool released);
 
-/* Return true if job-exec is done with the job, or never had it. */
-bool dws_job_exec_is_done (struct dws_job *job);
-
 /* Return true if an exception of this type is about the job's storage. */
 bool dws_exception_is_ours (const char *type);
+
+/* Take note of an event of the job that says something about its tasks. */
+void dws_job_note_event (struct dws_job *job, const char *name, bool final);
 
 /* Set what the job's eventlog (an array of RFC 18 entries) says about us, and
  * '*epilog_start' to the time at which our epilog was started, 0 if it was not.
@@ -149,18 +149,32 @@ enum dws_phase dws_job_replay (struct dws_job *job,
                                double *epilog_start);
 
 /* request.c: the requests to the module, and what is done about the answers.
+ * Sending posts nothing.
  */
 
 /* Send, or send again, what the module has to know in the job's phase. */
 void dws_job_resume (struct dws_job *job);
 
-/* Ask the module for Teardown at once. */
-void dws_job_send_teardown (struct dws_job *job);
+/* The module said hello. Before the first of its jobs are resumed, have what it
+ * may have died of be sent first, and each dws.abort.
+ */
+void dws_resume_suspects (struct dws *dws);
+
+/* The same as dws_job_resume() for some jobs, behind what may be to blame. */
+void dws_resume (struct dws *dws, const flux_jobid_t *ids, size_t count);
+
+/* Drop all that is in flight for a job: the module has done what it was for. */
+void dws_job_settle (struct dws_job *job);
+
+/* Send what waits for other requests to be answered, if it is its turn. */
+void dws_requests_next (struct dws *dws);
+
+/* Have the module go to Teardown at once. */
+void dws_job_ask_teardown (struct dws_job *job);
 
 /* Send dws.abort, and again when the module says hello, until it is answered.
  */
 void dws_abort (struct dws *dws, flux_jobid_t id);
-void dws_abort_resend (struct dws *dws);
 void dws_abort_clear (struct dws *dws);
 
 /* R.c: the text of R, from the KVS into dws.setup, in three steps.
@@ -177,22 +191,59 @@ flux_future_t *dws_R_load (struct dws *dws, flux_future_t *f);
  */
 char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
 
-/* action.c: what is done to a job. Of these, raise, epilog_release and abort
- * may end the job, and with it free the struct.
+/* tasks.c: whether a job's tasks may be running.
  */
-void dws_job_raise (struct dws_job *job, const char *fmt, ...)
-    __attribute__ ((format (printf, 2, 3)));
-int dws_job_prolog_start (struct dws_job *job);
-void dws_job_prolog_release (struct dws_job *job, int status);
-int dws_job_epilog_start (struct dws_job *job);
-void dws_job_epilog_release (struct dws_job *job, int status);
-void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
-void dws_job_epilog_abort (struct dws_job *job);
-void dws_job_hold (struct dws_job *job, const char *reason);
-void dws_job_unhold (struct dws_job *job);
 
-/* Format into 'buf', cut to fit, but not within a UTF-8 sequence: Flux refuses
- * text that is not valid UTF-8.
+/* Return true if the job's tasks may be running, or may be started yet. */
+bool dws_job_has_tasks (struct dws_job *job);
+
+/* Have a job with tasks in DWS_POST_RUN resumed when they have ended, should no
+ * event tell.
+ */
+void dws_job_await_tasks (struct dws_job *job);
+void dws_tasks_clear (struct dws *dws);
+
+/* action.c: what is done to a job. Nothing else posts events.
+ *
+ * Outside of a callback for the same job, an event that is posted takes effect
+ * at once: callbacks are called, ours and those of other plugins, which may
+ * raise an exception or post events in turn. When the call returns the job may
+ * have ended, and the struct may have been freed.
+ *
+ * So whatever posts takes the address of the caller's only pointer to the job,
+ * and looks the job up again: afterwards *jobp is NULL unless the job is still
+ * there, in the phase that it was in. A job that has moved on was dealt with in
+ * the callback that moved it. A function that takes struct dws_job * does not
+ * post (t/python/test_jobtap_source.py).
+ */
+void dws_job_raise (struct dws_job **jobp, const char *fmt, ...)
+    __attribute__ ((format (printf, 2, 3)));
+int dws_job_dependency_add (struct dws_job **jobp);
+int dws_job_dependency_remove (struct dws_job **jobp);
+int dws_job_update (struct dws_job **jobp, json_t *updates);
+int dws_job_environment (struct dws_job **jobp, json_t *variables);
+int dws_job_prolog_start (struct dws_job **jobp);
+void dws_job_prolog_release (struct dws_job **jobp, int status);
+int dws_job_epilog_start (struct dws_job **jobp);
+void dws_job_epilog_release (struct dws_job **jobp, int status);
+
+/* Release the epilog of a job that the module can do nothing for, and say what
+ * that means.
+ */
+void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason);
+
+/* Say in a memo, and once in the log, that jobs wait for the module. */
+void dws_job_hold (struct dws_job **jobp, const char *reason);
+void dws_job_unhold (struct dws_job **jobp);
+
+/* Start the epilog timeout. */
+void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
+
+/* Have the module take out of service what is in use, and release the epilog. */
+void dws_job_epilog_abort (struct dws_job *job);
+
+/* Format into 'buf', with control characters escaped, cut to fit, but not within
+ * a UTF-8 sequence: Flux refuses text that is not valid UTF-8.
  */
 void dws_format (char *buf, size_t size, const char *fmt, ...)
     __attribute__ ((format (printf, 3, 4)));

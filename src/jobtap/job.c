@@ -149,8 +149,8 @@ void dws_job_quiesce (struct dws_job *job)
 {
     flux_future_destroy (job->f);
     job->f = NULL;
-    flux_future_destroy (job->f_teardown);
-    job->f_teardown = NULL;
+    job->due = false;
+    job->asked = false;
     flux_watcher_destroy (job->timer);
     job->timer = NULL;
 }
@@ -185,6 +185,7 @@ static void dws_job_destroy (struct dws_job *job)
             list_remove (job->dws, job);
             if (job->phase == DWS_RECOVER)
                 dws_job_recovered (job, DWS_DONE);
+            dws_requests_next (job->dws);
         }
         dws_job_quiesce (job);
         json_decref (job->directives);
@@ -223,26 +224,14 @@ struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id)
     return flux_jobtap_job_aux_get (dws->p, id, DWS_JOB_AUX);
 }
 
-void dws_job_check_started (struct dws_job *job)
+void dws_job_note_event (struct dws_job *job, const char *name, bool final)
 {
-    if (flux_jobtap_job_event_posted (job->dws->p, job->id, "start") == 1)
+    if (strcmp (name, "start") == 0)
         job->started = true;
-}
-
-bool dws_job_is_ending (struct dws_job *job)
-{
-    flux_plugin_t *p = job->dws->p;
-
-    return flux_jobtap_job_event_posted (p, job->id, "start") == 1
-        && flux_jobtap_job_event_posted (p, job->id, "finish") != 1;
-}
-
-bool dws_job_exec_is_done (struct dws_job *job)
-{
-    flux_plugin_t *p = job->dws->p;
-
-    return flux_jobtap_job_event_posted (p, job->id, "start") != 1
-        || flux_jobtap_job_event_posted (p, job->id, "release") == 1;
+    else if (strcmp (name, "finish") == 0)
+        job->ended = true;
+    else if (strcmp (name, "release") == 0 && final)
+        job->ended = job->exec_done = true;
 }
 
 /* What an eventlog says about us. */
@@ -251,8 +240,7 @@ struct history {
     bool dependency_removed;
     bool prolog_seen;
     bool epilog_seen;
-    bool finished;
-    bool exec_done;
+    bool failed;
     double epilog_start;
 };
 
@@ -272,6 +260,7 @@ static void replay_exception (struct dws_job *job,
                               struct history *hist,
                               const char *type)
 {
+    hist->failed = true;
     if (dws_exception_is_ours (type))
         job->told = true;
     if (job->epilogs == 0)
@@ -279,8 +268,8 @@ static void replay_exception (struct dws_job *job,
     if (strcmp (type, DWS_EPILOG_TIMEOUT) == 0)
         job->aborted = true;
     else if (dws_exception_asks_teardown (type,
-                                          job->started && !hist->finished,
-                                          !job->started || hist->exec_done))
+                                          dws_job_has_tasks (job),
+                                          !job->started || job->exec_done))
         job->teardown = true;
 }
 
@@ -301,8 +290,10 @@ static void replay_action (struct dws_job *job,
             hist->prolog_seen = true;
             job->prologs++;
         }
-        else if (strcmp (name, "prolog-finish") == 0)
+        else if (strcmp (name, "prolog-finish") == 0) {
             job->prologs--;
+            job->startable = job->prologs == 0 && !hist->failed;
+        }
     }
     else if (strcmp (description, DWS_EPILOG) == 0) {
         if (strcmp (name, "epilog-start") == 0) {
@@ -325,26 +316,22 @@ static void replay_entry (struct dws_job *job,
     const char *description = NULL;
     const char *type = NULL;
     int severity = -1;
+    int final = 0;
     json_t *memo = NULL;
 
     if (json_unpack (entry,
-                     "{s:s s:F s?{s?s s?s s?i s?o}}",
+                     "{s:s s:F s?{s?s s?s s?i s?b s?o}}",
                      "name", &name,
                      "timestamp", &timestamp,
                      "context",
                        "description", &description,
                        "type", &type,
                        "severity", &severity,
+                       "final", &final,
                        DWS_MEMO, &memo) < 0)
         return; // some other plugin's event with a context like ours
     if (description)
         replay_action (job, hist, name, description, timestamp);
-    else if (strcmp (name, "start") == 0)
-        job->started = true;
-    else if (strcmp (name, "finish") == 0)
-        hist->finished = true;
-    else if (strcmp (name, "release") == 0)
-        hist->exec_done = true;
     else if (strcmp (name, "dws_environment") == 0)
         job->released = true;
     else if (strcmp (name, "memo") == 0 && memo)
@@ -353,6 +340,8 @@ static void replay_entry (struct dws_job *job,
              && severity == 0
              && type)
         replay_exception (job, hist, type);
+    else
+        dws_job_note_event (job, name, final);
 }
 
 static enum dws_phase replay_phase (struct dws_job *job, struct history *hist)
@@ -381,6 +370,7 @@ enum dws_phase dws_job_replay (struct dws_job *job,
 
     job->prologs = 0;
     job->epilogs = 0;
+    job->startable = job->started = job->ended = job->exec_done = false;
     json_array_foreach (eventlog, index, entry)
         replay_entry (job, &hist, entry);
     job->admitted = hist.dependency_added;

@@ -98,50 +98,52 @@ static void recover_failed (struct dws_job *job, const char *reason)
     dws_job_recovered (job, DWS_DONE);
 }
 
-/* Go on from what was learnt. May end the job. */
-static void go_on (struct dws_job *job, double epilog_start)
+/* Go on from what was learnt. */
+static void go_on (struct dws_job **jobp, double epilog_start)
 {
+    struct dws_job *job = *jobp;
+
     switch (job->phase) {
         case DWS_DEPEND:
+            job->admitted = true;
             // Does nothing if the dependency is there.
-            if (flux_jobtap_dependency_add (job->dws->p,
-                                            job->id,
-                                            DWS_DEPENDENCY) < 0
-                && errno != EEXIST) {
-                dws_job_raise (job,
+            if (dws_job_dependency_add (jobp) < 0 && *jobp) {
+                dws_job_raise (jobp,
                                "error adding dependency %s: %s",
                                DWS_DEPENDENCY,
                                strerror (errno));
                 return;
             }
-            job->admitted = true;
             break;
         case DWS_SETUP:
             if (!job->admitted) {
-                dws_job_raise (job,
+                dws_job_raise (jobp,
                                "submitted while dws-jobtap was not loaded,"
                                " please submit it again");
                 return;
             }
             break;
         case DWS_POST_RUN:
-            dws_job_prolog_release (job, 1);
+            dws_job_prolog_release (jobp, 1);
+            if (!*jobp)
+                return;
             if (!job->admitted) {
-                dws_job_epilog_release (job, 0);
+                dws_job_epilog_release (jobp, 0);
                 return;
             }
             if (job->aborted)
-                dws_job_epilog_abort (job);
+                dws_job_epilog_abort (*jobp);
             else
-                dws_job_epilog_timer (job, epilog_start);
+                dws_job_epilog_timer (*jobp, epilog_start);
             break;
         case DWS_DONE:
             if (job->state == FLUX_JOB_STATE_CLEANUP) {
-                dws_job_prolog_release (job, 1);
+                dws_job_prolog_release (jobp, 1);
                 return;
             }
             if (job->state == FLUX_JOB_STATE_RUN && job->admitted) {
-                dws_job_raise (job,
+                job->startable = true;
+                dws_job_raise (jobp,
                                "started without its storage: dws-jobtap was"
                                " not loaded when it was allocated resources");
                 return;
@@ -153,7 +155,8 @@ static void go_on (struct dws_job *job, double epilog_start)
         case DWS_RUNNING:
             break;
     }
-    dws_job_resume (job);
+    if (*jobp)
+        dws_job_resume (*jobp);
 }
 
 static void eventlog_cb (flux_future_t *f, void *arg)
@@ -173,7 +176,7 @@ static void eventlog_cb (flux_future_t *f, void *arg)
         goto out;
     }
     dws_job_recovered (job, dws_job_replay (job, eventlog, &epilog_start));
-    go_on (job, epilog_start);
+    go_on (&job, epilog_start);
 out:
     flux_future_destroy (f);
 }

@@ -88,16 +88,17 @@ static int update_constraints (json_t *updates,
                                 both);
 }
 
-static int job_update (struct dws_job *job, json_t *resources, json_t *exclude)
+static int job_update (struct dws_job **jobp,
+                       json_t *resources,
+                       json_t *exclude)
 {
-    flux_plugin_t *p = job->dws->p;
     flux_plugin_arg_t *args;
     json_t *current = NULL;
     json_t *constraints = NULL;
     json_t *updates = NULL;
     int rc = -1;
 
-    if (!(args = flux_jobtap_job_lookup (p, job->id)))
+    if (!(args = flux_jobtap_job_lookup ((*jobp)->dws->p, (*jobp)->id)))
         return -1;
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
@@ -120,7 +121,7 @@ static int job_update (struct dws_job *job, json_t *resources, json_t *exclude)
     }
     rc = 0;
     if (json_object_size (updates) > 0)
-        rc = flux_jobtap_jobspec_update_id_pack (p, job->id, "O", updates);
+        rc = dws_job_update (jobp, updates);
 out:
     flux_plugin_arg_destroy (args);
     json_decref (updates);
@@ -128,26 +129,26 @@ out:
 }
 
 /* Let the job go on to be scheduled. */
-static int job_admit (struct dws_job *job, json_t *resources, json_t *exclude)
+static int job_admit (struct dws_job **jobp, json_t *resources, json_t *exclude)
 {
-    if (job_update (job, resources, exclude) < 0) {
-        dws_log (job->dws,
-                 LOG_ERR,
-                 job->id,
-                 "error updating jobspec: %s",
-                 strerror (errno));
+    struct dws *dws = (*jobp)->dws;
+    flux_jobid_t id = (*jobp)->id;
+
+    (*jobp)->delivered = true;
+    if (job_update (jobp, resources, exclude) < 0) {
+        dws_log (dws, LOG_ERR, id, "error updating jobspec: %s", strerror (errno));
         return -1;
     }
-    dws_job_quiesce (job);
-    dws_job_unhold (job);
-    job->delivered = true;
-    job->phase = DWS_SCHED;
-    if (flux_jobtap_dependency_remove (job->dws->p,
-                                       job->id,
-                                       DWS_DEPENDENCY) < 0) {
-        dws_log (job->dws,
+    if (*jobp)
+        dws_job_unhold (jobp);
+    if (!*jobp)
+        return 0;
+    dws_job_settle (*jobp);
+    (*jobp)->phase = DWS_SCHED;
+    if (dws_job_dependency_remove (jobp) < 0) {
+        dws_log (dws,
                  LOG_ERR,
-                 job->id,
+                 id,
                  "error removing dependency %s: %s",
                  DWS_DEPENDENCY,
                  strerror (errno));
@@ -198,8 +199,8 @@ static void resource_update_cb (flux_t *h,
     if (!(job = request_job (dws, msg, id, DWS_DEPEND)))
         return;
     if (errmsg)
-        dws_job_raise (job, "%s", errmsg);
-    else if (job_admit (job, resources, exclude) < 0) {
+        dws_job_raise (&job, "%s", errmsg);
+    else if (job_admit (&job, resources, exclude) < 0) {
         respond_error (dws, msg, EINVAL, "the jobspec could not be updated");
         return;
     }
@@ -253,20 +254,20 @@ static void prolog_remove_cb (flux_t *h,
     }
     if (!(job = request_job (dws, msg, id, DWS_SETUP)))
         return;
-    if (!job->released
-        && flux_jobtap_event_post_pack (dws->p,
-                                        id,
-                                        "dws_environment",
-                                        "{s:O}",
-                                        "variables", variables) < 0) {
+    if (!job->released && dws_job_environment (&job, variables) < 0) {
         respond_error (dws, msg, errno, "error posting dws_environment");
         return;
     }
-    dws_job_quiesce (job);
-    dws_job_unhold (job);
-    job->released = true;
-    job->phase = DWS_RUNNING;
-    dws_job_prolog_release (job, 0);
+    if (job) {
+        job->released = true;
+        dws_job_unhold (&job);
+    }
+    if (job) {
+        dws_job_settle (job);
+        job->startable = true;
+        job->phase = DWS_RUNNING;
+        dws_job_prolog_release (&job, 0);
+    }
     respond (dws, msg);
 }
 
@@ -285,7 +286,7 @@ static void epilog_remove_cb (flux_t *h,
     }
     if (!(job = request_job (dws, msg, id, DWS_POST_RUN)))
         return;
-    dws_job_epilog_release (job, job->aborted ? 1 : 0);
+    dws_job_epilog_release (&job, job->aborted ? 1 : 0);
     respond (dws, msg);
 }
 
@@ -301,7 +302,7 @@ static const char *phase_name (struct dws_job *job)
         case DWS_RUNNING:
             return "running";
         case DWS_POST_RUN:
-            return dws_job_is_ending (job) ? "running" : "epilog";
+            return dws_job_has_tasks (job) ? "running" : "epilog";
         case DWS_NEW:
         case DWS_RECOVER:
         case DWS_DONE:
@@ -312,7 +313,6 @@ static const char *phase_name (struct dws_job *job)
 
 static json_t *hello_job (struct dws_job *job, const char *phase)
 {
-    dws_job_check_started (job);
     return json_pack ("{s:I s:s s:i s:b s:b s:b}",
                       "id", (json_int_t)job->id,
                       "phase", phase,
@@ -373,13 +373,13 @@ static void hello_cb (flux_t *h,
 {
     struct dws *dws = arg;
     struct hello hello = { 0 };
-    struct dws_job *job;
+    bool first;
 
     if (flux_request_unpack (msg, NULL, "{s?I}", "cursor", &hello.cursor) < 0) {
         respond_error (dws, msg, EPROTO, "expected {cursor:integer}");
         return;
     }
-    if (hello.cursor == 0)
+    if ((first = hello.cursor == 0))
         flux_log (h, LOG_INFO, "dws: hello from the dws module");
     if (dws->recovering > 0) {
         // dws.hello follows as soon as it is known what each job waits for
@@ -395,12 +395,9 @@ static void hello_cb (flux_t *h,
         flux_log_error (h, "dws: error responding");
     json_decref (hello.jobs);
     dws->away = false;
-    for (size_t i = 0; i < hello.count; i++) {
-        if ((job = dws_job_lookup (dws, hello.ids[i])))
-            dws_job_resume (job);
-    }
-    if (!hello.more)
-        dws_abort_resend (dws);
+    if (first)
+        dws_resume_suspects (dws);
+    dws_resume (dws, hello.ids, hello.count);
 }
 
 int dws_service_register (struct dws *dws)

@@ -2,6 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """What all tests have in common."""
 
+from __future__ import annotations
+
+from typing import Iterator
+
+import jobtap_host
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A machine that is busy with something else is no reason for a test to fail.
@@ -12,3 +18,12 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.load_profile("patient")
+
+
+@pytest.fixture
+def manager(request: pytest.FixtureRequest) -> Iterator[jobtap_host.JobManager]:
+    """A job manager with the compiled plugin, which gets the parameter as ``conf``."""
+    manager = jobtap_host.JobManager(getattr(request, "param", None))
+    yield manager
+    if manager.plugin is not None:
+        manager.unload()

@@ -5,8 +5,10 @@
 It has the job manager's rules that matter to a plugin: events are handled in
 order and never from within the handling of another one of the same job;
 subscribers are told before the state callback; prolog and epilog actions are
-counted; ``event_posted`` forgets everything at a restart. Whatever the plugin
-may not do raises AssertionError.
+counted; ``event_posted`` forgets everything at a restart. Another plugin may act in
+every callback, before ours is called or after it. Whatever ours may not do raises
+AssertionError; above all it may not ask for storage to be released while job-exec
+still runs the job.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 from collections import Counter
 from typing import Any, Callable, Mapping, Optional
 
+from rabbitsim.flux import fluid
 from rabbitsim.jobtap import Json, KvsDone, Plugin, Respond, RpcDone
 
 NEW, DEPEND, PRIORITY, SCHED, RUN, CLEANUP, INACTIVE = (2**i for i in range(7))
@@ -35,6 +38,29 @@ class Timer:
         self.function = None
 
 
+class Hostile:
+    """What another plugin does in a callback.
+
+    Args:
+        topic: of the callback.
+        act: gets the job manager and the job.
+        times: how often it does so.
+        first: it is called before our plugin is.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        act: Callable[[JobManager, Job], None],
+        times: int = 1,
+        first: bool = False,
+    ) -> None:
+        self.topic = topic
+        self.act = act
+        self.times = times
+        self.first = first
+
+
 class Job:
     def __init__(self, jobid: int, system: Json) -> None:
         self.id = jobid
@@ -50,6 +76,8 @@ class Job:
         self.used: set[str] = set()
         self.open: Counter[str] = Counter()
         self.start_pending = False
+        self.running = False
+        """job-exec has the job."""
         self.subscribed = False
         self.memo: Json = {}
         self.unprotected = False
@@ -86,6 +114,7 @@ class JobManager:
         self.sent: Counter[str] = Counter()
         self.lookups: list[tuple[str, KvsDone]] = []
         self.jobs: dict[int, Job] = {}
+        self.hostile: list[Hostile] = []
         self.plugin: Optional[Plugin] = None
         self.load()
 
@@ -112,12 +141,44 @@ class JobManager:
         assert not [timer for timer in self.timers if timer.function]
 
     def restart(self) -> None:
-        """The whole instance restarts: no job may be running then."""
+        """The job manager is loaded anew, or the whole instance: see ``exec_lost``.
+        What job-exec has to say of jobs that it runs does not arrive any more."""
         if self.plugin is not None:
             self.unload()
         for job in self.jobs.values():
             job.posted.clear()
+            job.start_pending = False
         self.load()
+
+    def exec_lost(self) -> None:
+        """job-exec is loaded anew. It does not reattach to jobs that had started, and
+        is not told of those in CLEANUP."""
+        for job in self.jobs.values():
+            job.start_pending = job.running = False
+        for job in list(self.jobs.values()):
+            if job.state != RUN:
+                continue
+            if job.has("start"):
+                self.raise_exception(job.id, "exec", 0, "reattach is not implemented")
+                self.post(job, "release", {"ranks": "all", "final": True})
+            else:
+                self.act(job)
+
+    def tasks_end(self, job: Job, finish: bool = True) -> None:
+        """job-exec is done with a job; it may have no ``finish`` to tell of."""
+        job.running = False
+        if not job.start_pending:
+            return  # it answers to a job manager that is gone
+        if finish and job.has("start"):
+            self.post(job, "finish", {"status": 0})
+        job.start_pending = False
+        self.post(job, "release", {"ranks": "all", "final": True})
+        self.act(job)
+
+    def answer_exec(self) -> None:
+        while "job-exec.stats-get" in self.topics():
+            payload, done = self.take("job-exec.stats-get")
+            done(0, "", {"jobs": payload["as it was"]})
 
     def submit(self, jobid: int, system: Json, after: bool = False) -> Optional[str]:
         """Returns the reason if the job is rejected. ``after`` gives the job
@@ -195,11 +256,25 @@ class JobManager:
         job.eventlog.append(entry)
         job.posted.add(entry["name"])
         self.update(job, entry["name"], entry["context"])
+        topic = "job.event." + entry["name"]
+        self.act_hostile(job, topic, first=True)
         if job.subscribed:
-            self.call(job, "job.event." + entry["name"], {"entry": entry})
+            self.call(job, topic, {"entry": entry})
+        self.act_hostile(job, topic, first=False)
+        if entry["name"] == "jobspec-update":
+            self.act_hostile(job, "job.update", first=True)
+            self.act_hostile(job, "job.update", first=False)
         if job.state != old and job.state in STATE_TOPIC:
+            self.act_hostile(job, STATE_TOPIC[job.state], first=True)
             self.call(job, STATE_TOPIC[job.state], {"prev_state": old})
+            self.act_hostile(job, STATE_TOPIC[job.state], first=False)
         self.act(job)
+
+    def act_hostile(self, job: Job, topic: str, first: bool) -> None:
+        for hostile in self.hostile:
+            if hostile.times and hostile.topic == topic and hostile.first is first:
+                hostile.times -= 1
+                hostile.act(self, job)
 
     def update(self, job: Job, name: str, context: Json) -> None:
         description = context.get("description", "")
@@ -229,7 +304,7 @@ class JobManager:
         elif name in ("prolog-finish", "epilog-finish"):
             job.open[description] -= 1
             assert job.open[description] >= 0, f"{name} {description} twice"
-        elif name == "finish":
+        elif name == "finish" and job.state == RUN:
             job.state = CLEANUP
         elif name == "exception" and context["severity"] == 0:
             job.state = CLEANUP
@@ -247,7 +322,8 @@ class JobManager:
                 self.post(job, "depend")
         elif job.state == RUN and not blocked and not job.start_pending:
             assert job.may_start(), "started too early"
-            job.start_pending = True
+            if not job.running and not job.has("start"):
+                job.start_pending = job.running = True
         elif job.state == CLEANUP and not blocked and not job.start_pending:
             if not self.queued(job, "clean"):
                 self.post(job, "clean")
@@ -283,6 +359,12 @@ class JobManager:
             assert payload is not None
             eventlog = list(self.jobs[payload["id"]].eventlog)
             payload = {**payload, "as it was": eventlog}
+        if topic == "job-exec.stats-get":
+            held = [job.id for job in self.jobs.values() if job.running]
+            payload = {"as it was": {fluid.encode(jobid): {} for jobid in held}}
+        if topic in ("dws.post_run", "dws.teardown"):
+            assert payload is not None
+            assert not self.jobs[payload["jobid"]].running, "tasks lose their storage"
         self.sent[topic] += 1
         self.rpcs.append((topic, payload or {}, done))
 

@@ -9,65 +9,8 @@ import json
 from typing import Any, Iterator, Optional
 
 import pytest
-from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, Job, JobManager
-
-OK = {"success": True}
-WITH_TIMEOUT = pytest.mark.parametrize(
-    "manager", [{"epilog-timeout": 60.0}], indirect=True
-)
-
-
-@pytest.fixture
-def manager(request: pytest.FixtureRequest) -> Iterator[JobManager]:
-    manager = JobManager(getattr(request, "param", None))
-    yield manager
-    if manager.plugin is not None:
-        manager.unload()
-
-
-def submitted(manager: JobManager, **system: Any) -> Job:
-    assert manager.submit(1, {"dw": "#DW jobdw name=a", **system}) is None
-    return manager.jobs[1]
-
-
-def up_to(manager: JobManager, phase: str, **system: Any) -> Job:
-    """A job in "depend", "sched", "prolog", "running" or "epilog", with the
-    requests so far answered."""
-    job = submitted(manager, **system)
-    manager.take("dws.create")[1](0, "", OK)
-    if phase != "depend":
-        update = {"id": 1, "resources": [{"type": "slot"}], "exclude": None}
-        manager.request("resource-update", update)
-    if phase in ("prolog", "running", "epilog"):
-        manager.post(job, "alloc")
-        manager.answer_lookups()
-        manager.take("dws.setup")[1](0, "", OK)
-    if phase in ("running", "epilog"):
-        manager.request("prolog-remove", {"id": 1, "variables": {"DW_JOB_a": "/a"}})
-        manager.post(job, "start")
-    if phase == "epilog":
-        finish(manager, job)
-        manager.take("dws.post_run")[1](0, "", OK)
-    return job
-
-
-def finish(manager: JobManager, job: Job) -> None:
-    job.start_pending = False
-    manager.post(job, "finish")
-
-
-def notes(job: Job) -> list[str]:
-    return [
-        entry["context"]["note"]
-        for entry in job.eventlog
-        if entry["name"] == "exception"
-    ]
-
-
-def error_of(manager: JobManager, method: str, payload: dict[str, Any]) -> OSError:
-    with pytest.raises(OSError) as caught:
-        manager.request(method, payload)
-    return caught.value
+from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, JobManager
+from jobtap_jobs import OK, WITH_TIMEOUT, error_of, finish, notes, submitted, up_to
 
 
 def test_the_whole_life_of_a_job_leaves_the_documented_eventlog(
@@ -340,7 +283,7 @@ def test_neither_a_time_limit_nor_a_mild_exception_asks_for_teardown(
 def test_a_timeout_that_somebody_raises_asks_for_teardown(manager: JobManager) -> None:
     """The time limit itself cannot pass any more."""
     job = up_to(manager, "epilog")
-    manager.post(job, "release")
+    manager.post(job, "release", {"ranks": "all", "final": True})
     manager.raise_exception(1, "timeout", 0, "enough")
     assert "dws.teardown" in manager.topics()
 
@@ -587,6 +530,7 @@ def test_a_teardown_that_was_asked_for_survives_a_reload(manager: JobManager) ->
     manager.unload()
     manager.load()
     manager.answer_eventlogs()
+    manager.take("dws.post_run")[1](0, "", OK)
     assert "dws.teardown" in manager.topics()
 
 

@@ -17,7 +17,14 @@ import pytest
 TOP = Path(__file__).parents[2]
 BUILD = TOP / "build" / "sanitized"
 OURS = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")
-TESTS = ["jobtap", "jobtap_stateful", "shell_plugin"]
+TESTS = [
+    "jobtap",
+    "jobtap_hostile",
+    "jobtap_lost",
+    "jobtap_stateful",
+    "jobtap_tasks",
+    "shell_plugin",
+]
 
 
 def libasan() -> str:

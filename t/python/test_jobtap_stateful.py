@@ -10,9 +10,39 @@ from typing import Optional
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, Job, JobManager
+from jobtap_host import (
+    CLEANUP,
+    DEPEND,
+    INACTIVE,
+    NEW,
+    RUN,
+    SCHED,
+    Hostile,
+    Job,
+    JobManager,
+)
 
 JOBS = st.integers(min_value=1, max_value=4)
+TOPICS = ["job.update", "job.state.depend", "job.state.run", "job.state.cleanup"] + [
+    f"job.event.{name}"
+    for name in (
+        "dependency-add",
+        "dependency-remove",
+        "memo",
+        "jobspec-update",
+        "depend",
+        "alloc",
+        "prolog-start",
+        "dws_environment",
+        "prolog-finish",
+        "start",
+        "finish",
+        "release",
+        "exception",
+        "epilog-start",
+        "epilog-finish",
+    )
+]
 SERVICES = ("resource-update", "prolog-remove", "epilog-remove")
 EPILOG_TIMEOUT = 100.0
 
@@ -50,6 +80,9 @@ class PluginMachine(RuleBasedStateMachine):
         topic, payload, done = self.manager.rpcs.pop(index % len(self.manager.rpcs))
         if topic == "job-manager.getattr":
             done(0, "", {"eventlog": payload["as it was"]})
+        elif topic == "job-exec.stats-get":
+            jobs = {"jobs": payload["as it was"]}
+            done(errno.ENOSYS if outcome == "gone" else 0, "", jobs)
         elif outcome == "yes":
             done(0, "", {"success": True})
         elif outcome == "no":
@@ -98,7 +131,9 @@ class PluginMachine(RuleBasedStateMachine):
             if phase == "epilog":
                 assert job.open["dws-epilog"]
             elif job.open["dws-epilog"]:
-                assert phase == "running" and job.start_pending
+                assert phase == "running"
+            if phase == "epilog":
+                assert not job.running
 
     @rule(
         method=st.sampled_from(SERVICES),
@@ -130,6 +165,25 @@ class PluginMachine(RuleBasedStateMachine):
         if job is not None:
             self.manager.raise_exception(jobid, type, severity, "")
 
+    @rule(
+        topic=st.sampled_from(TOPICS),
+        what=st.sampled_from(["cancel", "exec", "mild", "memo", "update", "end"]),
+        whom=st.sampled_from([0, 0, 0, 1, 2, 3]),
+        times=st.integers(1, 3),
+        first=st.booleans(),
+    )
+    def another_plugin(
+        self, topic: str, what: str, whom: int, times: int, first: bool
+    ) -> None:
+        """Acts on the job that the callback is for, or on another one."""
+
+        def act(manager: JobManager, job: Job) -> None:
+            job = job if whom == 0 else manager.jobs.get(whom, job)
+            if job.id != 4:
+                intrude(manager, job, what)
+
+        self.manager.hostile.append(Hostile(topic, act, times, first))
+
     @rule(jobid=JOBS)
     def proceed(self, jobid: int) -> None:
         """What Flux does to a job by itself next."""
@@ -151,12 +205,22 @@ class PluginMachine(RuleBasedStateMachine):
     def load(self) -> None:
         self.manager.load()
 
-    @precondition(
-        lambda self: not any(job.start_pending for job in self.manager.jobs.values())
-    )
-    @rule()
-    def restart(self) -> None:
+    @rule(exec_too=st.booleans())
+    def restart(self, exec_too: bool) -> None:
+        """The job manager, or the whole instance."""
         self.manager.restart()
+        if exec_too:
+            self.manager.exec_lost()
+
+    @rule()
+    def exec_reload(self) -> None:
+        self.manager.exec_lost()
+
+    @rule(jobid=JOBS)
+    def tasks_end_unheard(self, jobid: int) -> None:
+        job = self.job(jobid, RUN, CLEANUP)
+        if job is not None and not job.start_pending:
+            self.manager.tasks_end(job)
 
     @invariant()
     def no_job_without_directives_is_touched(self) -> None:
@@ -169,6 +233,12 @@ class PluginMachine(RuleBasedStateMachine):
         """With a module that does its work every job ends, and nothing stays."""
         if self.manager.plugin is None:
             self.manager.load()
+        for hostile in self.manager.hostile:
+            hostile.times = 0
+        self.manager.exec_lost()
+        for job in self.manager.jobs.values():
+            if job.state == CLEANUP:  # which Flux does not look at by itself
+                self.manager.act(job)
         for _ in range(20):
             cooperate(self.manager)
         for job in self.manager.jobs.values():
@@ -188,12 +258,29 @@ def proceed(manager: JobManager, job: Job) -> None:
     elif job.start_pending and not job.has("start") and job.state == RUN:
         manager.post(job, "start")
     elif job.start_pending:
-        job.start_pending = False
-        manager.post(job, "finish" if job.has("start") else "release")
+        manager.tasks_end(job)
+
+
+def intrude(manager: JobManager, job: Job, what: str) -> None:
+    """What another plugin may do to a job."""
+    if job.state in (NEW, INACTIVE):
+        return
+    if what in ("cancel", "exec"):
+        manager.raise_exception(job.id, what, 0, "another plugin")
+    elif what == "mild":
+        manager.raise_exception(job.id, "other", 1, "another plugin")
+    elif what == "memo":
+        manager.post(job, "memo", {"other": 1})
+    elif what == "update" and job.state in (DEPEND, SCHED):
+        manager.post(job, "jobspec-update", {"attributes.system.duration": 1.0})
+    elif what == "end" and job.start_pending:
+        manager.tasks_end(job)
 
 
 def cooperate(manager: JobManager) -> None:
     """One round of a module that says hello and does what it is asked for."""
+    manager.advance(2.0)
+    manager.answer_exec()
     manager.answer_eventlogs()
     manager.answer_lookups()
     response = manager.request("hello", {})

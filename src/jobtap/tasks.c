@@ -1,0 +1,136 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* tasks.c: whether a job's tasks may be running
+ *
+ * A job that an exception ends is in CLEANUP at once, while its tasks are killed
+ * and may take their time, for a checkpoint, say. They must not lose their
+ * files while they do. The execution system promises the job manager a release
+ * event with final=true for each job that it was asked to start, with or
+ * without a start and a finish event before it (RFC 21, job-manager/start.c).
+ *
+ * Three jobs get none of these events in CLEANUP:
+ * - one that was ended before the job manager asked for it to be started,
+ * - one in CLEANUP when job-exec is reloaded or the instance restarts: only jobs
+ *   in RUN are reattached to,
+ * - one that was started before the job manager was reloaded, by a job-exec that
+ *   was not: that answers to the one that is gone, and runs the job all the same.
+ *
+ * Whether job-exec has the job is the truth in all three. It is asked, seldom,
+ * as long as there are jobs whose tasks are to end.
+ */
+
+#include <errno.h>
+#include <syslog.h>
+
+#include "dws.h"
+
+/* Seconds between two questions. */
+#define ASK_PERIOD 2.
+
+static void await (struct dws *dws);
+
+bool dws_job_has_tasks (struct dws_job *job)
+{
+    return (job->startable || job->started) && !job->ended;
+}
+
+static bool is_awaited (struct dws_job *job)
+{
+    return job->phase == DWS_POST_RUN && dws_job_has_tasks (job);
+}
+
+/* 'jobs' are those that job-exec has, by their F58 IDs. */
+static void tasks_ended (struct dws_job *job, json_t *jobs)
+{
+    char f58[32];
+
+    if (flux_job_id_encode (job->id, "f58", f58, sizeof (f58)) < 0
+        || json_object_get (jobs, f58))
+        return;
+    dws_log (job->dws,
+             LOG_NOTICE,
+             job->id,
+             "job-exec does not have the job (any more): its tasks count as"
+             " ended");
+    job->ended = true;
+    dws_job_resume (job);
+}
+
+static void exec_cb (flux_future_t *f, void *arg)
+{
+    struct dws *dws = arg;
+    struct dws_job *job;
+    json_t *jobs;
+
+    if (flux_rpc_get_unpack (f, "{s:o}", "jobs", &jobs) == 0) {
+        for (job = dws->first; job; job = job->next) {
+            if (job->asked && is_awaited (job))
+                tasks_ended (job, jobs);
+        }
+    }
+    else if (errno != ENOSYS) // it is not loaded now
+        flux_log (dws->h,
+                  LOG_ERR,
+                  "dws: error asking job-exec for its jobs: %s",
+                  future_strerror (f, errno));
+    flux_future_destroy (f);
+    dws->f_exec = NULL;
+    await (dws);
+}
+
+static void ask_cb (flux_reactor_t *r,
+                    flux_watcher_t *w,
+                    int revents,
+                    void *arg)
+{
+    struct dws *dws = arg;
+    struct dws_job *job;
+    bool any = false;
+
+    flux_watcher_destroy (dws->exec_timer);
+    dws->exec_timer = NULL;
+    for (job = dws->first; job; job = job->next) {
+        if ((job->asked = is_awaited (job)))
+            any = true;
+    }
+    if (!any)
+        return;
+    if (!(dws->f_exec = flux_rpc_pack (dws->h,
+                                       "job-exec.stats-get",
+                                       0,
+                                       0,
+                                       "{}"))
+        || flux_future_then (dws->f_exec, -1., exec_cb, dws) < 0) {
+        flux_log_error (dws->h, "dws: error asking job-exec for its jobs");
+        flux_future_destroy (dws->f_exec);
+        dws->f_exec = NULL;
+        await (dws);
+    }
+}
+
+static void await (struct dws *dws)
+{
+    if (dws->exec_timer || dws->f_exec)
+        return;
+    if (!(dws->exec_timer = flux_timer_watcher_create (
+              flux_get_reactor (dws->h), ASK_PERIOD, 0., ask_cb, dws))) {
+        flux_log_error (dws->h, "dws: error starting a timer");
+        return;
+    }
+    flux_watcher_start (dws->exec_timer);
+}
+
+void dws_job_await_tasks (struct dws_job *job)
+{
+    await (job->dws);
+}
+
+void dws_tasks_clear (struct dws *dws)
+{
+    flux_watcher_destroy (dws->exec_timer);
+    flux_future_destroy (dws->f_exec);
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,93 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The compiled plugin asks for storage to be released when tasks have ended."""
+
+from __future__ import annotations
+
+import errno
+
+from jobtap_host import JobManager
+from jobtap_jobs import OK, up_to
+
+
+def test_the_last_release_tells_that_tasks_have_ended_if_there_is_no_finish(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "running")
+    manager.raise_exception(1, "cancel", 0, "")
+    manager.post(job, "release", {"ranks": "0", "final": False})
+    assert "dws.post_run" not in manager.topics()
+    manager.tasks_end(job, finish=False)
+    assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": True}
+
+
+def test_tasks_that_run_on_while_the_job_manager_is_reloaded_keep_their_storage(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "running")
+    manager.restart()
+    manager.answer_eventlogs()
+    manager.raise_exception(1, "cancel", 0, "")
+    for _ in range(3):
+        manager.advance(2.0)
+        manager.answer_exec()
+    assert "dws.post_run" not in manager.topics()
+    manager.tasks_end(job)  # no event tells
+    manager.advance(2.0)
+    manager.answer_exec()
+    assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": True}
+
+
+def test_the_same_holds_if_the_cancel_came_before_the_reload(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "running")
+    manager.raise_exception(1, "cancel", 0, "")
+    manager.restart()
+    manager.answer_eventlogs()
+    manager.advance(2.0)
+    manager.answer_exec()
+    assert "dws.post_run" not in manager.topics()
+    manager.tasks_end(job)
+    manager.advance(2.0)
+    manager.answer_exec()
+    assert "dws.post_run" in manager.topics()
+
+
+def test_a_job_whose_tasks_were_ending_when_job_exec_was_reloaded_is_released(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "running")
+    manager.raise_exception(1, "cancel", 0, "")
+    manager.exec_lost()
+    manager.advance(2.0)
+    assert "dws.post_run" not in manager.topics()
+    manager.take("job-exec.stats-get")[1](errno.ENOSYS, "", None)  # in between
+    manager.advance(2.0)
+    manager.answer_exec()
+    assert "dws.post_run" in manager.topics()
+
+
+def test_a_job_that_was_cancelled_before_its_start_event_keeps_its_storage(
+    manager: JobManager,
+) -> None:
+    """Its shells are being started."""
+    job = up_to(manager, "prolog")
+    manager.request("prolog-remove", {"id": 1, "variables": {}})
+    assert job.start_pending and not job.has("start")
+    manager.raise_exception(1, "cancel", 0, "")
+    assert "dws.post_run" not in manager.topics()
+    manager.tasks_end(job)
+    assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": False}
+
+
+def test_a_second_cancel_does_not_take_the_storage_from_tasks_that_are_ending(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "running")
+    manager.raise_exception(1, "cancel", 0, "")
+    manager.raise_exception(1, "cancel", 0, "")
+    assert "dws.teardown" not in manager.topics()
+    manager.tasks_end(job)
+    manager.take("dws.post_run")[1](0, "", OK)
+    assert "dws.teardown" in manager.topics()
