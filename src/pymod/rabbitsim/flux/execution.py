@@ -58,12 +58,17 @@ class Executor(Protocol):
 
 
 class Execution:
-    """The execution service: between the job manager and an executor."""
+    """The execution service (job-exec): between the job manager and an executor.
+
+    Attributes:
+        jobs: the IDs of the jobs that it has.
+    """
 
     def __init__(self, clock: Clock, executor: Executor) -> None:
         self._clock = clock
         self._executor = executor
         self._timers: dict[int, Timer] = {}
+        self.jobs: set[int] = set()
         self.manager: JobManager  # set by the instance: they know each other
 
     def start(self, job: Job) -> None:
@@ -71,8 +76,11 @@ class Execution:
         R = job.R or {}
         manager = self.manager
 
+        self.jobs.add(job.id)
+
         def released() -> None:
             self._cancel_timer(job.id)
+            self.jobs.discard(job.id)
             manager.post(job, "release", {"ranks": "all", "final": True})
 
         launch = Launch(

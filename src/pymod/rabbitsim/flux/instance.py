@@ -94,6 +94,7 @@ class Instance:
             self.broker,
             self.manager,
             self.scheduler,
+            self.execution,
             self.fluxion if dynamic_properties else None,
         )
 

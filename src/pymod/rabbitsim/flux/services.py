@@ -11,6 +11,8 @@ from typing import Callable, Optional
 from flux_k8s import hostlist, idset
 from rabbitsim.flux.broker import Broker, Respond
 from rabbitsim.flux.events import Json, encode_eventlog
+from rabbitsim.flux.execution import Execution
+from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.fluxion import MODULE, Fluxion
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.flux.scheduler import Scheduler
@@ -24,16 +26,22 @@ def register(
     broker: Broker,
     manager: JobManager,
     scheduler: Scheduler,
+    execution: Execution,
     fluxion: Optional[Fluxion],
 ) -> None:
     """Offer the services on ``broker``."""
     jobs, nodes = _Jobs(manager), _Resource(scheduler)
+
+    def exec_stats(payload: Json, userid: int) -> Json:
+        return {"jobs": {encode(jobid): {} for jobid in execution.jobs}}
+
     services: dict[str, dict[str, Method]] = {
         "job-manager": {
             "raise": jobs.raise_exception,
             "memo": jobs.memo,
             "getattr": jobs.getattr,
         },
+        "job-exec": {"stats-get": exec_stats},
         "job-info": {"lookup": jobs.lookup},
         "resource": {"status": nodes.status},
     }
