@@ -7,7 +7,9 @@ is known of a job and marks the job dirty. A few moments later
 :func:`flux_k8s.workflow.next_step` names what to do, and
 :class:`flux_k8s.steps.Steps` does it, one step at a time for each job.
 
-Everything here runs on one thread, and nothing in it waits.
+Everything here runs on one thread, and nothing in it waits. An exception that nobody
+expected fails the job for which something was done (:mod:`flux_k8s.isolation`); one
+that is no job's ends the module, and the next one begins with what is true.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from flux_k8s.availability import Availability
 from flux_k8s.config import Config
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.hello import Greeter, HeldJob, Phase
+from flux_k8s.isolation import Faults, JobScope, describe, summary
 from flux_k8s.jobid import f58, jobid_of_workflow
 from flux_k8s.policy import check_request
 from flux_k8s.ports import (
@@ -80,6 +83,9 @@ class Job:
         timer: looks at the job again later; while a step is under way, tells
             that it is.
         waiting: how it gets on.
+        attempts: how many steps were begun: one that ends after another was begun
+            has ended before, by an exception.
+        faults: exceptions that nobody expected.
     """
 
     info: WorkflowInfo
@@ -88,6 +94,13 @@ class Job:
     asked: bool = False
     timer: Optional[Timer] = None
     waiting: Waiting = field(default_factory=Waiting)
+    attempts: int = 0
+    faults: Faults = field(default_factory=Faults)
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 class Service:
@@ -107,13 +120,20 @@ class Service:
         self.settings = settings
         self._flux = flux
         self._kube = kube
-        self._greeter = Greeter(flux, self._learn, self._greeted_by)
         self._notices = Notices(flux, self._mark_all)
         self._availability = Availability(
             flux, kube, settings, self._watched, self._awaited_nodes, self._retry_all
         )
         self._rabbits = self._availability.rabbits
-        self._steps = Steps(flux, kube, settings, self._availability)
+        self._scope = JobScope(self._broke)
+        self._greeter = Greeter(flux, self._learn_safely, self._greeted_by)
+        self._steps = Steps(
+            self._scope.port(flux),
+            self._scope.port(kube),
+            settings,
+            self._availability,
+            self._scope.bind,
+        )
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
         self._strays = Strays(self._check_ended)
@@ -183,6 +203,12 @@ class Service:
         except DWSError as error:
             self._flux.log(syslog.LOG_INFO, f"{whose(payload)}refused: {error}")
             respond(0, "", {"success": False, "errstr": str(error)})
+        except Exception as error:
+            text = f"internal error in dws.{method}"
+            self._flux.log(
+                syslog.LOG_CRIT, f"{whose(payload)}{text}: {describe(error)}"
+            )
+            respond(errno.EINVAL, f"{text}, the log has more: {summary(error)}", None)
 
     def _create(self, payload: Any) -> Json:
         jobid, request, tolerance = read_create(payload, self.settings.config)
@@ -298,6 +324,9 @@ class Service:
 
     # Who is there: hello
 
+    def _learn_safely(self, held: HeldJob) -> None:
+        self._scope.run(held.jobid, self._learn, held)
+
     def _greeted_by(self, held: AbstractSet[int]) -> None:
         """All jobs that the plugin holds are known."""
         self._greeted = True
@@ -328,7 +357,8 @@ class Service:
             self._strays.check()
 
     def _check_ended(self, jobid: int) -> None:
-        self._flux.job_ended(jobid, partial(self._ended, jobid))
+        done = partial(self._scope.run, jobid, self._ended, jobid)
+        self._flux.job_ended(jobid, done)
 
     def _ended(self, jobid: int, ended: Optional[bool]) -> None:
         """A job that the plugin does not hold: its eventlog tells whether its
@@ -344,7 +374,7 @@ class Service:
                 self._take_leave(jobid, aborted)
 
         payload = {"id": jobid, "keys": ["eventlog"], "flags": 0}
-        self._flux.rpc("job-info.lookup", payload, answer)
+        self._flux.rpc("job-info.lookup", payload, self._scope.bind(answer))
 
     def _take_leave(self, jobid: int, aborted: bool) -> None:
         """When a job has ended, or was given up, nobody waits for its storage any
@@ -372,6 +402,11 @@ class Service:
         if self._stopped or jobid is None:
             return
         self._notices.heard()
+        job = self._jobs.get(jobid)
+        if job is None or not job.faults.given_up:
+            self._scope.run(jobid, self._seen, jobid, type, object)
+
+    def _seen(self, jobid: int, type: str, object: Json) -> None:
         view = WorkflowView.parse(object)
         job = self._jobs.get(jobid)
         if job is None:
@@ -451,19 +486,35 @@ class Service:
             jobid = next(iter(self._dirty))
             del self._dirty[jobid]
             job = self._jobs.get(jobid)
-            if job is not None:
-                self._notices.tell(job.info, job.waiting)
-                if self._complete and not job.busy:
-                    self._reconcile(job)
+            if job is not None and not job.faults.given_up:
+                self._scope.run(jobid, self._look_at, job)
         if self._dirty and self._pump_timer is None:
             self._pump_timer = self._flux.call_later(0.0, self._pump)
         self._availability.system_status.jobs_changed()
 
+    def _look_at(self, job: Job) -> None:
+        self._notices.tell(job.info, job.waiting)
+        if self._complete and not job.busy:
+            self._reconcile(job)
+
+    def _broke(self, jobid: int, error: Exception) -> None:
+        """Something that was done for a job raised an exception."""
+        self._flux.log(
+            syslog.LOG_CRIT, f"{f58(jobid)}: internal error: {describe(error)}"
+        )
+        job = self._jobs.get(jobid)
+        if job is None or self._stopped:
+            return
+        job.attempts += 1
+        job.busy = False
+        job.stop_timer()
+        if job.faults.handle(job.info, error, self._flux):
+            job.waiting.failures += 1
+            self._look_again(job, job.waiting.pause(self._rng, None))
+
     def _reconcile(self, job: Job) -> None:
         info = job.info
-        if job.timer is not None:
-            job.timer.cancel()
-            job.timer = None
+        job.stop_timer()
         now = self._flux.now()
         step = next_step(info, now, self.settings.config)
         if isinstance(step, Wait):
@@ -490,18 +541,21 @@ class Service:
         self._notices.begins(info, job.waiting, step)
         slow = partial(self._notices.slow, info, job.waiting, step, now)
         job.timer = self._flux.call_later(PATIENCE, slow)
-        self._steps.run(info, step, partial(self._stepped, job, taken))
+        job.attempts += 1
+        self._steps.run(info, step, partial(self._stepped, job, job.attempts, taken))
 
     def _look_again(self, job: Job, delay: float) -> None:
         job.timer = self._flux.call_later(delay, partial(self._mark, job.info.jobid))
 
-    def _stepped(self, job: Job, taken: Taken, error: Optional[StepError]) -> None:
+    def _stepped(
+        self, job: Job, attempt: int, taken: Taken, error: Optional[StepError]
+    ) -> None:
         """A step has ended."""
+        if attempt != job.attempts:
+            return
         step, _ = taken
         job.busy = False
-        if job.timer is not None:
-            job.timer.cancel()
-            job.timer = None
+        job.stop_timer()
         if self._stopped:
             return
         self._notices.stepped(step, error)

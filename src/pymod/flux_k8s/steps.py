@@ -92,10 +92,16 @@ class Steps:
         kube: Kube,
         settings: Settings,
         availability: Availability,
+        bind: Callable[[Callable[..., None]], Callable[..., None]],
     ) -> None:
+        """
+        Args:
+            bind: makes a callback one of the job for which a step is carried out.
+        """
         self.flux = flux
         self.kube = kube
         self.settings = settings
+        self._bind = bind
         self.records = Records(flux, kube, settings)
         self.tokens = Tokens(flux, kube)
         self._planner = Planner(
@@ -277,7 +283,7 @@ class Steps:
             else:
                 done(error)
 
-        self._system_status.enable(info.allocation.hosts, enabled)
+        self._system_status.enable(info.allocation.hosts, self._bind(enabled))
 
     def _advance_unmounted(
         self, info: WorkflowInfo, step: Advance, done: StepDone

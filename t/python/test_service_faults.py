@@ -1,0 +1,171 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""An exception that nobody expected fails one job, and no other."""
+
+from __future__ import annotations
+
+import syslog
+from typing import Any
+
+import pytest
+from test_service import exceptions, jobspec, names, started
+
+from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
+from flux_k8s.ports import Flux
+from flux_k8s.records import Records
+from flux_k8s.service import Service
+from flux_k8s.steps import Steps
+from flux_k8s.waiting import Notices
+from flux_k8s.workflowview import WorkflowView
+from rabbitsim.flux.broker import FluxPort
+from rabbitsim.flux.events import State
+from rabbitsim.system import VirtualSystem
+
+UP = ["_create", "_create_for_group", "_created", "_plan", "_allocate", "_move"]
+DOWN = ["_release_epilog", "_remove_finalizer", "_delete"]
+
+
+def breaks(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, guilty: list[int]
+) -> None:
+    """A method fails for a job whose ID is in ``guilty``."""
+    original = getattr(owner, name)
+
+    def fragile(self: Any, *args: Any, **options: Any) -> Any:
+        for arg in args:
+            jobid = getattr(getattr(arg, "info", arg), "jobid", None)
+            if jobid in guilty:
+                raise RuntimeError(f"it broke\nin {name}")
+        return original(self, *args, **options)
+
+    monkeypatch.setattr(owner, name, fragile)
+
+
+def end(system: VirtualSystem) -> None:
+    """Run until all jobs are inactive."""
+    assert system.loop.run(system.instance.idle, timeout=3600.0)
+    system.loop.run(timeout=100.0)
+
+
+def crits(system: VirtualSystem) -> list[str]:
+    return [line for _, level, line in system.log if level == syslog.LOG_CRIT]
+
+
+def check_innocent(system: VirtualSystem, jobid: int, service: object) -> None:
+    assert system.service is service and system.instance.module_loaded
+    assert "start" in names(system, jobid) and exceptions(system, jobid) == []
+    left = [workflow["metadata"]["name"] for workflow in system.workflows()]
+    assert workflow_name(jobid) not in left
+
+
+@pytest.mark.parametrize(
+    "owner, name",
+    [(Steps, name) for name in UP]
+    + [(Steps, "run"), (Service, "_reconcile"), (Service, "_stepped")]
+    + [(Notices, "tell"), (Notices, "begins")],
+)
+def test_an_exception_on_the_way_up_fails_that_job_with_a_note(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guilty: list[int] = []
+    breaks(monkeypatch, owner, name, guilty)
+    system = started()
+    service = system.service
+    job = system.instance.submit(jobspec(nodes=1))
+    guilty.append(job)
+    other = system.instance.submit(jobspec(nodes=1))
+    end(system)
+    assert system.instance.job(job).state is State.INACTIVE
+    assert "start" not in names(system, job)
+    notes = [exception["note"] for exception in exceptions(system, job)]
+    assert "internal error" in notes[0] and f"it broke in {name}" in notes[0]
+    first = crits(system)[0]
+    assert f58(job) in first and "RuntimeError" in first and "fragile <" in first
+    assert "\n" not in first
+    check_innocent(system, other, service)
+
+
+@pytest.mark.parametrize(
+    "owner, name", [(Steps, name) for name in DOWN] + [(Records, "record")]
+)
+def test_an_exception_on_the_way_down_releases_the_job_and_says_what_is_left(
+    owner: type, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guilty: list[int] = []
+    breaks(monkeypatch, owner, name, guilty)
+    system = started()
+    service = system.service
+    job = system.instance.submit(jobspec(nodes=1))
+    guilty.append(job)
+    other = system.instance.submit(jobspec(nodes=1))
+    end(system)
+    assert system.instance.job(job).state is State.INACTIVE
+    if name != "record":  # which not every job needs
+        lines = crits(system)
+        assert any(f58(job) in line and "left behind" in line for line in lines)
+    assert len(crits(system)) <= 6
+    check_innocent(system, other, service)
+
+
+def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guilty: list[int] = []
+    parse = WorkflowView.parse
+
+    def fragile(workflow: Any) -> WorkflowView:
+        if jobid_of_workflow(workflow["metadata"]["name"]) in guilty:
+            raise KeyError("status")
+        return parse(workflow)
+
+    monkeypatch.setattr(WorkflowView, "parse", staticmethod(fragile))
+    system = started()
+    service = system.service
+    guilty.append(system.instance.submit(jobspec(nodes=1)))
+    other = system.instance.submit(jobspec(nodes=1))
+    end(system)
+    assert system.instance.job(guilty[0]).state is State.INACTIVE
+    check_innocent(system, other, service)
+
+
+@pytest.mark.parametrize("method", ["create", "setup", "post_run"])
+def test_an_exception_in_a_request_is_answered_and_fails_that_job(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guilty: list[int] = []
+    original = getattr(Service, "_" + method)
+
+    def fragile(self: Service, payload: Any) -> Any:
+        if payload["jobid"] in guilty:
+            raise RuntimeError("it broke")
+        return original(self, payload)
+
+    monkeypatch.setattr(Service, "_" + method, fragile)
+    system = started()
+    service = system.service
+    guilty.append(system.instance.submit(jobspec(nodes=1)))
+    other = system.instance.submit(jobspec(nodes=1))
+    end(system)
+    assert system.instance.job(guilty[0]).state is State.INACTIVE
+    assert any(f"dws.{method}" in line and "it broke" in line for line in crits(system))
+    check_innocent(system, other, service)
+
+
+def test_a_job_that_cannot_even_be_failed_does_not_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    guilty: list[int] = []
+    breaks(monkeypatch, Steps, "_plan", guilty)
+    system = started()
+    service = system.service
+
+    def fragile(self: Flux, jobid: int, *args: Any) -> None:
+        raise RuntimeError("this broke, too")
+
+    monkeypatch.setattr(FluxPort, "raise_exception", fragile)
+    job = system.instance.submit(jobspec(nodes=1))
+    guilty.append(job)
+    other = system.instance.submit(jobspec(nodes=1))
+    system.loop.run(timeout=100.0)
+    assert len(crits(system)) == 2 and "cannot be failed" in crits(system)[1]
+    check_innocent(system, other, service)
