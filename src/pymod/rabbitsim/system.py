@@ -71,13 +71,14 @@ def hosts_of(topology: Topology) -> list[str]:
     return [*topology.rabbit_of, *topology.external]
 
 
+def make_plugin(host: TapHost, conf: Optional[Json]) -> Plugin:
+    """The shipped plugin. Raises ``OSError`` when it refuses ``conf``."""
+    return Plugin(host, conf)
+
+
 def load_plugin(instance: Instance, conf: Optional[Json] = None) -> None:
     """Load the shipped plugin. Raises ``OSError`` when it refuses ``conf``."""
-
-    def factory(host: TapHost, conf: Optional[Json]) -> Plugin:
-        return Plugin(host, conf)
-
-    instance.load_plugin(factory, conf)
+    instance.load_plugin(make_plugin, conf)
 
 
 class VirtualSystem:
@@ -166,6 +167,10 @@ class VirtualSystem:
     def has_large_R(self, jobid: int) -> bool:
         """Whether the R of a job is taken for one that is read elsewhere."""
         return False
+
+    def reload_manager(self) -> None:
+        """Load the job manager anew, with the plugin if that is loaded."""
+        self.instance.reload_manager(make_plugin, self._plugin_conf)
 
     def load_module(self) -> None:
         """Load a module with a new connection to Kubernetes."""

@@ -61,42 +61,69 @@ class Execution:
     """The execution service (job-exec): between the job manager and an executor.
 
     Attributes:
-        jobs: the IDs of the jobs that it has.
+        jobs: the jobs that it has, by their IDs, with a token for each start.
     """
 
     def __init__(self, clock: Clock, executor: Executor) -> None:
         self._clock = clock
         self._executor = executor
         self._timers: dict[int, Timer] = {}
-        self.jobs: set[int] = set()
+        self.jobs: dict[int, object] = {}
+        self._era = 0
         self.manager: JobManager  # set by the instance: they know each other
 
     def start(self, job: Job) -> None:
         """Start a job. Nothing is posted from within this call."""
         R = job.R or {}
-        manager = self.manager
+        era = self._era
+        token = self.jobs[job.id] = object()
 
-        self.jobs.add(job.id)
+        def tell(function: Callable[[], None]) -> None:
+            if era == self._era:
+                function()
+
+        def post(name: str, context: Json) -> None:
+            tell(lambda: self.manager.post(job, name, context))
 
         def released() -> None:
             self._cancel_timer(job.id)
-            self.jobs.discard(job.id)
-            manager.post(job, "release", {"ranks": "all", "final": True})
+            self.jobs.pop(job.id, None)
+            post("release", {"ranks": "all", "final": True})
 
         launch = Launch(
             jobid=job.id,
             jobspec=job.full_jobspec(),
             R=R,
             hosts=hostlist.decode_all(R["execution"]["nodelist"]),
-            started=lambda: self._started(job, R),
-            finished=lambda status: manager.post(job, "finish", {"status": status}),
-            failed=lambda note: self._raise(job, "exec", note),
+            started=lambda: tell(lambda: self._started(job, R)),
+            finished=lambda status: post("finish", {"status": status}),
+            failed=lambda note: tell(lambda: self._raise(job, "exec", note)),
             released=released,
         )
-        self._clock.call_later(0.0, lambda: self._executor.start(launch))
+
+        def start() -> None:
+            if self.jobs.get(job.id) is token:
+                self._executor.start(launch)
+
+        self._clock.call_later(0.0, start)
+
+    def cut_off(self) -> None:
+        """The job manager is loaded anew: what there is to say of the jobs that run
+        does not reach it."""
+        self._era += 1
+
+    def reload(self) -> None:
+        """``flux module reload job-exec``: all that runs is killed, in silence."""
+        self.cut_off()
+        for jobid in list(self.jobs):
+            self._cancel_timer(jobid)
+            self._executor.kill(jobid, signal.SIGKILL)
+        self.jobs.clear()
 
     def kill(self, job: Job, exception: Json) -> None:
-        """A fatal exception was raised on a job that was started."""
+        """A fatal exception was raised on a job, which may not have been started."""
+        if job.id not in self.jobs:
+            return
         signum = signal.SIGTERM
         if exception["type"] == "timeout":
             signum = signal.SIGALRM

@@ -245,6 +245,22 @@ class Instance:
         for loaded in self._module_watchers.get(MODULE, ()):
             loaded()
 
+    def reload_exec(self) -> None:
+        """``flux module reload job-exec``."""
+        self.execution.reload()
+        self.manager.exec_loaded()
+
+    def reload_manager(self, factory: PluginFactory, conf: Optional[Json]) -> None:
+        """``flux module reload job-manager``. What runs is left alone, and ends
+        unheard."""
+        loaded = self.tap.plugin is not None
+        if loaded:
+            self.unload_plugin()
+        self.execution.cut_off()
+        self.manager.restarted()
+        if loaded:
+            self.load_plugin(factory, conf)
+
     def watch_nodes(self, changed: Callable[[], None]) -> None:
         """Have a function called whenever a node's state changes."""
         self._node_watchers.append(changed)

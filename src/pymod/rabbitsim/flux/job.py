@@ -53,6 +53,7 @@ class Job:
         dependencies: those that hold the job, in the order they were added.
         past_dependencies: all that it ever had; they cannot be added again.
         perilog_active: how many prolog or epilog actions are running.
+        posted_before: how many events are older than the job manager.
     """
 
     id: int
@@ -71,6 +72,7 @@ class Job:
     dependencies: list[str] = field(default_factory=list)
     past_dependencies: list[str] = field(default_factory=list)
     perilog_active: int = 0
+    posted_before: int = 0
     depend_posted: bool = False
     alloc_queued: bool = False
     has_resources: bool = False
@@ -94,6 +96,11 @@ class Job:
     def was_posted(self, name: str) -> bool:
         """Whether the eventlog has an event of this name."""
         return any(event.name == name for event in self.events)
+
+    def was_seen(self, name: str) -> bool:
+        """The same, as far as the job manager remembers: not from before it was
+        loaded."""
+        return any(event.name == name for event in self.events[self.posted_before :])
 
     def update_jobspec(self, updates: Mapping[str, Any]) -> None:
         for path, value in updates.items():

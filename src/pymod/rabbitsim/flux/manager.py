@@ -197,6 +197,25 @@ class JobManager:
             )
         self.post(job, "urgency", {"userid": userid, "urgency": urgency})
 
+    def restarted(self) -> None:
+        """The job manager was loaded anew: what was posted before counts as not
+        posted, and no answer about a job that was started arrives."""
+        for job in self.active_jobs:
+            job.posted_before = len(job.events)
+            job.start_pending = False
+
+    def exec_loaded(self) -> None:
+        """job-exec was loaded anew. It cannot reattach to jobs that had started, and
+        is not told of those in CLEANUP."""
+        for job in self.active_jobs:
+            job.start_pending = False
+            if job.state is State.RUN and job.was_posted("start"):
+                note = "reattach to running job is not implemented"
+                self.raise_exception(job.id, "exec", 0, note, self.owner)
+                self.post(job, "release", {"ranks": "all", "final": True})
+            elif job.state is State.RUN:
+                self._action(job)
+
     def action_all(self, state: State) -> None:
         """Look again at what is to be done for all jobs in ``state``."""
         for job in self.active_jobs:
@@ -236,7 +255,7 @@ class JobManager:
         if event.name == "free":
             self._hooks.release(job)
         context = event.context or {}
-        if event.name == "exception" and context["severity"] == 0 and job.start_pending:
+        if event.name == "exception" and context["severity"] == 0:
             self._hooks.kill(job, context)
         self._action(job)
 

@@ -205,7 +205,7 @@ class TapHost:
         return self.manager.lookup(jobid).tap_args()
 
     def event_posted(self, jobid: int, name: str) -> bool:
-        return self.manager.lookup(jobid).was_posted(name)
+        return self.manager.lookup(jobid).was_seen(name)
 
     def subscribe(self, jobid: int) -> None:
         self._subscribed[self.manager.lookup_active(jobid).id] = None

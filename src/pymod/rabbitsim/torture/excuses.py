@@ -111,6 +111,12 @@ class PlannedExcuses(Excuses):
         self._lag = self._stale if late else PROMPT
         self._rabbits = "rabbit" in kinds
         self._down = "controllers" in kinds
+        self._exec = "exec" in kinds
+        self._struck = {
+            (world.ids[trouble.job], trouble.kind)
+            for trouble in plan.troubles
+            if trouble.job is not None
+        }
         self._epilog_timeout = plan.site.epilog_timeout is not None
 
     def planned(self, job: Job) -> PlannedJob:
@@ -138,6 +144,10 @@ class PlannedExcuses(Excuses):
         planned, type = self._jobs[job.id], exception["type"]
         if type == "cancel":
             return job.id in self._cancelled or self._closing
+        if type == "hostile":
+            return (job.id, type) in self._struck
+        if type == "exec" and "reattach" in exception["note"]:
+            return self._exec
         if type == "timeout":
             return planned.limited
         if type == "node-failure":
@@ -161,6 +171,8 @@ class PlannedExcuses(Excuses):
             return any(host in note for host in self._world.disabled) or (
                 "[" in note and bool(self._world.disabled)
             )
+        if "a fault that was planned" in note:
+            return (job.id, "fault") in self._struck
         if "under the job" in note:
             return job.id in self._world.meddled
         if "not loaded" in note:

@@ -58,6 +58,7 @@ class Monitor:
         now: tells the time (UNIX).
         data: what is in the file systems.
         drained: whether a node is, or was, out of service.
+        running: whether a job has tasks.
         note: takes a line for the trace.
         sizes: the bytes of each Rabbit.
     """
@@ -70,6 +71,7 @@ class Monitor:
         data: Ledger,
         excuses: Excuses,
         drained: Callable[[str], bool] = lambda host: True,
+        running: Callable[[int], bool] = lambda jobid: False,
         note: Callable[[str], None] = lambda line: None,
         sizes: Optional[Mapping[str, int]] = None,
     ) -> None:
@@ -78,6 +80,7 @@ class Monitor:
         self._jobs = jobs
         self._excuses = excuses
         self._drained = drained
+        self._running = running
         self._note = note
         self._records: dict[int, Record] = {}
         self._storage = StorageMonitor(store, data, self.fail, sizes or {})
@@ -231,6 +234,10 @@ class Monitor:
 
     def _moved(self, jobid: int, record: Record, desired: str) -> None:
         before = record.desired
+        released = STATES[desired] >= STATES["PostRun"]
+        spared = record.aborted or self._excuses.twice(jobid)
+        if released and self._running(jobid) and not spared:
+            self.fail("tasks", f"{f58(jobid)} went to {desired}, and its tasks run")
         if STATES[desired] < STATES[before]:
             self.fail("order", f"{f58(jobid)} went back from {before} to {desired}")
         if desired == "Teardown":

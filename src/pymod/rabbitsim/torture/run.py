@@ -68,6 +68,7 @@ class _Run:
             system.data,
             self._excuses,
             self._drained,
+            lambda jobid: jobid in system.instance.execution.jobs,
             note,
             {name: r.capacity for name, r in system.topology.rabbits.items()},
         )
@@ -180,6 +181,8 @@ class _Run:
                     "unexplained", f"{rabbit} is disabled, nobody knows why"
                 )
         for line in lines:
+            if "internal error" in line and "a fault that was planned" not in line:
+                self.monitor.fail("internal error", line)
             if "there is no node" in line:
                 self.monitor.fail("unexplained", line)
         for host, reason in self._drains():

@@ -28,6 +28,9 @@ KINDS = (
     "abort",
     "operator",
     "latency",
+    "hostile",
+    "exec",
+    "fault",
 )
 """What ``--faults`` may name."""
 
@@ -296,6 +299,42 @@ def _operator(rng: random.Random, moment: Moment) -> list[Trouble]:
     return [_trouble("operator", "disable", when, duration=seconds, name=name)]
 
 
+EVENTS = (
+    "dependency-add",
+    "jobspec-update",
+    "dependency-remove",
+    "alloc",
+    "prolog-start",
+    "dws_environment",
+    "prolog-finish",
+    "start",
+    "finish",
+    "epilog-start",
+    "memo",
+)
+"""In whose callbacks another plugin may act."""
+
+
+def _hostile(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """Another jobtap plugin raises a fatal exception when an event is posted."""
+    job, name = rng.randrange(moment.jobs), rng.choice(EVENTS)
+    return [Trouble("hostile", "raise", job=job, name=name)]
+
+
+def _exec(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """job-exec is loaded again; or the job manager is, and job-exec only later."""
+    what = rng.choice(["reload", "unheard"])
+    when = {"job": rng.randrange(moment.jobs), "events": rng.randint(12, 20)}
+    seconds = rng.choice([5.0, 60.0]) if what == "unheard" else 0.0
+    return [_trouble("exec", what, when, duration=seconds)]
+
+
+def _fault(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """A step for a job raises an exception that nobody expected, once."""
+    job = rng.randrange(moment.jobs)
+    return [Trouble("fault", "step", job=job, skip=rng.randint(0, 12))]
+
+
 def _trouble(
     kind: str, what: str, when: Mapping[str, object], **more: object
 ) -> Trouble:
@@ -319,6 +358,9 @@ _MAKERS: Mapping[str, Make] = {
     "admin": _admin,
     "abort": _abort,
     "operator": _operator,
+    "hostile": _hostile,
+    "exec": _exec,
+    "fault": _fault,
 }
 
 _WEIGHT = {"module": 4, "watch": 3, "api": 3, "dws": 4, "part": 3, "user": 3}

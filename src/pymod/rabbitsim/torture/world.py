@@ -6,12 +6,15 @@ from __future__ import annotations
 
 import random
 from functools import partial
-from typing import Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
+from flux_k8s.steps import StepDone, Steps
+from flux_k8s.workflow import Step
+from flux_k8s.workflowinfo import WorkflowInfo
 from flux_k8s.workflowview import FINALIZER
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
@@ -45,17 +48,43 @@ PURGED = 7777
 """A job whose Workflow is there, and which nobody knows any more."""
 
 
+class FaultySteps:
+    """The service's steps, some of which raise an exception.
+
+    Args:
+        faults: how many steps of a job are taken before one raises, by its ID.
+    """
+
+    def __init__(self, steps: Steps, faults: dict[int, int]) -> None:
+        self._steps = steps
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._steps, name)
+
+    def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
+        left = self._faults.get(info.jobid)
+        if left is not None:
+            self._faults[info.jobid] = left - 1
+            if left <= 0:
+                del self._faults[info.jobid]
+                raise RuntimeError("a fault that was planned")
+        self._steps.run(info, step, done)
+
+
 class TorturedSystem(VirtualSystem):
     """A system whose service meets the weather.
 
     Attributes:
         data: what is in the file systems.
+        step_faults: as :class:`FaultySteps` has them.
     """
 
     def __init__(self, plan: Plan, faults: tuple[DwsFault, ...]) -> None:
         site = plan.site
         timeout = site.epilog_timeout
         self.data = Ledger()
+        self.step_faults: dict[int, int] = {}
         super().__init__(
             plan.seed,
             options=Options(latency=table(site.states, spread=0.5), faults=faults),
@@ -99,6 +128,8 @@ class TorturedSystem(VirtualSystem):
                 rng,
                 setup_reader=VirtualReader(port),
             )
+            steps = FaultySteps(self.service._steps, self.step_faults)
+            self.service._steps = steps  # type: ignore[assignment]
             return Receiver(self.service, every_other)
 
         self.instance.load_module(make)
@@ -179,7 +210,9 @@ class World:
             "user": self._user,
             "admin": self._admin,
             "operator": self._operator,
+            "exec": self._exec,
         }
+        self._hostile: dict[tuple[int, str], Trouble] = {}
         self._schedule()
 
     def _schedule(self) -> None:
@@ -189,6 +222,12 @@ class World:
             loop.call_later(job.at, partial(self._submit, job))
         for trouble in self.plan.troubles:
             if trouble.kind in ("dws", "part"):
+                continue
+            if trouble.kind == "hostile" and trouble.job is not None:
+                self._hostile[self.ids[trouble.job], trouble.name] = trouble
+                continue
+            if trouble.kind == "fault" and trouble.job is not None:
+                self.system.step_faults[self.ids[trouble.job]] = trouble.skip
                 continue
             if trouble.at is not None:
                 loop.call_later(trouble.at, partial(self._begin, trouble))
@@ -278,6 +317,12 @@ class World:
 
     def _seen(self, job: Job, event: Event, before: State) -> None:
         armed = self._armed.pop((job.id, len(job.events)), [])
+        hostile = self._hostile.pop((job.id, event.name), None)
+        if hostile is not None and job.active:
+            self.note(f"trouble: {hostile}")
+            instance = self.system.instance
+            note, owner = f"in job.event.{event.name}", instance.broker.owner
+            instance.manager.raise_exception(job.id, "hostile", 0, note, owner)
         for trouble in armed:
             self._counting.append((self._steps + 1 + trouble.skip, trouble))
 
@@ -329,6 +374,14 @@ class World:
                 self.gaps.append((begin, self.system.loop.now()))
             self.note("the plugin is loaded")
             self.system.load_plugin()
+
+    def _exec(self, trouble: Trouble) -> None:
+        instance = self.system.instance
+        if trouble.what == "reload":
+            instance.reload_exec()
+            return
+        self.system.reload_manager()
+        self._later(trouble.duration, instance.reload_exec)
 
     def _watch(self, trouble: Trouble) -> None:
         kube = self.system.troubled
