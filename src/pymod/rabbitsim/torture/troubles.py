@@ -322,11 +322,16 @@ def _hostile(rng: random.Random, moment: Moment) -> list[Trouble]:
 
 
 def _exec(rng: random.Random, moment: Moment) -> list[Trouble]:
-    """job-exec is loaded again; or the job manager is, and job-exec only later."""
+    """job-exec is loaded again; or the job manager is, and job-exec only later. Jobs
+    are cancelled meanwhile."""
     what = rng.choice(["reload", "unheard"])
     when = {"job": rng.randrange(moment.jobs), "events": rng.randint(12, 20)}
     seconds = rng.choice([5.0, 60.0]) if what == "unheard" else 0.0
-    return [_trouble("exec", what, when, duration=seconds)]
+    troubles = [_trouble("exec", what, when, duration=seconds)]
+    if rng.random() < 0.7:
+        later = {**when, "skip": rng.randint(1, 10)}
+        troubles.append(_trouble("user", "cancel", later))
+    return troubles
 
 
 def _fault(rng: random.Random, moment: Moment) -> list[Trouble]:
