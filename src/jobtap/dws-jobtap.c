@@ -25,6 +25,12 @@
  *       there are more: a hello with {"cursor":N} gets them.
  *   dws.hello              from the plugin when it was loaded.
  *
+ * A request that the module died of five times in a row is failed, and with it
+ * its job; from the second time on such requests are sent one at a time.
+ *
+ * dws.post_run waits until the job's tasks have ended. Where no event tells,
+ * job-exec.stats-get says whether job-exec has the job.
+ *
  * epilog-timeout is the last resort: a dws-epilog-timeout exception is raised
  * after this time. Whoever raises it, dws.abort is sent then: the module takes
  * out of service what is in use, raises an exception that says what that is, and

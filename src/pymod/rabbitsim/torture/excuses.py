@@ -92,7 +92,8 @@ class PlannedExcuses(Excuses):
         self._cancelled = {
             world.ids[trouble.job]
             for trouble in plan.troubles
-            if trouble.kind == "user" and trouble.job is not None
+            if trouble.kind == "user" or trouble.what == "cancel"
+            if trouble.job is not None
         }
         self._dws: dict[int, set[tuple[str, str]]] = {}
         self._parts: dict[int, set[str]] = {}

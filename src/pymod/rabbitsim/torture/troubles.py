@@ -330,7 +330,7 @@ def _exec(rng: random.Random, moment: Moment) -> list[Trouble]:
     troubles = [_trouble("exec", what, when, duration=seconds)]
     if rng.random() < 0.7:
         later = {**when, "skip": rng.randint(1, 10)}
-        troubles.append(_trouble("user", "cancel", later))
+        troubles.append(_trouble("exec", "cancel", later))
     return troubles
 
 

@@ -377,6 +377,9 @@ class World:
 
     def _exec(self, trouble: Trouble) -> None:
         instance = self.system.instance
+        if trouble.what == "cancel":
+            self._user(trouble)
+            return
         if trouble.what == "reload":
             instance.reload_exec()
             return
