@@ -163,7 +163,7 @@ test_expect_success 'an abort survives an outage in which plugin and module are 
     wait_event $id clean &&
     is_drained "compute-\[01-02\]" "may still be in use" &&
     module_kill &&
-    plugin_load epilog-timeout=600 autoload=false &&
+    plugin_load epilog-timeout=600 &&
     kill -CONT $KUBE_PID &&
     module_load &&
     eventually log_says "compute-02: still mounted, drained; rabbit-01: still" &&
