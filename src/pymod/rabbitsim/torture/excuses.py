@@ -165,7 +165,7 @@ class PlannedExcuses(Excuses):
         """Whether what the service tells a job is true, and has a cause."""
         planned = self._jobs[job.id]
         if re.match("given up in|the storage is gone; not copied: ", note):
-            return bool(record.outputs)
+            return bool(record.outputs or record.fatal)  # or before it started
         if note.startswith("epilog-timeout"):
             return record.aborted
         if "Disabled in SystemStatus" in note:
