@@ -220,9 +220,9 @@ error:
     flux_plugin_arg_destroy (args);
 }
 
-static void R_failed (struct dws_job *job, flux_future_t *f)
+static void R_failed (struct dws_job **jobp, flux_future_t *f)
 {
-    dws_job_raise (&job, "error reading R: %s", future_strerror (f, errno));
+    dws_job_raise (jobp, "error reading R: %s", future_strerror (f, errno));
 }
 
 static void R_load_cb (flux_future_t *f, void *arg)
@@ -232,7 +232,7 @@ static void R_load_cb (flux_future_t *f, void *arg)
 
     job->f = NULL;
     if (!(payload = dws_R_setup (job->id, f)))
-        R_failed (job, f);
+        R_failed (&job, f);
     else {
         flux_t *h = job->dws->h;
         flux_future_t *f_setup = flux_rpc (h, "dws.setup", payload, 0, 0);
@@ -249,7 +249,7 @@ static void R_lookup_cb (flux_future_t *f, void *arg)
     struct dws_job *job = arg;
 
     if (!(job->f = then (dws_R_load (job->dws, f), R_load_cb, job)))
-        R_failed (job, f);
+        R_failed (&job, f);
     flux_future_destroy (f);
 }
 

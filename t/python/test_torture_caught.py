@@ -84,7 +84,7 @@ WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
     ),
     "counts a state's time from the state before": (
         replacing(workflow, "_overdue", careless),
-        ("watch",),
+        ("controllers",),
     ),
     "does not obey a cancel in the epilog": (
         replacing(Service, "_teardown", lambda self, payload: {"success": True}),

@@ -191,9 +191,11 @@ class Service:
         elif isinstance(payload, LargeSetup):
             self._read_setup(payload, respond)
         else:
-            self._answer(payload, partial(handler, payload), respond)
+            self._answer(method, payload, partial(handler, payload), respond)
 
-    def _answer(self, payload: Any, act: Callable[[], Json], respond: Respond) -> None:
+    def _answer(
+        self, method: str, payload: Any, act: Callable[[], Json], respond: Respond
+    ) -> None:
         """Respond with what ``act`` gives, or with its error."""
         try:
             respond(0, "", act())
@@ -236,7 +238,7 @@ class Service:
 
         def done(result: Result) -> None:
             if not self._stopped:
-                self._answer(setup, partial(act, result), respond)
+                self._answer("setup", setup, partial(act, result), respond)
 
         assert self._setup_reader is not None
         self._setup_reader.read(setup.text, done)
