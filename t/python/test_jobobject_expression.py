@@ -173,7 +173,7 @@ def test_what_an_expression_says(expression: list[Element], constraint: Any) -> 
         (
             [feature("a", group=1), *[feature("b", group=1)] * 70, *[feature("c")]]
             + [feature("d", group=-71)],
-            "at most 64 levels",
+            "group opens 65 brackets within each other, expected at most 64",
         ),
     ],
 )

@@ -236,7 +236,7 @@ HOSTILE_JOBS = {
             "'<Requested>' + '<Feature group=\"60\">a</Feature>' * 50_000"
             " + '</Requested>'"
         ),
-        "group opens more than 64 brackets within each other",
+        "group opens 120 brackets within each other, expected at most 64",
     ),
     "a circle of many jobs": (
         JOBS_IN.format(

@@ -137,7 +137,10 @@ def test_amounts_that_no_flux_can_count_are_refused() -> None:
 def test_what_opens_far_too_many_brackets_is_refused_before_they_are_opened() -> None:
     said = f'<Requested><Feature group="{2**63 - 1}">a</Feature></Requested>'
     (line,) = refused(job(said))
-    assert line.endswith(f"group opens {2**63 - 1} brackets, expected 64 at most")
+    assert line == (
+        f"/Job/Requested/Feature: group opens {2**63 - 1} brackets within each other,"
+        " expected at most 64"
+    )
 
 
 def test_an_extension_for_a_place_that_is_far_too_deep_is_refused() -> None:

@@ -89,12 +89,10 @@ def parse(links: Sequence[Link]) -> Bracket:
         operator, negated = RELATIONS[conj]
         if index == 0 and operator == OR:
             raise Unclear(0, f'conj="{conj}" relates it to an element before it')
-        if len(stack) + group > MAX_DEPTH + 1:
-            raise Unclear(
-                index,
-                f"group opens more than {MAX_DEPTH} brackets within each other,"
-                f" expected at most {MAX_DEPTH} levels",
-            )
+        depth = len(stack) - 1 + group
+        if depth > MAX_DEPTH:
+            problem = f"group opens {depth} brackets within each other"
+            raise Unclear(index, f"{problem}, expected at most {MAX_DEPTH}")
         for _ in range(group):
             stack.append(_Open(index, operator, negated))
             operator, negated = AND, False
