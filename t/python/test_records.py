@@ -163,6 +163,69 @@ def test_so_is_what_there_was_before_teardown(state: str) -> None:
     assert kept(system, jobid)["status"]["state"] == "Teardown"
 
 
+LOST = KubeError(0, "ConnectionLost", "the connection was lost")
+
+
+@pytest.mark.parametrize("lost", [True, False], ids=["lost", "not lost"])
+@pytest.mark.parametrize("state", ["Setup", "PreRun", "DataOut"])
+def test_so_is_it_when_the_module_dies_as_soon_as_teardown_is_requested(
+    state: str, lost: bool
+) -> None:
+    """The next module finds a Workflow in Teardown, and controllers that rest."""
+
+    def dies(request: Request) -> Optional[Fault]:
+        spec = request.body.get("spec") if isinstance(request.body, dict) else None
+        if request.verb != "patch" or (spec or {}).get("desiredState") != "Teardown":
+            return None
+        if not lost:
+            system.loop.call_later(0.0, system.kill_module)
+            return None
+        return Fault(error=LOST, carried_out=True)
+
+    fault = DwsFault(state, "never", message="at it")
+    latency = table(dict.fromkeys(("Setup", "DataIn", "PreRun", "PostRun"), 2.0))
+    options = Options(faults=(fault,), latency=latency)
+    system = started(options=options, faults=dies)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(in_state(system, state), HOUR)
+    system.loop.run(timeout=5.0)
+    system.controllers.pause()
+    system.instance.cancel(jobid)
+    assert system.loop.run(in_state(system, "Teardown"), HOUR)
+    system.loop.run(timeout=1.0)
+    if not lost:
+        assert not system.instance.module_loaded
+        system.load_module()
+        system.loop.run(timeout=1.0)
+    kvs = system.instance.job(jobid).kvs
+    assert 4.9 < float(kvs[f"rabbit_{state.lower()}_timing"]) < 5.5
+    assert kept(system, jobid)["status"]["state"] == state
+
+
+def test_somebody_elses_workflow_is_no_record_of_a_job() -> None:
+    system = started()
+    system.unload_module()
+    jobid = system.instance.submit(jobspec([XFS]))
+    spec = {
+        "desiredState": "Proposal",
+        "dwDirectives": [XFS],
+        "forceReady": False,
+        "groupID": 0,
+        "jobID": "x",
+        "userID": 0,
+        "wlmID": "slurm",
+    }
+    metadata = {"name": workflow_name(jobid)}
+    system.store.create(WORKFLOW, "default", {"metadata": metadata, "spec": spec})
+    system.load_module()
+    assert system.loop.run(system.instance.idle, HOUR)
+    system.loop.run(timeout=1.0)
+    (exception,) = exceptions(system, jobid)
+    assert "belongs to job x of slurm" in exception["note"]
+    kvs = system.instance.job(jobid).kvs
+    assert [key for key in kvs if key.startswith("rabbit_")] == []
+
+
 def test_a_job_that_goes_well_has_the_times_of_dws_itself() -> None:
     system = started(options=Options(latency=table({"Setup": 2.0})))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))

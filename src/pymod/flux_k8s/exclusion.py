@@ -34,6 +34,7 @@ from flux_k8s.ports import (
     KubeDone,
     KubeError,
 )
+from flux_k8s.records import Records
 from flux_k8s.settings import Settings
 from flux_k8s.text import NOTE, printable
 from flux_k8s.workflowinfo import WorkflowInfo
@@ -55,12 +56,18 @@ class Exclusion:
     """Finds out which nodes failed, and takes them out."""
 
     def __init__(
-        self, flux: Flux, kube: Kube, settings: Settings, planner: Planner
+        self,
+        flux: Flux,
+        kube: Kube,
+        settings: Settings,
+        planner: Planner,
+        records: Records,
     ) -> None:
         self._flux = flux
         self._kube = kube
         self._settings = settings
         self._planner = planner
+        self._records = records
 
     # Nodes that failed
 
@@ -138,6 +145,7 @@ class Exclusion:
             if workflow:
                 info.looked = asked
                 info.see(WorkflowView.parse(workflow), self._flux.now())
+                self._records.note(info, workflow)
             elif info.view is not None:
                 info.see_gone(info.view.uid)
             done(None)

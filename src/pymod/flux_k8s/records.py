@@ -7,7 +7,8 @@
     awaited.
 ``rabbit_workflow``
     The last Workflow, as JSON, with what DWS says in it: written when the job fails,
-    when it moves to Teardown (as it was before) and when Teardown is complete.
+    when it moves to Teardown (DWS still shows the state before, unless the answer to
+    that request was lost) and when Teardown is complete.
 ``rabbit_datamovements``
     NnfDataMovements, as a JSON array: those that failed first, each group in the
     order of creation, at most ``rabbit.save_datamovements`` of them.
@@ -71,34 +72,44 @@ class Records:
         self._settings = settings
 
     def note(self, info: WorkflowInfo, workflow: Json) -> None:
-        """Keep how long each state took, and the last Workflow, from what
-        Kubernetes shows."""
+        """Keep how long each state took, and the Workflow when it moves to Teardown
+        and at its end, from what Kubernetes shows: in an answer or in the watch,
+        whichever comes first. The other may never come."""
         view = info.view
-        if view is None or not view.complete or view.state is None:
+        if view is None or not info.owns(view):
             return
-        if view.state in info.timed:
+        if view.desired is State.Teardown and not (view.complete or info.left):
+            info.left = True
+            self._put(info, "rabbit_workflow", json.dumps(workflow))
+        if not view.complete or view.state is None or view.state in info.timed:
             return
         info.timed |= {view.state}
         if view.elapsed is not None:
             self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
-            text = json.dumps(workflow)
-            self._flux.kvs_put(info.jobid, "rabbit_workflow", text, last=True)
+            self._put(info, "rabbit_workflow", json.dumps(workflow))
 
-    def leave(self, info: WorkflowInfo, view: WorkflowView, workflow: Json) -> None:
-        """Keep the Workflow of a job that fails or moves to Teardown, and how long
-        the state took that was not reached.
+    def fail(self, info: WorkflowInfo, view: WorkflowView, workflow: Json) -> None:
+        """Keep the Workflow of a job that fails."""
+        self.leave(info, view)
+        if view.desired is not State.Teardown:
+            self._put(info, "rabbit_workflow", json.dumps(workflow))
+
+    def leave(self, info: WorkflowInfo, view: WorkflowView) -> None:
+        """Keep how long the state was awaited that is left, and was not reached.
+
+        This comes before the request that moves the Workflow on: the next module
+        cannot tell afterwards whether the state was reached.
 
         Args:
             view: with the state that is left.
         """
         state = view.desired
-        if state is None or state is State.Teardown:
+        if state is None or state is State.Teardown or state in info.timed:
             return
-        if not (view.complete or view.since is None or state in info.timed):
+        if not (view.complete or view.since is None):
             info.timed |= {state}
             self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
-        self._put(info, "rabbit_workflow", json.dumps(workflow))
 
     def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
         key = f"rabbit_{state.name.lower()}_timing"

@@ -108,7 +108,7 @@ class Steps:
             kube, settings, availability.rabbits, availability.constraint, flux.now
         )
         self._system_status = availability.system_status
-        self._exclusion = Exclusion(flux, kube, settings, self._planner)
+        self._exclusion = Exclusion(flux, kube, settings, self._planner, self.records)
         self.in_use = InUse(flux, kube, settings, availability.nodes)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
@@ -177,6 +177,7 @@ class Steps:
                     done(result)
                 return
             info.see(WorkflowView.parse(result), self.flux.now())
+            self.records.note(info, result)
             done(None)
 
         return answer
@@ -310,30 +311,21 @@ class Steps:
         spec: Json = {"desiredState": step.state.name}
         annotations = self._request_time(step.state)
         if step.state is State.Teardown:
-            if info.view is not None and _never_mounted(info.view):
-                info.unmounted = True
+            if info.view is not None:
+                info.unmounted = info.unmounted or _never_mounted(info.view)
+                self.records.leave(info, info.view)
             annotations[DISMISSED] = "true"
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True
         see = self._see(info, self._or_look(info, done))
-        leave = partial(self._leave, info, info.view, see)
-        self._patch(info, body, leave if step.state is State.Teardown else see)
 
-    def _leave(
-        self,
-        info: WorkflowInfo,
-        before: Optional[WorkflowView],
-        see: KubeDone,
-        result: Union[Json, KubeError],
-    ) -> None:
-        """The answer to a move to Teardown: as long as DWS has not taken that up, it
-        shows all that there was ``before``."""
-        if not isinstance(result, KubeError):
-            self.tokens.unlink(info)
-            if before is not None:
-                self.records.leave(info, before, result)
-        see(result)
+        def moved(result: Union[Json, KubeError]) -> None:
+            if step.state is State.Teardown and not isinstance(result, KubeError):
+                self.tokens.unlink(info)
+            see(result)
+
+        self._patch(info, body, moved)
 
     def _request_time(self, state: State) -> Json:
         """The annotation that goes with a request for a state."""
@@ -519,7 +511,7 @@ class Steps:
         def told() -> None:
             info.failed = True
 
-        if info.view is not None:
+        if info.view is not None and info.owns(info.view):
             self._save(info)
         if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
             payload: Json = {
@@ -539,7 +531,7 @@ class Steps:
 
         def answer(result: Union[Json, KubeError]) -> None:
             if not isinstance(result, KubeError):
-                self.records.leave(info, WorkflowView.parse(result), result)
+                self.records.fail(info, WorkflowView.parse(result), result)
 
         self.kube.get(
             WORKFLOW, self.settings.namespace, info.name, answer, key=info.name

@@ -75,6 +75,7 @@ class WorkflowInfo:
             are in use.
         verdict: its owner was told what an abort has found.
         timed: the states of which it was recorded how long they took.
+        left: the Workflow was recorded as it was when it moved to Teardown.
         token: the Workflow has, or had, a workflow token, which is in the job's KVS
             then; None when it is not known.
         recorded: what goes in Teardown was recorded, or that was given up.
@@ -114,6 +115,7 @@ class WorkflowInfo:
     withheld: bool = False
     verdict: bool = False
     timed: frozenset[State] = frozenset()
+    left: bool = False
     token: Optional[bool] = None
     recorded: bool = False
     record_failures: int = 0
