@@ -13,9 +13,8 @@ test_expect_success 'flux module load dws loads the module' '
     flux module list | grep -w dws
 '
 test_expect_success 'flux module stats dws shows no job' '
-    flux module stats dws >stats &&
-    grep "\"jobs\": 0" stats &&
-    grep "\"kubernetes\": \"ok\"" stats
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    stats_say "\"jobs\": 0"
 '
 test_expect_success 'a job with a #DW directive runs' '
     id=$(job_submit -N2 -n2 --label-io env) &&

@@ -14,10 +14,9 @@ from __future__ import annotations
 
 import enum
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Mapping, Optional
 
-from flux_k8s.config import Config, Daemon
 from flux_k8s.ports import (
     STORAGE,
     CommitDone,
@@ -33,7 +32,6 @@ from flux_k8s.settings import Settings
 from flux_k8s.steps import StepDone, StepError, Steps
 from flux_k8s.workflow import Advance, Step
 from flux_k8s.workflowinfo import WorkflowInfo
-from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event
@@ -41,115 +39,15 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.data import Ledger
-from rabbitsim.torture.excuses import Excuses
+from rabbitsim.torture.excuses import Excuses, tells_loss
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import Record
+from rabbitsim.torture.scenarios import SCENARIOS, Scenario
 
 PATIENCE = 7200.0
 DOWN = 1.0
 """Seconds from the module's death to its return."""
-
-DIRECTIVES = [
-    "#DW jobdw type=xfs capacity=10GiB name=p1",
-    "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/",
-    "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out",
-]
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A job whose life is gone through.
-
-    Attributes:
-        cancelled_in: the Workflow state in which it is cancelled, or "".
-        errors: how its fatal exceptions begin.
-        nodes: how many it has; it may lose ``tolerance`` of them.
-    """
-
-    name: str
-    directives: tuple[str, ...] = tuple(DIRECTIVES)
-    faults: tuple[DwsFault, ...] = ()
-    config: Config = field(default_factory=Config)
-    epilog_timeout: Optional[float] = None
-    cancelled_in: str = ""
-    errors: tuple[str, ...] = ()
-    nodes: int = 2
-    tolerance: int = 0
-
-
-SCENARIOS = (
-    Scenario("the standard job"),
-    Scenario(
-        "a job whose data movements are recorded",
-        directives=(f"{DIRECTIVES[0]} requires=copy-offload", *DIRECTIVES[1:]),
-        config=Config(save_datamovements=5, daemons={"copy-offload": Daemon()}),
-    ),
-    Scenario(
-        "a job that DWS refuses",
-        directives=("#DW jobdw type=xfs capacity=1GiB name=p1 nosuch=1",),
-        errors=("#DW jobdw",),
-    ),
-    Scenario(
-        "a job that is cancelled in its prolog",
-        cancelled_in="Setup",
-        errors=("",),
-    ),
-    Scenario(
-        "a job that DWS fails in Setup",
-        faults=(DwsFault("Setup", "error", message="it broke"),),
-        errors=("DWS failed in Setup",),
-    ),
-    Scenario(
-        "a job whose Setup takes too long",
-        faults=(DwsFault("Setup", "never"),),
-        config=Config(setup_timeout=60.0),
-        errors=("Setup took more than setup_timeout=60s",),
-    ),
-    Scenario(
-        "a job whose Setup has trouble that passes",
-        faults=(DwsFault("Setup", "transient", duration=5.0),),
-    ),
-    Scenario(
-        "a job whose Teardown takes long",
-        faults=(DwsFault("Teardown", "never", duration=90.0),),
-    ),
-    Scenario(
-        "a job that DWS fails in DataOut",
-        faults=(DwsFault("DataOut", "error", message="it broke"),),
-        errors=("DWS failed in DataOut",),
-    ),
-    Scenario(
-        "a job that is cancelled in its epilog",
-        faults=(DwsFault("DataOut", "never", duration=30.0),),
-        cancelled_in="DataOut",
-        errors=("",),
-    ),
-    Scenario(
-        "a job whose epilog is given up",
-        faults=(DwsFault("PostRun", "never", duration=600.0),),
-        epilog_timeout=60.0,
-        errors=("dws-epilog", "epilog-timeout"),
-    ),
-    Scenario(
-        "a job one of whose nodes does not unmount in time",
-        faults=(DwsFault("PostRun", "mount", node="compute-02"),),
-        config=Config(postrun_timeout=60.0),
-        errors=("PostRun took more than postrun_timeout=60s",),
-    ),
-    Scenario(
-        "a job one of whose four nodes cannot mount, which it tolerates",
-        faults=(DwsFault("PreRun", "mount", node="compute-04"),),
-        nodes=4,
-        tolerance=1,
-    ),
-    Scenario(
-        "a job one of whose two Rabbits cannot make storage, which it tolerates",
-        faults=(DwsFault("Setup", "error", node="rabbit-02"),),
-        nodes=4,
-        tolerance=2,
-    ),
-)
 
 
 class Mishap(enum.Enum):
@@ -357,8 +255,8 @@ class _Excuses(Excuses):
         self.config = scenario.config
 
     def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
-        note = exception["note"]
-        if self._cancel and (exception["type"] == "cancel" or "not copied: " in note):
+        cancelled = exception["type"] == "cancel" or tells_loss(job, exception["note"])
+        if self._cancel and cancelled:
             return True
         starts = (exception["note"], exception["type"])
         errors = self._scenario.errors
@@ -386,12 +284,14 @@ def live(
     """One life of the scenario's job, with a mishap at a point."""
     system = _CrashSystem(scenario, target, mishap)
     jobs = system.instance.manager.jobs
+    nodes = {node.host: node for node in system.instance.scheduler.pool.nodes}
     monitor = Monitor(
         system.store,
         system.loop.now,
         lambda: jobs,
         system.data,
         _Excuses(scenario, mishap),
+        lambda host: nodes[host].drained is not None,
     )
     system.requested = monitor.requested
     system.instance.manager.listeners.append(monitor.job_event)
@@ -450,19 +350,23 @@ def _life(system: _CrashSystem, jobid: int, breach: Optional[Breach]) -> Life:
 
 def _told_once(eventlog: Iterable[Event]) -> list[Event]:
     """The events of a job, but memos. An exception that changes nothing may be
-    raised again by who cannot know that it was; this counts as once."""
+    raised again by who cannot know that it was; this counts as once, also when it
+    was fatal the first time."""
     events: list[Event] = []
     for event in eventlog:
         context = event.context or {}
         harmless = event.name == "exception" and context["severity"] > 0
-        said = {**context, "severity": 0}
-        again = any(
-            e.name == event.name and {**(e.context or {}), "severity": 0} == said
-            for e in events
-        )
+        again = any(e.name == event.name and _same(e, event) for e in events)
         if event.name != "memo" and not (harmless and again):
             events.append(event)
     return events
+
+
+def _same(one: Event, other: Event) -> bool:
+    """Whether two exceptions tell the same."""
+    contexts = [event.context or {} for event in (one, other)]
+    first, second = ((c["type"], c["note"]) for c in contexts)
+    return bool(first == second)
 
 
 def check(scenario: Scenario, mishap: Mishap = Mishap.CRASH) -> list[tuple[Point, str]]:

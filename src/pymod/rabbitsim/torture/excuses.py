@@ -33,6 +33,21 @@ OUTAGE = 3700.0
 """The same, when there are outages."""
 
 
+LOSS = re.compile(
+    r"(?:given up in \w+|the storage is gone); (not copied: |\S+ may not have written)"
+)
+
+
+def tells_loss(job: Job, note: str) -> bool:
+    """Whether an exception only tells a job that ran, be it for a moment after it was
+    cancelled, that its output is lost."""
+    match = LOSS.match(note)
+    if match is None or not job.was_posted("start"):
+        return False
+    command = "copy_out" if match[1] == "not copied: " else "persistentdw"
+    return command in str(job.jobspec["attributes"]["system"]["dw"])
+
+
 class Excuses:
     """Which breaches are none. Here: nothing is excused."""
 
@@ -164,6 +179,8 @@ class PlannedExcuses(Excuses):
     def _failed(self, job: Job, record: Record, note: str, now: float) -> bool:
         """Whether what the service tells a job is true, and has a cause."""
         planned = self._jobs[job.id]
+        if tells_loss(job, note):
+            return True
         if re.match("given up in|the storage is gone; not copied: ", note):
             return bool(record.outputs or record.fatal)  # or before it started
         if note.startswith("epilog-timeout"):

@@ -1,0 +1,123 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The jobs that go through all crash points (:mod:`rabbitsim.torture.crashpoints`).
+
+Together they make the service take every step that it knows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from flux_k8s.config import Config, Daemon
+from rabbitsim.dws.options import Fault as DwsFault
+
+DIRECTIVES = [
+    "#DW jobdw type=xfs capacity=10GiB name=p1",
+    "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/",
+    "#DW copy_out source=$DW_JOB_p1/ destination=/lustre/out",
+]
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A job whose life is gone through.
+
+    Attributes:
+        cancelled_in: the Workflow state in which it is cancelled, or "".
+        errors: how its fatal exceptions begin.
+        nodes: how many it has; it may lose ``tolerance`` of them.
+    """
+
+    name: str
+    directives: tuple[str, ...] = tuple(DIRECTIVES)
+    faults: tuple[DwsFault, ...] = ()
+    config: Config = field(default_factory=Config)
+    epilog_timeout: Optional[float] = None
+    cancelled_in: str = ""
+    errors: tuple[str, ...] = ()
+    nodes: int = 2
+    tolerance: int = 0
+
+
+SCENARIOS = (
+    Scenario("the standard job"),
+    Scenario(
+        "a job whose data movements are recorded",
+        directives=(f"{DIRECTIVES[0]} requires=copy-offload", *DIRECTIVES[1:]),
+        config=Config(save_datamovements=5, daemons={"copy-offload": Daemon()}),
+    ),
+    Scenario(
+        "a job that DWS refuses",
+        directives=("#DW jobdw type=xfs capacity=1GiB name=p1 nosuch=1",),
+        errors=("#DW jobdw",),
+    ),
+    Scenario(
+        "a job that is cancelled in its prolog",
+        cancelled_in="Setup",
+        errors=("cancel",),
+    ),
+    Scenario(
+        "a job that DWS fails in Setup",
+        faults=(DwsFault("Setup", "error", message="it broke"),),
+        errors=("DWS failed in Setup",),
+    ),
+    Scenario(
+        "a job whose Setup takes too long",
+        faults=(DwsFault("Setup", "never"),),
+        config=Config(setup_timeout=60.0),
+        errors=("Setup took more than setup_timeout=60s",),
+    ),
+    Scenario(
+        "a job whose Setup has trouble that passes",
+        faults=(DwsFault("Setup", "transient", duration=5.0),),
+    ),
+    Scenario(
+        "a job whose Teardown takes long",
+        faults=(DwsFault("Teardown", "never", duration=90.0),),
+    ),
+    Scenario(
+        "a job that DWS fails in DataOut",
+        faults=(DwsFault("DataOut", "error", message="it broke"),),
+        errors=("DWS failed in DataOut",),
+    ),
+    Scenario(
+        "a job that is cancelled in its epilog",
+        faults=(DwsFault("DataOut", "slow", duration=5.0),),
+        cancelled_in="DataOut",
+        errors=("cancel", "given up in DataOut"),
+    ),
+    Scenario(
+        "a job one of whose nodes does not unmount in time",
+        faults=(DwsFault("PostRun", "mount", node="compute-02"),),
+        config=Config(postrun_timeout=30.0),
+        errors=("PostRun took more than postrun_timeout=30s",),
+    ),
+    Scenario(
+        "a job one of whose nodes cannot unmount",
+        faults=(
+            DwsFault("PostRun", "error", message="it broke"),
+            DwsFault("PostRun", "mount", node="compute-02"),
+        ),
+        errors=("DWS failed in PostRun",),
+    ),
+    Scenario(
+        "a job whose epilog is given up",
+        faults=(DwsFault("PostRun", "never", duration=600.0),),
+        epilog_timeout=60.0,
+        errors=("dws-epilog", "epilog-timeout in PostRun"),
+    ),
+    Scenario(
+        "a job one of whose four nodes cannot mount, which it tolerates",
+        faults=(DwsFault("PreRun", "mount", node="compute-04"),),
+        nodes=4,
+        tolerance=1,
+    ),
+    Scenario(
+        "a job one of whose two Rabbits cannot make storage, which it tolerates",
+        faults=(DwsFault("Setup", "error", node="rabbit-02"),),
+        nodes=4,
+        tolerance=2,
+    ),
+)
