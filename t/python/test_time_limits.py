@@ -216,6 +216,23 @@ def test_no_progress_in_teardown_is_told_once_and_not_fatal(
     assert names(system, jobid)[-1] == "clean"
 
 
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_no_progress_with_a_malformed_workflow_is_told_once(reloaded: bool) -> None:
+    fault = DwsFault("Teardown", "never", duration=400.0)
+    system = started(options=Options(faults=(fault,)))
+    jobid = system.instance.submit(jobspec([XFS]))
+    wait_for(system, in_state(system, "Teardown"), HOUR)
+    (workflow,) = system.workflows()
+    name = workflow["metadata"]["name"]
+    patch(system, name, {"status": {"computes": {"namespace": ""}}})
+    stop = reload_every(system, 8.0) if reloaded else lambda: None
+    system.loop.run(timeout=200.0)
+    (context,) = exceptions(system, jobid)
+    assert context["note"].startswith("Teardown takes more than 60s, DWS ")
+    assert sum("Teardown takes more" in line for _, _, line in system.log) == 1
+    stop()
+
+
 @given(st.floats(1.6e9, 2.2e9))
 def test_a_time_that_was_noted_is_read_as_it_was_written(time: float) -> None:
     text = format_timestamp(time)

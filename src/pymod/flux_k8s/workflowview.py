@@ -175,20 +175,24 @@ class WorkflowView:
             for part in (workflow.get(key) for key in ("metadata", "spec", "status"))
         )
         finalizers = metadata.get("finalizers")
+        annotations = _annotations(metadata)
+        desired = STATES.get(_string(spec, "desiredState"))
         return cls(
             uid=_string(metadata, "uid"),
             resource_version=_string(metadata, "resourceVersion"),
             jobid=_string(spec, "jobID"),
             wlm=_string(spec, "wlmID"),
-            desired=STATES.get(_string(spec, "desiredState")),
+            desired=desired,
             state=STATES.get(_string(status, "state")),
             ready=status.get("ready") is True,
             status=printable(_string(status, "status"), NOTE),
             message=printable(_string(status, "message"), NOTE),
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
-            dismissed=DISMISSED in _annotations(metadata),
-            cut_off=CUT_OFF in _annotations(metadata),
+            dismissed=DISMISSED in annotations,
+            cut_off=CUT_OFF in annotations,
+            warned=WARNED in annotations,
+            requested=None if desired is None else _time(annotations, desired),
             changed=None,
             elapsed=None,
             breakdowns=(),
