@@ -34,6 +34,9 @@ KEPT = 8 * 1024 * 1024
 """Bytes of a request after which the process goes on to the next. Python would not
 give the memory of a larger one back to the system."""
 
+OOM_SCORE = 1000
+"""The service, which has a lower one, outlives this process."""
+
 _LENGTH = struct.Struct("=Q")
 
 Deliver = Callable[[Callable[[], None]], None]
@@ -142,7 +145,7 @@ class ReaderProcess:
 def main() -> None:
     """Read requests until there are no more."""
     gc.disable()  # there are no cycles, and millions of objects
-    _be_first_without_memory()
+    raise_oom_score(OOM_SCORE)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while length := requests.read(_LENGTH.size):
         text = requests.read(_LENGTH.unpack(length)[0])
@@ -152,10 +155,16 @@ def main() -> None:
             return
 
 
-def _be_first_without_memory() -> None:
-    """Rather this process than the broker, when the node runs out of memory."""
-    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
-        file.write("1000")
+def raise_oom_score(score: int) -> None:
+    """Have the kernel kill this process rather than the broker when memory runs out.
+
+    Args:
+        score: what is added to the process's score; the kernel begins with the
+            highest (at most 1000).
+    """
+    with contextlib.suppress(OSError):
+        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+            file.write(str(score))
 
 
 if __name__ == "__main__":

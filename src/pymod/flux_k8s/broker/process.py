@@ -30,7 +30,7 @@ from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Json
-from flux_k8s.readerprocess import ReaderProcess
+from flux_k8s.readerprocess import ReaderProcess, raise_oom_score
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 
@@ -47,6 +47,9 @@ MAILS_PER_TURN = 32
 
 LAST_WRITES = 2.0
 """Seconds that the end of the service waits for what it writes to the log and KVS."""
+
+OOM_SCORE = 500
+"""The service is started again; the broker and the supervisor are not."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -209,14 +212,6 @@ def end_with(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def volunteer() -> None:
-    """Have the kernel kill this process, which is started again, before the broker and
-    the supervisor when memory runs out."""
-    with contextlib.suppress(OSError):
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write("500")
-
-
 def connect(name: str, fd: int) -> tuple[Any, Any]:
     """The two handles, on one reactor."""
     handle = flux.Flux()
@@ -250,7 +245,7 @@ def main(argv: Sequence[str]) -> int:
     name, fd, parent, *arguments = argv
     if not end_with(int(parent)):
         return 1
-    volunteer()
+    raise_oom_score(OOM_SCORE)
     gc.set_threshold(*GC_THRESHOLDS)
     # For the reactor to take, whichever thread the kernel would choose.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
