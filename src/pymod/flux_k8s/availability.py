@@ -52,6 +52,7 @@ class Availability:
 
     Attributes:
         rabbits: what is known of the Rabbits.
+        nodes: the nodes of the instance.
         system_status: what DWS is told about nodes.
     """
 
@@ -76,8 +77,7 @@ class Availability:
             partial(self.look, GATHER),
         )
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
-        self._nodes = Nodes(flux, self._nodes_changed)
-        self.nodes = self._nodes
+        self.nodes = Nodes(flux, self._nodes_changed)
         self.system_status = SystemStatus(
             flux, kube, settings.namespace, awaited, partial(self.look, GATHER)
         )
@@ -93,13 +93,13 @@ class Availability:
 
     def start(self) -> None:
         self.rabbits.start()
-        self._nodes.start()
+        self.nodes.start()
         self.system_status.start()
 
     def stop(self) -> None:
         self._stopped = True
         self.rabbits.stop()
-        self._nodes.stop()
+        self.nodes.stop()
         self.system_status.stop()
         self._fluxion.stop()
         if self._timer is not None:
@@ -153,7 +153,7 @@ class Availability:
         }
 
     def _nodes_changed(self) -> None:
-        states = self._nodes.states
+        states = self.nodes.states
         if states is not None:
             self.system_status.see(states)
         self.look(GATHER)
@@ -172,7 +172,7 @@ class Availability:
         self._log_changes(down, unwell)
         if mended:
             self._mended()
-        states = self._nodes.states
+        states = self.nodes.states
         lost = self._lost_links(unwell, down, now)
         if self._settings.queues is not None:
             lost = {} if states is None else self._within_queues(lost, states)
@@ -234,7 +234,7 @@ class Availability:
             if host in lost and host not in states.drained:
                 by_reason.setdefault(lost[host], []).append(host)
         for reason, hosts in by_reason.items():
-            self._nodes.drain(hosts, reason)
+            self.nodes.drain(hosts, reason)
         back = [
             host
             for host, reason in states.drained.items()
@@ -244,7 +244,7 @@ class Availability:
             names = hostlist.encode(sorted(back, key=hostlist.natural_key))
             text = f"undraining {names}: the PCIe connection is no reason any more"
             self._flux.log(syslog.LOG_NOTICE, text)
-            self._nodes.undrain(back)
+            self.nodes.undrain(back)
 
     def _hosts_of(self, rabbits: Iterable[str]) -> Iterator[str]:
         for rabbit in rabbits:
