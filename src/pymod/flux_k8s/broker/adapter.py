@@ -72,7 +72,7 @@ class Stream:
         self._open()
 
     def stop(self) -> None:
-        """No response is taken any more. The broker ends the RPC when the module
+        """No response is taken any more. The broker ends the RPC when the service
         ends."""
         self._stopped = True
 
