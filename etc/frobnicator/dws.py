@@ -10,14 +10,25 @@ shells find no storage.
 from flux.job.frobnicator import FrobnicatorPlugin
 
 SCHEME = "rabbit-storage"
+BLANKS = " \t\n\v\f\r"
+
+
+def asks_for_nothing(dw):
+    """As dws-jobtap.so sees it: a job with a blank string, or an empty list, is one
+    without directives."""
+    if isinstance(dw, str):
+        return not dw.strip(BLANKS)
+    return dw is None or dw == []
 
 
 class Frobnicator(FrobnicatorPlugin):
     def frob(self, jobspec, user, urgency, flags):
-        system = jobspec.attributes.get("system", {})
+        system = jobspec.attributes.get("system")
+        if not isinstance(system, dict) or asks_for_nothing(system.get("dw")):
+            return
         dependencies = system.get("dependencies", [])
-        if not system.get("dw") or not isinstance(dependencies, list):
-            return  # what is no list is for the validator to refuse
+        if not isinstance(dependencies, list):
+            return  # that is for the validator to refuse
         entry = {"scheme": SCHEME, "value": "dws-jobtap.so"}
         if entry not in dependencies:
             jobspec.setattr("system.dependencies", [*dependencies, entry])

@@ -7,6 +7,7 @@ With Flux itself they are tested in t/t2004-site-files.t.
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import os
 import re
@@ -16,7 +17,7 @@ import subprocess
 import sys
 import types
 from pathlib import Path
-from typing import Any, Iterator, Optional
+from typing import Any, Callable, Iterator, Optional
 
 import pytest
 from hypothesis import given
@@ -433,3 +434,52 @@ def test_what_depends_on_the_user_is_left_to_the_module() -> None:
 
 def test_a_wrong_configuration_is_not_held_against_users() -> None:
     check_submission("mine", nodes(1), {"presset": {}})
+
+
+# The plugin of flux-job-frobnicator
+
+
+@pytest.fixture(scope="module")
+def frobnicate() -> Iterator[Callable[[Any], Any]]:
+    """What becomes of ``attributes.system``, with stand-ins for Flux."""
+
+    class FrobnicatorPlugin:
+        pass
+
+    base = types.ModuleType("flux.job.frobnicator")
+    base.FrobnicatorPlugin = FrobnicatorPlugin  # type: ignore[attr-defined]
+    patch = pytest.MonkeyPatch()
+    for name in ("flux", "flux.job"):
+        patch.setitem(sys.modules, name, types.ModuleType(name))
+    patch.setitem(sys.modules, "flux.job.frobnicator", base)
+    path = ETC / "frobnicator/dws.py"
+    spec = importlib.util.spec_from_file_location("dws_frobnicator", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    def run(system: Any) -> Any:
+        jobspec = types.SimpleNamespace(attributes={"system": system})
+        jobspec.setattr = lambda key, value: system.update({key.split(".")[1]: value})
+        module.Frobnicator().frob(jobspec, 0, 0, 16)
+        return system
+
+    yield run
+    patch.undo()
+
+
+OURS = {"scheme": "rabbit-storage", "value": "dws-jobtap.so"}
+
+
+@pytest.mark.parametrize("dw", [XFS, [XFS], {}, 3, [""]])
+def test_a_job_that_says_something_of_storage_needs_the_plugin(
+    frobnicate: Callable[[Any], Any], dw: Any
+) -> None:
+    assert frobnicate({"dw": dw})["dependencies"] == [OURS]
+
+
+@pytest.mark.parametrize("system", [{}, {"dw": ""}, {"dw": " \n"}, {"dw": []}, "x"])
+def test_one_that_asks_for_none_does_not(
+    frobnicate: Callable[[Any], Any], system: Any
+) -> None:
+    assert frobnicate(copy.deepcopy(system)) == system
