@@ -169,6 +169,8 @@ make_fragile_package () {
 	    return call
 	for name in ("event", "request", "_pump", "_stepped"):
 	    setattr(Service, name, fragile(name, getattr(Service, name)))
+	from flux_k8s.broker.writer import Writer
+	Writer._commit = fragile("_commit", Writer._commit)
 	END
 }
 
@@ -205,6 +207,12 @@ for callback in event _pump; do
         job_succeeds $id
     '
 done
+test_expect_success 'it fails in a thread: it ends, and the next takes over' '
+    service_fragile _commit &&
+    id=$(job_submit true) &&
+    ended_by_itself &&
+    job_succeeds $id
+'
 test_expect_success 'it fails at a request: who asked gets an error' '
     id=$(job_in running) &&
     service_fragile request &&

@@ -17,6 +17,8 @@ import os
 import signal
 import sys
 import syslog
+import threading
+from functools import partial
 from typing import Any, Optional, Sequence
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
@@ -212,10 +214,30 @@ def end_with(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def connect(name: str, fd: int) -> tuple[Any, Any]:
-    """The two handles, on one reactor."""
+def end_with_thread(name: str, failure: threading.ExceptHookArgs) -> None:
+    """End the process when one of its threads fails: nobody else does its work.
+
+    Args:
+        name: the module's name.
+    """
+    try:
+        handle = open_handle(name)
+        if failure.exc_value is not None:
+            log_exception(handle, "the dws service ends", failure.exc_value)
+    finally:
+        os._exit(1)
+
+
+def open_handle(name: str) -> Any:
+    """A handle of the instance owner, whose lines in the log are the module's."""
     handle = flux.Flux()
     lib.flux_log_set_appname(handle.handle, name.encode())
+    return handle
+
+
+def connect(name: str, fd: int) -> tuple[Any, Any]:
+    """The two handles, on one reactor."""
+    handle = open_handle(name)
     channel = flux.Flux(f"fd://{fd}")
     channel.set_reactor(handle.get_reactor())
     return handle, channel
@@ -249,6 +271,7 @@ def main(argv: Sequence[str]) -> int:
     gc.set_threshold(*GC_THRESHOLDS)
     # For the reactor to take, whichever thread the kernel would choose.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    threading.excepthook = partial(end_with_thread, name)
     try:
         handle, channel = connect(name, int(fd))
     except OSError as error:
