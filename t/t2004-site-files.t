@@ -205,6 +205,17 @@ test_expect_success 'a user cannot have units started with a memo' '
     job_succeeds $id &&
     ! told $id | grep -v nnf-clientmount
 '
+test_expect_success 'nor have the epilog leave them running' '
+    id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" \
+        sh -c "$LOOP") &&
+    wait_event $id start &&
+    is_told $id "start offload" &&
+    flux job memo $id rabbit_units="[]" &&
+    eventually has_memo $id rabbit_units "^\[\]" &&
+    job_end $id &&
+    job_succeeds $id &&
+    is_told $id "stop offload"
+'
 test_expect_success 'a user cannot have a prolog wait for storage with a memo' '
     id=$(flux submit $(on 1) --urgency=hold true) &&
     flux job memo $id name=dependency-add \

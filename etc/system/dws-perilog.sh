@@ -36,10 +36,11 @@ is_dw_job () {
     events dependency-add | grep -q '"context":{"description":"dws-create"'
 }
 
-# The systemd units that the job's memo rabbit_units names. Anybody may post such
-# a memo for a job of theirs: only what [rabbit] daemons names is a unit.
+# The systemd units that the job's memos rabbit_units name. Anybody may post such
+# a memo for a job of theirs: only what [rabbit] daemons names is a unit, and no memo
+# takes back what one before it says, or the epilog would leave it running.
 units () {
-    units_wanted=$(events memo | grep -o '"rabbit_units":\[[^]]*]' | tail -n 1)
+    units_wanted=$(events memo | grep -o '"rabbit_units":\[[^]]*]') || :
     flux config get --default="{}" rabbit.daemons | grep -o '"unit":"[^"]*"' |
         while IFS= read -r units_entry; do
             units_quoted=${units_entry#'"unit":'}
