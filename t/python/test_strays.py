@@ -1,0 +1,39 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the eventlog of a job says about its epilog."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from flux_k8s.strays import given_up
+
+SEPARATORS = "\u2028\u2029\x85"
+"""Line separators that JSON allows in strings."""
+
+
+def eventlog(type: str, severity: int, note: str) -> str:
+    """An eventlog with an exception, written as Flux writes it."""
+    context = {"type": type, "severity": severity, "note": note, "userid": 1}
+    events = (
+        {"timestamp": 1.0, "name": "submit", "context": {"userid": 1}},
+        {"timestamp": 2.0, "name": "exception", "context": context},
+    )
+    return "".join(json.dumps(event, ensure_ascii=False) + "\n" for event in events)
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_an_abort_is_one_whatever_is_in_its_note(separator: str) -> None:
+    assert given_up(eventlog("dws-epilog-timeout", 0, f"a{separator}b"))
+
+
+@pytest.mark.parametrize("separator", SEPARATORS)
+def test_a_note_cannot_make_one_up(separator: str) -> None:
+    event = eventlog("dws-epilog-timeout", 0, "").splitlines()[1]
+    assert not given_up(eventlog("cancel", 0, f"a{separator}{event}{separator}b"))
+
+
+def test_one_that_is_not_fatal_is_none() -> None:
+    assert not given_up(eventlog("dws-epilog-timeout", 1, ""))
