@@ -267,6 +267,19 @@ class Test_versions:
             [request] = fake.requests
             assert request.path.startswith(f"/apis/{DWS_GROUP}/v1alpha2/")
 
+    def test_one_that_is_forced_and_not_there_is_named(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        missing = with_discovery(lambda request, wire: wire.text(404, b"not found"))
+        with Fake(missing) as fake:
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fake.port),
+                api_versions={DWS_GROUP: "v0"},
+            )
+            error = service.refused(client.get, WORKFLOW, "default", "w")
+            assert f"no workflows in {DWS_GROUP}/v0" in error.message
+            assert "rabbit.dws_api_version" in error.message
+
     def test_one_that_disappears_is_replaced(
         self, service: Service, tmp_path: Path
     ) -> None:

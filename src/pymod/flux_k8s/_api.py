@@ -100,11 +100,13 @@ class Api:
         self._found.pop(kind.group, None)
         newer = self._api_version(kind.group)
         if newer == api_version:
+            hint = "is the CRD installed?"
+            if kind.group in self._forced:
+                hint = "see rabbit.dws_api_version and rabbit.nnf_api_version"
             raise KubeError(
                 404,
                 "KindNotFound",
-                f"the API server has no {kind.plural} in {api_version}:"
-                " is the CRD installed?",
+                f"the API server has no {kind.plural} in {api_version}: {hint}",
             )
         return send(newer)
 
