@@ -155,8 +155,8 @@ def test_scheduling_is_carried_through_untouched() -> None:
 @pytest.mark.parametrize(
     ("place", "value", "words"),
     [
-        ("version", 2, "version is 2"),
-        ("version", ..., "version is missing"),
+        ("version", 2, "version is 2, expected 1"),
+        ("version", ..., "version is missing, expected 1"),
         ("execution", None, "execution is null, expected an object"),
         ("execution.R_lite", ..., "execution.R_lite is missing, expected an array"),
         ("execution.R_lite", [], "at least one entry"),

@@ -241,4 +241,4 @@ def _limits(what: str, minimum: int, maximum: Union[int, float]) -> str:
         return what if maximum >= INT64_MAX else f"{what} of at most {maximum}"
     if maximum >= INT64_MAX:
         return f"{what} of at least {minimum} and below 2^63"
-    return f"{what} from {minimum} to {maximum}"
+    return str(minimum) if minimum == maximum else f"{what} from {minimum} to {maximum}"
