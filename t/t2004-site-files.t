@@ -3,8 +3,11 @@ test_description='What a site installs besides: modprobe, prolog, epilog, CLI pl
 . "$(dirname "$0")/tap.sh"
 
 SITE=$PREFIX/etc/flux
-export FLUX_MODPROBE_PATH_APPEND="$SITE/modprobe"
-export FLUX_CLI_PLUGINPATH="$SITE/cli/plugins"
+# Without confdir: flux-modprobe ends when it finds dws.toml there as well.
+FLUX_MODPROBE_PATH=$(flux config builtin datadir)/modprobe
+FLUX_MODPROBE_PATH=$FLUX_MODPROBE_PATH:$(flux config builtin libexecdir)/modprobe
+export FLUX_MODPROBE_PATH="$FLUX_MODPROBE_PATH:$SITE/modprobe"
+FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins
 
 # As flux-run-system-scripts does it, with a systemctl that writes down what it
 # is told. Like systemd it starts a unit five times, then not without reset-failed.

@@ -4,7 +4,7 @@ test_description='flux submit --rabbit-chassis=N, with a real Fluxion'
 
 need_fluxion
 
-export FLUX_CLI_PLUGINPATH="$PREFIX/etc/flux/cli/plugins"
+FLUX_CLI_PLUGINPATH_OVERRIDE=$PREFIX/etc/flux/cli/plugins
 
 # Eight nodes are on two Rabbits of 8 x 128 GiB.
 cluster_start

@@ -23,6 +23,9 @@ PYTHON=$PREFIX/bin/python
 JOBTAP=$PREFIX/lib/flux/job-manager/plugins/dws-jobtap.so
 DW='#DW jobdw type=xfs capacity=10GiB name=p1'
 PATIENCE=30
+# Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
+# it names the folder of PREFIX.
+export FLUX_CLI_PLUGINPATH_OVERRIDE=
 test_count=0
 test_failed=0
 
@@ -201,7 +204,7 @@ instance_start () {
     if test -n "$FLUX_DWS_INSIDE"; then
         # A Flux that has flux-dws installed loads it at its start. Only a test that
         # says so wants that.
-        test -n "$FLUX_MODPROBE_PATH_APPEND" || flux module remove --force dws
+        test -n "$FLUX_MODPROBE_PATH" || flux module remove --force dws
         return 0
     fi
     instance_start_size=$1
