@@ -10,11 +10,13 @@ import pathlib
 import signal
 import subprocess
 import sys
+from unittest import mock
 
 import pytest
 
 from rabbitsim.cli import demo, main
-from rabbitsim.cli.realflux import find_flux
+from rabbitsim.cli.realflux import Installation, RealSession, find_flux
+from rabbitsim.cli.report import Report
 from rabbitsim.dws import constant
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
@@ -230,3 +232,20 @@ def test_a_real_flux_gives_the_same_eventlog(
         names[flux] = [e["name"] for e in events if e["name"] != "memo"]
         assert "words: 26\n" in capfd.readouterr().out
     assert names["real"] == names["sim"]
+
+
+def test_a_real_job_is_shown_before_its_workflow(
+    tmp_path: pathlib.Path, capsys: Captured
+) -> None:
+    """Its eventlog may be read after the Workflow was seen to change."""
+    kube = mock.Mock()
+    report = Report(False)
+    installation = Installation("flux", "0.88.0", tmp_path)
+    session = RealSession(installation, kube, tmp_path, report, False)
+    session._tell(lambda: report.line("its Workflow"))
+    session._line("job 1 local:///nowhere")
+    session._line('{"timestamp": 1.0, "name": "submit", "context": {}}')
+    session._line('{"timestamp": 1.1, "name": "validate"}')
+    session.close()
+    shown = capsys.readouterr().out
+    assert shown.index("DEPEND") < shown.index("its Workflow")

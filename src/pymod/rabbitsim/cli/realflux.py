@@ -28,7 +28,7 @@ from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, read_kvs
 from rabbitsim.clusters import SystemKube
-from rabbitsim.flux.events import Event, Json
+from rabbitsim.flux.events import Event, Json, State
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.script import ScriptError, read_directives
 from rabbitsim.flux.transitions import apply
@@ -311,6 +311,8 @@ class RealSession:
         self._job.events.append(event)
         apply(self._job, event)
         self._progress.event(entry, before.name, self._job.state.name)
+        if self._job.state is State.NEW:
+            return  # its Workflow comes with DEPEND
         early, self._early = self._early, None
         for tell in early or ():
             tell()
