@@ -109,4 +109,22 @@ test_expect_success 'a job ends when its node goes offline, and so does its stor
     kube wait-gone $(workflow $id) &&
     eventually node_is Disabled compute-04
 '
+test_expect_success 'the module sees drains after the resource module was loaded again' '
+    eventually are_offline compute-04 &&
+    flux resource drain compute-01 "none of ours" &&
+    flux resource undrain compute-01 &&
+    flux dmesg -C &&
+    flux module remove sched-simple &&
+    flux module reload resource &&
+    flux module load sched-simple &&
+    flux resource drain compute-01 \
+        "$(flux job id --to=f58plain $id): Rabbit storage could not be mounted" &&
+    eventually node_is Disabled compute-01 &&
+    flux resource undrain compute-01 &&
+    eventually node_is Enabled compute-01
+'
+test_expect_success 'and logs no warning about the eventlog that was shortened' '
+    flux dmesg >log &&
+    ! grep kvs-watch log
+'
 test_done

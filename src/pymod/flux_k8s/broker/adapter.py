@@ -57,16 +57,25 @@ class Stream:
 
     Args:
         got: is called with the future at each response.
+        normal_end: the errno of an end that is no failure: the stream is opened
+            again at once, without a warning.
     """
 
     def __init__(
-        self, flux: BrokerFlux, topic: str, payload: Json, got: Callable[[Any], None]
+        self,
+        flux: BrokerFlux,
+        topic: str,
+        payload: Json,
+        got: Callable[[Any], None],
+        normal_end: Optional[int] = None,
     ) -> None:
         self._flux = flux
         self._topic = topic
         self._payload = payload
         self._got = got
+        self._normal_end = normal_end
         self._future: Any = None
+        self._answered_once = False
         self._ended = False
         self._stopped = False
         self._open()
@@ -78,6 +87,7 @@ class Stream:
 
     def _open(self) -> None:
         if not self._stopped:
+            self._answered_once = False
             self._future = self._flux.open_stream(self._topic, self._payload)
             self._future.then(self._answered)
 
@@ -87,12 +97,16 @@ class Stream:
         try:
             future.get_str()
         except OSError as error:
+            if error.errno == self._normal_end and self._answered_once:
+                self._open()
+                return
             if not self._ended:
                 self._flux.log(syslog.LOG_WARNING, f"{self._topic}: {error}")
             self._ended = True
             self._flux.call_later(REOPEN, self._open)
             return
         self._ended = False
+        self._answered_once = True
         self._got(future)
         future.reset()
 
@@ -218,7 +232,8 @@ class BrokerFlux:
     def watch_nodes(self, changed: Callable[[], None]) -> Streams:
         """Drains are in the eventlog of the resource module, in the KVS; who is
         online is not. (The journal, which has both, begins with all of R, and that
-        is 200 MB long on a large system.)"""
+        is 200 MB long on a large system.) The resource module shortens its eventlog
+        when it is loaded, which ends the watch with EINVAL."""
         drains = {"key": "resource.eventlog", "namespace": "primary", "flags": APPENDED}
         online = {"name": "broker.online"}
 
@@ -227,7 +242,7 @@ class BrokerFlux:
 
         return Streams(
             [
-                Stream(self, "kvs-watch.lookup", drains, got),
+                Stream(self, "kvs-watch.lookup", drains, got, errno.EINVAL),
                 Stream(self, "groups.get", online, got),
             ]
         )
