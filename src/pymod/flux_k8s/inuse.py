@@ -59,6 +59,13 @@ InUseDone = Callable[[Optional[KubeError]], None]
 Result = Union[Json, KubeError]
 
 
+def _is_judged(info: WorkflowInfo) -> bool:
+    """Whether it is known what an abort has to take out of service, be it by an
+    earlier module."""
+    recorded = info.view is not None and info.view.cut_off
+    return bool(info.found) or info.cut_off or recorded
+
+
 class InUse:
     """Takes out of service what a job still uses.
 
@@ -216,7 +223,7 @@ class InUse:
     def withhold(self, info: WorkflowInfo) -> None:
         """Drain all nodes of a job: Kubernetes does not say which of them still
         have its storage mounted."""
-        if info.withheld or info.found or info.cut_off:
+        if info.withheld or _is_judged(info):
             return
         info.withheld = True
         if info.allocation is not None:
@@ -233,7 +240,8 @@ class InUse:
                 text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
                 self._flux.log(syslog.LOG_ERR, text)
             else:
-                self._withhold(info, hosts)
+                if not _is_judged(info):
+                    self._withhold(info, hosts)
 
         payload = {"id": info.jobid, "keys": ["R"], "flags": 0}
         self._flux.rpc("job-info.lookup", payload, answer)

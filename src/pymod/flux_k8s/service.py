@@ -264,11 +264,7 @@ class Service:
     def _abort(self, payload: Any) -> Json:
         jobid = read_jobid(payload, "dws.abort")
         self._release(jobid, abandoned=True, aborted=True)
-        info = self._jobs[jobid].info
-        if self._complete:
-            self._steps.in_use.await_verdict(info)
-        else:
-            self._steps.in_use.withhold(info)
+        self._steps.in_use.await_verdict(self._jobs[jobid].info)
         return SUCCESS
 
     def _release(
