@@ -32,7 +32,8 @@
  * job-exec.stats-get says whether job-exec has the job.
  *
  * epilog-timeout is the last resort: a dws-epilog-timeout exception is raised
- * after this time. Whoever raises it, dws.abort is sent then: the module takes
+ * after this time. When the instance owner or root raises one (not a guest, who may
+ * do so for jobs of their own), dws.abort is sent: the module takes
  * out of service what is in use, raises an exception that says what that is, and
  * releases the epilog; it is released without the module after 10 seconds, or at
  * once if there is none.
@@ -414,15 +415,17 @@ static int exception_cb (flux_plugin_t *p,
     struct dws_job *job = current_job (p);
     const char *type;
     int severity;
+    json_int_t userid = -1;
 
     if (!job
         || flux_plugin_arg_unpack (args,
                                    FLUX_PLUGIN_ARG_IN,
-                                   "{s:{s:{s:s s:i}}}",
+                                   "{s:{s:{s:s s:i s?I}}}",
                                    "entry",
                                      "context",
                                        "type", &type,
-                                       "severity", &severity) < 0
+                                       "severity", &severity,
+                                       "userid", &userid) < 0
         || severity != 0)
         return 0;
     if (dws_exception_is_ours (type))
@@ -431,7 +434,7 @@ static int exception_cb (flux_plugin_t *p,
         job->stale = true;
     else if (job->phase != DWS_POST_RUN)
         return 0;
-    else if (strcmp (type, DWS_EPILOG_TIMEOUT) == 0) {
+    else if (dws_exception_is_abort (job, type, userid)) {
         if (!job->aborted)
             dws_job_epilog_abort (job);
     }
@@ -482,6 +485,7 @@ static const struct flux_plugin_handler tab[] = {
 int flux_plugin_init (flux_plugin_t *p)
 {
     struct dws *dws;
+    const char *owner;
 
     if (flux_plugin_register (p, "dws", tab) < 0
         || !(dws = calloc (1, sizeof (*dws))))
@@ -495,8 +499,10 @@ int flux_plugin_init (flux_plugin_t *p)
         return -1;
     }
     if (!(dws->h = flux_jobtap_get_flux (p))
+        || !(owner = flux_attr_get (dws->h, "security.owner"))
         || dws_service_register (dws) < 0)
         return -1;
+    dws->owner = strtoll (owner, NULL, 10);
     dws_hello (dws);
     return 0;
 }

@@ -45,6 +45,7 @@ struct dws_abort;
 struct dws {
     flux_plugin_t *p;
     flux_t *h;
+    json_int_t owner;            // the instance owner's user ID
     double epilog_timeout;       // seconds; 0: none
     bool away;                   // the module is known to be away
     bool cautious;               // some request may be what kills the module
@@ -133,6 +134,14 @@ void dws_job_quiesce (struct dws_job *job);
  * come in numbers then, one for each task that is lost.
  */
 bool dws_exception_asks_teardown (const char *type, bool ending, bool released);
+
+/* Return true for the last resort: raised by the epilog-timeout, or by a person
+ * who may take nodes and Rabbits out of service. A guest's is like any other
+ * exception.
+ */
+bool dws_exception_is_abort (struct dws_job *job,
+                             const char *type,
+                             json_int_t userid);
 
 /* Return true if an exception of this type is about the job's storage. */
 bool dws_exception_is_ours (const char *type);

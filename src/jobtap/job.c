@@ -256,16 +256,25 @@ bool dws_exception_is_ours (const char *type)
     return strcmp (type, DWS_EXCEPTION) == 0;
 }
 
+bool dws_exception_is_abort (struct dws_job *job,
+                             const char *type,
+                             json_int_t userid)
+{
+    return strcmp (type, DWS_EPILOG_TIMEOUT) == 0
+        && (userid <= 0 || userid == job->dws->owner); // -1: by no user
+}
+
 static void replay_exception (struct dws_job *job,
                               struct history *hist,
-                              const char *type)
+                              const char *type,
+                              json_int_t userid)
 {
     hist->failed = true;
     if (dws_exception_is_ours (type))
         job->told = true;
     if (job->epilogs == 0)
         return;
-    if (strcmp (type, DWS_EPILOG_TIMEOUT) == 0)
+    if (dws_exception_is_abort (job, type, userid))
         job->aborted = true;
     else if (dws_exception_asks_teardown (type,
                                           dws_job_has_tasks (job),
@@ -317,10 +326,11 @@ static void replay_entry (struct dws_job *job,
     const char *type = NULL;
     int severity = -1;
     int final = 0;
+    json_int_t userid = -1;
     json_t *memo = NULL;
 
     if (json_unpack (entry,
-                     "{s:s s:F s?{s?s s?s s?i s?b s?o}}",
+                     "{s:s s:F s?{s?s s?s s?i s?b s?I s?o}}",
                      "name", &name,
                      "timestamp", &timestamp,
                      "context",
@@ -328,6 +338,7 @@ static void replay_entry (struct dws_job *job,
                        "type", &type,
                        "severity", &severity,
                        "final", &final,
+                       "userid", &userid,
                        DWS_MEMO, &memo) < 0)
         return; // some other plugin's event with a context like ours
     if (description)
@@ -339,7 +350,7 @@ static void replay_entry (struct dws_job *job,
     else if (strcmp (name, "exception") == 0
              && severity == 0
              && type)
-        replay_exception (job, hist, type);
+        replay_exception (job, hist, type, userid);
     else
         dws_job_note_event (job, name, final);
 }

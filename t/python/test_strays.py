@@ -16,7 +16,7 @@ SEPARATORS = "\u2028\u2029\x85"
 
 def eventlog(type: str, severity: int, note: str) -> str:
     """An eventlog with an exception, written as Flux writes it."""
-    context = {"type": type, "severity": severity, "note": note, "userid": 1}
+    context = {"type": type, "severity": severity, "note": note, "userid": 7}
     events = (
         {"timestamp": 1.0, "name": "submit", "context": {"userid": 1}},
         {"timestamp": 2.0, "name": "exception", "context": context},
@@ -26,14 +26,20 @@ def eventlog(type: str, severity: int, note: str) -> str:
 
 @pytest.mark.parametrize("separator", SEPARATORS)
 def test_an_abort_is_one_whatever_is_in_its_note(separator: str) -> None:
-    assert given_up(eventlog("dws-epilog-timeout", 0, f"a{separator}b"))
+    assert given_up(eventlog("dws-epilog-timeout", 0, f"a{separator}b"), owner=7)
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
 def test_a_note_cannot_make_one_up(separator: str) -> None:
     event = eventlog("dws-epilog-timeout", 0, "").splitlines()[1]
-    assert not given_up(eventlog("cancel", 0, f"a{separator}{event}{separator}b"))
+    assert not given_up(
+        eventlog("cancel", 0, f"a{separator}{event}{separator}b"), owner=7
+    )
 
 
 def test_one_that_is_not_fatal_is_none() -> None:
-    assert not given_up(eventlog("dws-epilog-timeout", 1, ""))
+    assert not given_up(eventlog("dws-epilog-timeout", 1, ""), owner=7)
+
+
+def test_one_that_a_guest_raised_is_none() -> None:
+    assert not given_up(eventlog("dws-epilog-timeout", 0, ""), owner=8)

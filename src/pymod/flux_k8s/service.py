@@ -367,7 +367,7 @@ class Service:
         def answer(result: Union[Json, RpcError]) -> None:
             # A job that was purged has no eventlog.
             log = "" if isinstance(result, RpcError) else str(result.get("eventlog"))
-            aborted = given_up(log)
+            aborted = given_up(log, self.settings.owner)
             if not self._stopped and (ended or aborted):
                 self._take_leave(jobid, aborted)
 

@@ -19,7 +19,7 @@ ABORT = "dws-epilog-timeout"
 """The type of the exception at which the plugin gives an epilog up."""
 
 
-def given_up(eventlog: str) -> bool:
+def given_up(eventlog: str, owner: int) -> bool:
     """Whether a job's epilog was given up, as its eventlog (RFC 18) says. That is
     there whoever was away meanwhile."""
     # Not splitlines(): that would split at separators that JSON allows in strings.
@@ -30,9 +30,10 @@ def given_up(eventlog: str) -> bool:
             event = json.loads(line)
             context = event["context"]
             found = event["name"], context["type"], context["severity"]
+            by = context.get("userid", owner)
         except (ValueError, TypeError, KeyError):
             continue
-        if found == ("exception", ABORT, 0):
+        if found == ("exception", ABORT, 0) and by in (owner, 0):
             return True
     return False
 

@@ -50,6 +50,7 @@ typedef void (*flux_watcher_f) (flux_reactor_t *r,
                                 void *arg);
 
 flux_reactor_t *flux_get_reactor (flux_t *h);
+const char *flux_attr_get (flux_t *h, const char *name);
 double flux_reactor_now (flux_reactor_t *r);
 flux_watcher_t *flux_timer_watcher_create (flux_reactor_t *r,
                                            double after,

@@ -1,0 +1,56 @@
+#!/bin/sh
+test_description='A guest who raises dws-epilog-timeout takes nothing out of service'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_conf access.toml <<END
+[access]
+allow-guest-user = true
+[exec.testexec]
+allow-guests = true
+END
+instance_start 2
+
+GUEST=1
+
+# usage: guest_submit [OPTION...]: a #DW job of the guest, signed by nobody; its ID
+guest_submit () {
+    flux submit --dry-run --setattr=system.dw="$DW" \
+        --setattr=system.exec.test.run_duration=0.1s "$@" true >spec.json &&
+    FLUX_HANDLE_USERID=$GUEST flux python -c '
+import base64, sys
+import flux
+header = f"version\0i1\0userid\0i{sys.argv[1]}\0mechanism\0snone\0".encode()
+spec = open("spec.json", "rb").read()
+parts = [base64.b64encode(part).decode() for part in (header, spec)]
+payload = {"J": ".".join([*parts, "none"]), "urgency": 16, "flags": 0}
+print(flux.Flux().rpc("job-ingest.submit", payload).get()["id"])' $GUEST
+}
+
+guest () {
+    FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=$GUEST "$@"
+}
+
+test_expect_success 'their job ends, as after any other exception' '
+    module_load &&
+    id=$(guest_submit) &&
+    gate_shut PostRun $id &&
+    kube wait $(workflow $id) PostRun &&
+    wait_event $id release &&
+    guest flux job raise --severity=0 --type=dws-epilog-timeout $id &&
+    wait_event $id clean
+'
+test_expect_success 'no Rabbit is disabled, no node drained' '
+    flux dmesg >log &&
+    ! grep "disabling rabbit" log &&
+    test -z "$(flux resource drain -no "{nodelist}")"
+'
+test_expect_success 'nor is it possible with the job of somebody else' '
+    gate_shut PostRun &&
+    id=$(job_submit true) &&
+    kube wait $(workflow $id) PostRun &&
+    test_must_fail guest flux job raise --severity=0 --type=dws-epilog-timeout $id &&
+    rm gates/PostRun &&
+    job_succeeds $id
+'
+test_done
