@@ -181,6 +181,22 @@ in_setup () {
     kube wait "$(workflow "$1")" Setup DataIn PreRun
 }
 
+# Set $id to a job that is in its prolog, with a module that does not get on. DWS does
+# not wait for us: a job may have started before the module is stopped.
+job_in_prolog () {
+    for _ in 1 2 3 4 5 6 7 8; do
+        id=$(job_submit -N"$SIZE" --urgency=hold sh -c "$LOOP") &&
+        wait_event "$id" depend &&
+        in_setup "$id" &&
+        process_stop "$(service_pid)" || return 1
+        has_event "$id" prolog-finish || return 0
+        module_resume &&
+        flux cancel "$id" &&
+        wait_event "$id" clean || return 1
+    done
+    return 1
+}
+
 # As in tap.sh, but DWS has no gates: it is the module that does not get on, until
 # module_resume or module_kill.
 jobs_in_all_phases () {
@@ -289,10 +305,7 @@ done
 expect_nothing_left
 
 test_expect_success 'a job is cancelled in its prolog, while DWS makes its storage' '
-    id=$(job_submit -N$SIZE --urgency=hold sh -c "$LOOP") &&
-    wait_event $id depend &&
-    in_setup $id &&
-    process_stop $(service_pid) &&
+    job_in_prolog &&
     flux cancel $id &&
     module_resume &&
     ends_cancelled $id &&
