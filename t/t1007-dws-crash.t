@@ -55,18 +55,6 @@ module_reload () {
     module=$(module_pid)
 }
 
-# usage: package_copy NAME <TEXT: $TRASH/NAME/dws.py, which runs a copy of flux_k8s
-# with the text added to its service.py
-package_copy () {
-    mkdir -p "$1" &&
-    {
-        echo "import sys; sys.path.insert(0, \"$TRASH/$1\")" &&
-        sed "s/^from __future__.*//" "$PREFIX/lib/flux/modules/dws.py"
-    } >"$1/dws.py" &&
-    cp -r "$("$PYTHON" -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
-    cat >>"$1/flux_k8s/service.py"
-}
-
 test_expect_success 'the module is loaded' '
     module_load &&
     broker=$(flux getattr broker.pid) &&

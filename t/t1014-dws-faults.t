@@ -5,17 +5,14 @@ test_description='An exception that nobody expected fails one job, and no other'
 cluster_start
 instance_start 2
 
-# A dws.py with bugs: for a job whose storage is named after a step,
-# that step raises an exception.
-make_faulty_module () {
-    mkdir -p faulty &&
-    cp "$PREFIX/lib/flux/modules/dws.py" faulty/dws.py &&
-    cat >>faulty/dws.py <<-'END'
-	from flux_k8s.steps import Steps
+# A service with bugs: for a job whose storage is named after a step, that step
+# raises an exception.
+make_faulty_package () {
+    package_copy faulty <<-'END'
 	def faulty(name, function):
 	    def call(self, info, *args):
-	        request = info.request
-	        if request and request.directives[0].text.endswith("name=" + name.replace("_", "")):
+	        request, storage = info.request, name.replace("_", "")
+	        if request and request.directives[0].text.endswith(f"name={storage}"):
 	            raise RuntimeError("it broke\nin " + name)
 	        return function(self, info, *args)
 	    return call
@@ -34,15 +31,15 @@ log_of () {
     flux dmesg | grep -F "dws.crit[0]: $(flux job id --to=f58plain "$1"): $2"
 }
 
-# usage: lives PID: the module is the same process
+# usage: lives PID: the service is the same process
 lives () {
-    test "$(module_pid)" = "$1" && flux module stats dws && broker_lives
+    test "$(service_pid)" = "$1" && flux module stats dws && broker_lives
 }
 
-test_expect_success 'a module with bugs is loaded' '
-    make_faulty_module &&
+test_expect_success 'a service with bugs is loaded' '
+    make_faulty_package &&
     flux module load "$TRASH/faulty/dws.py" scheduler=none &&
-    { pid=$(module_pid); test -n "$pid"; }
+    { pid=$(service_pid) && test -n "$pid"; }
 '
 for step in _create _plan _allocate _release_prolog; do
     test_expect_success "a job whose $step fails has an exception with a note" '
@@ -54,10 +51,10 @@ for step in _create _plan _allocate _release_prolog; do
         ! has_event $id start
     '
     test_expect_success 'the log has one line with the trace' '
-        log_of $id "internal error: RuntimeError: it broke in $step (dws.py:" &&
+        log_of $id "internal error: RuntimeError: it broke in $step (service.py:" &&
         test "$(flux dmesg | grep -c "dws.crit")" -eq 1
     '
-    test_expect_success 'the module goes on, with all others' '
+    test_expect_success 'the service goes on, with all others' '
         lives $pid &&
         job_end $other &&
         job_succeeds $other
@@ -72,7 +69,7 @@ test_expect_success 'a job whose storage cannot be released ends, and says what 
     log_of $id "storage may be left behind: Workflow $(workflow $id)" &&
     lives $pid
 '
-test_expect_success 'a module without the bugs takes that down' '
+test_expect_success 'a service without the bugs takes that down' '
     flux module remove dws &&
     module_load &&
     no_workflows

@@ -285,6 +285,18 @@ stats_say () {
     flux module stats dws | grep -F "$1"
 }
 
+# usage: package_copy NAME <TEXT: $TRASH/NAME/dws.py, which runs a copy of flux_k8s
+# with the text added to its service.py
+package_copy () {
+    mkdir -p "$1" &&
+    {
+        echo "import sys; sys.path.insert(0, \"$TRASH/$1\")" &&
+        sed "s/^from __future__.*//" "$PREFIX/lib/flux/modules/dws.py"
+    } >"$1/dws.py" &&
+    cp -r "$("$PYTHON" -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
+    cat >>"$1/flux_k8s/service.py"
+}
+
 module_is_gone () {
     ! flux module list | grep -w dws
 }
