@@ -76,7 +76,7 @@ WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
     ),
     "believes what is out of date": (
         replacing(WorkflowInfo, "_is_late", lambda self, view: False),
-        ("watch", "latency"),
+        ("watch", "latency", "admin", "user"),
     ),
     "never tries again": (
         replacing(Service, "_failed", lambda self, job, *reason: None),
@@ -113,7 +113,7 @@ def test_a_service_with_something_wrong_is_caught(
 ) -> None:
     wrong, faults = WRONG[name]
     wrong(monkeypatch)
-    plans = (make_plan(seed, 40, None, faults) for seed in range(20))
+    plans = (make_plan(seed, 40, None, faults) for seed in range(30))
     assert any(run(plan).breach is not None for plan in plans)
 
 
