@@ -69,6 +69,7 @@ test_expect_success 'a job that needs none has none, and no key' '
     no_token_in_kvs $id
 '
 test_expect_success 'while the job runs its user and the instance owner can read it' '
+    rm -f token.0 &&
     id=$(offload ./tasks loop) &&
     wait_event $id start &&
     eventually test -s token.0 &&
