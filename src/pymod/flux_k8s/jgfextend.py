@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Optional
 
-from flux_k8s import hostlist, jgf
+from flux_k8s import jgf
 from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
 from flux_k8s.jgf import NODE, RABBIT_PROPERTY, SSD
@@ -36,7 +36,8 @@ def extend(
     chunks: int,
     cluster: Optional[str] = None,
 ) -> Json:
-    """The value of R's key ``scheduling``, with the mapping's Rabbits in it.
+    """The value of R's key ``scheduling``, with the mapping's Rabbits in it. Nodes of R
+    that its graph leaves out, as those that Flux excludes, stay out.
 
     Args:
         chunks: as in :func:`~flux_k8s.jgfwriter.scheduling`.
@@ -49,9 +50,6 @@ def extend(
     graph = _Graph(copy.deepcopy(dict(rset.scheduling or {})), "R")
     if cluster is not None and graph.root != f"/{cluster}":
         raise GraphError(f"the root of R's graph is {graph.root}, not /{cluster}")
-    lacking = [host for host in dict.fromkeys(rset.hosts) if host not in graph.nodes]
-    if lacking:
-        raise GraphError(f"not in R's graph, but in R: {hostlist.encode(lacking)}")
     for rabbit in mapping.rabbits:
         if rabbit not in graph.rabbits:
             size = rabbit_chunk(mapping, rabbit, chunks)
