@@ -2,6 +2,9 @@
 test_description='flux getrabbit: which Rabbits, of whom'
 . "$(dirname "$0")/tap.sh"
 
+# Instances within instances take their time to start.
+PATIENCE=100
+
 cluster_start
 instance_start 4
 
