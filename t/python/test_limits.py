@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from jobtap_host import JobManager
-from test_jobtap import manager
 
 from flux_k8s import limits
 from flux_k8s.config import Config
@@ -18,8 +17,6 @@ from flux_k8s.directives import is_empty, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.requests import read_create
 from flux_k8s.submission import check_submission
-
-__all__ = ["manager"]
 
 HEADER = Path(__file__).parents[2] / "src/jobtap/dws.h"
 NAMELESS = "#DW copy_in source=/a destination=/b"

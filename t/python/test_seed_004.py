@@ -47,7 +47,7 @@ def test_the_example() -> None:
 
 
 def test_version_is_always_1() -> None:
-    with pytest.raises(BadObject, match="version is 2, expected an integer from 1"):
+    with pytest.raises(BadObject, match="version is 2, expected 1"):
         rset.parse({**EXAMPLE, "version": 2})
 
 
