@@ -25,12 +25,7 @@ SEEDS = range(20)
 ARGUMENTS = ["torture", "--seed", "3", "--jobs", "20", "--trace"]
 
 
-OPEN = pytest.mark.xfail(strict=True, reason="breach 'in use', not yet understood")
-
-
-@pytest.mark.parametrize(
-    "seed", [pytest.param(seed, marks=OPEN if seed == 4 else ()) for seed in SEEDS]
-)
+@pytest.mark.parametrize("seed", SEEDS)
 def test_nothing_gets_stuck_and_nothing_is_lost(seed: int) -> None:
     outcome = run(make_plan(seed, 40, None))
     assert outcome.breach is None, (

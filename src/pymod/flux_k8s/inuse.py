@@ -310,7 +310,9 @@ class InUse:
             return
 
         def noted(result: Result) -> None:
-            if isinstance(result, KubeError) and result.status != 404:
+            # A 404 is believed when the watch has seen the Workflow go as well.
+            gone = info.view is None
+            if isinstance(result, KubeError) and not (gone and result.status == 404):
                 done(result)
                 return
             info.cut_off = True
