@@ -100,8 +100,7 @@ def test_alternatives_that_flux_does_not_know_go_as_a_whole(
         (
             "<Queue group='65'>q</Queue><User group='-65'>u</User>",
             "Queue",
-            "group opens more than 64 brackets within each other, expected at most 64"
-            " levels",
+            "group opens 65 brackets within each other, expected at most 64",
         ),
     ],
 )
