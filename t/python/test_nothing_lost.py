@@ -285,6 +285,31 @@ def test_an_abort_survives_an_outage_whatever_is_lost_meanwhile(lost: str) -> No
     assert CUT_OFF in workflow["metadata"]["annotations"]
 
 
+@pytest.mark.parametrize("ends_with", ["clientmounts", "servers"])
+def test_an_abort_is_not_given_up_because_an_outage_ends_in_the_midst_of_it(
+    ends_with: str,
+) -> None:
+    """Kubernetes does not answer what is in use, and a moment later takes writes."""
+    over: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        now = system.loop.now() - START if systems else 0.0
+        if over or now < 50.0:
+            return None
+        if now > 600.0 and request.kind.plural == ends_with:
+            over.append(now)
+        return Fault(error=KubeError(0, "Timeout", "no answer in time"))
+
+    systems: list[VirtualSystem] = []
+    system, _ = given_up(DwsFault("Teardown", "never"), faults=fault)
+    systems.append(system)
+    system.loop.run(timeout=1500.0)
+    assert over
+    assert set(drained(system)) == {"compute-02"}
+    assert disabled(system) == {"rabbit-01", "rabbit-02"}
+    assert not [line for _, _, line in system.log if "given up, see to it" in line]
+
+
 def test_what_an_administrator_has_put_back_is_not_taken_out_again() -> None:
     system, _ = given_up(DwsFault("Teardown", "never"))
     assert system.loop.run(system.instance.idle, timeout=HOUR)

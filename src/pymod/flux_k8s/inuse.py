@@ -53,7 +53,8 @@ SILENCE = 4.0
 The plugin waits a little longer for it."""
 
 PERSISTENCE = 120.0
-"""Seconds that a part of an abort is tried while Kubernetes answers otherwise."""
+"""Seconds that a part of an abort is tried while Kubernetes answers otherwise. An
+outage does not count."""
 
 InUseDone = Callable[[Optional[KubeError]], None]
 Result = Union[Json, KubeError]
@@ -138,8 +139,6 @@ class InUse:
         """Drain the nodes and disable the Rabbits that a job still uses, and tell
         which. No part holds up another; one that cannot be done is given up in the
         end, if Kubernetes answers otherwise."""
-        if info.aborting_since is None:
-            info.aborting_since = self._flux.now()
 
         def listed(results: list[Result]) -> None:
             clientmounts, servers = results
@@ -302,12 +301,35 @@ class InUse:
         problems: list[tuple[str, KubeError]],
         done: InUseDone,
     ) -> None:
-        """Note in the Workflow that the abort was carried out. That it can be
-        written tells that Kubernetes is not out of reach."""
-        since = info.aborting_since or 0.0
-        if problems and self._flux.now() < since + PERSISTENCE:
-            done(problems[0][1])
+        """Note that the abort was carried out, or try again what failed. That is
+        given up only when Kubernetes has answered for long: what met an outage may
+        be carried out once that is over."""
+        if not problems:
+            self._note_cut_off(info, problems, done)
             return
+
+        def answer(result: Result) -> None:
+            now = self._flux.now()
+            if isinstance(result, KubeError):
+                info.failing_since = None
+            elif info.failing_since is None:
+                info.failing_since = now
+            since = info.failing_since
+            if since is None or now < since + PERSISTENCE:
+                done(problems[0][1])
+            else:
+                self._note_cut_off(info, problems, done)
+
+        namespace = self._settings.namespace
+        self._kube.get(WORKFLOW, namespace, info.name, answer, key=info.name)
+
+    def _note_cut_off(
+        self,
+        info: WorkflowInfo,
+        problems: list[tuple[str, KubeError]],
+        done: InUseDone,
+    ) -> None:
+        """Note in the Workflow that the abort was carried out."""
 
         def noted(result: Result) -> None:
             # A 404 is believed when the watch has seen the Workflow go as well.

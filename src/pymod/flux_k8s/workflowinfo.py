@@ -69,7 +69,8 @@ class WorkflowInfo:
         unmounted: all nodes have unmounted, or are drained.
         cut_off: nodes and Rabbits that were still in use at an abort were
             taken out of service.
-        aborting_since: when that was tried first (UNIX time).
+        failing_since: when a part of that failed first although Kubernetes answered
+            otherwise (UNIX time); None during an outage.
         found: what was in use then, as the log tells it.
         withheld: all of its nodes were drained, since Kubernetes did not say which
             are in use.
@@ -110,7 +111,7 @@ class WorkflowInfo:
     stuck: Optional[tuple[str, ...]] = None
     unmounted: bool = False
     cut_off: bool = False
-    aborting_since: Optional[float] = None
+    failing_since: Optional[float] = None
     found: str = ""
     withheld: bool = False
     verdict: bool = False
