@@ -17,11 +17,14 @@ from test_rabbits_system import (
     system_of,
     wait,
 )
-from test_service import HOUR, XFS, exceptions, jobspec, settle
+from test_service import HOUR, XFS, exceptions, jobspec, names, settle, started
 
+from flux_k8s.config import Config
 from flux_k8s.nodes import NodeStates
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
 from flux_k8s.systemstatus import Shown, changes, disabled_nodes, parse, patch
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 
@@ -190,3 +193,95 @@ def test_a_job_does_not_start_without_storage_on_a_node_that_is_disabled_meanwhi
     assert "Disabled in SystemStatus" in told[0]["note"]
     assert any(e.name == "start" for e in events(jobid)) == bool(tolerance)
     assert shown(system)["compute-02"] == "Disabled"
+
+
+# A node that does not do its part, and is Disabled so that DWS goes on without it
+
+
+def goes_on(state: str) -> tuple[VirtualSystem, int]:
+    """A job of two nodes, one of which holds up a state."""
+    fault = DwsFault(state, "mount", node="compute-02")
+    system: VirtualSystem = started(
+        config=Config(tc_timeout=HOUR), options=Options(faults=(fault,))
+    )
+    jobid = system.instance.submit(jobspec(XFS, nodes=2))
+    assert system.loop.run(lambda: in_state(system, state), timeout=HOUR)
+    wait(system)
+    return system, jobid
+
+
+def in_state(system: VirtualSystem, state: str, ready: bool = False) -> bool:
+    statuses = (w.get("status") or {} for w in system.workflows())
+    return any((s.get("state"), s.get("ready")) == (state, ready) for s in statuses)
+
+
+def disable_unnoticed(system: VirtualSystem, state: str, how: str) -> None:
+    """DWS goes on. The watch tells of that first, or the node is Enabled again
+    before anything is done about it."""
+    kube = system.service_kube
+    assert kube is not None
+    if how == "unseen":
+        for watch in tuple(kube._watches.values()):
+            if watch._kind == SYSTEMSTATUS:
+                watch.silence()
+    if how == "restart":
+        system.kill_module()
+    write(system, "compute-02", "Disabled")
+    assert system.loop.run(lambda: in_state(system, state, True), timeout=HOUR)
+    if how == "unseen":
+        return
+    write(system, "compute-02", "Enabled")
+    if how == "restart":
+        system.load_module()
+    if how == "list":
+        kube.drop_watches(KubeError(410, "Expired", "too old resource version"))
+
+
+HOW = ["unseen", "enabled again", "list", "restart"]
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_job_does_not_start_where_dws_has_not_waited_for_a_mount(how: str) -> None:
+    system, jobid = goes_on("PreRun")
+    disable_unnoticed(system, "PreRun", how)
+    settle(system)
+    (told,) = exceptions(system, jobid)
+    assert "compute-02" in told["note"] and "Disabled in SystemStatus" in told["note"]
+    assert "start" not in names(system, jobid)
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_a_node_is_drained_where_dws_has_not_waited_for_an_unmount(how: str) -> None:
+    system, jobid = goes_on("PostRun")
+    disable_unnoticed(system, "PostRun", how)
+    assert system.loop.run(
+        lambda: "epilog-finish" in names(system, jobid), timeout=HOUR
+    )
+    assert "compute-02" in drained(system)
+
+
+@pytest.mark.parametrize("how", ["never", "restart"])
+def test_nobody_looks_at_mounts_unless_a_node_may_have_been_disabled(how: str) -> None:
+    listed: list[Request] = []
+
+    def note(request: Request) -> Optional[Fault]:
+        if request.verb == "list" and request.kind.plural == "clientmounts":
+            listed.append(request)
+        return None
+
+    system: VirtualSystem = started(
+        faults=note, options=Options(latency=table({"PreRun": 5.0}))
+    )
+    wait(system)
+    write(system, "compute-02", "Disabled")
+    write(system, "compute-02", "Enabled")
+    wait(system)
+    jobid = system.instance.submit(jobspec(XFS, nodes=2))
+    if how == "restart":
+        assert system.loop.run(lambda: in_state(system, "PreRun"), timeout=HOUR)
+        system.loop.run(timeout=1.0)
+        system.kill_module()
+        system.load_module()
+    settle(system)
+    assert exceptions(system, jobid) == []
+    assert bool(listed) == (how == "restart")

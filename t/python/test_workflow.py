@@ -126,6 +126,9 @@ S = State
         (info_of(READY, view_of(S.DataIn)), Advance(S.PreRun)),
         (info_of(READY, view_of(S.PreRun)), ReleaseProlog()),
         (info_of(READY, view_of(S.PreRun), mounted=True), Wait()),
+        # after a restart, before it is known which nodes the job has
+        (info_of(READY, view_of(S.DataIn), allocation=None), Wait()),
+        (info_of(READY, view_of(S.PreRun), allocation=None), Wait()),
         # the way down
         (info_of(RELEASED, view_of(S.PreRun), ran=True), Advance(S.PostRun)),
         (info_of(RELEASED, view_of(S.PostRun), ran=True), Advance(S.DataOut)),

@@ -289,8 +289,8 @@ class Steps:
     def _advance_unmounted(
         self, info: WorkflowInfo, step: Advance, done: StepDone
     ) -> None:
-        """PostRun is complete. Of nodes that are out of service, or where it was
-        forced, that does not say that they have unmounted."""
+        """PostRun is complete. Of nodes that were Disabled in SystemStatus, or where
+        it was forced, that does not say that they have unmounted."""
         assert info.view is not None
 
         def drained(error: Optional[KubeError]) -> None:
@@ -299,13 +299,20 @@ class Steps:
             else:
                 done(error)
 
-        hosts = None if info.allocation is None else info.allocation.hosts
-        if info.view.forced or self._system_status.any_disabled(hosts):
-            note = "DWS did not wait for it"
-            self.in_use.drain_mounted(info, note, drained)
+        def found(disabled: Union[bool, KubeError]) -> None:
+            if isinstance(disabled, KubeError):
+                done(disabled)
+            elif disabled:
+                note = "DWS did not wait for it"
+                self.in_use.drain_mounted(info, note, drained)
+            else:
+                info.unmounted = True
+                self._move(info, step, done)
+
+        if info.view.forced:
+            found(True)
         else:
-            info.unmounted = True
-            self._move(info, step, done)
+            self._system_status.was_any_disabled(info, self._bind(found))
 
     def _move(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
         spec: Json = {"desiredState": step.state.name}
@@ -441,13 +448,16 @@ class Steps:
         self.flux.rpc(f"job-manager.dws.{method}", payload, answer)
 
     def _release_prolog(self, info: WorkflowInfo, done: StepDone) -> None:
-        """DWS says that all is mounted; of nodes that are Disabled in SystemStatus
-        it does not know."""
-        if info.allocation is None or not self._system_status.any_disabled(
-            info.allocation.hosts
-        ):
-            self._give_environment(info, done)
-            return
+        """DWS says that all is mounted; of nodes that were Disabled in SystemStatus it
+        does not know."""
+
+        def found(disabled: Union[bool, KubeError]) -> None:
+            if isinstance(disabled, KubeError):
+                done(disabled)
+            elif disabled:
+                self._exclusion.inspect(info, inspected)
+            else:
+                self._give_environment(info, done)
 
         def inspected(error: Union[None, KubeError, NotReady]) -> None:
             survey = info.survey
@@ -456,11 +466,10 @@ class Steps:
             elif not survey.lost:
                 self._give_environment(info, done)
             else:
-                self._exclusion.leave_out(
-                    info, survey, "Disabled in SystemStatus", done
-                )
+                problem = "passed over by DWS, as Disabled in SystemStatus"
+                self._exclusion.leave_out(info, survey, problem, done)
 
-        self._exclusion.inspect(info, inspected)
+        self._system_status.was_any_disabled(info, self._bind(found))
 
     def _give_environment(self, info: WorkflowInfo, done: StepDone) -> None:
         assert info.view is not None

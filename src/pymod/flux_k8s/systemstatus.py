@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s import hostlist
+from flux_k8s.answers import gone
 from flux_k8s.errors import BadObject
 from flux_k8s.exclusion import REASONS
 from flux_k8s.fields import Reader
@@ -178,6 +179,8 @@ class SystemStatus:
         self._states: Optional[NodeStates] = None
         self._shown: Optional[Shown] = None
         self._synced = False
+        self._unbroken_since = float("inf")
+        self._enabled_at: dict[str, float] = {}
         self._busy = False
         self._failures = 0
         self._lost = False
@@ -206,9 +209,50 @@ class SystemStatus:
         if self._withheld:
             self._soon()
 
-    def any_disabled(self, hosts: Optional[Iterable[str]]) -> bool:
-        """Whether DWS may not wait for some of ``hosts``; None is for all nodes."""
-        disabled = frozenset[str]() if self._shown is None else self._shown.disabled
+    def was_any_disabled(
+        self,
+        info: WorkflowInfo,
+        done: Callable[[Union[bool, KubeError]], None],
+    ) -> None:
+        """Find out whether DWS may have passed over some of a job's nodes in the state
+        that was reached: whether one is Disabled, or may have been since that state was
+        requested. A watch may lag behind that of the Workflows, so Kubernetes is
+        asked."""
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if not isinstance(result, KubeError):
+                self._catch_up(result)
+            elif gone(result):
+                self.event("DELETED", {"metadata": {"name": NAME}})
+            elif result.status not in (403, 404):
+                done(result)
+                return
+            else:  # it is not for us
+                self._unbroken_since = float("inf")
+            hosts = None if info.allocation is None else info.allocation.hosts
+            since = None if info.view is None else info.view.since
+            done(self._was_disabled(hosts, since))
+
+        # Not in the queue of the SystemStatus: jobs do not wait for each other.
+        self._kube.get(SYSTEMSTATUS, self._namespace, NAME, answer, key=info.name)
+
+    def _catch_up(self, object: Json) -> None:
+        """Take in an answer. Where it is not what the watch has told last, nodes may
+        have been Disabled for a while, and Enabled again."""
+        version = object.get("metadata", {}).get("resourceVersion")
+        if self._shown is None or self._shown.version != version:
+            self._unbroken_since = self._flux.now()
+        self.event("MODIFIED", object)
+
+    def _was_disabled(
+        self, hosts: Optional[Iterable[str]], since: Optional[float]
+    ) -> bool:
+        """Whether some of ``hosts`` (None is for all nodes) may have been Disabled
+        since a time (None: it is not known)."""
+        if since is None or since < self._unbroken_since:
+            return True
+        disabled = set() if self._shown is None else set(self._shown.disabled)
+        disabled |= {host for host, at in self._enabled_at.items() if at > since}
         return bool(disabled if hosts is None else disabled.intersection(hosts))
 
     def enable(
@@ -260,15 +304,24 @@ class SystemStatus:
     def event(self, type: str, object: Json) -> None:
         if object.get("metadata", {}).get("name") != NAME:
             return
-        self._shown = None
-        if type != "DELETED":
-            try:
-                self._shown = parse(object)
-            except BadObject as error:
-                self._flux.log(syslog.LOG_ERR, str(error))
-                self._shown = Shown()
+        shown = None if type == "DELETED" else self._parse(object)
+        self._note_enabled(shown or Shown())
+        self._shown = shown
         self._see_foreign()
         self._soon()
+
+    def _parse(self, object: Json) -> Shown:
+        try:
+            return parse(object)
+        except BadObject as error:
+            self._flux.log(syslog.LOG_ERR, str(error))
+            return Shown()
+
+    def _note_enabled(self, shown: Shown) -> None:
+        """Note which nodes are Disabled no more, and when that was seen."""
+        before = frozenset[str]() if self._shown is None else self._shown.disabled
+        enabled = before - shown.disabled
+        self._enabled_at.update(dict.fromkeys(enabled, self._flux.now()))
 
     def _see_foreign(self) -> None:
         """Tell of nodes that somebody else has disabled, or has enabled again."""
@@ -297,6 +350,7 @@ class SystemStatus:
 
     def synced(self) -> None:
         self._synced = True
+        self._unbroken_since = self._flux.now()
         self._lost = False
         self._soon()
 

@@ -229,8 +229,10 @@ def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) 
         return Wait() if info.planned or info.request is None else Plan()
     if not view.complete:
         return Wait(deadline)
+    if info.allocation is None:
+        return Wait()  # after a restart the plugin tells it again
     if view.state is State.Proposal:
-        return Wait() if info.allocation is None else Allocate()
+        return Allocate()
     if view.state is State.Setup:
         return Advance(State.DataIn)
     if view.state is State.DataIn:
