@@ -195,6 +195,20 @@ def test_a_job_does_not_start_without_storage_on_a_node_that_is_disabled_meanwhi
     assert shown(system)["compute-02"] == "Disabled"
 
 
+def test_an_answer_that_comes_late_does_not_hide_what_was_written_since() -> None:
+    system = system_of()
+    assert system.service is not None
+    old = system.store.get(SYSTEMSTATUS, "default", "default")
+    write(system, "compute-01", "Disabled")
+    wait(system)
+    system.service._availability.system_status.event("MODIFIED", old)
+    wait(system)
+    assert marked(system) == "compute-01"
+    system.instance.set_up("compute-02", False)
+    wait(system)
+    assert shown(system) == {"compute-01": "Disabled", "compute-02": "Disabled"}
+
+
 # A node that does not do its part, and is Disabled so that DWS goes on without it
 
 

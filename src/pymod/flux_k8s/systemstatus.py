@@ -25,7 +25,7 @@ from flux_k8s import hostlist
 from flux_k8s.answers import gone
 from flux_k8s.errors import BadObject
 from flux_k8s.exclusion import REASONS
-from flux_k8s.fields import Reader
+from flux_k8s.fields import Reader, decimal
 from flux_k8s.inuse import IN_USE, MAYBE, MOUNTED
 from flux_k8s.nodes import NodeStates
 from flux_k8s.ports import (
@@ -103,6 +103,11 @@ class Shown:
     def foreign(self) -> frozenset[str]:
         """The nodes that somebody else has disabled."""
         return self.disabled - self.ours
+
+    def is_newer_than(self, other: Shown) -> bool:
+        """Whether it was written after another one, as far as versions tell."""
+        mine, its = decimal(self.version), decimal(other.version)
+        return mine is not None and its is not None and mine > its
 
 
 def parse(object: Json) -> Shown:
@@ -305,6 +310,9 @@ class SystemStatus:
         if object.get("metadata", {}).get("name") != NAME:
             return
         shown = None if type == "DELETED" else self._parse(object)
+        if shown is not None and self._shown is not None:
+            if self._shown.is_newer_than(shown):
+                return  # an answer came before it
         self._note_enabled(shown or Shown())
         self._shown = shown
         self._see_foreign()
