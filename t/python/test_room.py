@@ -31,7 +31,7 @@ from test_servers import (
     place,
     single,
 )
-from test_service import HOUR, LIFE, exceptions, jobspec, names, settle
+from test_service import HOUR, LIFE, XFS, exceptions, jobspec, names, settle
 
 from flux_k8s import topology
 from flux_k8s.directivebreakdown import beyond_shares, build_servers
@@ -390,6 +390,20 @@ def test_a_job_with_nodes_waits_while_others_fill_its_rabbit() -> None:
     system.store.delete(SERVERS, "default", "system")
     settle(system)
     assert names(system, jobid) == LIFE
+
+
+def test_a_job_that_fails_is_told_what_does_not_pass() -> None:
+    """One of its Rabbits is full, which it would wait for; the other is broken."""
+    system = small()
+    jobid = system.instance.submit(jobspec(XFS, 4))
+    assert system.loop.run(
+        lambda: "prolog-start" in names(system, jobid), timeout=HOUR
+    )
+    servers_of_others(system, 100)
+    set_status(system, "rabbit-02", "Offline")
+    wait(system)
+    (told,) = exceptions(system, jobid)
+    assert "Rabbit rabbit-02" in told["note"] and "(Offline)" in told["note"]
 
 
 def unscheduled(system: VirtualSystem) -> dict[str, int]:

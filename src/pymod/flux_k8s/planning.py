@@ -305,7 +305,8 @@ class Planner:
         error: Union[DWSError, Occupied],
         without_others: Callable[[], None],
     ) -> Union[DWSError, Occupied]:
-        """Why to try again, when the error will pass; or else why to give up.
+        """Why to try again, when the error will pass; or else why to give up, which
+        is what would not pass.
 
         A prolog script that gives up takes its node out of service, so we give up
         long before it does.
@@ -322,8 +323,8 @@ class Planner:
             return error
         try:
             without_others()
-        except DWSError:
-            return error
+        except DWSError as lasting:
+            return lasting
         return Occupied(f"others' storage: {error}")
 
     def _choose(
