@@ -5,13 +5,13 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 from test_service import COPY_OUT, LIFE, XFS, exceptions, jobspec, names, settle
 
-from flux_k8s.ports import WORKFLOW, Json
-from rabbitsim.kube.direct import DirectKube
+from flux_k8s.ports import WORKFLOW, Json, KubeError
+from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.system import VirtualSystem
 
 Past = list[tuple[str, Json]]
@@ -83,6 +83,39 @@ def test_answers_that_come_after_newer_events_change_nothing(seed: int) -> None:
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     settle(system)
     assert names(system, jobid) == LIFE
+
+
+def test_an_answer_that_there_is_no_workflow_may_be_older_than_the_workflow() -> None:
+    """Its creation timed out, and is carried out after it was looked for in vain: the
+    watch tells of it before that answer comes."""
+    lost: list[Request] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "create" or request.kind != WORKFLOW or lost:
+            return None
+        lost.append(request)
+        return Fault(error=KubeError(0, "Timeout", "no answer in time"))
+
+    system = VirtualSystem(faults=fault)
+    system.start()
+    kube = system.service_kube
+    assert isinstance(kube, DirectKube)
+    answer = kube._answer
+
+    def late(key: str, result: Any) -> None:
+        missing = isinstance(result, KubeError) and result.status == 404
+        if missing and lost and system.workflows() == []:
+            system.store.create(WORKFLOW, "default", lost[0].body)
+            system.loop.call_later(1.0, lambda: answer(key, result))
+        else:
+            answer(key, result)
+
+    kube._answer = late  # type: ignore[method-assign]
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert lost
+    assert names(system, jobid) == LIFE
+    assert exceptions(system, jobid) == []
 
 
 def test_a_stale_sight_of_a_workflow_that_is_gone_brings_nothing_back() -> None:

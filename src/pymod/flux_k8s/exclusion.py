@@ -131,7 +131,7 @@ class Exclusion:
     ) -> None:
         """Make some requests. The Workflow itself is asked for as well: a watch
         that hangs may have kept from us that all is well."""
-        asked = self._flux.now()
+        asked, known = self._flux.now(), info.view
 
         def answer(results: Union[list[Json], KubeError]) -> None:
             if isinstance(results, KubeError):
@@ -146,8 +146,8 @@ class Exclusion:
                 info.looked = asked
                 info.see(WorkflowView.parse(workflow), self._flux.now())
                 self._records.note(info, workflow)
-            elif info.view is not None:
-                info.see_gone(info.view.uid)
+            elif known is not None:
+                info.see_gone(known.uid)
             done(None)
 
         own = Reference(self._settings.namespace, info.name)

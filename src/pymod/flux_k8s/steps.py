@@ -165,13 +165,15 @@ class Steps:
     # Workflows: one after the other, in the queue that is named after each
 
     def _see(self, info: WorkflowInfo, done: StepDone) -> KubeDone:
-        """The end of a step whose answer is the Workflow."""
+        """The end of a step whose answer is the Workflow. Made before the request is
+        sent: an answer that there is none is about the one that was known then."""
+        known = info.view
 
         def answer(result: Union[Json, KubeError]) -> None:
             if isinstance(result, KubeError):
                 if gone(result):
-                    if info.view is not None:
-                        info.see_gone(info.view.uid)
+                    if known is not None:
+                        info.see_gone(known.uid)
                     done(None)
                 else:
                     done(result)
@@ -184,13 +186,14 @@ class Steps:
 
     def _lookup(self, info: WorkflowInfo, done: StepDone) -> None:
         asked = self.flux.now()
+        see = self._see(info, done)
 
         def answer(result: Union[Json, KubeError]) -> None:
             if not isinstance(result, KubeError):
                 info.looked = asked
             elif gone(result):
                 info.uncertain = False
-            self._see(info, done)(result)
+            see(result)
 
         self.kube.get(
             WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
@@ -368,10 +371,12 @@ class Steps:
         self._patch(info, cleanup.finalizer_patch(info.view), self._see(info, answer))
 
     def _delete(self, info: WorkflowInfo, done: StepDone) -> None:
+        see = self._see(info, done)
+
         def answer(result: Union[Json, KubeError]) -> None:
             if not isinstance(result, KubeError) and result.get("kind") == "Status":
                 result = KubeError(404, "NotFound")  # it is gone already
-            self._see(info, done)(result)
+            see(result)
 
         self.kube.delete(
             WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
