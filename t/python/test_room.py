@@ -396,9 +396,7 @@ def test_a_job_that_fails_is_told_what_does_not_pass() -> None:
     """One of its Rabbits is full, which it would wait for; the other is broken."""
     system = small()
     jobid = system.instance.submit(jobspec(XFS, 4))
-    assert system.loop.run(
-        lambda: "prolog-start" in names(system, jobid), timeout=HOUR
-    )
+    assert system.loop.run(lambda: "prolog-start" in names(system, jobid), timeout=HOUR)
     servers_of_others(system, 100)
     set_status(system, "rabbit-02", "Offline")
     wait(system)

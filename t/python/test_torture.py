@@ -16,7 +16,7 @@ from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
 from rabbitsim.torture.excuses import PlannedExcuses
 from rabbitsim.torture.plan import make_plan
-from rabbitsim.torture.record import Record
+from rabbitsim.torture.record import RESOLUTION, Record, Transient
 from rabbitsim.torture.run import run
 from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.troubles import KINDS
@@ -77,6 +77,15 @@ def test_the_same_seed_gives_the_same_output_byte_for_byte(
 
 def test_another_seed_gives_another_run() -> None:
     assert run(make_plan(1, 5, None)).trace != run(make_plan(2, 5, None)).trace
+
+
+@pytest.mark.parametrize("early, true", [(RESOLUTION / 2, True), (0.001, False)])
+def test_a_limit_may_be_early_by_what_a_restart_rounds(
+    early: float, true: bool
+) -> None:
+    """The next module reads in an annotation since when there is trouble."""
+    record = Record(transients=[Transient("PreRun", 100.0 + early)])
+    assert record.was_transient("PreRun", 10.0, 110.0) == true
 
 
 @pytest.fixture

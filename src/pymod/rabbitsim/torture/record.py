@@ -20,6 +20,9 @@ from rabbitsim.flux.job import Job
 NEVER = float("inf")
 ABORT = "dws-epilog-timeout"
 
+RESOLUTION = 1e-6
+"""Seconds to which the time is exact that an annotation tells."""
+
 
 @dataclass
 class Transient:
@@ -109,7 +112,10 @@ class Record:
         """A TransientCondition in a state lasted that long, seen as one: while
         it is away for a moment, nobody may look."""
         found = [t for t in self.transients if t.state == state]
-        return bool(found) and min(found[-1].end, now) - found[0].begin >= seconds
+        if not found:
+            return False
+        lasted = min(found[-1].end, now) - found[0].begin
+        return lasted >= seconds - RESOLUTION  # a restart rounds its beginning
 
     def leaves(self, now: float, config: Config) -> None:
         """The Workflow is on its way out before the job's data was safe."""
