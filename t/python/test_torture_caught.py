@@ -76,7 +76,7 @@ WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
     ),
     "believes what is out of date": (
         replacing(WorkflowInfo, "_is_late", lambda self, view: False),
-        ("watch", "latency", "admin", "user"),
+        ("watch", "admin"),
     ),
     "never tries again": (
         replacing(Service, "_failed", lambda self, job, *reason: None),
