@@ -55,6 +55,9 @@ class Excuses:
     lateness = 100.0
     """Seconds by which what is due may be late."""
 
+    delivery = 0.0
+    """Seconds until the service has what Flux tells it, at most."""
+
     def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
         """Whether a fatal exception has a cause."""
         return False
@@ -101,6 +104,7 @@ class PlannedExcuses(Excuses):
         self._world = world
         self._closing = False
         self.config = plan.site.config
+        self.delivery = plan.site.message_latency
         self.disabled: set[str] = set()
         self._unfit: dict[str, list[tuple[float, float]]] = {}
         self._jobs = {world.ids[job.number]: job for job in plan.jobs}

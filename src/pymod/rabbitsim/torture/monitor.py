@@ -15,9 +15,16 @@ from flux_k8s import hostlist
 from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
 from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
+from flux_k8s.timestamps import parse_timestamp
 from flux_k8s.tokens import TOKEN_KEY
 from flux_k8s.workflow import TEARDOWN_PATIENCE
-from flux_k8s.workflowview import FINALIZER, STATES, WLM_ID
+from flux_k8s.workflowview import (
+    CUT_OFF,
+    FINALIZER,
+    STATES,
+    WLM_ID,
+    requested_key,
+)
 from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request
@@ -25,7 +32,13 @@ from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.data import Ledger
 from rabbitsim.torture.excuses import Excuses
-from rabbitsim.torture.record import NEVER, Record, cancelled_in_epilog, limit_of
+from rabbitsim.torture.record import (
+    ABORT,
+    NEVER,
+    Record,
+    cancelled_in_epilog,
+    limit_of,
+)
 from rabbitsim.torture.storage import StorageMonitor
 
 PAIRS = (
@@ -142,6 +155,8 @@ class Monitor:
             for other in record.fatal:
                 if other["type"] == "dws" and other["note"] == note:
                     self.fail("exception twice", f"{job} was told twice: {note}")
+        if type == ABORT and not record.aborted:
+            record.aborted_at = self._now()
         record.fatal.append(exception)
 
     def _nodes_fail(self, job: Job, exception: Json) -> None:
@@ -326,7 +341,7 @@ class Monitor:
         spec = body.get("spec") or {}
         wanted, current = spec.get("desiredState"), workflow["spec"]["desiredState"]
         known = self._records.get(jobid_of_workflow(name) or 0)
-        if wanted == "Teardown" and known is not None and known.aborted:
+        if known is not None and known.aborted and self._goes_on(known, body):
             self._storage.cut_off(name, self._drained)
         if wanted in (None, "Teardown"):
             return
@@ -342,6 +357,15 @@ class Monitor:
             since = cancelled_in_epilog(job)
             if since is not None and self._now() > since + OBEDIENCE:
                 self.fail("obedience", f"{name} goes to {wanted}, {job} was cancelled")
+
+    def _goes_on(self, record: Record, body: Json) -> bool:
+        """Whether an abort was carried out, as a request says, or Teardown was asked
+        for by a service that has been told of the abort."""
+        annotations = (body.get("metadata") or {}).get("annotations") or {}
+        asked = annotations.get(requested_key(STATES["Teardown"]))
+        decided = None if asked is None else parse_timestamp(asked)
+        told = record.aborted_at + self._excuses.delivery
+        return CUT_OFF in annotations or (decided is not None and decided > told)
 
     # The end
 

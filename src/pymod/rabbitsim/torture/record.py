@@ -50,6 +50,7 @@ class Record:
         overdue: a time limit of that state had passed.
         failed_nodes: the nodes that the job goes on without.
         fatal: the job's fatal exceptions.
+        aborted_at: when its epilog was given up.
         outputs: where the data that the job wrote has to be in the end.
         creates: the persistent storage that it makes.
         unattended: the module was away when the job's epilog ended.
@@ -66,13 +67,14 @@ class Record:
     overdue: bool = False
     failed_nodes: set[str] = field(default_factory=set)
     fatal: list[Json] = field(default_factory=list)
+    aborted_at: float = NEVER
     outputs: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
     unattended: bool = False
 
     @property
     def aborted(self) -> bool:
-        return any(exception["type"] == ABORT for exception in self.fatal)
+        return self.aborted_at < NEVER
 
     def see(self, workflow: Json, now: float) -> None:
         """Take in a Workflow as it was written."""
