@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import re
 
+from flux_k8s import hostlist
 from flux_k8s.config import Config
 from flux_k8s.ports import Json
 from rabbitsim.flux.job import Job
@@ -21,6 +22,7 @@ from rabbitsim.torture.troubles import part_state
 from rabbitsim.torture.world import World
 
 UNFIT = re.compile(r"(rabbit-\d+)(?: is not fit for use|, which [^,]*, is not fit)")
+NEEDED = re.compile(r"which (\d+) of the job's nodes need, is not fit for use")
 DOWN = re.compile(r"Rabbit (rabbit-\d+) is \w+[,;]")
 STALE = 150.0
 """Seconds that what the service knows of a Rabbit may lag behind: a watch that is
@@ -46,6 +48,16 @@ def tells_loss(job: Job, note: str) -> bool:
         return False
     command = "copy_out" if match[1] == "not copied: " else "persistentdw"
     return command in str(job.jobspec["attributes"]["system"]["dw"])
+
+
+def tolerable(job: Job, note: str) -> bool:
+    """Whether a job was failed for a Rabbit, and may do without the nodes below it."""
+    match = NEEDED.search(note)
+    if match is None or job.R is None:
+        return False
+    lost, nodes = int(match[1]), hostlist.decode_all(job.R["execution"]["nodelist"])
+    tolerance = job.jobspec["attributes"]["system"].get("dw_failure_tolerance", 0)
+    return bool(lost <= tolerance and lost < len(nodes))
 
 
 class Excuses:
@@ -207,6 +219,8 @@ class PlannedExcuses(Excuses):
             return True
         if down := DOWN.findall(note):
             return all(self._was_unfit(name, now) for name in down)
+        if tolerable(job, note):
+            return False
         if "is not fit for use" in note:
             return all(self._was_unfit(name, now) for name in UNFIT.findall(note))
         if " left, and " in note or "the Rabbits that it needs" in note:
