@@ -30,8 +30,11 @@ static void hello_cb (flux_future_t *f, void *arg)
 {
     struct dws *dws = arg;
 
-    // ENOSYS: the module will say hello when it is loaded
-    if (flux_rpc_get (f, NULL) < 0 && errno != ENOSYS)
+    // A module that is not there, or not ready, will say hello itself.
+    if (flux_rpc_get (f, NULL) < 0
+        && errno != ENOSYS
+        && errno != EAGAIN
+        && errno != EHOSTUNREACH)
         flux_log (dws->h,
                   LOG_ERR,
                   "dws: dws.hello failed: %s",

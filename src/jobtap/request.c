@@ -6,8 +6,9 @@
  *
  * Each phase has one request that the module needs to have got. It may be sent
  * any number of times. If it cannot be delivered, because no module is loaded
- * (ENOSYS) or because it died with the request in flight (EHOSTUNREACH), the
- * job waits: the module says hello when it is there, and gets it again.
+ * (ENOSYS), because its service is not ready (EAGAIN), or because that died with
+ * the request in flight (EHOSTUNREACH), the job waits: the module says hello when
+ * it is there, and gets it again.
  *
  * A request may be what the module died of. Those that were in flight at the
  * LOST_SUSPECT-th death in a row are sent one at a time from then on, before all
@@ -45,6 +46,10 @@ static enum answer answer_get (flux_future_t *f, char *reason, size_t size)
                              "errstr", &errstr) < 0) {
         if (errno == ENOSYS) {
             dws_format (reason, size, "the dws module is not loaded");
+            return ANSWER_UNDELIVERED;
+        }
+        if (errno == EAGAIN) {
+            dws_format (reason, size, "%s", future_strerror (f, errno));
             return ANSWER_UNDELIVERED;
         }
         if (errno == EHOSTUNREACH) {

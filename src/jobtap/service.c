@@ -19,6 +19,8 @@
 /* So many jobs are told, and what they wait for sent again, in one go. */
 #define HELLO_MAX 32
 
+static const char *not_ready = "dws-jobtap.so reads the eventlogs of its jobs";
+
 static void respond_error (struct dws *dws,
                            const flux_msg_t *msg,
                            int errnum,
@@ -47,8 +49,8 @@ static struct dws_job *request_job (struct dws *dws,
     if ((job = dws_job_lookup (dws, id))) {
         if (job->phase == phase)
             return job;
-        if (job->phase == DWS_RECOVER) // as if we were not loaded yet
-            respond_error (dws, msg, ENOSYS, "dws-jobtap is being loaded");
+        if (job->phase == DWS_RECOVER)
+            respond_error (dws, msg, EAGAIN, not_ready);
         else
             respond (dws, msg);
     }
@@ -383,7 +385,7 @@ static void hello_cb (flux_t *h,
         flux_log (h, LOG_INFO, "dws: hello from the dws module");
     if (dws->recovering > 0) {
         // dws.hello follows as soon as it is known what each job waits for
-        respond_error (dws, msg, ENOSYS, "dws-jobtap is being loaded");
+        respond_error (dws, msg, EAGAIN, not_ready);
         return;
     }
     if (!(hello.jobs = json_array ())) {

@@ -207,15 +207,22 @@ def test_a_reason_that_is_too_long_is_cut_between_characters(
     assert 900 < len(note.encode()) < 1000 and errstr.startswith(note)
 
 
-@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])
+@pytest.mark.parametrize(
+    "errnum, text, told",
+    [
+        (errno.ENOSYS, "", "the dws module is not loaded"),
+        (errno.EHOSTUNREACH, "", "the dws module went away"),
+        (errno.EAGAIN, "the dws service is starting", "the dws service is starting"),
+    ],
+)
 def test_jobs_wait_for_the_module_with_one_log_line(
-    manager: JobManager, errnum: int
+    manager: JobManager, errnum: int, text: str, told: str
 ) -> None:
     for jobid in (1, 2, 3):
         manager.submit(jobid, {"dw": "#DW a"})
-        manager.take("dws.create")[1](errnum, "", None)
+        manager.take("dws.create")[1](errnum, text, None)
     assert all(job.state == DEPEND for job in manager.jobs.values())
-    assert all("the dws module" in job.memo["dws"] for job in manager.jobs.values())
+    assert all(job.memo["dws"] == told for job in manager.jobs.values())
     assert len(manager.logged) == 1
     manager.request("hello", {})
     for _ in range(3):
@@ -329,7 +336,9 @@ def test_after_an_abort_the_module_releases_the_epilog(manager: JobManager) -> N
 
 
 @WITH_TIMEOUT
-@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH, errno.EPROTO])
+@pytest.mark.parametrize(
+    "errnum", [errno.ENOSYS, errno.EAGAIN, errno.EHOSTUNREACH, errno.EPROTO]
+)
 def test_without_the_module_an_abort_releases_the_job_at_once(
     manager: JobManager, errnum: int
 ) -> None:
@@ -434,8 +443,8 @@ def test_hello_is_refused_until_all_eventlogs_are_read(manager: JobManager) -> N
     up_to(manager, "prolog")
     manager.unload()
     manager.load()
-    assert error_of(manager, "hello", {}).errno == errno.ENOSYS
-    assert error_of(manager, "epilog-remove", {"id": 1}).errno == errno.ENOSYS
+    assert error_of(manager, "hello", {}).errno == errno.EAGAIN
+    assert error_of(manager, "epilog-remove", {"id": 1}).errno == errno.EAGAIN
     manager.rpcs = [rpc for rpc in manager.rpcs if rpc[0] != "dws.hello"]
     manager.answer_eventlogs()
     assert "dws.hello" in manager.topics()
@@ -500,7 +509,7 @@ def test_eventlogs_of_many_jobs_are_read_in_portions(manager: JobManager) -> Non
     read = 0
     while "job-manager.getattr" in manager.topics():
         assert 0 < manager.topics().count("job-manager.getattr") < MANY / 2
-        assert error_of(manager, "hello", {}).errno == errno.ENOSYS
+        assert error_of(manager, "hello", {}).errno == errno.EAGAIN
         payload, done = manager.take("job-manager.getattr")
         done(0, "", {"eventlog": payload["as it was"]})
         read += 1

@@ -72,7 +72,9 @@ class PluginMachine(RuleBasedStateMachine):
 
     @rule(
         index=st.integers(0, 20),
-        outcome=st.sampled_from(["yes", "yes", "yes", "no", "gone", "lost", "bad"]),
+        outcome=st.sampled_from(
+            ["yes", "yes", "yes", "no", "gone", "later", "lost", "bad"]
+        ),
     )
     def answer(self, index: int, outcome: str) -> None:
         if not self.manager.rpcs:
@@ -89,6 +91,8 @@ class PluginMachine(RuleBasedStateMachine):
             done(0, "", {"success": False, "errstr": "no"})
         elif outcome == "gone":
             done(errno.ENOSYS, "", None)
+        elif outcome == "later":
+            done(errno.EAGAIN, "the service is starting", None)
         elif outcome == "lost":
             done(errno.EHOSTUNREACH, "", None)
         else:
@@ -117,7 +121,7 @@ class PluginMachine(RuleBasedStateMachine):
         try:
             response = self.manager.request("hello", {})
         except OSError as error:
-            assert error.errno == errno.ENOSYS
+            assert error.errno == errno.EAGAIN
             assert "job-manager.getattr" in self.manager.topics()
             return
         phases = {job["id"]: job["phase"] for job in response["jobs"]}
@@ -153,7 +157,8 @@ class PluginMachine(RuleBasedStateMachine):
         try:
             self.manager.request(method, payload)
         except OSError as error:
-            assert error.errno in (errno.ENOENT, errno.ENOSYS)
+            away = errno.ENOSYS if self.manager.plugin is None else errno.EAGAIN
+            assert error.errno in (errno.ENOENT, away)
 
     @rule(
         jobid=JOBS,

@@ -10,8 +10,9 @@ Either may be loaded first, and may go away and come back at any time:
     jobs that the plugin holds, a portion of them, and a ``cursor`` if there are
     more: the module asks for these with ``{"cursor": N}``. After each portion the
     plugin repeats what it waits for, for the jobs in it.
+    Until the plugin has read the eventlogs of its jobs, it answers EAGAIN.
 ``dws.hello``
-    From the plugin when it was loaded.
+    From the plugin when it was loaded, and has read these.
 """
 
 from __future__ import annotations
@@ -27,6 +28,11 @@ from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
 from flux_k8s.ports import Flux, Json, RpcError, Timer
 from flux_k8s.workflowinfo import Goal
+
+
+FIRST_DELAY = 1.0
+LONGEST_DELAY = 60.0
+"""Seconds until the plugin is asked again after a failure: doubled each time."""
 
 
 class Phase(enum.Enum):
@@ -104,6 +110,8 @@ class Greeter:
         self._complete = complete
         self._round = 0
         self._timer: Optional[Timer] = None
+        self._delay = FIRST_DELAY
+        self._failure: Optional[str] = None
 
     def greet(self) -> None:
         """Ask from the beginning. What was asked before does not count any more."""
@@ -127,18 +135,19 @@ class Greeter:
         if round != self._round:
             return
         if isinstance(result, RpcError):
-            self._failed(result)
+            self._refused(result)
             return
         try:
             reader = Reader("job-manager.dws.hello", result)
             jobs = reader.list("jobs")
             cursor = reader.optional_integer("cursor", minimum=0)
         except BadObject as error:
-            self._flux.log(syslog.LOG_ERR, str(error))
+            self._failed(str(error))
             return
         for entry in jobs:
             self._take(entry, held)
         if cursor is None:
+            self._delay, self._failure = FIRST_DELAY, None
             self._complete(held)
         else:
             self._ask({"cursor": cursor}, held)
@@ -153,10 +162,23 @@ class Greeter:
         held.add(job.jobid)
         self._learn(job)
 
-    def _failed(self, error: RpcError) -> None:
+    def _refused(self, error: RpcError) -> None:
         if error.errnum == errno.ENOSYS:
             text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
             self._flux.log(syslog.LOG_WARNING, text)
             return  # the plugin says hello when it is loaded
-        self._flux.log(syslog.LOG_ERR, f"job-manager.dws.hello: {error}")
-        self._timer = self._flux.call_later(1.0, self.greet)
+        if error.errnum == errno.EAGAIN:  # it will say hello when it is ready
+            self._again()
+            return
+        self._failed(f"job-manager.dws.hello: {error}")
+
+    def _failed(self, text: str) -> None:
+        """Log what is wrong, once, and ask again later."""
+        if text != self._failure:
+            self._failure = text
+            self._flux.log(syslog.LOG_ERR, f"{text}; trying again")
+        self._again()
+
+    def _again(self) -> None:
+        self._timer = self._flux.call_later(self._delay, self.greet)
+        self._delay = min(2 * self._delay, LONGEST_DELAY)

@@ -170,7 +170,8 @@ class Notices:
             return
         unanswered = isinstance(error, KubeError) and error.status == 0
         # Without any answer it may be an outage, and a watch is about to tell.
-        if not waiting.logged and (waiting.failures > 1 or not unanswered):
+        early = unanswered and waiting.failures == 1
+        if not waiting.logged and not early and not is_not_ready(error):
             waiting.logged = True
             text = f"{f58(info.jobid)}: {what}; trying again"
             self._flux.log(syslog.LOG_WARNING, text)
@@ -233,6 +234,11 @@ def awaited(info: WorkflowInfo, step: Step) -> str:
     if isinstance(step, Create) and info.group is None:
         return "the user database"
     return "Kubernetes"
+
+
+def is_not_ready(error: object) -> bool:
+    """Whether the plugin is loaded, and cannot say yet what its jobs wait for."""
+    return isinstance(error, RpcError) and error.errnum == errno.EAGAIN
 
 
 def reason_of(error: StepError) -> str:

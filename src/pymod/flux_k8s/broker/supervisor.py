@@ -99,14 +99,14 @@ class Supervisor:
             self._channel.send(encode(CONFIG, config))
 
     def request(self, message: Any) -> None:
-        """Pass a request on to the service. Without one it fails with ENOSYS, as if no
-        module were loaded; if the service dies first, with EHOSTUNREACH."""
+        """Pass a request on to the service. Without one it fails with EAGAIN; if the
+        service dies first, with EHOSTUNREACH."""
         if self._ready_since is None and self._channel is not None:
             # A request that follows from what the service has sent elsewhere may
             # overtake its READY.
             self._channel.receive()
         if self._ready_since is None or self._channel is None:
-            self._flux.respond_error(message, errno.ENOSYS, self.state())
+            self._flux.respond_error(message, errno.EAGAIN, self.state())
             return
         self._relay.note(message)
         self._channel.send(message)

@@ -1,0 +1,93 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the service makes of answers to its hello."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Optional
+
+import pytest
+from test_service import LIFE, jobspec, names, settle, started
+
+from rabbitsim.flux.broker import Respond
+from rabbitsim.system import VirtualSystem
+
+HELLO = "job-manager.dws.hello"
+GARBAGE: list[dict[str, Any]] = [{}, {"jobs": 1}, {"jobs": [], "cursor": "x"}]
+
+
+def with_answers(
+    count: int, errnum: int, text: str, answer: Optional[dict[str, Any]]
+) -> tuple[VirtualSystem, list[float]]:
+    """A system in which the first answers to hello are these, and when each hello
+    was sent."""
+    system = VirtualSystem()
+    broker = system.instance.broker
+    send = broker.send
+    times: list[float] = []
+
+    def altered(
+        topic: str,
+        payload: dict[str, Any],
+        respond: Respond,
+        userid: Optional[int] = None,
+    ) -> None:
+        if topic == HELLO:
+            times.append(system.loop.now())
+        if topic == HELLO and len(times) <= count:
+            system.loop.call_later(0.0, lambda: respond(errnum, text, answer))
+        else:
+            send(topic, payload, respond, userid)
+
+    broker.send = altered  # type: ignore[method-assign]
+    system.start()
+    return system, times
+
+
+def lines(system: VirtualSystem, text: str) -> list[str]:
+    return [line for _, _, line in system.log if text in line]
+
+
+@pytest.mark.parametrize("answer", GARBAGE, ids=str)
+def test_a_hello_whose_answer_cannot_be_read_is_sent_again_ever_later(
+    answer: dict[str, Any],
+) -> None:
+    system, times = with_answers(6, 0, "", answer)
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=200.0)
+    pauses = [later - earlier for earlier, later in zip(times, times[1:])]
+    assert all(earlier < later for earlier, later in zip(pauses[:6], pauses[1:6]))
+    assert len(times) == 7 and max(pauses) <= 60.0
+    assert len(lines(system, HELLO)) == 1
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_a_plugin_that_is_not_ready_is_asked_again_without_a_word() -> None:
+    system, times = with_answers(3, errno.EAGAIN, "not yet", None)
+    system.loop.run(timeout=60.0)
+    assert len(times) == 4
+    assert not lines(system, "hello:") and not lines(system, "not loaded")
+
+
+def test_each_failure_of_hello_is_logged_once() -> None:
+    system, times = with_answers(4, errno.ENOMEM, "no memory", None)
+    system.loop.run(timeout=60.0)
+    assert len(times) == 5
+    assert len(lines(system, f"{HELLO}: no memory; trying again")) == 1
+
+
+def test_a_service_that_starts_while_the_plugin_reads_eventlogs_is_not_told_otherwise() -> (
+    None
+):
+    system = started(message_latency=0.05)
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=1.0)
+    system.unload_module()
+    system.instance.unload_plugin()
+    system.load_plugin()
+    system.load_module()
+    settle(system)
+    assert "exception" not in names(system, jobid)
+    assert not lines(system, "not loaded: new jobs")
