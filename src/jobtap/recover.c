@@ -61,16 +61,69 @@ void dws_hello (struct dws *dws)
     }
 }
 
-/* Ask for eventlogs that were not asked for yet, as many as may be. */
-static void recover_more (struct dws *dws)
+static void eventlog_cb (flux_future_t *f, void *arg);
+
+/* Ask for the eventlog of a job. */
+static int lookup (struct dws_job *job)
+{
+    struct dws *dws = job->dws;
+    flux_future_t *f;
+
+    if (!(f = flux_rpc_pack (dws->h,
+                             "job-manager.getattr",
+                             0,
+                             0,
+                             "{s:I s:[s]}",
+                             "id", (json_int_t)job->id,
+                             "attrs", "eventlog"))
+        || flux_future_then (f, -1., eventlog_cb, job) < 0) {
+        int saved_errno = errno;
+        flux_future_destroy (f);
+        errno = saved_errno;
+        return -1;
+    }
+    job->f = f;
+    job->stale = false;
+    dws->lookups++;
+    return 0;
+}
+
+/* Nothing more can be done for this job, but others must not wait for it. */
+static void lookup_failed (struct dws_job *job, const char *reason)
+{
+    dws_log (job->dws,
+             LOG_ERR,
+             job->id,
+             "error reading the eventlog, the job may be stuck: %s",
+             reason);
+    job->phase = DWS_DONE;
+    job->dws->recovering--;
+}
+
+/* A look-up has ended, or was not sent: see to the jobs that wait for theirs. */
+static void lookup_next (struct dws *dws)
 {
     struct dws_job *job;
-    struct dws_job *next;
 
-    for (job = dws->first; job && dws->lookups < LOOKUPS_MAX; job = next) {
-        next = job->next;
-        if (job->phase == DWS_RECOVER && !job->f)
-            dws_job_recover (job);
+    if (dws->lookups == 0) {
+        for (job = dws->first;
+             job && dws->lookups < LOOKUPS_MAX;
+             job = job->next) {
+            if (job->phase == DWS_RECOVER && !job->f && lookup (job) < 0)
+                lookup_failed (job, strerror (errno));
+        }
+    }
+    if (dws->recovering == 0)
+        dws_hello (dws);
+}
+
+void dws_job_recover (struct dws_job *job)
+{
+    struct dws *dws = job->dws;
+
+    if (dws->lookups < LOOKUPS_MAX && lookup (job) < 0) {
+        lookup_failed (job, strerror (errno));
+        lookup_next (dws);
     }
 }
 
@@ -78,27 +131,14 @@ void dws_job_recovered (struct dws_job *job, enum dws_phase phase)
 {
     struct dws *dws = job->dws;
 
-    job->phase = phase;
     if (job->f) { // the job ends
         flux_future_destroy (job->f);
         job->f = NULL;
         dws->lookups--;
     }
-    if (--dws->recovering == 0)
-        dws_hello (dws);
-    else if (dws->lookups == 0)
-        recover_more (dws);
-}
-
-/* Nothing more can be done for this job, but others must not wait for it. */
-static void recover_failed (struct dws_job *job, const char *reason)
-{
-    dws_log (job->dws,
-             LOG_ERR,
-             job->id,
-             "error reading the eventlog, the job may be stuck: %s",
-             reason);
-    dws_job_recovered (job, DWS_DONE);
+    job->phase = phase;
+    dws->recovering--;
+    lookup_next (dws);
 }
 
 /* Go on from what was learnt. */
@@ -165,47 +205,23 @@ static void go_on (struct dws_job **jobp, double epilog_start)
 static void eventlog_cb (flux_future_t *f, void *arg)
 {
     struct dws_job *job = arg;
+    struct dws *dws = job->dws;
     json_t *eventlog;
     double epilog_start;
 
     job->f = NULL;
-    job->dws->lookups--;
-    if (job->stale) {
+    dws->lookups--;
+    if (job->stale)
         dws_job_recover (job);
-        goto out;
+    else if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) < 0) {
+        lookup_failed (job, future_strerror (f, errno));
+        lookup_next (dws);
     }
-    if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) < 0) {
-        recover_failed (job, future_strerror (f, errno));
-        goto out;
+    else {
+        dws_job_recovered (job, dws_job_replay (job, eventlog, &epilog_start));
+        go_on (&job, epilog_start);
     }
-    dws_job_recovered (job, dws_job_replay (job, eventlog, &epilog_start));
-    go_on (&job, epilog_start);
-out:
     flux_future_destroy (f);
-}
-
-void dws_job_recover (struct dws_job *job)
-{
-    struct dws *dws = job->dws;
-
-    if (dws->lookups == LOOKUPS_MAX)
-        return; // its turn comes
-    dws->lookups++;
-    job->stale = false;
-    if (!(job->f = flux_rpc_pack (dws->h,
-                                  "job-manager.getattr",
-                                  0,
-                                  0,
-                                  "{s:I s:[s]}",
-                                  "id", (json_int_t)job->id,
-                                  "attrs", "eventlog"))
-        || flux_future_then (job->f, -1., eventlog_cb, job) < 0) {
-        int saved_errno = errno;
-        flux_future_destroy (job->f);
-        job->f = NULL;
-        recover_failed (job, strerror (saved_errno));
-        dws->lookups--;
-    }
 }
 
 // vi:ts=4 sw=4 expandtab

@@ -112,6 +112,8 @@ class JobManager:
         self.logged: list[tuple[int, str]] = []
         self.rpcs: list[tuple[str, Json, RpcDone]] = []
         self.sent: Counter[str] = Counter()
+        self.unsendable: Counter[str] = Counter()
+        """For how many requests of a topic there is no memory."""
         self.lookups: list[tuple[str, KvsDone]] = []
         self.jobs: dict[int, Job] = {}
         self.hostile: list[Hostile] = []
@@ -355,6 +357,9 @@ class JobManager:
         self.logged.append((level, message))
 
     def rpc(self, topic: str, payload: Optional[Json], done: RpcDone) -> None:
+        if self.unsendable[topic] > 0:
+            self.unsendable[topic] -= 1
+            raise OSError(errno.ENOMEM, "no memory")
         if topic == "job-manager.getattr":
             assert payload is not None
             eventlog = list(self.jobs[payload["id"]].eventlog)

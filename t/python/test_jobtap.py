@@ -533,6 +533,42 @@ def test_jobs_that_end_while_others_wait_to_be_read_hold_up_none(
     assert set(range(4, MANY + 1, 4)) <= set(told)
 
 
+@pytest.mark.parametrize("failures", [1, 2, 40, 69])
+def test_an_eventlog_that_cannot_be_asked_for_holds_up_no_other_job(
+    manager: JobManager, failures: int
+) -> None:
+    many(manager)
+    manager.unload()
+    manager.load()
+    while manager.topics().count("job-manager.getattr") > 1:
+        payload, done = manager.take("job-manager.getattr")
+        done(0, "", {"eventlog": payload["as it was"]})
+    payload, done = manager.take("job-manager.getattr")
+    job = manager.jobs[payload["id"]]
+    manager.post(job, "dependency-remove", {"description": "dws-create"})
+    manager.unsendable["job-manager.getattr"] = failures
+    done(0, "", {"eventlog": payload["as it was"]})
+    manager.answer_eventlogs()
+    stuck = [line for _, line in manager.logged if "may be stuck" in line]
+    told = [jobid for ids, _ in pages(manager) for jobid in ids]
+    assert len(stuck) == failures and len(told) == MANY - failures
+    assert job.id not in told
+
+
+def test_an_eventlog_of_which_there_is_none_holds_up_no_other_job(
+    manager: JobManager,
+) -> None:
+    many(manager)
+    manager.unload()
+    manager.load()
+    while "job-manager.getattr" in manager.topics():
+        payload, done = manager.take("job-manager.getattr")
+        found = payload["id"] % 2
+        done(0 if found else errno.ENOENT, "", {"eventlog": payload["as it was"]})
+    told = [jobid for ids, _ in pages(manager) for jobid in ids]
+    assert told == list(range(1, MANY + 1, 2))
+
+
 def test_a_teardown_that_was_asked_for_survives_a_reload(manager: JobManager) -> None:
     up_to(manager, "epilog")
     manager.raise_exception(1, "cancel", 0, "")
