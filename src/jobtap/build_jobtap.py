@@ -46,6 +46,7 @@ COMPONENT = Component(
                              uint32_t role,
                              int64_t id,
                              const char *payload);
+        long standin_fail_json (long n);
         void standin_timer_expire (flux_t *h, int64_t id);
         void standin_future_fulfill (flux_t *h,
                                      int64_t id,

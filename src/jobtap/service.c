@@ -98,6 +98,7 @@ static int job_update (struct dws_job **jobp,
     json_t *current = NULL;
     json_t *constraints = NULL;
     json_t *updates = NULL;
+    int saved_errno;
     int rc = -1;
 
     if (!(args = flux_jobtap_job_lookup ((*jobp)->dws->p, (*jobp)->id)))
@@ -125,8 +126,10 @@ static int job_update (struct dws_job **jobp,
     if (json_object_size (updates) > 0)
         rc = dws_job_update (jobp, updates);
 out:
+    saved_errno = errno;
     flux_plugin_arg_destroy (args);
     json_decref (updates);
+    errno = saved_errno;
     return rc;
 }
 
@@ -333,7 +336,7 @@ struct hello {
     bool more;
 };
 
-/* Add the jobs after the cursor, as many as fit. */
+/* Add the jobs after the cursor, as many as fit, or as there is memory for. */
 static void hello_fill (struct dws *dws, struct hello *hello)
 {
     struct dws_job *job;
@@ -344,12 +347,12 @@ static void hello_fill (struct dws *dws, struct hello *hello)
             || !job->directives
             || !(phase = phase_name (job)))
             continue;
-        if (hello->count == HELLO_MAX) {
+        if (hello->count == HELLO_MAX
+            || json_array_append_new (hello->jobs,
+                                      hello_job (job, phase)) < 0) {
             hello->more = true;
             return;
         }
-        if (json_array_append_new (hello->jobs, hello_job (job, phase)) < 0)
-            dws_log (dws, LOG_ERR, job->id, "not in hello: out of memory");
         hello->ids[hello->count++] = job->id;
         hello->cursor = job->serial;
     }
@@ -388,13 +391,16 @@ static void hello_cb (flux_t *h,
         respond_error (dws, msg, EAGAIN, not_ready);
         return;
     }
-    if (!(hello.jobs = json_array ())) {
+    if ((hello.jobs = json_array ()))
+        hello_fill (dws, &hello);
+    if (!hello.jobs
+        || (hello.more && hello.count == 0)
+        || hello_respond (dws, msg, &hello) < 0) {
+        // The module asks again.
         respond_error (dws, msg, ENOMEM, "error listing jobs");
+        json_decref (hello.jobs);
         return;
     }
-    hello_fill (dws, &hello);
-    if (hello_respond (dws, msg, &hello) < 0)
-        flux_log_error (h, "dws: error responding");
     json_decref (hello.jobs);
     dws->away = false;
     if (first)

@@ -22,6 +22,33 @@ struct service {
     void *arg;
 };
 
+static long json_failure;
+
+static void *json_malloc (size_t size)
+{
+    if (json_failure > 0 && --json_failure == 0) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return malloc (size);
+}
+
+/* So that a caller who has to keep errno is seen not to. */
+static void json_free (void *p)
+{
+    free (p);
+    errno = 0;
+}
+
+long standin_fail_json (long n)
+{
+    long left = json_failure;
+
+    json_set_alloc_funcs (json_malloc, json_free);
+    json_failure = n;
+    return left;
+}
+
 static flux_jobid_t resolve (flux_plugin_t *p, flux_jobid_t id)
 {
     return id == FLUX_JOBTAP_CURRENT_JOB ? p->h->current : id;

@@ -35,4 +35,9 @@ int standin_request (flux_t *h,
                      int64_t id,
                      const char *payload);
 
+/* Have libjansson find no memory once, at its n-th allocation from now on (0: do
+ * not). Return how many were left till then.
+ */
+long standin_fail_json (long n);
+
 #endif // !STANDIN_JOBTAP_H

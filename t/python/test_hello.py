@@ -78,9 +78,7 @@ def test_each_failure_of_hello_is_logged_once() -> None:
     assert len(lines(system, f"{HELLO}: no memory; trying again")) == 1
 
 
-def test_a_service_that_starts_while_the_plugin_reads_eventlogs_is_not_told_otherwise() -> (
-    None
-):
+def test_a_service_that_starts_while_the_plugin_reads_eventlogs_waits() -> None:
     system = started(message_latency=0.05)
     jobid = system.instance.submit(jobspec())
     system.loop.run(timeout=1.0)

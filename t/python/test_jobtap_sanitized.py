@@ -21,6 +21,7 @@ TESTS = [
     "jobtap",
     "jobtap_hostile",
     "jobtap_lost",
+    "jobtap_memory",
     "jobtap_stateful",
     "jobtap_tasks",
     "shell_plugin",

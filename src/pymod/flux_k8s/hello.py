@@ -29,7 +29,6 @@ from flux_k8s.fields import Reader
 from flux_k8s.ports import Flux, Json, RpcError, Timer
 from flux_k8s.workflowinfo import Goal
 
-
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 60.0
 """Seconds until the plugin is asked again after a failure: doubled each time."""
