@@ -67,7 +67,7 @@ keeps () {
 }
 
 test_expect_success 'an unknown argument is refused' '
-    refuses "foo=1: unknown module argument, known: scheduler=none, queues=NAME,..." foo=1
+    refuses "foo=1: unknown module argument, known: scheduler=none, queues=NAME,..., watchdog=SECONDS" foo=1
 '
 test_expect_success 'so is a value that scheduler= cannot have' '
     refuses "scheduler=sometimes: expected scheduler=none" scheduler=sometimes

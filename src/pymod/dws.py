@@ -10,11 +10,13 @@ them on, and answers what must be answered without it.
 
 Load with::
 
-    flux module load dws [scheduler=none] [queues=NAME,...]
+    flux module load dws [scheduler=none] [queues=NAME,...] [watchdog=SECONDS]
 
 ``scheduler=none`` leaves jobs' resources alone, for instances without Fluxion.
 ``queues`` limits what is done about broken PCIe connections to the nodes of these
 queues.
+``watchdog`` is how long the service may give no answer, 120 by default; then it is
+killed, and started again. 0 means for ever.
 The configuration is the ``[rabbit]`` table.
 """
 
@@ -52,7 +54,7 @@ class DwsModule(BrokerModule):
         super().__init__(handle, *args)
         self._arguments = Arguments.parse(args)
         tables = self._check(handle.conf_get(update=True))
-        self._supervisor = Supervisor(handle, self.name, args)
+        self._supervisor = Supervisor(handle, self.name, args, self._arguments.watchdog)
         self._supervisor.start(tables)
         for method, roles in METHODS.items():
             handle.msg_watcher_create(

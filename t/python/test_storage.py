@@ -183,7 +183,14 @@ def test_the_queues_of_the_module_give_the_properties_of_their_nodes() -> None:
     [
         ("queues=", "queues=: expected queues=NAME,..."),
         ("scheduler=x", "scheduler=x: expected scheduler=none or scheduler=fluxion"),
-        ("x=1", "x=1: unknown module argument, known: scheduler=none, queues=NAME,..."),
+        (
+            "x=1",
+            "x=1: unknown module argument, known: scheduler=none, queues=NAME,..., "
+            "watchdog=SECONDS",
+        ),
+        ("watchdog=-1", "watchdog=-1: expected watchdog=SECONDS, 0 for none"),
+        ("watchdog=nan", "watchdog=nan: expected watchdog=SECONDS, 0 for none"),
+        ("watchdog=", "watchdog=: expected watchdog=SECONDS, 0 for none"),
     ],
 )
 def test_a_wrong_argument_is_named(argument: str, text: str) -> None:

@@ -11,6 +11,11 @@ from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP
 
+WATCHDOG = 120.0
+"""Seconds. The service is never busy for more than a few with one thing."""
+
+DAY = 86400.0
+
 
 @dataclass(frozen=True)
 class Arguments:
@@ -19,10 +24,13 @@ class Arguments:
     Attributes:
         scheduler: one that knows Rabbits is there.
         queues: the queues whose nodes the module is to see to; none for all.
+        watchdog: seconds after which a service that does not answer is killed and
+            started again; 0 for never.
     """
 
     scheduler: bool = True
     queues: tuple[str, ...] = ()
+    watchdog: float = WATCHDOG
 
     @classmethod
     def parse(cls, args: Iterable[str]) -> Arguments:
@@ -44,10 +52,22 @@ class Arguments:
                 if not names:
                     raise ConfigError(arg, "expected queues=NAME,...")
                 result = replace(result, queues=names)
+            elif key == "watchdog":
+                result = replace(result, watchdog=_seconds(arg, value))
             else:
-                known = "known: scheduler=none, queues=NAME,..."
+                known = "known: scheduler=none, queues=NAME,..., watchdog=SECONDS"
                 raise ConfigError(arg, f"unknown module argument, {known}")
         return result
+
+
+def _seconds(arg: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not (0 <= seconds <= DAY):
+        raise ConfigError(arg, "expected watchdog=SECONDS, 0 for none")
+    return seconds
 
 
 def queue_properties(

@@ -5,15 +5,21 @@
 An exception that nobody expected, while something is done for a job, fails that job
 and leaves all others alone. :class:`JobScope` tells for which job something is done,
 in callbacks of Kubernetes and Flux, too; :class:`Faults` what becomes of the job.
+
+A death leaves no exception. So the scope notes what is being done where the supervisor
+finds it, who counts, and bars the next services from :class:`Work` that several have
+died of (:class:`Barred`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import syslog
 import traceback
 from dataclasses import dataclass
-from typing import Any, Callable, Optional, TypeVar, cast
+from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, cast
 
+from flux_k8s.errors import DWSError
 from flux_k8s.jobid import f58, workflow_name
 from flux_k8s.ports import Flux
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
@@ -43,33 +49,76 @@ def summary(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}"[:300]
 
 
+class Work(NamedTuple):
+    """What is done for a job: it is given storage, or that is ``releasing`` it."""
+
+    jobid: int
+    releasing: bool
+
+
+WorksOn = Callable[[Optional[Work]], None]
+"""Notes what is being done, None for nothing of one job's."""
+
+
+class Barred(DWSError):
+    """Services have died of this work: it is not done any more."""
+
+    def __init__(self, work: Work) -> None:
+        what = "released" if work.releasing else "worked on"
+        super().__init__(f"the dws service has died each time it {what} the storage")
+
+
 class JobScope:
     """For which job something is done.
 
     Args:
         failed: gets the job and an exception that escaped while something was done
             for it.
+        releases: tells whether a job's storage is to be released.
+        works_on: is called when the work changes.
     """
 
-    def __init__(self, failed: Callable[[int, Exception], None]) -> None:
+    def __init__(
+        self,
+        failed: Callable[[int, Exception], None],
+        releases: Callable[[int], bool],
+        works_on: WorksOn,
+    ) -> None:
         self._failed = failed
-        self._jobid: Optional[int] = None
+        self._releases = releases
+        self._works_on = works_on
+        self._work: Optional[Work] = None
 
     def run(self, jobid: int, function: Callable[..., object], *args: Any) -> None:
         """Call a function for a job. Nothing that it raises gets out."""
-        outer, self._jobid = self._jobid, jobid
+        outer = self._work
+        self._begin(Work(jobid, self._releases(jobid)))
         try:
             function(*args)
         except Exception as error:
             self._failed(jobid, error)
         finally:
-            self._jobid = outer
+            self._begin(outer)
+
+    @contextlib.contextmanager
+    def doing(self, work: Optional[Work]) -> Iterator[None]:
+        """Within this, something is done for a job."""
+        outer = self._work
+        self._begin(work)
+        try:
+            yield
+        finally:
+            self._begin(outer)
+
+    def _begin(self, work: Optional[Work]) -> None:
+        self._work = work
+        self._works_on(work)
 
     def bind(self, callback: Callable[..., None]) -> Callable[..., None]:
         """``callback``, to be called later for the same job."""
-        if self._jobid is None:
+        if self._work is None:
             return callback
-        jobid = self._jobid
+        jobid = self._work.jobid
         return lambda *args: self.run(jobid, callback, *args)
 
     def port(self, port: Port) -> Port:

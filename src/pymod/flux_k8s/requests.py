@@ -7,16 +7,19 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any, Optional, Union
 
 from flux_k8s import rset
 from flux_k8s.config import Config
 from flux_k8s.directives import parse_attribute
 from flux_k8s.errors import DWSError
 from flux_k8s.fields import Reader, check_levels
+from flux_k8s.isolation import Work
 from flux_k8s.jobid import f58
 from flux_k8s.rset import Summary
 from flux_k8s.workflowinfo import StorageRequest
+
+RELEASES = frozenset({"post_run", "teardown", "abort"})
 
 LARGE = 128 * 1024
 """A ``dws.setup`` of more bytes is not parsed in the process of the service."""
@@ -103,11 +106,21 @@ def read_post_run(payload: Any) -> tuple[int, bool]:
     return reader.integer("jobid", minimum=0), reader.boolean("run_started")
 
 
+def jobid_of(payload: Any) -> Optional[int]:
+    """The job that a request is about, or seems to be."""
+    if isinstance(payload, LargeSetup):
+        return payload.jobid
+    jobid = payload.get("jobid") if isinstance(payload, dict) else None
+    return jobid if isinstance(jobid, int) and 0 <= jobid < 2**64 else None
+
+
+def work_of(method: str, payload: Any) -> Optional[Work]:
+    """What a request has the service do."""
+    jobid = jobid_of(payload)
+    return None if jobid is None else Work(jobid, method in RELEASES)
+
+
 def whose(payload: Any) -> str:
     """The job that a request is about, to begin a line of the log with."""
-    if isinstance(payload, LargeSetup):
-        return f"{f58(payload.jobid)}: "
-    jobid = payload.get("jobid") if isinstance(payload, dict) else None
-    if isinstance(jobid, int) and 0 <= jobid < 2**64:
-        return f"{f58(jobid)}: "
-    return ""
+    jobid = jobid_of(payload)
+    return "" if jobid is None else f"{f58(jobid)}: "

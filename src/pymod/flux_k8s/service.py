@@ -19,13 +19,21 @@ import random
 import syslog
 from dataclasses import dataclass, field
 from functools import partial
-from typing import AbstractSet, Any, Callable, Mapping, Optional, Union
+from typing import AbstractSet, Any, Callable, Collection, Mapping, Optional, Union
 
 from flux_k8s.availability import Availability
 from flux_k8s.config import Config
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.hello import Greeter, HeldJob, Phase
-from flux_k8s.isolation import Faults, JobScope, describe, summary
+from flux_k8s.isolation import (
+    Barred,
+    Faults,
+    JobScope,
+    Work,
+    WorksOn,
+    describe,
+    summary,
+)
 from flux_k8s.jobid import f58, jobid_of_workflow
 from flux_k8s.policy import check_request
 from flux_k8s.ports import (
@@ -47,6 +55,7 @@ from flux_k8s.requests import (
     read_post_run,
     read_setup,
     whose,
+    work_of,
 )
 from flux_k8s.rset import Allocated, UnreadableR
 from flux_k8s.settings import Queues, Settings
@@ -113,9 +122,12 @@ class Service:
         settings: Settings,
         rng: Optional[random.Random] = None,
         setup_reader: Optional[SetupReader] = None,
+        works_on: WorksOn = lambda work: None,
+        barred: Collection[Work] = (),
     ) -> None:
         """``setup_reader`` is needed where requests may be
-        :class:`~flux_k8s.requests.LargeSetup`."""
+        :class:`~flux_k8s.requests.LargeSetup`. ``barred`` is the work that is not
+        to be done, and ``works_on`` notes the one that is."""
         self._setup_reader = setup_reader
         self.settings = settings
         self._flux = flux
@@ -125,7 +137,9 @@ class Service:
             flux, kube, settings, self._watched, self._awaited_nodes, self._retry_all
         )
         self._rabbits = self._availability.rabbits
-        self._scope = JobScope(self._broke)
+        self._scope = JobScope(self._broke, self._releases, works_on)
+        self._barred = frozenset(barred)
+        self._unseen: dict[int, tuple[str, Json]] = {}
         self._greeter = Greeter(flux, self._learn_safely, self._greeted_by)
         self._steps = Steps(
             self._scope.port(flux),
@@ -188,10 +202,15 @@ class Service:
         handler = self._methods.get(method)
         if handler is None:
             respond(errno.ENOSYS, f"dws.{method}: no such method", None)
-        elif isinstance(payload, LargeSetup):
-            self._read_setup(payload, respond)
-        else:
-            self._answer(method, payload, partial(handler, payload), respond)
+            return
+        work = work_of(method, payload)
+        with self._scope.doing(work):
+            if work is not None and work in self._barred:
+                self._answer(method, payload, partial(_refuse, work), respond)
+            elif isinstance(payload, LargeSetup):
+                self._read_setup(payload, respond)
+            else:
+                self._answer(method, payload, partial(handler, payload), respond)
 
     def _answer(
         self, method: str, payload: Any, act: Callable[[], Json], respond: Respond
@@ -400,8 +419,9 @@ class Service:
         if self._stopped or jobid is None:
             return
         self._notices.heard()
-        job = self._jobs.get(jobid)
-        if job is None or not job.faults.given_up:
+        if self._is_left_alone(jobid):
+            self._unseen[jobid] = type, object
+        else:
             self._scope.run(jobid, self._seen, jobid, type, object)
 
     def _seen(self, jobid: int, type: str, object: Json) -> None:
@@ -484,13 +504,27 @@ class Service:
             jobid = next(iter(self._dirty))
             del self._dirty[jobid]
             job = self._jobs.get(jobid)
-            if job is not None and not job.faults.given_up:
+            if job is not None and not self._is_left_alone(jobid):
                 self._scope.run(jobid, self._look_at, job)
         if self._dirty and self._pump_timer is None:
             self._pump_timer = self._flux.call_later(0.0, self._pump)
         self._availability.system_status.jobs_changed()
 
+    def _releases(self, jobid: int) -> bool:
+        job = self._jobs.get(jobid)
+        return job is not None and job.info.goal is Goal.RELEASED
+
+    def _is_left_alone(self, jobid: int) -> bool:
+        """Nothing is done for a job, at least until its storage is to be released."""
+        job = self._jobs.get(jobid)
+        if job is not None and job.faults.given_up:
+            return True
+        return Work(jobid, self._releases(jobid)) in self._barred
+
     def _look_at(self, job: Job) -> None:
+        unseen = self._unseen.pop(job.info.jobid, None)
+        if unseen is not None:
+            self._seen(job.info.jobid, *unseen)
         self._notices.tell(job.info, job.waiting)
         if self._complete and not job.busy:
             self._reconcile(job)
@@ -575,3 +609,7 @@ class Service:
             self._mark(job.info.jobid)
         else:
             self._look_again(job, job.waiting.pause(self._rng, error))
+
+
+def _refuse(work: Work) -> Json:
+    raise Barred(work)

@@ -21,6 +21,7 @@ from flux_k8s import hostlist
 from flux_k8s import mapping as rabbitmapping
 from flux_k8s.client import KubeClient
 from flux_k8s.config import Config
+from flux_k8s.isolation import Work, WorksOn
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Kind, KubeError
 from flux_k8s.service import Service
@@ -95,6 +96,8 @@ class VirtualSystem:
         service_kube: Kubernetes as the service reaches it, with ``faults`` and
             ``drop_watches``.
         log: all log lines.
+        works_on: what the next services tell their work.
+        barred: what they are not to do.
     """
 
     def __init__(
@@ -155,6 +158,8 @@ class VirtualSystem:
         self.queues = queues
         self.service: Optional[Service] = None
         self.service_kube: Optional[DirectKube] = None
+        self.works_on: WorksOn = lambda work: None
+        self.barred: set[Work] = set()
 
     def start(self) -> None:
         """Load the plugin and the module."""
@@ -193,6 +198,8 @@ class VirtualSystem:
                 settings,
                 random.Random(seed),
                 setup_reader=self.setup_reader,
+                works_on=self.works_on,
+                barred=self.barred,
             )
             return Receiver(self.service, self.has_large_R)
 

@@ -3,9 +3,9 @@
 """The connection between the supervisor and the service: a pair of sockets with a Flux
 handle (``fd://``) at each end.
 
-The supervisor sends the requests of others as they are, and :data:`CONFIG` at the start
-and whenever the configuration changes. The service sends its responses, and once
-:data:`READY` or :data:`REFUSED`.
+The supervisor sends the requests of others as they are, :data:`CONFIG` at the start
+and whenever the configuration changes, and :data:`PING` now and then. The service sends
+its responses, :data:`PONG` for each PING, and once :data:`READY` or :data:`REFUSED`.
 """
 
 from __future__ import annotations
@@ -39,10 +39,16 @@ METHODS = MappingProxyType(
 FLUX_ROLE_ALL for a topic whose handler checks the message's user itself."""
 
 CONFIG = "service.config"
-"""Has ``{"rabbit": TABLE or null, "queues": TABLE or null}``."""
+"""Has ``{"rabbit": TABLE or null, "queues": TABLE or null}``; the first one also has
+``"barred"``, a list of ``[JOBID, RELEASING]`` (:class:`flux_k8s.isolation.Work`)."""
+PING = "service.ping"
+PONG = "service.pong"
 READY = "service.ready"
 REFUSED = "service.refused"
 """The service cannot start; has ``{"reason": TEXT}``."""
+
+QUEUE_SIZE = 256 * 1024 * 1024
+"""Bytes of messages that may wait for the service to take them."""
 
 BATCH = 32
 """Messages that are received before others have their turn."""
@@ -57,6 +63,11 @@ def pair() -> tuple[int, int]:
     ours.sendall(b"\0")
     theirs.sendall(b"\0")
     return ours.detach(), theirs.detach()
+
+
+def size_of(message: Any) -> int:
+    """How many bytes a message has on its way."""
+    return max(0, int(lib.flux_msg_encode_size(message.handle)))
 
 
 class Channel:
@@ -74,24 +85,31 @@ class Channel:
         self._lost = lost
         fd, self.peer = pair()
         """``peer`` is the file descriptor for the service."""
+        self._fd = fd
+        self._queue: deque[Any] = deque()
+        self._queued = 0
+        self._readable: Any = None
+        self._writable: Any = None
         self._handle = lib.flux_open(f"fd://{fd}".encode(), 0)
         if self._handle == ffi.NULL:
             number = ffi.errno
             os.close(fd)
             os.close(self.peer)
             raise OSError(number, f"flux_open: {os.strerror(number)}")
-        self._fd = fd
-        self._queue: deque[Any] = deque()
-        self._any = ffi.new(
-            "struct flux_match *", (FLUX_MSGTYPE_ANY, FLUX_MATCHTAG_NONE, ffi.NULL)
-        )
-        self._readable = flux.fd_watcher_create(
-            fd, lambda *_: self.receive(), FLUX_POLLIN | FLUX_POLLERR
-        )
-        self._writable = flux.fd_watcher_create(
-            fd, lambda *_: self._flush(), FLUX_POLLOUT
-        )
-        self._readable.start()
+        try:
+            self._any = ffi.new(
+                "struct flux_match *", (FLUX_MSGTYPE_ANY, FLUX_MATCHTAG_NONE, ffi.NULL)
+            )
+            self._readable = flux.fd_watcher_create(
+                fd, lambda *_: self.receive(), FLUX_POLLIN | FLUX_POLLERR
+            )
+            self._writable = flux.fd_watcher_create(
+                fd, lambda *_: self._flush(), FLUX_POLLOUT
+            )
+            self._readable.start()
+        except BaseException:
+            self.close()
+            raise
 
     def fileno(self) -> int:
         return int(self._fd)
@@ -99,8 +117,19 @@ class Channel:
     def send(self, message: Any) -> None:
         """Send a message, in order, as soon as the other end takes it."""
         self._queue.append(message)
+        self._queued += size_of(message)
         if len(self._queue) == 1:
             self._flush()
+
+    @property
+    def is_empty(self) -> bool:
+        """All that was sent was taken."""
+        return not self._queue
+
+    def has_room_for(self, message: Any) -> bool:
+        """Whether a message may be sent that others can do without. There is room for
+        one of any size."""
+        return not self._queue or self._queued + size_of(message) <= QUEUE_SIZE
 
     def receive(self) -> None:
         """Handle what has arrived."""
@@ -124,10 +153,10 @@ class Channel:
 
     def close(self) -> None:
         if self._handle is not None:
-            self._readable.stop()
-            self._writable.stop()
-            self._readable.destroy()
-            self._writable.destroy()
+            for watcher in (self._readable, self._writable):
+                if watcher is not None:
+                    watcher.stop()
+                    watcher.destroy()
             self.close_peer()
             lib.flux_close(self._handle)
             self._handle = None
@@ -143,7 +172,7 @@ class Channel:
                 # The reader finds the end, after what the service still has sent.
                 self._queue.clear()
                 break
-            self._queue.popleft()
+            self._queued -= size_of(self._queue.popleft())
         self._writable.stop()
 
     def _end(self) -> None:

@@ -30,6 +30,7 @@ from flux_k8s.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.client import KubeClient, Mailbox
 from flux_k8s.config import Config
 from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.isolation import Work
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.readerprocess import ReaderProcess, raise_oom_score
@@ -37,7 +38,8 @@ from flux_k8s.service import Service
 from flux_k8s.settings import Settings
 
 from .adapter import BrokerFlux
-from .channel import CONFIG, METHODS, READY, REFUSED
+from .channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
+from .currentwork import CurrentWork
 from .log import log_exception
 
 GC_THRESHOLDS = (5_000, 20, 1_000)
@@ -69,6 +71,7 @@ class Process:
         name: the module's name.
         arguments: the module's arguments.
         tables: the configuration, as :data:`~flux_k8s.broker.channel.CONFIG` has it.
+        work: where the supervisor finds what this service has died of.
 
     Raises:
         DWSError: the service cannot start with this configuration.
@@ -81,6 +84,7 @@ class Process:
         name: str,
         arguments: Sequence[str],
         tables: Json,
+        work: CurrentWork,
     ) -> None:
         self._handle = handle
         self._channel = channel
@@ -103,16 +107,23 @@ class Process:
         )
         self._reader = ReaderProcess(self._mailbox.put)
         self._service = Service(
-            self._flux, self._kube, settings, setup_reader=self._reader
+            self._flux,
+            self._kube,
+            settings,
+            setup_reader=self._reader,
+            works_on=work.set,
+            barred=[Work(jobid, releasing) for jobid, releasing in tables["barred"]],
         )
         self._watchers = [self._method(name, method) for method in METHODS]
-        self._watchers.append(
-            channel.msg_watcher_create(
-                lambda handle, watcher, msg, args: self._configure(msg.payload),
-                FLUX_MSGTYPE_REQUEST,
-                CONFIG,
+        for topic, act in ((CONFIG, self._configure), (PING, self._pong)):
+            self._watchers.append(
+                channel.msg_watcher_create(
+                    lambda handle, watcher, msg, act: act(msg.payload),
+                    FLUX_MSGTYPE_REQUEST,
+                    topic,
+                    args=act,
+                )
             )
-        )
 
     def _method(self, name: str, method: str) -> Any:
         return self._channel.msg_watcher_create(
@@ -168,6 +179,9 @@ class Process:
             # Who asked must not ask the next service the same again, and again.
             respond(errno.EINVAL, "internal error, see the log", None)
             raise
+
+    def _pong(self, _: Json) -> None:
+        self._channel.rpc(PONG, {}, flags=FLUX_RPC_NORESPONSE)
 
     def _configure(self, tables: Json) -> None:
         """Take over another configuration, which the supervisor has checked."""
@@ -261,10 +275,11 @@ def main(argv: Sequence[str]) -> int:
     """Run the service.
 
     Args:
-        argv: the module's name, the file descriptor of the channel, the process ID of
+        argv: the module's name, the file descriptors of the channel and of the memory
+            for :class:`~flux_k8s.broker.currentwork.CurrentWork`, the process ID of
             the supervisor, and the module's arguments.
     """
-    name, fd, parent, *arguments = argv
+    name, fd, work_fd, parent, *arguments = argv
     if not end_with(int(parent)):
         return 1
     raise_oom_score(OOM_SCORE)
@@ -278,7 +293,14 @@ def main(argv: Sequence[str]) -> int:
         print(f"{name}: cannot connect to Flux: {error}", file=sys.stderr)
         return 1
     try:
-        process = Process(handle, channel, name, arguments, first_config(channel))
+        process = Process(
+            handle,
+            channel,
+            name,
+            arguments,
+            first_config(channel),
+            CurrentWork(int(work_fd)),
+        )
     except DWSError as error:
         channel.rpc(REFUSED, {"reason": str(error)}, flags=FLUX_RPC_NORESPONSE)
         return 1

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import json
+import mmap
 import os
 import select
 import signal
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import syslog
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any, Optional
 
@@ -24,9 +26,14 @@ from flux.constants import FLUX_MSGTYPE_RESPONSE, FLUX_ROLE_OWNER
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
-from .channel import CONFIG, READY, REFUSED, Channel
+from flux_k8s.isolation import Work
+from flux_k8s.jobid import f58
+
+from .channel import CONFIG, PING, READY, REFUSED, Channel
+from .currentwork import CurrentWork
 from .log import log
 from .relay import Relay
+from .watchdog import Watchdog
 
 FIRST_DELAY = 1.0
 LONGEST_DELAY = 60.0
@@ -39,6 +46,11 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
 """Seconds that the service gets to end in."""
 
+DEATHS = 5
+"""How many services may die of the same work."""
+
+FULL = "the dws service does not take the requests that wait for it"
+
 PROGRAM = Path(__file__).with_name("__main__.py")
 
 
@@ -49,13 +61,22 @@ class Supervisor:
         flux: the module's handle.
         name: the module's name.
         arguments: the module's arguments.
+        watchdog: seconds after which a service that does not answer is killed; 0 for
+            never.
     """
 
-    def __init__(self, flux: Any, name: str, arguments: tuple[str, ...]) -> None:
+    def __init__(
+        self, flux: Any, name: str, arguments: tuple[str, ...], watchdog: float
+    ) -> None:
         self._flux = flux
         self._name = name
         self._arguments = arguments
+        self._watchdog = Watchdog(flux, watchdog, self._ping, self._hung)
         self._relay = Relay(flux)
+        self._work_fd = os.memfd_create("dws-work")
+        os.ftruncate(self._work_fd, mmap.PAGESIZE)
+        self._work = CurrentWork(self._work_fd)
+        self._deaths: Counter[Work] = Counter()
         self._config: Any = None
         self._process: Optional[subprocess.Popen[bytes]] = None
         self._channel: Optional[Channel] = None
@@ -65,6 +86,7 @@ class Supervisor:
         self._ready_since: Optional[float] = None
         self._delay = FIRST_DELAY
         self._starts = 0
+        self._full = False
 
     def start(self, config: Any) -> None:
         """Start the service, and wait until it is there.
@@ -108,6 +130,12 @@ class Supervisor:
         if self._ready_since is None or self._channel is None:
             self._flux.respond_error(message, errno.EAGAIN, self.state())
             return
+        if not self._channel.has_room_for(message):
+            if not self._full:
+                self._full = True
+                self._log(syslog.LOG_WARNING, f"{FULL}: others are refused")
+            self._flux.respond_error(message, errno.EAGAIN, FULL)
+            return
         self._relay.note(message)
         self._channel.send(message)
 
@@ -119,7 +147,7 @@ class Supervisor:
         """How the service is, in words."""
         if self.ready:
             return "the dws service is running"
-        if self._process is not None:
+        if self._channel is not None:
             return "the dws service is starting"
         return "the dws service has died and is being started again"
 
@@ -130,6 +158,7 @@ class Supervisor:
     def stop(self) -> None:
         """End the service. Returns when it is gone."""
         self._cancel_timer()
+        self._watchdog.stop()
         if self._signals is not None:
             self._signals.stop()
         process, self._process = self._process, None
@@ -164,10 +193,11 @@ class Supervisor:
         channel: Optional[Channel] = None
         try:
             channel = Channel(self._flux, self._received, self._lost)
+            self._work.set(None)
             self._process = subprocess.Popen(
                 self._command(channel.peer),
                 env=self._environment(),
-                pass_fds=[channel.peer],
+                pass_fds=[channel.peer, self._work_fd],
                 stdin=subprocess.DEVNULL,
                 # Ctrl-C at a "flux start" is for the supervisor, which stops the child.
                 start_new_session=True,
@@ -179,10 +209,20 @@ class Supervisor:
             return
         self._channel = channel
         channel.close_peer()
-        channel.send(encode(CONFIG, self._config))
+        channel.send(encode(CONFIG, {**self._config, "barred": self._barred()}))
+        self._full = False
+        self._watchdog.start()
+
+    def _barred(self) -> list[tuple[int, bool]]:
+        """What no service is to do any more."""
+        return [
+            (work.jobid, work.releasing)
+            for work, count in self._deaths.items()
+            if count >= DEATHS
+        ]
 
     def _command(self, fd: int) -> list[str]:
-        ours = [self._name, str(fd), str(os.getpid())]
+        ours = [self._name, str(fd), str(self._work_fd), str(os.getpid())]
         return [sys.executable, str(PROGRAM), *ours, *self._arguments]
 
     def _environment(self) -> dict[str, str]:
@@ -197,6 +237,11 @@ class Supervisor:
         return environment
 
     def _received(self, message: Any) -> None:
+        self._watchdog.heard()
+        if self._full and self._channel is not None and self._channel.is_empty:
+            # Those whose requests were refused send them again at the next hello.
+            self._full = False
+            self._channel.send(encode(f"{self._name}.hello", {}))
         if message.type == FLUX_MSGTYPE_RESPONSE:
             self._relay.respond(message)
         elif message.topic == READY:
@@ -205,6 +250,19 @@ class Supervisor:
                 self._log(syslog.LOG_NOTICE, "the dws service was started again")
         elif message.topic == REFUSED:
             self._refusal = str(message.payload["reason"])
+
+    def _ping(self) -> None:
+        if self._channel is not None:
+            self._channel.send(encode(PING, {}))
+
+    def _hung(self) -> None:
+        if self._channel is None or self._process is None:
+            return
+        text = f"has not answered for {self._watchdog.seconds:g} s: killed"
+        self._log(syslog.LOG_ERR, f"the dws service {text}")
+        self._process.kill()
+        self._channel.close()
+        self._lost()
 
     def _lost(self) -> None:
         """The service has closed its end: it ends, or has ended."""
@@ -215,6 +273,7 @@ class Supervisor:
             self._reap()
 
     def _fail(self) -> None:
+        self._watchdog.stop()
         if self._ready_since is not None:
             if time.monotonic() - self._ready_since >= LONGEST_DELAY:
                 self._delay = FIRST_DELAY
@@ -236,6 +295,23 @@ class Supervisor:
             self._again(f"cannot start: {self._refusal}")
         else:
             self._again(f"died ({how_ended(status)})")
+            self._blame()
+
+    def _blame(self) -> None:
+        """Count what the service died of, if it was doing something for one job."""
+        work = self._work.get()
+        if work is None:
+            return
+        self._deaths[work] += 1
+        count = self._deaths[work]
+        what = "releasing the job's storage" if work.releasing else "the job's storage"
+        text = f"{f58(work.jobid)}: the dws service died while working on {what}"
+        self._log(
+            syslog.LOG_ERR,
+            f"{text}, {count} of {DEATHS} times"
+            if count < DEATHS
+            else f"{text} {count} times: that is not tried again",
+        )
 
     def _again(self, what: str) -> None:
         delay = self._delay

@@ -1,0 +1,155 @@
+#!/bin/sh
+test_description='The service of the dws module hangs, and the module starts another one'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_start 2
+
+# usage: log_has TEXT
+log_has () {
+    flux dmesg | grep -F -e "$1"
+}
+
+# usage: log_count TEXT NUMBER
+log_count () {
+    test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
+}
+
+# usage: replaced PID: the service is another one, and it is ready
+replaced () {
+    replaced_pid=$(service_pid)
+    test -n "$replaced_pid" && test "$replaced_pid" != "$1" && service_is_ready &&
+    test "$(module_pid)" = "$module" && broker_lives
+}
+
+# usage: module_load_copy NAME SECONDS <TEXT: a module whose watchdog is this, with a
+# short queue of requests, and with the text in its service
+module_load_copy () {
+    flux module remove --force dws &&
+    package_copy "$1" &&
+    sed -i "s/^QUEUE_SIZE = .*/QUEUE_SIZE = 50_000/" "$1/flux_k8s/broker/channel.py" &&
+    sed -i "s/^START_TIMEOUT = .*/START_TIMEOUT = 1.0/" \
+        "$1/flux_k8s/broker/supervisor.py" &&
+    flux dmesg -C &&
+    flux module load "$TRASH/$1/dws.py" scheduler=none watchdog="$2" &&
+    module=$(module_pid)
+}
+
+test_expect_success 'one that is stopped for longer than watchdog= says is replaced' '
+    true | module_load_copy impatient 3 &&
+    jobs_in_all_phases &&
+    crashed=$(service_pid) &&
+    process_stop $crashed &&
+    let_go &&
+    eventually replaced $crashed &&
+    ! kill -0 $crashed &&
+    log_count "dws.err[0]: the dws service has not answered for 3 s: killed" 1 &&
+    log_count "the dws service died (killed by SIGKILL)" 1
+'
+expect_each_to_succeed 'after the watchdog'
+test_expect_success 'one that is in a loop is replaced' '
+    module_load_copy looping 3 <<-END &&
+	def loop(self, payload):
+	    import os
+	    while os.path.exists("$TRASH/loop"):
+	        pass
+	    return {}
+	Service._stats = loop
+	END
+    crashed=$(service_pid) &&
+    id=$(job_in running) &&
+    touch loop &&
+    test_must_fail timeout 20 flux module stats dws 2>err &&
+    grep "the dws service died" err &&
+    rm loop &&
+    eventually replaced $crashed &&
+    log_count "has not answered for 3 s: killed" 1 &&
+    job_end $id &&
+    job_succeeds $id
+'
+test_expect_success 'one that hangs while it starts is replaced' '
+    touch loop &&
+    module_load_copy slow 3 <<-END &&
+	import os, time
+	while os.path.exists("$TRASH/loop"):
+	    time.sleep(0.1)
+	END
+    eventually log_has "has not answered for 3 s: killed" &&
+    rm loop &&
+    eventually service_is_ready
+'
+test_expect_success 'one that is paused for shorter, again and again, is left alone' '
+    true | module_load_copy impatient 3 &&
+    service=$(service_pid) &&
+    for _ in 1 2 3; do
+        process_stop $service && sleep 1.5 && kill -CONT $service && sleep 0.5 || return 1
+    done &&
+    test "$(service_pid)" = "$service" &&
+    log_count "killed" 0
+'
+test_expect_success 'so is one if the module was paused with it: the machine was asleep' '
+    process_stop $service &&
+    process_stop $module &&
+    sleep 6 &&
+    kill -CONT $module &&
+    kill -CONT $service &&
+    sleep 1 &&
+    service_is_ready &&
+    test "$(service_pid)" = "$service" &&
+    log_count "killed" 0
+'
+test_expect_success 'watchdog=0 waits for ever' '
+    true | module_load_copy impatient 0 &&
+    service=$(service_pid) &&
+    process_stop $service &&
+    sleep 5 &&
+    kill -CONT $service &&
+    service_is_ready &&
+    test "$(service_pid)" = "$service"
+'
+test_expect_success 'requests beyond its queue are refused, and their jobs say so' '
+    process_stop $service &&
+    long=$(printf "%s%20000s" "$DW" "") &&
+    flux submit --cc=1-30 --setattr=system.dw="$long" true >ids &&
+    last=$(tail -n 1 ids) &&
+    wait_event $last memo &&
+    has_memo $last dws "the dws service does not take the requests that wait for it" &&
+    log_count "does not take the requests that wait for it: others are refused" 1
+'
+test_expect_success 'they go on when it does' '
+    kill -CONT $service &&
+    for id in $(cat ids); do
+        job_succeeds $id && ! has_memo $id dws || return 1
+    done &&
+    test "$(service_pid)" = "$service"
+'
+test_expect_success 'nothing is left open when a channel cannot be made' '
+    cat >leak.py <<-END &&
+	import os
+	from flux_k8s.broker.channel import Channel
+	class Flux:
+	    def __init__(self, good):
+	        self.good = good
+	    def fd_watcher_create(self, *args):
+	        self.good -= 1
+	        if self.good < 0:
+	            raise OSError(12, "no memory")
+	        return self
+	    def start(self):
+	        raise OSError(12, "no memory")
+	    def stop(self):
+	        pass
+	    destroy = stop
+	before = len(os.listdir("/proc/self/fd"))
+	for good in (0, 1, 2):
+	    try:
+	        Channel(Flux(good), print, print)
+	    except OSError:
+	        continue
+	    raise SystemExit("it was made")
+	after = len(os.listdir("/proc/self/fd"))
+	assert after == before, (before, after)
+	END
+    flux python leak.py
+'
+test_done
