@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* R.c: the text of R, from the KVS into dws.setup
+/* R.c: the nodes of a job, and the text of R, from the KVS into dws.setup
  *
  * R of a large job has 100 MB. The job manager does not need to know what is in
  * it, so it neither parses nor encodes it. A look-up of its value would do both:
@@ -19,6 +19,36 @@
 #include "dws.h"
 
 #define DIGEST_MAX 64
+
+/* The R of a callback's arguments has no scheduling key, and the nodes. */
+void dws_R_nodes (struct dws *dws, flux_jobid_t id, char *buf, size_t size)
+{
+    flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
+    json_t *nodelist = NULL;
+    size_t index;
+    json_t *entry;
+    size_t used = 0;
+
+    if (args)
+        (void)flux_plugin_arg_unpack (args,
+                                      FLUX_PLUGIN_ARG_IN,
+                                      "{s:{s:{s:o}}}",
+                                      "R",
+                                        "execution",
+                                          "nodelist", &nodelist);
+    json_array_foreach (nodelist, index, entry) {
+        const char *s = json_string_value (entry);
+        if (s && used < size)
+            used += snprintf (buf + used,
+                              size - used,
+                              "%s%s",
+                              used > 0 ? "," : "",
+                              s);
+    }
+    if (used == 0)
+        snprintf (buf, size, "unknown nodes");
+    flux_plugin_arg_destroy (args);
+}
 
 flux_future_t *dws_R_lookup (struct dws *dws, flux_jobid_t id)
 {

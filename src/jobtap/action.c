@@ -203,6 +203,7 @@ int dws_job_dependency_add (struct dws_job **jobp)
         rc = 0;
     return post_end (&post, jobp, rc);
 }
+
 /* Start the job's timer, in place of the one that it has. */
 static void timer_start (struct dws_job *job,
                          double after,
@@ -225,7 +226,6 @@ static void timer_start (struct dws_job *job,
     }
     flux_watcher_start (job->timer);
 }
-
 
 int dws_job_dependency_remove (struct dws_job **jobp)
 {
@@ -322,7 +322,7 @@ void dws_job_prolog_release (struct dws_job **jobp, int status)
 
 void dws_job_epilog_release (struct dws_job **jobp, int status)
 {
-    dws_job_settle (*jobp);
+    dws_job_quiesce (*jobp);
     (*jobp)->phase = DWS_DONE;
     dws_job_unhold (jobp);
     while (*jobp && (*jobp)->epilogs > 0) {
@@ -347,6 +347,25 @@ void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason)
         dws_job_epilog_release (jobp, 1);
 }
 
+void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason)
+{
+    char nodes[500];
+    char note[1000];
+
+    dws_R_nodes ((*jobp)->dws, (*jobp)->id, nodes, sizeof (nodes));
+    dws_format (note,
+                sizeof (note),
+                "epilog-timeout: it is not known what is in use: %s; storage may"
+                " still be mounted on %s, and allocated (Workflow fluxjob-%ju)",
+                reason,
+                nodes,
+                (uintmax_t)(*jobp)->id);
+    dws_log ((*jobp)->dws, LOG_CRIT, (*jobp)->id, "%s", note);
+    raise_exception (jobp, 1, note);
+    if (*jobp)
+        dws_job_epilog_release (jobp, 1);
+}
+
 static void grace_cb (flux_reactor_t *r,
                       flux_watcher_t *w,
                       int revents,
@@ -354,12 +373,7 @@ static void grace_cb (flux_reactor_t *r,
 {
     struct dws_job *job = arg;
 
-    dws_log (job->dws,
-             LOG_ERR,
-             job->id,
-             "the dws module has not taken all that is in use out of service:"
-             " the epilog is released");
-    dws_job_epilog_release (&job, 1);
+    dws_job_epilog_let_go (&job, "the dws module has not told in time");
 }
 
 /* The module takes what is in use out of service, and releases the epilog then,

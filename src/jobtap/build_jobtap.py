@@ -16,9 +16,11 @@ COMPONENT = Component(
     directory="lib/flux/job-manager/plugins",
     sources=[
         "src/jobtap/dws-jobtap.c",
+        "src/jobtap/conf.c",
         "src/jobtap/job.c",
         "src/jobtap/action.c",
         "src/jobtap/request.c",
+        "src/jobtap/abort.c",
         "src/jobtap/R.c",
         "src/jobtap/tasks.c",
         "src/jobtap/recover.c",

@@ -6,37 +6,73 @@
  *
  * Load:   flux jobtap load dws-jobtap.so [epilog-timeout=SECONDS]
  *
- * A job whose jobspec has attributes.system.dw gets a dependency, a prolog and
- * an epilog, each outstanding while the dws module works on its Workflow:
+ * A job whose jobspec has a non-empty attributes.system.dw (a string of
+ * directives or a list of them) gets a dependency, a prolog and an epilog,
+ * each outstanding while the dws module works on its Workflow.
+ * attributes.system.dw_failure_tolerance (an integer >= 0, by default 0) is
+ * passed on: without the storage of how many nodes the job may run. What is
+ * malformed is refused at submission.
  *
  *   dws-create   dws.create is sent, job-manager.dws.resource-update ends it
  *   dws-setup    dws.setup is sent, job-manager.dws.prolog-remove ends it
  *   dws-epilog   dws.post_run is sent, job-manager.dws.epilog-remove ends it;
  *                dws.teardown is sent at a fatal exception meanwhile
  *
- * The module and the plugin may be loaded in any order, and go away and come
- * back at any time:
+ * The dependency scheme rabbit-storage is known here and holds nobody up: a
+ * site's job ingest adds it to jobs that must not get by a plugin that is not
+ * loaded.
  *
- *   job-manager.dws.hello  from the module when it starts, and when it gets
- *       dws.hello. Answered by {"jobs":[...], "cursor":N}, where "phase" is one
- *       of "depend" (dws-create is outstanding), "sched", "prolog" (dws-setup is),
- *       "running", "epilog" (dws-epilog is, and no task runs any more). For these
- *       jobs, what was not answered or may be lost is sent again. With "cursor"
- *       there are more: a hello with {"cursor":N} gets them.
- *   dws.hello              from the plugin when it was loaded.
+ * Requests to the module, answered by {"success":b "errstr"?s}. With false the
+ * job fails, or, in the epilog, is let go with a note; errstr says why.
  *
- * A request that the module died of five times in a row is failed, and with it
- * its job; from the second time on such requests are sent one at a time.
+ *   dws.create     {"jobid":I "userid":I "dw_directives":[s]
+ *                   "resources":[o] "failure_tolerance":i}
+ *   dws.setup      {"jobid":I "R":o}  R as it is in the KVS, with "scheduling"
+ *   dws.post_run   {"jobid":I "run_started":b}  when no task runs any more
+ *   dws.teardown   {"jobid":I}
+ *   dws.abort      {"jobid":I}
+ *   dws.hello      {}  the plugin is loaded, and knows what each job waits for
+ *
+ * Each may be sent any number of times. ENOSYS (no module), EAGAIN (its
+ * service is not ready, or has too much to do) and EHOSTUNREACH (it died) are
+ * no answers: the job waits with a memo until the module says hello.
+ *
+ * Services, for the instance owner. ENOENT: no job with directives has this
+ * ID. EAGAIN: the eventlogs of jobs that were active when the plugin was
+ * loaded are being read. Otherwise a request that comes late, or twice,
+ * succeeds.
+ *
+ *   job-manager.dws.resource-update
+ *                  {"id":I "resources"?[o] "exclude"?o "errmsg"?s}
+ *       Update the jobspec, and let the job go on. "exclude", a constraint
+ *       (RFC 31) or null, is and-ed with the user's. With "errmsg" the job fails
+ *       instead.
+ *   job-manager.dws.prolog-remove    {"id":I "variables":{NAME:s}}
+ *       Post dws_environment {"variables":{NAME:s}}, and let the job start.
+ *   job-manager.dws.epilog-remove    {"id":I}
+ *   job-manager.dws.hello            {"cursor"?I}
+ *       From the module when it starts, and when it gets dws.hello. Answered by
+ *       some jobs, {"jobs":[...] "cursor"?I}; with "cursor" there are more, which
+ *       a hello with that cursor gets. What these jobs wait for is sent again,
+ *       and with the first ones each dws.abort that was not answered. Of each:
+ *       "id":I
+ *       "phase":s              "depend" (dws-create is outstanding), "sched",
+ *                              "prolog" (dws-setup is), "running", or "epilog"
+ *                              (dws-epilog is, and no task runs any more)
+ *       "failure_tolerance":i  as in dws.create
+ *       "run_started":b        its tasks were started
+ *       "teardown":b           an exception in the epilog asks for Teardown
+ *       "told":b               it has a fatal exception of the type dws
  *
  * dws.post_run waits until the job's tasks have ended. Where no event tells,
  * job-exec.stats-get says whether job-exec has the job.
  *
  * epilog-timeout is the last resort: a dws-epilog-timeout exception is raised
- * after this time. When the instance owner or root raises one (not a guest, who may
- * do so for jobs of their own), dws.abort is sent: the module takes
- * out of service what is in use, raises an exception that says what that is, and
- * releases the epilog; it is released without the module after 10 seconds, or at
- * once if there is none.
+ * after this time. When the instance owner or root raises one (not a guest,
+ * who may do so for jobs of their own), dws.abort is sent: the module takes
+ * out of service what is in use, raises an exception that says what that is,
+ * and releases the epilog. If there is no module, or after 10 seconds, the
+ * plugin releases it, with an exception that names the nodes.
  */
 
 #include <errno.h>
@@ -55,52 +91,6 @@ static struct dws_job *current_job (flux_plugin_t *p)
     return flux_jobtap_job_aux_get (p, FLUX_JOBTAP_CURRENT_JOB, DWS_JOB_AUX);
 }
 
-static int conf_parse_key (struct dws *dws,
-                           const char *key,
-                           json_t *value,
-                           char *error,
-                           size_t size)
-{
-    char shown[40];
-
-    if (strcmp (key, "epilog-timeout") != 0) {
-        dws_format (error,
-                    size,
-                    "dws: expected epilog-timeout, found unknown key %s",
-                    key);
-        return -1;
-    }
-    if (!json_is_number (value) || !(json_number_value (value) > 0.)) {
-        snprintf (error,
-                  size,
-                  "dws: %s is %s, expected seconds > 0",
-                  key,
-                  dws_show (value, shown, sizeof (shown)));
-        return -1;
-    }
-    dws->epilog_timeout = json_number_value (value);
-    return 0;
-}
-
-static int conf_parse (struct dws *dws, char *error, size_t size)
-{
-    const char *s = flux_plugin_get_conf (dws->p);
-    json_t *conf;
-    const char *key;
-    json_t *value;
-    int rc = 0;
-
-    dws->epilog_timeout = 0.;
-    if (!s || !(conf = json_loads (s, 0, NULL)))
-        return 0;
-    json_object_foreach (conf, key, value) {
-        if (conf_parse_key (dws, key, value, error, size) < 0)
-            rc = -1;
-    }
-    json_decref (conf);
-    return rc;
-}
-
 /* Called right after flux_plugin_init(), and the only place where a load can be
  * refused with a reason.
  */
@@ -112,7 +102,7 @@ static int conf_update_cb (flux_plugin_t *p,
     struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
     char error[128];
 
-    if (conf_parse (dws, error, sizeof (error)) < 0)
+    if (dws_conf_parse (dws, error, sizeof (error)) < 0)
         return flux_jobtap_error (p, args, "%s", error);
     return 0;
 }
@@ -148,42 +138,6 @@ static int validate_cb (flux_plugin_t *p,
         return flux_jobtap_reject_job (p, args, "%s", error);
     json_decref (directives);
     return 0;
-}
-
-/* A job that was active when the plugin was loaded may be in any state. Do what
- * can be done in a callback only, or must be done before the job goes on, and
- * ask for the eventlog.
- *
- * After a restart of the instance there is no such thing: all that we had added
- * to the job was restored with it. (Events from before it count as not posted.)
- */
-static void active_job (struct dws_job **jobp)
-{
-    struct dws *dws = (*jobp)->dws;
-    flux_plugin_t *p = dws->p;
-    flux_jobid_t id = (*jobp)->id;
-    int rc = 0;
-
-    (*jobp)->phase = DWS_RECOVER;
-    dws->recovering++;
-    if (flux_jobtap_job_event_posted (p, id, "submit") != 1)
-        goto out;
-    if ((*jobp)->state == FLUX_JOB_STATE_DEPEND) {
-        // If some dependency was removed it may have been ours: then Proposal
-        // is over, and nothing may be added again.
-        if (flux_jobtap_job_event_posted (p, id, "dependency-remove") != 1)
-            rc = dws_job_dependency_add (jobp);
-    }
-    else if ((*jobp)->state == FLUX_JOB_STATE_CLEANUP) {
-        if (flux_jobtap_job_event_posted (p, id, "epilog-start") != 1
-            && flux_jobtap_job_event_posted (p, id, "free") != 1)
-            rc = dws_job_epilog_start (jobp);
-    }
-    if (rc < 0)
-        dws_log (dws, LOG_ERR, id, "error holding the job: %s", strerror (errno));
-out:
-    if (*jobp)
-        dws_job_recover (*jobp);
 }
 
 /* The frobnicator of flux-dws adds this dependency to #DW jobs, which are refused
@@ -247,7 +201,7 @@ static int new_cb (flux_plugin_t *p,
     }
     job->state = state;
     if (state != FLUX_JOB_STATE_NEW)
-        active_job (&job);
+        dws_job_adopt (&job);
     return 0;
 }
 
@@ -346,7 +300,7 @@ static int cleanup_cb (flux_plugin_t *p,
     if (job->phase == DWS_DEPEND && job->f)
         job->delivered = true; // it may be
     job->phase = DWS_DONE;
-    dws_job_settle (job);
+    dws_job_quiesce (job);
     dws_job_prolog_release (&job, 1);
     if (job && !job->delivered) // then there is no Workflow
         dws_job_unhold (&job);
@@ -416,6 +370,7 @@ static int exception_cb (flux_plugin_t *p,
     const char *type;
     int severity;
     json_int_t userid = -1;
+    enum dws_demand demand;
 
     if (!job
         || flux_plugin_arg_unpack (args,
@@ -428,20 +383,14 @@ static int exception_cb (flux_plugin_t *p,
                                        "userid", &userid) < 0
         || severity != 0)
         return 0;
-    if (dws_exception_is_ours (type))
-        job->told = true;
+    demand = dws_job_note_exception (job, type, userid);
     if (job->phase == DWS_RECOVER)
         job->stale = true;
     else if (job->phase != DWS_POST_RUN)
         return 0;
-    else if (dws_exception_is_abort (job, type, userid)) {
-        if (!job->aborted)
-            dws_job_epilog_abort (job);
-    }
-    else if (!job->teardown
-             && dws_exception_asks_teardown (type,
-                                             dws_job_has_tasks (job),
-                                             !job->started || job->exec_done))
+    else if (demand == DWS_DEMAND_ABORT && !job->aborted)
+        dws_job_epilog_abort (job);
+    else if (demand == DWS_DEMAND_TEARDOWN && !job->teardown)
         dws_job_ask_teardown (job);
     return 0;
 }
@@ -454,7 +403,6 @@ static void dws_destroy (struct dws *dws)
     if (dws) {
         struct dws_job *job;
         int saved_errno = errno;
-        dws->cautious = false;
         for (job = dws->first; job; job = job->next) {
             dws_job_quiesce (job);
             job->dws = NULL;

@@ -48,7 +48,6 @@ struct dws {
     json_int_t owner;            // the instance owner's user ID
     double epilog_timeout;       // seconds; 0: none
     bool away;                   // the module is known to be away
-    bool cautious;               // some request may be what kills the module
     int recovering;              // how many jobs are in DWS_RECOVER
     int lookups;                 // for how many of them one is in flight
     uint64_t serial;             // of the last job
@@ -89,9 +88,7 @@ struct dws_job {
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight
-    bool due;                    // that request is to be sent
     bool accepted;               // dws.post_run was answered
-    int lost;                    // how often the module died with it, in a row
     flux_watcher_t *timer;
 };
 
@@ -127,24 +124,18 @@ struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
 /* Drop all that is in flight for a job and may call back. */
 void dws_job_quiesce (struct dws_job *job);
 
-/* Return true if a fatal exception of this type during the epilog asks for
- * Teardown at once. The job's time limit does not: data movement goes on. It may
- * pass until job-exec is done with the job; a timeout after that, 'released', is
- * somebody's who means it. As long as tasks are ending, only cancel does: others
- * come in numbers then, one for each task that is lost.
- */
-bool dws_exception_asks_teardown (const char *type, bool ending, bool released);
+/* What a fatal exception during the epilog asks for. */
+enum dws_demand {
+    DWS_DEMAND_NOTHING,
+    DWS_DEMAND_TEARDOWN, // at once
+    DWS_DEMAND_ABORT,    // the last resort: raised by the epilog-timeout, or by a
+                         // person who may take nodes and Rabbits out of service
+};
 
-/* Return true for the last resort: raised by the epilog-timeout, or by a person
- * who may take nodes and Rabbits out of service. A guest's is like any other
- * exception.
- */
-bool dws_exception_is_abort (struct dws_job *job,
-                             const char *type,
-                             json_int_t userid);
-
-/* Return true if an exception of this type is about the job's storage. */
-bool dws_exception_is_ours (const char *type);
+/* Take note of a fatal exception, and return what it would ask for. */
+enum dws_demand dws_job_note_exception (struct dws_job *job,
+                                        const char *type,
+                                        json_int_t userid);
 
 /* Take note of an event of the job that says something about its tasks. */
 void dws_job_note_event (struct dws_job *job, const char *name, bool final);
@@ -160,34 +151,45 @@ enum dws_phase dws_job_replay (struct dws_job *job,
 /* request.c: the requests to the module, and what is done about the answers.
  * Sending posts nothing.
  */
+enum dws_answer {
+    ANSWER_YES,
+    ANSWER_NO,
+    ANSWER_UNDELIVERED, // the module has not seen the request
+    ANSWER_LOST,        // the module may have acted on it
+};
+
+/* Get the answer, and why it is not ANSWER_YES. */
+enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size);
+
+/* Send 'payload', which is stolen. */
+flux_future_t *dws_request_send (struct dws *dws,
+                                 const char *topic,
+                                 json_t *payload,
+                                 flux_continuation_f cb,
+                                 void *arg);
 
 /* Send, or send again, what the module has to know in the job's phase. */
 void dws_job_resume (struct dws_job *job);
 
-/* The module said hello. Before the first of its jobs are resumed, have what it
- * may have died of be sent first, and each dws.abort.
- */
-void dws_resume_suspects (struct dws *dws);
-
-/* The same as dws_job_resume() for some jobs, behind what may be to blame. */
-void dws_resume (struct dws *dws, const flux_jobid_t *ids, size_t count);
-
-/* Drop all that is in flight for a job: the module has done what it was for. */
-void dws_job_settle (struct dws_job *job);
-
-/* Send what waits for other requests to be answered, if it is its turn. */
-void dws_requests_next (struct dws *dws);
-
 /* Have the module go to Teardown at once. */
 void dws_job_ask_teardown (struct dws_job *job);
 
-/* Send dws.abort, and again when the module says hello, until it is answered.
+/* abort.c: dws.abort.
  */
+
+/* Send dws.abort. */
 void dws_abort (struct dws *dws, flux_jobid_t id);
+
+/* The module said hello: send again what it has not answered. */
+void dws_abort_resume (struct dws *dws);
 void dws_abort_clear (struct dws *dws);
 
-/* R.c: the text of R, from the KVS into dws.setup, in three steps.
+/* R.c: the nodes of a job, and the text of R, from the KVS into dws.setup, in
+ * three steps.
  */
+
+/* Put the names of a job's nodes into 'buf', cut to fit, or "unknown nodes". */
+void dws_R_nodes (struct dws *dws, flux_jobid_t id, char *buf, size_t size);
 
 /* Look up where R of a job is. */
 flux_future_t *dws_R_lookup (struct dws *dws, flux_jobid_t id);
@@ -241,6 +243,9 @@ void dws_job_epilog_release (struct dws_job **jobp, int status);
  */
 void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason);
 
+/* The same at dws-epilog-timeout, when the module has not said what is in use. */
+void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason);
+
 /* Say in a memo, and once in the log, that jobs wait for the module. */
 void dws_job_hold (struct dws_job **jobp, const char *reason);
 void dws_job_unhold (struct dws_job **jobp);
@@ -267,6 +272,9 @@ void dws_log (struct dws *dws,
 /* recover.c: finding back into the life of a job after the plugin was loaded.
  */
 
+/* Take up a job that was active when the plugin was loaded, in any state. */
+void dws_job_adopt (struct dws_job **jobp);
+
 /* Ask for the eventlog, or leave the job in DWS_RECOVER until that is possible. */
 void dws_job_recover (struct dws_job *job);
 
@@ -277,6 +285,12 @@ void dws_job_recovered (struct dws_job *job, enum dws_phase phase);
 
 /* Tell the module that the plugin is there: it answers with its own hello. */
 void dws_hello (struct dws *dws);
+
+/* conf.c: what the plugin was loaded with.
+ */
+
+/* Set dws->epilog_timeout. On failure return -1 with a sentence in 'error'. */
+int dws_conf_parse (struct dws *dws, char *error, size_t size);
 
 /* service.c: the job-manager.dws.* services. */
 int dws_service_register (struct dws *dws);

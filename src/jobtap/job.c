@@ -149,7 +149,6 @@ void dws_job_quiesce (struct dws_job *job)
 {
     flux_future_destroy (job->f);
     job->f = NULL;
-    job->due = false;
     job->asked = false;
     flux_watcher_destroy (job->timer);
     job->timer = NULL;
@@ -185,7 +184,6 @@ static void dws_job_destroy (struct dws_job *job)
             list_remove (job->dws, job);
             if (job->phase == DWS_RECOVER)
                 dws_job_recovered (job, DWS_DONE);
-            dws_requests_next (job->dws);
         }
         dws_job_quiesce (job);
         json_decref (job->directives);
@@ -244,24 +242,32 @@ struct history {
     double epilog_start;
 };
 
-bool dws_exception_asks_teardown (const char *type, bool ending, bool released)
+/* The job's time limit does not ask for Teardown: data movement goes on. It may
+ * pass until job-exec is done with the job; a timeout after that, 'released', is
+ * somebody's who means it. As long as tasks are ending, only cancel does: others
+ * come in numbers then, one for each task that is lost.
+ */
+static bool asks_teardown (const char *type, bool ending, bool released)
 {
     if (ending)
         return strcmp (type, "cancel") == 0;
     return released || strcmp (type, "timeout") != 0;
 }
 
-bool dws_exception_is_ours (const char *type)
+enum dws_demand dws_job_note_exception (struct dws_job *job,
+                                        const char *type,
+                                        json_int_t userid)
 {
-    return strcmp (type, DWS_EXCEPTION) == 0;
-}
-
-bool dws_exception_is_abort (struct dws_job *job,
-                             const char *type,
-                             json_int_t userid)
-{
-    return strcmp (type, DWS_EPILOG_TIMEOUT) == 0
-        && (userid <= 0 || userid == job->dws->owner); // -1: by no user
+    if (strcmp (type, DWS_EXCEPTION) == 0)
+        job->told = true;
+    if (strcmp (type, DWS_EPILOG_TIMEOUT) == 0
+        && (userid <= 0 || userid == job->dws->owner)) // -1: by no user
+        return DWS_DEMAND_ABORT;
+    if (asks_teardown (type,
+                       dws_job_has_tasks (job),
+                       !job->started || job->exec_done))
+        return DWS_DEMAND_TEARDOWN;
+    return DWS_DEMAND_NOTHING;
 }
 
 static void replay_exception (struct dws_job *job,
@@ -269,16 +275,14 @@ static void replay_exception (struct dws_job *job,
                               const char *type,
                               json_int_t userid)
 {
+    enum dws_demand demand = dws_job_note_exception (job, type, userid);
+
     hist->failed = true;
-    if (dws_exception_is_ours (type))
-        job->told = true;
     if (job->epilogs == 0)
         return;
-    if (dws_exception_is_abort (job, type, userid))
+    if (demand == DWS_DEMAND_ABORT)
         job->aborted = true;
-    else if (dws_exception_asks_teardown (type,
-                                          dws_job_has_tasks (job),
-                                          !job->started || job->exec_done))
+    else if (demand == DWS_DEMAND_TEARDOWN)
         job->teardown = true;
 }
 

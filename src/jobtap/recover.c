@@ -224,4 +224,39 @@ static void eventlog_cb (flux_future_t *f, void *arg)
     flux_future_destroy (f);
 }
 
+/* Do what can be done in a callback only, or must be done before the job goes on,
+ * and ask for the eventlog.
+ *
+ * After a restart of the instance there is no such thing: all that we had added
+ * to the job was restored with it. (Events from before it count as not posted.)
+ */
+void dws_job_adopt (struct dws_job **jobp)
+{
+    struct dws *dws = (*jobp)->dws;
+    flux_plugin_t *p = dws->p;
+    flux_jobid_t id = (*jobp)->id;
+    int rc = 0;
+
+    (*jobp)->phase = DWS_RECOVER;
+    dws->recovering++;
+    if (flux_jobtap_job_event_posted (p, id, "submit") != 1)
+        goto out;
+    if ((*jobp)->state == FLUX_JOB_STATE_DEPEND) {
+        // If some dependency was removed it may have been ours: then Proposal
+        // is over, and nothing may be added again.
+        if (flux_jobtap_job_event_posted (p, id, "dependency-remove") != 1)
+            rc = dws_job_dependency_add (jobp);
+    }
+    else if ((*jobp)->state == FLUX_JOB_STATE_CLEANUP) {
+        if (flux_jobtap_job_event_posted (p, id, "epilog-start") != 1
+            && flux_jobtap_job_event_posted (p, id, "free") != 1)
+            rc = dws_job_epilog_start (jobp);
+    }
+    if (rc < 0)
+        dws_log (dws, LOG_ERR, id, "error holding the job: %s", strerror (errno));
+out:
+    if (*jobp)
+        dws_job_recover (*jobp);
+}
+
 // vi:ts=4 sw=4 expandtab

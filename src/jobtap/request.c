@@ -9,11 +9,6 @@
  * (ENOSYS), because its service is not ready (EAGAIN), or because that died with
  * the request in flight (EHOSTUNREACH), the job waits: the module says hello when
  * it is there, and gets it again.
- *
- * A request may be what the module died of. Those that were in flight at the
- * LOST_SUSPECT-th death in a row are sent one at a time from then on, before all
- * others: what did no harm is answered, and the rest goes on as before. One that
- * is lost for the LOST_MAX-th time in a row is not sent again.
  */
 
 #include <errno.h>
@@ -24,18 +19,7 @@
 
 #include "dws.h"
 
-#define LOST_SUSPECT 2
-#define LOST_MAX 5
-
-enum answer {
-    ANSWER_YES,
-    ANSWER_NO,
-    ANSWER_UNDELIVERED, // the module has not seen the request
-    ANSWER_LOST,        // the module may have acted on it
-};
-
-/* Get the answer, and why it is not ANSWER_YES. */
-static enum answer answer_get (flux_future_t *f, char *reason, size_t size)
+enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size)
 {
     int success;
     const char *errstr = NULL;
@@ -70,7 +54,6 @@ static enum answer answer_get (flux_future_t *f, char *reason, size_t size)
 
 static void request_refused (struct dws_job **jobp, const char *reason)
 {
-    (*jobp)->lost = 0;
     dws_job_unhold (jobp);
     if (!*jobp)
         return;
@@ -81,67 +64,32 @@ static void request_refused (struct dws_job **jobp, const char *reason)
         dws_job_raise (jobp, "%s", reason);
 }
 
-static void request_lost (struct dws_job **jobp, const char *reason)
-{
-    struct dws_job *job = *jobp;
-
-    if (++job->lost >= LOST_SUSPECT)
-        job->dws->cautious = true;
-    if (job->lost < LOST_MAX)
-        dws_job_hold (jobp, reason);
-    else {
-        char text[128];
-        dws_format (text,
-                    sizeof (text),
-                    "the dws module died %d times in a row when it was asked to"
-                    " work on the job's storage",
-                    LOST_MAX);
-        dws_log (job->dws, LOG_ERR, job->id, "%s", text);
-        request_refused (jobp, text);
-    }
-}
-
 /* The module has seen the request, or was not there. */
-static void request_answered (struct dws_job **jobp,
-                              enum answer answer,
-                              const char *reason)
-{
-    struct dws_job *job = *jobp;
-
-    if (answer != ANSWER_UNDELIVERED)
-        job->delivered = true;
-    if (answer == ANSWER_UNDELIVERED)
-        dws_job_hold (jobp, reason);
-    else if (answer == ANSWER_LOST)
-        request_lost (jobp, reason);
-    else if (answer == ANSWER_NO) {
-        job->dws->away = false;
-        request_refused (jobp, reason);
-    }
-    else {
-        job->dws->away = false;
-        if (job->phase == DWS_POST_RUN)
-            job->accepted = true;
-        if (job->accepted && job->teardown)
-            dws_job_ask_teardown (job);
-        else
-            job->lost = 0;
-        dws_job_unhold (jobp);
-    }
-}
-
 static void request_cb (flux_future_t *f, void *arg)
 {
     struct dws_job *job = arg;
-    struct dws *dws = job->dws;
     char reason[1000];
-    enum answer answer;
+    enum dws_answer answer;
 
     job->f = NULL; // ours now: the job may end below
-    answer = answer_get (f, reason, sizeof (reason));
-    request_answered (&job, answer, reason);
+    answer = dws_answer_get (f, reason, sizeof (reason));
+    if (answer != ANSWER_UNDELIVERED)
+        job->delivered = true;
+    if (answer == ANSWER_UNDELIVERED || answer == ANSWER_LOST)
+        dws_job_hold (&job, reason);
+    else {
+        job->dws->away = false;
+        if (answer == ANSWER_NO)
+            request_refused (&job, reason);
+        else {
+            if (job->phase == DWS_POST_RUN)
+                job->accepted = true;
+            if (job->accepted && job->teardown)
+                dws_job_ask_teardown (job);
+            dws_job_unhold (&job);
+        }
+    }
     flux_future_destroy (f);
-    dws_requests_next (dws);
 }
 
 /* Have 'cb' called when 'f' is fulfilled. Return 'f', or NULL if it is NULL or
@@ -160,21 +108,23 @@ static flux_future_t *then (flux_future_t *f,
     return f;
 }
 
-/* Send 'payload', which is stolen. */
-static flux_future_t *request_send (struct dws *dws,
-                                    const char *topic,
-                                    json_t *payload,
-                                    flux_continuation_f cb,
-                                    void *arg)
+flux_future_t *dws_request_send (struct dws *dws,
+                                 const char *topic,
+                                 json_t *payload,
+                                 flux_continuation_f cb,
+                                 void *arg)
 {
     flux_future_t *f;
+    int saved_errno;
 
     if (!payload) {
         errno = ENOMEM;
         return NULL;
     }
     f = then (flux_rpc_pack (dws->h, topic, 0, 0, "O", payload), cb, arg);
+    saved_errno = errno;
     json_decref (payload);
+    errno = saved_errno;
     return f;
 }
 
@@ -213,7 +163,7 @@ static void send_create (struct dws_job *job)
                          "failure_tolerance", job->failure_tolerance);
     flux_plugin_arg_destroy (args);
     args = NULL;
-    if (!(job->f = request_send (job->dws,
+    if (!(job->f = dws_request_send (job->dws,
                                  "dws.create",
                                  payload,
                                  request_cb,
@@ -271,7 +221,7 @@ static void send_setup (struct dws_job *job)
 
 static void send_post_run (struct dws_job *job)
 {
-    if (!(job->f = request_send (job->dws,
+    if (!(job->f = dws_request_send (job->dws,
                                  "dws.post_run",
                                  json_pack ("{s:I s:b}",
                                             "jobid", (json_int_t)job->id,
@@ -284,23 +234,20 @@ static void send_post_run (struct dws_job *job)
 static void teardown_cb (flux_future_t *f, void *arg)
 {
     struct dws_job *job = arg;
-    struct dws *dws = job->dws;
     char reason[1000];
-    enum answer answer;
+    enum dws_answer answer;
 
     job->f = NULL;
-    answer = answer_get (f, reason, sizeof (reason));
-    if (answer == ANSWER_UNDELIVERED)
+    answer = dws_answer_get (f, reason, sizeof (reason));
+    if (answer == ANSWER_UNDELIVERED || answer == ANSWER_LOST)
         dws_job_hold (&job, reason);
-    else if (answer == ANSWER_LOST)
-        request_lost (&job, reason);
-    else {
-        job->lost = 0;
-        if (answer == ANSWER_NO)
-            dws_log (dws, LOG_ERR, job->id, "dws.teardown failed: %s", reason);
-    }
+    else if (answer == ANSWER_NO)
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "dws.teardown failed: %s",
+                 reason);
     flux_future_destroy (f);
-    dws_requests_next (dws);
 }
 
 /* As long as tasks may be running, or dws.post_run was not answered, that has to
@@ -311,7 +258,7 @@ void dws_job_ask_teardown (struct dws_job *job)
     job->teardown = true;
     if (!job->accepted || job->f)
         return;
-    if (!(job->f = request_send (job->dws,
+    if (!(job->f = dws_request_send (job->dws,
                                  "dws.teardown",
                                  json_pack ("{s:I}",
                                             "jobid", (json_int_t)job->id),
@@ -320,10 +267,11 @@ void dws_job_ask_teardown (struct dws_job *job)
         request_failed (job, "dws.teardown");
 }
 
-/* Send the request of the job's phase. */
-static void send_due (struct dws_job *job)
+void dws_job_resume (struct dws_job *job)
 {
-    job->due = false;
+    flux_future_destroy (job->f);
+    job->f = NULL;
+    job->accepted = false;
     switch (job->phase) {
         case DWS_DEPEND:
             send_create (job);
@@ -345,229 +293,6 @@ static void send_due (struct dws_job *job)
         case DWS_RUNNING:
         case DWS_DONE:
             break;
-    }
-}
-
-static void make_due (struct dws_job *job)
-{
-    flux_future_destroy (job->f);
-    job->f = NULL;
-    job->accepted = false;
-    job->due = true;
-}
-
-void dws_job_resume (struct dws_job *job)
-{
-    make_due (job);
-    if (job->dws->cautious)
-        dws_requests_next (job->dws);
-    else
-        send_due (job);
-}
-
-void dws_job_settle (struct dws_job *job)
-{
-    dws_job_quiesce (job);
-    job->lost = 0;
-    dws_requests_next (job->dws);
-}
-
-/* One dws.abort that was not answered yet. It outlives its job. */
-struct dws_abort {
-    struct dws *dws;
-    struct dws_abort *next;
-    flux_jobid_t id;
-    flux_future_t *f;
-    bool due;
-    int lost;                    // as those of struct dws_job
-};
-
-static void abort_destroy (struct dws_abort *abort)
-{
-    if (abort) {
-        int saved_errno = errno;
-        flux_future_destroy (abort->f);
-        free (abort);
-        errno = saved_errno;
-    }
-}
-
-static void abort_remove (struct dws_abort *abort)
-{
-    struct dws_abort **p = &abort->dws->aborts;
-
-    while (*p != abort)
-        p = &(*p)->next;
-    *p = abort->next;
-    abort_destroy (abort);
-}
-
-static void abort_cb (flux_future_t *f, void *arg)
-{
-    struct dws_abort *abort = arg;
-    struct dws *dws = abort->dws;
-    flux_jobid_t id = abort->id;
-    struct dws_job *job;
-    char reason[1000];
-    enum answer answer;
-
-    abort->f = NULL;
-    answer = answer_get (f, reason, sizeof (reason));
-    if (answer == ANSWER_LOST && ++abort->lost >= LOST_SUSPECT)
-        dws->cautious = true;
-    if (answer == ANSWER_NO || abort->lost >= LOST_MAX)
-        dws_log (dws,
-                 LOG_ERR,
-                 abort->id,
-                 "dws.abort failed, nodes and Rabbits may still be in use: %s",
-                 reason);
-    else if (answer != ANSWER_YES)
-        dws_log (dws,
-                 LOG_ERR,
-                 abort->id,
-                 "nodes and Rabbits may still be in use, dws.abort is sent again"
-                 " when the dws module is there: %s",
-                 reason);
-    if (answer == ANSWER_YES || answer == ANSWER_NO || abort->lost >= LOST_MAX)
-        abort_remove (abort);
-    flux_future_destroy (f);
-    if (answer != ANSWER_YES // nobody else releases the epilog now
-        && (job = dws_job_lookup (dws, id))
-        && job->phase == DWS_POST_RUN)
-        dws_job_epilog_release (&job, 1);
-    dws_requests_next (dws);
-}
-
-static void abort_send (struct dws_abort *abort)
-{
-    abort->due = false;
-    flux_future_destroy (abort->f);
-    if (!(abort->f = request_send (abort->dws,
-                                   "dws.abort",
-                                   json_pack ("{s:I}",
-                                              "jobid",
-                                              (json_int_t)abort->id),
-                                   abort_cb,
-                                   abort)))
-        dws_log (abort->dws,
-                 LOG_ERR,
-                 abort->id,
-                 "error sending dws.abort: %s",
-                 strerror (errno));
-}
-
-void dws_abort (struct dws *dws, flux_jobid_t id)
-{
-    struct dws_abort *abort;
-
-    for (abort = dws->aborts; abort; abort = abort->next) {
-        if (abort->id == id)
-            break;
-    }
-    if (!abort) {
-        if (!(abort = calloc (1, sizeof (*abort)))) {
-            dws_log (dws, LOG_ERR, id, "dws.abort is not sent: out of memory");
-            return;
-        }
-        abort->dws = dws;
-        abort->id = id;
-        abort->next = dws->aborts;
-        dws->aborts = abort;
-    }
-    abort->due = true;
-    if (dws->cautious)
-        dws_requests_next (dws);
-    else
-        abort_send (abort);
-}
-
-/* Return true if a request is in flight that may be what the module dies of,
- * after having sent one that is due.
- */
-static bool try_suspect (struct dws *dws)
-{
-    struct dws_job *job;
-    struct dws_abort *abort;
-
-    for (job = dws->first; job; job = job->next) {
-        if (job->f && job->lost >= LOST_SUSPECT)
-            return true;
-    }
-    for (abort = dws->aborts; abort; abort = abort->next) {
-        if (abort->f && abort->lost >= LOST_SUSPECT)
-            return true;
-    }
-    for (job = dws->first; job; job = job->next) {
-        if (job->due && job->lost >= LOST_SUSPECT) {
-            send_due (job);
-            if (job->f)
-                return true;
-        }
-    }
-    for (abort = dws->aborts; abort; abort = abort->next) {
-        if (abort->due && abort->lost >= LOST_SUSPECT) {
-            abort_send (abort);
-            if (abort->f)
-                return true;
-        }
-    }
-    return false;
-}
-
-void dws_requests_next (struct dws *dws)
-{
-    struct dws_job *job;
-    struct dws_abort *abort;
-
-    if (!dws->cautious || try_suspect (dws))
-        return;
-    dws->cautious = false;
-    for (job = dws->first; job; job = job->next) {
-        if (job->due)
-            send_due (job);
-    }
-    for (abort = dws->aborts; abort; abort = abort->next) {
-        if (abort->due)
-            abort_send (abort);
-    }
-}
-
-void dws_resume_suspects (struct dws *dws)
-{
-    struct dws_job *job;
-    struct dws_abort *abort;
-
-    for (job = dws->first; job; job = job->next) {
-        if (job->lost >= LOST_SUSPECT)
-            make_due (job);
-    }
-    for (abort = dws->aborts; abort; abort = abort->next) {
-        flux_future_destroy (abort->f);
-        abort->f = NULL;
-        abort->due = true;
-    }
-    dws->cautious = true; // until no suspect is left
-}
-
-void dws_resume (struct dws *dws, const flux_jobid_t *ids, size_t count)
-{
-    struct dws_job *job;
-
-    for (size_t i = 0; i < count; i++) {
-        if ((job = dws_job_lookup (dws, ids[i])) && job->lost < LOST_SUSPECT)
-            make_due (job);
-    }
-    dws->cautious = true;
-    dws_requests_next (dws);
-}
-
-void dws_abort_clear (struct dws *dws)
-{
-    struct dws_abort *abort;
-
-    while ((abort = dws->aborts)) {
-        dws->aborts = abort->next;
-        abort_destroy (abort);
     }
 }
 

@@ -148,7 +148,7 @@ static int job_admit (struct dws_job **jobp, json_t *resources, json_t *exclude)
         dws_job_unhold (jobp);
     if (!*jobp)
         return 0;
-    dws_job_settle (*jobp);
+    dws_job_quiesce (*jobp);
     (*jobp)->phase = DWS_SCHED;
     if (dws_job_dependency_remove (jobp) < 0) {
         dws_log (dws,
@@ -268,7 +268,7 @@ static void prolog_remove_cb (flux_t *h,
         dws_job_unhold (&job);
     }
     if (job) {
-        dws_job_settle (job);
+        dws_job_quiesce (job);
         job->startable = true;
         job->phase = DWS_RUNNING;
         dws_job_prolog_release (&job, 0);
@@ -378,6 +378,7 @@ static void hello_cb (flux_t *h,
 {
     struct dws *dws = arg;
     struct hello hello = { 0 };
+    struct dws_job *job;
     bool first;
 
     if (flux_request_unpack (msg, NULL, "{s?I}", "cursor", &hello.cursor) < 0) {
@@ -404,8 +405,11 @@ static void hello_cb (flux_t *h,
     json_decref (hello.jobs);
     dws->away = false;
     if (first)
-        dws_resume_suspects (dws);
-    dws_resume (dws, hello.ids, hello.count);
+        dws_abort_resume (dws);
+    for (size_t i = 0; i < hello.count; i++) {
+        if ((job = dws_job_lookup (dws, hello.ids[i])))
+            dws_job_resume (job);
+    }
 }
 
 int dws_service_register (struct dws *dws)

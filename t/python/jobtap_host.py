@@ -94,12 +94,15 @@ class Job:
         return not wants_storage or self.has("dws_environment") or self.unprotected
 
     def args(self) -> Json:
-        return {
+        args: Json = {
             "id": self.id,
             "userid": 100,
             "state": self.state,
             "jobspec": self.jobspec,
         }
+        if self.has("alloc"):
+            args["R"] = {"execution": {"nodelist": ["node[1-2]", "node7"]}}
+        return args
 
 
 class JobManager:

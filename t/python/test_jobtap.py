@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 from typing import Any, Iterator, Optional
 
 import pytest
@@ -323,6 +324,8 @@ def test_at_the_epilog_timeout_the_module_has_ten_seconds_to_release_the_job(
     assert job.state == CLEANUP
     manager.advance(1)
     assert job.state == INACTIVE
+    assert "may still be mounted on node[1-2],node7," in notes(job)[-1]
+    assert "the dws module has not told in time" in notes(job)[-1]
 
 
 @WITH_TIMEOUT
@@ -346,6 +349,10 @@ def test_without_the_module_an_abort_releases_the_job_at_once(
     manager.advance(60)
     manager.take("dws.abort")[1](errnum, "", None)
     assert job.state == INACTIVE
+    assert "may still be mounted on node[1-2],node7," in notes(job)[-1]
+    assert "(Workflow fluxjob-1)" in notes(job)[-1]
+    why = {errno.ENOSYS: "is not loaded", errno.EHOSTUNREACH: "went away"}
+    assert why.get(errnum, os.strerror(errnum)) in notes(job)[-1]
 
 
 def test_dws_epilog_timeout_aborts_whoever_raises_it(manager: JobManager) -> None:

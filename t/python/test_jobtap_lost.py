@@ -1,106 +1,38 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Requests that the module dies of, and text of others in notes and log lines."""
+"""Requests that get lost, and text of others in notes and log lines."""
 
 from __future__ import annotations
 
 import errno
-from syslog import LOG_CRIT
 
 import pytest
 from jobtap_host import INACTIVE, JobManager
-from jobtap_jobs import OK, WITH_TIMEOUT, finish, notes, submitted, up_to
-
-
-class MortalModule:
-    """A module that dies when it gets a request for one of ``fatal``."""
-
-    def __init__(self, manager: JobManager, fatal: set[int]) -> None:
-        self.manager = manager
-        self.fatal = fatal
-        self.deaths = 0
-
-    def live(self) -> None:
-        """It starts, and gets one request after the other."""
-        manager = self.manager
-        manager.request("hello", {})
-        while True:
-            manager.answer_lookups()
-            requests = [rpc for rpc in manager.rpcs if rpc[0].startswith("dws.")]
-            requests = [rpc for rpc in requests if "jobid" in rpc[1]]
-            if not requests:
-                return
-            if self.fatal & {payload["jobid"] for _, payload, _ in requests}:
-                self.deaths += 1
-                for rpc in requests:
-                    manager.rpcs.remove(rpc)
-                for rpc in requests:
-                    rpc[2](errno.EHOSTUNREACH, "", None)
-                return
-            manager.rpcs.remove(requests[0])
-            requests[0][2](0, "", OK)
-
-
-def test_a_request_that_the_module_dies_of_is_failed_and_no_other(
-    manager: JobManager,
-) -> None:
-    for jobid in range(1, 8):
-        assert manager.submit(jobid, {"dw": "#DW a"}) is None
-    module = MortalModule(manager, {3, 5})
-    for _ in range(20):
-        module.live()
-    failed = {job.id for job in manager.jobs.values() if job.has("exception")}
-    assert failed == {3, 5}
-    assert "died 5 times in a row" in notes(manager.jobs[3])[0]
-    # Twice both together, then each alone, first its create, then its post_run.
-    assert module.deaths <= 2 + 3 + 3 + 5 + 5
-
-
-def test_such_a_job_is_released_and_says_that_its_storage_may_be_left(
-    manager: JobManager,
-) -> None:
-    job = up_to(manager, "running")
-    finish(manager, job)
-    module = MortalModule(manager, {1})
-    for _ in range(6):
-        module.live()
-    assert job.state == INACTIVE and module.deaths == 5
-    assert "storage may be left behind (Workflow fluxjob-1)" in notes(job)[-1]
-    assert any(
-        level == LOG_CRIT and "fluxjob-1" in text for level, text in manager.logged
-    )
-
-
-@WITH_TIMEOUT
-def test_an_abort_that_the_module_dies_of_is_given_up(manager: JobManager) -> None:
-    job = up_to(manager, "epilog")
-    manager.advance(60.0)
-    manager.advance(10.0)
-    assert job.state == INACTIVE
-    module = MortalModule(manager, {1})
-    for _ in range(6):
-        module.live()
-    assert module.deaths == 5
-    assert "dws.abort failed, nodes and Rabbits may still be in" in str(manager.logged)
+from jobtap_jobs import WITH_TIMEOUT, notes, submitted, up_to
 
 
 def test_a_module_that_is_away_for_long_fails_nothing(manager: JobManager) -> None:
+    """Nor does one that dies again and again: the supervisor knows why."""
     job = submitted(manager)
-    for _ in range(20):
-        manager.take("dws.create")[1](errno.ENOSYS, "", None)
-        manager.request("hello", {})
-    assert not job.has("exception")
-
-
-def test_a_success_in_between_starts_the_count_anew(manager: JobManager) -> None:
-    job = submitted(manager)
-    for _ in range(3):
-        for _ in range(4):
-            manager.take("dws.create")[1](errno.EHOSTUNREACH, "", None)
+    for errnum in (errno.ENOSYS, errno.EAGAIN, errno.EHOSTUNREACH):
+        for _ in range(20):
+            manager.take("dws.create")[1](errnum, "", None)
             manager.request("hello", {})
-        manager.take("dws.create")[1](0, "", OK)
-        manager.request("hello", {})
     assert not job.has("exception")
+
+
+@WITH_TIMEOUT
+def test_an_abort_is_sent_until_it_is_answered(manager: JobManager) -> None:
+    job = up_to(manager, "epilog")
+    manager.advance(60.0)
+    for _ in range(20):
+        manager.take("dws.abort")[1](errno.EHOSTUNREACH, "", None)
+        assert job.state == INACTIVE
+        manager.request("hello", {})
+    manager.take("dws.abort")[1](0, "", {"success": False, "errstr": "barred"})
+    assert "may still be in use: barred" in manager.logged[-1][1]
+    manager.request("hello", {})
+    assert "dws.abort" not in manager.topics()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,135 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* abort.c: dws.abort, which outlives its job
+ *
+ * At dws-epilog-timeout the module is to take out of service what the job still
+ * uses. The epilog does not wait for a module that is not there; dws.abort does,
+ * and is sent again whenever the module says hello, until it is answered.
+ */
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "dws.h"
+
+/* One dws.abort that was not answered yet. */
+struct dws_abort {
+    struct dws *dws;
+    struct dws_abort *next;
+    flux_jobid_t id;
+    flux_future_t *f;
+};
+
+static void abort_destroy (struct dws_abort *abort)
+{
+    if (abort) {
+        int saved_errno = errno;
+        flux_future_destroy (abort->f);
+        free (abort);
+        errno = saved_errno;
+    }
+}
+
+static void abort_remove (struct dws_abort *abort)
+{
+    struct dws_abort **p = &abort->dws->aborts;
+
+    while (*p != abort)
+        p = &(*p)->next;
+    *p = abort->next;
+    abort_destroy (abort);
+}
+
+/* Unless the answer is yes, nobody else releases the epilog now. */
+static void abort_cb (flux_future_t *f, void *arg)
+{
+    struct dws_abort *abort = arg;
+    struct dws_job *job = dws_job_lookup (abort->dws, abort->id);
+    char reason[1000];
+    enum dws_answer answer;
+
+    abort->f = NULL;
+    answer = dws_answer_get (f, reason, sizeof (reason));
+    if (answer == ANSWER_NO)
+        dws_log (abort->dws,
+                 LOG_ERR,
+                 abort->id,
+                 "dws.abort failed, nodes and Rabbits may still be in use: %s",
+                 reason);
+    else if (answer != ANSWER_YES)
+        dws_log (abort->dws,
+                 LOG_ERR,
+                 abort->id,
+                 "nodes and Rabbits may still be in use, dws.abort is sent again"
+                 " when the dws module is there: %s",
+                 reason);
+    if (answer == ANSWER_YES || answer == ANSWER_NO)
+        abort_remove (abort);
+    flux_future_destroy (f);
+    if (answer != ANSWER_YES && job && job->phase == DWS_POST_RUN)
+        dws_job_epilog_let_go (&job, reason);
+}
+
+static void abort_send (struct dws_abort *abort)
+{
+    flux_future_destroy (abort->f);
+    if (!(abort->f = dws_request_send (abort->dws,
+                                       "dws.abort",
+                                       json_pack ("{s:I}",
+                                                  "jobid",
+                                                  (json_int_t)abort->id),
+                                       abort_cb,
+                                       abort)))
+        dws_log (abort->dws,
+                 LOG_ERR,
+                 abort->id,
+                 "error sending dws.abort: %s",
+                 strerror (errno));
+}
+
+void dws_abort (struct dws *dws, flux_jobid_t id)
+{
+    struct dws_abort *abort;
+
+    for (abort = dws->aborts; abort; abort = abort->next) {
+        if (abort->id == id)
+            break;
+    }
+    if (abort && abort->f)
+        return;
+    if (!abort) {
+        if (!(abort = calloc (1, sizeof (*abort)))) {
+            dws_log (dws, LOG_ERR, id, "dws.abort is not sent: out of memory");
+            return;
+        }
+        abort->dws = dws;
+        abort->id = id;
+        abort->next = dws->aborts;
+        dws->aborts = abort;
+    }
+    abort_send (abort);
+}
+
+void dws_abort_resume (struct dws *dws)
+{
+    struct dws_abort *abort;
+
+    for (abort = dws->aborts; abort; abort = abort->next)
+        abort_send (abort);
+}
+
+void dws_abort_clear (struct dws *dws)
+{
+    struct dws_abort *abort;
+
+    while ((abort = dws->aborts)) {
+        dws->aborts = abort->next;
+        abort_destroy (abort);
+    }
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,58 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* conf.c: what the plugin was loaded with */
+
+#include <stdio.h>
+#include <string.h>
+
+#include "dws.h"
+
+static int conf_parse_key (struct dws *dws,
+                           const char *key,
+                           json_t *value,
+                           char *error,
+                           size_t size)
+{
+    char shown[40];
+
+    if (strcmp (key, "epilog-timeout") != 0) {
+        dws_format (error,
+                    size,
+                    "dws: expected epilog-timeout, found unknown key %s",
+                    key);
+        return -1;
+    }
+    if (!json_is_number (value) || !(json_number_value (value) > 0.)) {
+        snprintf (error,
+                  size,
+                  "dws: %s is %s, expected seconds > 0",
+                  key,
+                  dws_show (value, shown, sizeof (shown)));
+        return -1;
+    }
+    dws->epilog_timeout = json_number_value (value);
+    return 0;
+}
+
+int dws_conf_parse (struct dws *dws, char *error, size_t size)
+{
+    const char *s = flux_plugin_get_conf (dws->p);
+    json_t *conf;
+    const char *key;
+    json_t *value;
+    int rc = 0;
+
+    dws->epilog_timeout = 0.;
+    if (!s || !(conf = json_loads (s, 0, NULL)))
+        return 0;
+    json_object_foreach (conf, key, value) {
+        if (conf_parse_key (dws, key, value, error, size) < 0)
+            rc = -1;
+    }
+    json_decref (conf);
+    return rc;
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,151 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A job that the service dies of ends, and all others go on.
+
+The module is the service itself here, and the test is the supervisor, which counts
+(t1018-dws-deadly-job.t has the real one).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Optional
+
+import pytest
+from test_service import LIFE, exceptions, jobspec, names, started
+
+from flux_k8s.isolation import Work
+from flux_k8s.jobid import workflow_name
+from flux_k8s.service import Service
+from flux_k8s.steps import Steps
+from flux_k8s.workflowview import WorkflowView
+from rabbitsim.system import VirtualSystem
+
+DEATHS = 5
+UP = [
+    (Steps, "_create"),
+    (Steps, "_plan"),
+    (Steps, "_allocate"),
+    (Steps, "_move"),
+    (Steps, "_release_prolog"),
+    (Service, "_create"),
+    (Service, "_set_up"),
+]
+DOWN = [(Steps, "_release_epilog"), (Steps, "_delete")]
+
+
+class Death(BaseException):
+    """The end of a process, which no handler of exceptions sees."""
+
+
+class Supervised:
+    """A system whose service dies at each call of a method for a job in ``guilty``."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
+        self.guilty: set[int] = set()
+        self.work: Optional[Work] = None
+        self.died_of: Optional[Work] = None
+        self.deaths: Counter[Optional[Work]] = Counter()
+        self.system: VirtualSystem = started(message_latency=0.01)
+        self.system.works_on = self.works_on
+        original = getattr(owner, name)
+
+        def deadly(target: Any, *args: Any, **options: Any) -> Any:
+            for arg in args:
+                jobid = getattr(getattr(arg, "info", arg), "jobid", arg)
+                if isinstance(jobid, dict):
+                    jobid = jobid.get("jobid")
+                if isinstance(jobid, int) and jobid in self.guilty:
+                    self.died_of = self.work
+                    raise Death
+            return original(target, *args, **options)
+
+        monkeypatch.setattr(owner, name, deadly)
+        self.system.unload_module()
+        self.system.load_module()
+
+    def works_on(self, work: Optional[Work]) -> None:
+        self.work = work
+
+    def run(self, seconds: float) -> None:
+        """Run, and do what the supervisor does at a death."""
+        loop = self.system.loop
+        end = loop.now() + seconds
+        while loop.now() < end:
+            try:
+                loop.run(timeout=end - loop.now())
+            except Death:
+                self.deaths[self.died_of] += 1
+                if self.died_of and self.deaths[self.died_of] >= DEATHS:
+                    self.system.barred.add(self.died_of)
+                self.work = None
+                self.system.kill_module()
+                loop.call_later(1.0, self.system.load_module)
+
+
+@pytest.mark.parametrize("owner, name", UP, ids=str)
+def test_a_job_that_services_die_of_is_failed_and_no_other(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    supervised = Supervised(monkeypatch, owner, name)
+    system = supervised.system
+    innocent = [system.instance.submit(jobspec(nodes=1)) for _ in range(3)]
+    jobid = system.instance.submit(jobspec(nodes=1))
+    supervised.guilty.add(jobid)
+    supervised.run(600.0)
+    assert set(supervised.deaths) <= {Work(jobid, False), Work(jobid, True)}
+    assert supervised.deaths[Work(jobid, False)] == DEATHS
+    assert "start" not in names(system, jobid) and "clean" in names(system, jobid)
+    assert "died each time it worked on" in exceptions(system, jobid)[0]["note"]
+    for other in innocent:
+        assert names(system, other) == LIFE
+    # A step of both is left to itself when it kills services in the release, too.
+    released = supervised.deaths[Work(jobid, True)] == 0
+    left = [workflow["metadata"]["name"] for workflow in system.workflows()]
+    assert left == ([] if released else [workflow_name(jobid)])
+
+
+@pytest.mark.parametrize("owner, name", DOWN, ids=str)
+def test_a_job_whose_release_services_die_of_ends_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> None:
+    supervised = Supervised(monkeypatch, owner, name)
+    system = supervised.system
+    innocent = [system.instance.submit(jobspec(nodes=1)) for _ in range(3)]
+    jobid = system.instance.submit(jobspec(nodes=1))
+    supervised.guilty.add(jobid)
+    supervised.run(600.0)
+    assert supervised.deaths == {Work(jobid, True): DEATHS}
+    assert "start" in names(system, jobid) and "clean" in names(system, jobid)
+    notes = [exception["note"] for exception in exceptions(system, jobid)]
+    told = "died each time it released the storage"
+    if name != "_delete":  # after which the job has been let go
+        assert len(notes) == 1 and told in notes[0]
+        assert f"Workflow {workflow_name(jobid)}" in notes[0]
+    for other in innocent:
+        assert names(system, other) == LIFE
+
+
+def test_a_view_that_services_die_of_is_read_again_when_its_job_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the Workflow would be taken for one that is not there."""
+    supervised = Supervised(monkeypatch, Steps, "_create")
+    system = supervised.system
+    jobid = system.instance.submit(jobspec(nodes=1))
+    supervised.run(0.05)
+    parse = WorkflowView.parse
+
+    def deadly(workflow: Any) -> Any:
+        work = supervised.work
+        if work == Work(jobid, False):
+            supervised.died_of = work
+            raise Death
+        return parse(workflow)
+
+    monkeypatch.setattr(WorkflowView, "parse", deadly)
+    system.kill_module()
+    system.load_module()
+    supervised.run(600.0)
+    assert supervised.deaths == {Work(jobid, False): DEATHS}
+    assert "clean" in names(system, jobid) and system.workflows() == []
