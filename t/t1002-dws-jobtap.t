@@ -181,6 +181,7 @@ test_expect_success 'also without the module' '
     job_end $id &&
     wait_event $id clean &&
     job_exception $id dws-epilog-timeout &&
+    flux job eventlog $id | grep "exception.*severity=1.*the dws module is not loaded; storage may still be mounted on $(flux jobs -no "{nodelist}" $id), and allocated (Workflow $(workflow $id))" &&
     eventually log_says "dws.abort is sent again when the dws module is there"
 '
 test_expect_success 'which takes the storage down when it is there again' '
