@@ -36,7 +36,7 @@ module_load_copy () {
 }
 
 test_expect_success 'one that is stopped for longer than watchdog= says is replaced' '
-    true | module_load_copy impatient 10 &&
+    module_load_copy impatient 10 </dev/null &&
     jobs_in_all_phases &&
     crashed=$(service_pid) &&
     process_stop $crashed &&
@@ -79,7 +79,7 @@ test_expect_success 'one that hangs while it starts is replaced' '
     eventually service_is_ready
 '
 test_expect_success 'one that is paused for shorter, again and again, is left alone' '
-    true | module_load_copy impatient 10 &&
+    module_load_copy impatient 10 </dev/null &&
     service=$(service_pid) &&
     for _ in 1 2; do
         process_stop $service && sleep 4 && kill -CONT $service && sleep 4 || return 1
@@ -99,7 +99,7 @@ test_expect_success 'so is one if the module was paused with it: the machine was
     log_count "killed" 0
 '
 test_expect_success 'watchdog=0 waits for ever' '
-    true | module_load_copy impatient 0 &&
+    module_load_copy impatient 0 </dev/null &&
     service=$(service_pid) &&
     process_stop $service &&
     sleep 12 &&
