@@ -49,11 +49,12 @@ test_expect_success 'one that is stopped for longer than watchdog= says is repla
 expect_each_to_succeed 'after the watchdog'
 test_expect_success 'one that is in a loop is replaced' '
     module_load_copy looping 10 <<-END &&
+	stats = Service._stats
 	def loop(self, payload):
 	    import os
 	    while os.path.exists("$TRASH/loop"):
 	        pass
-	    return {}
+	    return stats(self, payload)
 	Service._stats = loop
 	END
     crashed=$(service_pid) &&
