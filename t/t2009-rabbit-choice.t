@@ -112,7 +112,7 @@ test_expect_success 'one that got nodes when it had just broken waits in its pro
     job_succeeds $id
 '
 test_expect_success 'storage on both Rabbits: jobs have the nodes of the one that serves' '
-    id=$(flux submit -N5 \
+    id=$(flux submit -N5 --requires=host:compute-[01-02,05-06,08] \
         -S dw="#DW create_persistent type=xfs capacity=10GiB name=both" true) &&
     job_succeeds $id &&
     kube disable rabbit-02 &&
