@@ -43,6 +43,21 @@ foreign_servers () {
 	END
 }
 
+# usage: allocated_on_first FILE: how many Servers of jobs in it ask for storage on
+# rabbit-01
+allocated_on_first () {
+    python_stdin '
+import json, sys
+names = [
+    servers["metadata"]["name"]
+    for servers in json.load(open(sys.argv[1]))["items"]
+    for entry in servers["spec"].get("allocationSets", [])
+    for storage in entry["storage"]
+    if storage["name"] == "rabbit-01"
+]
+print(sum(name.startswith("fluxjob-") for name in names))' "$1"
+}
+
 # usage: ssds_of JOBID: those that it has, each as CHASSIS/SSD
 ssds_of () {
     flux job info "$1" R | python_stdin '
@@ -164,6 +179,37 @@ test_expect_success 'what others give back while the module is away is given out
     destroy &&
     job_succeeds $large &&
     ends $first $third $fourth &&
+    eventually are_down
+'
+test_expect_success 'storage that is there when a job has got its nodes has it wait' '
+    first=$(storage_job 480) &&
+    wait_event $first start &&
+    second=$(storage_job 480 --urgency=hold sh -c "$LOOP") &&
+    wait_event $second depend &&
+    flux module remove dws &&
+    foreign_servers foreign 500 &&
+    job_go $second &&
+    wait_event $second prolog-start &&
+    flux module load dws &&
+    eventually has_memo $second rabbit_waits_for \
+        "others. storage: .* rabbit-01, .* has 43.707 GiB left"
+'
+test_expect_success 'and no other job is given room there' '
+    third=$(storage_job 100) &&
+    waits $third
+'
+test_expect_success 'neither has more than there is, and neither is killed for it' '
+    kube get servers >servers &&
+    test "$(allocated_on_first servers)" -eq 1 &&
+    flux jobs -no "{state}" $first | grep RUN &&
+    ends $first &&
+    wait_event $second start &&
+    kube get servers >servers &&
+    test "$(allocated_on_first servers)" -eq 1
+'
+test_expect_success 'when they end, all of it is given out again' '
+    kube delete servers foreign &&
+    ends $second $third &&
     eventually are_down &&
     flux cancel $filler
 '
