@@ -543,4 +543,7 @@ def test_it_gives_up_before_its_prolog_would() -> None:
     system, jobid = broken_before_alloc(config=Config(prolog_timeout=600.0))
     settle(system)
     (exception,) = exceptions(system, jobid)
-    assert exception["note"] == ("the Rabbits that it needs: rabbit-01 is Offline")
+    assert exception["note"] == (
+        "the Rabbits that it needs: rabbit-01 is Offline; the job has waited for 300s,"
+        " half of prolog_timeout"
+    )

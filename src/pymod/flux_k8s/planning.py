@@ -317,8 +317,10 @@ class Planner:
         if not isinstance(error, (AllocationError, Occupied)):
             return error
         since = self._waiting.setdefault(info.jobid, self._now())
-        if self._now() - since > self._settings.config.prolog_timeout / 2:
-            return AllocationError(str(error))
+        limit = self._settings.config.prolog_timeout / 2
+        if self._now() - since > limit:
+            note = f"the job has waited for {limit:g}s, half of prolog_timeout"
+            return AllocationError(f"{error}; {note}")
         if isinstance(error, Occupied):
             return error
         try:
