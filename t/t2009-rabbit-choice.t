@@ -28,6 +28,24 @@ keeps_waiting () {
     ! has_event "$1" exception
 }
 
+# usage: set_prolog_timeout FSD
+set_prolog_timeout () {
+    sed -i "/^prolog_timeout/d" "$TRASH/conf/rabbit.toml" &&
+    echo "prolog_timeout = \"$1\"" >>"$TRASH/conf/rabbit.toml" &&
+    flux config reload
+}
+
+# usage: labels_move_while_waiting JOBID: the labels that it needs are on rabbit-01
+# only when it is planned, and on rabbit-02 only when it gets its nodes
+labels_move_while_waiting () {
+    wait_event "$1" depend &&
+    kube label rabbit-01 tier=slow &&
+    kube label rabbit-02 tier=fast &&
+    flux module reload dws &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    job_go "$1"
+}
+
 test_expect_success 'load the module, with a scheduler that knows Rabbits' '
     kube label rabbit-01 tier=slow &&
     kube label rabbit-02 tier=slow &&
@@ -59,6 +77,37 @@ test_expect_success 'when the labels move to another Rabbit, so do jobs' '
     id=$(job_submit -N1 hostname) &&
     job_succeeds $id &&
     on_first $id
+'
+test_expect_success 'a job whose labels move when it is planned is told what it lacks' '
+    id=$(job_submit -N1 --urgency=hold hostname) &&
+    labels_move_while_waiting $id &&
+    wait_event $id clean &&
+    on_first $id &&
+    job_exception $id dws "rabbit-01" &&
+    job_exception $id dws "tier=fast"
+'
+test_expect_success 'one whose storage needs not be near gets it where they are now' '
+    kube label rabbit-01 tier=fast &&
+    kube label rabbit-02 tier=slow &&
+    id=$(DW="#DW jobdw type=lustre capacity=20GiB name=p1" \
+        job_submit -N1 --urgency=hold hostname) &&
+    labels_move_while_waiting $id &&
+    job_succeeds $id &&
+    on_first $id &&
+    has_memo $id rabbits "^rabbit-02$"
+'
+test_expect_success 'labels that move when the storage is made are of no concern' '
+    kube label rabbit-01 tier=fast &&
+    kube label rabbit-02 tier=slow &&
+    id=$(job_submit -N1 sh -c "$LOOP") &&
+    wait_event $id start &&
+    kube label rabbit-01 tier=slow &&
+    kube label rabbit-02 tier=fast &&
+    job_end $id &&
+    job_succeeds $id &&
+    on_first $id &&
+    kube label rabbit-01 tier=fast &&
+    kube label rabbit-02 tier=slow
 '
 test_expect_success 'while that Rabbit is broken the job waits' '
     kube disable rabbit-01 &&
@@ -110,6 +159,20 @@ test_expect_success 'one that got nodes when it had just broken waits in its pro
     keeps_waiting $id start &&
     kube enable rabbit-01 &&
     job_succeeds $id
+'
+test_expect_success 'but no longer than the site says, and its user is told why' '
+    set_prolog_timeout 6s &&
+    id=$(flux submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
+    wait_event $id depend &&
+    kube disable rabbit-01 &&
+    eventually eval "test \$(ssds_down | wc -w) -ge 8" &&
+    job_go $id &&
+    wait_event $id clean &&
+    job_exception $id dws "rabbit-01 is Disabled" &&
+    job_exception $id dws "for 3s, half of prolog_timeout" &&
+    set_prolog_timeout 30m &&
+    kube enable rabbit-01 &&
+    eventually eval "test \$(ssds_down | wc -w) -eq 1"
 '
 test_expect_success 'storage on both Rabbits: jobs have the nodes of the one that serves' '
     id=$(flux submit -N5 --requires=host:compute-[01-02,05-06,08] \
