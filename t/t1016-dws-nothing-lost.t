@@ -36,6 +36,11 @@ is_drained () {
     flux resource drain -no "{nodelist} {reason}" | grep "^$1 .*$2"
 }
 
+# usage: only_drained HOSTS
+only_drained () {
+    test "$(flux resource drain -no "{nodelist}")" = "$1"
+}
+
 # usage: node_is HOST STATUS: in SystemStatus
 node_is () {
     test "$(kube node "$1")" = "$2"
@@ -158,6 +163,7 @@ test_expect_success 'a timeout that a person raises asks for Teardown' '
 test_expect_success 'an abort survives an outage in which plugin and module are lost' '
     id=$(submit_out -N2 --requires=host:compute-[01-02] true) &&
     in_postrun $id &&
+    dws_pause &&
     process_stop $KUBE_PID &&
     flux job raise --type=dws-epilog-timeout $id &&
     wait_event $id clean &&
@@ -167,7 +173,32 @@ test_expect_success 'an abort survives an outage in which plugin and module are 
     kill -CONT $KUBE_PID &&
     module_load &&
     eventually log_says "compute-02: still mounted, drained; rabbit-01: still" &&
-    eventually test "$(flux resource drain -no "{nodelist}")" = compute-02 &&
+    eventually only_drained compute-02
+'
+test_expect_success 'the node that had not unmounted comes back when it has' '
+    flux module remove dws &&
+    module_load &&
+    sleep 1 &&
+    is_drained compute-02 "may still be in use" &&
+    dws_resume &&
+    kube enable rabbit-01 &&
+    eventually log_says "undraining compute-02: storage is not mounted there" &&
+    eventually only_drained "" &&
+    restore
+'
+test_expect_success 'a node that has not unmounted goes to no job that waits for it' '
+    id=$(job_submit -N1 --requires=host:compute-02 true) &&
+    in_postrun $id &&
+    other=$(flux submit -N1 --requires=host:compute-02 true) &&
+    flux cancel $id &&
+    kube wait $(workflow $id) Teardown &&
+    kube node compute-02 Disabled &&
+    wait_event $id clean &&
+    is_drained compute-02 "could not be unmounted" &&
+    sleep 1 &&
+    ! has_event $other alloc &&
+    flux cancel $other &&
+    kube node compute-02 Enabled &&
     restore
 '
 test_expect_success 'a node that somebody else has disabled is avoided, and stays so' '

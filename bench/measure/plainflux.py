@@ -15,7 +15,7 @@ import syslog
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
-from flux_k8s.ports import Json, RpcDone, RpcError, Timer
+from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError, Timer
 from flux_k8s.service import Service
 
 from .reactor import Reactor
@@ -134,7 +134,7 @@ class PlainFlux:
     def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
         pass
 
-    def drain(self, hosts: str, reason: str) -> None:
+    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
         raise RuntimeError(f"drain {hosts}: {reason}")
 
     def undrain(self, hosts: str) -> None:

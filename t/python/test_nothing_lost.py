@@ -5,6 +5,7 @@ still has a file system mounted. Whole systems under virtual time."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -14,7 +15,7 @@ from test_service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, start
 from flux_k8s.cleanup import mounted_nodes
 from flux_k8s.config import Config
 from flux_k8s.jobid import f58
-from flux_k8s.ports import STORAGE, WORKFLOW, KubeError
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, KubeError
 from flux_k8s.workflowview import CUT_OFF
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
@@ -308,6 +309,82 @@ def test_an_abort_is_not_given_up_because_an_outage_ends_in_the_midst_of_it(
     assert set(drained(system)) == {"compute-02"}
     assert disabled(system) == {"rabbit-01", "rabbit-02"}
     assert not [line for _, _, line in system.log if "given up, see to it" in line]
+
+
+@pytest.mark.parametrize("reload", [False, True])
+def test_a_node_that_unmounts_long_after_an_outage_is_given_back(reload: bool) -> None:
+    """Kubernetes is back, the node has not unmounted yet. It has an hour later."""
+    systems: list[VirtualSystem] = []
+    system = system_of(
+        replace(STUCK, duration=HOUR),
+        DwsFault("Teardown", "slow", duration=HOUR),
+        faults=dark(systems, 200.0),
+        plugin_conf={"epilog-timeout": 60.0},
+    )
+    jobid = system.instance.submit(jobspec(nodes=4))
+    systems.append(system)
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    assert len(drained(system)) == 4
+    system.loop.run(timeout=600.0)
+    assert set(drained(system)) == {"compute-02"}
+    if reload:
+        system.kill_module()
+        system.load_module()
+    system.loop.run(timeout=600.0)
+    assert set(drained(system)) == {"compute-02"}
+    system.loop.run(timeout=2 * HOUR)
+    assert drained(system) == {}
+    name = f"{f58(jobid)}: undraining compute-02: storage is not mounted there"
+    assert sum(line == f"dws: {name}" for _, _, line in system.log) == 1
+
+
+def test_a_node_that_unmounts_while_no_module_is_there_is_given_back() -> None:
+    systems: list[VirtualSystem] = []
+    system, _ = given_up(faults=dark(systems, 200.0))
+    systems.append(system)
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    system.kill_module()
+    for workflow in system.workflows():
+        remove_workflow(system, workflow["metadata"]["name"])
+    system.loop.run(timeout=600.0)
+    assert len(drained(system)) == 4
+    system.load_module()
+    system.loop.run(timeout=60.0)
+    assert drained(system) == {}
+
+
+def remove_workflow(system: VirtualSystem, name: str) -> None:
+    """As an administrator does whom flux-dws does not help."""
+    body = {"spec": {"desiredState": "Teardown"}, "metadata": {"finalizers": None}}
+    system.store.merge_patch(WORKFLOW, "default", name, body)
+    system.store.delete(WORKFLOW, "default", name)
+
+
+def test_a_node_that_may_be_mounted_goes_to_no_other_job() -> None:
+    """Flux needs a moment to carry out a drain, and the job's epilog ends with it."""
+    system = system_of(replace(STUCK, state="Teardown"), STUCK)
+    jobid = system.instance.submit(jobspec(nodes=4))
+    assert system.loop.run(state_is(system, "PostRun"), timeout=HOUR)
+    other = system.instance.submit(jobspec([], nodes=4))
+    system.instance.cancel(jobid)
+    assert system.loop.run(state_is(system, "Teardown"), timeout=HOUR)
+    disable(system, "compute-02")
+    settle_one(system, jobid)
+    system.loop.run(timeout=60.0)
+    assert set(drained(system)) == {"compute-02"}
+    assert not system.instance.job(other).was_posted("alloc")
+
+
+def disable(system: VirtualSystem, host: str) -> None:
+    """As an administrator does, so that DWS does not wait for a node."""
+    body = {"data": {"nodes": {host: "Disabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+
+
+def settle_one(system: VirtualSystem, jobid: int) -> None:
+    """Let a job end, while others do not."""
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is State.INACTIVE, timeout=HOUR)
 
 
 def test_what_an_administrator_has_put_back_is_not_taken_out_again() -> None:

@@ -27,7 +27,7 @@ from test_planning import (
     settle_jobs,
     wants,
 )
-from test_rabbits_system import GIB, PERSISTENT, finish, ssds_free, wait
+from test_rabbits_system import GIB, PERSISTENT, drained, finish, ssds_free, wait
 from test_records import COPY_IN, OFFLOAD, in_state, movements, offloading, pod
 from test_service import (
     COPY_OUT,
@@ -41,12 +41,13 @@ from test_service import (
 )
 
 from flux_k8s.config import Config
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
+from rabbitsim.kube.direct import Fault
 from rabbitsim.kube.rbac import Rbac, account_user, groups_of
 from rabbitsim.kube.routes import authorize
 from rabbitsim.kube.server import KubeServer
@@ -218,6 +219,25 @@ def a_rabbit_is_disabled_when_a_job_cannot_free_it(rbac: Rbac) -> None:
     assert any(s["spec"].get("state") == "Disabled" for s in storages)
 
 
+def a_node_that_may_have_been_mounted_is_given_back(rbac: Rbac) -> None:
+    faults = (DwsFault("PostRun", "mount", node="compute-02", duration=300.0),)
+    options = Options(faults=faults, latency=table({"Teardown": 300.0}))
+    system = confined(rbac, options=options, plugin_conf={"epilog-timeout": 60.0})
+    system.instance.submit(jobspec())
+    assert system.loop.run(in_state(system, "PostRun"), HOUR)
+    assert system.service_kube is not None
+    until = system.loop.now() + 120.0
+    error = KubeError(503, "ServiceUnavailable", "the lights are out")
+    system.service_kube.faults = lambda request: (
+        Fault(error=error) if system.loop.now() < until else None
+    )
+    system.service_kube.drop_watches(error)
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    assert set(drained(system)) == {"compute-01", "compute-02"}
+    system.loop.run(timeout=HOUR)
+    assert drained(system) == {}
+
+
 def what_persistent_storage_holds_is_not_scheduled(rbac: Rbac) -> None:
     topology = Topology.regular(4, 2, capacity=64 * GIB)
     system = confined(rbac, topology=topology)
@@ -278,6 +298,7 @@ NEEDED: dict[str, Need] = {
     "watch systemstatuses": dws_is_told_of_a_node_that_is_offline,
     "watch servers everywhere": what_persistent_storage_holds_is_not_scheduled,
     "list clientmounts everywhere": a_job_goes_on_without_a_node_that_fails,
+    "watch clientmounts everywhere": a_node_that_may_have_been_mounted_is_given_back,
     "list nnfdatamovements everywhere": data_movements_are_recorded,
     "get secrets": a_job_that_requires_a_token_gets_it,
     "list pods": what_containers_wrote_is_recorded,

@@ -128,7 +128,8 @@ class TestMessages:
     def test_a_drained_node_gets_no_jobs(self, system: System) -> None:
         module = system.instance.load_module(Module)
         assert isinstance(module, Module)
-        module.port.drain("node[0-1]", "broken")
+        module.port.drain("node[0-1]", "broken", lambda error: None)
+        system.run()
         jobid, other = system.submit("-N2"), system.submit("-N3")
         system.run()
         assert system.context(jobid, "alloc")

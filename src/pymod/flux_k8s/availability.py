@@ -23,6 +23,7 @@ from flux_k8s import hostlist
 from flux_k8s.constraints import conjunction, exclude_properties
 from flux_k8s.damper import Damper
 from flux_k8s.fluxion import ALLOC_RABBIT, BAD_RABBIT, Fluxion
+from flux_k8s.mountwatch import MountWatch
 from flux_k8s.nodes import Nodes, NodeStates
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError, Timer
 from flux_k8s.settings import Settings
@@ -48,6 +49,7 @@ class Availability:
         watched: is told about the watch of the Storages, as by
             :class:`~flux_k8s.storage.RabbitManager`.
         awaited: tells :func:`~flux_k8s.systemstatus.awaited_nodes`.
+        may_mount: as for :class:`~flux_k8s.mountwatch.MountWatch`.
         mended: is called when a Rabbit takes allocations again.
 
     Attributes:
@@ -63,6 +65,7 @@ class Availability:
         settings: Settings,
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
+        may_mount: Callable[[int], bool],
         mended: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
@@ -81,6 +84,7 @@ class Availability:
         self.system_status = SystemStatus(
             flux, kube, settings.namespace, awaited, partial(self.look, GATHER)
         )
+        self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
         self._rabbits_damped = Damper()
         self._links_damped = Damper()
         self._down: frozenset[str] = frozenset()
@@ -101,6 +105,7 @@ class Availability:
         self.rabbits.stop()
         self.nodes.stop()
         self.system_status.stop()
+        self.mount_watch.stop()
         self._fluxion.stop()
         if self._timer is not None:
             self._timer.cancel()
@@ -114,6 +119,11 @@ class Availability:
             self._timer.cancel()
         self._timer_due = due
         self._timer = self._flux.call_later(delay, self._work)
+
+    def jobs_changed(self) -> None:
+        """What a job waits for, or how far its storage is, may be another."""
+        self.system_status.jobs_changed()
+        self.mount_watch.jobs_changed()
 
     def constraint(self) -> Json:
         """The constraint that keeps a job with Rabbit storage off nodes that must
@@ -156,6 +166,7 @@ class Availability:
         states = self.nodes.states
         if states is not None:
             self.system_status.see(states)
+            self.mount_watch.see(states)
         self.look(GATHER)
 
     def _work(self) -> None:

@@ -11,15 +11,18 @@ from __future__ import annotations
 
 import syslog
 from functools import partial
-from typing import Callable, Mapping, Optional, Sequence, Union
+from typing import Callable, Optional, Sequence, Union
 
-from flux_k8s import cleanup, hostlist, nodefailure
+from flux_k8s import cleanup, nodefailure
 from flux_k8s.answers import gone
 from flux_k8s.directivebreakdown import Breakdown, Reference
+from flux_k8s.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.errors import BadObject, NotReady
 from flux_k8s.gather import gather
+from flux_k8s.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobid import f58
 from flux_k8s.nodefailure import Survey
+from flux_k8s.nodes import Nodes
 from flux_k8s.planning import Failure, Planner
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -40,15 +43,6 @@ from flux_k8s.text import NOTE, printable
 from flux_k8s.workflowinfo import WorkflowInfo
 from flux_k8s.workflowview import State, WorkflowView
 
-EXCEPTION_TYPE = "dws-node-failure"
-SEVERITY = 1
-"""Only 0 is fatal."""
-
-REASONS: Mapping[State, str] = {
-    State.Setup: "Rabbit storage of this node could not be made",
-    State.PreRun: "Rabbit storage could not be mounted",
-}
-
 ExclusionDone = Callable[[Union[None, KubeError, NotReady]], None]
 
 
@@ -62,7 +56,9 @@ class Exclusion:
         settings: Settings,
         planner: Planner,
         records: Records,
+        nodes: Nodes,
     ) -> None:
+        self._nodes = nodes
         self._flux = flux
         self._kube = kube
         self._settings = settings
@@ -209,10 +205,10 @@ class Exclusion:
             return
         info.told |= frozenset(news)
         note = printable(note, NOTE)
-        reason = f"{f58(info.jobid)}: {REASONS[survey.state]}"
+        reason = drain_reason(info.jobid, NOT_SERVED[survey.state])
         self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {note}")
-        self._flux.drain(hostlist.encode(news), reason)
-        self._flux.raise_exception(info.jobid, EXCEPTION_TYPE, SEVERITY, note)
+        self._nodes.drain(news, reason)
+        self._flux.raise_exception(info.jobid, NODE_FAILURE, WARNING, note)
 
     # Requests
 

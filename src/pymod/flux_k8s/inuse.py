@@ -17,10 +17,16 @@ from functools import partial
 from typing import Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s import cleanup, hostlist, rset
+from flux_k8s.drainreason import (
+    IN_USE,
+    NOT_SERVED,
+    NOT_UNMOUNTED,
+    UNKNOWN,
+    drain_reason,
+)
 from flux_k8s.errors import BadObject
-from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
-from flux_k8s.exclusion import REASONS, SEVERITY
 from flux_k8s.gather import gather_each
+from flux_k8s.jobexception import DWS, FATAL, NODE_FAILURE, WARNING
 from flux_k8s.jobid import f58
 from flux_k8s.nodes import Nodes
 from flux_k8s.ports import (
@@ -40,14 +46,6 @@ from flux_k8s.settings import Settings
 from flux_k8s.workflowinfo import WorkflowInfo
 from flux_k8s.workflowview import CUT_OFF
 
-MOUNTED = "Rabbit storage could not be unmounted"
-IN_USE = "storage still in use at epilog-timeout"
-MAYBE = "storage may still be in use at epilog-timeout"
-"""Why a node is drained: known to have not unmounted, at an abort, and when
-Kubernetes did not say whether it has."""
-
-EXCEPTION_TYPE = "dws"
-
 SILENCE = 4.0
 """Seconds without an answer until an abort takes all nodes of the job for mounted.
 The plugin waits a little longer for it."""
@@ -56,6 +54,7 @@ PERSISTENCE = 120.0
 """Seconds that a part of an abort is tried while Kubernetes answers otherwise. An
 outage does not count."""
 
+Bind = Callable[[Callable[..., None]], Callable[..., None]]
 InUseDone = Callable[[Optional[KubeError]], None]
 Result = Union[Json, KubeError]
 
@@ -72,11 +71,13 @@ class InUse:
 
     Args:
         nodes: what is known of the nodes.
+        bind: makes a callback one of the job for which something is done.
     """
 
     def __init__(
-        self, flux: Flux, kube: Kube, settings: Settings, nodes: Nodes
+        self, flux: Flux, kube: Kube, settings: Settings, nodes: Nodes, bind: Bind
     ) -> None:
+        self._bind = bind
         self._flux = flux
         self._kube = kube
         self._settings = settings
@@ -91,18 +92,23 @@ class InUse:
                 return
             failed = self._failed(info)
             hosts = tuple(h for h in self._mounted(result) if h not in failed)
-            info.stuck = hosts
-            info.unmounted = True
-            reason = f"{f58(info.jobid)}: {MOUNTED}"
+
+            def drained() -> None:
+                info.stuck = hosts
+                info.unmounted = True
+                done(None)
+
+            reason = drain_reason(info.jobid, NOT_UNMOUNTED)
             news = [host for host in hosts if self._drained.get(host) != reason]
-            if news:
-                names = hostlist.encode(news)
-                text = f"{names}: {note}, and {MOUNTED}; drained until that is mended"
-                self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
-                # Whoever dies before the drain was sent tells it again.
-                self._raise(info, NODE_FAILURE, SEVERITY, text)
-                self._nodes.drain(news, reason)
-            done(None)
+            if not news:
+                drained()
+                return
+            names = hostlist.encode(news)
+            text = f"{names}: {note}, and {NOT_UNMOUNTED}; drained until that is mended"
+            self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
+            # A module that dies before the drain was sent raises this again.
+            self._raise(info, NODE_FAILURE, WARNING, text)
+            self._nodes.drain(news, reason, self._bind(drained))
 
         self._list(info, CLIENTMOUNT, None, answer)
 
@@ -114,7 +120,7 @@ class InUse:
 
     def _failed(self, info: WorkflowInfo) -> frozenset[str]:
         """The nodes that the job went on without: they are drained already."""
-        reasons = {f"{f58(info.jobid)}: {reason}" for reason in REASONS.values()}
+        reasons = {drain_reason(info.jobid, why) for why in NOT_SERVED.values()}
         return info.told | {
             host for host, why in self._drained.items() if why in reasons
         }
@@ -148,13 +154,19 @@ class InUse:
                 problems.append(("nodes may still mount its storage", clientmounts))
                 nodes: Optional[tuple[str, ...]] = None
             else:
-                nodes = self._drain(info, clientmounts)
+                nodes = self._mounted(clientmounts)
             if isinstance(servers, KubeError):
                 problems.append(("Rabbits may still hold its storage", servers))
                 rabbits: tuple[str, ...] = ()
             else:
                 rabbits = cleanup.allocated_rabbits(servers.get("items", []))
-            self._disable(info, rabbits, partial(finish, nodes, rabbits, problems))
+            finished = partial(finish, nodes, rabbits, problems)
+            disable = partial(self._disable, info, rabbits, finished)
+            if nodes:
+                reason = drain_reason(info.jobid, IN_USE)
+                self._nodes.drain(nodes, reason, self._bind(disable))
+            else:
+                disable()
 
         def finish(
             nodes: Optional[tuple[str, ...]],
@@ -178,23 +190,6 @@ class InUse:
             listed,
         )
 
-    def _drain(self, info: WorkflowInfo, clientmounts: Json) -> tuple[str, ...]:
-        """Drain the nodes that are still mounted. Those that were drained because
-        that was not known are given back."""
-        hosts = self._mounted(clientmounts)
-        maybe = f"{f58(info.jobid)}: {MAYBE}"
-        back = [
-            h for h, why in self._drained.items() if why == maybe and h not in hosts
-        ]
-        if back:
-            names = hostlist.encode(back)
-            text = f"undraining {names}: storage is not mounted there"
-            self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {text}")
-            self._nodes.undrain(back)
-        if hosts:
-            self._nodes.drain(hosts, f"{f58(info.jobid)}: {IN_USE}")
-        return hosts
-
     def _disable(
         self,
         info: WorkflowInfo,
@@ -202,7 +197,7 @@ class InUse:
         done: Callable[[list[Result]], None],
     ) -> None:
         names = tuple(rabbits)
-        reason = f"{f58(info.jobid)}: {IN_USE}"
+        reason = drain_reason(info.jobid, IN_USE)
         if names and not info.found:
             text = f"disabling {', '.join(names)}: {reason}"
             self._flux.log(syslog.LOG_WARNING, text)
@@ -251,7 +246,7 @@ class InUse:
         drained = f"{names}: drained until it does"
         text = "; ".join([silent, drained, *self._unsaved(info)])
         self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
-        self._nodes.drain(hosts, f"{f58(info.jobid)}: {MAYBE}")
+        self._nodes.drain(hosts, drain_reason(info.jobid, UNKNOWN))
         self._verdict(info, text)
 
     def _tell(
@@ -291,9 +286,9 @@ class InUse:
         """Tell the job's owner, once, as long as there is a job to tell about. An
         abort itself is told by a fatal exception; so is the loss of data."""
         if not info.verdict:
-            severity = 0 if self._unsaved(info) and not info.failed else SEVERITY
+            severity = FATAL if self._unsaved(info) and not info.failed else WARNING
             info.verdict = info.failed = True
-            self._raise(info, EXCEPTION_TYPE, severity, note)
+            self._raise(info, DWS, severity, note)
 
     def _finish(
         self,

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, cast
 
 from flux_k8s.errors import DWSError
+from flux_k8s.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobid import f58, workflow_name
 from flux_k8s.ports import Flux
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
@@ -172,7 +173,7 @@ class Faults:
         if info.goal is not Goal.RELEASED:
             if not info.failed:
                 info.failed = True
-                flux.raise_exception(info.jobid, "dws", 0, note)
+                flux.raise_exception(info.jobid, DWS, FATAL, note)
             return False
         self.count += 1
         if self.count <= RETRIES:
@@ -189,6 +190,6 @@ class Faults:
         )
         flux.log(syslog.LOG_CRIT, f"{f58(info.jobid)}: {left}")
         if not info.released:
-            flux.raise_exception(info.jobid, "dws", 1, f"{left}; {note}")
+            flux.raise_exception(info.jobid, DWS, WARNING, f"{left}; {note}")
             payload = {"id": info.jobid}
             flux.rpc("job-manager.dws.epilog-remove", payload, lambda result: None)

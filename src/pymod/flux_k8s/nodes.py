@@ -4,8 +4,10 @@
 
 from __future__ import annotations
 
+import errno
 import syslog
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s import hostlist, idset, rset
@@ -18,6 +20,7 @@ SETTLE = 0.1
 are drained, many at once."""
 
 RETRY = 5.0
+"""Seconds until Flux is asked again after an error."""
 
 
 @dataclass(frozen=True)
@@ -117,12 +120,36 @@ class Nodes:
         if self._timer is not None:
             self._timer.cancel()
 
-    def drain(self, hosts: Iterable[str], reason: str) -> None:
-        """Drain nodes that are not drained yet."""
+    def drain(
+        self,
+        hosts: Iterable[str],
+        reason: str,
+        done: Callable[[], None] = lambda: None,
+    ) -> None:
+        """Drain nodes that are not drained yet. When ``done`` is called, no job is
+        given these nodes any more."""
         names = tuple(hosts)
-        self._flux.drain(hostlist.encode(names), reason)
+        self._send_drain(hostlist.encode(names), reason, done)
         if self.states is not None:
             self._see({**dict.fromkeys(names, reason), **self.states.drained})
+
+    def _send_drain(self, names: str, reason: str, done: Callable[[], None]) -> None:
+        """Send the request until Flux carries it out, or says that it never will
+        (EINVAL: Flux has no such node)."""
+
+        def answered(error: Optional[RpcError]) -> None:
+            if self._stopped:
+                return
+            if error is not None:
+                text = f"cannot drain {names}: {error}"
+                self._flux.log(syslog.LOG_ERR, text)
+            if error is None or error.errnum == errno.EINVAL:
+                done()
+            else:
+                again = partial(self._send_drain, names, reason, done)
+                self._flux.call_later(RETRY, again)
+
+        self._flux.drain(names, reason, answered)
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""

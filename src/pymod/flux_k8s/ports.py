@@ -237,8 +237,9 @@ class Flux(Clock, Protocol):
         """Write ``value`` to ``key`` in the job's KVS directory at once. Who is told
         of an event that is posted after ``done`` can read it."""
 
-    def drain(self, hosts: str, reason: str) -> None:
-        """Drain the nodes of an RFC 29 hostlist that are not drained yet."""
+    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
+        """Drain the nodes of an RFC 29 hostlist that are not drained yet. Once
+        ``done`` gets None the scheduler knows of it."""
 
     def undrain(self, hosts: str) -> None:
         """Let jobs use the nodes of an RFC 29 hostlist again. Those that are not

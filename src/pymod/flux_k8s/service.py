@@ -66,7 +66,7 @@ from flux_k8s.systemstatus import awaited_nodes
 from flux_k8s.waiting import PATIENCE, Notices, Waiting, reason_of
 from flux_k8s.workflow import Forget, Lookup, Step, Wait, next_step
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.workflowview import WorkflowView
+from flux_k8s.workflowview import State, WorkflowView
 
 Respond = Callable[[int, str, Optional[Json]], None]
 """Answers an RPC: errno (0 for success), what is wrong, the payload."""
@@ -134,7 +134,13 @@ class Service:
         self._kube = kube
         self._notices = Notices(flux, self._mark_all)
         self._availability = Availability(
-            flux, kube, settings, self._watched, self._awaited_nodes, self._retry_all
+            flux,
+            kube,
+            settings,
+            self._watched,
+            self._awaited_nodes,
+            self._may_mount,
+            self._retry_all,
         )
         self._rabbits = self._availability.rabbits
         self._scope = JobScope(self._broke, self._releases, works_on)
@@ -350,7 +356,7 @@ class Service:
         for jobid in [jobid for jobid in self._jobs if jobid not in held]:
             self._check_ended(jobid)
         self._check_strays()
-        self._availability.system_status.jobs_changed()
+        self._availability.jobs_changed()
 
     def _learn(self, entry: HeldJob) -> None:
         """Take in what the plugin says about a job. Where something is to be
@@ -469,6 +475,16 @@ class Service:
             return None
         return awaited_nodes(job.info for job in self._jobs.values())
 
+    def _may_mount(self, jobid: int) -> bool:
+        """Whether a job's storage may be mounted yet, by what is known."""
+        if not (self._complete and self._greeted):
+            return True
+        job = self._jobs.get(jobid)
+        view = self._strays.view(jobid) if job is None else job.info.view
+        return view is not None and (
+            view.desired is None or view.desired <= State.PreRun
+        )
+
     def _await_watches(self) -> None:
         """Tell when nothing is heard of watches that are not complete."""
         since = self._flux.now()
@@ -508,7 +524,7 @@ class Service:
                 self._scope.run(jobid, self._look_at, job)
         if self._dirty and self._pump_timer is None:
             self._pump_timer = self._flux.call_later(0.0, self._pump)
-        self._availability.system_status.jobs_changed()
+        self._availability.jobs_changed()
 
     def _releases(self, jobid: int) -> bool:
         job = self._jobs.get(jobid)

@@ -21,6 +21,7 @@ from flux_k8s.config import Daemon
 from flux_k8s.errors import DWSError, NotReady, Occupied
 from flux_k8s.exclusion import Exclusion
 from flux_k8s.inuse import InUse
+from flux_k8s.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobid import f58
 from flux_k8s.planning import Failure, Placed, Planner
 from flux_k8s.ports import (
@@ -72,11 +73,6 @@ from flux_k8s.workflowview import (
     requested_key,
 )
 
-EXCEPTION_TYPE = "dws"
-
-WARNING = 1
-"""The severity of an exception that is not fatal."""
-
 StepError = Union[KubeError, RpcError, Occupied, DWSError]
 StepDone = Callable[[Optional[StepError]], None]
 """Gets None when the step was carried out, else what is in its way. May be
@@ -108,8 +104,10 @@ class Steps:
             kube, settings, availability.rabbits, availability.constraint, flux.now
         )
         self._system_status = availability.system_status
-        self._exclusion = Exclusion(flux, kube, settings, self._planner, self.records)
-        self.in_use = InUse(flux, kube, settings, availability.nodes)
+        self._exclusion = Exclusion(
+            flux, kube, settings, self._planner, self.records, availability.nodes
+        )
+        self.in_use = InUse(flux, kube, settings, availability.nodes, bind)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         """Carry out a step; ``done`` is called once."""
@@ -536,7 +534,7 @@ class Steps:
             }
             self._tell("resource-update", payload, told, done)
             return
-        self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, 0, note)
+        self.flux.raise_exception(info.jobid, DWS, FATAL, note)
         told()
         done(None)
 
@@ -557,8 +555,8 @@ class Steps:
         note = printable(step.note, NOTE)
         self.flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}")
         if not info.released:
-            severity = 0 if step.fatal else WARNING
-            self.flux.raise_exception(info.jobid, EXCEPTION_TYPE, severity, note)
+            severity = FATAL if step.fatal else WARNING
+            self.flux.raise_exception(info.jobid, DWS, severity, note)
         info.failed = info.failed or step.fatal
         info.warned = True
         self._annotate(info, WARNED, format_timestamp(self.flux.now()), done)

@@ -11,12 +11,10 @@ from __future__ import annotations
 import json
 from typing import Callable, Optional
 
+from flux_k8s.jobexception import EPILOG_TIMEOUT, FATAL
 from flux_k8s.jobid import f58
 from flux_k8s.ports import Json
 from flux_k8s.workflowview import FINALIZER, WLM_ID, WorkflowView
-
-ABORT = "dws-epilog-timeout"
-"""The type of the exception at which the plugin gives an epilog up."""
 
 
 def given_up(eventlog: str, owner: int) -> bool:
@@ -24,7 +22,7 @@ def given_up(eventlog: str, owner: int) -> bool:
     there whoever was away meanwhile."""
     # Not splitlines(): that would split at separators that JSON allows in strings.
     for line in eventlog.split("\n"):
-        if ABORT not in line:
+        if EPILOG_TIMEOUT not in line:
             continue
         try:
             event = json.loads(line)
@@ -33,7 +31,7 @@ def given_up(eventlog: str, owner: int) -> bool:
             by = context.get("userid", owner)
         except (ValueError, TypeError, KeyError):
             continue
-        if found == ("exception", ABORT, 0) and by in (owner, 0):
+        if found == ("exception", EPILOG_TIMEOUT, FATAL) and by in (owner, 0):
             return True
     return False
 
@@ -73,6 +71,11 @@ class Strays:
         for jobid, (view, _) in list(self._found.items()):
             if not leaves(view):
                 self._check_ended(jobid)
+
+    def view(self, jobid: int) -> Optional[WorkflowView]:
+        """The Workflow that a job has left, if there is one."""
+        found = self._found.get(jobid)
+        return None if found is None else found[0]
 
     def stuck(self, jobid: int) -> bool:
         """Whether a job has left a Workflow that does not go by itself."""

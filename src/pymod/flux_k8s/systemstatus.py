@@ -16,17 +16,15 @@ by jobs with Rabbit storage until they are Enabled again.
 
 from __future__ import annotations
 
-import re
 import syslog
 from dataclasses import dataclass, field
 from typing import AbstractSet, Any, Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s import hostlist
 from flux_k8s.answers import gone
+from flux_k8s.drainreason import cannot_mount
 from flux_k8s.errors import BadObject
-from flux_k8s.exclusion import REASONS
 from flux_k8s.fields import Reader, decimal
-from flux_k8s.inuse import IN_USE, MAYBE, MOUNTED
 from flux_k8s.nodes import NodeStates
 from flux_k8s.ports import (
     SYSTEMSTATUS,
@@ -39,7 +37,6 @@ from flux_k8s.ports import (
     Watch,
 )
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.workflowview import State
 
 NAME = "default"
 """The name of the one SystemStatus."""
@@ -56,16 +53,10 @@ GATHER = 0.1
 RETRY = 1.0
 LAST_RETRY = 60.0
 
-_REASON = re.compile(
-    "f[1-9A-HJ-NP-Za-km-z]+: (?:"
-    + "|".join(map(re.escape, (REASONS[State.PreRun], MOUNTED, IN_USE, MAYBE)))
-    + ")"
-)
-
 
 def disabled_nodes(states: NodeStates) -> frozenset[str]:
     """The nodes that DWS is not to wait for."""
-    failed = {host for host, why in states.drained.items() if _REASON.match(why)}
+    failed = {host for host, why in states.drained.items() if cannot_mount(why)}
     return states.offline | failed
 
 

@@ -221,10 +221,13 @@ class BrokerFlux:
         self.commit()
         self._writer.close(timeout)
 
-    def drain(self, hosts: str, reason: str) -> None:
+    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
+        def answered(result: Any) -> None:
+            done(result if isinstance(result, RpcError) else None)
+
         # Without a mode, one node that is drained already would spare the others.
         payload = {"targets": hosts, "reason": reason, "mode": "update"}
-        self._tell("resource.drain", payload)
+        self.rpc("resource.drain", payload, answered)
 
     def undrain(self, hosts: str) -> None:
         self._tell("resource.undrain", {"targets": hosts, "mode": "update"})

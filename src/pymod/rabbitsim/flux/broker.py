@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import errno
 import syslog
+from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Union
 
 from flux_k8s import hostlist
@@ -25,6 +26,10 @@ Respond = Callable[[int, str, Optional[Json]], None]
 
 Handler = Callable[[Json, int, Respond], None]
 """A service's method: gets the payload, the sender's user ID, and ``respond``."""
+
+DRAIN_DELAY = 0.02
+"""Seconds until the scheduler knows of a drain: the resource module writes it to the
+KVS before."""
 
 NOT_OWNER = "Request requires owner credentials"
 
@@ -241,9 +246,10 @@ class FluxPort:
         else:
             job.kvs[key] = value
 
-    def drain(self, hosts: str, reason: str) -> None:
+    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
         for host in hostlist.decode(hosts):
             self._host.drain(host, reason)
+        self.call_later(DRAIN_DELAY, partial(done, None))
 
     def undrain(self, hosts: str) -> None:
         for host in hostlist.decode(hosts):

@@ -16,7 +16,14 @@ from flux_k8s import hostlist
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Clock
 from rabbitsim.flux import services
-from rabbitsim.flux.broker import NOT_OWNER, Broker, FluxPort, Module, Respond
+from rabbitsim.flux.broker import (
+    DRAIN_DELAY,
+    NOT_OWNER,
+    Broker,
+    FluxPort,
+    Module,
+    Respond,
+)
 from rabbitsim.flux.events import URGENCY_DEFAULT, Event, Json, State
 from rabbitsim.flux.execution import Execution, Executor
 from rabbitsim.flux.fluxion import MODULE, Fluxion
@@ -214,6 +221,7 @@ class Instance:
         node = self._node(host)
         if node is not None and node.drained is None:
             node.drained = reason
+            self._clock.call_later(DRAIN_DELAY, node.close)
             self.log(syslog.LOG_INFO, f"resource: drained {host}: {reason}")
             self._nodes_changed()
 
@@ -221,6 +229,7 @@ class Instance:
         node = self._node(host)
         if node is not None and node.drained is not None:
             node.drained = None
+            node.closed = False
             self.scheduler.wake()
             self._nodes_changed()
 

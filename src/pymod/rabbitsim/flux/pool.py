@@ -28,7 +28,8 @@ class RequestError(ValueError):
 class Node:
     """A compute node. ``chassis`` is None where there is no Rabbit.
 
-    ``dynamic`` are properties that were set while the instance ran.
+    ``dynamic`` are properties that were set while the instance ran; ``closed``: the
+    scheduler knows that the node is drained.
     """
 
     rank: int
@@ -40,6 +41,10 @@ class Node:
     dynamic: list[str] = field(default_factory=list)
     up: bool = True
     drained: Optional[str] = None
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = self.drained is not None
 
 
 @dataclass(frozen=True)

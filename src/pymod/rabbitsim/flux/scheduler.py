@@ -72,7 +72,7 @@ class Scheduler:
             return constraint.match(node.host, node.rank, node.properties)
 
         def usable(node: Node) -> bool:
-            if not node.up or node.drained is not None:
+            if not node.up or node.closed:
                 return False
             properties = (*node.properties, *node.dynamic)
             return constraint.match(node.host, node.rank, properties)

@@ -164,8 +164,8 @@ class _CrashingPort:
         self._port.kvs_commit(jobid, key, value, done)
         self._sent(f"the KVS key {key}")
 
-    def drain(self, hosts: str, reason: str) -> None:
-        self._port.drain(hosts, reason)
+    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
+        self._port.drain(hosts, reason, done)
         self._sent(f"draining {hosts}")
 
     def undrain(self, hosts: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s import hostlist
-from flux_k8s.exclusion import EXCEPTION_TYPE as NODE_FAILURE
+from flux_k8s.jobexception import NODE_FAILURE
 from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from flux_k8s.timestamps import parse_timestamp
