@@ -4,14 +4,16 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable
+from typing import Any, Callable, Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from test_outages import OUTAGES, RECONNECT, job_in, slow, strike
 from test_service import (
     COPY_OUT,
     HOUR,
+    LIFE,
     XFS,
     exceptions,
     jobspec,
@@ -22,9 +24,11 @@ from test_service import (
 from test_torture_found import in_state
 
 from flux_k8s.config import Config
+from flux_k8s.ports import KubeError
 from flux_k8s.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 
 LIMITS = ("setup_timeout", "prerun_timeout", "postrun_timeout", "teardown_after")
@@ -238,3 +242,126 @@ def test_a_time_that_was_noted_is_read_as_it_was_written(time: float) -> None:
     text = format_timestamp(time)
     read = parse_timestamp(text)
     assert read is not None and format_timestamp(read) == text
+
+
+WEBHOOK = "failed calling webhook: connect: connection refused"
+
+
+def without_webhooks(system: VirtualSystem, status: int, kinds: str) -> None:
+    """From now on what would call a webhook of DWS fails; all else is answered."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb in ("create", "patch") and request.kind.plural in kinds:
+            return Fault(error=KubeError(status, "InternalError", WEBHOOK))
+        return None
+
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+
+
+@pytest.mark.parametrize("status", [403, 500, 503])
+@pytest.mark.parametrize(
+    "before, state, key",
+    [
+        ("", "Proposal", "setup_timeout"),
+        ("Proposal", "Setup", "setup_timeout"),
+        ("Setup", "DataIn", "setup_timeout"),
+        ("DataIn", "PreRun", "prerun_timeout"),
+    ],
+)
+def test_a_request_that_is_not_taken_counts_from_when_it_was_made(
+    before: str, state: str, key: str, status: int
+) -> None:
+    latency = table(dict.fromkeys(STATES, 2.0))
+    system = started(config=ALL, options=Options(latency=latency))
+    if not before:
+        without_webhooks(system, status, "workflows")
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    if before:
+        wait_for(system, in_state(system, before), HOUR)
+        without_webhooks(system, status, "workflows")
+    system.loop.run(timeout=4.0)
+    assert fatal(system, jobid) == []
+    wait_for(system, lambda: bool(fatal(system, jobid)), 15.0)
+    (note,) = fatal(system, jobid)
+    assert note == f"{state} took more than {key}=5s; Kubernetes: {WEBHOOK}"
+    assert system.service_kube is not None
+    system.service_kube.faults = None
+    settle(system)
+
+
+@pytest.mark.parametrize("state", ["PostRun", "DataOut"])
+def test_so_does_one_after_the_job_and_the_data_is_named(state: str) -> None:
+    latency = table(dict.fromkeys(STATES, 2.0))
+    system = started(config=ALL, options=Options(latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    before = STATES[STATES.index(state) - 1]
+    wait_for(system, in_state(system, before), HOUR)
+    without_webhooks(system, 500, "workflows")
+    wait_for(system, lambda: bool(fatal(system, jobid)), 20.0)
+    (note,) = fatal(system, jobid)
+    assert f"Kubernetes: {WEBHOOK}; not copied: " in note
+    assert system.service_kube is not None
+    system.service_kube.faults = None
+    settle(system)
+
+
+def test_servers_that_are_not_taken_count_as_well() -> None:
+    latency = table(dict.fromkeys(STATES, 2.0))
+    system = started(config=ALL, options=Options(latency=latency))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    wait_for(system, in_state(system, "Proposal"), HOUR)
+    without_webhooks(system, 500, "servers")
+    wait_for(system, lambda: bool(fatal(system, jobid)), 20.0)
+    (note,) = fatal(system, jobid)
+    assert note == f"Setup took more than setup_timeout=5s; Kubernetes: {WEBHOOK}"
+
+
+@pytest.mark.parametrize("state", STATES[:-1])
+@pytest.mark.parametrize("kind", OUTAGES)
+def test_an_outage_is_counted_by_no_limit(kind: str, state: str) -> None:
+    """DWS gets on meanwhile, as long as it was told to. The limits are of an hour as
+    well, and are not for the outage."""
+    limits = Config.parse(dict.fromkeys(LIMITS, 600))
+    system = slow(config=limits)
+    jobid = job_in(system, state)
+    strike(system, OUTAGES[kind])
+    settle(system, 2 * HOUR)
+    assert names(system, jobid) == LIFE
+
+
+def test_an_outage_is_not_counted_by_a_module_that_was_loaded_in_it() -> None:
+    """PostRun is complete since long: only the time that DWS took for it counts."""
+    system = slow(config=Config.parse({"teardown_after": 600}))
+    jobid = job_in(system, "PostRun")
+    strike(system, OUTAGES["503"])
+    system.loop.run(timeout=HOUR / 2)
+    system.kill_module()
+    system.loop.run(timeout=HOUR / 2)
+    system.load_module()
+    settle(system, 2 * HOUR)
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("reloaded", [False, True])
+def test_teardown_after_stands_still_while_kubernetes_is_out_of_reach(
+    reloaded: bool,
+) -> None:
+    """The controllers are away with it. What was left of the time is left after."""
+    fault = DwsFault("DataOut", "slow", duration=400.0)
+    config = Config.parse({"teardown_after": 600})
+    latency = table(dict.fromkeys(STATES, 1.0))
+    system = started(options=Options(latency=latency, faults=(fault,)), config=config)
+    jobid = job_in(system, "DataOut")
+    system.loop.run(timeout=100.0)
+    system.controllers.pause()
+    strike(system, OUTAGES["503"])
+    system.loop.run(timeout=HOUR + RECONNECT)
+    system.loop.run(timeout=5.0)
+    if reloaded:
+        system.kill_module()
+        system.load_module()
+    system.loop.run(timeout=5.0)
+    system.controllers.resume()
+    settle(system, 2 * HOUR)
+    assert names(system, jobid) == LIFE

@@ -132,7 +132,8 @@ class Service:
         self.settings = settings
         self._flux = flux
         self._kube = kube
-        self._notices = Notices(flux, self._mark_all)
+        self._notices = Notices(flux, self._look_at_outage)
+        self._out_since: Optional[float] = None
         self._availability = Availability(
             flux,
             kube,
@@ -176,6 +177,7 @@ class Service:
 
     def start(self) -> None:
         """Open the watches and ask the plugin which jobs there are."""
+        self._out_since = self._flux.now()
         self._availability.start()
         self._watch = self._kube.watch(WORKFLOW, self.settings.namespace, self)
         self._await_watches()
@@ -332,7 +334,8 @@ class Service:
         """The job's entry, made with ``goal`` when it is new."""
         job = self._jobs.get(jobid)
         if job is None:
-            job = self._jobs[jobid] = Job(WorkflowInfo(jobid, goal))
+            info = WorkflowInfo(jobid, goal, out_since=self._out_since)
+            job = self._jobs[jobid] = Job(info)
             stray = self._strays.claim(jobid)
             if stray is not None:
                 view, workflow = stray
@@ -462,7 +465,7 @@ class Service:
             return
         self._notices.watched(kind, error)
         if error is None:
-            self._mark_all()
+            self._look_at_outage()
 
     @property
     def _complete(self) -> bool:
@@ -498,9 +501,19 @@ class Service:
 
     # Reconciling
 
-    def _mark_all(self) -> None:
+    def _look_at_outage(self) -> None:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
+        now = self._flux.now()
+        away = self._notices.outage is not None or not self._complete
+        if away and self._out_since is None:
+            self._out_since = now
+        elif not away:
+            self._out_since = None
         for job in self._jobs.values():
+            if not away:
+                job.info.end_outage(now)
+            elif job.info.out_since is None:
+                job.info.out_since = now
             self._asked(job)
 
     def _retry_all(self) -> None:

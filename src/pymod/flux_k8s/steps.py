@@ -52,6 +52,7 @@ from flux_k8s.workflow import (
     Force,
     Inspect,
     Lookup,
+    NoteOutage,
     NoteTrouble,
     Plan,
     Record,
@@ -61,10 +62,11 @@ from flux_k8s.workflow import (
     Step,
     Warn,
 )
-from flux_k8s.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.workflowinfo import Goal, RejectedRequest, WorkflowInfo
 from flux_k8s.workflowview import (
     DISMISSED,
     FINALIZER,
+    OUT_OF_REACH,
     TROUBLE,
     WARNED,
     WLM_ID,
@@ -72,6 +74,9 @@ from flux_k8s.workflowview import (
     WorkflowView,
     requested_key,
 )
+
+OVERLOOKED = 1.0
+"""Seconds that we may take to see that PostRun is complete."""
 
 StepError = Union[KubeError, RpcError, Occupied, DWSError]
 StepDone = Callable[[Optional[StepError]], None]
@@ -111,6 +116,9 @@ class Steps:
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         """Carry out a step; ``done`` is called once."""
+        state = requested_state(step)
+        if state is not None:
+            done = self._watch_request(info, state, done)
         if isinstance(step, Create):
             self._create(info, done)
         elif isinstance(step, Lookup):
@@ -137,6 +145,8 @@ class Steps:
             self._release_epilog(info, done)
         elif isinstance(step, NoteTrouble):
             self._annotate(info, TROUBLE, info.trouble_note or None, done)
+        elif isinstance(step, NoteOutage):
+            self._annotate(info, OUT_OF_REACH, f"{info.out_of_reach:.3f}", done)
         elif isinstance(step, Warn):
             self._warn(info, step, done)
         elif isinstance(step, Record):
@@ -149,6 +159,34 @@ class Steps:
             self._fail(info, step.note, done)
         else:
             raise AssertionError(f"{step} is not carried out")
+
+    def _watch_request(
+        self, info: WorkflowInfo, state: State, done: StepDone
+    ) -> StepDone:
+        """Note that Kubernetes does not take a request for a state, as long as it
+        answers otherwise: the time limit of the state runs then. What is known of the
+        Workflow may be out of date as well, since DWS refuses a state that it cannot
+        move to."""
+
+        def answer(error: Optional[StepError]) -> None:
+            known = info.rejected
+            info.rejected = None
+            if not isinstance(error, KubeError) or not error.status:
+                done(error)
+                return
+            same = known is not None and known.state is state
+            since = known.since if known is not None and same else self.flux.now()
+
+            def looked(problem: Optional[StepError]) -> None:
+                reached = info.view is not None and (info.view.desired or 0) >= state
+                if problem is None and not reached:
+                    reason = f"Kubernetes: {error}"
+                    info.rejected = RejectedRequest(state, since, reason)
+                done(error)
+
+            self._lookup(info, looked)
+
+        return answer
 
     def let_go(self, info: WorkflowInfo) -> None:
         """The job has nothing of the scheduler any more."""
@@ -323,10 +361,14 @@ class Steps:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
                 self.records.leave(info, info.view)
             annotations[DISMISSED] = "true"
+        elif step.state is State.DataOut and info.view is not None:
+            info.out_of_reach += _overlooked(info, info.view, self.flux.now())
+            if info.out_of_reach:
+                annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True
-        see = self._see(info, self._or_look(info, done))
+        see = self._see(info, done)
 
         def moved(result: Union[Json, KubeError]) -> None:
             if step.state is State.Teardown and not isinstance(result, KubeError):
@@ -344,18 +386,6 @@ class Steps:
     ) -> None:
         body: Json = {"metadata": {"annotations": {key: text}}}
         self._patch(info, body, self._see(info, done))
-
-    def _or_look(self, info: WorkflowInfo, done: StepDone) -> StepDone:
-        """DWS refuses a state that the Workflow cannot move to. Then what is
-        known of it is out of date: look again, and still tell the error."""
-
-        def answer(error: Optional[StepError]) -> None:
-            if isinstance(error, KubeError) and refused(error):
-                self._lookup(info, lambda _: done(error))
-            else:
-                done(error)
-
-        return answer
 
     def _remove_finalizer(self, info: WorkflowInfo, done: StepDone) -> None:
         assert info.view is not None
@@ -560,6 +590,25 @@ class Steps:
         info.failed = info.failed or step.fatal
         info.warned = True
         self._annotate(info, WARNED, format_timestamp(self.flux.now()), done)
+
+
+def requested_state(step: Step) -> Optional[State]:
+    """The state that a step requests, if it does."""
+    if isinstance(step, Create):
+        return State.Proposal
+    if isinstance(step, Allocate):
+        return State.Setup
+    return step.state if isinstance(step, Advance) else None
+
+
+def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
+    """For how many seconds PostRun was complete without our knowing it, apart from
+    what is counted already: a module that was loaded in an outage does not know when
+    that began."""
+    if view.unmounting is None or view.elapsed is None or not view.complete:
+        return 0.0
+    seconds = now - view.unmounting - view.elapsed - info.out_of_reach
+    return round(seconds, 3) if seconds > OVERLOOKED else 0.0
 
 
 def _never_mounted(view: WorkflowView) -> bool:

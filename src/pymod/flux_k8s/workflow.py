@@ -10,14 +10,15 @@ right for what is known now.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Optional, Union
 
 from flux_k8s import hostlist, nodefailure
 from flux_k8s.config import Config
 from flux_k8s.jobid import f58
+from flux_k8s.timelimits import Problem, may_lose_nodes, overdue, unmade
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.workflowview import FINALIZER, TRANSIENT, State, WorkflowView
+from flux_k8s.workflowview import FINALIZER, State, WorkflowView
 
 TEARDOWN_PATIENCE = 60.0
 """Seconds that DWS may take for Teardown until the job's owner is told."""
@@ -94,6 +95,12 @@ class NoteTrouble:
 
 
 @dataclass(frozen=True)
+class NoteOutage:
+    """Write down on the Workflow how long Kubernetes was out of reach, for which the
+    time limits of the epilog stood still."""
+
+
+@dataclass(frozen=True)
 class Warn:
     """Tell the job's owner that Teardown does not get on. ``fatal``: DWS has given
     up, and the job's exception has to be a fatal one."""
@@ -154,6 +161,7 @@ Step = Union[
     DrainMounted,
     CutOff,
     NoteTrouble,
+    NoteOutage,
     Warn,
     Record,
     ReleaseEpilog,
@@ -173,7 +181,7 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.taken is not None and info.ran and not (info.failed or info.abandoned):
         return Fail(info.taken)
     if info.view is None:
-        return _without_workflow(info)
+        return _without_workflow(info, now, config)
     if not info.owns(info.view):
         return _with_foreign_workflow(info, info.view)
     if info.goal is Goal.RELEASED:
@@ -192,7 +200,7 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     return _prepare(info, info.view, deadline)
 
 
-def _without_workflow(info: WorkflowInfo) -> Step:
+def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.uncertain:
         return Lookup()
     deleted = f"Workflow {info.name} was deleted under the job"
@@ -207,6 +215,9 @@ def _without_workflow(info: WorkflowInfo) -> Step:
         return Fail(info.failure)
     if info.existed or info.goal is Goal.READY:
         return Fail(deleted)
+    problem, _ = unmade(info, now, config)
+    if problem is not None:
+        return Fail(problem.note)
     return Wait() if info.request is None else Create()
 
 
@@ -260,6 +271,8 @@ def _release(
         return _give_up(info, view, problem, config)
     if view.trouble_note != info.trouble_note:
         return NoteTrouble()
+    if view.out_of_reach != info.out_of_reach:
+        return NoteOutage()
     if not view.complete:
         return Wait(deadline)
     if view.state is State.PreRun:
@@ -346,24 +359,6 @@ def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
     return Warn(f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}")
 
 
-@dataclass(frozen=True)
-class Problem:
-    """What makes it impossible to go on.
-
-    Attributes:
-        since: when a few nodes became its only reason, perhaps; None when it
-            cannot be one of nodes.
-        patience: how long DWS may take to go on without them, seconds.
-        limit: it is a time limit of the epilog, which by itself is no reason for
-            an exception.
-    """
-
-    note: str
-    since: Optional[float] = None
-    patience: float = 0.0
-    limit: bool = False
-
-
 def _problem(
     info: WorkflowInfo, view: WorkflowView, now: float, config: Config
 ) -> tuple[Optional[Problem], Optional[float]]:
@@ -380,20 +375,13 @@ def _problem(
     state = view.state.name if view.state is not None else "Proposal"
     if view.in_error:
         note = f"DWS failed in {state}: {view.message or 'no message'}"
-        if not _may_lose_nodes(info, view):
+        if not may_lose_nodes(info, view):
             return Problem(note), None
         # Nodes that are only slower than the one that failed have their time.
         deadline = (info.troubled_since or now) + config.tc_timeout
         problem = Problem(note, deadline, config.tc_timeout)
         return (problem if now >= deadline else None), deadline
-    return _overdue(info, view, state, now, config)
-
-
-def _may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
-    """Nodes may fail at file system creation or mounting, if the job's owner has
-    allowed for it."""
-    making = view.state is view.desired and view.state in (State.Setup, State.PreRun)
-    return info.goal is Goal.READY and info.failure_tolerance > 0 and making
+    return overdue(info, view, state, now, config)
 
 
 def _tolerate(
@@ -432,67 +420,3 @@ def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool
     hangs, may have kept from us that the state was reached in time: so Kubernetes
     is asked before it costs a job its life or its data."""
     return deadline is not None and info.looked < deadline <= now
-
-
-def _overdue(
-    info: WorkflowInfo, view: WorkflowView, state: str, now: float, config: Config
-) -> tuple[Optional[Problem], Optional[float]]:
-    """Time limits: a problem when one has passed, else the next deadline."""
-    limits: list[tuple[float, Problem]] = []
-    nodes = _may_lose_nodes(info, view)
-    if info.troubled_since is not None and view.status == TRANSIENT:
-        note = (
-            f"DWS reports a TransientCondition in {state} for more than "
-            f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
-        )
-        deadline = info.troubled_since + config.tc_timeout
-        since = deadline if nodes else None
-        limits.append((deadline, Problem(note, since, config.tc_timeout)))
-    if not view.complete and view.since is not None:
-        limits += _state_limits(view, view.since, config)
-    if not limits:
-        return None, None
-    deadline, problem = min(limits, key=lambda limit: limit[0])
-    return (problem if now >= deadline else None), deadline
-
-
-def _state_limits(
-    view: WorkflowView, since: float, config: Config
-) -> list[tuple[float, Problem]]:
-    """The time limits of the state that is awaited, which is what DWS was asked
-    for, taken up or not."""
-    limits: list[tuple[float, Problem]] = []
-    setup, prerun = config.setup_timeout, config.prerun_timeout
-    begun = view.state is view.desired
-    proposed = view.desired in (State.Proposal, State.Setup)
-    # How long data may be copied has no limit, how long DWS may look away has.
-    if setup is not None and (proposed or view.desired is State.DataIn and not begun):
-        limits.append((since + setup, _late(view, "setup_timeout", setup)))
-    if view.desired is State.PreRun and prerun is not None:
-        deadline, problem = since + prerun, _late(view, "prerun_timeout", prerun)
-        # Nodes that have not mounted in time are to be named, whether the job
-        # tolerates them or not: DWS says nothing about them.
-        if begun:
-            problem = Problem(problem.note, deadline, prerun)
-        limits.append((deadline, problem))
-    unmounting = since if view.unmounting is None else view.unmounting
-    epilog: list[tuple[str, Optional[float], float]] = []
-    if view.desired is State.PostRun:
-        epilog.append(("postrun_timeout", config.postrun_timeout, since))
-    if view.desired in (State.PostRun, State.DataOut):
-        epilog.append(("teardown_after", config.teardown_after, unmounting))
-    for key, limit, begin in epilog:
-        if limit is not None:
-            limits.append((begin + limit, replace(_late(view, key, limit), limit=True)))
-    return limits
-
-
-def _late(view: WorkflowView, key: str, limit: float) -> Problem:
-    """A state was not reached in time."""
-    assert view.desired is not None
-    both = key == "teardown_after" and view.desired is State.DataOut
-    what = "PostRun and DataOut" if both else view.desired.name
-    note = f"{what} took more than {key}={limit:g}s"
-    if view.state is not view.desired:
-        note += "; DWS has not begun with it"
-    return Problem(note)

@@ -33,6 +33,21 @@ class StorageRequest:
     resources: list[Any]
 
 
+@dataclass(frozen=True)
+class RejectedRequest:
+    """A state that was requested and that Kubernetes does not let the Workflow move
+    to, though it answers otherwise.
+
+    Attributes:
+        since: when that was tried first (UNIX time).
+        reason: what Kubernetes said last.
+    """
+
+    state: State
+    since: float
+    reason: str
+
+
 @dataclass
 class WorkflowInfo:
     """What is known of one job's storage.
@@ -62,6 +77,10 @@ class WorkflowInfo:
         survey: what was last found out about the job's nodes.
         told: the failed nodes that Flux was told of.
         looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
+        rejected: the request that Kubernetes does not take, if there is one.
+        out_since: since when Kubernetes is out of reach (UNIX time); None when it is
+            not.
+        out_of_reach: for how long it was in PostRun and DataOut, seconds.
         taken: what somebody else did to the Workflow before the job's data was
             safe, or None.
         stuck: the nodes that had not unmounted when PostRun was given up, which
@@ -107,6 +126,9 @@ class WorkflowInfo:
     survey: Optional[Survey] = None
     told: frozenset[str] = frozenset()
     looked: float = 0.0
+    rejected: Optional[RejectedRequest] = None
+    out_since: Optional[float] = None
+    out_of_reach: float = 0.0
     taken: Optional[str] = None
     stuck: Optional[tuple[str, ...]] = None
     unmounted: bool = False
@@ -151,6 +173,10 @@ class WorkflowInfo:
             elif view.desired is State.Teardown and not view.dismissed:
                 self._is_taken(view.uid, "moved to Teardown", view)
             before, self.view = self.view, view
+            self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
+            rejected = self.rejected
+            if rejected is not None and (view.desired or 0) >= rejected.state:
+                self.rejected = None
             self.token = self.token or view.token is not None
             self.existed = True
             self.uncertain = False
@@ -159,6 +185,16 @@ class WorkflowInfo:
             elif before is None or before.trouble != view.trouble:
                 noted = self._noted(view) if before is None else None
                 self.troubled_since = now if noted is None else min(noted, now)
+
+    def end_outage(self, now: float) -> None:
+        """Kubernetes is in reach again."""
+        if self.out_since is None:
+            return
+        view, begun = self.view, self.out_since
+        self.out_since = None
+        if view is not None and view.desired in (State.PostRun, State.DataOut):
+            begun = max(begun, view.unmounting or begun)
+            self.out_of_reach = round(self.out_of_reach + max(now - begun, 0.0), 3)
 
     @property
     def trouble_note(self) -> str:

@@ -33,6 +33,10 @@ TROUBLE = "flux-framework.readthedocs.io/trouble"
 """An annotation: the trouble that DWS is in, and since when (see
 :meth:`WorkflowInfo.trouble_note`)."""
 
+OUT_OF_REACH = "flux-framework.readthedocs.io/out-of-reach"
+"""An annotation: for how many seconds Kubernetes was out of reach while we waited for
+PostRun and DataOut."""
+
 WARNED = "flux-framework.readthedocs.io/warned"
 """An annotation: the job was told that its Teardown does not get on."""
 
@@ -48,6 +52,8 @@ class State(enum.IntEnum):
     DataOut = 5
     Teardown = 6
 
+
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?")
 
 STATES: Mapping[str, State] = State.__members__
 ERROR = "Error"
@@ -73,6 +79,7 @@ class WorkflowView:
         unmounting: when we requested PostRun (UNIX time), or None.
         trouble_note: the annotation :data:`TROUBLE`, or "".
         warned: the annotation :data:`WARNED` is there.
+        out_of_reach: the annotation :data:`OUT_OF_REACH`, or 0.
         damage: what is wrong with the object when it is malformed, or None.
         dismissed: we moved it to Teardown.
         forced: DWS was told to take ``desired`` for reached (``forceReady``).
@@ -112,6 +119,7 @@ class WorkflowView:
     unmounting: Optional[float] = None
     trouble_note: str = ""
     warned: bool = False
+    out_of_reach: float = 0.0
     forced: bool = False
     outstanding: tuple[str, ...] = ()
     mounts: int = 0
@@ -225,6 +233,7 @@ def _metadata(reader: Reader) -> dict[str, Any]:
         "unmounting": _time(annotations, State.PostRun),
         "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,
+        "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
         "cut_off": CUT_OFF in annotations,
     }
 
@@ -232,6 +241,11 @@ def _metadata(reader: Reader) -> dict[str, Any]:
 def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:
     """When we requested a state."""
     return parse_timestamp(_string(annotations, requested_key(state)))
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds, 0 when it is none."""
+    return float(text) if _SECONDS.fullmatch(text) else 0.0
 
 
 def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -299,16 +299,20 @@ def live(
     attributes: Json = {"duration": 0, "dw": list(scenario.directives)}
     attributes["dw_failure_tolerance"] = scenario.tolerance
     jobid = system.instance.submit(jobspec_of(scenario.nodes, attributes))
+
+    def there() -> bool:
+        return any(
+            w["spec"]["desiredState"] in (scenario.cancelled_in, scenario.outage_in)
+            for w in system.workflows()
+        )
+
     if scenario.cancelled_in:
-
-        def there() -> bool:
-            return any(
-                w["spec"]["desiredState"] == scenario.cancelled_in
-                for w in system.workflows()
-            )
-
         system.loop.run(there, PATIENCE)
         system.instance.cancel(jobid)
+    if scenario.outage_in:
+        system.loop.run(there, PATIENCE)
+        if system.service_kube is not None:
+            system.service_kube.drop_watches()
 
     def over() -> bool:
         return system.instance.idle() and not system.workflows()

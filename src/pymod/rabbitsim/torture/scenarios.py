@@ -26,6 +26,7 @@ class Scenario:
 
     Attributes:
         cancelled_in: the Workflow state in which it is cancelled, or "".
+        outage_in: the one in which Kubernetes is out of reach for a moment, or "".
         errors: how its fatal exceptions begin.
         nodes: how many it has; it may lose ``tolerance`` of them.
     """
@@ -36,6 +37,7 @@ class Scenario:
     config: Config = field(default_factory=Config)
     epilog_timeout: Optional[float] = None
     cancelled_in: str = ""
+    outage_in: str = ""
     errors: tuple[str, ...] = ()
     nodes: int = 2
     tolerance: int = 0
@@ -81,6 +83,11 @@ SCENARIOS = (
         "a job that DWS fails in DataOut",
         faults=(DwsFault("DataOut", "error", message="it broke"),),
         errors=("DWS failed in DataOut",),
+    ),
+    Scenario(
+        "a job whose data is copied in an outage",
+        faults=(DwsFault("DataOut", "slow", duration=5.0),),
+        outage_in="DataOut",
     ),
     Scenario(
         "a job that is cancelled in its epilog",
