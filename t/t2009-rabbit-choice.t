@@ -183,7 +183,28 @@ test_expect_success 'storage on both Rabbits: jobs have the nodes of the one tha
     id=$(flux submit -N4 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $id &&
     on_first $id &&
-    kube enable rabbit-02 &&
+    kube enable rabbit-02
+'
+test_expect_success 'and only as many as it has allocations for: one waits for the other' '
+    eventually eval "test \$(ssds_down | wc -w) -le 4" &&
+    id=$(flux submit -N5 -S dw="#DW persistentdw name=both" hostname) &&
+    job_succeeds $id &&
+    kube disable rabbit-01 &&
+    eventually eval "test \$(ssds_down | wc -w) -ge 8" &&
+    id=$(flux submit -N2 -S dw="#DW persistentdw name=both" hostname) &&
+    keeps_waiting $id depend &&
+    has_memo $id rabbit_waits_for "rabbit-01 is Disabled" &&
+    one=$(flux submit -N1 -S dw="#DW persistentdw name=both" hostname) &&
+    job_succeeds $one &&
+    on_second $one &&
+    kube enable rabbit-01 &&
+    job_succeeds $id &&
+    on_first $id
+'
+test_expect_success 'more nodes than it has allocations for are refused' '
+    id=$(flux submit -N6 -S dw="#DW persistentdw name=both" hostname) &&
+    wait_event $id clean &&
+    job_exception $id dws "asks for 6 nodes, but only compute-[01-03,05-06] (5)" &&
     id=$(flux submit -N1 -S dw="#DW destroy_persistent name=both" true) &&
     job_succeeds $id
 '

@@ -303,6 +303,42 @@ def test_existing_storage_narrows_down_the_nodes_before_scheduling() -> None:
     assert found == {"hostlist": ["h[3-4]"]}
 
 
+def persistent(counts: dict[str, int], label: str) -> dict[Reference, Json]:
+    """Servers of storage that exists already."""
+    storage = [{"name": name, "allocationCount": n} for name, n in counts.items()]
+    return {KEEP: {"spec": {"allocationSets": [{"label": label, "storage": storage}]}}}
+
+
+@pytest.mark.parametrize(
+    ("label", "counts", "nodes", "hosts"),
+    [
+        ("xfs", {"r1": 2, "r2": 1}, 1, "h[1-4]"),
+        ("xfs", {"r1": 2, "r2": 1}, 2, "h[1-2]"),
+        ("raw", {"r1": 1, "r2": 2}, 2, "h[3-4]"),
+        ("xfs", {"r1": 2, "r2": 1}, 3, "h[1-3]"),
+        ("xfs", {"r1": 1, "r2": 1}, 2, "h[1,3]"),
+        ("gfs2", {"r1": 2, "r2": 1}, 4, "h[1-4]"),
+    ],
+)
+def test_each_node_finds_an_allocation_of_existing_storage_on_its_rabbit(
+    label: str, counts: dict[str, int], nodes: int, hosts: str
+) -> None:
+    location = near(KEEP, ("physical", "mandatory"))
+    breakdown = Breakdown("b", "#DW persistentdw name=keep1", locations=(location,))
+    found = directivebreakdown.location_constraint(
+        [breakdown], persistent(counts, label), SYSTEM, nodes
+    )
+    assert found == {"hostlist": [hosts]}
+
+
+def test_more_nodes_than_existing_storage_has_allocations_for_are_refused() -> None:
+    location = near(KEEP, ("physical", "mandatory"))
+    breakdown = Breakdown("b", "#DW persistentdw name=keep1", locations=(location,))
+    servers = persistent({"r1": 1, "r2": 2}, "xfs")
+    with pytest.raises(AllocationError, match=r"asks for 4 nodes, but only h.* \(3\)"):
+        directivebreakdown.location_constraint([breakdown], servers, SYSTEM, nodes=4)
+
+
 def test_network_best_effort_and_own_storage_narrow_down_nothing() -> None:
     breakdown = Breakdown(
         "b",

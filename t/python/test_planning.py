@@ -179,8 +179,8 @@ def test_a_job_that_needs_more_nodes_than_existing_storage_has_is_told_so() -> N
     settle_jobs(system)
     (exception,) = exceptions(system, jobid)
     assert exception["note"] == (
-        "the job asks for 3 nodes, but only compute-[03-04] (2) have the PCIe "
-        "connection that is needed to the storage of default/keep"
+        "the job asks for 3 nodes, but only compute-[03-04] (2) have an "
+        "allocation of the storage of default/keep on their Rabbit"
     )
 
 

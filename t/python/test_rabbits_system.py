@@ -473,15 +473,31 @@ def test_a_job_waits_for_the_rabbit_of_its_persistent_storage(scheduler: bool) -
 
 
 def test_it_runs_where_its_persistent_storage_can_be_reached_meanwhile() -> None:
-    system = with_keep(nodes=3)
+    system = with_keep(nodes=4)
     set_status(system, "rabbit-01", "Offline")
     wait(system)
-    assert run_job(system, dw=KEEP, nodes=2) == "compute-[03-04]"
+    first = submit(system, KEEP, nodes=2)
+    settle(system)
+    assert hosts(system, first) == "compute-[03-04]"
+    assert names(system, first) == LIFE
     jobid = submit(system, KEEP, nodes=3)
     wait(system)
     assert hosts(system, jobid) is None
     set_status(system, "rabbit-01", "Ready")
     settle(system)
+    assert names(system, jobid) == LIFE
+
+
+def test_it_waits_for_the_rabbit_that_has_an_allocation_for_each_node() -> None:
+    system = with_keep(nodes=3)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    jobid = submit(system, KEEP, nodes=2)
+    wait(system)
+    assert (hosts(system, jobid), exceptions(system, jobid)) == (None, [])
+    set_status(system, "rabbit-01", "Ready")
+    settle(system)
+    assert hosts(system, jobid) == "compute-[01-02]"
     assert names(system, jobid) == LIFE
 
 

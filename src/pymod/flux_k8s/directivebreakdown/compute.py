@@ -35,6 +35,10 @@ from flux_k8s.mapping import RabbitMapping
 
 Json = dict[str, Any]
 
+ONE_FOR_EACH_NODE = frozenset({"raw", "xfs"})
+"""The labels of allocation sets of which NNF gives each compute node an allocation of
+its own to mount."""
+
 
 def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
     """The Servers objects that :func:`near_hosts` has to know: those to which nodes
@@ -88,7 +92,8 @@ def near_hosts(
     nodes: int = 1,
 ) -> Optional[frozenset[str]]:
     """The nodes with the PCIe connections that the job needs to storage that
-    exists already; None when it needs none.
+    exists already; None when it needs none. Whichever of them the job gets, each
+    finds an allocation on its Rabbit.
 
     Args:
         servers: the objects that :func:`existing_servers` names.
@@ -104,7 +109,8 @@ def near_hosts(
     for breakdown, location in _existing(tuple(breakdowns)):
         if not location.asks_for(PHYSICAL, MANDATORY):
             continue
-        near = frozenset(_hosts_near(breakdown, location, servers, mapping))
+        counts = _allocations(breakdown, location, servers)
+        near = _with_allocations(counts, mapping, nodes)
         allowed = near if allowed is None else allowed & near
         names.append(str(location.servers))
     if allowed is None:
@@ -114,9 +120,7 @@ def near_hosts(
         raise AllocationError(
             f"no compute node has the PCIe connection that is needed to {storage}"
         )
-    check_enough(
-        allowed, nodes, f"have the PCIe connection that is needed to {storage}"
-    )
+    check_enough(allowed, nodes, f"have an allocation of {storage} on their Rabbit")
     return allowed
 
 
@@ -295,6 +299,32 @@ def _hosts_near(
     mapping: RabbitMapping,
 ) -> Iterable[str]:
     """The compute nodes with a PCIe connection to a set's allocations."""
+    for rabbit in _allocations(breakdown, location, servers):
+        yield from mapping.hosts_of(rabbit)
+
+
+def _with_allocations(
+    counts: Mapping[str, Optional[int]], mapping: RabbitMapping, nodes: int
+) -> frozenset[str]:
+    """The compute nodes of a job of so many that find an allocation each. A Rabbit
+    that may have too few is left out if the others suffice; or else only as many of
+    its nodes as it has allocations count."""
+    enough: list[str] = []
+    scarce: list[str] = []
+    for rabbit, count in counts.items():
+        hosts = mapping.hosts_of(rabbit)
+        if count is None or count >= min(nodes, len(hosts)):
+            enough.extend(hosts)
+        else:
+            scarce.extend(hosts[:count])
+    return frozenset(enough if len(enough) >= nodes else enough + scarce)
+
+
+def _allocations(
+    breakdown: Breakdown, location: Location, servers: Mapping[Reference, Any]
+) -> dict[str, Optional[int]]:
+    """How many nodes each Rabbit with allocations of a set has one for; None where
+    they share what is there."""
     if location.servers not in servers:
         raise AllocationError(
             f"{breakdown.name}: Servers {location.servers}, which the location of"
@@ -306,5 +336,11 @@ def _hosts_near(
         raise reader.bad(
             "spec.allocationSets", f"an array with an entry {location.index}"
         )
-    for storage in sets[location.index].optional_objects("storage"):
-        yield from mapping.hosts_of(storage.string("name"))
+    entry = sets[location.index]
+    shared = entry.optional_string("label") not in ONE_FOR_EACH_NODE
+    counts: dict[str, Optional[int]] = {}
+    for storage in entry.optional_objects("storage"):
+        rabbit = storage.string("name")
+        count = None if shared else storage.integer("allocationCount", minimum=0)
+        counts[rabbit] = None if count is None else count + (counts.get(rabbit) or 0)
+    return counts
