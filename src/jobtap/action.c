@@ -355,8 +355,8 @@ void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason)
     dws_R_nodes ((*jobp)->dws, (*jobp)->id, nodes, sizeof (nodes));
     dws_format (note,
                 sizeof (note),
-                "epilog-timeout: it is not known what is in use: %s; storage may"
-                " still be mounted on %s, and allocated (Workflow fluxjob-%ju)",
+                "epilog-timeout: %s; storage may still be mounted on %s, and"
+                " allocated (Workflow fluxjob-%ju)",
                 reason,
                 nodes,
                 (uintmax_t)(*jobp)->id);
@@ -373,7 +373,9 @@ static void grace_cb (flux_reactor_t *r,
 {
     struct dws_job *job = arg;
 
-    dws_job_epilog_let_go (&job, "the dws module has not told in time");
+    dws_job_epilog_let_go (&job,
+                           "the dws module has not finished in time to take out"
+                           " of service what is in use");
 }
 
 /* The module takes what is in use out of service, and releases the epilog then,

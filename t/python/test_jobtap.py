@@ -325,7 +325,7 @@ def test_at_the_epilog_timeout_the_module_has_ten_seconds_to_release_the_job(
     manager.advance(1)
     assert job.state == INACTIVE
     assert "may still be mounted on node[1-2],node7," in notes(job)[-1]
-    assert "the dws module has not told in time" in notes(job)[-1]
+    assert "the dws module has not finished in time" in notes(job)[-1]
 
 
 @WITH_TIMEOUT
