@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from collections.abc import Iterator
 
@@ -89,6 +91,23 @@ def test_a_real_loop_runs_timers_and_stops_when_it_is_told(real: RealLoop) -> No
 
 def test_a_real_loop_gives_up_after_its_timeout(real: RealLoop) -> None:
     assert not real.run(timeout=0.001)
+
+
+def test_an_interrupt_ends_a_real_loop_and_no_function_that_it_called(
+    real: RealLoop,
+) -> None:
+    seen: list[str] = []
+
+    def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        seen.append("to its end")
+
+    before = signal.getsignal(signal.SIGINT)
+    real.call_soon(interrupted)
+    assert not real.run_interruptible(lambda: False)
+    assert seen == ["to its end"]
+    assert signal.getsignal(signal.SIGINT) is before
+    assert real.run_interruptible(lambda: True)
 
 
 def test_other_threads_may_hand_work_to_a_real_loop(real: RealLoop) -> None:

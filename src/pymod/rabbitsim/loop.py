@@ -14,6 +14,7 @@ import itertools
 import os
 import queue
 import select
+import signal
 import threading
 import time
 from typing import Callable, Optional
@@ -107,7 +108,8 @@ class RealLoop(Loop):
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._epoch = time.time() - time.monotonic()
-        self._open = threading.Lock()
+        # A signal's handler may call where it interrupts a call.
+        self._open = threading.RLock()
         self._closed = False
 
     def now(self) -> float:
@@ -145,6 +147,22 @@ class RealLoop(Loop):
                 continue
             limits = [t - now for t in (due, end) if t is not None]
             self._wait(min(limits) if limits else None)
+
+    def run_interruptible(self, until: Callable[[], bool]) -> bool:
+        """Run until ``until()`` is true (then True) or SIGINT came (then False). A
+        function that was called is not interrupted: what it began it ends."""
+        came: list[int] = []
+
+        def handle(number: int, frame: object) -> None:
+            came.append(number)
+            self.call_soon_threadsafe(lambda: None)
+
+        before = signal.signal(signal.SIGINT, handle)
+        try:
+            self.run(lambda: until() or bool(came))
+        finally:
+            signal.signal(signal.SIGINT, before)
+        return until()
 
     def _wait(self, seconds: Optional[float]) -> None:
         ready, _, _ = select.select([self._wake_read], [], [], seconds)

@@ -205,11 +205,9 @@ class RealSession:
 
     def _wait(self, done: list[int]) -> None:
         """Wait for the end of the instance; an interrupt cancels the job."""
-        try:
-            self._loop.run(lambda: bool(done))
-        except KeyboardInterrupt:
+        if not self._loop.run_interruptible(lambda: bool(done)):
             if self._job is None:
-                raise
+                raise KeyboardInterrupt
             self._report.line(f"cancelling {self._job}")
             subprocess.run(
                 [self._installation.flux, "cancel", str(self._job.id)],

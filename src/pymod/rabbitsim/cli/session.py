@@ -80,9 +80,7 @@ class SimSession:
     def _wait(self, job: Job) -> None:
         """Wait for the end of a job; an interrupt cancels it."""
         loop = self._flux.loop
-        try:
-            loop.run(lambda: job.state is State.INACTIVE)
-        except KeyboardInterrupt:
+        if not loop.run_interruptible(lambda: job.state is State.INACTIVE):
             self._report.line(f"cancelling {encode(job.id)}")
             self._flux.instance.cancel(job.id, "interrupted")
             loop.run(lambda: job.state is State.INACTIVE)
