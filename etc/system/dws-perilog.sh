@@ -36,11 +36,11 @@ is_dw_job () {
     events dependency-add | grep -q '"context":{"description":"dws-create"'
 }
 
-# The systemd units that the job's memos rabbit_units name. Anybody may post such
-# a memo for a job of theirs: only what [rabbit] daemons names is a unit, and no memo
-# takes back what one before it says, or the epilog would leave it running.
+# The systemd units of the daemons that the job's directives require, as the service
+# has written them to the job's KVS directory, which only the instance owner can write.
+# Of these, the ones that [rabbit] daemons names.
 units () {
-    units_wanted=$(events memo | grep -o '"rabbit_units":\[[^]]*]') || :
+    units_wanted=$(flux job info "$FLUX_JOB_ID" rabbit_units 2>/dev/null) || :
     flux config get --default="{}" rabbit.daemons | grep -o '"unit":"[^"]*"' |
         while IFS= read -r units_entry; do
             units_quoted=${units_entry#'"unit":'}

@@ -541,20 +541,19 @@ def test_a_required_daemon_gets_its_variables_and_its_unit_to_the_job() -> None:
     variables = environment(system, jobid)
     assert variables["COPY_OFFLOAD"] == "1"
     assert variables["DW_JOB_p1"].endswith("-0")  # what DWS says has the last word
-    (with_units,) = (
-        event.context
-        for event in system.instance.eventlog(jobid)
-        if event.name == "memo" and event.context and "rabbit_units" in event.context
-    )
-    assert with_units["rabbit_units"] == ["nnf-dm@offload.service"]
-    assert "rabbits" in with_units
+    assert "rabbits" in memos(system, jobid)
+    assert units(system, jobid) == ["nnf-dm@offload.service"]
+
+
+def units(system: VirtualSystem, jobid: int) -> Any:
+    return json.loads(system.instance.job(jobid).kvs["rabbit_units"])
 
 
 def test_a_job_that_requires_nothing_gets_nothing() -> None:
     system = started(config=Config.parse({"daemons": DAEMONS}))
     jobid = runs(system, jobspec())
     assert "COPY_OFFLOAD" not in environment(system, jobid)
-    assert "rabbit_units" not in memos(system, jobid)
+    assert "rabbit_units" not in system.instance.job(jobid).kvs
 
 
 @pytest.mark.parametrize(
@@ -623,7 +622,7 @@ def test_a_module_that_was_restarted_in_the_prolog_still_knows_the_daemons(
     settle_jobs(system)
     assert names(system, jobid) == LIFE
     assert environment(system, jobid)["COPY_OFFLOAD"] == "1"
-    assert memos(system, jobid)["rabbit_units"] == ["nnf-dm@offload.service"]
+    assert units(system, jobid) == ["nnf-dm@offload.service"]
 
 
 # What comes from Kubernetes may be wrong

@@ -89,7 +89,15 @@ def test_the_defaults_in_it_are_those_in_force() -> None:
 class Node:
     """A compute node. ``wait`` is what ``flux job wait-event`` does."""
 
-    def __init__(self, folder: Path, eventlog: list[str], wait: str = "exit 0"):
+    def __init__(
+        self,
+        folder: Path,
+        eventlog: list[str],
+        wait: str = "exit 0",
+        units: Optional[str] = None,
+    ):
+        if units is not None:
+            (folder / "rabbit_units").write_text(f"{units}\n")
         self.log = folder / "log"
         self.folder = folder
         bin = folder / "bin"
@@ -107,6 +115,7 @@ class Node:
         self._program(
             bin / "flux",
             f"""case "$1 $2" in
+            "job info") cat {folder}/"$4" ;;
             "job eventlog") cat {folder}/eventlog ;;
             "getattr rank") test -z "$FLUX_IS_GONE" ;;
             "job wait-event") echo "$@" >>{self.log}; {wait} ;;
@@ -279,8 +288,9 @@ def test_the_service_is_not_stopped_under_another_job(tmp_path: Path) -> None:
 
 
 def units(*names: str) -> str:
+    """As the service writes them to the job's KVS directory."""
     quoted = ",".join(f'"{name}"' for name in names)
-    return event("memo", f'{{"rabbits":"r1","rabbit_units":[{quoted}]}}')
+    return f"[{quoted}]"
 
 
 DAEMONS = r'{"a":{"unit":"a.service"},"b":{"unit":"b@x\\x2dy.service"}}'
@@ -289,7 +299,8 @@ DAEMONS = r'{"a":{"unit":"a.service"},"b":{"unit":"b@x\\x2dy.service"}}'
 def test_units_are_started_when_storage_is_there_and_stopped_first(
     tmp_path: Path,
 ) -> None:
-    node = Node(tmp_path, [*MOUNTED, units("a.service", r"b@x\\x2dy.service")])
+    wanted = units("a.service", r"b@x\\x2dy.service")
+    node = Node(tmp_path, MOUNTED, units=wanted)
     node.configure("rabbit.daemons", DAEMONS)
     assert node.run("prolog") == (0, "")
     unit = r"b@x\x2dy.service"
@@ -299,16 +310,27 @@ def test_units_are_started_when_storage_is_there_and_stopped_first(
     assert node.done == ["stop a.service", f"stop {unit}", START, FOR_EPILOG, STOP]
 
 
-def test_only_units_that_the_configuration_names_are_started(tmp_path: Path) -> None:
-    forged = [units("evil.service"), units('x\\",\\"a.service'), units("a.serviceX")]
-    node = Node(tmp_path, [*MOUNTED, *forged])
+@pytest.mark.parametrize("unit", ["evil.service", 'x\\",\\"a.service', "a.serviceX"])
+def test_only_units_that_the_configuration_names_are_started(
+    unit: str, tmp_path: Path
+) -> None:
+    node = Node(tmp_path, MOUNTED, units=units(unit))
     node.configure("rabbit.daemons", DAEMONS)
     assert node.run("prolog") == (0, "")
     assert node.done == [START, FOR_MOUNT, STOP]
 
 
+def test_a_memo_starts_and_stops_no_unit(tmp_path: Path) -> None:
+    memo = event("memo", '{"rabbit_units":["a.service"]}')
+    node = Node(tmp_path, [*MOUNTED, memo])
+    node.configure("rabbit.daemons", DAEMONS)
+    assert node.run("prolog") == (0, "")
+    assert node.run("epilog") == (0, "")
+    assert node.done == [START, FOR_MOUNT, STOP, START, FOR_EPILOG, STOP]
+
+
 def test_no_unit_is_started_for_a_job_that_has_failed(tmp_path: Path) -> None:
-    node = Node(tmp_path, [*DW_JOB, units("a.service")])
+    node = Node(tmp_path, DW_JOB, units=units("a.service"))
     node.configure("rabbit.daemons", DAEMONS)
     assert node.run("prolog") == (0, "")
     assert node.done == [START, FOR_MOUNT, STOP]

@@ -9,6 +9,9 @@
     The last Workflow, as JSON, with what DWS says in it: written when the job fails,
     when it moves to Teardown (DWS still shows the state before, unless the answer to
     that request was lost) and when Teardown is complete.
+``rabbit_units``
+    The systemd units of the daemons that the job requires, as a JSON array, for the
+    prolog and epilog scripts (:mod:`flux_k8s.steps` writes it, before Setup).
 ``rabbit_datamovements``
     NnfDataMovements, as a JSON array: those that failed first, each group in the
     order of creation, at most ``rabbit.save_datamovements`` of them.

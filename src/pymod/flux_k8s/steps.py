@@ -10,6 +10,7 @@ nothing is lost by doing it again.
 from __future__ import annotations
 
 import errno
+import json
 import syslog
 from functools import partial
 from typing import Callable, Optional, Union
@@ -441,14 +442,22 @@ class Steps:
                 self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
             if result.left_out is not None:
                 self._exclusion.tell(info, *result.left_out)
-            memo: Json = {}
             if result.rabbits:
-                memo["rabbits"] = result.rabbits
-            if result.units:
-                memo["rabbit_units"] = list(result.units)
-            if memo:
-                self.flux.post_memo(info.jobid, memo)
-            self._advance(info, Advance(State.Setup), done)
+                self.flux.post_memo(info.jobid, {"rabbits": result.rabbits})
+            advance = partial(self._advance, info, Advance(State.Setup), done)
+            if not result.units:
+                advance()
+                return
+
+            def recorded(error: Optional[RpcError]) -> None:
+                if error is None:
+                    advance()
+                else:
+                    done(error)
+
+            # The prolog and epilog scripts read them: a memo may be anybody's.
+            text = json.dumps(result.units, separators=(",", ":"))
+            self.flux.kvs_commit(info.jobid, "rabbit_units", text, recorded)
 
         self._planner.place(info, placed)
 
