@@ -311,6 +311,33 @@ def test_an_abort_is_not_given_up_because_an_outage_ends_in_the_midst_of_it(
     assert not [line for _, _, line in system.log if "given up, see to it" in line]
 
 
+def test_an_abort_that_the_module_knows_nothing_of_drains_all_without_reading_r(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """R may have 100 MB, and parsing it would hold the reactor up for seconds."""
+    system = system_of(STUCK)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=4))
+    assert system.loop.run(state_is(system, "PostRun"), timeout=HOUR)
+    system.kill_module()
+    system._faults = lambda request: Fault(error=KubeError(503, "Outage", "dark"))
+    system.load_module()
+    system.loop.run(timeout=5.0)
+    asked: list[Any] = []
+    send = system.instance.broker.send
+
+    def listen(topic: str, payload: Any, *others: Any) -> None:
+        asked.extend(payload.get("keys", ()))
+        send(topic, payload, *others)
+
+    monkeypatch.setattr(system.instance.broker, "send", listen)
+    owner = system.instance.broker.owner
+    raising = system.instance.manager.raise_exception
+    raising(jobid, "dws-epilog-timeout", 0, "enough", owner)
+    assert system.loop.run(system.instance.idle, timeout=60.0)
+    assert set(drained(system)) == {f"compute-0{n}" for n in range(1, 5)}
+    assert "R" not in asked
+
+
 @pytest.mark.parametrize("reload", [False, True])
 def test_a_node_that_unmounts_long_after_an_outage_is_given_back(reload: bool) -> None:
     """Kubernetes is back, the node has not unmounted yet. It has an hour later."""

@@ -11,12 +11,11 @@ by doing it again.
 
 from __future__ import annotations
 
-import json
 import syslog
 from functools import partial
 from typing import Callable, Iterable, Mapping, Optional, Union
 
-from flux_k8s import cleanup, hostlist, rset
+from flux_k8s import cleanup, hostlist
 from flux_k8s.drainreason import (
     IN_USE,
     NOT_SERVED,
@@ -25,6 +24,7 @@ from flux_k8s.drainreason import (
     drain_reason,
 )
 from flux_k8s.errors import BadObject
+from flux_k8s.fields import Reader
 from flux_k8s.gather import gather_each
 from flux_k8s.jobexception import DWS, FATAL, NODE_FAILURE, WARNING
 from flux_k8s.jobid import f58
@@ -150,7 +150,7 @@ class InUse:
             clientmounts, servers = results
             problems: list[tuple[str, KubeError]] = []
             if isinstance(clientmounts, KubeError):
-                self.withhold(info)
+                self.drain_all(info)
                 problems.append(("nodes may still mount its storage", clientmounts))
                 nodes: Optional[tuple[str, ...]] = None
             else:
@@ -212,35 +212,36 @@ class InUse:
     def await_verdict(self, info: WorkflowInfo) -> None:
         """An abort has begun. The plugin does not wait long for it: another step of
         the job may still be under way, and Kubernetes silent."""
-        self._flux.call_later(SILENCE, partial(self.withhold, info))
+        self._flux.call_later(SILENCE, partial(self.drain_all, info))
 
-    def withhold(self, info: WorkflowInfo) -> None:
+    def drain_all(self, info: WorkflowInfo) -> None:
         """Drain all nodes of a job: Kubernetes does not say which of them still
         have its storage mounted."""
-        if info.withheld or _is_judged(info):
+        if info.all_drained or _is_judged(info):
             return
-        info.withheld = True
+        info.all_drained = True
         if info.allocation is not None:
-            self._withhold(info, info.allocation.hosts)
+            self._drain_all(info, info.allocation.hosts)
             return
 
         def answer(result: Union[Json, RpcError]) -> None:
             try:
                 if isinstance(result, RpcError):
                     raise result
-                text = json.loads(str(result.get("R")))
-                hosts = rset.parse(text, f"R of {f58(info.jobid)}").hosts
+                job = Reader("job-list.list-id", result).object("job")
+                hosts = hostlist.decode(job.string("nodelist"))
             except (RpcError, BadObject, ValueError) as error:
                 text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
                 self._flux.log(syslog.LOG_ERR, text)
             else:
                 if not _is_judged(info):
-                    self._withhold(info, hosts)
+                    self._drain_all(info, hosts)
 
-        payload = {"id": info.jobid, "keys": ["R"], "flags": 0}
-        self._flux.rpc("job-info.lookup", payload, answer)
+        # R may have 100 MB.
+        payload = {"id": info.jobid, "attrs": ["nodelist"]}
+        self._flux.rpc("job-list.list-id", payload, answer)
 
-    def _withhold(self, info: WorkflowInfo, hosts: Iterable[str]) -> None:
+    def _drain_all(self, info: WorkflowInfo, hosts: Iterable[str]) -> None:
         names = hostlist.encode(hosts)
         silent = "epilog-timeout: Kubernetes does not say what still uses the storage"
         drained = f"{names}: drained until it does"

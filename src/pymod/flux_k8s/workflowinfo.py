@@ -91,7 +91,7 @@ class WorkflowInfo:
         failing_since: when a part of that failed first although Kubernetes answered
             otherwise (UNIX time); None during an outage.
         found: what was in use then, as the log tells it.
-        withheld: all of its nodes were drained, since Kubernetes did not say which
+        all_drained: all of its nodes were drained, since Kubernetes did not say which
             are in use.
         verdict: its owner was told what an abort has found.
         timed: the states of which it was recorded how long they took.
@@ -135,7 +135,7 @@ class WorkflowInfo:
     cut_off: bool = False
     failing_since: Optional[float] = None
     found: str = ""
-    withheld: bool = False
+    all_drained: bool = False
     verdict: bool = False
     timed: frozenset[State] = frozenset()
     left: bool = False

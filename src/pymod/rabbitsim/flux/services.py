@@ -42,6 +42,7 @@ def register(
             "getattr": jobs.getattr,
         },
         "job-exec": {"stats-get": exec_stats},
+        "job-list": {"list-id": jobs.list_id},
         "job-info": {"lookup": jobs.lookup},
         "resource": {"status": nodes.status},
     }
@@ -98,6 +99,13 @@ class _Jobs:
             if attr not in ("jobspec", "R", "eventlog") or attr not in args:
                 raise OSError(errno.ENOENT, f"unknown attr {attr}")
         return {attr: args[attr] for attr in payload["attrs"]}
+
+    def list_id(self, payload: Json, userid: int) -> Json:
+        job = self._manager.lookup(payload["id"])
+        found: Json = {"id": job.id}
+        if job.R is not None and "nodelist" in payload["attrs"]:
+            found["nodelist"] = ",".join(job.R["execution"]["nodelist"])
+        return {"job": found}
 
     def lookup(self, payload: Json, userid: int) -> Json:
         """Keys of a job's KVS directory, as text."""
