@@ -49,6 +49,21 @@ test_expect_success 'a line of the log is its text' '
     log_line "a $CONVERSIONS z" &&
     eventually logged "a $CONVERSIONS z"
 '
+test_expect_success 'a value that the KVS cannot have spares what is written with it' '
+    flux python -c "
+from flux_k8s.broker.writer import Writer
+writer = Writer(\"dws\")
+ends = []
+for key, value in (\"one\", \"1\"), (\"bad\", \"\\udcff\"), (\"two\", \"2\"):
+    writer.commit([(\"t1030.\" + key, value)], ends.append)
+writer.commit([(\"t1030.worse\", \"\\udcff\")])
+writer.commit([(\"t1030.three\", \"3\")])
+writer.close(10)
+print(*(error is None for error in ends))" >ends &&
+    test "$(cat ends)" = "True False True" &&
+    test "$(flux kvs get t1030.one t1030.two t1030.three | tr -d "\n")" = 123 &&
+    eventually logged "cannot write t1030.worse: "
+'
 test_expect_success 'a long one is cut, but not within a character' '
     log_line "$(printf "%0900d" 0)$(printf "\303\244%.0s" $(seq 900))" &&
     eventually logged "ää..."

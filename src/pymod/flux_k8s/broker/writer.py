@@ -9,6 +9,7 @@ thread writes, on a handle of its own.
 
 from __future__ import annotations
 
+import errno
 import queue
 import syslog
 import threading
@@ -29,6 +30,21 @@ Puts = Sequence[tuple[str, Optional[str]]]
 """Keys and values; None removes the key."""
 
 Committed = Callable[[Optional[OSError]], None]
+
+
+def _stage(transaction: Any, puts: Puts) -> Optional[OSError]:
+    """Add to a transaction. What cannot be added spares the others in it."""
+    try:
+        for path, value in puts:
+            if value is None:
+                transaction.unlink(path)
+            else:
+                transaction.put(path, value, raw=True)
+    except OSError as error:
+        return error
+    except (TypeError, ValueError) as error:  # a text that cannot be encoded, say
+        return OSError(errno.EINVAL, str(error))
+    return None
 
 
 class Writer:
@@ -75,18 +91,14 @@ class Writer:
         commits = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if not commits:  # an earlier call has taken it
             return
-        for puts, _ in commits:
-            for path, value in puts:
-                if value is None:
-                    transaction.unlink(path)
-                else:
-                    transaction.put(path, value, raw=True)
-        failure = None
+        failures = [_stage(transaction, puts) for puts, _ in commits]
+        failed = None
         try:
             transaction.commit()
         except OSError as error:
-            failure = error
-        for puts, committed in commits:
+            failed = error
+        for (puts, committed), unstaged in zip(commits, failures):
+            failure = unstaged or failed
             if committed is not None:
                 committed(failure)
             elif failure is not None:
