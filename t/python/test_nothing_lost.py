@@ -5,7 +5,9 @@ still has a file system mounted. Whole systems under virtual time."""
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
+from functools import partial
 from typing import Any, Optional
 
 import pytest
@@ -15,10 +17,11 @@ from test_service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, start
 from flux_k8s.cleanup import mounted_nodes
 from flux_k8s.config import Config
 from flux_k8s.jobid import f58
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, KubeError
+from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, KubeError, RpcError
 from flux_k8s.workflowview import CUT_OFF
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
+from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
@@ -242,6 +245,32 @@ def test_nodes_are_drained_before_the_job_lets_them_go() -> None:
     system.instance.manager.listeners.append(note)
     assert system.loop.run(system.instance.idle, timeout=HOUR)
     assert states == [{"compute-02"}]
+
+
+def test_a_drain_that_fails_is_sent_again_and_keeps_no_rabbit_in_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drain = FluxPort.drain
+    refused: list[str] = []
+
+    def refuse(port: FluxPort, hosts: str, reason: str, done: Any) -> None:
+        if mended:
+            drain(port, hosts, reason, done)
+        else:
+            refused.append(hosts)
+            error = RpcError(errno.EHOSTUNREACH, "no resource module")
+            port.call_later(0.01, partial(done, error))
+
+    mended: list[bool] = []
+    monkeypatch.setattr(FluxPort, "drain", refuse)
+    system, _ = given_up(DwsFault("Teardown", "never"))
+    assert system.loop.run(lambda: bool(refused), timeout=HOUR)
+    system.loop.run(timeout=2.0)
+    assert disabled(system) == {"rabbit-01", "rabbit-02"}
+    assert not system.instance.idle()
+    mended.append(True)
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    assert set(drained(system)) == {"compute-02"}
 
 
 def dark(system_of_now: list[VirtualSystem], until: float, *kinds: str) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import syslog
 from functools import partial
-from typing import Callable, Iterable, Mapping, Optional, Union
+from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s import cleanup, hostlist
 from flux_k8s.drainreason import (
@@ -143,8 +143,8 @@ class InUse:
 
     def cut_off(self, info: WorkflowInfo, done: InUseDone) -> None:
         """Drain the nodes and disable the Rabbits that a job still uses, and tell
-        which. No part holds up another; one that cannot be done is given up in the
-        end, if Kubernetes answers otherwise."""
+        which. No part holds up another. What Kubernetes refuses is given up in the end,
+        if it answers otherwise; a drain is sent until Flux carries it out."""
 
         def listed(results: list[Result]) -> None:
             clientmounts, servers = results
@@ -160,13 +160,13 @@ class InUse:
                 rabbits: tuple[str, ...] = ()
             else:
                 rabbits = cleanup.allocated_rabbits(servers.get("items", []))
-            finished = partial(finish, nodes, rabbits, problems)
-            disable = partial(self._disable, info, rabbits, finished)
-            if nodes:
-                reason = drain_reason(info.jobid, IN_USE)
-                self._nodes.drain(nodes, reason, self._bind(disable))
-            else:
-                disable()
+            gather_each(
+                [
+                    partial(self._drain, info, nodes or ()),
+                    *self._disabling(info, rabbits),
+                ],
+                partial(finish, nodes, rabbits, problems),
+            )
 
         def finish(
             nodes: Optional[tuple[str, ...]],
@@ -174,10 +174,11 @@ class InUse:
             problems: list[tuple[str, KubeError]],
             results: list[Result],
         ) -> None:
-            for rabbit, result in zip(rabbits, results):
+            for rabbit, result in zip(rabbits, results[1:]):
                 if isinstance(result, KubeError):
                     problems.append((f"{rabbit} still holds its storage", result))
-            out = [r for r, result in zip(rabbits, results) if isinstance(result, dict)]
+            answers = zip(rabbits, results[1:])
+            out = [r for r, result in answers if isinstance(result, dict)]
             if nodes is not None:
                 self._tell(info, nodes, out, problems)
             self._finish(info, problems, done)
@@ -190,13 +191,20 @@ class InUse:
             listed,
         )
 
-    def _disable(
-        self,
-        info: WorkflowInfo,
-        rabbits: Iterable[str],
-        done: Callable[[list[Result]], None],
+    def _drain(
+        self, info: WorkflowInfo, nodes: Sequence[str], answer: KubeDone
     ) -> None:
-        names = tuple(rabbits)
+        """Drain the nodes that are in use. The answer says nothing."""
+        drained = self._bind(partial(answer, {}))
+        if nodes:
+            self._nodes.drain(nodes, drain_reason(info.jobid, IN_USE), drained)
+        else:
+            drained()
+
+    def _disabling(
+        self, info: WorkflowInfo, names: Sequence[str]
+    ) -> list[Callable[[KubeDone], None]]:
+        """The requests that disable the Rabbits that are in use."""
         reason = drain_reason(info.jobid, IN_USE)
         if names and not info.found:
             text = f"disabling {', '.join(names)}: {reason}"
@@ -207,7 +215,7 @@ class InUse:
             namespace, key = self._settings.namespace, f"storages/{name}"
             self._kube.patch(STORAGE, namespace, name, body, answer, key=key)
 
-        gather_each([partial(disable, name) for name in names], done)
+        return [partial(disable, name) for name in names]
 
     def await_verdict(self, info: WorkflowInfo) -> None:
         """An abort has begun. The plugin does not wait long for it: another step of
