@@ -20,7 +20,7 @@
 
 #define DIGEST_MAX 64
 
-/* The R of a callback's arguments has no scheduling key, and the nodes. */
+/* The R of a callback's arguments has the nodes, but no scheduling key. */
 void dws_R_nodes (struct dws *dws, flux_jobid_t id, char *buf, size_t size)
 {
     flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);

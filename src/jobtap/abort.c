@@ -54,23 +54,23 @@ static void abort_cb (flux_future_t *f, void *arg)
 
     abort->f = NULL;
     answer = dws_answer_get (f, reason, sizeof (reason));
-    if (answer == ANSWER_NO)
+    if (answer == DWS_ANSWER_NO)
         dws_log (abort->dws,
                  LOG_ERR,
                  abort->id,
                  "dws.abort failed, nodes and Rabbits may still be in use: %s",
                  reason);
-    else if (answer != ANSWER_YES)
+    else if (answer != DWS_ANSWER_YES)
         dws_log (abort->dws,
                  LOG_ERR,
                  abort->id,
                  "nodes and Rabbits may still be in use, dws.abort is sent again"
                  " when the dws module is there: %s",
                  reason);
-    if (answer == ANSWER_YES || answer == ANSWER_NO)
+    if (answer == DWS_ANSWER_YES || answer == DWS_ANSWER_NO)
         abort_remove (abort);
     flux_future_destroy (f);
-    if (answer != ANSWER_YES && job && job->phase == DWS_POST_RUN)
+    if (answer != DWS_ANSWER_YES && job && job->phase == DWS_POST_RUN)
         dws_job_epilog_let_go (&job, reason);
 }
 

@@ -331,6 +331,15 @@ void dws_job_epilog_release (struct dws_job **jobp, int status)
     }
 }
 
+/* Release the epilog of a job whose storage may be in use, and say so. */
+static void epilog_abandon (struct dws_job **jobp, const char *note)
+{
+    dws_log ((*jobp)->dws, LOG_CRIT, (*jobp)->id, "%s", note);
+    raise_exception (jobp, 1, note);
+    if (*jobp)
+        dws_job_epilog_release (jobp, 1);
+}
+
 void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason)
 {
     char note[1000];
@@ -341,10 +350,7 @@ void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason)
                 " fluxjob-%ju): %s",
                 (uintmax_t)(*jobp)->id,
                 reason);
-    dws_log ((*jobp)->dws, LOG_CRIT, (*jobp)->id, "%s", note);
-    raise_exception (jobp, 1, note);
-    if (*jobp)
-        dws_job_epilog_release (jobp, 1);
+    epilog_abandon (jobp, note);
 }
 
 void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason)
@@ -360,10 +366,7 @@ void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason)
                 reason,
                 nodes,
                 (uintmax_t)(*jobp)->id);
-    dws_log ((*jobp)->dws, LOG_CRIT, (*jobp)->id, "%s", note);
-    raise_exception (jobp, 1, note);
-    if (*jobp)
-        dws_job_epilog_release (jobp, 1);
+    epilog_abandon (jobp, note);
 }
 
 static void grace_cb (flux_reactor_t *r,

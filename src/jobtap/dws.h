@@ -152,13 +152,13 @@ enum dws_phase dws_job_replay (struct dws_job *job,
  * Sending posts nothing.
  */
 enum dws_answer {
-    ANSWER_YES,
-    ANSWER_NO,
-    ANSWER_UNDELIVERED, // the module has not seen the request
-    ANSWER_LOST,        // the module may have acted on it
+    DWS_ANSWER_YES,
+    DWS_ANSWER_NO,
+    DWS_ANSWER_UNDELIVERED, // the module has not seen the request
+    DWS_ANSWER_LOST,        // the module may have acted on it
 };
 
-/* Get the answer, and why it is not ANSWER_YES. */
+/* Get the answer, and why it is not DWS_ANSWER_YES. */
 enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size);
 
 /* Send 'payload', which is stolen. */
@@ -243,7 +243,9 @@ void dws_job_epilog_release (struct dws_job **jobp, int status);
  */
 void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason);
 
-/* The same at dws-epilog-timeout, when the module has not said what is in use. */
+/* The same at dws-epilog-timeout, when the module has not taken out of service
+ * what is in use.
+ */
 void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason);
 
 /* Say in a memo, and once in the log, that jobs wait for the module. */

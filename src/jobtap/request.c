@@ -30,26 +30,26 @@ enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size)
                              "errstr", &errstr) < 0) {
         if (errno == ENOSYS) {
             dws_format (reason, size, "the dws module is not loaded");
-            return ANSWER_UNDELIVERED;
+            return DWS_ANSWER_UNDELIVERED;
         }
         if (errno == EAGAIN) {
             dws_format (reason, size, "%s", future_strerror (f, errno));
-            return ANSWER_UNDELIVERED;
+            return DWS_ANSWER_UNDELIVERED;
         }
         if (errno == EHOSTUNREACH) {
             dws_format (reason, size, "the dws module went away");
-            return ANSWER_LOST;
+            return DWS_ANSWER_LOST;
         }
         dws_format (reason, size, "%s", future_strerror (f, errno));
-        return ANSWER_NO;
+        return DWS_ANSWER_NO;
     }
     if (success)
-        return ANSWER_YES;
+        return DWS_ANSWER_YES;
     dws_format (reason,
                 size,
                 "%s",
                 errstr ? errstr : "refused without a reason");
-    return ANSWER_NO;
+    return DWS_ANSWER_NO;
 }
 
 static void request_refused (struct dws_job **jobp, const char *reason)
@@ -73,13 +73,13 @@ static void request_cb (flux_future_t *f, void *arg)
 
     job->f = NULL; // ours now: the job may end below
     answer = dws_answer_get (f, reason, sizeof (reason));
-    if (answer != ANSWER_UNDELIVERED)
+    if (answer != DWS_ANSWER_UNDELIVERED)
         job->delivered = true;
-    if (answer == ANSWER_UNDELIVERED || answer == ANSWER_LOST)
+    if (answer == DWS_ANSWER_UNDELIVERED || answer == DWS_ANSWER_LOST)
         dws_job_hold (&job, reason);
     else {
         job->dws->away = false;
-        if (answer == ANSWER_NO)
+        if (answer == DWS_ANSWER_NO)
             request_refused (&job, reason);
         else {
             if (job->phase == DWS_POST_RUN)
@@ -164,10 +164,10 @@ static void send_create (struct dws_job *job)
     flux_plugin_arg_destroy (args);
     args = NULL;
     if (!(job->f = dws_request_send (job->dws,
-                                 "dws.create",
-                                 payload,
-                                 request_cb,
-                                 job)))
+                                     "dws.create",
+                                     payload,
+                                     request_cb,
+                                     job)))
         goto error;
     return;
 error:
@@ -222,12 +222,12 @@ static void send_setup (struct dws_job *job)
 static void send_post_run (struct dws_job *job)
 {
     if (!(job->f = dws_request_send (job->dws,
-                                 "dws.post_run",
-                                 json_pack ("{s:I s:b}",
-                                            "jobid", (json_int_t)job->id,
-                                            "run_started", job->started),
-                                 request_cb,
-                                 job)))
+                                     "dws.post_run",
+                                     json_pack ("{s:I s:b}",
+                                                "jobid", (json_int_t)job->id,
+                                                "run_started", job->started),
+                                     request_cb,
+                                     job)))
         request_failed (job, "dws.post_run");
 }
 
@@ -239,9 +239,9 @@ static void teardown_cb (flux_future_t *f, void *arg)
 
     job->f = NULL;
     answer = dws_answer_get (f, reason, sizeof (reason));
-    if (answer == ANSWER_UNDELIVERED || answer == ANSWER_LOST)
+    if (answer == DWS_ANSWER_UNDELIVERED || answer == DWS_ANSWER_LOST)
         dws_job_hold (&job, reason);
-    else if (answer == ANSWER_NO)
+    else if (answer == DWS_ANSWER_NO)
         dws_log (job->dws,
                  LOG_ERR,
                  job->id,
@@ -259,11 +259,11 @@ void dws_job_ask_teardown (struct dws_job *job)
     if (!job->accepted || job->f)
         return;
     if (!(job->f = dws_request_send (job->dws,
-                                 "dws.teardown",
-                                 json_pack ("{s:I}",
-                                            "jobid", (json_int_t)job->id),
-                                 teardown_cb,
-                                 job)))
+                                     "dws.teardown",
+                                     json_pack ("{s:I}",
+                                                "jobid", (json_int_t)job->id),
+                                     teardown_cb,
+                                     job)))
         request_failed (job, "dws.teardown");
 }
 
