@@ -5,8 +5,9 @@
 /* abort.c: dws.abort, which outlives its job
  *
  * At dws-epilog-timeout the module is to take out of service what the job still
- * uses. The epilog does not wait for a module that is not there; dws.abort does,
- * and is sent again whenever the module says hello, until it is answered.
+ * uses. The epilog does not wait for a module that is not loaded, and not for
+ * long for one whose service is being started; dws.abort does, and is sent again
+ * whenever the module says hello, until it is answered.
  */
 
 #include <errno.h>
@@ -44,7 +45,10 @@ static void abort_remove (struct dws_abort *abort)
     abort_destroy (abort);
 }
 
-/* Unless the answer is yes, nobody else releases the epilog now. */
+/* Let the job go if the module cannot do anything for it. A service that is
+ * being started gets dws.abort when it says hello: until then the job waits
+ * for its timer (ABORT_GRACE).
+ */
 static void abort_cb (flux_future_t *f, void *arg)
 {
     struct dws_abort *abort = arg;
@@ -70,7 +74,9 @@ static void abort_cb (flux_future_t *f, void *arg)
     if (answer == DWS_ANSWER_YES || answer == DWS_ANSWER_NO)
         abort_remove (abort);
     flux_future_destroy (f);
-    if (answer != DWS_ANSWER_YES && job && job->phase == DWS_POST_RUN)
+    if (!job || job->phase != DWS_POST_RUN || answer == DWS_ANSWER_YES)
+        return;
+    if (answer == DWS_ANSWER_NO || answer == DWS_ANSWER_ABSENT || !job->timer)
         dws_job_epilog_let_go (&job, reason);
 }
 

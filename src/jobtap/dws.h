@@ -154,8 +154,9 @@ enum dws_phase dws_job_replay (struct dws_job *job,
 enum dws_answer {
     DWS_ANSWER_YES,
     DWS_ANSWER_NO,
-    DWS_ANSWER_UNDELIVERED, // the module has not seen the request
-    DWS_ANSWER_LOST,        // the module may have acted on it
+    DWS_ANSWER_ABSENT, // no module is loaded
+    DWS_ANSWER_LATER,  // its service is not ready, and has not seen the request
+    DWS_ANSWER_LOST,   // the service died, and may have acted on it
 };
 
 /* Get the answer, and why it is not DWS_ANSWER_YES. */

@@ -30,11 +30,11 @@ enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size)
                              "errstr", &errstr) < 0) {
         if (errno == ENOSYS) {
             dws_format (reason, size, "the dws module is not loaded");
-            return DWS_ANSWER_UNDELIVERED;
+            return DWS_ANSWER_ABSENT;
         }
         if (errno == EAGAIN) {
             dws_format (reason, size, "%s", future_strerror (f, errno));
-            return DWS_ANSWER_UNDELIVERED;
+            return DWS_ANSWER_LATER;
         }
         if (errno == EHOSTUNREACH) {
             dws_format (reason, size, "the dws module went away");
@@ -73,9 +73,9 @@ static void request_cb (flux_future_t *f, void *arg)
 
     job->f = NULL; // ours now: the job may end below
     answer = dws_answer_get (f, reason, sizeof (reason));
-    if (answer != DWS_ANSWER_UNDELIVERED)
+    if (answer != DWS_ANSWER_ABSENT && answer != DWS_ANSWER_LATER)
         job->delivered = true;
-    if (answer == DWS_ANSWER_UNDELIVERED || answer == DWS_ANSWER_LOST)
+    if (answer != DWS_ANSWER_YES && answer != DWS_ANSWER_NO)
         dws_job_hold (&job, reason);
     else {
         job->dws->away = false;
@@ -239,7 +239,7 @@ static void teardown_cb (flux_future_t *f, void *arg)
 
     job->f = NULL;
     answer = dws_answer_get (f, reason, sizeof (reason));
-    if (answer == DWS_ANSWER_UNDELIVERED || answer == DWS_ANSWER_LOST)
+    if (answer != DWS_ANSWER_YES && answer != DWS_ANSWER_NO)
         dws_job_hold (&job, reason);
     else if (answer == DWS_ANSWER_NO)
         dws_log (job->dws,

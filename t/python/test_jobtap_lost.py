@@ -25,6 +25,7 @@ def test_a_module_that_is_away_for_long_fails_nothing(manager: JobManager) -> No
 def test_an_abort_is_sent_until_it_is_answered(manager: JobManager) -> None:
     job = up_to(manager, "epilog")
     manager.advance(60.0)
+    manager.advance(10.0)
     for _ in range(20):
         manager.take("dws.abort")[1](errno.EHOSTUNREACH, "", None)
         assert job.state == INACTIVE
