@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any, Callable
 
 LOOKS = 6
-"""How often it is looked within that time. One in which this process did not run, as
-the machine was asleep, is one of them at most."""
+"""The time is counted in so many steps of a timer. A time in which this process did not
+run either, since the machine was asleep, counts as one step at most."""
 
 
 class Watchdog:
