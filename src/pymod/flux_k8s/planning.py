@@ -8,7 +8,7 @@ Kubernetes around them.
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
@@ -97,6 +97,7 @@ class Planner:
     Args:
         constraint: tells the constraint that every job with Rabbit storage gets.
         now: tells the time (UNIX, seconds).
+        bind: makes a callback one of the job for which something is done.
     """
 
     def __init__(
@@ -106,7 +107,9 @@ class Planner:
         rabbits: RabbitManager,
         constraint: Callable[[], Json],
         now: Callable[[], float],
+        bind: Callable[[Callable[..., None]], Callable[..., None]],
     ) -> None:
+        self._bind = bind
         self._kube = kube
         self._reader = BreakdownReader(kube)
         self._settings = settings
@@ -116,7 +119,7 @@ class Planner:
         self._waiting: dict[int, float] = {}
         self._shares: dict[int, Counter[str]] = {}
         self._given: Counter[str] = Counter()
-        self._turns: deque[Callable[[], None]] = deque()
+        self._turns: dict[int, Callable[[], None]] = {}
 
     def read_breakdowns(
         self, info: WorkflowInfo, done: Callable[[Union[Breakdowns, Failure]], None]
@@ -203,7 +206,8 @@ class Planner:
             if isinstance(existing, Exception):
                 done(existing)
             elif any(s.colocation for b in breakdowns for s in b.allocation_sets):
-                self._in_turn(partial(place_apart, breakdowns, existing))
+                start = partial(place_apart, breakdowns, existing)
+                self._in_turn(info.jobid, start)
             else:
                 self._write(info, breakdowns, existing, [], done)
 
@@ -223,7 +227,7 @@ class Planner:
                 self._write(info, breakdowns, existing, others, finish)
 
         def finish(result: Union[Placed, Failure]) -> None:
-            self._next_turn()
+            self.leave_turn(info.jobid)
             done(result)
 
         self._reader.read(info, with_breakdowns)
@@ -238,17 +242,19 @@ class Planner:
         self._shares[info.jobid] = Counter(shares)
         self._given.update(shares)
 
-    def _in_turn(self, start: Callable[[], None]) -> None:
+    def _in_turn(self, jobid: int, start: Callable[[], None]) -> None:
         """Two jobs that look for a Rabbit without a certain colocation key at
         the same time would both choose the same: they do it in turn."""
-        self._turns.append(start)
+        self._turns[jobid] = self._bind(start)
         if len(self._turns) == 1:
             start()
 
-    def _next_turn(self) -> None:
-        self._turns.popleft()
-        if self._turns:
-            self._turns[0]()
+    def leave_turn(self, jobid: int) -> None:
+        """A job is not to be placed in its turn any more: it was, or cannot be."""
+        had_it = next(iter(self._turns), None) == jobid
+        self._turns.pop(jobid, None)
+        if had_it and self._turns:
+            next(iter(self._turns.values()))()
 
     def _write(
         self,

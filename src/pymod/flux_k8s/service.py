@@ -569,6 +569,7 @@ class Service:
         job.attempts += 1
         job.busy = False
         job.stop_timer()
+        self._steps.broke(job.info)
         if job.faults.handle(job.info, error, self._flux):
             job.waiting.failures += 1
             self._look_again(job, job.waiting.pause(self._rng, None))

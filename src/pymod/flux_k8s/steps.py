@@ -107,7 +107,12 @@ class Steps:
         self.records = Records(flux, kube, settings)
         self.tokens = Tokens(flux, kube)
         self._planner = Planner(
-            kube, settings, availability.rabbits, availability.constraint, flux.now
+            kube,
+            settings,
+            availability.rabbits,
+            availability.constraint,
+            flux.now,
+            bind,
         )
         self._system_status = availability.system_status
         self._exclusion = Exclusion(
@@ -188,6 +193,10 @@ class Steps:
             self._lookup(info, looked)
 
         return answer
+
+    def broke(self, info: WorkflowInfo) -> None:
+        """What was done for the job has ended by an exception."""
+        self._planner.leave_turn(info.jobid)
 
     def let_go(self, info: WorkflowInfo) -> None:
         """The job has nothing of the scheduler any more."""
