@@ -43,3 +43,12 @@ def test_one_that_is_not_fatal_is_none() -> None:
 
 def test_one_that_a_guest_raised_is_none() -> None:
     assert not given_up(eventlog("dws-epilog-timeout", 0, ""), owner=8)
+
+
+@pytest.mark.parametrize("levels", [10, 1_500, 2_040])
+def test_a_memo_cannot_hide_one(levels: int) -> None:
+    """A job's owner writes memos, of as many levels as Flux takes."""
+    value = "[" * levels + '"dws-epilog-timeout"' + "]" * levels
+    memo = f'{{"timestamp":1.5,"name":"memo","context":{{"x":{value}}}}}\n'
+    assert given_up(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7)
+    assert not given_up(memo, owner=7)

@@ -29,7 +29,7 @@ def given_up(eventlog: str, owner: int) -> bool:
             context = event["context"]
             found = event["name"], context["type"], context["severity"]
             by = context.get("userid", owner)
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, RecursionError):
             continue
         if found == ("exception", EPILOG_TIMEOUT, FATAL) and by in (owner, 0):
             return True
