@@ -74,3 +74,10 @@ def test_a_job_without_storage_is_told_from_one_with_storage(R: Any) -> None:
     log = eventlog({"rabbits": "r1"}, {"rabbits": None})
     with pytest.raises(lookup.NotFound, match=r"^job f1 has no storage on Rabbits"):
         lookup.rabbits_of_job("f1", log, R)
+
+
+def test_a_memo_of_many_levels_is_passed_over() -> None:
+    value = "[" * 1_500 + '"rabbits"' + "]" * 1_500
+    deep = f'{{"timestamp": 1.0, "name": "memo", "context": {{"x": {value}}}}}\n'
+    log = deep + eventlog({"rabbits": "r1"}) + deep
+    assert lookup.rabbits_of_job("f1", log, None) == ("r1",)

@@ -83,7 +83,10 @@ def _memo(eventlog: str) -> Optional[str]:
     for line in filter(None, eventlog.split("\n")):
         if MEMO not in line:
             continue
-        event = json.loads(line)
+        try:
+            event = json.loads(line)
+        except RecursionError:  # a memo of its owner's, of many levels
+            continue
         context = event.get("context") or {}
         if event["name"] == "memo" and MEMO in context:
             memo = context[MEMO]
