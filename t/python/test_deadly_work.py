@@ -105,6 +105,13 @@ def test_a_job_that_services_die_of_is_failed_and_no_other(
     assert left == ([] if released else [workflow_name(jobid)])
 
 
+def test_so_is_one_whose_R_is_read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(VirtualSystem, "has_large_R", lambda self, jobid: True)
+    test_a_job_that_services_die_of_is_failed_and_no_other(
+        monkeypatch, Service, "_set_up"
+    )
+
+
 @pytest.mark.parametrize("owner, name", DOWN, ids=str)
 def test_a_job_whose_release_services_die_of_ends_and_says_so(
     monkeypatch: pytest.MonkeyPatch, owner: type, name: str

@@ -268,7 +268,7 @@ class Service:
                 self._answer("setup", setup, partial(act, result), respond)
 
         assert self._setup_reader is not None
-        self._setup_reader.read(setup.text, done)
+        self._setup_reader.read(setup.text, self._scope.bind(done))
 
     def _set_up(self, jobid: int, allocation: Allocated) -> Json:
         job = self._job(jobid, Goal.READY)
