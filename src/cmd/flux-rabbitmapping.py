@@ -23,7 +23,8 @@ to, and how large it is: the file that rabbit.mapping names in Flux's
 configuration. It is read from DWS's SystemConfiguration and Storages. A Rabbit's
 capacity is what is free on it and what its Servers hold, so it does not matter
 whether jobs have storage now; storage that is being made or deleted at this
-moment may be left out.
+moment may be left out. What an NnfSystemStorage holds is not for jobs: it is left out
+of the capacity and told beside it.
 """
 
 
@@ -44,6 +45,11 @@ def arguments() -> argparse.Namespace:
         help="spaces to indent by (default: all in one line)",
     )
     args.add_argument(
+        "--system-storage",
+        action="store_true",
+        help="leave what NnfSystemStorages hold in the capacity",
+    )
+    args.add_argument(
         "--nosort",
         action="store_true",
         help="leave Rabbits and nodes in the order of the SystemConfiguration",
@@ -62,7 +68,12 @@ def read(args: argparse.Namespace) -> RabbitMapping:
             storages = cluster.request("GET", STORAGE, "default")["items"]
             after = cluster.request("GET", SERVERS, None)["items"]
             return topology.parse(
-                configuration, storages, before, later=after, sort=not args.nosort
+                configuration,
+                storages,
+                before,
+                later=after,
+                system_storage=args.system_storage,
+                sort=not args.nosort,
             )
     except ConfigError as error:
         raise CommandError(error.problem) from None

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from commands import refused, run
 from test_mapping import EXAMPLE
-from test_topology import HETCHY, servers, storages, system_of
+from test_topology import HETCHY, of_system, servers, storages, system_of
 
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION, Json
 from rabbitsim.dws.topology import Topology, system_configuration
@@ -70,6 +70,19 @@ def test_it_is_one_line_unless_told_otherwise(cluster: Cluster) -> None:
     cluster.has(HETCHY)
     done = run("rabbitmapping", KUBECONFIG=cluster.kubeconfig)
     assert done.stdout == json.dumps(EXAMPLE) + "\n"
+
+
+def test_system_storage_is_left_out_unless_it_is_asked_for(cluster: Cluster) -> None:
+    system = system_of({"r1": ("n1",)}, capacity=1000)
+    cluster.has(system, [of_system(servers("system", r1=300))])
+    args = ("rabbitmapping", "-k", cluster.kubeconfig)
+    usual, whole = (
+        json.loads(run(*args, *o).stdout)["rabbits"]["r1"]
+        for o in ((), ("--system-storage",))
+    )
+    # The Storages say that all is free.
+    assert usual == {"capacity": 1000, "hostlist": "n1", "system": 300}
+    assert whole == {"capacity": 1300, "hostlist": "n1"}
 
 
 def test_nosort_leaves_the_order_of_the_system_configuration(cluster: Cluster) -> None:

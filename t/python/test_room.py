@@ -33,7 +33,7 @@ from test_servers import (
 )
 from test_service import HOUR, LIFE, XFS, exceptions, jobspec, names, settle
 
-from flux_k8s import topology
+from flux_k8s import mapping, topology
 from flux_k8s.directivebreakdown import beyond_shares, build_servers
 from flux_k8s.errors import AllocationError
 from flux_k8s.jobid import workflow_name
@@ -45,6 +45,7 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
+from flux_k8s.storage import RabbitManager
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
@@ -441,6 +442,31 @@ def test_no_job_fails_for_what_another_takes_beyond_its_share(seed: int) -> None
     settle(system)
     for jobid in jobids:
         assert names(system, jobid) == LIFE, exceptions(system, jobid)
+
+
+def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
+    """The mapping has it left out of the capacity that Fluxion gives out."""
+    entry = {"capacity": 60 * GIB, "system": 40 * GIB, "hostlist": "n1"}
+    system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
+    no_kube: Any = None  # it is asked for nothing
+    rabbits = RabbitManager(no_kube, system, "default", print, print, print)
+
+    def see(type: str, name: str, size: int) -> None:
+        made = {"r1": {"allocationSize": size * GIB}}
+        status = {"ready": True, "allocationSets": [{"storage": made}]}
+        metadata = {"namespace": "default", "name": name}
+        rabbits.see_servers(type, {"metadata": metadata, "status": status})
+
+    see("ADDED", "system", 40)
+    assert (rabbits.unscheduled, rabbits.capacity("r1")) == ({}, 60 * GIB)
+    assert rabbits.room([]) == {"r1": 60 * GIB}
+    see("ADDED", "persistent", 5)
+    assert rabbits.unscheduled == {"r1": 5 * GIB}
+    see("MODIFIED", "system", 50)  # the mapping is out of date
+    assert rabbits.unscheduled == {"r1": 15 * GIB}
+    assert rabbits.room([]) == {"r1": 45 * GIB}
+    see("DELETED", "system", 50)
+    assert (rabbits.unscheduled, rabbits.room([])) == ({}, {"r1": 95 * GIB})
 
 
 def test_storage_of_a_job_that_was_let_go_is_still_there() -> None:

@@ -48,6 +48,13 @@ def servers(name: str, **sizes: int) -> Json:
     }
 
 
+def of_system(servers: Json) -> Json:
+    """The same, made by NNF for an NnfSystemStorage."""
+    owner = {"dataworkflowservices.github.io/owner.kind": "NnfSystemStorage"}
+    servers["metadata"]["labels"] = owner
+    return servers
+
+
 def test_hetchy_becomes_the_mapping_of_the_seed() -> None:
     found = topology.parse(system_configuration(HETCHY), storages(HETCHY), [])
     assert json.dumps(found.to_json(), indent=4) == json.dumps(EXAMPLE, indent=4)
@@ -104,6 +111,29 @@ def test_what_is_asked_for_and_not_made_is_free_as_well() -> None:
     objects = system_configuration(HETCHY), storages(HETCHY)
     found = topology.parse(*objects, [asking])
     assert found.capacity("hetchy201") == HETCHY.rabbits["hetchy201"].capacity
+
+
+def test_what_system_storage_holds_is_not_for_jobs_unless_that_is_wanted() -> None:
+    system = system_of({"r1": ("n1",), "r2": ("n2",)})
+    held = [
+        of_system(servers("system", r1=TIB // 4)),
+        servers("job", r1=TIB // 8, r2=TIB // 8),
+    ]
+    free = storages(system)
+    free[0]["status"]["capacity"] = TIB - TIB // 4 - TIB // 8
+    free[1]["status"]["capacity"] = TIB - TIB // 8
+    configuration = system_configuration(system)
+
+    found = topology.parse(configuration, free, held).to_json()
+    assert found["rabbits"]["r1"]["capacity"] == TIB - TIB // 4
+    assert found["rabbits"]["r1"]["system"] == TIB // 4
+    assert found["rabbits"]["r2"] == {"capacity": TIB, "hostlist": "n2"}
+    again = mapping.parse(found)
+    assert again.to_json() == found
+    assert (again.capacity("r1"), again.size("r1")) == (TIB - TIB // 4, TIB)
+
+    whole = topology.parse(configuration, free, held, system_storage=True)
+    assert whole.to_json()["rabbits"]["r1"] == {"capacity": TIB, "hostlist": "n1"}
 
 
 def test_a_rabbit_that_is_full_has_a_capacity() -> None:

@@ -33,6 +33,10 @@ BEYOND_ANNOTATION = "flux-framework.readthedocs.io/beyond-share"
 
 WORKFLOW_LABEL = f"{DWS_GROUP}/workflow.name"
 
+OWNER_KIND_LABEL = f"{DWS_GROUP}/owner.kind"
+SYSTEM_STORAGE = "NnfSystemStorage"
+"""The owner of storage that the administrator has NNF make on all Rabbits."""
+
 
 @dataclass(frozen=True)
 class Holding:
@@ -44,12 +48,14 @@ class Holding:
         made: what NNF has made.
         held: what nobody else can have: that, and what is still to be made.
         beyond: what of it a job took beyond what the scheduler gave it.
+        system: it is an NnfSystemStorage's.
     """
 
     workflow: Optional[str]
     made: Mapping[str, int]
     held: Mapping[str, int]
     beyond: Mapping[str, int] = field(default_factory=dict)
+    system: bool = False
 
     @property
     def jobid(self) -> Optional[int]:
@@ -79,7 +85,8 @@ def parse(servers: Any) -> Holding:
         held = {r: max(asked.get(r, 0), made.get(r, 0)) for r in {**asked, **made}}
     beyond = _beyond(reader)
     beyond = {r: min(size, beyond[r]) for r, size in held.items() if r in beyond}
-    return Holding(workflow_of(servers), made, held, beyond)
+    system = _label(servers, OWNER_KIND_LABEL) == SYSTEM_STORAGE
+    return Holding(workflow_of(servers), made, held, beyond, system)
 
 
 def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
@@ -93,9 +100,13 @@ def workflow_of(servers: Any) -> Optional[str]:
     Raises:
         BadObject: its metadata are not what Kubernetes prescribes.
     """
+    return _label(servers, WORKFLOW_LABEL)
+
+
+def _label(servers: Any, key: str) -> Optional[str]:
     labels = Reader("Servers", servers).optional_object("metadata.labels")
-    workflow = None if labels is None else labels.value.get(WORKFLOW_LABEL)
-    return workflow if isinstance(workflow, str) else None
+    value = None if labels is None else labels.value.get(key)
+    return value if isinstance(value, str) else None
 
 
 def asked(sets: Iterable[Any]) -> dict[str, int]:

@@ -8,7 +8,7 @@ the compute nodes and from that of the Rabbits; both must agree.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s import hostlist
@@ -17,6 +17,10 @@ from flux_k8s.fields import Reader
 
 NAME = "the rabbit mapping"
 """How errors call the object, unless the caller has a better name (a path)."""
+
+SYSTEM = "system"
+"""Bytes that storage of the system holds, and that ``capacity`` is without. Not in
+the seed."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,7 @@ class RabbitMapping:
     _rabbit_of: Mapping[str, str]
     _hosts_of: Mapping[str, tuple[str, ...]]
     _capacity: Mapping[str, int]
+    _system: Mapping[str, int] = field(default_factory=dict)
 
     def rabbit_of(self, host: str) -> Optional[str]:
         """The Rabbit that a compute node is connected to; None without one."""
@@ -52,32 +57,41 @@ class RabbitMapping:
         return self._hosts_of.get(rabbit, ())
 
     def capacity(self, rabbit: str) -> int:
-        """The size of a Rabbit's storage in bytes; 0 for one that the mapping
+        """The bytes of a Rabbit that are for jobs; 0 for one that the mapping
         lacks."""
         return self._capacity.get(rabbit, 0)
+
+    def size(self, rabbit: str) -> int:
+        """The size of a Rabbit's storage in bytes: its capacity, and what is left
+        out of that for storage of the system."""
+        return self.capacity(rabbit) + self._system.get(rabbit, 0)
 
     def to_json(self) -> dict[str, Any]:
         """The contents of a rabbitmapping file."""
         return {
             "computes": dict(self._rabbit_of),
-            "rabbits": {
-                rabbit: {
-                    "capacity": self._capacity[rabbit],
-                    "hostlist": hostlist.encode(self._hosts_of[rabbit]),
-                }
-                for rabbit in self.rabbits
-            },
+            "rabbits": {rabbit: self._entry(rabbit) for rabbit in self.rabbits},
         }
+
+    def _entry(self, rabbit: str) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "capacity": self._capacity[rabbit],
+            "hostlist": hostlist.encode(self._hosts_of[rabbit]),
+        }
+        if self._system.get(rabbit):
+            entry[SYSTEM] = self._system[rabbit]
+        return entry
 
 
 def assemble(
     hosts_of: Mapping[str, Sequence[str]],
     capacity: Mapping[str, int],
+    system: Optional[Mapping[str, int]] = None,
     *,
     sort: bool = True,
 ) -> RabbitMapping:
-    """The mapping of Rabbits that have these compute nodes and bytes, with
-    everything in natural order, or as it comes.
+    """The mapping of Rabbits that have these compute nodes, bytes for jobs, and bytes
+    for the system, with everything in natural order, or as it comes.
 
     A compute node must not be listed twice.
     """
@@ -91,6 +105,7 @@ def assemble(
         {host: rabbit_of[host] for host in ordered(rabbit_of)},
         {name: ordered(hosts) for name, hosts in hosts_of.items()},
         capacity,
+        system or {},
     )
 
 
@@ -109,10 +124,12 @@ def parse(obj: Any, name: str = NAME) -> RabbitMapping:
             raise BadObject(name, f"computes.{host}", rabbit, "the name of a Rabbit")
     hosts_of: dict[str, tuple[str, ...]] = {}
     capacity: dict[str, int] = {}
+    system: dict[str, int] = {}
     rabbit_of: dict[str, str] = {}
     for rabbit, entry in reader.object("rabbits").value.items():
         fields = Reader(name, entry, f"rabbits.{rabbit}")
         capacity[rabbit] = fields.integer("capacity", minimum=0)
+        system[rabbit] = fields.optional_integer(SYSTEM, minimum=0) or 0
         hosts_of[rabbit] = _hosts(fields)
         for host in hosts_of[rabbit]:
             if host in rabbit_of:
@@ -138,7 +155,7 @@ def parse(obj: Any, name: str = NAME) -> RabbitMapping:
                 "a Rabbit whose hostlist has this node",
             )
     rabbits = tuple(sorted(hosts_of, key=hostlist.natural_key))
-    return RabbitMapping(rabbits, rabbit_of, hosts_of, capacity)
+    return RabbitMapping(rabbits, rabbit_of, hosts_of, capacity, system)
 
 
 def _hosts(fields: Reader) -> tuple[str, ...]:

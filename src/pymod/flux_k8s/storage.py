@@ -180,7 +180,7 @@ class RabbitManager:
     def capacity(self, rabbit: str) -> int:
         """Bytes that jobs can have of a Rabbit, all of them together: its size
         less what persistent storage and others' Workflows hold."""
-        return max(0, self._mapping.capacity(rabbit) - self._reserved.get(rabbit, 0))
+        return max(0, self._mapping.size(rabbit) - self._reserved.get(rabbit, 0))
 
     @property
     def reserved(self) -> Mapping[str, int]:
@@ -191,8 +191,13 @@ class RabbitManager:
     def unscheduled(self) -> Mapping[str, int]:
         """Bytes on each Rabbit that no scheduler knows to be taken: persistent
         storage, others' Workflows, what jobs take beyond what they were given, and
-        what is left of jobs that gave that back."""
-        return self._unscheduled
+        what is left of jobs that gave that back. Storage of the system that the
+        mapping leaves out of a Rabbit's capacity is not given out at all."""
+        taken = {
+            rabbit: size - self._left_out(rabbit)
+            for rabbit, size in self._unscheduled.items()
+        }
+        return {rabbit: size for rabbit, size in taken.items() if size > 0}
 
     # Of the jobs
 
@@ -203,8 +208,8 @@ class RabbitManager:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The bytes of each Rabbit. One whose size the mapping does not tell is
-        missing."""
+        """The bytes of each Rabbit that are for jobs. One whose size the mapping does
+        not tell is missing."""
         sizes = ((name, self._mapping.capacity(name)) for name in self._mapping.rabbits)
         return {name: size for name, size in sizes if size}
 
@@ -227,7 +232,13 @@ class RabbitManager:
             held.update(self._in_use)
             for servers in own:
                 held.subtract(self._holding(servers).held)
-        return {name: max(0, size - held[name]) for name, size in self.sizes.items()}
+        return {
+            name: max(0, size + self._left_out(name) - held[name])
+            for name, size in self.sizes.items()
+        }
+
+    def _left_out(self, rabbit: str) -> int:
+        return self._mapping.size(rabbit) - self._mapping.capacity(rabbit)
 
     def promise(self, servers: Reference, object: Json) -> None:
         """Take Servers that are about to be written for written: until they are

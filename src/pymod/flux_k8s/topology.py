@@ -17,6 +17,7 @@ from typing import Iterable, Mapping, Optional, Sequence
 from flux_k8s import holding, mapping
 from flux_k8s.errors import DWSError
 from flux_k8s.fields import Reader
+from flux_k8s.holding import Holding
 from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Json
 
@@ -42,6 +43,7 @@ def parse(
     servers: Iterable[Json],
     *,
     later: Optional[Iterable[Json]] = None,
+    system_storage: bool = False,
     sort: bool = True,
 ) -> RabbitMapping:
     """The mapping of the system that the objects of a cluster describe.
@@ -52,6 +54,7 @@ def parse(
         servers: its Servers, in all namespaces, as they were before the Storages were
             read.
         later: as they were after that; None where all is of one moment.
+        system_storage: what NnfSystemStorages hold is for jobs, too.
         sort: put Rabbits and compute nodes in natural order, or else leave
             them as the SystemConfiguration has them.
 
@@ -62,34 +65,37 @@ def parse(
     """
     problems: list[str] = []
     hosts_of = _hosts_of(configuration, problems)
-    made = _made(servers, later)
-    capacity = _capacities(hosts_of, storages, made, problems)
+    jobs, system = _made(servers, later)
+    if system_storage:
+        jobs, system = jobs + system, Counter()
+    capacity = _capacities(hosts_of, storages, jobs, problems)
     if problems:
         raise TopologyError(problems)
-    return mapping.assemble(hosts_of, capacity, sort=sort)
+    return mapping.assemble(hosts_of, capacity, system, sort=sort)
 
 
-def _made(servers: Iterable[Json], later: Optional[Iterable[Json]]) -> dict[str, int]:
-    """How many bytes of each Rabbit are in use, before and after. What is only asked
-    for is not: it is free as well."""
-    before = _made_by_object(servers)
-    after = before if later is None else _made_by_object(later)
-    total: Counter[str] = Counter()
+def _made(
+    servers: Iterable[Json], later: Optional[Iterable[Json]]
+) -> tuple[Counter[str], Counter[str]]:
+    """How many bytes of each Rabbit are in use, before and after: for NnfSystemStorages
+    (the second), and for all others. What is only asked for is not: it is free as
+    well."""
+    before = _by_object(servers)
+    after = before if later is None else _by_object(later)
+    jobs: Counter[str] = Counter()
+    system: Counter[str] = Counter()
     for key in before.keys() & after.keys():
-        total.update(before[key] & after[key])
-    return total
+        made = Counter(before[key].made) & Counter(after[key].made)
+        (system if before[key].system else jobs).update(made)
+    return jobs, system
 
 
-def _made_by_object(
-    servers: Iterable[Json],
-) -> dict[tuple[str, object], Counter[str]]:
-    """How many bytes of each Rabbit each Servers has. Another may have the name of one
-    that was deleted."""
-    found = {}
-    for obj in servers:
-        made = Counter(dict(holding.parse(obj).made))
-        found[_name("Servers", obj), obj.get("metadata", {}).get("uid")] = made
-    return found
+def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], Holding]:
+    """What each Servers holds. Another may have the name of one that was deleted."""
+    return {
+        (_name("Servers", obj), obj.get("metadata", {}).get("uid")): holding.parse(obj)
+        for obj in servers
+    }
 
 
 def _hosts_of(configuration: Json, problems: list[str]) -> dict[str, list[str]]:
@@ -133,7 +139,7 @@ def _capacities(
     taken: Mapping[str, int],
     problems: list[str],
 ) -> dict[str, int]:
-    """The size of each Rabbit in bytes."""
+    """What is free on each Rabbit, and what is taken of what jobs may have."""
     found = {}
     for obj in storages:
         reader = Reader(_name("Storage", obj), obj)
