@@ -299,3 +299,28 @@ def test_nobody_looks_at_mounts_unless_a_node_may_have_been_disabled(how: str) -
     settle(system)
     assert exceptions(system, jobid) == []
     assert bool(listed) == (how == "restart")
+
+
+@pytest.mark.parametrize("status, reason", [(404, "NotFound"), (403, "Forbidden")])
+def test_a_systemstatus_that_is_refused_once_is_neither_gone_nor_unknown_for_good(
+    status: int, reason: str
+) -> None:
+    requests: list[Request] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        requests.append(request)
+        asked = request.verb == "get" and request.kind == SYSTEMSTATUS
+        return Fault(error=KubeError(status, reason, "no")) if asked and bad else None
+
+    bad = True
+    system: VirtualSystem = started(faults=fault)
+    write(system, "compute-01", "Disabled")
+    wait(system)
+    for bad in (True, False):
+        requests.clear()
+        jobid = system.instance.submit(jobspec(XFS, nodes=1))
+        settle(system)
+        assert exceptions(system, jobid) == []
+        listed = [r for r in requests if r.kind.plural == "clientmounts"]
+        assert bool(listed) == bad
+    assert not [line for _, _, line in system.log if "not disabled any more" in line]

@@ -218,13 +218,12 @@ class SystemStatus:
         def answer(result: Union[Json, KubeError]) -> None:
             if not isinstance(result, KubeError):
                 self._catch_up(result)
-            elif gone(result):
-                self.event("DELETED", {"metadata": {"name": NAME}})
             elif result.status not in (403, 404):
                 done(result)
                 return
-            else:  # it is not for us
-                self._unbroken_since = float("inf")
+            elif self._shown is not None or not gone(result):
+                done(True)  # it is not for us, or the watch says otherwise
+                return
             hosts = None if info.allocation is None else info.allocation.hosts
             since = None if info.view is None else info.view.since
             done(self._was_disabled(hosts, since))
