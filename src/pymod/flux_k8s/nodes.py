@@ -136,6 +136,8 @@ class Nodes:
     def _send_drain(self, names: str, reason: str, done: Callable[[], None]) -> None:
         """Send the request until Flux carries it out, or says that it never will
         (EINVAL: Flux has no such node)."""
+        if self._stopped:
+            return
 
         def answered(error: Optional[RpcError]) -> None:
             if self._stopped:

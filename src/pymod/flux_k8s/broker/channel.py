@@ -171,6 +171,7 @@ class Channel:
                     return
                 # The reader finds the end, after what the service still has sent.
                 self._queue.clear()
+                self._queued = 0
                 break
             self._queued -= size_of(self._queue.popleft())
         self._writable.stop()
