@@ -16,6 +16,7 @@ from test_service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, start
 
 from flux_k8s.cleanup import mounted_nodes
 from flux_k8s.config import Config
+from flux_k8s.isolation import Work
 from flux_k8s.jobid import f58
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, KubeError, RpcError
 from flux_k8s.workflowview import CUT_OFF
@@ -313,6 +314,27 @@ def test_an_abort_survives_an_outage_whatever_is_lost_meanwhile(lost: str) -> No
     (workflow,) = system.workflows()
     assert workflow["spec"]["desiredState"] == "Teardown"
     assert CUT_OFF in workflow["metadata"]["annotations"]
+
+
+def test_so_does_that_of_a_job_which_services_died_of_before() -> None:
+    """They died of giving it storage, and nobody is there to ask for its release."""
+    systems: list[VirtualSystem] = []
+    system, jobid = given_up(
+        DwsFault("Teardown", "never"), faults=dark(systems, 1000.0)
+    )
+    systems.append(system)
+    assert system.loop.run(system.instance.idle, timeout=200.0)
+    system.kill_module()
+    system.instance.unload_plugin()
+    system.loop.run(timeout=5.0)
+    system.load_plugin()
+    system.barred.add(Work(jobid, False))
+    system.load_module()
+    system.loop.run(timeout=1500.0)
+    assert set(drained(system)) == {"compute-02"}
+    assert disabled(system) == {"rabbit-01", "rabbit-02"}
+    (workflow,) = system.workflows()
+    assert workflow["spec"]["desiredState"] == "Teardown"
 
 
 @pytest.mark.parametrize("ends_with", ["clientmounts", "servers"])

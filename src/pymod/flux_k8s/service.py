@@ -358,6 +358,8 @@ class Service:
         self._greeted = True
         for jobid in [jobid for jobid in self._jobs if jobid not in held]:
             self._check_ended(jobid)
+        for jobid in [jobid for jobid in self._unseen if jobid not in self._jobs]:
+            self.event(*self._unseen.pop(jobid))
         self._check_strays()
         self._availability.jobs_changed()
 
@@ -540,8 +542,9 @@ class Service:
         self._availability.jobs_changed()
 
     def _releases(self, jobid: int) -> bool:
+        """Whether a job's storage is to be released: also when nobody claims it."""
         job = self._jobs.get(jobid)
-        return job is not None and job.info.goal is Goal.RELEASED
+        return self._greeted if job is None else job.info.goal is Goal.RELEASED
 
     def _is_left_alone(self, jobid: int) -> bool:
         """Nothing is done for a job, at least until its storage is to be released."""
