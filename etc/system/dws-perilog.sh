@@ -5,6 +5,7 @@
 
 CLIENTMOUNT=nnf-clientmount
 LOCK=${RUNTIME_DIRECTORY:-/run}/flux-dws.lock
+UNITS=${RUNTIME_DIRECTORY:-/run}/flux-dws-units
 
 say () {
     echo "$(basename "$0")${FLUX_JOB_ID:+: $FLUX_JOB_ID}: $*" >&2
@@ -63,13 +64,31 @@ unit () {
 # usage: units_each start|stop
 units_each () {
     units_each_status=0
-    for units_each_unit in $(units); do
-        unit "$1" "$units_each_unit" || {
+    units_each_units=$(units)
+    test -n "$units_each_units" || return 0
+    umask 077
+    exec 8>>"$UNITS.lock"
+    flock -x 8
+    for units_each_unit in $units_each_units; do
+        "unit_$1" "$UNITS/$units_each_unit" "$units_each_unit" || {
             say "cannot $1 $units_each_unit"
             units_each_status=1
         }
     done
+    exec 8>&-
     return "$units_each_status"
+}
+
+# usage: unit_start FOLDER NAME: the folder has a file for each job that uses the unit
+unit_start () {
+    mkdir -p "$1" && : >"$1/$FLUX_JOB_ID" && unit start "$2" 8>&-
+}
+
+# usage: unit_stop FOLDER NAME: unless another job on this node uses it
+unit_stop () {
+    rm -f "$1/$FLUX_JOB_ID"
+    test -z "$(ls -A "$1" 2>/dev/null)" || return 0
+    unit stop "$2" 8>&-
 }
 
 # Have the service run that mounts and unmounts. Who holds the lock needs it, so

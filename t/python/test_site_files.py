@@ -310,6 +310,23 @@ def test_units_are_started_when_storage_is_there_and_stopped_first(
     assert node.done == ["stop a.service", f"stop {unit}", START, FOR_EPILOG, STOP]
 
 
+def test_a_unit_is_not_stopped_under_another_job(tmp_path: Path) -> None:
+    jobs = []
+    for name in ("one", "two"):
+        folder = tmp_path / name
+        folder.mkdir()
+        node = Node(folder, MOUNTED, units=units("a.service"))
+        node.configure("rabbit.daemons", DAEMONS)
+        node.environment.update(RUNTIME_DIRECTORY=str(tmp_path), FLUX_JOB_ID=name)
+        jobs.append(node)
+    first, second = jobs
+    assert first.run("prolog") == second.run("prolog") == (0, "")
+    assert second.run("epilog") == (0, "")
+    assert "stop a.service" not in second.done
+    assert first.run("epilog") == (0, "")
+    assert "stop a.service" in first.done
+
+
 @pytest.mark.parametrize("unit", ["evil.service", 'x\\",\\"a.service', "a.serviceX"])
 def test_only_units_that_the_configuration_names_are_started(
     unit: str, tmp_path: Path
