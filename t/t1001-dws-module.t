@@ -207,6 +207,15 @@ for method in create setup post_run teardown abort; do
         flux module stats dws
     '
 done
+test_expect_success 'so does a configuration that is no object, and the module goes on' '
+    for payload in "[1]" 7 null; do
+        test_must_fail rpc dws.config-reload "$payload" 2>err &&
+        grep "EPROTO: dws.config-reload: expected an object" err || return 1
+    done &&
+    test_must_fail rpc dws.config-reload "{\"rabbit\": 7}" 2>err &&
+    grep "EINVAL: rabbit: is 7, expected a table" err &&
+    flux module stats dws
+'
 test_expect_success 'the log names the job of a malformed request' '
     test_must_fail rpc dws.setup "{\"jobid\": 1234, \"R\": 1}" &&
     flux dmesg | grep "dws.err.*$(flux job id --to=f58plain 1234)"

@@ -97,8 +97,13 @@ class DwsModule(BrokerModule):
     @request_handler("config-reload")
     def config_reload(self, msg: Any) -> None:
         """Take over a new ``[rabbit]`` table; keep the old one if it is bad."""
+        config = payload_of(msg)
+        if not isinstance(config, dict):
+            text = f"{self.name}.config-reload: expected an object"
+            self.handle.respond_error(msg, errno.EPROTO, text)
+            return
         try:
-            tables = self._check(msg.payload)
+            tables = self._check(config)
         except DWSError as error:
             text = printable(str(error))
             log(self.handle, syslog.LOG_ERR, f"configuration kept as it was: {text}")
@@ -106,6 +111,14 @@ class DwsModule(BrokerModule):
             return
         self._supervisor.configure(tables)
         self.handle.respond(msg)
+
+
+def payload_of(msg: Any) -> Any:
+    """The payload of a message, or None if that is no JSON."""
+    try:
+        return msg.payload
+    except (OSError, TypeError, ValueError, RecursionError):
+        return None
 
 
 def mod_main(handle: Any, *args: str) -> None:

@@ -203,3 +203,9 @@ def test_a_queue_that_there_is_not_is_named() -> None:
     with pytest.raises(ConfigError) as caught:
         queue_properties({"batch": {}}, ["nosuch"])
     assert str(caught.value) == "queues=nosuch: no such queue, known: batch"
+
+
+def test_a_queue_that_requires_no_list_is_named() -> None:
+    with pytest.raises(ConfigError) as caught:
+        queue_properties({"batch": {"requires": 5}}, ["batch"])
+    assert str(caught.value) == "queues.batch.requires: is 5, expected an array"

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Iterable, Optional
 
 from flux_k8s.config import Config
-from flux_k8s.errors import ConfigError
+from flux_k8s.errors import ConfigError, show
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP
 
 WATCHDOG = 120.0
@@ -80,7 +80,7 @@ def queue_properties(
         queues: the ``[queues]`` table of Flux's configuration.
 
     Raises:
-        ConfigError: there is no such queue.
+        ConfigError: there is no such queue, or it requires what is no property.
     """
     required: list[frozenset[str]] = []
     table = queues if isinstance(queues, dict) else {}
@@ -88,7 +88,10 @@ def queue_properties(
         if not isinstance(table.get(name), dict):
             known = ", ".join(sorted(table)) or "none is configured"
             raise ConfigError(f"queues={name}", f"no such queue, known: {known}")
-        requires = table[name].get("requires") or []
+        requires = table[name].get("requires", [])
+        if not isinstance(requires, list):
+            key = f"queues.{name}.requires"
+            raise ConfigError(key, f"is {show(requires)}, expected an array")
         required.append(frozenset(str(item) for item in requires))
     return tuple(required) if required and all(required) else None
 
