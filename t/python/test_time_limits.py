@@ -365,3 +365,25 @@ def test_teardown_after_stands_still_while_kubernetes_is_out_of_reach(
     system.controllers.resume()
     settle(system, 2 * HOUR)
     assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("first", [0.1, 7.7, 33.3])
+@pytest.mark.parametrize("second", [100.1, 100.2, 101.7, 103.3])
+def test_the_time_without_kubernetes_adds_up_to_what_is_written_down(
+    first: float, second: float
+) -> None:
+    """The module meets an outage in PostRun, which is complete while there is none."""
+    fault = DwsFault("PostRun", "slow", duration=200.0)
+    latency = table(dict.fromkeys(STATES, 1.0))
+    system = started(options=Options(latency=latency, faults=(fault,)))
+    jobid = job_in(system, "PostRun")
+    system.loop.run(timeout=10.0)
+    system.kill_module()
+    system.load_module()
+    strike(system, OUTAGES["hang"], first)
+    system.loop.run(timeout=150.0)
+    system.kill_module()
+    system.loop.run(timeout=second)
+    system.load_module()
+    settle(system)
+    assert names(system, jobid) == LIFE

@@ -372,7 +372,8 @@ class Steps:
                 self.records.leave(info, info.view)
             annotations[DISMISSED] = "true"
         elif step.state is State.DataOut and info.view is not None:
-            info.out_of_reach += _overlooked(info, info.view, self.flux.now())
+            overlooked = _overlooked(info, info.view, self.flux.now())
+            info.out_of_reach = round(info.out_of_reach + overlooked, 3)
             if info.out_of_reach:
                 annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
