@@ -276,8 +276,10 @@ test_expect_success 'an instance that is a job drains nodes without storage' '
 	flux resource list -s free -no "{nodelist}" >>"$1"
 	END
     chmod +x inside &&
-    id=$(job_submit -N4 --setattr=system.dw_failure_tolerance=1 \
+    id=$(job_submit -N4 --urgency=hold --setattr=system.dw_failure_tolerance=1 \
         flux start --conf=resource.noverify=true ./inside $TRASH/drained) &&
+    flux job memo $id "note=a line separator: $(printf "\342\200\250")" &&
+    job_go $id &&
     wait_event $id clean &&
     cat drained &&
     grep "^compute-03 job $(flux job id --to=f58 $id) has no Rabbit storage" drained &&

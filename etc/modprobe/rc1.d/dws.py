@@ -69,7 +69,7 @@ def drain_nodes_without_storage(context):
                 "mode": "update",
             }
             context.rpc("resource.drain", payload).get()
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         print(f"dws-drain: {error}", file=sys.stderr)
 
 
@@ -87,7 +87,10 @@ def nodes_without_storage(parent, jobid):
     if found is None:
         raise OSError(f"job {jobid.f58} is unknown to the parent instance")
     hosts = {}
-    for line in found["eventlog"].splitlines():
+    # Not splitlines(): that would split at separators that JSON allows in strings.
+    for line in found["eventlog"].split("\n"):
+        if EXCEPTION not in line:
+            continue
         event = json.loads(line)
         context = event.get("context", {})
         if event["name"] == "exception" and context["type"] == EXCEPTION:
