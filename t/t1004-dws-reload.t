@@ -171,6 +171,17 @@ test_expect_success 'one that is started meanwhile fails, as it has no storage' 
     plugin_load &&
     no_workflows
 '
+test_expect_success 'none is while its queue is stopped' '
+    id=$(job_in sched) &&
+    flux queue stop --all --quiet &&
+    plugin_remove &&
+    job_go $id &&
+    wait_event $id urgency &&
+    plugin_load &&
+    flux queue start --all --quiet &&
+    job_end $id &&
+    job_succeeds $id
+'
 test_expect_success 'one that is cancelled meanwhile has no storage any more' '
     id=$(job_in depend) &&
     plugin_remove &&
