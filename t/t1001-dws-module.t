@@ -151,6 +151,19 @@ test_expect_success 'so does one with a negative time' '
 test_expect_success 'so does one with a preset that is no directive' '
     keeps "presets.scratch = \"jobdw\"" "rabbit.presets.scratch"
 '
+test_expect_success 'so do files that are not there, or are wrong' '
+    test_must_fail mapping_is /nonexistent 2>err &&
+    grep -F "rabbit.mapping: /nonexistent: No such file or directory" err &&
+    echo "[]" >bad &&
+    test_must_fail mapping_is $TRASH/bad 2>err &&
+    grep -F "$TRASH/bad" err &&
+    test_must_fail kubeconfig_is /nonexistent 2>err &&
+    grep -F "rabbit.kubeconfig: /nonexistent: No such file or directory" err &&
+    printf "[rabbit]\n" >conf/rabbit.toml &&
+    test_must_fail flux config reload 2>err &&
+    grep -F "rabbit.mapping: is not set" err &&
+    flux module stats dws
+'
 test_expect_success 'a good table is taken over' '
     flux dmesg -C &&
     rabbit_table "presets.scratch = \"$DW\"" &&
@@ -165,7 +178,8 @@ test_expect_success 'then a bad one keeps what was taken over' '
 '
 test_expect_success 'what waits for the module to be loaded again is told' '
     flux dmesg -C &&
-    mapping_is /nonexistent &&
+    cp mapping.json other.json &&
+    mapping_is $TRASH/other.json &&
     eventually warns "rabbit.mapping: as before until" &&
     flux dmesg -C &&
     rabbit_table &&

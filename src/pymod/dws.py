@@ -33,6 +33,7 @@ from flux.constants import FLUX_MSGTYPE_REQUEST
 
 from flux_k8s.arguments import Arguments, queue_properties
 from flux_k8s.broker.channel import METHODS
+from flux_k8s.broker.files import check_files
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
 from flux_k8s.config import Config
@@ -104,6 +105,7 @@ class DwsModule(BrokerModule):
             return
         try:
             tables = self._check(config)
+            check_files(Config.parse(tables["rabbit"]))
         except DWSError as error:
             text = printable(str(error))
             log(self.handle, syslog.LOG_ERR, f"configuration kept as it was: {text}")

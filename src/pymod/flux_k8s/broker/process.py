@@ -12,7 +12,6 @@ import contextlib
 import ctypes
 import errno
 import gc
-import json
 import os
 import signal
 import sys
@@ -25,13 +24,12 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
 from flux.core.inner import ffi, lib
 
 import flux
-from flux_k8s import mapping, requests
+from flux_k8s import requests
 from flux_k8s.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.client import KubeClient, Mailbox
 from flux_k8s.config import Config
-from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.errors import DWSError
 from flux_k8s.isolation import Work
-from flux_k8s.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.readerprocess import ReaderProcess, raise_oom_score
 from flux_k8s.service import Service
@@ -40,6 +38,7 @@ from flux_k8s.settings import Settings
 from .adapter import BrokerFlux
 from .channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
 from .currentwork import CurrentWork
+from .files import load_mapping
 from .log import log_exception
 
 GC_THRESHOLDS = (5_000, 20, 1_000)
@@ -203,20 +202,6 @@ def payload_of(msg: Any) -> Optional[memoryview]:
     if lib.flux_msg_get_payload(msg.handle, data, size) < 0:
         return None
     return memoryview(ffi.buffer(data[0], size[0])).toreadonly()[:-1]
-
-
-def load_mapping(config: Config) -> RabbitMapping:
-    """Read the file that ``rabbit.mapping`` names."""
-    path = config.mapping
-    if path is None:
-        raise ConfigError("rabbit.mapping", "is not set: expected the path of a file")
-    try:
-        with open(path, encoding="utf-8") as file:
-            return mapping.parse(json.load(file), name=path)
-    except OSError as error:
-        raise ConfigError("rabbit.mapping", f"{path}: {error.strerror}") from None
-    except ValueError as error:
-        raise ConfigError("rabbit.mapping", f"{path}: is not JSON: {error}") from None
 
 
 def end_with(parent: int) -> bool:

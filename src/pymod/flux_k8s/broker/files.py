@@ -1,0 +1,45 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The files that the ``[rabbit]`` table names."""
+
+from __future__ import annotations
+
+import json
+import os
+
+from flux_k8s import mapping
+from flux_k8s.config import Config
+from flux_k8s.errors import ConfigError
+from flux_k8s.mapping import RabbitMapping
+
+
+def load_mapping(config: Config) -> RabbitMapping:
+    """Read the file that ``rabbit.mapping`` names."""
+    path = config.mapping
+    if path is None:
+        raise ConfigError("rabbit.mapping", "is not set: expected the path of a file")
+    try:
+        with open(path, encoding="utf-8") as file:
+            return mapping.parse(json.load(file), name=path)
+    except OSError as error:
+        raise ConfigError("rabbit.mapping", f"{path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigError("rabbit.mapping", f"{path}: is not JSON: {error}") from None
+
+
+def check_files(config: Config) -> None:
+    """Look at the files that the next service would start with. What is in a
+    kubeconfig only the service can tell.
+
+    Raises:
+        DWSError: one is missing, or wrong.
+    """
+    load_mapping(config)
+    path = config.kubeconfig
+    if path is not None:
+        try:
+            with open(os.path.expanduser(path), "rb"):
+                pass
+        except OSError as error:
+            text = f"{path}: {error.strerror}"
+            raise ConfigError("rabbit.kubeconfig", text) from None
