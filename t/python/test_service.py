@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import random
+import syslog
 from typing import Any, Callable, Iterable, Optional
 
 import pytest
@@ -492,3 +493,17 @@ def test_the_log_says_that_the_plugin_is_away() -> None:
     assert any(text.endswith(line) for _, _, text in system.log)
     system.load_plugin()
     settle(system)
+
+
+def test_what_is_wrong_with_a_guests_job_is_no_error_of_the_administrators() -> None:
+    system = started()
+    deep: dict[str, Any] = {"type": "core", "count": 1}
+    for _ in range(140):
+        deep = {"type": "x", "count": 1, "with": [deep]}
+    nested = jobspec()
+    nested["resources"] = [deep]
+    for job in (nested, jobspec("nonsense"), jobspec("#DW jobdw type=xfs")):
+        jobid = system.instance.submit(job)
+        settle(system)
+        assert exceptions(system, jobid)
+    assert [line for _, level, line in system.log if level < syslog.LOG_INFO] == []

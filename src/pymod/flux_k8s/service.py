@@ -227,7 +227,9 @@ class Service:
         try:
             respond(0, "", act())
         except (BadObject, UnreadableR) as error:
-            self._flux.log(syslog.LOG_ERR, f"{whose(payload)}{error}")
+            # What dws.create has in it is the guest's own.
+            level = syslog.LOG_INFO if method == "create" else syslog.LOG_ERR
+            self._flux.log(level, f"{whose(payload)}{error}")
             respond(errno.EPROTO, str(error), None)
         except DWSError as error:
             self._flux.log(syslog.LOG_INFO, f"{whose(payload)}refused: {error}")
