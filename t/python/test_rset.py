@@ -140,8 +140,8 @@ def test_zero_is_how_a_time_is_unset() -> None:
 def test_properties_apply_to_ranks() -> None:
     properties = {"amd-mi50@gpu": "19-20", "big": "20,22", "none": ""}
     resources = rset.parse(changed(EXAMPLE, "execution.properties", properties))
-    assert resources.properties_of(20) == {"amd-mi50@gpu", "big"}
-    assert resources.properties_of(21) == frozenset()
+    assert _properties_of(resources, 20) == {"amd-mi50@gpu", "big"}
+    assert _properties_of(resources, 21) == set()
     assert resources.to_json()["execution"]["properties"] == properties
 
 
@@ -333,3 +333,7 @@ json.dump([ResourceSet(r).to_dict() for r in R], sys.stdout)
         assert other.targets == mine.targets
         assert other.properties == mine.properties
         assert other.expiration == mine.expiration
+
+
+def _properties_of(found: rset.ResourceSet, rank: int) -> set[str]:
+    return {name for name, ranks in found.properties.items() if rank in ranks}

@@ -25,7 +25,7 @@ from flux_k8s.drainreason import (
 )
 from flux_k8s.errors import BadObject
 from flux_k8s.fields import Reader
-from flux_k8s.gather import gather_each
+from flux_k8s.gather import Result, gather_each
 from flux_k8s.jobexception import DWS, FATAL, NODE_FAILURE, WARNING
 from flux_k8s.jobid import f58
 from flux_k8s.nodes import Nodes
@@ -56,7 +56,6 @@ outage does not count."""
 
 Bind = Callable[[Callable[..., None]], Callable[..., None]]
 InUseDone = Callable[[Optional[KubeError]], None]
-Result = Union[Json, KubeError]
 
 
 def _is_judged(info: WorkflowInfo) -> bool:

@@ -91,12 +91,6 @@ class ResourceSet:
         """The URI of the scheduler that wrote ``scheduling``."""
         return str((self.scheduling or {}).get("writer", DEFAULT_WRITER))
 
-    def properties_of(self, rank: int) -> frozenset[str]:
-        """The names of the properties that apply to ``rank``."""
-        return frozenset(
-            name for name, ranks in self.properties.items() if rank in ranks
-        )
-
     def to_json(self) -> dict[str, Any]:
         """R as JSON, in its shortest form."""
         execution: dict[str, Any] = {

@@ -216,12 +216,6 @@ class JobManager:
             elif job.state is State.RUN:
                 self._action(job)
 
-    def action_all(self, state: State) -> None:
-        """Look again at what is to be done for all jobs in ``state``."""
-        for job in self.active_jobs:
-            if job.state is state:
-                self._action(job)
-
     def _process_queue(self, job: Job) -> None:
         while job.queue and job.active and not job.hold:
             self._process(job, job.queue[0])
