@@ -129,18 +129,27 @@ class Nodes:
         """Drain nodes that are not drained yet. When ``done`` is called, no job is
         given these nodes any more."""
         names = tuple(hosts)
-        self._send_drain(hostlist.encode(names), reason, done)
+        self._send_drain(names, reason, done)
         if self.states is not None:
             self._see({**dict.fromkeys(names, reason), **self.states.drained})
 
-    def _send_drain(self, names: str, reason: str, done: Callable[[], None]) -> None:
-        """Send the request until Flux carries it out, or says that it never will
-        (EINVAL: Flux has no such node)."""
+    def _send_drain(
+        self, hosts: tuple[str, ...], reason: str, done: Callable[[], None]
+    ) -> None:
+        """Send the request until Flux carries it out, or says that it never will.
+        EINVAL: Flux lacks one of the nodes, and drains none of them. The others are
+        drained in halves."""
         if self._stopped:
             return
+        names = hostlist.encode(hosts)
 
         def answered(error: Optional[RpcError]) -> None:
             if self._stopped:
+                return
+            if error is not None and error.errnum == errno.EINVAL and len(hosts) > 1:
+                half = len(hosts) // 2
+                rest = partial(self._send_drain, hosts[half:], reason, done)
+                self._send_drain(hosts[:half], reason, rest)
                 return
             if error is not None:
                 text = f"cannot drain {names}: {error}"
@@ -148,7 +157,7 @@ class Nodes:
             if error is None or error.errnum == errno.EINVAL:
                 done()
             else:
-                again = partial(self._send_drain, names, reason, done)
+                again = partial(self._send_drain, hosts, reason, done)
                 self._flux.call_later(RETRY, again)
 
         self._flux.drain(names, reason, answered)
