@@ -344,19 +344,3 @@ def test_a_server_that_asks_for_patience_is_not_asked_before() -> None:
     assert names(system, jobid) == LIFE
     pauses = [later - earlier for earlier, later in zip(seen, seen[1:])]
     assert len(pauses) == 3 and all(100.0 <= pause < 101.0 for pause in pauses)
-
-
-def test_an_outage_that_comes_and_goes_is_logged_less_and_less_often() -> None:
-    system = slow()
-    settle(system)
-    system.log.clear()
-    for _ in range(360):
-        strike(system, OUTAGES["503"], 5.0)
-        system.loop.run(timeout=10.0)
-    assert 1 <= len(lines(system, "; jobs wait")) <= 10
-    begun = len(lines(system, "; jobs wait"))
-    system.loop.run(timeout=HOUR)
-    assert len(lines(system, "Kubernetes answers again")) == begun
-    strike(system, OUTAGES["503"], 60.0)
-    system.loop.run(timeout=HOUR)
-    assert len(lines(system, "Kubernetes answers again")) == begun + 1

@@ -14,10 +14,9 @@ import syslog
 from dataclasses import dataclass
 from typing import Callable, Optional
 
-from flux_k8s.damper import Damper
 from flux_k8s.errors import NotReady, Occupied
 from flux_k8s.jobid import f58
-from flux_k8s.ports import Flux, Kind, KubeError, RpcError, Timer
+from flux_k8s.ports import Flux, Kind, KubeError, RpcError
 from flux_k8s.steps import StepError
 from flux_k8s.text import NOTE, printable
 from flux_k8s.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
@@ -32,8 +31,6 @@ DWS_PATIENCE = 60.0
 
 TRIES = 3
 """Failures in a row until a job's user is told."""
-
-OUTAGE = "Kubernetes"
 
 MEMO = "rabbit_waits_for"
 
@@ -89,9 +86,6 @@ class Notices:
         self._lost: dict[Kind, str] = {}
         self._silent = False
         self._heard = flux.now()
-        self._damper = Damper()
-        self._logged = False
-        self._timer: Optional[Timer] = None
 
     @property
     def outage(self) -> Optional[str]:
@@ -130,26 +124,11 @@ class Notices:
         outage = self.outage
         if outage == before:
             return
-        self._log_outage()
-        self._changed()
-
-    def _log_outage(self) -> None:
-        """Log that an outage begins, at once, and that it is over, once that lasts:
-        the longer, the oftener it came back."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        now = self._flux.now()
-        broken = frozenset() if self.outage is None else frozenset({OUTAGE})
-        out = bool(self._damper.see(broken, now))
-        if out and not self._logged:
-            self._flux.log(syslog.LOG_ERR, f"Kubernetes: {self.outage}; jobs wait")
-        elif self._logged and not out:
+        if before is None:
+            self._flux.log(syslog.LOG_ERR, f"Kubernetes: {outage}; jobs wait")
+        elif outage is None:
             self._flux.log(syslog.LOG_NOTICE, "Kubernetes answers again")
-        self._logged = out
-        due = self._damper.due(now)
-        if due is not None:
-            self._timer = self._flux.call_later(due - now, self._log_outage)
+        self._changed()
 
     # Each of these is about one job
 
