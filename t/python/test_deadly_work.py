@@ -18,20 +18,21 @@ from flux_k8s.isolation import Work
 from flux_k8s.jobid import workflow_name
 from flux_k8s.service import Service
 from flux_k8s.steps import Steps
+from flux_k8s.workflowrequests import WorkflowRequests
 from flux_k8s.workflowview import WorkflowView
 from rabbitsim.system import VirtualSystem
 
 DEATHS = 5
 UP = [
-    (Steps, "_create"),
+    (WorkflowRequests, "create"),
     (Steps, "_plan"),
     (Steps, "_allocate"),
-    (Steps, "_move"),
+    (WorkflowRequests, "move"),
     (Steps, "_release_prolog"),
     (Service, "_create"),
     (Service, "_set_up"),
 ]
-DOWN = [(Steps, "_release_epilog"), (Steps, "_delete")]
+DOWN = [(Steps, "_release_epilog"), (WorkflowRequests, "delete")]
 
 
 class Death(BaseException):
@@ -126,7 +127,7 @@ def test_a_job_whose_release_services_die_of_ends_and_says_so(
     assert "start" in names(system, jobid) and "clean" in names(system, jobid)
     notes = [exception["note"] for exception in exceptions(system, jobid)]
     told = "died each time it released the storage"
-    if name != "_delete":  # after which the job has been let go
+    if name != "delete":  # after which the job has been let go
         assert len(notes) == 1 and told in notes[0]
         assert f"Workflow {workflow_name(jobid)}" in notes[0]
     for other in innocent:
@@ -137,7 +138,7 @@ def test_a_view_that_services_die_of_is_read_again_when_its_job_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise the Workflow would be taken for one that is not there."""
-    supervised = Supervised(monkeypatch, Steps, "_create")
+    supervised = Supervised(monkeypatch, WorkflowRequests, "create")
     system = supervised.system
     jobid = system.instance.submit(jobspec(nodes=1))
     supervised.run(0.05)

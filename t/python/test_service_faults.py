@@ -16,13 +16,29 @@ from flux_k8s.records import Records
 from flux_k8s.service import Service
 from flux_k8s.steps import Steps
 from flux_k8s.waiting import Notices
+from flux_k8s.workflowrequests import WorkflowRequests
 from flux_k8s.workflowview import WorkflowView
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem
 
-UP = ["_create", "_create_for_group", "_created", "_plan", "_allocate", "_move"]
-DOWN = ["_release_epilog", "_remove_finalizer", "_delete"]
+UP = [
+    (WorkflowRequests, "create"),
+    (WorkflowRequests, "_create_for_group"),
+    (WorkflowRequests, "_created"),
+    (WorkflowRequests, "move"),
+    (Steps, "_plan"),
+    (Steps, "_allocate"),
+    (Steps, "run"),
+    (Service, "_reconcile"),
+    (Service, "_stepped"),
+]
+DOWN = [
+    (WorkflowRequests, "remove_finalizer"),
+    (WorkflowRequests, "delete"),
+    (Steps, "_release_epilog"),
+    (Records, "record"),
+]
 
 
 def breaks(
@@ -60,9 +76,7 @@ def check_innocent(system: VirtualSystem, jobid: int, service: object) -> None:
 
 @pytest.mark.parametrize(
     "owner, name",
-    [(Steps, name) for name in UP]
-    + [(Steps, "run"), (Service, "_reconcile"), (Service, "_stepped")]
-    + [(Notices, "tell"), (Notices, "begins")],
+    UP + [(Notices, "tell"), (Notices, "begins")],
 )
 def test_an_exception_on_the_way_up_fails_that_job_with_a_note(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
@@ -85,9 +99,7 @@ def test_an_exception_on_the_way_up_fails_that_job_with_a_note(
     check_innocent(system, other, service)
 
 
-@pytest.mark.parametrize(
-    "owner, name", [(Steps, name) for name in DOWN] + [(Records, "record")]
-)
+@pytest.mark.parametrize("owner, name", DOWN)
 def test_an_exception_on_the_way_down_releases_the_job_and_says_what_is_left(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

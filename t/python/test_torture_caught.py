@@ -10,13 +10,13 @@ from typing import Any, Callable
 
 import pytest
 
-from flux_k8s import service, steps, workflow
+from flux_k8s import service, workflow, workflowrequests
 from flux_k8s.config import Config
 from flux_k8s.inuse import InUse
 from flux_k8s.service import Service
-from flux_k8s.steps import Steps
 from flux_k8s.workflow import Advance, ReleaseEpilog, ReleaseProlog, Step, next_step
 from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowrequests import WorkflowRequests
 from flux_k8s.workflowview import State, WorkflowView
 from rabbitsim.torture.crashpoints import SCENARIOS, live
 from rabbitsim.torture.plan import make_plan
@@ -60,18 +60,20 @@ def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
     return OVERDUE(info, view, *rest)
 
 
-OVERDUE = workflow._overdue
+OVERDUE = workflow.overdue
 
 WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
     "skips DataOut": (instead(Advance(State.DataOut), Advance(State.Teardown)), ()),
     "keeps its finalizer": (
-        replacing(Steps, "_remove_finalizer", lambda self, info, done: done(None)),
+        replacing(
+            WorkflowRequests, "remove_finalizer", lambda self, info, done: done(None)
+        ),
         (),
     ),
     "lets a job end before Teardown is complete": (choosing(impatient), ()),
     "lets a job start before PreRun is complete": (choosing(hasty), ()),
     "takes 404 for an error": (
-        replacing(steps, "gone", lambda error: False),
+        replacing(workflowrequests, "gone", lambda error: False),
         ("admin", "api", "watch"),
     ),
     "believes what is out of date": (
@@ -83,7 +85,7 @@ WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
         ("api",),
     ),
     "counts a state's time from the state before": (
-        replacing(workflow, "_overdue", careless),
+        replacing(workflow, "overdue", careless),
         ("controllers",),
     ),
     "does not obey a cancel in the epilog": (

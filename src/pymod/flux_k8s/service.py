@@ -60,12 +60,13 @@ from flux_k8s.requests import (
 from flux_k8s.rset import Allocated, UnreadableR
 from flux_k8s.settings import Queues, Settings
 from flux_k8s.setupreader import Result, SetupReader
-from flux_k8s.steps import StepError, Steps
+from flux_k8s.steps import Steps
 from flux_k8s.strays import Strays, given_up
 from flux_k8s.systemstatus import awaited_nodes
 from flux_k8s.waiting import PATIENCE, Notices, Waiting, reason_of
 from flux_k8s.workflow import Forget, Lookup, Step, Wait, next_step
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.workflowrequests import StepError
 from flux_k8s.workflowview import State, WorkflowView
 
 Respond = Callable[[int, str, Optional[Json]], None]

@@ -15,11 +15,10 @@ import syslog
 from functools import partial
 from typing import Callable, Optional, Union
 
-from flux_k8s import cleanup
-from flux_k8s.answers import gone, refusal, refused
+from flux_k8s.answers import refusal, refused
 from flux_k8s.availability import Availability
 from flux_k8s.config import Daemon
-from flux_k8s.errors import DWSError, NotReady, Occupied
+from flux_k8s.errors import DWSError, NotReady
 from flux_k8s.exclusion import Exclusion
 from flux_k8s.inuse import InUse
 from flux_k8s.jobexception import DWS, FATAL, WARNING
@@ -30,15 +29,13 @@ from flux_k8s.ports import (
     Flux,
     Json,
     Kube,
-    KubeDone,
     KubeError,
-    Patch,
     RpcError,
 )
 from flux_k8s.proposal import Proposal
 from flux_k8s.records import Records
 from flux_k8s.settings import Settings
-from flux_k8s.text import NOTE, SHOWN, printable
+from flux_k8s.text import NOTE, printable
 from flux_k8s.timestamps import format_timestamp
 from flux_k8s.tokens import Tokens
 from flux_k8s.workflow import (
@@ -63,26 +60,15 @@ from flux_k8s.workflow import (
     Step,
     Warn,
 )
-from flux_k8s.workflowinfo import Goal, RejectedRequest, WorkflowInfo
+from flux_k8s.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.workflowrequests import StepDone, StepError, WorkflowRequests
 from flux_k8s.workflowview import (
-    DISMISSED,
-    FINALIZER,
     OUT_OF_REACH,
     TROUBLE,
     WARNED,
-    WLM_ID,
     State,
     WorkflowView,
-    requested_key,
 )
-
-OVERLOOKED = 1.0
-"""Seconds that we may take to see that PostRun is complete."""
-
-StepError = Union[KubeError, RpcError, Occupied, DWSError]
-StepDone = Callable[[Optional[StepError]], None]
-"""Gets None when the step was carried out, else what is in its way. May be
-called before the call that it was given to returns."""
 
 
 class Steps:
@@ -115,6 +101,9 @@ class Steps:
             bind,
         )
         self._system_status = availability.system_status
+        self.workflows = WorkflowRequests(
+            flux, kube, settings, self.records, self.tokens
+        )
         self._exclusion = Exclusion(
             flux, kube, settings, self._planner, self.records, availability.nodes
         )
@@ -124,11 +113,11 @@ class Steps:
         """Carry out a step; ``done`` is called once."""
         state = requested_state(step)
         if state is not None:
-            done = self._watch_request(info, state, done)
+            done = self.workflows.watch_request(info, state, done)
         if isinstance(step, Create):
-            self._create(info, done)
+            self.workflows.create(info, done)
         elif isinstance(step, Lookup):
-            self._lookup(info, done)
+            self.workflows.lookup(info, done)
         elif isinstance(step, Plan):
             self._plan(info, done)
         elif isinstance(step, Allocate):
@@ -142,7 +131,9 @@ class Steps:
         elif isinstance(step, Exclude):
             self._exclusion.notify_of_node_failure(info, step.note, done)
         elif isinstance(step, Force):
-            self._patch(info, {"spec": {"forceReady": True}}, self._see(info, done))
+            self.workflows.patch(
+                info, {"spec": {"forceReady": True}}, self.workflows.see(info, done)
+            )
         elif isinstance(step, DrainMounted):
             self.in_use.drain_mounted(info, step.note, done)
         elif isinstance(step, CutOff):
@@ -150,49 +141,23 @@ class Steps:
         elif isinstance(step, ReleaseEpilog):
             self._release_epilog(info, done)
         elif isinstance(step, NoteTrouble):
-            self._annotate(info, TROUBLE, info.trouble_note or None, done)
+            self.workflows.annotate(info, TROUBLE, info.trouble_note or None, done)
         elif isinstance(step, NoteOutage):
-            self._annotate(info, OUT_OF_REACH, f"{info.out_of_reach:.3f}", done)
+            self.workflows.annotate(
+                info, OUT_OF_REACH, f"{info.out_of_reach:.3f}", done
+            )
         elif isinstance(step, Warn):
             self._warn(info, step, done)
         elif isinstance(step, Record):
             self.records.record(info, done)
         elif isinstance(step, RemoveFinalizer):
-            self._remove_finalizer(info, done)
+            self.workflows.remove_finalizer(info, done)
         elif isinstance(step, Delete):
-            self._delete(info, done)
+            self.workflows.delete(info, done)
         elif isinstance(step, Fail):
             self._fail(info, step.note, done)
         else:
             raise AssertionError(f"{step} is not carried out")
-
-    def _watch_request(
-        self, info: WorkflowInfo, state: State, done: StepDone
-    ) -> StepDone:
-        """Note that Kubernetes does not take a request for a state, as long as it
-        answers otherwise: the time limit of the state runs then. What is known of the
-        Workflow may be out of date as well, since DWS refuses a state that it cannot
-        move to."""
-
-        def answer(error: Optional[StepError]) -> None:
-            known = info.rejected
-            info.rejected = None
-            if not isinstance(error, KubeError) or not error.status:
-                done(error)
-                return
-            same = known is not None and known.state is state
-            since = known.since if known is not None and same else self.flux.now()
-
-            def looked(problem: Optional[StepError]) -> None:
-                reached = info.view is not None and (info.view.desired or 0) >= state
-                if problem is None and not reached:
-                    reason = f"Kubernetes: {error}"
-                    info.rejected = RejectedRequest(state, since, reason)
-                done(error)
-
-            self._lookup(info, looked)
-
-        return answer
 
     def broke(self, info: WorkflowInfo) -> None:
         """What was done for the job has ended by an exception."""
@@ -208,128 +173,17 @@ class Steps:
         if info.token:
             self.tokens.unlink(info)
 
-    # Workflows: one after the other, in the queue that is named after each
-
-    def _see(self, info: WorkflowInfo, done: StepDone) -> KubeDone:
-        """The end of a step whose answer is the Workflow. Made before the request is
-        sent: an answer that there is none is about the one that was known then."""
-        known = info.view
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError):
-                if gone(result):
-                    if known is not None:
-                        info.see_gone(known.uid)
-                    done(None)
-                else:
-                    done(result)
-                return
-            info.see(WorkflowView.parse(result), self.flux.now())
-            self.records.note(info, result)
-            done(None)
-
-        return answer
-
-    def _lookup(self, info: WorkflowInfo, done: StepDone) -> None:
-        asked = self.flux.now()
-        see = self._see(info, done)
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if not isinstance(result, KubeError):
-                info.looked = asked
-            elif gone(result):
-                info.uncertain = False
-            see(result)
-
-        self.kube.get(
-            WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
-        )
-
-    def _patch(self, info: WorkflowInfo, body: Patch, done: KubeDone) -> None:
-        self.kube.patch(
-            WORKFLOW, self.settings.namespace, info.name, body, done, key=info.name
-        )
-
-    def _create(self, info: WorkflowInfo, done: StepDone) -> None:
-        assert info.request is not None
-        create = partial(self._create_for_group, info, done)
-        if info.group is None:
-            self.flux.primary_group(info.request.userid, create)
-        else:
-            create(info.group)
-
-    def _create_for_group(
-        self, info: WorkflowInfo, done: StepDone, group: Optional[int]
-    ) -> None:
-        request = info.request
-        assert request is not None
-        if group is None:
-            info.failure = (
-                f"user {request.userid} is unknown here: cannot tell which group "
-                "the storage would belong to"
-            )
-            done(None)
-            return
-        info.group = group
-        workflow: Json = {
-            "metadata": {
-                "name": info.name,
-                "finalizers": [FINALIZER],
-                "annotations": self._request_time(State.Proposal),
-            },
-            "spec": {
-                "desiredState": State.Proposal.name,
-                "dwDirectives": [d.text for d in request.directives],
-                "forceReady": False,
-                "groupID": group,
-                "jobID": f58(info.jobid),
-                "userID": request.userid,
-                "wlmID": WLM_ID,
-            },
-        }
-        self.kube.create(
-            WORKFLOW,
-            self.settings.namespace,
-            workflow,
-            partial(self._created, info, done),
-            key=info.name,
-        )
-
-    def _created(
-        self, info: WorkflowInfo, done: StepDone, result: Union[Json, KubeError]
-    ) -> None:
-        if isinstance(result, KubeError):
-            if result.status == 409:
-                self._lookup(info, done)
-                return
-            if refused(result):
-                assert info.request is not None
-                texts = "; ".join(d.text for d in info.request.directives)
-                info.failure = f"{printable(texts, SHOWN)}: {refusal(result)}"
-                done(None)
-                return
-            info.uncertain = result.status == 0 or result.status >= 500
-            done(result)
-            return
-        self._announce(info)
-        self._see(info, done)(result)
-
-    def _announce(self, info: WorkflowInfo) -> None:
-        """Let the user know the Workflow's name."""
-        info.announced = True
-        self.flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
-
     def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
         if step.state is State.DataOut:
             self._advance_unmounted(info, step, done)
             return
         if step.state is not State.PreRun or info.allocation is None:
-            self._move(info, step, done)
+            self.workflows.move(info, step, done)
             return
 
         def enabled(error: Optional[KubeError]) -> None:
             if error is None:
-                self._move(info, step, done)
+                self.workflows.move(info, step, done)
             else:
                 done(error)
 
@@ -344,7 +198,7 @@ class Steps:
 
         def drained(error: Optional[KubeError]) -> None:
             if error is None:
-                self._move(info, step, done)
+                self.workflows.move(info, step, done)
             else:
                 done(error)
 
@@ -356,76 +210,18 @@ class Steps:
                 self.in_use.drain_mounted(info, note, drained)
             else:
                 info.unmounted = True
-                self._move(info, step, done)
+                self.workflows.move(info, step, done)
 
         if info.view.forced:
             found(True)
         else:
             self._system_status.was_any_disabled(info, self._bind(found))
 
-    def _move(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
-        spec: Json = {"desiredState": step.state.name}
-        annotations = self._request_time(step.state)
-        if step.state is State.Teardown:
-            if info.view is not None:
-                info.unmounted = info.unmounted or _never_mounted(info.view)
-                self.records.leave(info, info.view)
-            annotations[DISMISSED] = "true"
-        elif step.state is State.DataOut and info.view is not None:
-            overlooked = _overlooked(info, info.view, self.flux.now())
-            info.out_of_reach = round(info.out_of_reach + overlooked, 3)
-            if info.out_of_reach:
-                annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
-        body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
-        if step.hurry:
-            spec["hurry"] = True
-        see = self._see(info, done)
-
-        def moved(result: Union[Json, KubeError]) -> None:
-            if step.state is State.Teardown and not isinstance(result, KubeError):
-                self.tokens.unlink(info)
-            see(result)
-
-        self._patch(info, body, moved)
-
-    def _request_time(self, state: State) -> Json:
-        """The annotation that goes with a request for a state."""
-        return {requested_key(state): format_timestamp(self.flux.now())}
-
-    def _annotate(
-        self, info: WorkflowInfo, key: str, text: Optional[str], done: StepDone
-    ) -> None:
-        body: Json = {"metadata": {"annotations": {key: text}}}
-        self._patch(info, body, self._see(info, done))
-
-    def _remove_finalizer(self, info: WorkflowInfo, done: StepDone) -> None:
-        assert info.view is not None
-
-        def answer(error: Optional[StepError]) -> None:
-            if isinstance(error, KubeError) and error.status in (400, 409, 422):
-                self._lookup(info, done)  # the list of finalizers has changed
-            else:
-                done(error)
-
-        self._patch(info, cleanup.finalizer_patch(info.view), self._see(info, answer))
-
-    def _delete(self, info: WorkflowInfo, done: StepDone) -> None:
-        see = self._see(info, done)
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if not isinstance(result, KubeError) and result.get("kind") == "Status":
-                result = KubeError(404, "NotFound")  # it is gone already
-            see(result)
-
-        self.kube.delete(
-            WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
-        )
-
     # Storage: planned before the job is scheduled, placed afterwards
 
     def _plan(self, info: WorkflowInfo, done: StepDone) -> None:
         if not info.announced:  # the answer to its creation was lost
-            self._announce(info)
+            self.workflows.announce(info)
 
         def told() -> None:
             info.planned = True
@@ -608,7 +404,7 @@ class Steps:
             self.flux.raise_exception(info.jobid, DWS, severity, note)
         info.failed = info.failed or step.fatal
         info.warned = True
-        self._annotate(info, WARNED, format_timestamp(self.flux.now()), done)
+        self.workflows.annotate(info, WARNED, format_timestamp(self.flux.now()), done)
 
 
 def requested_state(step: Step) -> Optional[State]:
@@ -618,18 +414,3 @@ def requested_state(step: Step) -> Optional[State]:
     if isinstance(step, Allocate):
         return State.Setup
     return step.state if isinstance(step, Advance) else None
-
-
-def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
-    """For how many seconds PostRun was complete without our knowing it, apart from
-    what is counted already: a module that was loaded in an outage does not know when
-    that began."""
-    if view.unmounting is None or view.elapsed is None or not view.complete:
-        return 0.0
-    seconds = now - view.unmounting - view.elapsed - info.out_of_reach
-    return round(seconds, 3) if seconds > OVERLOOKED else 0.0
-
-
-def _never_mounted(view: WorkflowView) -> bool:
-    """DWS was not asked to mount anything yet."""
-    return view.desired is not None and view.desired < State.PreRun

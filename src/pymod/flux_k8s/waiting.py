@@ -17,10 +17,10 @@ from typing import Callable, Optional
 from flux_k8s.errors import NotReady, Occupied
 from flux_k8s.jobid import f58
 from flux_k8s.ports import Flux, Kind, KubeError, RpcError
-from flux_k8s.steps import StepError
 from flux_k8s.text import NOTE, printable
 from flux_k8s.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowrequests import StepError
 from flux_k8s.workflowview import State, WorkflowView
 
 PATIENCE = 10.0

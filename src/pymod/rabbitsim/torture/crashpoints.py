@@ -29,9 +29,10 @@ from flux_k8s.ports import (
 )
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
-from flux_k8s.steps import StepDone, StepError, Steps
+from flux_k8s.steps import Steps
 from flux_k8s.workflow import Advance, Step
 from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowrequests import StepDone, StepError
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event

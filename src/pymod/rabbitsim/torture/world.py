@@ -12,9 +12,10 @@ from flux_k8s.jobid import f58, workflow_name
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.service import Service
 from flux_k8s.settings import Settings
-from flux_k8s.steps import StepDone, Steps
+from flux_k8s.steps import Steps
 from flux_k8s.workflow import Step
 from flux_k8s.workflowinfo import WorkflowInfo
+from flux_k8s.workflowrequests import StepDone
 from flux_k8s.workflowview import FINALIZER
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
