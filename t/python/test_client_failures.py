@@ -44,7 +44,7 @@ class Test_failures:
     ) -> KubeError:
         with Fake(with_discovery(answer)) as fake:
             kubeconfig = write_kubeconfig(tmp_path / "kc", fake.port)
-            client = service.client(kubeconfig, read_timeout=0.2)
+            client = service.client(kubeconfig, read_timeout=2.0)
             error = service.refused(client.get, WORKFLOW, "default", "w")
         assert TOKEN not in repr(vars(error)) + "".join(service.logged)
         assert "\n" not in error.message
