@@ -68,7 +68,7 @@ class Excuses:
     """Seconds by which what is due may be late."""
 
     delivery = 0.0
-    """Seconds until the service has what Flux tells it, at most."""
+    """Seconds that a message within Flux takes, at most."""
 
     def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
         """Whether a fatal exception has a cause."""
@@ -100,7 +100,7 @@ class Excuses:
         return False
 
     def absent(self) -> bool:
-        """Whether the module is away now."""
+        """Whether the module is away, as far as the plugin can know."""
         return False
 
 
@@ -286,7 +286,9 @@ class PlannedExcuses(Excuses):
         return jobid in late or jobid in self._world.meddled
 
     def absent(self) -> bool:
-        return not self._world.system.instance.module_loaded
+        system = self._world.system
+        told = system.loaded_at + self.delivery
+        return not system.instance.module_loaded or system.loop.now() <= told
 
     def unguarded(self, job: Job) -> bool:
         """Something happened to the job while the plugin was away."""

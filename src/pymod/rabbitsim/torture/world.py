@@ -79,6 +79,7 @@ class TorturedSystem(VirtualSystem):
     Attributes:
         data: what is in the file systems.
         step_faults: as :class:`FaultySteps` has them.
+        loaded_at: when the module was loaded last.
     """
 
     def __init__(self, plan: Plan, faults: tuple[DwsFault, ...]) -> None:
@@ -86,6 +87,7 @@ class TorturedSystem(VirtualSystem):
         timeout = site.epilog_timeout
         self.data = Ledger()
         self.step_faults: dict[int, int] = {}
+        self.loaded_at = float("-inf")
         super().__init__(
             plan.seed,
             options=Options(latency=table(site.states, spread=0.5), faults=faults),
@@ -133,6 +135,7 @@ class TorturedSystem(VirtualSystem):
             self.service._steps = steps  # type: ignore[assignment]
             return Receiver(self.service, every_other)
 
+        self.loaded_at = self.loop.now()
         self.instance.load_module(make)
 
 
