@@ -9,7 +9,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, NamedTuple
+from typing import Any, Callable, NamedTuple, Optional
 
 import kubernetes
 import pytest
@@ -47,7 +47,7 @@ from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
-from rabbitsim.kube.direct import Fault
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.rbac import Rbac, account_user, groups_of
 from rabbitsim.kube.routes import authorize
 from rabbitsim.kube.server import KubeServer
@@ -273,6 +273,24 @@ def dws_is_told_when_it_knew_nothing(rbac: Rbac) -> None:
     take_offline(system)
 
 
+def mounts_are_looked_at_only_where_dws_may_not_have_waited(rbac: Rbac) -> None:
+    system = confined(rbac)
+    wait(system)
+    assert system.service_kube is not None
+    before = system.service_kube.faults
+    asked: list[str] = []
+
+    def note(request: Request) -> Optional[Fault]:
+        asked.append(f"{request.verb} {request.kind.name}")
+        return None if before is None else before(request)
+
+    system.service_kube.faults = note
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert "list ClientMount" not in asked
+
+
 Need = Callable[[Rbac], None]
 
 NEEDED: dict[str, Need] = {
@@ -293,6 +311,7 @@ NEEDED: dict[str, Need] = {
     "watch storages": a_rabbit_without_the_right_label_is_not_used,
     "patch storages": a_rabbit_is_disabled_when_a_job_cannot_free_it,
     "create systemstatuses": dws_is_told_when_it_knew_nothing,
+    "get systemstatuses": mounts_are_looked_at_only_where_dws_may_not_have_waited,
     "list systemstatuses": dws_is_told_of_a_node_that_is_offline,
     "patch systemstatuses": dws_is_told_of_a_node_that_is_offline,
     "watch systemstatuses": dws_is_told_of_a_node_that_is_offline,
