@@ -16,7 +16,9 @@ make_faulty_package () {
 	            raise RuntimeError("it broke\nin " + name)
 	        return function(self, info, *args)
 	    return call
-	for name in ("_create", "_plan", "_allocate", "_release_prolog", "_release_epilog"):
+	from flux_k8s.workflowrequests import WorkflowRequests
+	WorkflowRequests.create = faulty("create", WorkflowRequests.create)
+	for name in ("_plan", "_allocate", "_release_prolog", "_release_epilog"):
 	    setattr(Steps, name, faulty(name, getattr(Steps, name)))
 	END
 }
@@ -41,7 +43,7 @@ test_expect_success 'a service with bugs is loaded' '
     flux module load "$TRASH/faulty/dws.py" scheduler=none &&
     { pid=$(service_pid) && test -n "$pid"; }
 '
-for step in _create _plan _allocate _release_prolog; do
+for step in create _plan _allocate _release_prolog; do
     test_expect_success "a job whose $step fails has an exception with a note" '
         flux dmesg -C &&
         other=$(job_in running) &&

@@ -22,7 +22,9 @@ deadly_package () {
 	                os.kill(os.getpid(), signal.SIGKILL)
 	        return function(self, info, *args)
 	    return call
-	for name in ("_create", "_plan", "_allocate", "_release_prolog", "_release_epilog"):
+	from flux_k8s.workflowrequests import WorkflowRequests
+	WorkflowRequests.create = deadly("create", WorkflowRequests.create)
+	for name in ("_plan", "_allocate", "_release_prolog", "_release_epilog"):
 	    setattr(Steps, name, deadly(name, getattr(Steps, name)))
 	END
     sed -i "s/^FIRST_DELAY = .*/FIRST_DELAY = 0.1/; s/^LONGEST_DELAY = .*/LONGEST_DELAY = 0.2/" \
@@ -45,7 +47,7 @@ test_expect_success 'a service that dies of a job is loaded' '
     flux module load "$TRASH/deadly/dws.py" scheduler=none &&
     module=$(module_pid)
 '
-for step in _create _plan _allocate _release_prolog; do
+for step in create _plan _allocate _release_prolog; do
     test_expect_success "a job that five services die of in $step is failed, with a note" '
         flux dmesg -C &&
         running=$(job_in running) &&
