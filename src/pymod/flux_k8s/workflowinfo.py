@@ -40,13 +40,11 @@ class RejectedRequest:
 
     Attributes:
         since: when that was tried first (UNIX time).
-        tried: when it was tried last.
-        reason: what Kubernetes said then.
+        reason: what Kubernetes said last.
     """
 
     state: State
     since: float
-    tried: float
     reason: str
 
 
