@@ -40,6 +40,7 @@ def with_answers(
         else:
             send(topic, payload, respond, userid)
 
+    # Of this one object only.
     broker.send = altered  # type: ignore[method-assign]
     system.start()
     return system, times

@@ -61,6 +61,7 @@ def test_what_flux_says_of_a_jobspec_update_is_in_the_log(manager: JobManager) -
     def refuse(jobid: int, updates: Any) -> None:
         raise OSError(errno.EPERM, "no")
 
+    # Of this one object only.
     manager.jobspec_update = refuse  # type: ignore[method-assign]
     lib.standin_fail_json(0)  # from now on errno is lost where memory is freed
     update = {"id": 1, "resources": [{"type": "slot"}], "exclude": None}

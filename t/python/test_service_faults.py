@@ -74,6 +74,24 @@ def check_innocent(system: VirtualSystem, jobid: int, service: object) -> None:
     assert workflow_name(jobid) not in left
 
 
+def run_beside_another(
+    monkeypatch: pytest.MonkeyPatch, owner: type, name: str
+) -> tuple[VirtualSystem, int]:
+    """Run a job for which a function raises an exception, and one that must not
+    notice."""
+    guilty: list[int] = []
+    breaks(monkeypatch, owner, name, guilty)
+    system = started()
+    service = system.service
+    job = system.instance.submit(jobspec(nodes=1))
+    guilty.append(job)
+    other = system.instance.submit(jobspec(nodes=1))
+    end(system)
+    assert system.instance.job(job).state is State.INACTIVE
+    check_innocent(system, other, service)
+    return system, job
+
+
 @pytest.mark.parametrize(
     "owner, name",
     UP + [(Notices, "tell"), (Notices, "begins")],
@@ -81,42 +99,24 @@ def check_innocent(system: VirtualSystem, jobid: int, service: object) -> None:
 def test_an_exception_on_the_way_up_fails_that_job_with_a_note(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guilty: list[int] = []
-    breaks(monkeypatch, owner, name, guilty)
-    system = started()
-    service = system.service
-    job = system.instance.submit(jobspec(nodes=1))
-    guilty.append(job)
-    other = system.instance.submit(jobspec(nodes=1))
-    end(system)
-    assert system.instance.job(job).state is State.INACTIVE
+    system, job = run_beside_another(monkeypatch, owner, name)
     assert "start" not in names(system, job)
     notes = [exception["note"] for exception in exceptions(system, job)]
     assert "internal error" in notes[0] and f"it broke in {name}" in notes[0]
     first = crits(system)[0]
     assert f58(job) in first and "RuntimeError" in first and "fragile <" in first
     assert "\n" not in first
-    check_innocent(system, other, service)
 
 
 @pytest.mark.parametrize("owner, name", DOWN)
 def test_an_exception_on_the_way_down_releases_the_job_and_says_what_is_left(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guilty: list[int] = []
-    breaks(monkeypatch, owner, name, guilty)
-    system = started()
-    service = system.service
-    job = system.instance.submit(jobspec(nodes=1))
-    guilty.append(job)
-    other = system.instance.submit(jobspec(nodes=1))
-    end(system)
-    assert system.instance.job(job).state is State.INACTIVE
+    system, job = run_beside_another(monkeypatch, owner, name)
     if name != "record":  # which not every job needs
         lines = crits(system)
         assert any(f58(job) in line and "left behind" in line for line in lines)
     assert len(crits(system)) <= 6
-    check_innocent(system, other, service)
 
 
 def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(

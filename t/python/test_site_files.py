@@ -486,6 +486,7 @@ def frobnicate() -> Iterator[Callable[[Any], Any]]:
         pass
 
     base = types.ModuleType("flux.job.frobnicator")
+    # A module that is made here has no attributes that mypy knows.
     base.FrobnicatorPlugin = FrobnicatorPlugin  # type: ignore[attr-defined]
     patch = pytest.MonkeyPatch()
     for name in ("flux", "flux.job"):

@@ -79,6 +79,7 @@ def test_answers_that_come_after_newer_events_change_nothing(seed: int) -> None:
     def late(key: str, result: Any) -> None:
         system.loop.call_later(rng.uniform(0.0, 5.0), lambda: answer(key, result))
 
+    # Of this one object only.
     kube._answer = late  # type: ignore[method-assign]
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     settle(system)
@@ -110,6 +111,7 @@ def test_an_answer_that_there_is_no_workflow_may_be_older_than_the_workflow() ->
         else:
             answer(key, result)
 
+    # Of this one object only.
     kube._answer = late  # type: ignore[method-assign]
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     settle(system)

@@ -173,11 +173,12 @@ class InUse:
             problems: list[tuple[str, KubeError]],
             results: list[Result],
         ) -> None:
-            for rabbit, result in zip(rabbits, results[1:]):
+            out = []
+            for rabbit, result in zip(rabbits, results[1:]):  # the first is the drain
                 if isinstance(result, KubeError):
                     problems.append((f"{rabbit} still holds its storage", result))
-            answers = zip(rabbits, results[1:])
-            out = [r for r, result in answers if isinstance(result, dict)]
+                else:
+                    out.append(rabbit)
             if nodes is not None:
                 self._tell(info, nodes, out, problems)
             self._finish(info, problems, done)

@@ -237,7 +237,7 @@ class SystemStatus:
         version = object.get("metadata", {}).get("resourceVersion")
         if self._shown is None or self._shown.version != version:
             self._unbroken_since = self._flux.now()
-        self.event("MODIFIED", object)
+            self.event("MODIFIED", object)
 
     def _was_disabled(
         self, hosts: Optional[Iterable[str]], since: Optional[float]

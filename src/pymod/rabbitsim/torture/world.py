@@ -132,6 +132,7 @@ class TorturedSystem(VirtualSystem):
                 setup_reader=VirtualReader(port),
             )
             steps = FaultySteps(self.service._steps, self.step_faults)
+            # It stands in for Steps, and is none.
             self.service._steps = steps  # type: ignore[assignment]
             return Receiver(self.service, every_other)
 
