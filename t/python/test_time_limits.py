@@ -290,20 +290,56 @@ def test_a_request_that_is_not_taken_counts_from_when_it_was_made(
     settle(system)
 
 
+@pytest.mark.parametrize("seconds", [5, 600])
 @pytest.mark.parametrize("state", ["PostRun", "DataOut"])
-def test_so_does_one_after_the_job_and_the_data_is_named(state: str) -> None:
+def test_so_does_one_after_the_job_and_the_data_is_named(
+    state: str, seconds: int
+) -> None:
     latency = table(dict.fromkeys(STATES, 2.0))
-    system = started(config=ALL, options=Options(latency=latency))
+    limits = Config.parse(dict.fromkeys(LIMITS, seconds))
+    system = started(config=limits, options=Options(latency=latency))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     before = STATES[STATES.index(state) - 1]
     wait_for(system, in_state(system, before), HOUR)
     without_webhooks(system, 500, "workflows")
-    wait_for(system, lambda: bool(fatal(system, jobid)), 20.0)
+    wait_for(system, lambda: bool(fatal(system, jobid)), 20.0 + 1.5 * seconds)
     (note,) = fatal(system, jobid)
     assert f"Kubernetes: {WEBHOOK}; not copied: " in note
     assert system.service_kube is not None
     system.service_kube.faults = None
     settle(system)
+
+
+@pytest.mark.parametrize("state", ["Proposal", "Setup", "DataIn", "PreRun"])
+def test_a_request_is_made_again_before_it_costs_a_job_its_life(state: str) -> None:
+    """Kubernetes fails for so long that there are long pauses between the tries. Then
+    it answers, but does not take one request yet."""
+    system = started(config=ALL, options=Options(latency=table({"DataIn": 1.0})))
+    begin = system.loop.now()
+    looked: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if looked or not asks_for(request, state) and not refused:
+            return None
+        refused.append(request)
+        if request.verb == "get" and system.loop.now() > begin + 300.0:
+            looked.append(system.loop.now())
+            return None
+        return Fault(error=KubeError(500, "InternalError", "etcd has no leader"))
+
+    refused: list[Request] = []
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    settle(system)
+    assert looked
+    assert names(system, jobid) == LIFE
+
+
+def asks_for(request: Request, state: str) -> bool:
+    body = request.body
+    spec = body.get("spec") if isinstance(body, dict) else None
+    return bool(spec) and spec.get("desiredState") == state
 
 
 def test_servers_that_are_not_taken_count_as_well() -> None:

@@ -88,6 +88,13 @@ def test_a_limit_may_be_early_by_what_a_restart_rounds(
     assert record.was_transient("PreRun", 10.0, 110.0) == true
 
 
+@pytest.mark.parametrize("last, true", [(30.0, True), (10.0, False)])
+def test_a_limit_is_over_when_the_last_try_was_refused_after_it(
+    last: float, true: bool
+) -> None:
+    assert Record(refused=[0.0, last]).was_refused(20.0) == true
+
+
 @pytest.fixture
 def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that is bound to be broken."""

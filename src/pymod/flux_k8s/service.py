@@ -64,7 +64,7 @@ from flux_k8s.steps import Steps
 from flux_k8s.strays import Strays, given_up
 from flux_k8s.systemstatus import awaited_nodes
 from flux_k8s.waiting import PATIENCE, Notices, Waiting, reason_of
-from flux_k8s.workflow import Forget, Lookup, Step, Wait, next_step
+from flux_k8s.workflow import DrainMounted, Fail, Forget, Lookup, Step, Wait, next_step
 from flux_k8s.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.workflowrequests import StepError
 from flux_k8s.workflowview import State, WorkflowView
@@ -639,9 +639,12 @@ class Service:
             self._mark(job.info.jobid)
 
     def _failed(self, job: Job, error: Optional[StepError], what: str) -> None:
-        """Try again later."""
+        """Try again later, unless that was the last try."""
         self._notices.failed(job.info, job.waiting, error, what)
-        if job.asked:
+        following = next_step(job.info, self._flux.now(), self.settings.config)
+        gives_up = isinstance(following, (DrainMounted, Fail))
+        again = job.last is not None and type(following) is type(job.last[0])
+        if job.asked or (gives_up and not again):
             self._mark(job.info.jobid)
         else:
             self._look_again(job, job.waiting.pause(self._rng, error))

@@ -3,7 +3,8 @@
 """Time limits of the states (seed 001, "State timeouts").
 
 A limit counts from when a state is requested. A request that Kubernetes answers and
-does not take counts from when it was first made. While Kubernetes is out of reach the
+does not take counts from when it was first made, and is tried once more when the time
+is over. While Kubernetes is out of reach the
 limits of the epilog stand still: they cost a job its data, which an outage must not.
 """
 
@@ -60,7 +61,9 @@ def overdue(
         limits += _state_limits(info, view, view.since, config)
     if info.rejected is not None:
         awaited = replace(view, desired=info.rejected.state)
-        limits += _state_limits(info, awaited, info.rejected.since, config)
+        rejected = _state_limits(info, awaited, info.rejected.since, config)
+        # The next try, for which there is a pause, may be taken.
+        limits += [limit for limit in rejected if limit[0] <= info.rejected.tried]
     if not limits:
         return None, None
     deadline, problem = min(limits, key=lambda limit: limit[0])
@@ -109,6 +112,8 @@ def unmade(
     if info.rejected is None or limit is None:
         return None, None
     deadline = info.rejected.since + limit
+    if info.rejected.tried < deadline:
+        return None, None
     note = f"Proposal took more than setup_timeout={limit:g}s; {info.rejected.reason}"
     return (Problem(note) if now >= deadline else None), deadline
 

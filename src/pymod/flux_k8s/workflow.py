@@ -271,7 +271,7 @@ def _release(
         return _give_up(info, view, problem, config)
     if view.trouble_note != info.trouble_note:
         return NoteTrouble()
-    if view.out_of_reach != info.out_of_reach:
+    if view.out_of_reach != info.out_of_reach and info.rejected is None:
         return NoteOutage()
     if not view.complete:
         return Wait(deadline)

@@ -40,11 +40,13 @@ class RejectedRequest:
 
     Attributes:
         since: when that was tried first (UNIX time).
-        reason: what Kubernetes said last.
+        tried: when it was tried last.
+        reason: what Kubernetes said then.
     """
 
     state: State
     since: float
+    tried: float
     reason: str
 
 

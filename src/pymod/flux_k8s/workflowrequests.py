@@ -75,6 +75,7 @@ class WorkflowRequests:
         answers otherwise: the time limit of the state runs then. What is known of the
         Workflow may be out of date as well, since DWS refuses a state that it cannot
         move to."""
+        tried = self._flux.now()
 
         def answer(error: Optional[StepError]) -> None:
             known = info.rejected
@@ -89,7 +90,7 @@ class WorkflowRequests:
                 reached = info.view is not None and (info.view.desired or 0) >= state
                 if problem is None and not reached:
                     reason = f"Kubernetes: {error}"
-                    info.rejected = RejectedRequest(state, since, reason)
+                    info.rejected = RejectedRequest(state, since, tried, reason)
                 done(error)
 
             self.lookup(info, looked)
@@ -271,6 +272,8 @@ def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
     what is counted already: a module that was loaded in an outage does not know when
     that began."""
     if view.unmounting is None or view.elapsed is None or not view.complete:
+        return 0.0
+    if info.rejected is not None:  # we know it, and Kubernetes does not let us go on
         return 0.0
     seconds = now - view.unmounting - view.elapsed - info.out_of_reach
     return round(seconds, 3) if seconds > OVERLOOKED else 0.0

@@ -245,6 +245,8 @@ class PlannedExcuses(Excuses):
             return record.exceeded("DataOut", float(match[1]), now, first="PostRun")
         if match := re.match(r"(\w+) took more than \w+=(\d+)s(;|$)", note):
             state, limit = match[1], float(match[2])
+            if "; Kubernetes: " in note:
+                return state != record.desired and record.was_refused(limit)
             return record.exceeded(state, limit, now) and self._held_up(
                 about, state, "never", "slow", "transient", "mount", "error"
             )

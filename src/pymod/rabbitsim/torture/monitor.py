@@ -8,6 +8,7 @@ request of the service, as it happens. Each check looks only at what changed.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
@@ -47,6 +48,9 @@ PAIRS = (
     ("epilog-start", "epilog-finish"),
 )
 
+
+_OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
+"""The names of what belongs to a job."""
 
 OBEDIENCE = 100.0
 """Seconds after which a job that was cancelled in its epilog makes no more moves
@@ -261,6 +265,7 @@ class Monitor:
         if desired != "Teardown" and STATES[desired] > STATES[before] + 1:
             self.fail("order", f"{f58(jobid)} skipped from {before} to {desired}")
         record.desired = desired
+        record.refused.clear()
 
     def _check_limit(self, jobid: int, record: Record, state: str) -> None:
         """A state that was not reached in time is not waited for any longer."""
@@ -317,6 +322,8 @@ class Monitor:
             what += f" -> {fault.error.status or fault.error.reason}"
             what += ", carried out" if fault.carried_out else ""
         self._note(f"service: {what}")
+        if fault is not None and fault.error is not None and fault.error.status:
+            self._refused(request)
         if request.kind == SERVERS and request.verb == "patch":
             self._storage.fills(request, self._excuses.crowded(self._now()))
         if request.kind != WORKFLOW or request.name is None:
@@ -332,6 +339,14 @@ class Monitor:
             self._asks_deletion(request.name, found)
         elif isinstance(body, dict):
             self._asks_for(request.name, found, body)
+
+    def _refused(self, request: Request) -> None:
+        """Kubernetes does not take a write for a job."""
+        body: Any = request.body
+        made = body["metadata"].get("name") if request.verb == "create" else None
+        match = _OF_JOB.match(str(request.name or made))
+        if match is not None and request.verb in ("create", "patch"):
+            self.record(int(match[1])).refused.append(self._now())
 
     def _asks_deletion(self, name: str, workflow: Json) -> None:
         if not _complete(workflow, "Teardown") and not _deleting(workflow):

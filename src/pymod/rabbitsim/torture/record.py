@@ -43,6 +43,7 @@ class Record:
         reached: when each state was complete for the first time.
         asked: when each state was requested, as the request says.
         began: when DWS took up each state.
+        refused: when Kubernetes did not take a write, since ``desired`` was asked for.
         errors: the states in which DWS gave up.
         transients: when it had trouble that may pass.
         lost: the state from which it was moved to Teardown, or deleted, before
@@ -61,6 +62,7 @@ class Record:
     reached: dict[str, float] = field(default_factory=dict)
     asked: dict[str, float] = field(default_factory=dict)
     began: dict[str, float] = field(default_factory=dict)
+    refused: list[float] = field(default_factory=list)
     errors: set[str] = field(default_factory=set)
     transients: list[Transient] = field(default_factory=list)
     lost: str = ""
@@ -100,6 +102,12 @@ class Record:
             last.end = now
         if transient:
             self.transients.append(Transient(str(state), now))
+
+    def was_refused(self, seconds: float) -> bool:
+        """For that long Kubernetes has not taken what would lead to the next state,
+        up to the last try."""
+        times = self.refused
+        return bool(times) and times[-1] - times[0] >= seconds - RESOLUTION
 
     def failed_in(self, state: str) -> bool:
         """DWS gave up on a state (one that refuses at once may not name it)."""
