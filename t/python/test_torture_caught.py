@@ -62,46 +62,59 @@ def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
 
 OVERDUE = workflow.overdue
 
-WRONG: dict[str, tuple[Wrong, tuple[str, ...]]] = {
-    "skips DataOut": (instead(Advance(State.DataOut), Advance(State.Teardown)), ()),
+WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
+    "skips DataOut": (
+        "data",
+        instead(Advance(State.DataOut), Advance(State.Teardown)),
+        (),
+    ),
     "keeps its finalizer": (
+        "left",
         replacing(
             WorkflowRequests, "remove_finalizer", lambda self, info, done: done(None)
         ),
         (),
     ),
-    "lets a job end before Teardown is complete": (choosing(impatient), ()),
-    "lets a job start before PreRun is complete": (choosing(hasty), ()),
+    "lets a job end before Teardown is complete": ("epilog", choosing(impatient), ()),
+    "lets a job start before PreRun is complete": ("start", choosing(hasty), ()),
     "takes 404 for an error": (
+        "left",
         replacing(workflowrequests, "gone", lambda error: False),
         ("admin", "api", "watch"),
     ),
     "believes what is out of date": (
+        "order",
         replacing(WorkflowInfo, "_is_late", lambda self, view: False),
         ("watch", "admin"),
     ),
     "never tries again": (
+        "left",
         replacing(Service, "_failed", lambda self, job, *reason: None),
         ("api",),
     ),
     "counts a state's time from the state before": (
+        "exception",
         replacing(workflow, "overdue", careless),
         ("controllers",),
     ),
     "does not obey a cancel in the epilog": (
+        "obedience",
         replacing(Service, "_teardown", lambda self, payload: {"success": True}),
-        ("user", "api"),
+        ("user", "outage"),
     ),
     "is silent when a Workflow is taken away": (
+        "data",
         replacing(WorkflowInfo, "_is_taken", lambda self, uid, how, view: None),
         ("admin",),
     ),
     "takes nothing out of service at an abort": (
+        "mounted",
         replacing(InUse, "cut_off", lambda self, info, done: cut_off(info, done)),
         ("dws", "outage"),
     ),
 }
-"""Services with something wrong, and the kinds of trouble that show it."""
+"""Services with something wrong: the rule that they break, and the kinds of trouble
+that show it."""
 
 
 def cut_off(info: WorkflowInfo, done: Callable[[None], None]) -> None:
@@ -113,10 +126,11 @@ def cut_off(info: WorkflowInfo, done: Callable[[None], None]) -> None:
 def test_a_service_with_something_wrong_is_caught(
     name: str, monkeypatch: Patch
 ) -> None:
-    wrong, faults = WRONG[name]
+    rule, wrong, faults = WRONG[name]
     wrong(monkeypatch)
     plans = (make_plan(seed, 40, None, faults) for seed in range(30))
-    assert any(run(plan).breach is not None for plan in plans)
+    breaches = (run(plan).breach for plan in plans)
+    assert any(breach is not None and breach.rule == rule for breach in breaches)
 
 
 def test_a_service_that_leaves_orphans_is_caught_when_the_module_dies(
