@@ -10,9 +10,12 @@ from typing import Any, Callable
 
 import pytest
 
-from flux_k8s import service, workflow, workflowrequests
+from flux_k8s import availability, service, workflow, workflowrequests
 from flux_k8s.config import Config
 from flux_k8s.inuse import InUse
+from flux_k8s.mountwatch import MountWatch
+from flux_k8s.nodes import Nodes
+from flux_k8s.ports import Flux, Json, Kube
 from flux_k8s.service import Service
 from flux_k8s.workflow import Advance, ReleaseEpilog, ReleaseProlog, Step, next_step
 from flux_k8s.workflowinfo import WorkflowInfo
@@ -61,6 +64,17 @@ def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
 
 
 OVERDUE = workflow.overdue
+
+
+class HastyMountWatch(MountWatch):
+    """It looks at no mount, and takes every job's storage for unmounted."""
+
+    def __init__(self, flux: Flux, kube: Kube, nodes: Nodes, *rest: Any) -> None:
+        super().__init__(flux, kube, nodes, lambda jobid: False)
+
+    def event(self, type: str, object: Json) -> None:
+        self.jobs_changed()
+
 
 WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     "skips DataOut": (
@@ -111,6 +125,11 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         "mounted",
         replacing(InUse, "cut_off", lambda self, info, done: cut_off(info, done)),
         ("dws", "outage"),
+    ),
+    "puts nodes back on which storage is mounted": (
+        "mounted",
+        replacing(availability, "MountWatch", HastyMountWatch),
+        ("abort", "dws", "outage"),
     ),
 }
 """Services with something wrong: the rule that they break, and the kinds of trouble

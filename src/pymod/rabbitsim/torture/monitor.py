@@ -36,6 +36,7 @@ from rabbitsim.torture.excuses import Excuses
 from rabbitsim.torture.record import (
     ABORT,
     NEVER,
+    RESOLUTION,
     Record,
     cancelled_in_epilog,
     limit_of,
@@ -74,7 +75,7 @@ class Monitor:
     Args:
         now: tells the time (UNIX).
         data: what is in the file systems.
-        drained: whether a node is, or was, out of service.
+        drained: whether a node is out of service, or whoever put it back is to blame.
         running: whether a job has tasks.
         note: takes a line for the trace.
         sizes: the bytes of each Rabbit.
@@ -181,6 +182,11 @@ class Monitor:
         tolerance = system.get("dw_failure_tolerance", 0)
         if exception["severity"] == 0 or len(record.failed_nodes) > tolerance:
             self.fail("nodes", f"{job} tolerates {tolerance}: {exception['note']}")
+
+    def put_back(self, host: str) -> None:
+        """The service undrained a node."""
+        ended = [job for job in self._jobs().values() if job.state is State.INACTIVE]
+        self._storage.put_back(host, ended)
 
     def _epilog_ends(self, job: Job) -> None:
         self.record(job.id).unattended = self._excuses.absent()
@@ -379,7 +385,7 @@ class Monitor:
         annotations = (body.get("metadata") or {}).get("annotations") or {}
         asked = annotations.get(requested_key(STATES["Teardown"]))
         decided = None if asked is None else parse_timestamp(asked)
-        told = record.aborted_at + self._excuses.delivery
+        told = record.aborted_at + self._excuses.delivery + RESOLUTION
         return CUT_OFF in annotations or (decided is not None and decided > told)
 
     # The end

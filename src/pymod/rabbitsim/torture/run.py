@@ -78,7 +78,19 @@ class _Run:
         version = str(system.store.version)
         system.store.watch(STORAGE, None, self._rabbit, resource_version=version)
         system.store.watch(SYSTEMSTATUS, None, self._node, resource_version=version)
+        system.instance.watch_nodes(self._nodes_changed)
+        self._out: set[str] = set()
         self._moment = (0.0, 0)
+
+    def _nodes_changed(self) -> None:
+        """Nodes were drained, or put back by the service or an administrator."""
+        world = self._world
+        nodes = world.system.instance.scheduler.pool.nodes
+        drained = {node.host for node in nodes if node.drained is not None}
+        for host in sorted(self._out - drained):
+            if world.put_back.get(host) != world.now:
+                self.monitor.put_back(host)
+        self._out = drained
 
     def _node(self, change: Change) -> None:
         """The SystemStatus was written."""
@@ -92,7 +104,15 @@ class _Run:
         self._excuses.storage_changed(change, self._world.system.loop.now())
 
     def _drained(self, host: str) -> bool:
-        return any(host == drained for drained, _ in self._drains())
+        """Whether a node is drained, or an administrator has put it back since."""
+        system = self._world.system
+        nodes = system.instance.scheduler.pool.nodes
+        if any(node.drained is not None for node in nodes if node.host == host):
+            return True
+        begin = f"resource: drained {host}: "
+        drains = [time for time, _, line in system.log if line.startswith(begin)]
+        put_back = self._world.put_back.get(host)
+        return bool(drains) and put_back is not None and put_back >= drains[-1]
 
     def _drains(self) -> list[tuple[str, str]]:
         """The nodes that were drained, and why."""

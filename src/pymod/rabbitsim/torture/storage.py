@@ -9,7 +9,7 @@ environment names; in the end the word must be where copy_out was to bring it.
 from __future__ import annotations
 
 from collections import Counter
-from typing import Callable, Mapping, Sequence
+from typing import Callable, Iterable, Mapping, Sequence
 
 from flux_k8s import holding, hostlist
 from flux_k8s.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
@@ -150,6 +150,13 @@ class StorageMonitor:
         for host in mounted_nodes(self._belonging(CLIENTMOUNT, workflow_name(job.id))):
             if not host.startswith("rabbit-") and not drained(host):
                 self._fail("mounted", f"{job} lets {host} go, which has not unmounted")
+
+    def put_back(self, host: str, ended: Iterable[Job]) -> None:
+        """Jobs are given a node again: those that ended have nothing mounted there."""
+        for job in ended:
+            mounts = self._belonging(CLIENTMOUNT, workflow_name(job.id))
+            if host in mounted_nodes(mounts):
+                self._fail("mounted", f"{host} is put back, with a mount of {job}")
 
     def cut_off(self, name: str, drained: Callable[[str], bool]) -> None:
         """After an abort the service goes on: whatever the job still uses must be

@@ -178,6 +178,7 @@ class World:
         disabled: the nodes that an operator disabled in SystemStatus, ever;
             ``disabled_now`` those that are.
         filled: when others last filled a Rabbit.
+        put_back: when an administrator last undrained a node, by its host name.
         note: takes a line for the trace.
     """
 
@@ -195,6 +196,7 @@ class World:
         self.aborted: set[int] = set()
         self.disabled: set[str] = set()
         self.disabled_now: set[str] = set()
+        self.put_back: dict[str, float] = {}
         self.filled = float("-inf")
         self._start = self.system.loop.now()
         self._armed: dict[tuple[int, int], list[Trouble]] = {}
@@ -300,7 +302,9 @@ class World:
         """Put all nodes and Rabbits back into service."""
         system = self.system
         for node in system.instance.scheduler.pool.nodes:
-            system.instance.undrain(node.host)
+            if node.drained is not None:
+                self.put_back[node.host] = self.now
+                system.instance.undrain(node.host)
         for storage in system.store.list(STORAGE, None)["items"]:
             if storage["spec"].get("state") == "Disabled":
                 name = storage["metadata"]["name"]
