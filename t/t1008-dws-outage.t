@@ -112,6 +112,12 @@ for kind in hangs refuses; do
     test_expect_success 'a job that is submitted then says why it waits' '
         eventually has_memo $id rabbit_waits_for "Kubernetes: "
     '
+    test "$kind" = hangs ||
+    test_expect_success 'so it does when the module was loaded again' '
+        flux module reload dws scheduler=none &&
+        eventually stats_say "\"jobs\": 1" &&
+        has_memo $id rabbit_waits_for "Kubernetes: "
+    '
     test_expect_success "it goes on when Kubernetes is there" '
         outage_end &&
         job_succeeds $id &&

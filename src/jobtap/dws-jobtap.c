@@ -329,6 +329,30 @@ static int depend_event_cb (flux_plugin_t *p,
     return 0;
 }
 
+/* The next module takes back what the last one has said: see hello_job(). */
+static int memo_cb (flux_plugin_t *p,
+                    const char *topic,
+                    flux_plugin_arg_t *args,
+                    void *data)
+{
+    struct dws_job *job = current_job (p);
+    json_t *waits = NULL;
+
+    if (!job
+        || flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:{s:{s:o}}}",
+                                   "entry",
+                                     "context",
+                                       DWS_MODULE_MEMO, &waits) < 0)
+        return 0;
+    if (job->phase == DWS_RECOVER)
+        job->stale = true;
+    else
+        job->waits = !json_is_null (waits);
+    return 0;
+}
+
 /* start, finish and release tell about the job's tasks: see tasks.c. */
 static int event_cb (flux_plugin_t *p,
                      const char *topic,
@@ -427,6 +451,7 @@ static const struct flux_plugin_handler tab[] = {
     { "job.event.finish", event_cb, NULL },
     { "job.event.release", event_cb, NULL },
     { "job.event.exception", exception_cb, NULL },
+    { "job.event.memo", memo_cb, NULL },
     { 0 },
 };
 

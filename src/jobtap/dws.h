@@ -18,6 +18,7 @@
 #define DWS_PROLOG "dws-setup"
 #define DWS_EPILOG "dws-epilog"
 #define DWS_MEMO "dws"
+#define DWS_MODULE_MEMO "rabbit_waits_for"
 #define DWS_EXCEPTION "dws"
 #define DWS_EPILOG_TIMEOUT "dws-epilog-timeout"
 
@@ -85,6 +86,7 @@ struct dws_job {
     bool aborted;                // dws-epilog-timeout: the module is asked what
                                  // is in use, then the epilog is released
     bool held;                   // a memo says that the module is away
+    bool waits;                  // a memo of the module says what for
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight

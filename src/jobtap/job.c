@@ -332,9 +332,10 @@ static void replay_entry (struct dws_job *job,
     int final = 0;
     json_int_t userid = -1;
     json_t *memo = NULL;
+    json_t *waits = NULL;
 
     if (json_unpack (entry,
-                     "{s:s s:F s?{s?s s?s s?i s?b s?I s?o}}",
+                     "{s:s s:F s?{s?s s?s s?i s?b s?I s?o s?o}}",
                      "name", &name,
                      "timestamp", &timestamp,
                      "context",
@@ -343,14 +344,19 @@ static void replay_entry (struct dws_job *job,
                        "severity", &severity,
                        "final", &final,
                        "userid", &userid,
-                       DWS_MEMO, &memo) < 0)
+                       DWS_MEMO, &memo,
+                       DWS_MODULE_MEMO, &waits) < 0)
         return; // some other plugin's event with a context like ours
     if (description)
         replay_action (job, hist, name, description, timestamp);
     else if (strcmp (name, "dws_environment") == 0)
         job->released = true;
-    else if (strcmp (name, "memo") == 0 && memo)
-        job->held = !json_is_null (memo);
+    else if (strcmp (name, "memo") == 0) {
+        if (memo)
+            job->held = !json_is_null (memo);
+        if (waits)
+            job->waits = !json_is_null (waits);
+    }
     else if (strcmp (name, "exception") == 0
              && severity == 0
              && type)

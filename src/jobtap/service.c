@@ -318,13 +318,14 @@ static const char *phase_name (struct dws_job *job)
 
 static json_t *hello_job (struct dws_job *job, const char *phase)
 {
-    return json_pack ("{s:I s:s s:i s:b s:b s:b}",
+    return json_pack ("{s:I s:s s:i s:b s:b s:b s:b}",
                       "id", (json_int_t)job->id,
                       "phase", phase,
                       "failure_tolerance", job->failure_tolerance,
                       "run_started", job->started,
                       "teardown", job->teardown,
-                      "told", job->told);
+                      "told", job->told,
+                      "waits", job->waits);
 }
 
 /* The jobs of one answer to hello. The cursor is the serial of the last one. */

@@ -157,6 +157,47 @@ def test_an_outage_of_an_hour_costs_an_hour_and_the_job_says_why(
     assert sum(MEMO in (event.context or {}) for event in events) <= 4
 
 
+@pytest.mark.parametrize("reloaded", [False, True], ids=["", "plugin reloaded"])
+@pytest.mark.parametrize("where", ["submitted", "Setup", "runs", "DataOut"])
+def test_a_memo_is_gone_after_an_outage_in_which_the_service_died(
+    where: str, reloaded: bool
+) -> None:
+    """The service that takes the memo back is not the one that posted it."""
+    system = slow()
+    jobid = job_in(system, where)
+    system.loop.run(timeout=0.5)
+    refuse = OUTAGES["503"]
+    strike(system, refuse)
+    system.loop.run(timeout=HOUR / 2)
+    assert memo(system, jobid, MEMO) == f"Kubernetes: {refuse.error.message}"
+    system.kill_module()
+    if reloaded:
+        system.instance.unload_plugin()
+        system.load_plugin()
+    system.loop.run(timeout=HOUR)
+    system.load_module()
+    settle(system)
+    assert names(system, jobid) == LIFE
+    assert memo(system, jobid, MEMO) is None
+
+
+def test_a_memo_stays_while_the_service_dies_in_an_outage() -> None:
+    system = slow()
+    jobid = job_in(system, "Setup")
+    system.loop.run(timeout=0.5)
+    strike(system, OUTAGES["503"])
+    system.loop.run(timeout=HOUR / 4)
+    said = memo(system, jobid, MEMO)
+    assert said is not None
+    system.kill_module()
+    system.load_module()
+    strike(system, OUTAGES["503"])
+    system.loop.run(timeout=HOUR / 4)
+    assert memo(system, jobid, MEMO) == said
+    settle(system)
+    assert memo(system, jobid, MEMO) is None
+
+
 @pytest.mark.parametrize("kind", OUTAGES)
 def test_the_log_has_one_line_for_its_begin_and_one_for_its_end(kind: str) -> None:
     system = slow(nodes=64, rabbits=8)

@@ -63,7 +63,7 @@ class HeldJob:
     """A job that the plugin holds. ``ran``: its tasks were started; ``teardown``:
     an exception in its epilog asks for Teardown; ``told``: a fatal exception is
     about its storage; ``failure_tolerance``: without the storage of how many nodes
-    it may run."""
+    it may run; ``waits``: a memo of ours says what it waits for."""
 
     jobid: int
     phase: Phase
@@ -71,6 +71,7 @@ class HeldJob:
     teardown: bool = False
     told: bool = False
     failure_tolerance: int = 0
+    waits: bool = False
 
 
 def held_job(entry: Any) -> HeldJob:
@@ -87,6 +88,7 @@ def held_job(entry: Any) -> HeldJob:
         job.optional_boolean("teardown") or False,
         job.optional_boolean("told") or False,
         job.optional_integer("failure_tolerance", minimum=0) or 0,
+        job.optional_boolean("waits") or False,
     )
 
 

@@ -370,7 +370,10 @@ class Service:
         """Take in what the plugin says about a job. Where something is to be
         done for it now, the plugin's request with the details follows."""
         known = entry.jobid in self._jobs
-        info = self._job(entry.jobid, entry.phase.goal).info
+        job = self._job(entry.jobid, entry.phase.goal)
+        info = job.info
+        if entry.waits:
+            job.waiting.inherit()
         info.failure_tolerance = entry.failure_tolerance
         info.failed = info.failed or entry.told
         if known:

@@ -44,7 +44,8 @@ class Waiting:
     Attributes:
         failures: how many steps failed since one succeeded.
         logged: the log says that they do.
-        memo: what the job waits for, as its memo says; None when it does not.
+        memo: what the job waits for, as its memo says; None when it does not, and
+            empty when that is a memo of the service before.
         outage: that is an outage's end.
         state: the one that DWS works on, and since when it is known to.
     """
@@ -54,6 +55,11 @@ class Waiting:
     memo: Optional[str] = None
     outage: bool = False
     state: Optional[tuple[State, float]] = None
+
+    def inherit(self) -> None:
+        """The job has a memo, which the service before may have posted."""
+        if self.memo is None:
+            self.memo = ""
 
     def begin(self) -> None:
         """Another step is taken."""
@@ -144,7 +150,7 @@ class Notices:
         source = awaited(info, step)
         if source == "Kubernetes":
             self.unheard(since)
-        if self.outage is None and waiting.memo is None:
+        if self.outage is None and not waiting.memo:
             self._memo(info, waiting, f"{source}: {SILENCE}")
 
     def stepped(self, step: Step, error: Optional[StepError]) -> None:
