@@ -70,6 +70,11 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"policy": 3}, "rabbit.policy: is 3, expected a table"),
         ({"presets": {"x": "#DW jobdw"}}, "rabbit.presets.x: #DW jobdw: missing argum"),
         ({"daemons": {"x": {"units": "a"}}}, "rabbit.daemons.x.units: unknown key"),
+        (
+            {"daemons": {"x": {"unit": "a.service b.service"}}},
+            'rabbit.daemons.x.unit: is "a.service b.service", expected the name of one',
+        ),
+        ({"daemons": {"x": {"unit": "../a"}}}, 'rabbit.daemons.x.unit: is "../a"'),
         ("mapping", 'rabbit: is "mapping", expected a table'),
     ],
 )

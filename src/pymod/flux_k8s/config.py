@@ -21,6 +21,8 @@ from flux_k8s.fields import is_number
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 
+_UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
+
 READ_ONCE = ("mapping", "kubeconfig", "dws_api_version", "nnf_api_version")
 """Keys that count when the module is loaded, and not before it is loaded again."""
 
@@ -130,6 +132,15 @@ def _string(key: str, value: Any) -> str:
     return value
 
 
+def _unit(key: str, value: Any) -> str:
+    """The prolog script takes blanks for the end of a name, and uses names as those of
+    folders."""
+    if not _UNIT.fullmatch(_string(key, value)):
+        expected = "expected the name of one systemd unit, like daemon.service"
+        raise ConfigError(key, f"is {show(value)}, {expected}")
+    return str(value)
+
+
 def _boolean(key: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise ConfigError(key, f"is {show(value)}, expected true or false")
@@ -203,7 +214,7 @@ def _daemon(where: str, value: Any) -> Daemon:
             f"{where}.environment", table.get("environment", {})
         ).items()
     }
-    unit = _string(f"{where}.unit", table["unit"]) if "unit" in table else None
+    unit = _unit(f"{where}.unit", table["unit"]) if "unit" in table else None
     return Daemon(MappingProxyType(environment), unit)
 
 
