@@ -113,6 +113,18 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_line() -> None:
     ]
 
 
+def test_a_number_that_no_job_has_is_told_with_the_rest() -> None:
+    said = """<Job><Id>1</Id><Executable>app</Executable>
+    <NodeCount>0</NodeCount>
+    <Processors>many</Processors>
+    </Job>"""
+    lines = refused(submit("-", stdin=said))
+    assert [line.split(": ")[2:] for line in lines] == [
+        ["line 3", "/Job/Processors", 'is "many", expected an integer of 64 bits'],
+        ["line 2", "/Job/NodeCount", "is 0, expected 1 or more"],
+    ]
+
+
 def test_what_an_error_makes_of_the_rest_is_no_error() -> None:
     said = "<Job><Id>1</Id>\n<Executable colour='red'>app</Executable></Job>"
     (line,) = refused(submit("-", stdin=said))

@@ -130,7 +130,15 @@ def test_tasks_per_node_are_an_option_of_the_job_shell() -> None:
             '<Processors>4</Processors><Resource name="GPU">6</Resource>',
             "/Job: Processors 4, GPU 6: GPU 6 cannot be shared evenly by 4",
         ),
-        ("<Processors>0</Processors>", "/Job: Processors is 0, expected 1 or more"),
+        ("<Processors>0</Processors>", "/Job/Processors: is 0, expected 1 or more"),
+        (
+            '<Requested><NodeCount op="LT">1</NodeCount></Requested>',
+            "/Job/Requested/NodeCount: is 0, expected 1 or more",
+        ),
+        (
+            '<Requested><Resource name="GPU" op="LT">0</Resource></Requested>',
+            "/Job/Requested/Resource: is -1 or less, expected 0 or more",
+        ),
         (
             '<Resource name="GPU">1.5</Resource>',
             "/Job/Resource: is 1.5, expected a whole number",

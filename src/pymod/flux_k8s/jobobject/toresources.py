@@ -188,6 +188,8 @@ class Size:
 
     def _layout(self) -> Layout:
         """The resources that the elements say, as jobspec version 1 can."""
+        if not self._are_large_enough():
+            return layout_of(Shape())
         for said in self._said.values():
             if said.amount.exact is None:
                 self._problems.cannot(
@@ -209,6 +211,19 @@ class Size:
         except Contradiction as error:
             self._problems.wrong(self._path, str(error))
             return layout_of(Shape())
+
+    def _are_large_enough(self) -> bool:
+        """Whether each number can be one of a job; what cannot is told."""
+        small = [
+            (said, least)
+            for name, said in self._said.items()
+            for least in (0 if name == GPU else 1,)
+            if said.amount.high is not None and said.amount.high < least
+        ]
+        for said, least in small:
+            problem = f"is {said.text}, expected {least} or more"
+            self._problems.wrong(said.ask.path, problem)
+        return not small
 
     def _count_with(self, given: Saying) -> Json:
         """``tasks[0].count`` for resources that an Extension gives."""
