@@ -34,6 +34,15 @@ def test_simple_properties_are_attributes() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    "said",
+    ["<Duration>0</Duration>", '<Requested><Duration op="LE">0</Duration></Requested>'],
+)
+def test_no_time_at_all_is_not_said_as_no_limit(said: str) -> None:
+    (problem,) = refused(job(said))
+    assert problem.endswith("Duration: is 0 seconds, which to Flux is no limit")
+
+
 def test_a_hold_holds() -> None:
     assert not submitted(job("<State>Idle</State>")).held
     assert submitted(job("<State>Hold</State>")).held

@@ -77,7 +77,9 @@ def say_attributes(
         if ask is not None:
             builder.say(keys, ask.text, ask.path)
     duration = asks.one("Duration", problems, ("EQ", "LE"))
-    if duration is not None:
+    if duration is not None and duration.value == 0:
+        problems.cannot(duration, "is 0 seconds, which to Flux is no limit")
+    elif duration is not None:
         builder.say(DURATION, duration.value, duration.path)
     cwd = asks.one("InitialWorkingDirectory", problems)
     if cwd is not None:
