@@ -563,3 +563,13 @@ def test_it_gives_up_before_its_prolog_would() -> None:
         "the Rabbits that it needs: rabbit-01 is Offline; the job has waited for 300s,"
         " half of prolog_timeout"
     )
+
+
+def test_it_waits_for_ever_where_there_is_no_prolog_timeout() -> None:
+    config = Config.parse({"prolog_timeout": 0})
+    system, jobid = broken_before_alloc(config=config)
+    wait(system, 86400.0)
+    assert names(system, jobid)[-1] == "prolog-start"
+    set_status(system, "rabbit-01", "Ready")
+    settle(system)
+    assert names(system, jobid) == LIFE

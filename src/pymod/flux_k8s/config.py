@@ -56,7 +56,7 @@ class Config:
     prerun_timeout: Optional[float] = None
     postrun_timeout: Optional[float] = None
     teardown_after: Optional[float] = None
-    prolog_timeout: float = 1800.0
+    prolog_timeout: Optional[float] = 1800.0
     drain_compute_nodes: bool = True
     soft_drain: bool = True
     save_datamovements: int = 0
@@ -162,6 +162,11 @@ def _limit(key: str, value: Any) -> Optional[float]:
     return _seconds(key, value) or None
 
 
+def _duration(key: str, value: Any) -> Optional[float]:
+    """A time limit as a duration; 0 is off."""
+    return parse_fsd(key, value) or None
+
+
 def _count(key: str, value: Any) -> int:
     number = _number(key, value, "an integer, 0 or more")
     if not isinstance(value, int):
@@ -227,7 +232,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "prerun_timeout": _limit,
         "postrun_timeout": _limit,
         "teardown_after": _limit,
-        "prolog_timeout": parse_fsd,
+        "prolog_timeout": _duration,
         "drain_compute_nodes": _boolean,
         "soft_drain": _boolean,
         "save_datamovements": _count,

@@ -323,9 +323,9 @@ class Planner:
         if not isinstance(error, (AllocationError, Occupied)):
             return error
         since = self._waiting.setdefault(info.jobid, self._now())
-        limit = self._settings.config.prolog_timeout / 2
-        if self._now() - since > limit:
-            note = f"the job has waited for {limit:g}s, half of prolog_timeout"
+        limit = self._settings.config.prolog_timeout
+        if limit is not None and self._now() - since > limit / 2:
+            note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
             return AllocationError(f"{error}; {note}")
         if isinstance(error, Occupied):
             return error

@@ -278,7 +278,8 @@ class PlannedExcuses(Excuses):
     def _waited(self, job: Job, now: float) -> bool:
         """The job waited as long for others' storage to go as it may."""
         began = [e.timestamp for e in job.events if e.name == "prolog-start"]
-        return bool(began) and now - began[0] >= self.config.prolog_timeout / 2
+        limit = self.config.prolog_timeout
+        return bool(began) and limit is not None and now - began[0] >= limit / 2
 
     def lost(self, job: Job, record: Record) -> bool:
         return super().lost(job, record) or self.unguarded(job)
