@@ -240,7 +240,7 @@ PLACE = "status.compute.constraints.location"
         ("status.storage.reference.kind", "Pod", "reference.kind is"),
         (SETS, {}, f"{SETS} is {{}}, expected an array"),
         (f"{SETS}.0", None, f"{SETS}[0] is null"),
-        (f"{SETS}.0.label", "zfs", f'{SETS}[0].label is "zfs", expected one of raw'),
+        (f"{SETS}.0.label", "", f'{SETS}[0].label is "", expected a string that'),
         (f"{SETS}.0.allocationStrategy", "Any", "one of AllocatePerCompute"),
         (f"{SETS}.0.minimumCapacity", ..., "minimumCapacity is missing"),
         (f"{SETS}.0.minimumCapacity", 0, "minimumCapacity is 0"),

@@ -321,3 +321,34 @@ def test_a_bad_mapping_gets_one_line(
     out, err = capfd.readouterr()
     assert (out, len(err.splitlines())) == ("", 1)
     assert err.startswith(f"rabbitsim: {path}: ") and said in err
+
+
+def test_an_allocation_set_may_have_any_label(
+    mapping: str, tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    label = "burst-buffer/v2"
+    reference = {"kind": "Servers", "name": "plan-0", "namespace": "default"}
+    entry = {
+        "allocationStrategy": "AllocatePerCompute",
+        "label": label,
+        "minimumCapacity": TIB,
+    }
+    storage = {
+        "lifetime": "job",
+        "reference": reference,
+        "allocationSets": [entry],
+    }
+    breakdown = {
+        "apiVersion": "dataworkflowservices.github.io/v1alpha7",
+        "kind": "DirectiveBreakdown",
+        "metadata": {"name": "plan-0", "namespace": "default"},
+        "spec": {"directive": "#DW jobdw type=new capacity=1TiB name=x"},
+        "status": {"ready": True, "storage": storage},
+    }
+    path = tmp_path / "breakdown.yaml"
+    path.write_text(yaml.safe_dump(breakdown))
+    found = planned(capfd, mapping, "--nodes", "h[1-2]", "--breakdown", str(path))
+    (servers,) = found["servers"]
+    (made,) = servers["spec"]["allocationSets"]
+    assert made["label"] == label
+    assert made["storage"] == [{"name": "r1", "allocationCount": 2}]

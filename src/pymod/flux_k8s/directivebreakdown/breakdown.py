@@ -17,9 +17,6 @@ ACROSS_SERVERS = "AllocateAcrossServers"
 SINGLE_SERVER = "AllocateSingleServer"
 STRATEGIES = (PER_COMPUTE, PER_SERVER, ACROSS_SERVERS, SINGLE_SERVER)
 
-LABELS = ("raw", "xfs", "gfs2", "mgt", "mdt", "mgtmdt", "ost")
-"""The labels that DWS knows. They are handed on, never interpreted."""
-
 Labels = Mapping[str, str]
 """``metadata.labels`` of a Storage."""
 
@@ -53,7 +50,7 @@ class AllocationSet:
     """Allocations that are alike.
 
     Attributes:
-        label: what Servers calls the set.
+        label: what Servers calls the set. It may be any, and is only handed on.
         strategy: one of ``STRATEGIES``.
         minimum_capacity: bytes; of each allocation for AllocatePerCompute and
             AllocatePerServer, of all together for the other two.
@@ -186,7 +183,7 @@ def _carries(labels: Labels, label: str) -> bool:
 def _allocation_sets(storage: Reader) -> tuple[AllocationSet, ...]:
     return tuple(
         AllocationSet(
-            label=entry.string("label", LABELS),
+            label=entry.string("label"),
             strategy=entry.string("allocationStrategy", STRATEGIES),
             minimum_capacity=entry.integer("minimumCapacity", minimum=1),
             labels=entry.optional_strings("constraints.labels"),
