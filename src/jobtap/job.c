@@ -123,8 +123,9 @@ int dws_jobspec_parse (json_t *dw,
             snprintf (error,
                       size,
                       "attributes.system.dw_failure_tolerance is %s,"
-                      " expected an integer >= 0",
-                      dws_show (tolerance, value, sizeof (value)));
+                      " expected an integer from 0 to %d",
+                      dws_show (tolerance, value, sizeof (value)),
+                      INT_MAX);
             return -1;
         }
         *failure_tolerancep = n;
