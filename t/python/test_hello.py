@@ -8,9 +8,13 @@ import errno
 from typing import Any, Optional
 
 import pytest
-from test_service import LIFE, jobspec, names, settle, started
+from test_service import COPY_OUT, HOUR, LIFE, XFS, jobspec, names, settle, started
 
+from flux_k8s.ports import KubeError
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options
 from rabbitsim.flux.broker import Respond
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 
 HELLO = "job-manager.dws.hello"
@@ -44,6 +48,26 @@ def with_answers(
     broker.send = altered  # type: ignore[method-assign]
     system.start()
     return system, times
+
+
+def late(system: VirtualSystem, seconds: float) -> None:
+    """Requests of the plugin overtake its answers to hello from now on."""
+    broker = system.instance.broker
+    send = broker.send
+
+    def altered(
+        topic: str,
+        payload: dict[str, Any],
+        respond: Respond,
+        userid: Optional[int] = None,
+    ) -> None:
+        def answered(*answer: Any) -> None:
+            wait = seconds if topic == HELLO else 0.0
+            system.loop.call_later(wait, lambda: respond(*answer))
+
+        send(topic, payload, answered, userid)
+
+    broker.send = altered  # type: ignore[method-assign]
 
 
 def lines(system: VirtualSystem, text: str) -> list[str]:
@@ -90,3 +114,24 @@ def test_a_service_that_starts_while_the_plugin_reads_eventlogs_waits() -> None:
     settle(system)
     assert "exception" not in names(system, jobid)
     assert not lines(system, "not loaded: new jobs")
+
+
+def test_a_request_that_overtakes_the_answer_to_hello_waits_for_it() -> None:
+    """The answer says that the job was failed already."""
+    refused = KubeError(500, "InternalError", "etcd has no leader")
+    away = [True]
+
+    def fault(request: Request) -> Optional[Fault]:
+        asks = request.verb == "patch" and "Teardown" in str(request.body)
+        return Fault(error=refused) if away and asks else None
+
+    options = Options(faults=(DwsFault("DataOut", "error"),))
+    system = started(options=options, faults=fault)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(lambda: "exception" in names(system, jobid), HOUR)
+    system.unload_module()
+    away.clear()
+    late(system, 1.0)
+    system.load_module()
+    settle(system)
+    assert names(system, jobid).count("exception") == 1

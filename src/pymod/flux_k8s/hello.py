@@ -98,6 +98,10 @@ class Greeter:
     Args:
         learn: is called for each job.
         complete: is called with the IDs of all jobs in the end.
+        refused: is called when the plugin is not there, or not ready to answer.
+
+    Attributes:
+        asking: the plugin is about to tell which jobs it holds.
     """
 
     def __init__(
@@ -105,10 +109,13 @@ class Greeter:
         flux: Flux,
         learn: Callable[[HeldJob], None],
         complete: Callable[[AbstractSet[int]], None],
+        refused: Callable[[], None],
     ) -> None:
+        self.asking = False
         self._flux = flux
         self._learn = learn
         self._complete = complete
+        self._refused = refused
         self._round = 0
         self._timer: Optional[Timer] = None
         self._delay = FIRST_DELAY
@@ -127,6 +134,7 @@ class Greeter:
             self._timer = None
 
     def _ask(self, payload: Json, held: set[int]) -> None:
+        self.asking = True
         answered = partial(self._answered, self._round, held)
         self._flux.rpc("job-manager.dws.hello", payload, answered)
 
@@ -135,8 +143,10 @@ class Greeter:
     ) -> None:
         if round != self._round:
             return
+        self.asking = False
         if isinstance(result, RpcError):
-            self._refused(result)
+            self._try_again(result)
+            self._refused()
             return
         try:
             reader = Reader("job-manager.dws.hello", result)
@@ -144,6 +154,7 @@ class Greeter:
             cursor = reader.optional_integer("cursor", minimum=0)
         except BadObject as error:
             self._failed(str(error))
+            self._refused()
             return
         for entry in jobs:
             self._take(entry, held)
@@ -163,7 +174,7 @@ class Greeter:
         held.add(job.jobid)
         self._learn(job)
 
-    def _refused(self, error: RpcError) -> None:
+    def _try_again(self, error: RpcError) -> None:
         if error.errnum == errno.ENOSYS:
             text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
             self._flux.log(syslog.LOG_WARNING, text)

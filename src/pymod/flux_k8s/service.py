@@ -96,6 +96,8 @@ class Job:
         attempts: how many steps were begun: one that ends after another was begun
             has ended before, by an exception.
         faults: exceptions that nobody expected.
+        unknown: the plugin asked for something, and is about to tell about the job
+            (its answer to hello and its requests take ways of their own).
     """
 
     info: WorkflowInfo
@@ -106,6 +108,7 @@ class Job:
     waiting: Waiting = field(default_factory=Waiting)
     attempts: int = 0
     faults: Faults = field(default_factory=Faults)
+    unknown: bool = False
 
     def stop_timer(self) -> None:
         if self.timer is not None:
@@ -148,7 +151,9 @@ class Service:
         self._scope = JobScope(self._broke, self._releases, works_on)
         self._barred = frozenset(barred)
         self._unseen: dict[int, tuple[str, Json]] = {}
-        self._greeter = Greeter(flux, self._learn_safely, self._greeted_by)
+        self._greeter = Greeter(
+            flux, self._learn_safely, self._greeted_by, self._greeting_ends
+        )
         self._steps = Steps(
             self._scope.port(flux),
             self._scope.port(kube),
@@ -338,7 +343,7 @@ class Service:
         job = self._jobs.get(jobid)
         if job is None:
             info = WorkflowInfo(jobid, goal, out_since=self._out_since)
-            job = self._jobs[jobid] = Job(info)
+            job = self._jobs[jobid] = Job(info, unknown=self._greeter.asking)
             stray = self._strays.claim(jobid)
             if stray is not None:
                 view, workflow = stray
@@ -359,6 +364,7 @@ class Service:
     def _greeted_by(self, held: AbstractSet[int]) -> None:
         """All jobs that the plugin holds are known."""
         self._greeted = True
+        self._greeting_ends()
         for jobid in [jobid for jobid in self._jobs if jobid not in held]:
             self._check_ended(jobid)
         for jobid in [jobid for jobid in self._unseen if jobid not in self._jobs]:
@@ -366,11 +372,19 @@ class Service:
         self._check_strays()
         self._availability.jobs_changed()
 
+    def _greeting_ends(self) -> None:
+        for jobid, job in self._jobs.items():
+            if job.unknown:
+                job.unknown = False
+                self._mark(jobid)
+
     def _learn(self, entry: HeldJob) -> None:
         """Take in what the plugin says about a job. Where something is to be
         done for it now, the plugin's request with the details follows."""
-        known = entry.jobid in self._jobs
+        job = self._jobs.get(entry.jobid)
+        known = job is not None and not job.unknown
         job = self._job(entry.jobid, entry.phase.goal)
+        job.unknown = False
         info = job.info
         if entry.waits:
             job.waiting.inherit()
@@ -378,10 +392,11 @@ class Service:
         info.failed = info.failed or entry.told
         if known:
             return
-        info.planned = entry.phase is not Phase.DEPEND
-        info.existed = entry.phase is not Phase.DEPEND
-        info.mounted = entry.phase is Phase.RUNNING
-        info.ran = entry.ran
+        planned = entry.phase is not Phase.DEPEND
+        info.planned = info.planned or planned
+        info.existed = info.existed or planned
+        info.mounted = info.mounted or entry.phase is Phase.RUNNING
+        info.ran = info.ran or entry.ran
         info.abandoned = info.abandoned or entry.teardown
         self._mark(entry.jobid)
 
@@ -564,7 +579,7 @@ class Service:
         if unseen is not None:
             self._seen(job.info.jobid, *unseen)
         self._notices.tell(job.info, job.waiting)
-        if self._complete and not job.busy:
+        if self._complete and not job.busy and not job.unknown:
             self._reconcile(job)
 
     def _broke(self, jobid: int, error: Exception) -> None:
