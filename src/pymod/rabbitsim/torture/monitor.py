@@ -185,8 +185,9 @@ class Monitor:
 
     def put_back(self, host: str) -> None:
         """The service undrained a node."""
-        ended = [job for job in self._jobs().values() if job.state is State.INACTIVE]
-        self._storage.put_back(host, ended)
+        jobs = [job for job in self._jobs().values() if job.state is State.INACTIVE]
+        guarded = [job for job in jobs if not self._excuses.unguarded(job)]
+        self._storage.put_back(host, guarded)
 
     def _epilog_ends(self, job: Job) -> None:
         self.record(job.id).unattended = self._excuses.absent()
