@@ -15,18 +15,22 @@ command -v flux >/dev/null || {
     exit 1
 }
 
-# The Python of Flux does not know PREFIX. This module is found there instead of the
-# package, and what is imported becomes the package itself, with what that needs
+# The Python of Flux does not know PREFIX. These modules are found there instead of
+# the packages, and what is imported becomes the package itself, with what that needs
 # beside it. Another package of the name would hide it, or be hidden.
 mark="# Written by src/link.sh of flux-dws: finds the package in its environment."
-finder=$(flux config builtin python_path)/flux_k8s.py
-for other in "${finder%.py}" "$finder"; do
-    if test -e "$other" && ! grep -qsxF "$mark" "$other"; then
-        test -z "$remove" || continue
-        echo "link.sh: $other: is another flux_k8s; remove it first" >&2
-        exit 1
-    fi
-    test "$other" != "$finder" || rm -f "$finder"
+packages="flux_k8s sssjob"
+python_path=$(flux config builtin python_path)
+for package in $packages; do
+    finder=$python_path/$package.py
+    for other in "${finder%.py}" "$finder"; do
+        if test -e "$other" && ! grep -qsxF "$mark" "$other"; then
+            test -z "$remove" || continue
+            echo "link.sh: $other: is another $package; remove it first" >&2
+            exit 1
+        fi
+        test "$other" != "$finder" || rm -f "$finder"
+    done
 done
 
 # usage: link DIRECTORY FOLDER: the files below PREFIX/DIRECTORY, in FOLDER
@@ -49,12 +53,14 @@ link etc/flux "$(flux config builtin confdir)"
 test -z "$remove" || exit 0
 site=$("$prefix/bin/python" -c \
     'import sysconfig; print(sysconfig.get_path("purelib"))')
-mkdir -p "$(dirname "$finder")"
-cat >"$finder" <<END
+mkdir -p "$python_path"
+for package in $packages; do
+    cat >"$python_path/$package.py" <<END
 $mark
 import sys
 
 sys.path.insert(0, "$site")
-del sys.modules["flux_k8s"]
-import flux_k8s
+del sys.modules["$package"]
+import $package
 END
+done

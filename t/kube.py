@@ -33,8 +33,9 @@ import urllib.parse
 import urllib.request
 from typing import Any, Callable, Optional
 
-from flux_k8s import _kubeconfig, _tls
 from flux_k8s.errors import ConfigError
+from flux_k8s.kube import kubeconfig as _kubeconfig
+from flux_k8s.kube import tls as _tls
 
 GROUP = "dataworkflowservices.github.io"
 LABEL = f"{GROUP}/workflow.name"

@@ -175,7 +175,7 @@ service_fragile () {
 ended_by_itself () {
     eventually service_is_back &&
     log_has "dws.crit[0]: the dws service ends: RuntimeError: it broke: %s%n%p" &&
-    log_has "dws.crit[0]:   File \"$TRASH/fragile/flux_k8s/service.py\"" &&
+    log_has "dws.crit[0]:   File \"$TRASH/fragile/flux_k8s/jobs/service.py\"" &&
     log_count "the dws service died (exit status 1)" 1 &&
     log_count "was started again" 1 &&
     module_lives

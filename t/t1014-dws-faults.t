@@ -16,7 +16,7 @@ make_faulty_package () {
 	            raise RuntimeError("it broke\nin " + name)
 	        return function(self, info, *args)
 	    return call
-	from flux_k8s.workflowrequests import WorkflowRequests
+	from flux_k8s.jobs.workflowrequests import WorkflowRequests
 	WorkflowRequests.create = faulty("create", WorkflowRequests.create)
 	for name in ("_plan", "_allocate", "_release_prolog", "_release_epilog"):
 	    setattr(Steps, name, faulty(name, getattr(Steps, name)))

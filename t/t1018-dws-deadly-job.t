@@ -22,7 +22,7 @@ deadly_package () {
 	                os.kill(os.getpid(), signal.SIGKILL)
 	        return function(self, info, *args)
 	    return call
-	from flux_k8s.workflowrequests import WorkflowRequests
+	from flux_k8s.jobs.workflowrequests import WorkflowRequests
 	WorkflowRequests.create = deadly("create", WorkflowRequests.create)
 	for name in ("_plan", "_allocate", "_release_prolog", "_release_epilog"):
 	    setattr(Steps, name, deadly(name, getattr(Steps, name)))

@@ -42,7 +42,8 @@ match () {
     grep "^{" R.txt >R.json &&
     python_stdin '
 import json, sys
-from flux_k8s import mapping, rset
+from flux_k8s.dws import mapping
+from flux_k8s.rfc import rset
 system = mapping.parse(json.load(open(sys.argv[1])))
 R = rset.parse(json.load(open(sys.argv[2])))
 nodes = [system.rabbit_of(host) for host in R.hosts]

@@ -11,7 +11,7 @@ tells () {
     python_stdin '
 import sys
 import xml.etree.ElementTree as ElementTree
-from flux_k8s.jobobject import read
+from sssjob import read
 
 path, place, *expected = sys.argv[1:]
 document = open(path, "rb").read()

@@ -13,7 +13,7 @@ says () {
     python_stdin '
 import sys
 import xml.etree.ElementTree as ElementTree
-from flux_k8s.jobobject import read
+from sssjob import read
 
 document = open(sys.argv[1], "rb").read()
 read(document.decode("utf-8"))

@@ -294,7 +294,7 @@ package_copy () {
         sed "s/^from __future__.*//" "$PREFIX/lib/flux/modules/dws.py"
     } >"$1/dws.py" &&
     cp -r "$("$PYTHON" -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
-    cat >>"$1/flux_k8s/service.py"
+    cat >>"$1/flux_k8s/jobs/service.py"
 }
 
 module_is_gone () {

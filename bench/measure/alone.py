@@ -10,13 +10,13 @@ import time
 from functools import partial
 from typing import Any, Callable, Optional
 
-from flux_k8s import mapping
-from flux_k8s.client import KubeClient
-from flux_k8s.config import Config
-from flux_k8s.jobid import workflow_name
+from flux_k8s.config.settings import Settings
+from flux_k8s.config.table import Config
+from flux_k8s.dws import mapping
+from flux_k8s.jobs.service import Service
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json
-from flux_k8s.service import Service
-from flux_k8s.settings import Settings
+from flux_k8s.rfc.jobid import workflow_name
 
 from .child import memory, serve
 from .plainflux import PlainFlux

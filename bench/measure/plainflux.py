@@ -15,8 +15,8 @@ import syslog
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
+from flux_k8s.jobs.service import Service
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError, Timer
-from flux_k8s.service import Service
 
 from .reactor import Reactor
 from .workload import DIRECTIVE, jobspec, resource_set

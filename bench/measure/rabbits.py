@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from flux_k8s.directivebreakdown.resources import GIB
-from flux_k8s.fluxion import SSDS_BY_STATUS
-from flux_k8s.jgfwriter import DEFAULT_CHUNKS
+from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.ports import Json, Kind
-from flux_k8s.storage import RabbitManager
+from flux_k8s.rabbits.fluxion import SSDS_BY_STATUS
+from flux_k8s.rabbits.storage import RabbitManager
 from rabbitsim.dws.topology import Topology, storage
 from rabbitsim.system import VirtualSystem, mapping_of
 

@@ -8,7 +8,7 @@ import select
 import time
 from typing import Callable, Optional
 
-from flux_k8s.client import Mailbox
+from flux_k8s.kube.client import Mailbox
 from rabbitsim.loop import Loop, LoopTimer
 
 MAILS_PER_TURN = 32

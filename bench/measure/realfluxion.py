@@ -14,10 +14,11 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any
 
-from flux_k8s import jgfwriter, rset
-from flux_k8s import mapping as rabbitmapping
-from flux_k8s.directivebreakdown.resources import GIB
-from flux_k8s.jgfwriter import DEFAULT_CHUNKS
+from flux_k8s.dws import jgfwriter
+from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
+from flux_k8s.rfc import rset
 
 from .bench import Bench, System
 from .child import Child

@@ -14,11 +14,11 @@ import syslog
 import time
 from typing import Any, Optional
 
-from flux_k8s.client import KubeClient
-from flux_k8s.config import Config
-from flux_k8s.jobid import workflow_name
-from flux_k8s.service import Service
-from flux_k8s.settings import Settings
+from flux_k8s.config.settings import Settings
+from flux_k8s.config.table import Config
+from flux_k8s.jobs.service import Service
+from flux_k8s.kube.client import KubeClient
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.execution import VirtualExecutor

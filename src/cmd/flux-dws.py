@@ -14,16 +14,17 @@ import pwd
 import sys
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
-from flux_k8s import jobid, jobobject
+import sssjob as jobobject
 from flux_k8s.command import STDIN, CommandError, parser, run, tell
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError
-from flux_k8s.jobobject import Element, fromflux, history, markup, toflux
-from flux_k8s.jobobject.fromflux import JobRecord, Telling
-from flux_k8s.jobobject.model import ObjectError
-from flux_k8s.jobobject.properties import AWARENESS_POLICY, REJECT
-from flux_k8s.jobobject.toattributes import Submitter
-from flux_k8s.jobobject.toflux import Submission
+from flux_k8s.rfc import jobid
+from sssjob import Element, fromflux, history, markup, toflux
+from sssjob.fromflux import JobRecord, Telling
+from sssjob.model import ObjectError
+from sssjob.properties import AWARENESS_POLICY, REJECT
+from sssjob.toattributes import Submitter
+from sssjob.toflux import Submission
 
 NAME = "dws"
 DESCRIPTION = """

@@ -10,7 +10,6 @@ import json
 import sys
 from typing import Any, Iterable
 
-from flux_k8s import hostlist, jgfextend, jgfwriter, resourceconfig, rset
 from flux_k8s.command import (
     STDIN,
     CommandError,
@@ -20,8 +19,10 @@ from flux_k8s.command import (
     run,
     tell,
 )
-from flux_k8s.mapping import RabbitMapping
-from flux_k8s.resourceconfig import ResourceConfig
+from flux_k8s.dws import jgfextend, jgfwriter
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.rfc import hostlist, resourceconfig, rset
+from flux_k8s.rfc.resourceconfig import ResourceConfig
 
 NAME = "dws2jgf"
 DESCRIPTION = """

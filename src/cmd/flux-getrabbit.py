@@ -9,9 +9,10 @@ import argparse
 import sys
 from typing import Any, Iterable, Iterator
 
-from flux_k8s import hostlist, lookup
 from flux_k8s.command import CommandError, load_mapping, parser, run
-from flux_k8s.mapping import RabbitMapping
+from flux_k8s.dws import lookup
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.rfc import hostlist
 
 NAME = "getrabbit"
 DESCRIPTION = """

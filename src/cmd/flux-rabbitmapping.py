@@ -9,11 +9,11 @@ import argparse
 import json
 import sys
 
-from flux_k8s import topology
-from flux_k8s.client import blocking
 from flux_k8s.command import CommandError, parser, run
+from flux_k8s.dws import topology
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import ConfigError
-from flux_k8s.mapping import RabbitMapping
+from flux_k8s.kube.client import blocking
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION
 
 NAME = "rabbitmapping"

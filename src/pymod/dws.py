@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """dws: the broker module that drives Data Workflow Services.
 
-Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``,
-``dws.abort`` and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC Interface", and
-:mod:`flux_k8s.hello`), and ``dws.stats-get``. What they mean is the business of
-:mod:`flux_k8s.service`, which runs in a child process of the module; this file passes
-them on, and answers what must be answered without it.
+Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``, ``dws.abort``
+and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC Interface", and
+:mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``. What they mean is the business of
+:mod:`flux_k8s.jobs.service`, which runs in a child process of the module; this file
+passes them on, and answers what must be answered without it.
 
 Load with::
 
@@ -31,12 +31,12 @@ from typing import Any
 from flux.brokermod import BrokerModule, request_handler
 from flux.constants import FLUX_MSGTYPE_REQUEST
 
-from flux_k8s.arguments import Arguments, queue_properties
 from flux_k8s.broker.channel import METHODS
 from flux_k8s.broker.files import check_files
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
-from flux_k8s.config import Config
+from flux_k8s.config.arguments import Arguments, queue_properties
+from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
 from flux_k8s.text import printable
 

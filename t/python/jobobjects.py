@@ -9,8 +9,8 @@ from typing import Any, Iterator, Optional
 
 from hypothesis import strategies as st
 
-from flux_k8s.jobobject.model import ROOT_RULES, Element
-from flux_k8s.jobobject.properties import (
+from sssjob.model import ROOT_RULES, Element
+from sssjob.properties import (
     AWARENESS_POLICY,
     CONTENTS,
     JOB,
@@ -19,7 +19,7 @@ from flux_k8s.jobobject.properties import (
     Attribute,
     Rule,
 )
-from flux_k8s.jobobject.values import SPACE, Datatype, Value, unwritable
+from sssjob.values import SPACE, Datatype, Value, unwritable
 
 DATA = Path(__file__).parents[1] / "data" / "jobobject"
 EXAMPLES = sorted(DATA.glob("*.xml"))

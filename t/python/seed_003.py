@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from flux_k8s.jobobject import ObjectError, read
-from flux_k8s.jobobject.properties import Rule
+from sssjob import ObjectError, read
+from sssjob.properties import Rule
 
 Row = tuple[str, str, str, str]
 

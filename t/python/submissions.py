@@ -10,11 +10,11 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.jobobject import read
-from flux_k8s.jobobject.model import ObjectErrors
-from flux_k8s.jobobject.toattributes import Submitter
-from flux_k8s.jobobject.toflux import Submission, jobspecs_in, to_jobspecs
 from flux_k8s.ports import Json
+from sssjob import read
+from sssjob.model import ObjectErrors
+from sssjob.toattributes import Submitter
+from sssjob.toflux import Submission, jobspecs_in, to_jobspecs
 
 APP = "<Executable>app</Executable>"
 

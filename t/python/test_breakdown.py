@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from flux_k8s import directivebreakdown, mapping
-from flux_k8s.directivebreakdown import (
+from flux_k8s.dws import directivebreakdown, mapping
+from flux_k8s.dws.directivebreakdown import (
     Access,
     AllocationSet,
     Breakdown,
@@ -20,7 +20,7 @@ from flux_k8s.directivebreakdown import (
     Reference,
 )
 from flux_k8s.errors import AllocationError, BadObject, DirectiveError
-from flux_k8s.fields import Reader
+from flux_k8s.json_reader import Reader
 
 Json = dict[str, Any]
 

@@ -28,7 +28,7 @@ from test_client_fakes import (
     write_kubeconfig,
 )
 
-from flux_k8s.client import Mailbox
+from flux_k8s.kube.client import Mailbox
 from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 
 

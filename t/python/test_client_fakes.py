@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from flux_k8s.client import KubeClient, Mailbox
+from flux_k8s.kube.client import KubeClient, Mailbox
 from flux_k8s.ports import DWS_GROUP, Json, KubeError
 
 PATIENCE = 10.0

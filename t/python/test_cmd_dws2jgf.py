@@ -14,7 +14,7 @@ import pytest
 from commands import SOURCES, refused, run
 from test_mapping import EXAMPLE
 
-from flux_k8s import jgf, rset
+from flux_k8s.rfc import jgf, rset
 
 R: dict[str, Any] = {
     "version": 1,

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from flux_k8s.config import Config, parse_fsd
+from flux_k8s.config.table import Config, parse_fsd
 from flux_k8s.errors import ConfigError
 
 PRESET = "#DW jobdw type=xfs capacity=10GiB name=p1"

@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import constraints
 from flux_k8s.errors import BadObject
+from flux_k8s.rfc import constraints
 
 Json = dict[str, Any]
 

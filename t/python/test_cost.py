@@ -19,33 +19,24 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flux_k8s import (
-    constraints,
-    directives,
-    hostlist,
-    idset,
-    jgf,
-    jobid,
-    lookup,
-    mapping,
-    rset,
-)
-from flux_k8s._failures import status_error
-from flux_k8s._view import View
-from flux_k8s.answers import read_token, refusal
-from flux_k8s.arguments import Arguments, queue_properties
-from flux_k8s.config import Config, parse_fsd
-from flux_k8s.directivebreakdown import occupied_rabbits, requested_nodes
-from flux_k8s.directivebreakdown import parse as parse_breakdown
+from flux_k8s.config.arguments import Arguments, queue_properties
+from flux_k8s.config.submission import check_submission
+from flux_k8s.config.table import Config, parse_fsd
+from flux_k8s.dws import directives, lookup, mapping
+from flux_k8s.dws.directivebreakdown import occupied_rabbits, requested_nodes
+from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
+from flux_k8s.dws.workflowview import WorkflowView, parse_go_duration
 from flux_k8s.errors import DWSError, show
-from flux_k8s.hello import held_job
+from flux_k8s.jobs.answers import read_token, refusal
+from flux_k8s.jobs.hello import held_job
+from flux_k8s.jobs.records import join_logs
+from flux_k8s.jobs.requests import read_create
+from flux_k8s.kube.cache import View
+from flux_k8s.kube.failures import status_error
 from flux_k8s.ports import Json, KubeError
-from flux_k8s.records import join_logs
-from flux_k8s.requests import read_create
-from flux_k8s.submission import check_submission
+from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
+from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import printable
-from flux_k8s.timestamps import parse_timestamp
-from flux_k8s.workflowview import WorkflowView, parse_go_duration
 
 SMALL, LARGE = 8_192, 32_768
 GROWTH = 9.0

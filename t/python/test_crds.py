@@ -13,8 +13,8 @@ import pytest
 import yaml
 from test_service import jobspec, settle, started
 
-from flux_k8s import directivebreakdown
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
+from flux_k8s.dws import directivebreakdown
 from flux_k8s.ports import COMPUTES, DWS_GROUP, SERVERS, STORAGE, WORKFLOW, Json, Kind
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options

@@ -14,12 +14,12 @@ from typing import Any, Optional
 import pytest
 from test_service import LIFE, exceptions, jobspec, names, started
 
-from flux_k8s.isolation import Work
-from flux_k8s.jobid import workflow_name
-from flux_k8s.service import Service
-from flux_k8s.steps import Steps
-from flux_k8s.workflowrequests import WorkflowRequests
-from flux_k8s.workflowview import WorkflowView
+from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.system import VirtualSystem
 
 DEATHS = 5

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from test_rabbits_system import marked, requests, set_status, ssds_free, stats, wait
 from test_service import jobspec, settle
 
-from flux_k8s import hostlist
-from flux_k8s import mapping as rabbitmapping
+from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.errors import BadObject
-from flux_k8s.fluxion import MODULE
-from flux_k8s.fluxiongraph import Chassis, find_above, find_places
+from flux_k8s.rabbits.fluxion import MODULE
+from flux_k8s.rabbits.fluxiongraph import Chassis, find_above, find_places
+from flux_k8s.rfc import hostlist
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import Json

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.dws.holding import WORKFLOW_LABEL, Holding, parse
 from flux_k8s.errors import BadObject
-from flux_k8s.holding import WORKFLOW_LABEL, Holding, parse
 
 Json = dict[str, Any]
 Sizes = dict[str, int]

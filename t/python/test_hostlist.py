@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import hostlist
+from flux_k8s.rfc import hostlist
 
 VECTORS = {
     "": [],

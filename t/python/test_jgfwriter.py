@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_mapping import EXAMPLE
 
-from flux_k8s import directivebreakdown as db
-from flux_k8s import hostlist, idset, jgf, jgfwriter, mapping, rset
-from flux_k8s.mapping import RabbitMapping
+from flux_k8s.dws import directivebreakdown as db
+from flux_k8s.dws import jgfwriter, mapping
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.rfc import hostlist, idset, jgf, rset
 
 Json = dict[str, Any]
 

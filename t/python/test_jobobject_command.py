@@ -16,8 +16,8 @@ from commands import refused, run
 from test_jobobject_fromflux import extensions, says
 from test_jobobject_records import SUBMIT, eventlog, spec
 
-from flux_k8s.jobobject import Element, read
 from rabbitsim.cli import main
+from sssjob import Element, read
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import constraints, hostlist
-from flux_k8s.jobobject import Element, element, write
-from flux_k8s.jobobject.expression import to_elements
+from flux_k8s.rfc import constraints, hostlist
+from sssjob import Element, element, write
+from sssjob.expression import to_elements
 
 HOSTS = ("h1", "h2", "h3", "x")
 FEATURES = ("a", "b", "c")

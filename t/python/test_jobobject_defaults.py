@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobobjects import complete, objects
 
-from flux_k8s.jobobject import Element, check, effective, element, read, walk
-from flux_k8s.jobobject.defaults import walk_with_policy
-from flux_k8s.jobobject.properties import JOB_DEFAULTS, JOB_PROPERTIES, Rule
+from sssjob import Element, check, effective, element, read, walk
+from sssjob.defaults import walk_with_policy
+from sssjob.properties import JOB_DEFAULTS, JOB_PROPERTIES, Rule
 
 DEFAULTS = ("JobDefaults", "TaskGroupDefaults", "TaskDefaults")
 POLICIES = ["Reject", "Warn", "Ignore"]

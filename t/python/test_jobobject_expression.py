@@ -19,9 +19,9 @@ from test_jobobject_constraints import (
     matches,
 )
 
-from flux_k8s import constraints
-from flux_k8s.jobobject import Element, element
-from flux_k8s.jobobject.expression import from_elements, to_elements
+from flux_k8s.rfc import constraints
+from sssjob import Element, element
+from sssjob.expression import from_elements, to_elements
 
 
 def strict(index: int, problem: str) -> None:

@@ -11,9 +11,14 @@ from typing import Any, Optional
 import pytest
 from test_service import XFS, jobspec, settle, started
 
-from flux_k8s.config import Config
-from flux_k8s.jobobject import Element, read, write
-from flux_k8s.jobobject.fromflux import (
+from flux_k8s.config.table import Config
+from flux_k8s.ports import Json
+from rabbitsim.dws import Fault, Files, Options
+from rabbitsim.flux.events import encode_eventlog
+from rabbitsim.flux.options import submit_jobspec
+from rabbitsim.system import VirtualSystem
+from sssjob import Element, read, write
+from sssjob.fromflux import (
     EVENTLOG,
     KEYS,
     JobRecord,
@@ -21,11 +26,6 @@ from flux_k8s.jobobject.fromflux import (
     group_object,
     job_object,
 )
-from flux_k8s.ports import Json
-from rabbitsim.dws import Fault, Files, Options
-from rabbitsim.flux.events import encode_eventlog
-from rabbitsim.flux.options import submit_jobspec
-from rabbitsim.system import VirtualSystem
 
 MIB = 1 << 20
 PLAIN = submit_jobspec(["true"])

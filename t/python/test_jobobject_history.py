@@ -13,8 +13,8 @@ from test_jobobject_fromflux import says
 from test_jobobject_records import JOBID, SUBMIT, T, eventlog, job_of, shown, spec
 
 from flux_k8s.errors import DWSError
-from flux_k8s.jobobject.fromflux import JobRecord, Telling, job_object
 from flux_k8s.ports import Json
+from sssjob.fromflux import JobRecord, Telling, job_object
 
 
 def test_a_job_that_was_only_submitted_is_idle() -> None:

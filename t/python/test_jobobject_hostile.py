@@ -20,7 +20,7 @@ LIMIT = 512 * MiB
 
 PROGRAM = """
 import resource, sys
-from flux_k8s.jobobject import ObjectError, check, effective, read, write
+from sssjob import ObjectError, check, effective, read, write
 limit = int(sys.argv[2])
 document = eval(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
@@ -157,8 +157,8 @@ def test_a_hostile_document_is_refused_within_bounds(
 
 SUBMIT = """
 import resource, sys
-from flux_k8s.jobobject import ObjectError
-from flux_k8s.jobobject.toflux import jobspecs_in
+from sssjob import ObjectError
+from sssjob.toflux import jobspecs_in
 document = eval(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
 try:

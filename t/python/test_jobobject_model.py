@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jobobjects import VALUES, complete, objects, strings
 
-from flux_k8s.jobobject import Element, ObjectError, check, element, read, walk, write
-from flux_k8s.jobobject.model import rule_of
-from flux_k8s.jobobject.properties import CONTENTS, FILES, IN_ORDER
-from flux_k8s.jobobject.values import Datatype, to_text, unwritable
+from sssjob import Element, ObjectError, check, element, read, walk, write
+from sssjob.model import rule_of
+from sssjob.properties import CONTENTS, FILES, IN_ORDER
+from sssjob.values import Datatype, to_text, unwritable
 
 ID = element("Id", "1")
 

@@ -17,11 +17,11 @@ from test_jobobject_fromflux import XFS
 from test_jobobject_records import eventlog, spec
 
 from flux_k8s.errors import DWSError
-from flux_k8s.jobobject import read, write
-from flux_k8s.jobobject.asking import ObjectErrors
-from flux_k8s.jobobject.fromflux import JobRecord, job_object
-from flux_k8s.jobobject.toflux import to_jobspecs
 from flux_k8s.ports import Json
+from sssjob import read, write
+from sssjob.asking import ObjectErrors
+from sssjob.fromflux import JobRecord, job_object
+from sssjob.toflux import to_jobspecs
 
 JOBSPEC = spec(
     "-N2",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from jobobjects import objects
 from lxml import etree
 
-from flux_k8s.jobobject import (
+from sssjob import (
     Element,
     ObjectError,
     ObjectWarning,
@@ -26,7 +26,7 @@ from flux_k8s.jobobject import (
     walk_with_policy,
     write,
 )
-from flux_k8s.jobobject.properties import CONTENTS
+from sssjob.properties import CONTENTS
 
 POLICIES = ["Reject", "Warn", "Ignore"]
 REJECTED = "; awarenessPolicy is Reject here"
@@ -417,7 +417,7 @@ def test_by_default_no_warning_is_lost() -> None:
         for _ in range(2):
             read(document)
     assert [warning.category for warning in caught] == [ObjectWarning] * 4
-    program = "import sys, flux_k8s.jobobject as o\nfor _ in 'ab': o.read(sys.argv[1])"
+    program = "import sys, sssjob as o\nfor _ in 'ab': o.read(sys.argv[1])"
     done = subprocess.run(
         [sys.executable, "-c", program, document],
         capture_output=True,

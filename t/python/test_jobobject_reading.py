@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from jobobjects import EXAMPLES, complete, objects
 
-from flux_k8s.jobobject import Element, ObjectError, check, element, read, write
-from flux_k8s.jobobject.markup import ENCODINGS
-from flux_k8s.jobobject.model import ObjectErrors
 from flux_k8s.text import printable
+from sssjob import Element, ObjectError, check, element, read, write
+from sssjob.markup import ENCODINGS
+from sssjob.model import ObjectErrors
 
 SIMPLE = "<Job><Id>1</Id><Name>n</Name></Job>"
 TEXTS = [path.read_bytes() for path in EXAMPLES]

@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_jobobject_fromflux import extensions, says
 
-from flux_k8s.directivebreakdown import apply_breakdowns
-from flux_k8s.jobobject import Element, read, write
-from flux_k8s.jobobject.fromflux import JobRecord, Telling, job_object
-from flux_k8s.jobobject.terms import path_keys
-from flux_k8s.jobobject.toattributes import Submitter
-from flux_k8s.jobobject.toflux import to_jobspecs
-from flux_k8s.jobobject.untold import Untold
+from flux_k8s.dws.directivebreakdown import apply_breakdowns
 from flux_k8s.ports import Json
 from rabbitsim.flux.options import submit_jobspec
+from sssjob import Element, read, write
+from sssjob.fromflux import JobRecord, Telling, job_object
+from sssjob.terms import path_keys
+from sssjob.toattributes import Submitter
+from sssjob.toflux import to_jobspecs
+from sssjob.untold import Untold
 
 JOBID = 6731191091817518
 T = 1_700_000_000.25

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from submissions import PLAIN, extension, job, left_out, refused, system
 
-from flux_k8s.jobobject import relations
-from flux_k8s.jobobject.relations import Bracket, Leaf, Link, Tree, Unclear
+from sssjob import relations
+from sssjob.relations import Bracket, Leaf, Link, Tree, Unclear
 
 ONLY = (
     "conj and group: alternatives and exceptions are for Feature and Node only in Flux"
@@ -290,7 +290,7 @@ def test_a_hint_goes_alone() -> None:
 
 
 def test_an_extension_of_ours_may_be_left_out_by_others() -> None:
-    from flux_k8s.jobobject.untold import extension as ours
+    from sssjob.untold import extension as ours
 
     assert ours("attributes.user", 1).attribute("awarenessPolicy") == "Ignore"
     assert json.loads(json.dumps(system(extension("attributes.user", 1))))

@@ -24,12 +24,12 @@ from test_jobobject_fromflux import ran, told
 from test_jobobject_records import eventlog, job_of, spec
 from test_service import XFS, jobspec, names, settle
 
-from flux_k8s import constraints, jobid
-from flux_k8s.directives import parse_attribute
-from flux_k8s.jobobject import Element, read, write
-from flux_k8s.jobobject.fromflux import JobRecord, group_object, job_object
-from flux_k8s.jobobject.toflux import Submission, to_jobspecs
+from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.ports import Json
+from flux_k8s.rfc import constraints, jobid
+from sssjob import Element, read, write
+from sssjob.fromflux import JobRecord, group_object, job_object
+from sssjob.toflux import Submission, to_jobspecs
 
 OF_JOBS = ("after", "afterstart", "afterany", "afterok", "afternotok")
 

@@ -16,7 +16,7 @@ from commands import refused, run, run_without
 from jobobjects import DATA
 from submissions import APP, extension, job
 
-from flux_k8s.jobobject.markup import MAX_SIZE
+from sssjob.markup import MAX_SIZE
 
 
 def submit(*args: Any, stdin: str = "", **environment: str) -> Any:

@@ -12,9 +12,9 @@ import pytest
 from submissions import PLAIN, extension, job, left_out, refused, submitted, system
 from test_jobobject_records import spec
 
-from flux_k8s.jobobject import read
-from flux_k8s.jobobject.toattributes import Submitter
 from flux_k8s.ports import Json
+from sssjob import read
+from sssjob.toattributes import Submitter
 
 # Attributes
 

@@ -16,13 +16,13 @@ from jobobjects import DATA, complete, objects
 from submissions import APP, PLAIN, extension, job, left_out, refused, submitted
 from test_jobobject_records import spec
 
-from flux_k8s.jobobject import Element, effective, element, read, walk
-from flux_k8s.jobobject.asking import ObjectErrors
-from flux_k8s.jobobject.handling import HANDLING, Kind
-from flux_k8s.jobobject.properties import CONTENTS, JOB, REQUESTED, Rule
-from flux_k8s.jobobject.toattributes import Submitter
-from flux_k8s.jobobject.toflux import Submission, to_jobspecs
-from flux_k8s.jobobject.values import Datatype
+from sssjob import Element, effective, element, read, walk
+from sssjob.asking import ObjectErrors
+from sssjob.handling import HANDLING, Kind
+from sssjob.properties import CONTENTS, JOB, REQUESTED, Rule
+from sssjob.toattributes import Submitter
+from sssjob.toflux import Submission, to_jobspecs
+from sssjob.values import Datatype
 
 # The examples of section 1.3
 

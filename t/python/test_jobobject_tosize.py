@@ -11,8 +11,8 @@ from submissions import job, left_out, refused, submitted
 from test_jobobject_records import spec
 
 from flux_k8s.errors import BadObject
-from flux_k8s.jobobject.shape import totals_of
 from flux_k8s.ports import Json
+from sssjob.shape import totals_of
 
 # How large it is
 

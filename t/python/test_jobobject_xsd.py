@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from jobobjects import EXAMPLES, complete, objects
 from lxml import etree
 
-from flux_k8s.jobobject import Element, effective, read, write
-from flux_k8s.jobobject.xsd import schema
+from sssjob import Element, effective, read, write
+from sssjob.xsd import schema
 
 PUBLISHED = Path(__file__).parents[2] / "doc" / "jobobject.xsd"
 SCHEMA = etree.XMLSchema(etree.fromstring(schema().encode()))
@@ -29,7 +29,7 @@ def job(contents: str) -> str:
 
 
 def test_the_published_schema_is_that_of_the_rules() -> None:
-    # flux_k8s.jobobject.xsd says how to write it anew.
+    # sssjob.xsd says how to write it anew.
     assert PUBLISHED.read_text() == schema()
 
 

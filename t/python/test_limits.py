@@ -12,11 +12,11 @@ import pytest
 from jobtap_host import JobManager
 
 from flux_k8s import limits
-from flux_k8s.config import Config
-from flux_k8s.directives import is_empty, parse_attribute
+from flux_k8s.config.submission import check_submission
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
-from flux_k8s.requests import read_create
-from flux_k8s.submission import check_submission
+from flux_k8s.jobs.requests import read_create
 
 HEADER = Path(__file__).parents[2] / "src/jobtap/dws.h"
 NAMELESS = "#DW copy_in source=/a destination=/b"

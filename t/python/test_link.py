@@ -68,14 +68,18 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
         "jobtap_pluginpath/dws-jobtap.so",
         "shell_pluginpath/dws_environment.so",
         "python_path/flux_k8s.py",
+        "python_path/sssjob.py",
     }
 
 
-def test_a_python_that_knows_only_flux_finds_the_package(flux: Flux) -> None:
+@pytest.mark.parametrize("module", ["flux_k8s.kube.client", "sssjob.model"])
+def test_a_python_that_knows_only_flux_finds_the_package(
+    flux: Flux, module: str
+) -> None:
     flux.link()
     code = (
-        "import sys; sys.path.insert(0, sys.argv[1]); import flux_k8s.client;"
-        "from flux_k8s import config; print(config.__file__)"
+        f"import sys; sys.path.insert(0, sys.argv[1]); import {module};"
+        f"print(sys.modules['{module.partition('.')[0]}'].__file__)"
     )
     found = subprocess.run(
         # Without the site-packages of any environment.

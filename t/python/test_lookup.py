@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_mapping import EXAMPLE
 from test_rset import fluxion_r
 
-from flux_k8s import lookup, mapping
+from flux_k8s.dws import lookup, mapping
 
 HETCHY = mapping.parse(EXAMPLE)
 ON_202 = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": [793]})

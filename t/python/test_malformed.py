@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_service import HOUR, XFS, jobspec, started
 
+from flux_k8s.jobs.records import failed_first
 from flux_k8s.ports import STORAGE, Json
-from flux_k8s.records import failed_first
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
 

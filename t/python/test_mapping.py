@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from flux_k8s import mapping
+from flux_k8s.dws import mapping
 from flux_k8s.errors import BadObject
 
 CAPACITY = 30659987046400

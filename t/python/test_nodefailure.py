@@ -11,12 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import hostlist, mapping
-from flux_k8s.directivebreakdown import AllocationSet, Breakdown, Reference
-from flux_k8s.errors import BadObject
-from flux_k8s.hello import held_job
-from flux_k8s.jobid import f58
-from flux_k8s.nodefailure import (
+from flux_k8s.dws import mapping
+from flux_k8s.dws.directivebreakdown import AllocationSet, Breakdown, Reference
+from flux_k8s.dws.nodefailure import (
     Survey,
     computes_patch,
     exclusion_note,
@@ -27,8 +24,12 @@ from flux_k8s.nodefailure import (
     survey_storage,
     tolerated,
 )
+from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.errors import BadObject
+from flux_k8s.jobs.hello import held_job
 from flux_k8s.ports import Json
-from flux_k8s.workflowview import State, WorkflowView
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import f58
 
 JOBID = 1234
 NOW = 1000.0

@@ -22,11 +22,10 @@ from test_nodefailure import (
     surveys,
 )
 
-from flux_k8s import rset
-from flux_k8s.config import Config
-from flux_k8s.jobid import f58
-from flux_k8s.nodefailure import Survey, computes_patch, survey_storage, tolerated
-from flux_k8s.workflow import (
+from flux_k8s.config.table import Config
+from flux_k8s.dws.nodefailure import Survey, computes_patch, survey_storage, tolerated
+from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
+from flux_k8s.jobs.workflow import (
     Exclude,
     Fail,
     Force,
@@ -37,8 +36,9 @@ from flux_k8s.workflow import (
     Wait,
     next_step,
 )
-from flux_k8s.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.workflowview import FINALIZER, State, WorkflowView
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.rfc import rset
+from flux_k8s.rfc.jobid import f58
 
 R = rset.parse(
     {

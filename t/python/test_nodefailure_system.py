@@ -21,11 +21,11 @@ from test_service import (
     started,
 )
 
-from flux_k8s import hostlist
-from flux_k8s.config import Config
-from flux_k8s.jobid import f58
-from flux_k8s.nodefailure import ANNOTATION_DATE
+from flux_k8s.config.table import Config
+from flux_k8s.dws.nodefailure import ANNOTATION_DATE
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, WORKFLOW, Json, KubeError
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job

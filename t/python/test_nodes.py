@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""flux_k8s.nodes: draining of nodes."""
+"""flux_k8s.rabbits.nodes: draining of nodes."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import hostlist
-from flux_k8s.nodes import Nodes
 from flux_k8s.ports import RpcError
+from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.rfc import hostlist
 from rabbitsim.loop import VirtualLoop
 
 

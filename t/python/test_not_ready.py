@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from test_service import HOUR, LIFE, XFS, exceptions, jobspec, memo, names, settle
 
+from flux_k8s.jobs.waiting import MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Kind, KubeDone, KubeError
-from flux_k8s.waiting import MEMO
 from rabbitsim.system import VirtualSystem
 
 KEEP = "#DW create_persistent type=xfs capacity=1GiB name=keep"

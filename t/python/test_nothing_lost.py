@@ -14,12 +14,12 @@ import pytest
 from test_rabbits_system import drained, shown
 from test_service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, started
 
-from flux_k8s.cleanup import mounted_nodes
-from flux_k8s.config import Config
-from flux_k8s.isolation import Work
-from flux_k8s.jobid import f58
+from flux_k8s.config.table import Config
+from flux_k8s.dws.cleanup import mounted_nodes
+from flux_k8s.dws.workflowview import CUT_OFF
+from flux_k8s.jobs.isolation import Work
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, KubeError, RpcError
-from flux_k8s.workflowview import CUT_OFF
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort

@@ -22,8 +22,8 @@ from test_service import (
     started,
 )
 
+from flux_k8s.jobs.waiting import MEMO, PATIENCE
 from flux_k8s.ports import DWS_GROUP, KubeError
-from flux_k8s.waiting import MEMO, PATIENCE
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import State

@@ -111,6 +111,7 @@ def test_the_module_is_no_importable_top_level_name(wheel: zipfile.ZipFile) -> N
     assert {name for name in top if "flux_dws-" not in name} == {
         "flux_k8s",
         "rabbitsim",
+        "sssjob",
     }
 
 

@@ -12,12 +12,13 @@ from typing import Any, Callable, Optional
 import pytest
 from test_service import LIFE, exceptions, jobspec, memo, names, settle, started
 
-from flux_k8s import breakdownreader, hostlist, rset
-from flux_k8s.config import Config
-from flux_k8s.directivebreakdown import Access, Breakdown, occupied_rabbits, parse
-from flux_k8s.directivebreakdown.allocation import COLOCATION_ANNOTATION
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directivebreakdown import Access, Breakdown, occupied_rabbits, parse
+from flux_k8s.dws.directivebreakdown.allocation import COLOCATION_ANNOTATION
 from flux_k8s.errors import BadObject
+from flux_k8s.jobs import breakdownreader
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
+from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data

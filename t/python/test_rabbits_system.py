@@ -20,10 +20,11 @@ from test_service import (
     started,
 )
 
-from flux_k8s import holding, hostlist, rset
-from flux_k8s.config import Config
-from flux_k8s.damper import FIRST_HOLD
+from flux_k8s.config.table import Config
+from flux_k8s.control.damper import FIRST_HOLD
+from flux_k8s.dws import holding
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json
+from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import State
 from rabbitsim.flux.scheduler import UNSATISFIABLE

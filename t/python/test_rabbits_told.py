@@ -28,8 +28,8 @@ from test_rabbits_system import (
 )
 from test_service import settle
 
-from flux_k8s.config import Config
-from flux_k8s.damper import FIRST_HOLD
+from flux_k8s.config.table import Config
+from flux_k8s.control.damper import FIRST_HOLD
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request

@@ -40,7 +40,7 @@ from test_service import (
     settle,
 )
 
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import NoFiles

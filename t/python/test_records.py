@@ -23,10 +23,10 @@ from test_service import (
     started,
 )
 
-from flux_k8s.config import Config
-from flux_k8s.jobid import workflow_name
+from flux_k8s.config.table import Config
+from flux_k8s.jobs.records import CHARACTERS, CONTAINERS, TRIES, fair_shares, join_logs
 from flux_k8s.ports import DWS_GROUP, NNFDATAMOVEMENT, POD, WORKFLOW, Json, KubeError
-from flux_k8s.records import CHARACTERS, CONTAINERS, TRIES, fair_shares, join_logs
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Faults, Request

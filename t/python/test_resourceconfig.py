@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flux_k8s import resourceconfig
 from flux_k8s.errors import BadObject
+from flux_k8s.rfc import resourceconfig
 
 Json = dict[str, Any]
 

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.directivebreakdown import (
+from flux_k8s.dws.directivebreakdown import (
     AllocationSet,
     Breakdown,
     Reference,
     apply_breakdowns,
     ssd_per_node,
 )
-from flux_k8s.directivebreakdown.breakdown import STRATEGIES
+from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
 from flux_k8s.errors import AllocationError, BadObject
 
 Json = dict[str, Any]

@@ -33,10 +33,9 @@ from test_servers import (
 )
 from test_service import HOUR, LIFE, XFS, exceptions, jobspec, names, settle
 
-from flux_k8s import mapping, topology
-from flux_k8s.directivebreakdown import beyond_shares, build_servers
+from flux_k8s.dws import mapping, topology
+from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
 from flux_k8s.errors import AllocationError
-from flux_k8s.jobid import workflow_name
 from flux_k8s.ports import (
     SERVERS,
     STORAGE,
@@ -45,7 +44,8 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
-from flux_k8s.storage import RabbitManager
+from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem

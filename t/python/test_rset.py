@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import idset, jgf, mapping, rset
+from flux_k8s.dws import mapping
 from flux_k8s.errors import BadObject
+from flux_k8s.rfc import idset, jgf, rset
 
 Json = dict[str, Any]
 

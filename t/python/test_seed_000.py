@@ -8,9 +8,9 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s import directivebreakdown as db
-from flux_k8s import mapping
-from flux_k8s.directivebreakdown import Access, Allocation, Breakdown, Reference
+from flux_k8s.dws import directivebreakdown as db
+from flux_k8s.dws import mapping
+from flux_k8s.dws.directivebreakdown import Access, Allocation, Breakdown, Reference
 from flux_k8s.errors import AllocationError, BadObject, DirectiveError
 
 Json = dict[str, Any]

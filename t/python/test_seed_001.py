@@ -9,9 +9,10 @@ from typing import Any
 
 from test_service import jobspec, names, settle, started
 
-from flux_k8s import directivebreakdown as db
-from flux_k8s import hostlist, mapping, rset
+from flux_k8s.dws import directivebreakdown as db
+from flux_k8s.dws import mapping
 from flux_k8s.ports import COMPUTES
+from flux_k8s.rfc import hostlist, rset
 
 Json = dict[str, Any]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flux_k8s import constraints
+from flux_k8s.rfc import constraints
 
 Json = dict[str, Any]
 

@@ -14,8 +14,8 @@ from jobobjects import DATA, EXAMPLES
 from lxml import etree
 from seed_003 import INLINE, job, refused, row_of, rows
 
-from flux_k8s.jobobject import ObjectError, check, effective, read, walk, write
-from flux_k8s.jobobject.properties import (
+from sssjob import ObjectError, check, effective, read, walk, write
+from sssjob.properties import (
     CONTENTS,
     DELIVERED,
     GROUP_PROPERTIES,
@@ -25,7 +25,7 @@ from flux_k8s.jobobject.properties import (
     TASK_PROPERTIES,
     Rule,
 )
-from flux_k8s.jobobject.values import UNITS, Datatype, in_bytes
+from sssjob.values import UNITS, Datatype, in_bytes
 
 Shape = tuple[object, ...]
 

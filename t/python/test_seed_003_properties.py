@@ -9,9 +9,9 @@ from collections import Counter
 import pytest
 from seed_003 import Row, job, refused, row_of, rows
 
-from flux_k8s.jobobject import ObjectError, check, element, read, write
-from flux_k8s.jobobject.properties import DELIVERED, JOB_PROPERTIES, REQUESTED
-from flux_k8s.jobobject.values import Datatype
+from sssjob import ObjectError, check, element, read, write
+from sssjob.properties import DELIVERED, JOB_PROPERTIES, REQUESTED
+from sssjob.values import Datatype
 
 TABLE_2 = """
     Application             String   MAY

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from flux_k8s import rset
 from flux_k8s.errors import BadObject
+from flux_k8s.rfc import rset
 
 Json = dict[str, Any]
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import directivebreakdown, hostlist, mapping, rset
-from flux_k8s.directivebreakdown import (
+from flux_k8s.dws import directivebreakdown, mapping
+from flux_k8s.dws.directivebreakdown import (
     Access,
     Allocation,
     AllocationSet,
@@ -31,6 +31,7 @@ from flux_k8s.directivebreakdown import (
     ssd_per_node,
 )
 from flux_k8s.errors import AllocationError, BadObject
+from flux_k8s.rfc import hostlist, rset
 
 Json = dict[str, Any]
 

@@ -11,9 +11,9 @@ from typing import Any, Callable, Iterable, Optional
 
 import pytest
 
-from flux_k8s.config import Config
-from flux_k8s.jobid import f58, workflow_name
+from flux_k8s.config.table import Config
 from flux_k8s.ports import CLIENTMOUNT, STORAGE, WORKFLOW, KubeError
+from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import Event, State

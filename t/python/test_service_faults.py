@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 from test_service import exceptions, jobspec, names, started
 
-from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
+from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.waiting import Notices
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux
-from flux_k8s.records import Records
-from flux_k8s.service import Service
-from flux_k8s.steps import Steps
-from flux_k8s.waiting import Notices
-from flux_k8s.workflowrequests import WorkflowRequests
-from flux_k8s.workflowview import WorkflowView
+from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from test_sim_flux_system import LIFE, XFS, finish, names, run_until, submit
 
-from flux_k8s.service import Service
+from flux_k8s.jobs.service import Service
 from rabbitsim.system import VirtualSystem
 
 EVENTS = ["submit", "dependency-add", "alloc", "prolog-start", "start", "finish"]

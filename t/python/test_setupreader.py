@@ -17,11 +17,14 @@ import pytest
 from test_rset import fluxion_r
 from test_service import LIFE, exceptions, jobspec, names, settle
 
-from flux_k8s import mapping, readerprocess, requests, rset
-from flux_k8s.readerprocess import ReaderProcess
-from flux_k8s.requests import LargeSetup
-from flux_k8s.rset import Summary, UnreadableR
-from flux_k8s.setupreader import Result
+from flux_k8s.broker import readerprocess
+from flux_k8s.broker.readerprocess import ReaderProcess
+from flux_k8s.dws import mapping
+from flux_k8s.jobs import requests
+from flux_k8s.jobs.requests import LargeSetup
+from flux_k8s.jobs.setupreader import Result
+from flux_k8s.rfc import rset
+from flux_k8s.rfc.rset import Summary, UnreadableR
 from rabbitsim.setups import READING
 from rabbitsim.system import VirtualSystem
 

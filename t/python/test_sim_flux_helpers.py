@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 from typing import Any, Optional
 
-from flux_k8s import mapping
+from flux_k8s.dws import mapping
 from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import State
 from rabbitsim.flux.execution import VirtualExecutor

@@ -20,14 +20,14 @@ from test_rabbits_system import (
     wait,
 )
 
-from flux_k8s import hostlist
-from flux_k8s.arguments import Arguments, queue_properties
-from flux_k8s.availability import OURS
-from flux_k8s.config import Config
-from flux_k8s.damper import FIRST_HOLD, LAST_HOLD, Damper
+from flux_k8s.config.arguments import Arguments, queue_properties
+from flux_k8s.config.table import Config
+from flux_k8s.control.damper import FIRST_HOLD, LAST_HOLD, Damper
 from flux_k8s.errors import BadObject, ConfigError
-from flux_k8s.nodes import parse
-from flux_k8s.storage import parse_storage
+from flux_k8s.rabbits.availability import OURS
+from flux_k8s.rabbits.nodes import parse
+from flux_k8s.rabbits.storage import parse_storage
+from flux_k8s.rfc import hostlist
 from rabbitsim.system import VirtualSystem
 
 RABBITS = ("rabbit-01", "rabbit-02")

@@ -19,10 +19,10 @@ from test_rabbits_system import (
 )
 from test_service import HOUR, XFS, exceptions, jobspec, names, settle, started
 
-from flux_k8s.config import Config
-from flux_k8s.nodes import NodeStates
+from flux_k8s.config.table import Config
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
-from flux_k8s.systemstatus import Shown, changes, disabled_nodes, parse, patch
+from flux_k8s.rabbits.nodes import NodeStates
+from flux_k8s.rabbits.systemstatus import Shown, changes, disabled_nodes, parse, patch
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request

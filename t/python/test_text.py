@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from test_service import HOUR, XFS, exceptions, jobspec, started
 
 from flux_k8s.command import tell
-from flux_k8s.directives import parse_attribute
+from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject, ConfigError, DirectiveError, DWSError, show
 from flux_k8s.ports import Json, KubeError, RpcError
 from flux_k8s.text import SHOWN, printable, printable_lines
-from flux_k8s.workflowview import WorkflowView
 from rabbitsim.cli import main as rabbitsim
 from rabbitsim.cli.report import JobProgress, Report
 from rabbitsim.dws.options import Fault as DwsFault

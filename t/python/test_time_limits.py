@@ -23,9 +23,9 @@ from test_service import (
 )
 from test_torture_found import in_state
 
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
 from flux_k8s.ports import KubeError
-from flux_k8s.timestamps import format_timestamp, parse_timestamp
+from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request

@@ -12,10 +12,10 @@ import pytest
 from test_service import COPY_OUT, HOUR, jobspec, names, settle, started
 from test_torture_found import in_state
 
-from flux_k8s.config import Config
-from flux_k8s.jobid import workflow_name
+from flux_k8s.config.table import Config
+from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.ports import SECRET, WORKFLOW
-from flux_k8s.tokens import TOKEN_KEY
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from test_mapping import EXAMPLE
 
-from flux_k8s import mapping, topology
+from flux_k8s.dws import mapping, topology
 from flux_k8s.errors import BadObject
 from rabbitsim.dws.topology import Rabbit, Topology, storage, system_configuration
 

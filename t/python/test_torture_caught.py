@@ -10,17 +10,24 @@ from typing import Any, Callable
 
 import pytest
 
-from flux_k8s import availability, service, workflow, workflowrequests
-from flux_k8s.config import Config
-from flux_k8s.inuse import InUse
-from flux_k8s.mountwatch import MountWatch
-from flux_k8s.nodes import Nodes
+from flux_k8s.config.table import Config
+from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.jobs import service, workflow, workflowrequests
+from flux_k8s.jobs.inuse import InUse
+from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.workflow import (
+    Advance,
+    ReleaseEpilog,
+    ReleaseProlog,
+    Step,
+    next_step,
+)
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux, Json, Kube
-from flux_k8s.service import Service
-from flux_k8s.workflow import Advance, ReleaseEpilog, ReleaseProlog, Step, next_step
-from flux_k8s.workflowinfo import WorkflowInfo
-from flux_k8s.workflowrequests import WorkflowRequests
-from flux_k8s.workflowview import State, WorkflowView
+from flux_k8s.rabbits import availability
+from flux_k8s.rabbits.mountwatch import MountWatch
+from flux_k8s.rabbits.nodes import Nodes
 from rabbitsim.torture.crashpoints import SCENARIOS, live
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.run import run

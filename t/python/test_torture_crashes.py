@@ -9,7 +9,7 @@ import re
 
 import pytest
 
-from flux_k8s import steps
+from flux_k8s.jobs import steps
 from rabbitsim.cli import main
 from rabbitsim.torture.crashpoints import SCENARIOS, Mishap, Scenario, check, live
 

@@ -20,10 +20,10 @@ from test_service import (
     started,
 )
 
-from flux_k8s.config import Config
-from flux_k8s.jobid import workflow_name
+from flux_k8s.config.table import Config
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
-from flux_k8s.workflowview import FINALIZER
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State

@@ -9,8 +9,8 @@ from test_deadly_work import DEATHS, Supervised
 from test_service import LIFE, exceptions, jobspec, names, settle, started
 from test_service_faults import breaks
 
-from flux_k8s.isolation import Work
-from flux_k8s.planning import Planner
+from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.planning import Planner
 
 LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
 

@@ -17,10 +17,10 @@ from test_client_fakes import (
     workflow,
 )
 
-from flux_k8s._outbox import Outbox
-from flux_k8s._view import View
+from flux_k8s.kube.cache import View
+from flux_k8s.kube.outbox import Outbox
+from flux_k8s.kube.watch import Backoff
 from flux_k8s.ports import Json, KubeError
-from flux_k8s.watch import Backoff
 
 
 class Cluster(RuleBasedStateMachine):

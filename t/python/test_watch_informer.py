@@ -22,9 +22,9 @@ from test_client_fakes import (
     write_kubeconfig,
 )
 
-import flux_k8s.watch
+import flux_k8s.kube.watch
+from flux_k8s.kube.watch import Backoff
 from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
-from flux_k8s.watch import Backoff
 
 
 @pytest.fixture
@@ -236,7 +236,7 @@ class Test_Informer:
     def test_notices_a_connection_that_is_half_open(
         self, follow: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(flux_k8s.watch, "GRACE", 0.05)
+        monkeypatch.setattr(flux_k8s.kube.watch, "GRACE", 0.05)
         handler, _ = follow(
             lists(1),
             watches(("ADDED", workflow("a", 2))),

@@ -13,8 +13,8 @@ from typing import Optional
 import pytest
 from test_client_fakes import Recorder, Service, computes
 
+from flux_k8s.kube.watch import Backoff
 from flux_k8s.ports import COMPUTES, WORKFLOW
-from flux_k8s.watch import Backoff
 from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store

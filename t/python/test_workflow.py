@@ -11,11 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s import rset
-from flux_k8s.config import Config
-from flux_k8s.directives import parse
-from flux_k8s.jobid import f58
-from flux_k8s.workflow import (
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directives import parse
+from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
+from flux_k8s.jobs.workflow import (
     Advance,
     Allocate,
     Create,
@@ -35,8 +34,9 @@ from flux_k8s.workflow import (
     Wait,
     next_step,
 )
-from flux_k8s.workflowinfo import Goal, StorageRequest, WorkflowInfo
-from flux_k8s.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
+from flux_k8s.jobs.workflowinfo import Goal, StorageRequest, WorkflowInfo
+from flux_k8s.rfc import rset
+from flux_k8s.rfc.jobid import f58
 
 JOBID = 1234
 NOW = 1000.0

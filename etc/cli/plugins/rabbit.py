@@ -52,7 +52,7 @@ class RabbitPlugin(CLIPlugin):
             return
 
         from flux_k8s.errors import DWSError
-        from flux_k8s.submission import check_submission
+        from flux_k8s.config.submission import check_submission
 
         try:
             check_submission(dw, jobspec.resources, table)

@@ -2,7 +2,18 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The logic of the Flux-DWS integration.
 
-Start with :mod:`flux_k8s.workflow` (which step comes next for a job) and
-:mod:`flux_k8s.service` (who is told). :mod:`flux_k8s.ports` has the two
-interfaces through which the service sees the world.
+The folders are layers. Each may import those below it:
+
+- :mod:`.broker`, the Flux adapter;
+- :mod:`.kube`, the Kubernetes adapter;
+- :mod:`.jobs` and :mod:`.rabbits`, side by side: one job, and the machine;
+- :mod:`.control`: queues, pauses;
+- :mod:`.config`: what a site configures;
+- :mod:`.dws`: formats and rules of DWS;
+- :mod:`.rfc`: formats of Flux.
+
+Beside them stand :mod:`.ports` (the two interfaces through which all see the world),
+:mod:`.errors`, :mod:`.json_reader`, :mod:`.limits` and :mod:`.text`. Start with
+:mod:`.jobs.workflow`. The modules :mod:`.cleanup`, :mod:`.directivebreakdown`,
+:mod:`.storage`, :mod:`.systemstatus` and :mod:`.watch` are names that seed 001 gives.
 """

@@ -3,7 +3,7 @@
 """The interfaces between the service and the world.
 
 The service sees Flux through :class:`Flux` and Kubernetes through
-:class:`Kube`. The broker module and :mod:`flux_k8s.client` implement them for
+:class:`Kube`. The broker module and :mod:`flux_k8s.kube.client` implement them for
 production, ``rabbitsim`` for machines that have neither.
 
 Every call returns at once. An answer arrives later, through the ``done``

@@ -18,9 +18,9 @@ import threading
 from functools import partial
 from typing import Callable, Optional, Protocol, TypeVar, Union
 
+from flux_k8s.dws.workflowview import WLM_ID
 from flux_k8s.errors import BadObject, ConfigError, DWSError
-from flux_k8s.fields import Reader
-from flux_k8s.jobid import jobid_of_workflow
+from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (
     STORAGE,
     WORKFLOW,
@@ -30,7 +30,7 @@ from flux_k8s.ports import (
     KubeError,
     WatchHandler,
 )
-from flux_k8s.workflowview import WLM_ID
+from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws import Controllers, Options, Topology, install
 from rabbitsim.dws.cli import ControllerClient
 from rabbitsim.dws.files import FileSystems

@@ -7,18 +7,18 @@ from __future__ import annotations
 import json
 from typing import Callable, Optional
 
-from flux_k8s import requests, setupreader
+from flux_k8s.jobs import requests, setupreader
+from flux_k8s.jobs.requests import Payload
+from flux_k8s.jobs.service import Respond, Service
 from flux_k8s.ports import Clock, Json
-from flux_k8s.requests import Payload
-from flux_k8s.rset import UnreadableR
-from flux_k8s.service import Respond, Service
+from flux_k8s.rfc.rset import UnreadableR
 
 READING = 0.5
 """Seconds that one R takes."""
 
 
 class VirtualReader:
-    """Implements :class:`flux_k8s.setupreader.SetupReader`: reads one after the
+    """Implements :class:`flux_k8s.jobs.setupreader.SetupReader`: reads one after the
     other, as a process does.
 
     Attributes:

@@ -17,15 +17,15 @@ import random
 import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from flux_k8s import hostlist
-from flux_k8s import mapping as rabbitmapping
-from flux_k8s.client import KubeClient
-from flux_k8s.config import Config
-from flux_k8s.isolation import Work, WorksOn
-from flux_k8s.mapping import RabbitMapping
+from flux_k8s.config.settings import Queues, Settings
+from flux_k8s.config.table import Config
+from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.jobs.isolation import Work, WorksOn
+from flux_k8s.jobs.service import Service
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Kind, KubeError
-from flux_k8s.service import Service
-from flux_k8s.settings import Queues, Settings
+from flux_k8s.rfc import hostlist
 from rabbitsim.dws import (
     Controllers,
     Options,

@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, Optional
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 from flux.job import JobID
 
-from flux_k8s.client import Mailbox
+from flux_k8s.kube.client import Mailbox
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
 from . import users

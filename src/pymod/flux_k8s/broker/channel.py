@@ -40,7 +40,8 @@ FLUX_ROLE_ALL for a topic whose handler checks the message's user itself."""
 
 CONFIG = "service.config"
 """Has ``{"rabbit": TABLE or null, "queues": TABLE or null}``; the first one also has
-``"barred"``, a list of ``[JOBID, RELEASING]`` (:class:`flux_k8s.isolation.Work`)."""
+``"barred"``, a list of ``[JOBID, RELEASING]``
+(:class:`flux_k8s.jobs.isolation.Work`)."""
 PING = "service.ping"
 PONG = "service.pong"
 READY = "service.ready"

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 import os
 
-from flux_k8s import mapping
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
+from flux_k8s.dws import mapping
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import ConfigError
-from flux_k8s.mapping import RabbitMapping
 
 
 def load_mapping(config: Config) -> RabbitMapping:

@@ -24,16 +24,16 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
 from flux.core.inner import ffi, lib
 
 import flux
-from flux_k8s import requests
-from flux_k8s.arguments import Arguments, api_versions, queue_properties
-from flux_k8s.client import KubeClient, Mailbox
-from flux_k8s.config import Config
+from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
+from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
+from flux_k8s.config.settings import Settings
+from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
-from flux_k8s.isolation import Work
+from flux_k8s.jobs import requests
+from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.service import Service
+from flux_k8s.kube.client import KubeClient, Mailbox
 from flux_k8s.ports import Json
-from flux_k8s.readerprocess import ReaderProcess, raise_oom_score
-from flux_k8s.service import Service
-from flux_k8s.settings import Settings
 
 from .adapter import BrokerFlux
 from .channel import CONFIG, METHODS, PING, PONG, READY, REFUSED

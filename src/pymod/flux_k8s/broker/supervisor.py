@@ -26,8 +26,8 @@ from flux.constants import FLUX_MSGTYPE_RESPONSE, FLUX_ROLE_OWNER
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
-from flux_k8s.isolation import Work
-from flux_k8s.jobid import f58
+from flux_k8s.jobs.isolation import Work
+from flux_k8s.rfc.jobid import f58
 
 from .channel import CONFIG, PING, READY, REFUSED, Channel
 from .currentwork import CurrentWork

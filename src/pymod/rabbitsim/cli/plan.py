@@ -17,18 +17,18 @@ from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import yaml
 
-from flux_k8s import directivebreakdown as db
-from flux_k8s import hostlist, idset, rset
-from flux_k8s import mapping as rabbitmapping
-from flux_k8s.breakdownreader import NETWORKED
-from flux_k8s.constraints import conjunction, exclude_properties
-from flux_k8s.directivebreakdown import Allocation, Breakdown, Reference
-from flux_k8s.directives import parse_attribute
+from flux_k8s.dws import directivebreakdown as db
+from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.dws.directivebreakdown import Allocation, Breakdown, Reference
+from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError, show
-from flux_k8s.fields import Reader
-from flux_k8s.fluxion import BAD_RABBIT
-from flux_k8s.mapping import RabbitMapping
+from flux_k8s.jobs.breakdownreader import NETWORKED
+from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
+from flux_k8s.rabbits.fluxion import BAD_RABBIT
+from flux_k8s.rfc import hostlist, idset, rset
+from flux_k8s.rfc.constraints import conjunction, exclude_properties
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.planview import print_plan
 from rabbitsim.dws.breakdown import (

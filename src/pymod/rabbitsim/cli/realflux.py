@@ -20,10 +20,9 @@ from functools import partial
 from typing import Callable, Optional, Sequence
 
 import flux_k8s
-from flux_k8s import hostlist
-from flux_k8s.jobid import f58
-from flux_k8s.jobobject.fromflux import KEYS
 from flux_k8s.ports import WORKFLOW
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, read_kvs
@@ -34,6 +33,7 @@ from rabbitsim.flux.script import ScriptError, read_directives
 from rabbitsim.flux.transitions import apply
 from rabbitsim.loop import RealLoop
 from rabbitsim.system import hosts_of, mapping_of
+from sssjob.fromflux import KEYS
 
 MAX_NODES = 16
 """More brokers than this on one machine are no pleasure."""

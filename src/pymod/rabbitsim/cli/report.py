@@ -8,7 +8,7 @@ import os
 import sys
 from typing import Any, Mapping, Optional
 
-from flux_k8s.jobid import jobid_of_workflow
+from flux_k8s.rfc.jobid import jobid_of_workflow
 from flux_k8s.text import printable
 
 Json = dict[str, Any]

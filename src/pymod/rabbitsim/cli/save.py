@@ -11,11 +11,11 @@ import contextlib
 import pathlib
 from typing import Iterator, Mapping, Optional
 
-from flux_k8s.jobobject.fromflux import EVENTLOG, KEYS
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.job import Job
+from sssjob.fromflux import EVENTLOG, KEYS
 
 MOVEMENTS = 100
 """How many NnfDataMovements of a job that is to be saved are kept."""

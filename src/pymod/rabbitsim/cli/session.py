@@ -8,9 +8,9 @@ import pathlib
 import syslog
 from typing import Optional
 
-from flux_k8s.config import Config
-from flux_k8s.jobid import f58
+from flux_k8s.config.table import Config
 from flux_k8s.ports import WORKFLOW
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Callable, Optional
 from urllib.parse import quote
 
-from flux_k8s.client import KubeClient
 from flux_k8s.errors import DWSError
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json, Kind, KubeDone, KubeError
 from flux_k8s.text import printable
 from rabbitsim.dws.controllers import Controllers

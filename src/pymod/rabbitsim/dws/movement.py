@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from flux_k8s.ports import NNF_GROUP, NNFDATAMOVEMENT, SERVERS, Json
-from flux_k8s.timestamps import format_timestamp, parse_timestamp
+from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Key

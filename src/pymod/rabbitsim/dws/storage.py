@@ -15,7 +15,7 @@ from flux_k8s.ports import (
     SERVERS,
     Json,
 )
-from flux_k8s.timestamps import format_timestamp
+from flux_k8s.rfc.timestamps import format_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError, check_servers
 from rabbitsim.dws.cluster import Cluster, Key

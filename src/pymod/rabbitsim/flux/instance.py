@@ -12,9 +12,9 @@ import errno
 import syslog
 from typing import Any, Callable, Mapping, Optional, Sequence
 
-from flux_k8s import hostlist
-from flux_k8s.mapping import RabbitMapping
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import Clock
+from flux_k8s.rfc import hostlist
 from rabbitsim.flux import services
 from rabbitsim.flux.broker import (
     DRAIN_DELAY,

@@ -11,7 +11,7 @@ import math
 import re
 from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
-from flux_k8s.config import parse_fsd
+from flux_k8s.config.table import parse_fsd
 from flux_k8s.errors import ConfigError
 from rabbitsim.flux import requires
 from rabbitsim.flux.job import set_path

@@ -15,7 +15,7 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
-from flux_k8s.mapping import RabbitMapping
+from flux_k8s.dws.mapping import RabbitMapping
 
 GIB = 2**30
 

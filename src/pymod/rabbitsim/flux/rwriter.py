@@ -14,7 +14,7 @@ import math
 import re
 from typing import Iterator, Optional
 
-from flux_k8s import hostlist, idset
+from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux.events import Json
 from rabbitsim.flux.pool import Chassis, Grant, Node, Pool
 

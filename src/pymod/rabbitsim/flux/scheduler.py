@@ -6,9 +6,9 @@ from __future__ import annotations
 
 from typing import Callable, Optional, Sequence
 
-from flux_k8s import constraints
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Clock
+from flux_k8s.rfc import constraints
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.events import Json
 from rabbitsim.flux.job import Job

@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from typing import Callable, Optional
 
-from flux_k8s import hostlist, idset
+from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux.broker import Broker, Respond
 from rabbitsim.flux.events import Json, encode_eventlog
 from rabbitsim.flux.execution import Execution

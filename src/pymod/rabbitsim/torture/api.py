@@ -9,7 +9,6 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Callable, Optional, Sequence, Union
 
-from flux_k8s.jobid import jobid_of_workflow
 from flux_k8s.ports import (
     DIRECTIVEBREAKDOWN,
     SERVERS,
@@ -21,6 +20,7 @@ from flux_k8s.ports import (
     KubeError,
     WatchHandler,
 )
+from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.kube.direct import DirectKube, DirectWatch, Fault, Faults, Request
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.troubles import Trouble

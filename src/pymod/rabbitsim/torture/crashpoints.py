@@ -3,7 +3,7 @@
 """Something happens after each step, and after each request, of the module.
 
 A job is run once to learn what the service does for it: the steps of
-:class:`flux_k8s.steps.Steps`, and in each the requests to Kubernetes and to Flux.
+:class:`flux_k8s.jobs.steps.Steps`, and in each the requests to Kubernetes and to Flux.
 Then it is run once for each of these points. The module dies when what the point
 names has been carried out, before its answer is seen, and another is loaded; or a
 request is lost, or its answer. The job must not be able to tell. Or the job is
@@ -17,6 +17,12 @@ import random
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Mapping, Optional
 
+from flux_k8s.config.settings import Settings
+from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.workflow import Advance, Step
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import StepDone, StepError
 from flux_k8s.ports import (
     STORAGE,
     CommitDone,
@@ -27,12 +33,6 @@ from flux_k8s.ports import (
     Timer,
     Watch,
 )
-from flux_k8s.service import Service
-from flux_k8s.settings import Settings
-from flux_k8s.steps import Steps
-from flux_k8s.workflow import Advance, Step
-from flux_k8s.workflowinfo import WorkflowInfo
-from flux_k8s.workflowrequests import StepDone, StepError
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import Event

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 
-from flux_k8s import hostlist
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
 from flux_k8s.ports import Json
+from flux_k8s.rfc import hostlist
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.jobs import PlannedJob

@@ -12,20 +12,20 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
-from flux_k8s import hostlist
-from flux_k8s.jobexception import NODE_FAILURE
-from flux_k8s.jobid import f58, jobid_of_workflow, workflow_name
-from flux_k8s.ports import SERVERS, WORKFLOW, Json
-from flux_k8s.timestamps import parse_timestamp
-from flux_k8s.tokens import TOKEN_KEY
-from flux_k8s.workflow import TEARDOWN_PATIENCE
-from flux_k8s.workflowview import (
+from flux_k8s.dws.workflowview import (
     CUT_OFF,
     FINALIZER,
     STATES,
     WLM_ID,
     requested_key,
 )
+from flux_k8s.jobs.jobexception import NODE_FAILURE
+from flux_k8s.jobs.tokens import TOKEN_KEY
+from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
+from flux_k8s.ports import SERVERS, WORKFLOW, Json
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
+from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request

@@ -12,7 +12,7 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
 from rabbitsim.torture.jobs import PRESETS, PlannedJob, make_job
 from rabbitsim.torture.troubles import KINDS, Trouble, make_trouble
 

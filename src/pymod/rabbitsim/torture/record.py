@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
-from flux_k8s.config import Config
+from flux_k8s.config.table import Config
+from flux_k8s.dws.workflowview import STATES, requested_key
 from flux_k8s.ports import Json
-from flux_k8s.timestamps import parse_timestamp
-from flux_k8s.workflowview import STATES, requested_key
+from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job
 
 NEVER = float("inf")

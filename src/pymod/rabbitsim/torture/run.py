@@ -8,9 +8,9 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
-from flux_k8s.availability import OURS
-from flux_k8s.jobid import f58
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
+from flux_k8s.rabbits.availability import OURS
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
-from flux_k8s.config import Config, Daemon
+from flux_k8s.config.table import Config, Daemon
 from rabbitsim.dws.options import Fault as DwsFault
 
 DIRECTIVES = [

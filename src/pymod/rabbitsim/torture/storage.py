@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections import Counter
 from typing import Callable, Iterable, Mapping, Sequence
 
-from flux_k8s import holding, hostlist
-from flux_k8s.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
-from flux_k8s.jobid import workflow_name
+from flux_k8s.dws import holding
+from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,
@@ -24,6 +23,8 @@ from flux_k8s.ports import (
     Json,
     Kind,
 )
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.directive import Directive, parse
 from rabbitsim.dws.proposal import job_variable
 from rabbitsim.flux.job import Job

@@ -8,15 +8,15 @@ import random
 from functools import partial
 from typing import Any, Callable, Mapping, Optional
 
-from flux_k8s.jobid import f58, workflow_name
+from flux_k8s.config.settings import Settings
+from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.workflow import Step
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import StepDone
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
-from flux_k8s.service import Service
-from flux_k8s.settings import Settings
-from flux_k8s.steps import Steps
-from flux_k8s.workflow import Step
-from flux_k8s.workflowinfo import WorkflowInfo
-from flux_k8s.workflowrequests import StepDone
-from flux_k8s.workflowview import FINALIZER
+from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import TIB, Topology

@@ -1,0 +1,102 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The arguments of the broker module, and what is derived from its settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Iterable, Optional
+
+from flux_k8s.config.table import Config
+from flux_k8s.errors import ConfigError, show
+from flux_k8s.ports import DWS_GROUP, NNF_GROUP
+
+WATCHDOG = 120.0
+"""Seconds. The service is never busy for more than a few with one thing."""
+
+DAY = 86400.0
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """The module's arguments.
+
+    Attributes:
+        scheduler: one that knows Rabbits is there.
+        queues: the queues whose nodes the module is to see to; none for all.
+        watchdog: seconds after which a service that does not answer is killed and
+            started again; 0 for never.
+    """
+
+    scheduler: bool = True
+    queues: tuple[str, ...] = ()
+    watchdog: float = WATCHDOG
+
+    @classmethod
+    def parse(cls, args: Iterable[str]) -> Arguments:
+        """Read the arguments.
+
+        Raises:
+            ConfigError: one is unknown, or has a value that it may not have.
+        """
+        result = cls()
+        for arg in args:
+            key, _, value = arg.partition("=")
+            if key == "scheduler":
+                if value not in ("none", "fluxion"):
+                    expected = "expected scheduler=none or scheduler=fluxion"
+                    raise ConfigError(arg, expected)
+                result = replace(result, scheduler=value != "none")
+            elif key == "queues":
+                names = tuple(name for name in value.split(",") if name)
+                if not names:
+                    raise ConfigError(arg, "expected queues=NAME,...")
+                result = replace(result, queues=names)
+            elif key == "watchdog":
+                result = replace(result, watchdog=_seconds(arg, value))
+            else:
+                known = "known: scheduler=none, queues=NAME,..., watchdog=SECONDS"
+                raise ConfigError(arg, f"unknown module argument, {known}")
+        return result
+
+
+def _seconds(arg: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not (0 <= seconds <= DAY):
+        raise ConfigError(arg, "expected watchdog=SECONDS, 0 for none")
+    return seconds
+
+
+def queue_properties(
+    queues: Any, names: Iterable[str]
+) -> Optional[tuple[frozenset[str], ...]]:
+    """For each of some queues, the properties that it requires of its nodes; None
+    when one takes any node, and for no queues at all.
+
+    Args:
+        queues: the ``[queues]`` table of Flux's configuration.
+
+    Raises:
+        ConfigError: there is no such queue, or it requires what is no property.
+    """
+    required: list[frozenset[str]] = []
+    table = queues if isinstance(queues, dict) else {}
+    for name in names:
+        if not isinstance(table.get(name), dict):
+            known = ", ".join(sorted(table)) or "none is configured"
+            raise ConfigError(f"queues={name}", f"no such queue, known: {known}")
+        requires = table[name].get("requires", [])
+        if not isinstance(requires, list):
+            key = f"queues.{name}.requires"
+            raise ConfigError(key, f"is {show(requires)}, expected an array")
+        required.append(frozenset(str(item) for item in requires))
+    return tuple(required) if required and all(required) else None
+
+
+def api_versions(config: Config) -> dict[str, str]:
+    """The API versions that the configuration forces."""
+    forced = {DWS_GROUP: config.dws_api_version, NNF_GROUP: config.nnf_api_version}
+    return {group: version for group, version in forced.items() if version}

@@ -1,0 +1,86 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the administrator lets users ask for.
+
+``rabbit.policy.maximums`` limits what a job asks for on each of its nodes, in
+GiB, for each file system type by itself:
+
+- A ``capacity`` of xfs, gfs2 or raw is that of one allocation, which each node
+  gets. That of a Lustre file system is shared by the job's nodes, and so is
+  divided by the least number of nodes that the job accepts.
+- All directives of a job with the same type count together, or two directives
+  would be a way around the limit. ``create_persistent`` counts like ``jobdw``;
+  how a directive came about (a preset, say) makes no difference.
+- What counts is the ``capacity`` that was asked for. What NNF adds for its own
+  use (padding, metadata targets) is not the user's doing.
+- It applies to everyone, as Flux's own limits do: it is about the size of the
+  system, not about rights. ``restrict_persistent_creation`` is about rights, and
+  the instance owner has all of them.
+"""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directivebreakdown import requested_nodes
+from flux_k8s.dws.directives import Directive
+from flux_k8s.errors import DirectiveError
+from flux_k8s.jobs.workflowinfo import StorageRequest
+
+GIB = 2**30
+
+SHARED = ("lustre",)
+"""The types whose capacity is that of all nodes together."""
+
+
+def check_request(request: StorageRequest, config: Config, owner: int) -> None:
+    """Refuse what the configuration forbids.
+
+    Args:
+        request: what the job asks for.
+        config: with ``restrict_persistent_creation`` and ``maximums``.
+        owner: the user ID of the instance's owner.
+
+    Raises:
+        DirectiveError: naming the directive and the rule.
+        BadObject: the job's ``resources`` are not what RFC 14 says.
+    """
+    if config.restrict_persistent_creation and request.userid != owner:
+        _refuse_creation(request.directives)
+    for type, maximum in config.maximums.items():
+        directives = [d for d in request.directives if d.arguments.get("type") == type]
+        if directives:
+            sharers = requested_nodes(request.resources) if type in SHARED else 1
+            _check_maximum(directives, type, maximum, max(sharers, 1))
+
+
+def _refuse_creation(directives: Sequence[Directive]) -> None:
+    for directive in directives:
+        if directive.command == "create_persistent":
+            raise DirectiveError(
+                directive.text,
+                "only the instance owner may create persistent storage here "
+                "(rabbit.restrict_persistent_creation)",
+            )
+
+
+def _check_maximum(
+    directives: Sequence[Directive], type: str, maximum: float, sharers: int
+) -> None:
+    """Refuse the directive with which a job exceeds ``maximum`` GiB of a type
+    per node; ``sharers`` nodes share each capacity."""
+    asked = 0
+    for directive in directives:
+        before, asked = asked, asked + directive.capacity
+        if asked > maximum * GIB * sharers:
+            share = f"{directive.capacity / GIB / sharers:.9g} GiB of {type} per node"
+            if sharers > 1:
+                share += f", on {sharers} nodes"
+            if before:
+                share += f", {asked / GIB / sharers:.9g} GiB with those before it"
+            raise DirectiveError(
+                directive.text,
+                f"asks for {share}; the limit is {maximum:.9g} GiB per node "
+                f"(rabbit.policy.maximums.{type})",
+            )

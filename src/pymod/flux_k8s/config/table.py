@@ -1,0 +1,246 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The ``[rabbit]`` table of Flux's configuration (DESIGN section 9).
+
+:meth:`Config.parse` refuses what it does not know, so that a misspelt key is
+told to the administrator and not found out by users.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+from typing import Any, Callable, Iterable, Mapping, Optional
+
+from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.errors import ConfigError, DirectiveError, show
+from flux_k8s.json_reader import is_number
+
+FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
+
+_UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
+
+READ_ONCE = ("mapping", "kubeconfig", "dws_api_version", "nnf_api_version")
+"""Keys that count when the module is loaded, and not before it is loaded again."""
+
+_FSD = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?")
+_FSD_SECONDS = MappingProxyType(
+    {None: 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+)
+
+
+@dataclass(frozen=True)
+class Daemon:
+    """How a daemon that a directive ``requires=`` is enabled for a job.
+
+    Attributes:
+        environment: variables that the job's tasks get.
+        unit: a systemd unit that the prolog script starts on the job's nodes.
+    """
+
+    environment: Mapping[str, str] = field(default_factory=dict)
+    unit: Optional[str] = None
+
+
+@dataclass(frozen=True)
+class Config:
+    """The values in force. Times are in seconds; None means off."""
+
+    mapping: Optional[str] = None
+    kubeconfig: Optional[str] = None
+    tc_timeout: float = 10.0
+    setup_timeout: Optional[float] = None
+    prerun_timeout: Optional[float] = None
+    postrun_timeout: Optional[float] = None
+    teardown_after: Optional[float] = None
+    prolog_timeout: Optional[float] = 1800.0
+    drain_compute_nodes: bool = True
+    soft_drain: bool = True
+    save_datamovements: int = 0
+    restrict_persistent_creation: bool = True
+    maximums: Mapping[str, float] = field(default_factory=dict)
+    """GiB per node that a job's directives of a type may ask for together."""
+    presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    dws_api_version: Optional[str] = None
+    nnf_api_version: Optional[str] = None
+    module_nopanic: Optional[bool] = None
+    """Accepted, without effect."""
+    daemons: Mapping[str, Daemon] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, table: Any) -> Config:
+        """Check a ``[rabbit]`` table (None where there is none).
+
+        Raises:
+            ConfigError: a key is unknown, or its value is not what it may be.
+        """
+        values: dict[str, Any] = {}
+        for key, value in _table("rabbit", {} if table is None else table).items():
+            if key == "policy":
+                values["maximums"] = _policy(value)
+                continue
+            reader = _READERS.get(key)
+            if reader is None:
+                raise _unknown("rabbit", key, [*_READERS, "policy"])
+            values[key] = reader(f"rabbit.{key}", value)
+        return dataclasses.replace(cls(), **values)
+
+    def not_in_force(self, loaded: Config) -> list[str]:
+        """Keys whose values wait for the module to be loaded again.
+
+        Args:
+            loaded: what the module was loaded with.
+        """
+        return [
+            f"rabbit.{key}"
+            for key in READ_ONCE
+            if getattr(self, key) != getattr(loaded, key)
+        ]
+
+
+def parse_fsd(key: str, value: Any) -> float:
+    """Seconds from a Flux Standard Duration (RFC 23), or from a number."""
+    if isinstance(value, str):
+        match = _FSD.fullmatch(value)
+        if match is None:
+            raise ConfigError(
+                key, f'{show(value)} is not a duration, expected one like "30m"'
+            )
+        value = float(match.group(1)) * _FSD_SECONDS[match.group(2)]
+    return _seconds(key, value)
+
+
+def _unknown(where: str, key: str, known: Iterable[str]) -> ConfigError:
+    names = sorted(known)
+    guess = get_close_matches(key, names, n=1)
+    hint = f"did you mean '{guess[0]}'?" if guess else "known: " + ", ".join(names)
+    return ConfigError(f"{where}.{key}", f"unknown key, {hint}")
+
+
+def _table(key: str, value: Any) -> Mapping[str, Any]:
+    if not isinstance(value, dict):
+        raise ConfigError(key, f"is {show(value)}, expected a table")
+    return value
+
+
+def _string(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ConfigError(key, f"is {show(value)}, expected a string")
+    return value
+
+
+def _unit(key: str, value: Any) -> str:
+    """The prolog script takes blanks for the end of a name, and uses names as those of
+    folders."""
+    if not _UNIT.fullmatch(_string(key, value)):
+        expected = "expected the name of one systemd unit, like daemon.service"
+        raise ConfigError(key, f"is {show(value)}, {expected}")
+    return str(value)
+
+
+def _boolean(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise ConfigError(key, f"is {show(value)}, expected true or false")
+    return value
+
+
+def _number(key: str, value: Any, what: str) -> float:
+    if not is_number(value) or value < 0:
+        raise ConfigError(key, f"is {show(value)}, expected {what}")
+    return float(value)
+
+
+def _seconds(key: str, value: Any) -> float:
+    return _number(key, value, "a number of seconds, 0 or more")
+
+
+def _limit(key: str, value: Any) -> Optional[float]:
+    """A time limit; 0 is off."""
+    return _seconds(key, value) or None
+
+
+def _duration(key: str, value: Any) -> Optional[float]:
+    """A time limit as a duration; 0 is off."""
+    return parse_fsd(key, value) or None
+
+
+def _count(key: str, value: Any) -> int:
+    number = _number(key, value, "an integer, 0 or more")
+    if not isinstance(value, int):
+        raise ConfigError(key, f"is {show(value)}, expected an integer, 0 or more")
+    return int(number)
+
+
+def _policy(value: Any) -> Mapping[str, float]:
+    policy = _table("rabbit.policy", value)
+    for key in policy:
+        if key != "maximums":
+            raise _unknown("rabbit.policy", key, ["maximums"])
+    where = "rabbit.policy.maximums"
+    maximums: dict[str, float] = {}
+    for name, limit in _table(where, policy.get("maximums", {})).items():
+        if name not in FILE_SYSTEMS:
+            raise _unknown(where, name, FILE_SYSTEMS)
+        maximums[name] = _number(f"{where}.{name}", limit, "GiB per node, 0 or more")
+    return MappingProxyType(maximums)
+
+
+def _presets(key: str, value: Any) -> Mapping[str, tuple[str, ...]]:
+    presets: dict[str, tuple[str, ...]] = {}
+    for name, preset in _table(key, value).items():
+        try:
+            directives = parse_attribute(preset)
+        except DirectiveError as error:
+            raise ConfigError(f"{key}.{name}", str(error)) from None
+        presets[name] = tuple(directive.text for directive in directives)
+    return MappingProxyType(presets)
+
+
+def _daemons(key: str, value: Any) -> Mapping[str, Daemon]:
+    return MappingProxyType(
+        {
+            name: _daemon(f"{key}.{name}", table)
+            for name, table in _table(key, value).items()
+        }
+    )
+
+
+def _daemon(where: str, value: Any) -> Daemon:
+    table = _table(where, value)
+    for key in table:
+        if key not in ("environment", "unit"):
+            raise _unknown(where, key, ["environment", "unit"])
+    environment = {
+        name: _string(f"{where}.environment.{name}", text)
+        for name, text in _table(
+            f"{where}.environment", table.get("environment", {})
+        ).items()
+    }
+    unit = _unit(f"{where}.unit", table["unit"]) if "unit" in table else None
+    return Daemon(MappingProxyType(environment), unit)
+
+
+_READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
+    {
+        "mapping": _string,
+        "kubeconfig": _string,
+        "tc_timeout": _seconds,
+        "setup_timeout": _limit,
+        "prerun_timeout": _limit,
+        "postrun_timeout": _limit,
+        "teardown_after": _limit,
+        "prolog_timeout": _duration,
+        "drain_compute_nodes": _boolean,
+        "soft_drain": _boolean,
+        "save_datamovements": _count,
+        "restrict_persistent_creation": _boolean,
+        "presets": _presets,
+        "dws_api_version": _string,
+        "nnf_api_version": _string,
+        "module_nopanic": _boolean,
+        "daemons": _daemons,
+    }
+)

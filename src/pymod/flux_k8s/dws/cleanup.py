@@ -1,0 +1,97 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Making Workflows go away: the patches, and what an abort leaves behind."""
+
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader
+from flux_k8s.ports import DWS_GROUP, Json
+from flux_k8s.rfc.timestamps import format_timestamp
+
+ANNOTATION_REASON = "flux-framework.readthedocs.io/disable-reason"
+ANNOTATION_DATE = "flux-framework.readthedocs.io/disable-date"
+
+
+def finalizer_patch(view: WorkflowView) -> list[Json]:
+    """A JSON patch that removes our finalizer and nothing else.
+
+    Controllers add and remove theirs at the same time. A merge patch would
+    write the whole list and undo that; this one is refused instead when the
+    list has changed, and is tried again with the new one.
+    """
+    path = f"/metadata/finalizers/{view.finalizers.index(FINALIZER)}"
+    return [
+        {"op": "test", "path": path, "value": FINALIZER},
+        {"op": "remove", "path": path},
+    ]
+
+
+def disable_patch(reason: str, now: float) -> Json:
+    """A merge patch for a Storage that must not be used until someone looked."""
+    return {
+        "metadata": {
+            "annotations": {
+                ANNOTATION_REASON: reason,
+                ANNOTATION_DATE: format_timestamp(now),
+            }
+        },
+        "spec": {"state": "Disabled"},
+    }
+
+
+def workflow_selector(name: str) -> str:
+    """A label selector for all objects that DWS made for a Workflow."""
+    return f"{DWS_GROUP}/workflow.name={name}"
+
+
+def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
+    """The nodes on which a ClientMount is not known to be unmounted."""
+    nodes: dict[str, None] = {}
+    for clientmount in clientmounts:
+        node = clientmount.get("metadata", {}).get("namespace")
+        if isinstance(node, str) and not _is_unmounted(clientmount):
+            nodes[node] = None
+    return tuple(nodes)
+
+
+def _is_unmounted(clientmount: Json) -> bool:
+    """NNF says ``unmounted`` before it tries; once it is done, ``ready`` as well.
+    Of a node that has said nothing it counts what it was asked for."""
+    try:
+        reader = Reader("ClientMount", clientmount)
+        mounts = reader.optional_objects("status.mounts")
+        if not mounts:
+            return reader.optional_string("spec.desiredState") == "unmounted"
+        return all(
+            mount.optional_string("state") == "unmounted"
+            and mount.optional_boolean("ready") is True
+            for mount in mounts
+        )
+    except BadObject:
+        return False
+
+
+def allocated_rabbits(servers: Iterable[Json]) -> tuple[str, ...]:
+    """The Rabbits on which a Servers object still holds storage."""
+    rabbits: dict[str, None] = {}
+    for server in servers:
+        status = server.get("status")
+        sets = status.get("allocationSets") if isinstance(status, dict) else None
+        for allocation_set in sets if isinstance(sets, list) else []:
+            for name, storage in _storages(allocation_set):
+                if storage.get("allocationSize", 0) != 0:
+                    rabbits[name] = None
+    return tuple(rabbits)
+
+
+def _storages(allocation_set: Any) -> list[tuple[str, Json]]:
+    storages = (
+        allocation_set.get("storage") if isinstance(allocation_set, dict) else None
+    )
+    if not isinstance(storages, dict):
+        return []
+    return [(name, item) for name, item in storages.items() if isinstance(item, dict)]

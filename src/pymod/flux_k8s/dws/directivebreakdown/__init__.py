@@ -1,0 +1,74 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a workload manager does with DirectiveBreakdowns (seed 000).
+
+- :mod:`.breakdown` reads them;
+- :mod:`.resources` adds the storage that they ask for to a job's request,
+  before it is scheduled;
+- :mod:`.allocation` is what the job holds once it is scheduled;
+- :mod:`.servers` chooses where each allocation goes then;
+- :mod:`.compute` says which nodes a job may have, and what has to run there.
+
+Decisions rest on a breakdown's generic fields, never on the file system type.
+"""
+
+from flux_k8s.dws.directivebreakdown.allocation import (
+    Allocation,
+    beyond_shares,
+    colocation_annotations,
+    job_allocation,
+    occupied_rabbits,
+)
+from flux_k8s.dws.directivebreakdown.breakdown import (
+    Access,
+    AllocationSet,
+    Breakdown,
+    Location,
+    Reference,
+    parse,
+)
+from flux_k8s.dws.directivebreakdown.compute import (
+    check_enough,
+    check_locations,
+    existing_servers,
+    labelled_hosts,
+    location_constraint,
+    near_hosts,
+    required_daemons,
+    wished_hosts,
+    with_network_access,
+)
+from flux_k8s.dws.directivebreakdown.resources import (
+    apply_breakdowns,
+    requested_nodes,
+    ssd_per_node,
+)
+from flux_k8s.dws.directivebreakdown.servers import build_allocation_sets, build_servers
+
+__all__ = [
+    "Access",
+    "Allocation",
+    "AllocationSet",
+    "Breakdown",
+    "Location",
+    "Reference",
+    "apply_breakdowns",
+    "beyond_shares",
+    "build_allocation_sets",
+    "build_servers",
+    "check_enough",
+    "check_locations",
+    "colocation_annotations",
+    "existing_servers",
+    "job_allocation",
+    "labelled_hosts",
+    "location_constraint",
+    "near_hosts",
+    "occupied_rabbits",
+    "parse",
+    "requested_nodes",
+    "required_daemons",
+    "ssd_per_node",
+    "wished_hosts",
+    "with_network_access",
+]

@@ -1,0 +1,388 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job holds on its Rabbits, and what is left of it while sets are placed."""
+
+from __future__ import annotations
+
+import heapq
+import json
+import math
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import (
+    Any,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Optional,
+    Sequence,
+    Union,
+)
+
+from flux_k8s.dws import holding
+from flux_k8s.dws.directivebreakdown.breakdown import (
+    ACROSS_SERVERS,
+    AllocationSet,
+    Breakdown,
+    Labels,
+)
+from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader
+from flux_k8s.rfc.hostlist import natural_key
+from flux_k8s.rfc.rset import Allocated, rabbit_chunks
+
+Json = dict[str, Any]
+
+COLOCATION_ANNOTATION = "flux-framework.readthedocs.io/colocation"
+"""An annotation of Servers: a JSON array that has, for each allocation set, the
+array of its colocation keys. The breakdown of a persistent file system goes
+with its job; its Servers stay."""
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """What a job has, and what it may use.
+
+    Attributes:
+        hosts: the job's compute nodes, each once, in the order of their ranks.
+        nodes_per_rabbit: how many of them each of the job's Rabbits has; 0 for
+            a Rabbit on which the job holds storage only.
+        unconnected: those of them that have no Rabbit.
+        ssd_per_rabbit: GiB that the scheduler gave the job on each of its
+            Rabbits, and that it may use on others. It is not known for a Rabbit
+            that is missing here, or has None.
+        room: bytes that are left on each Rabbit. No Rabbit takes more, whatever
+            the scheduler gave. One that is missing here has no limit that we know.
+        given: those of them that the scheduler gave to other jobs, which have yet
+            to take them.
+        storages: each Storage that is fit for use, with its labels. Storages
+            beside the job's own Rabbits are a last resort, for a set that
+            needs no PCIe connection and that too few Rabbits of the job may
+            take. None: the job's Rabbits, which are taken to be fit and to
+            have all labels.
+        unfit: the status of each Rabbit that is not.
+        occupied: for each colocation key the Rabbits that have an allocation
+            with it already, of any job or persistent file system.
+    """
+
+    hosts: tuple[str, ...]
+    nodes_per_rabbit: Mapping[str, int]
+    unconnected: tuple[str, ...] = ()
+    ssd_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
+    room: Mapping[str, int] = field(default_factory=dict)
+    given: Mapping[str, int] = field(default_factory=dict)
+    storages: Optional[Mapping[str, Labels]] = None
+    unfit: Mapping[str, str] = field(default_factory=dict)
+    occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def without(self, hosts: Collection[str], rabbits: Collection[str]) -> Allocation:
+        """What is left without some nodes, and the Rabbits that they are on."""
+        left = {r: n for r, n in self.nodes_per_rabbit.items() if r not in rabbits}
+        return replace(
+            self,
+            hosts=tuple(host for host in self.hosts if host not in hosts),
+            nodes_per_rabbit=left,
+        )
+
+    @property
+    def rabbits(self) -> tuple[str, ...]:
+        """The job's own Rabbits, in the order in which they are considered."""
+        return tuple(sorted(self.nodes_per_rabbit, key=natural_key))
+
+    @property
+    def spares(self) -> tuple[str, ...]:
+        """The Storages beside them, in that order."""
+        others = set(self.storages or ()) - set(self.nodes_per_rabbit)
+        return tuple(sorted(others, key=natural_key))
+
+
+def job_allocation(
+    rset: Allocated,
+    mapping: RabbitMapping,
+    storages: Optional[Mapping[str, Labels]] = None,
+    occupied: Optional[Mapping[str, frozenset[str]]] = None,
+    room: Optional[Mapping[str, int]] = None,
+    given: Optional[Mapping[str, int]] = None,
+    name: str = "R",
+) -> Allocation:
+    """The allocation of the job whose R is ``rset``.
+
+    ``storages``, ``occupied``, ``room`` and ``given`` are as in :class:`Allocation`;
+    ``occupied`` comes from :func:`occupied_rabbits`. A host that R has twice
+    counts once: it has one mount of each file system, however many brokers run
+    on it. A scheduler that gave the job no storage at all was not asked for any
+    (``scheduler=none``): its shares are not known.
+
+    Raises:
+        BadObject: R and the mapping do not agree; R is called ``name``.
+    """
+    ssd = rabbit_chunks(rset, mapping, name)
+    if not any(ssd.values()):
+        ssd = dict.fromkeys(ssd)
+    hosts = tuple(dict.fromkeys(rset.hosts))
+    nodes = Counter(dict.fromkeys(ssd, 0))
+    unconnected = []
+    for host in hosts:
+        rabbit = mapping.rabbit_of(host)
+        if rabbit is None:
+            unconnected.append(host)
+        else:
+            nodes[rabbit] += 1
+    return Allocation(
+        hosts=hosts,
+        nodes_per_rabbit=dict(nodes),
+        unconnected=tuple(unconnected),
+        ssd_per_rabbit=ssd,
+        room=room or {},
+        given=given or {},
+        storages=storages,
+        occupied=occupied or {},
+    )
+
+
+def beyond_shares(
+    specs: Sequence[Sequence[Json]], allocation: Allocation
+) -> list[dict[str, int]]:
+    """Bytes on each Rabbit that each of a job's Servers takes beyond what the
+    scheduler gave the job, which hence may give them to others.
+
+    Args:
+        specs: ``spec.allocationSets`` of each.
+    """
+    taken: Counter[str] = Counter()
+    result = []
+    for sets in specs:
+        beyond = {}
+        for rabbit, size in holding.asked(sets).items():
+            share = (allocation.ssd_per_rabbit.get(rabbit) or 0) * GIB
+            before = max(share, taken[rabbit])
+            taken[rabbit] += size
+            if taken[rabbit] > before:
+                beyond[rabbit] = taken[rabbit] - before
+        result.append(beyond)
+    return result
+
+
+def colocation_annotations(breakdown: Breakdown) -> dict[str, str]:
+    """The annotations to set on a breakdown's Servers, beside its spec."""
+    keys = [list(entry.colocation) for entry in breakdown.allocation_sets]
+    return {COLOCATION_ANNOTATION: json.dumps(keys)} if any(keys) else {}
+
+
+def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
+    """For each colocation key, the Rabbits where Servers with it are.
+
+    Args:
+        servers: all Servers objects of the system, but for those of the job to
+            be placed. One without our annotation occupies nothing, nor does
+            one a Rabbit on which it holds nothing (any more).
+
+    Raises:
+        BadObject: one of them is malformed.
+    """
+    occupied: dict[str, set[str]] = {}
+    for obj in servers:
+        reader = Reader("Servers", obj)
+        name = f"Servers {reader.optional_string('metadata.name')}"
+        reader = Reader(name, obj)
+        annotations = reader.optional_object("metadata.annotations")
+        text = annotations and annotations.value.get(COLOCATION_ANNOTATION)
+        if not text:
+            continue
+        sets = reader.optional_objects("spec.allocationSets")
+        keys_of_sets = _colocation_keys(name, text)
+        held = holding.parse(obj).held
+        for keys, entry in zip(keys_of_sets, sets):
+            names = {s.string("name") for s in entry.optional_objects("storage")}
+            for key in keys:
+                occupied.setdefault(key, set()).update(names & held.keys())
+    return {key: frozenset(names) for key, names in occupied.items() if names}
+
+
+def _colocation_keys(name: str, text: Any) -> list[list[str]]:
+    try:
+        keys = json.loads(text)
+        if all(isinstance(key, str) for entry in keys for key in entry):
+            return [list(entry) for entry in keys]
+    except (TypeError, ValueError, RecursionError):
+        pass
+    place = f"metadata.annotations[{COLOCATION_ANNOTATION}]"
+    raise BadObject(name, place, text, "a JSON array of arrays of strings")
+
+
+class Room:
+    """What is left on each Rabbit while the sets of a job are placed.
+
+    What the scheduler gave is a share of a Rabbit: in need, more than that can be
+    taken there, of what it gave to nobody. Never is more taken than there is.
+
+    Attributes:
+        overdrawn: bytes placed beyond the shares.
+        missing: bytes placed that there are not, by Rabbit.
+    """
+
+    def __init__(self, allocation: Allocation) -> None:
+        self._storages = allocation.storages
+        self._unfit = allocation.unfit
+        self._occupied = {key: set(on) for key, on in allocation.occupied.items()}
+        self._free: dict[str, Union[int, float]] = {}
+        self._limits: dict[str, Union[int, float]] = {}
+        for rabbit in (*allocation.rabbits, *allocation.spares):
+            left = allocation.room.get(rabbit, math.inf)
+            spare = max(0, left - allocation.given.get(rabbit, 0))
+            ssd = allocation.ssd_per_rabbit.get(rabbit)
+            share = spare if ssd is None else min(ssd * GIB, left)
+            self._free[rabbit] = share
+            self._limits[rabbit] = max(share, spare)
+        self.overdrawn = 0
+        self.missing: dict[str, int] = {}
+
+    @property
+    def shortage(self) -> tuple[int, int]:
+        """How bad it is: bytes that there are not, and bytes beyond the shares."""
+        return sum(self.missing.values()), self.overdrawn
+
+    def left(self, rabbit: str) -> float:
+        """Bytes that the job may still take of a Rabbit."""
+        return self._limits[rabbit]
+
+    def problem(self, rabbit: str, entry: AllocationSet) -> Optional[str]:
+        """Why ``rabbit`` cannot take an allocation of ``entry``; None if it can."""
+        if self._storages is not None:
+            labels = self._storages.get(rabbit)
+            if labels is None:
+                status = self._unfit.get(rabbit)
+                return "is not fit for use" + (f" ({status})" if status else "")
+            missing = entry.missing_label(labels)
+            if missing is not None:
+                return f"lacks the label {missing}"
+        for key in entry.colocation:
+            if rabbit in self._occupied.get(key, ()):
+                return f'has another allocation with the colocation key "{key}"'
+        left, smallest = self._limits[rabbit], _smallest(entry)
+        if left < smallest:
+            return f"has {gib(left)} left, and an allocation needs {gib(smallest)}"
+        return None
+
+    def roomiest(self, rabbits: Iterable[str], entry: AllocationSet) -> list[str]:
+        """Those of ``rabbits`` that can take ``entry``, with most room first."""
+        usable = [r for r in rabbits if self.problem(r, entry) is None]
+        return sorted(usable, key=lambda r: (-self._free[r], natural_key(r)))
+
+    def fits(
+        self, capacity: int, rabbits: Sequence[str], most_each: Optional[int]
+    ) -> Callable[[int], bool]:
+        """A function that says whether ``capacity`` bytes, divided into so
+        many allocations of the same size, fit into what is left."""
+        free = Counter(self._free[rabbit] for rabbit in rabbits)
+        enough = sum(max(0, left) * n for left, n in free.items()) >= capacity
+
+        @lru_cache(maxsize=None)
+        def fits(number: int) -> bool:
+            if not enough:
+                return False
+            size = -(-capacity // number)
+            places = sum(
+                count * _places(left, size, most_each or number)
+                for left, count in free.items()
+            )
+            return places >= number
+
+        return fits
+
+    def distribute(
+        self,
+        number: int,
+        size: int,
+        weights: Mapping[str, int],
+        most_each: Optional[int],
+        counts: dict[str, int],
+    ) -> None:
+        """Add to ``counts`` until it has ``number`` allocations of ``size``
+        bytes, by ``weights`` as far as they fit into the shares, and then where most
+        is left. No Rabbit is given more than ``most_each``."""
+        order = {rabbit: index for index, rabbit in enumerate(weights)}
+        total = sum(weights.values())
+        most = most_each or number
+
+        def by_weight(rabbit: str) -> tuple[float, ...]:
+            # Webster's method: it rounds shares without a bias by size.
+            weight = weights[rabbit]
+            turn = (2 * counts[rabbit] + 1) / (weight or 1)
+            return (not weight, turn, -self._free[rabbit], order[rabbit])
+
+        def by_room(rabbit: str) -> tuple[float, ...]:
+            taken = size * counts[rabbit]
+            left, share = self._limits[rabbit] - taken, self._free[rabbit] - taken
+            return (-share, -left, -weights[rabbit], order[rabbit])
+
+        limits = {rabbit: _places(self._free[rabbit], size, most) for rabbit in weights}
+        rest = number - sum(counts.values())
+        for rabbit, weight in weights.items():
+            share = rest * weight // total if total else 0
+            counts[rabbit] += max(0, min(limits[rabbit] - counts[rabbit], share))
+        _fill(counts, number, limits, by_weight)
+        limits = {r: _places(self._limits[r], size, most) for r in weights}
+        _fill(counts, number, limits, by_room)
+        _fill(counts, number, dict.fromkeys(weights, most), by_room)
+
+    def take(
+        self, size: int, counts: Mapping[str, int], colocation: Iterable[str]
+    ) -> None:
+        """Note that allocations were placed."""
+        for rabbit, count in counts.items():
+            left = self._free[rabbit] - size * count
+            if left < 0:
+                self.overdrawn += int(-left - max(0, -self._free[rabbit]))
+            self._free[rabbit] = left
+            self._limits[rabbit] -= size * count
+            if self._limits[rabbit] < 0:
+                self.missing[rabbit] = int(-self._limits[rabbit])
+        for key in colocation:
+            self._occupied.setdefault(key, set()).update(counts)
+
+
+def _places(free: Union[int, float], size: int, most: int) -> int:
+    """How many allocations of ``size`` fit into ``free`` bytes, up to ``most``."""
+    return most if free == math.inf else min(most, max(0, int(free) // size))
+
+
+def _smallest(entry: AllocationSet) -> int:
+    """The least bytes of a Rabbit that an allocation of a set takes. Where their
+    number is ours to say, none is worth making that is smaller than 1 GiB."""
+    number = entry.count if entry.strategy == ACROSS_SERVERS else 1
+    if number is None:
+        return min(entry.minimum_capacity, GIB)
+    return -(-entry.minimum_capacity // number)
+
+
+def gib(size: float) -> str:
+    """A number of bytes, for a message."""
+    return f"{max(0.0, size) / GIB:.6g} GiB"
+
+
+def _fill(
+    counts: dict[str, int],
+    number: int,
+    limits: Mapping[str, int],
+    turn: Callable[[str], tuple[float, ...]],
+) -> None:
+    """Raise ``counts`` one by one, whose ``turn`` is smallest first, until they
+    add up to ``number`` or reach their ``limits``."""
+    rest = number - sum(counts.values())
+    heap = [
+        (turn(rabbit), rabbit) for rabbit in counts if counts[rabbit] < limits[rabbit]
+    ]
+    heapq.heapify(heap)
+    while rest > 0 and heap:
+        rabbit = heap[0][1]
+        counts[rabbit] += 1
+        rest -= 1
+        if counts[rabbit] < limits[rabbit]:
+            heapq.heapreplace(heap, (turn(rabbit), rabbit))
+        else:
+            heapq.heappop(heap)

@@ -1,0 +1,230 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A DirectiveBreakdown, read and checked (seed 000)."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional
+
+from flux_k8s.errors import NotReady
+from flux_k8s.json_reader import Reader
+
+PER_COMPUTE = "AllocatePerCompute"
+PER_SERVER = "AllocatePerServer"
+ACROSS_SERVERS = "AllocateAcrossServers"
+SINGLE_SERVER = "AllocateSingleServer"
+STRATEGIES = (PER_COMPUTE, PER_SERVER, ACROSS_SERVERS, SINGLE_SERVER)
+
+Labels = Mapping[str, str]
+"""``metadata.labels`` of a Storage."""
+
+JOB = "job"
+PERSISTENT = "persistent"
+
+PHYSICAL = "physical"
+NETWORK = "network"
+MANDATORY = "mandatory"
+BEST_EFFORT = "bestEffort"
+
+MAX_COUNT = 2**16
+"""More allocations than this in one set are taken for a mistake."""
+
+_FIELD_PATH = re.compile(r"(?:servers\.)?spec\.allocationSets\[([0-9]{1,9})\]\Z")
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The name of a Kubernetes object whose kind is known."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
+
+
+@dataclass(frozen=True)
+class AllocationSet:
+    """Allocations that are alike.
+
+    Attributes:
+        label: what Servers calls the set. It may be any, and is only handed on.
+        strategy: one of ``STRATEGIES``.
+        minimum_capacity: bytes; of each allocation for AllocatePerCompute and
+            AllocatePerServer, of all together for the other two.
+        labels: what a Storage must carry, as ``key=value`` or ``key``.
+        colocation: keys. A Rabbit takes at most one allocation for each key.
+        count: how many allocations AllocateAcrossServers is to make.
+        scale: 1 to 10, the same as a hint; see :mod:`.servers`.
+    """
+
+    label: str
+    strategy: str
+    minimum_capacity: int
+    labels: tuple[str, ...] = ()
+    colocation: tuple[str, ...] = ()
+    count: Optional[int] = None
+    scale: Optional[int] = None
+
+    def missing_label(self, labels: Labels) -> Optional[str]:
+        """The first of its labels that a Storage with ``labels`` lacks."""
+        return next((need for need in self.labels if not _carries(labels, need)), None)
+
+
+@dataclass(frozen=True)
+class Access:
+    """How compute nodes must reach storage: ``type`` physical or network,
+    ``priority`` mandatory or bestEffort."""
+
+    type: str
+    priority: str
+
+
+@dataclass(frozen=True)
+class Location:
+    """Where compute nodes must be: they need ``access`` to the allocations of
+    set number ``index`` in the Servers object ``servers``."""
+
+    servers: Reference
+    index: int
+    access: tuple[Access, ...]
+
+    def asks_for(self, type: str, priority: str) -> bool:
+        return Access(type, priority) in self.access
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """What one ``#DW`` directive needs.
+
+    Attributes:
+        name: the object as errors call it, with kind and namespace.
+        directive: the directive, as the user wrote it.
+        lifetime: ``job`` or ``persistent``; None for a directive that asks for
+            no storage (``persistentdw``, ``copy_in``...).
+        allocation_sets: in the order that Servers must keep.
+        servers: where to write the allocations; None without storage.
+        locations: all of them must be satisfied.
+        requires: names of daemons that the job needs on its nodes.
+    """
+
+    name: str
+    directive: str
+    lifetime: Optional[str] = None
+    allocation_sets: tuple[AllocationSet, ...] = ()
+    servers: Optional[Reference] = None
+    locations: tuple[Location, ...] = ()
+    requires: tuple[str, ...] = ()
+
+    def needs_pcie(self, index: int) -> bool:
+        """Whether compute nodes must have a PCIe connection to its own allocation
+        set number ``index``."""
+        return any(
+            location.servers == self.servers
+            and location.index == index
+            and location.asks_for(PHYSICAL, MANDATORY)
+            for location in self.locations
+        )
+
+
+def parse(obj: Any) -> Breakdown:
+    """Read a DirectiveBreakdown that is ready.
+
+    Raises:
+        NotReady: ``status.ready`` is not true yet.
+        BadObject: a field is missing, of the wrong type, out of range or of an
+            unknown kind.
+    """
+    reader = Reader("DirectiveBreakdown", obj)
+    own = Reference(
+        reader.optional_string("metadata.namespace") or "default",
+        reader.string("metadata.name"),
+    )
+    reader = Reader(f"DirectiveBreakdown {own}", obj)
+    check_ready(reader)
+    storage = reader.optional_object("status.storage")
+    allocation_sets = () if storage is None else _allocation_sets(storage)
+    return Breakdown(
+        name=reader.name,
+        directive=reader.string("spec.directive"),
+        lifetime=None
+        if storage is None
+        else storage.string("lifetime", (JOB, PERSISTENT)),
+        allocation_sets=allocation_sets,
+        servers=_reference(storage.object("reference"), own.namespace)
+        if storage is not None and allocation_sets
+        else None,
+        locations=tuple(
+            _location(location, own.namespace)
+            for location in reader.optional_objects(
+                "status.compute.constraints.location"
+            )
+        ),
+        requires=reader.optional_strings("status.requires")
+        or reader.optional_strings("status.requiredDaemons"),
+    )
+
+
+def check_ready(reader: Reader) -> None:
+    """Raises NotReady for an object of DWS whose ``status.ready`` is not true."""
+    if not reader.optional_boolean("status.ready"):
+        error = reader.bad("status.ready", "true")
+        raise NotReady(error.name, error.path, error.value, error.expected)
+
+
+def _carries(labels: Labels, label: str) -> bool:
+    """Whether ``labels`` have ``label``, which is ``key=value`` or ``key``."""
+    key, equals, value = label.partition("=")
+    return key in labels and (not equals or labels[key] == value)
+
+
+def _allocation_sets(storage: Reader) -> tuple[AllocationSet, ...]:
+    return tuple(
+        AllocationSet(
+            label=entry.string("label"),
+            strategy=entry.string("allocationStrategy", STRATEGIES),
+            minimum_capacity=entry.integer("minimumCapacity", minimum=1),
+            labels=entry.optional_strings("constraints.labels"),
+            colocation=_colocation(entry),
+            count=entry.optional_integer("constraints.count", 1, MAX_COUNT),
+            scale=entry.optional_integer("constraints.scale", 1, 10),
+        )
+        for entry in storage.optional_objects("allocationSets")
+    )
+
+
+def _colocation(entry: Reader) -> tuple[str, ...]:
+    keys = []
+    for constraint in entry.optional_objects("constraints.colocation"):
+        constraint.string("type", ("exclusive",))
+        keys.append(constraint.text("key"))
+    return tuple(keys)
+
+
+def _location(location: Reader, namespace: str) -> Location:
+    reference = location.object("reference")
+    path = reference.string("fieldPath")
+    match = _FIELD_PATH.match(path)
+    if match is None:
+        raise reference.bad("fieldPath", "servers.spec.allocationSets[NUMBER]")
+    return Location(
+        _reference(reference, namespace),
+        int(match[1]),
+        tuple(
+            Access(
+                access.string("type", (PHYSICAL, NETWORK)),
+                access.string("priority", (MANDATORY, BEST_EFFORT)),
+            )
+            for access in location.objects("access")
+        ),
+    )
+
+
+def _reference(reference: Reader, namespace: str) -> Reference:
+    if reference.has("kind"):
+        reference.string("kind", ("Servers",))
+    return Reference(
+        reference.optional_string("namespace") or namespace, reference.string("name")
+    )

@@ -1,0 +1,346 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What breakdowns say about a job's compute nodes (seed 000, "Compute Nodes" and
+"Storage Constraints").
+
+Storage that exists already, of a ``persistentdw``, narrows down where the job
+may run before it is scheduled, and so do the labels that a Rabbit needs to take
+the job's own storage. The rest of that follows the job's nodes, and is checked
+once it is placed. A connection over the network needs nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import AbstractSet, Any, Collection, Iterable, Mapping, Optional, Sequence
+
+from flux_k8s.dws.directivebreakdown.breakdown import (
+    BEST_EFFORT,
+    MANDATORY,
+    NETWORK,
+    PER_COMPUTE,
+    PHYSICAL,
+    Access,
+    AllocationSet,
+    Breakdown,
+    Labels,
+    Location,
+    Reference,
+)
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.errors import AllocationError, DirectiveError
+from flux_k8s.json_reader import Reader
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.constraints import only_hosts
+
+Json = dict[str, Any]
+
+ONE_FOR_EACH_NODE = frozenset({"raw", "xfs"})
+"""The labels of allocation sets of which NNF gives each compute node an allocation of
+its own to mount."""
+
+
+def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
+    """The Servers objects that :func:`near_hosts` has to know: those to which nodes
+    need a PCIe connection, or are to have one if they can, and that are not the job's
+    own."""
+    return tuple(
+        dict.fromkeys(
+            location.servers
+            for _, location in _existing(tuple(breakdowns))
+            if any(access.type == PHYSICAL for access in location.access)
+        )
+    )
+
+
+def with_network_access(
+    breakdowns: Iterable[Breakdown], servers: Collection[Reference]
+) -> tuple[Breakdown, ...]:
+    """The breakdowns, with nothing but a connection over the network asked of
+    the nodes that use the storage of these Servers."""
+    access = (Access(NETWORK, MANDATORY),)
+    return tuple(
+        replace(
+            breakdown,
+            locations=tuple(
+                replace(location, access=access)
+                if location.servers in servers
+                else location
+                for location in breakdown.locations
+            ),
+        )
+        for breakdown in breakdowns
+    )
+
+
+def location_constraint(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+    nodes: int = 1,
+) -> Optional[Json]:
+    """The RFC 31 constraint that keeps a job near storage that exists already:
+    to :func:`near_hosts`, or None when the job may run anywhere."""
+    near = near_hosts(breakdowns, servers, mapping, nodes)
+    return None if near is None else only_hosts(near)
+
+
+def near_hosts(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+    nodes: int = 1,
+) -> Optional[frozenset[str]]:
+    """The nodes with the PCIe connections that the job needs to storage that
+    exists already; None when it needs none. Whichever of them the job gets, each
+    finds an allocation on its Rabbit.
+
+    Args:
+        servers: the objects that :func:`existing_servers` names.
+        nodes: how many nodes the job needs at least.
+
+    Raises:
+        AllocationError: no compute node is connected to all of that storage,
+            or fewer than the job needs.
+        BadObject: a Servers object is malformed.
+    """
+    allowed: Optional[frozenset[str]] = None
+    names = []
+    for breakdown, location in _existing(tuple(breakdowns)):
+        if not location.asks_for(PHYSICAL, MANDATORY):
+            continue
+        counts = _allocations(breakdown, location, servers)
+        near = _with_allocations(counts, mapping, nodes)
+        allowed = near if allowed is None else allowed & near
+        names.append(str(location.servers))
+    if allowed is None:
+        return None
+    storage = f"the storage of {', '.join(dict.fromkeys(names))}"
+    if not allowed:
+        raise AllocationError(
+            f"no compute node has the PCIe connection that is needed to {storage}"
+        )
+    check_enough(allowed, nodes, f"have an allocation of {storage} on their Rabbit")
+    return allowed
+
+
+def wished_hosts(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+) -> Optional[frozenset[str]]:
+    """The nodes with all the PCIe connections to storage that exists already which
+    the job is to have if it can; None when there are none.
+
+    Raises:
+        BadObject: a Servers object is malformed.
+    """
+    wished: Optional[frozenset[str]] = None
+    for breakdown, location in _existing(tuple(breakdowns)):
+        if location.asks_for(PHYSICAL, BEST_EFFORT) and location.servers in servers:
+            near = frozenset(_hosts_near(breakdown, location, servers, mapping))
+            wished = near if wished is None else wished & near
+    return wished
+
+
+def labelled_hosts(
+    breakdowns: Iterable[Breakdown],
+    storages: Mapping[str, Labels],
+    mapping: RabbitMapping,
+    nodes: int = 1,
+) -> Optional[frozenset[str]]:
+    """The nodes below Rabbits that carry the labels which the job's storage needs;
+    None when that excludes none.
+
+    An allocation set that nodes need no PCIe connection to can do with another
+    Rabbit than theirs. So its labels count only as long as enough nodes are left.
+
+    Args:
+        storages: the labels of each Storage, fit for use or not. A Rabbit of the
+            mapping that is missing here may have any.
+        nodes: how many nodes the job needs at least.
+
+    Raises:
+        AllocationError: no Rabbit carries all labels of a set, or those that do
+            have fewer nodes than the job needs.
+    """
+    excluded: frozenset[str] = frozenset()
+    ordered = sorted(_labelled_sets(breakdowns), key=lambda found: not found[2])
+    for name, entry, pcie in ordered:
+        lacking = {r for r in storages if entry.missing_label(storages[r]) is not None}
+        needed = ", ".join(entry.labels)
+        if lacking.issuperset(mapping.rabbits):
+            raise AllocationError(f"{name}: no Rabbit carries all of: {needed}")
+        hosts = excluded.union(*map(mapping.hosts_of, lacking))
+        if hosts == excluded:
+            continue
+        left = mapping.hosts - hosts
+        if pcie:
+            text = f"are below Rabbits that carry {needed}, which {name} needs"
+            check_enough(left, nodes, text)
+        if len(left) >= nodes:
+            excluded = hosts
+    return mapping.hosts - excluded if excluded else None
+
+
+def check_enough(hosts: AbstractSet[str], nodes: int, what: str) -> None:
+    """Refuse a job that asks for more nodes than there are of a kind.
+
+    Raises:
+        AllocationError: with the nodes, and ``what`` only they do.
+    """
+    if len(hosts) < nodes:
+        names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
+        raise AllocationError(
+            f"the job asks for {nodes} nodes, but only {names} ({len(hosts)}) {what}"
+        )
+
+
+def check_locations(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    hosts: Sequence[str],
+    mapping: RabbitMapping,
+) -> tuple[str, ...]:
+    """Check a job's nodes against its storage, once both are there.
+
+    Args:
+        servers: the job's own, as they are about to be written, and those that
+            :func:`existing_servers` names. One that is missing here counts as
+            satisfied if it is only bestEffort.
+
+    Returns:
+        A sentence for each bestEffort location that is not satisfied.
+
+    Raises:
+        AllocationError: a node lacks a connection that is mandatory.
+        BadObject: a Servers object is malformed.
+    """
+    unmet = []
+    for breakdown in breakdowns:
+        for location in breakdown.locations:
+            mandatory = location.asks_for(PHYSICAL, MANDATORY)
+            if not mandatory and (
+                not location.asks_for(PHYSICAL, BEST_EFFORT)
+                or location.servers not in servers
+            ):
+                continue
+            near = set(_hosts_near(breakdown, location, servers, mapping))
+            far = [host for host in dict.fromkeys(hosts) if host not in near]
+            if not far:
+                continue
+            text = (
+                f"{breakdown.name}: {hostlist.encode(far)} without a PCIe connection"
+                f" to allocation set {location.index} of Servers {location.servers}"
+            )
+            if mandatory:
+                raise AllocationError(f"{text}, which is mandatory")
+            unmet.append(text)
+    return tuple(unmet)
+
+
+def required_daemons(
+    breakdowns: Iterable[Breakdown], known: Iterable[str]
+) -> tuple[str, ...]:
+    """The daemons that a job requires, each once, in the order of its
+    directives. ``known`` are those that the site can enable.
+
+    Raises:
+        DirectiveError: a daemon is not known.
+    """
+    known = sorted(known)
+    daemons: dict[str, None] = {}
+    for breakdown in breakdowns:
+        for daemon in breakdown.requires:
+            if daemon not in known:
+                raise DirectiveError(breakdown.directive, _unavailable(daemon, known))
+            daemons[daemon] = None
+    return tuple(daemons)
+
+
+def _unavailable(daemon: str, known: Sequence[str]) -> str:
+    """What is wrong with a daemon that the site has not configured, or not any
+    more, and what its administrator can do."""
+    here = f"one of {', '.join(known)}" if known else "no requires= at all"
+    return (
+        f"requires={daemon} is not available here, expected {here} (an administrator"
+        f" makes it available with a table [rabbit.daemons.{daemon}] in Flux's"
+        " configuration)"
+    )
+
+
+def _labelled_sets(
+    breakdowns: Iterable[Breakdown],
+) -> Iterable[tuple[str, AllocationSet, bool]]:
+    """The sets that need labels, with their names, and whether each node needs its
+    own Rabbit to take them."""
+    for breakdown in breakdowns:
+        for index, entry in enumerate(breakdown.allocation_sets):
+            if entry.labels:
+                pcie = entry.strategy == PER_COMPUTE or breakdown.needs_pcie(index)
+                yield f"{breakdown.name}: allocation set {entry.label}", entry, pcie
+
+
+def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location]]:
+    """The locations that are about storage which is not the job's own."""
+    own = {breakdown.servers for breakdown in breakdowns}
+    return [
+        (breakdown, location)
+        for breakdown in breakdowns
+        for location in breakdown.locations
+        if location.servers not in own
+    ]
+
+
+def _hosts_near(
+    breakdown: Breakdown,
+    location: Location,
+    servers: Mapping[Reference, Any],
+    mapping: RabbitMapping,
+) -> Iterable[str]:
+    """The compute nodes with a PCIe connection to a set's allocations."""
+    for rabbit in _allocations(breakdown, location, servers):
+        yield from mapping.hosts_of(rabbit)
+
+
+def _with_allocations(
+    counts: Mapping[str, Optional[int]], mapping: RabbitMapping, nodes: int
+) -> frozenset[str]:
+    """The compute nodes of a job of so many that find an allocation each. A Rabbit
+    that may have too few is left out if the others suffice; or else only as many of
+    its nodes as it has allocations count."""
+    enough: list[str] = []
+    scarce: list[str] = []
+    for rabbit, count in counts.items():
+        hosts = mapping.hosts_of(rabbit)
+        if count is None or count >= min(nodes, len(hosts)):
+            enough.extend(hosts)
+        else:
+            scarce.extend(hosts[:count])
+    return frozenset(enough if len(enough) >= nodes else enough + scarce)
+
+
+def _allocations(
+    breakdown: Breakdown, location: Location, servers: Mapping[Reference, Any]
+) -> dict[str, Optional[int]]:
+    """How many nodes each Rabbit with allocations of a set has one for; None where
+    they share what is there."""
+    if location.servers not in servers:
+        raise AllocationError(
+            f"{breakdown.name}: Servers {location.servers}, which the location of"
+            " compute nodes depends on, does not exist"
+        )
+    reader = Reader(f"Servers {location.servers}", servers[location.servers])
+    sets = reader.optional_objects("spec.allocationSets")
+    if location.index >= len(sets):
+        raise reader.bad(
+            "spec.allocationSets", f"an array with an entry {location.index}"
+        )
+    entry = sets[location.index]
+    shared = entry.optional_string("label") not in ONE_FOR_EACH_NODE
+    counts: dict[str, Optional[int]] = {}
+    for storage in entry.optional_objects("storage"):
+        rabbit = storage.string("name")
+        count = None if shared else storage.integer("allocationCount", minimum=0)
+        counts[rabbit] = None if count is None else count + (counts.get(rabbit) or 0)
+    return counts

@@ -1,0 +1,228 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A job's request for resources, with the storage of its directives added.
+
+Seed 001, "Proposal": each node that the job asks for becomes a slot labelled
+``rabbit`` that holds the node and so many ``ssd`` (1 GiB each), and the
+scheduler takes both from the same chassis.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Iterable, Mapping, Sequence
+
+from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
+from flux_k8s.errors import AllocationError, BadObject
+from flux_k8s.json_reader import Reader, is_integer
+from flux_k8s.limits import NODES
+from flux_k8s.rfc import idset
+
+Json = dict[str, Any]
+
+GIB = 2**30
+"""Bytes of one ``ssd``."""
+
+SLOT_LABEL = "rabbit"
+
+MAX_DEPTH = 32
+"""More levels of resources than this in a request are taken for a mistake."""
+
+# RFC 45: min-max:operand:operator or min+:operand:operator
+_RANGE = re.compile(
+    r"([1-9][0-9]{0,17})(?:-([1-9][0-9]{0,17})|\+)(?::([1-9][0-9]{0,17})(?::([+*^]))?)?\Z",
+    re.ASCII,
+)
+
+
+def apply_breakdowns(
+    breakdowns: Iterable[Breakdown],
+    resources: Sequence[Mapping[str, Any]],
+    name: str = "jobspec",
+) -> list[Json]:
+    """The jobspec's ``resources`` with the storage that ``breakdowns`` ask for.
+
+    The request must have exactly one ``node`` vertex: at the top, or below
+    others that are no slots (``chassis``, ``rack``). Storage that an earlier
+    call added is replaced, so that applying the same breakdowns twice changes
+    nothing. ``resources`` itself is left as it is.
+
+    Args:
+        breakdowns: of all directives of the job, ``create_persistent``
+            included: the Rabbits that the job gets must have room for it.
+        resources: as in RFC 14 and 25.
+        name: how errors call the object that ``resources`` is part of.
+
+    Raises:
+        AllocationError: storage was asked for, but no whole nodes.
+        BadObject: ``resources`` is not what RFC 14 says.
+    """
+    bare = _without_any_storage(resources, name)
+    breakdowns = tuple(breakdowns)
+    if not any(breakdown.allocation_sets for breakdown in breakdowns):
+        return [reader.value for reader in bare]
+    for reader in bare:
+        _refuse_slot_around_node(reader)
+    nodes = [found for reader in bare for found in _nodes(reader)]
+    if not nodes:
+        raise AllocationError(
+            "Rabbit storage needs whole nodes, and the job asks for none:"
+            " add -N (--nodes) to the request"
+        )
+    if len(nodes) > 1:
+        raise BadObject(name, "resources", resources, "a single node vertex")
+    ssd = ssd_per_node(breakdowns, nodes[0])
+    return [_with_storage(reader, ssd) for reader in bare]
+
+
+def requested_nodes(
+    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
+) -> int:
+    """The least number of nodes that a jobspec's ``resources`` ask for; 0 for
+    a request without whole nodes.
+
+    Raises:
+        BadObject: ``resources`` is not what RFC 14 says; ``name`` is how the
+            error calls the object.
+    """
+    return sum(
+        found
+        for reader in _without_any_storage(resources, name)
+        for found in _nodes(reader)
+    )
+
+
+def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
+    """How many ``ssd`` go with each of a job's ``nodes`` nodes.
+
+    An allocation per compute node counts in full, and so does one per server:
+    each node may be the only one of the job on its Rabbit. Capacity that may
+    go anywhere is divided among the nodes. Bytes are summed before they are
+    rounded up to GiB, so all nodes together have at least what was asked for.
+    """
+    share = 0
+    for breakdown in breakdowns:
+        for entry in breakdown.allocation_sets:
+            if entry.strategy in (PER_COMPUTE, PER_SERVER):
+                share += entry.minimum_capacity
+            else:
+                share += -(-entry.minimum_capacity // nodes)
+    return -(-share // GIB)
+
+
+def minimum_count(vertex: Reader) -> int:
+    """The least number that a resource vertex's ``count`` accepts.
+
+    RFC 14 has it as an integer, as a range object, or as a string: an RFC 45
+    range or an RFC 22 idset.
+    """
+    value = vertex.value.get("count")
+    if isinstance(value, Mapping):
+        return _minimum_of_range(vertex.object("count"))
+    if isinstance(value, str):
+        return _minimum_of_string(vertex, value)
+    if not is_integer(value):
+        raise vertex.bad("count", "a positive integer, or a range of them")
+    return vertex.integer("count", minimum=1)
+
+
+def _minimum_of_range(count: Reader) -> int:
+    minimum = count.integer("min", minimum=1)
+    count.optional_integer("max", minimum=minimum)
+    operator = count.optional_string("operator", ("+", "*", "^")) or "+"
+    count.optional_integer("operand", minimum=1 if operator == "+" else 2)
+    return minimum
+
+
+def _minimum_of_string(vertex: Reader, text: str) -> int:
+    expected = "a count: a number, an RFC 45 range like 2-8, or an RFC 22 idset"
+    body = text[1:-1] if text.startswith("[") and text.endswith("]") else text
+    match = _RANGE.match(body)
+    if match is not None:
+        low, high, operand, operator = match.groups()
+        if (high is not None and int(high) < int(low)) or (
+            operator in ("*", "^") and int(operand) < 2
+        ):
+            raise vertex.bad("count", expected)
+        return int(low)
+    try:
+        spans = idset.spans(text)
+    except ValueError:
+        spans = ()
+    if not spans or spans[0][0] == 0:
+        raise vertex.bad("count", expected)
+    return spans[0][0]
+
+
+def _nodes(vertex: Reader, above: int = 1) -> list[int]:
+    """The least total count of each ``node`` vertex at or below ``vertex``,
+    of which there are ``above`` already through the vertices above it."""
+    count = minimum_count(vertex)
+    type = vertex.string("type")
+    if type == "node":
+        if above * count > NODES:
+            raise vertex.bad("count", f"a request for at most {NODES} nodes")
+        return [above * count]
+    return [
+        found
+        for child in vertex.optional_objects("with")
+        for found in _nodes(child, above * count)
+    ]
+
+
+def _refuse_slot_around_node(vertex: Reader) -> None:
+    type = vertex.string("type")
+    if type == "slot" and _nodes(vertex):
+        raise vertex.bad("type", "no slot around a node, for a job with storage")
+    if type != "node":
+        for child in vertex.optional_objects("with"):
+            _refuse_slot_around_node(child)
+
+
+def _with_storage(vertex: Reader, ssd: int) -> Json:
+    """The vertex, with the ``node`` at or below it turned into a slot."""
+    if vertex.string("type") == "node":
+        return {
+            "type": "slot",
+            "count": vertex.value["count"],
+            "label": SLOT_LABEL,
+            "with": [
+                {**vertex.value, "count": 1},
+                {"type": "ssd", "count": ssd, "exclusive": True},
+            ],
+        }
+    if not vertex.has("with"):
+        return dict(vertex.value)
+    children = [_with_storage(child, ssd) for child in vertex.objects("with")]
+    return {**vertex.value, "with": children}
+
+
+def _without_any_storage(
+    resources: Sequence[Mapping[str, Any]], name: str
+) -> list[Reader]:
+    """The top-level vertices as they were before :func:`apply_breakdowns`."""
+    return [
+        Reader(
+            name,
+            _without_storage(Reader(name, entry, f"resources[{index}]")),
+            f"resources[{index}]",
+        )
+        for index, entry in enumerate(resources)
+    ]
+
+
+def _without_storage(vertex: Reader) -> Json:
+    """The vertex as it was before :func:`_with_storage`."""
+    if vertex.path.count(".with[") > MAX_DEPTH:
+        raise vertex.bad("type", f"at most {MAX_DEPTH} levels of resources")
+    children = vertex.optional_objects("with")
+    types = [child.string("type") for child in children]
+    if (
+        vertex.value.get("label") == SLOT_LABEL
+        and types == ["node", "ssd"]
+        and children[0].value.get("count") == 1
+    ):
+        return {**children[0].value, "count": vertex.value.get("count")}
+    if not children:
+        return dict(vertex.value)
+    return {**vertex.value, "with": [_without_storage(child) for child in children]}

@@ -1,0 +1,275 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Where a job's storage goes: breakdowns and an allocation become Servers.
+
+How many allocations AllocateAcrossServers makes:
+
+- with ``count``: that many.
+- with ``scale``: 1 is the fewest that fit into what the job holds on its
+  Rabbits. 10 is one for each compute node, unless that would make them smaller
+  than 1 GiB. The values between are evenly spaced between these two.
+- with neither: the fewest whose numbers are to each other as the numbers of
+  the job's nodes on the Rabbits. Nodes 16 and 8 give 2 allocations and 1.
+
+If so many do not fit, the next larger number that does is taken, then the next
+smaller. If none does (an allocation in one piece, such as a Lustre MDT, may be
+larger than the job's share of any Rabbit), the Rabbits with the most room take
+more than the job holds there, of what the scheduler gave to nobody else.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import reduce
+from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+
+from flux_k8s.dws.directivebreakdown.allocation import Allocation, Room, gib
+from flux_k8s.dws.directivebreakdown.breakdown import (
+    ACROSS_SERVERS,
+    PER_COMPUTE,
+    PER_SERVER,
+    SINGLE_SERVER,
+    AllocationSet,
+    Breakdown,
+)
+from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.errors import AllocationError
+from flux_k8s.rfc.hostlist import natural_key
+
+Json = dict[str, Any]
+
+
+class Placement(NamedTuple):
+    """Allocations of one set: bytes of each, and how many on each Rabbit."""
+
+    size: int
+    counts: dict[str, int]
+
+
+class Demand(NamedTuple):
+    """An allocation set, and what its breakdown says about it.
+
+    ``pcie``: compute nodes must have a PCIe connection to its allocations.
+    """
+
+    breakdown: Breakdown
+    entry: AllocationSet
+    pcie: bool
+
+    @property
+    def name(self) -> str:
+        return f"{self.breakdown.name}: allocation set {self.entry.label}"
+
+    @property
+    def number(self) -> Optional[int]:
+        """How many allocations there must be; None where that is ours to say."""
+        if self.entry.strategy == SINGLE_SERVER:
+            return 1
+        return self.entry.count if self.entry.strategy == ACROSS_SERVERS else None
+
+    @property
+    def freedom(self) -> int:
+        """The less choice a set leaves, the smaller."""
+        if self.entry.strategy == PER_COMPUTE:
+            return 0
+        if self.entry.strategy == PER_SERVER:
+            return 1
+        if self.entry.colocation:
+            return 2
+        return 4 if self.number is None else 3
+
+
+def build_allocation_sets(breakdown: Breakdown, allocation: Allocation) -> list[Json]:
+    """``spec.allocationSets`` of the Servers of a job's only breakdown.
+
+    Use :func:`build_servers` for a job with several: they share its Rabbits.
+    """
+    return build_servers((breakdown,), allocation)[0]
+
+
+def build_servers(
+    breakdowns: Sequence[Breakdown], allocation: Allocation
+) -> list[list[Json]]:
+    """``spec.allocationSets`` of the Servers of each of a job's breakdowns.
+
+    - Every compute node gets its AllocatePerCompute on its own Rabbit.
+    - All allocations of a set have the same size. Those of a set that is
+      shared among Rabbits add up to at least its minimum capacity, and their
+      numbers follow the job's nodes on each Rabbit.
+    - No Rabbit gets more than the job holds there, if there is a choice; and
+      none gets more than it has left.
+    - Allocations go only to Storages that carry all labels of their set. A
+      Storage takes at most one allocation for each colocation key.
+
+    Raises:
+        AllocationError: the job has no nodes, a node has no Rabbit that can
+            serve it, there are too few Rabbits that a set may use, or one of
+            them has too little left.
+    """
+    if not allocation.hosts:
+        raise AllocationError("the job has no compute nodes to make storage for")
+    demands = [
+        Demand(breakdown, entry, breakdown.needs_pcie(index))
+        for breakdown in breakdowns
+        for index, entry in enumerate(breakdown.allocation_sets)
+    ]
+    placements, room = _place_all(demands, allocation, by_node=False)
+    if room.overdrawn > 0:
+        # With an allocation for each node every set takes the same share of
+        # what each node came with, which fits when nothing else does.
+        other, other_room = _place_all(demands, allocation, by_node=True)
+        if other_room.shortage < room.shortage:
+            placements, room = other, other_room
+    for rabbit, missing in room.missing.items():
+        left = Room(allocation).left(rabbit)
+        raise AllocationError(
+            f"Rabbit {rabbit} has {gib(left)} left, and the job's storage needs"
+            f" {gib(left + missing)} there"
+        )
+    entries = iter([_entry(*pair) for pair in zip(demands, placements)])
+    return [[next(entries) for _ in b.allocation_sets] for b in breakdowns]
+
+
+def _entry(demand: Demand, placement: Placement) -> Json:
+    return {
+        "label": demand.entry.label,
+        "allocationSize": placement.size,
+        "storage": [
+            {"name": rabbit, "allocationCount": placement.counts[rabbit]}
+            for rabbit in sorted(placement.counts, key=natural_key)
+        ],
+    }
+
+
+def _place_all(
+    demands: Sequence[Demand], allocation: Allocation, by_node: bool
+) -> tuple[list[Placement], Room]:
+    """Place all sets, and what room that leaves."""
+    room = Room(allocation)
+    placements: dict[int, Placement] = {}
+
+    def choice(index: int) -> tuple[int, int, int]:
+        demand = demands[index]
+        usable = sum(room.problem(r, demand.entry) is None for r in allocation.rabbits)
+        return (demand.freedom, usable, index)
+
+    for index in sorted(range(len(demands)), key=choice):
+        placement = _place(demands[index], allocation, room, by_node)
+        room.take(placement.size, placement.counts, demands[index].entry.colocation)
+        placements[index] = placement
+    return [placements[index] for index in range(len(demands))], room
+
+
+def _place(
+    demand: Demand, allocation: Allocation, room: Room, by_node: bool
+) -> Placement:
+    entry = demand.entry
+    if entry.strategy == PER_COMPUTE:
+        return Placement(
+            entry.minimum_capacity, _one_per_node(demand, allocation, room)
+        )
+    rabbits = _candidates(demand, allocation, room)
+    if entry.strategy == PER_SERVER:
+        return Placement(entry.minimum_capacity, dict.fromkeys(rabbits, 1))
+    most = 1 if entry.colocation else None
+    number = demand.number or _number(demand, rabbits, allocation, room, by_node)
+    size = -(-entry.minimum_capacity // number)
+    weights = {rabbit: allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits}
+    # What nodes must reach has to be on each of their Rabbits, if it can be.
+    counts = {
+        rabbit: int(demand.pcie and weights[rabbit] > 0 and number >= len(rabbits))
+        for rabbit in rabbits
+    }
+    room.distribute(number, size, weights, most, counts)
+    return Placement(size, {rabbit: n for rabbit, n in counts.items() if n > 0})
+
+
+def _one_per_node(demand: Demand, allocation: Allocation, room: Room) -> dict[str, int]:
+    """AllocatePerCompute leaves no choice: check that it can be done."""
+    if allocation.unconnected:
+        raise AllocationError(
+            f"{demand.name}: node {allocation.unconnected[0]} has no Rabbit,"
+            " and each compute node needs an allocation on its own"
+        )
+    counts = {rabbit: n for rabbit, n in allocation.nodes_per_rabbit.items() if n > 0}
+    _check_needed(demand, counts, room)
+    return counts
+
+
+def _check_needed(demand: Demand, nodes: Mapping[str, int], room: Room) -> None:
+    """Check the Rabbits that a set cannot do without. So many nodes need each."""
+    for rabbit in sorted(nodes, key=natural_key):
+        problem = room.problem(rabbit, demand.entry) if nodes[rabbit] else None
+        each = demand.entry.strategy == PER_COMPUTE
+        if problem is None and each and demand.entry.colocation and nodes[rabbit] > 1:
+            problem = f"may take one allocation, not {nodes[rabbit]}"
+        if problem is not None:
+            raise AllocationError(
+                f"{demand.name}: Rabbit {rabbit}, which {nodes[rabbit]} of the"
+                f" job's nodes need, {problem}"
+            )
+
+
+def _candidates(demand: Demand, allocation: Allocation, room: Room) -> list[str]:
+    """The Rabbits that a set may use: the job's own, if there are enough."""
+    if demand.pcie:
+        _check_needed(demand, allocation.nodes_per_rabbit, room)
+    needed = (demand.number or 1) if demand.entry.colocation else 1
+    problems = {r: room.problem(r, demand.entry) for r in allocation.rabbits}
+    usable = [rabbit for rabbit, problem in problems.items() if problem is None]
+    if len(usable) >= needed:
+        return usable
+    if not demand.pcie and demand.entry.strategy != PER_SERVER:
+        spares = room.roomiest(allocation.spares, demand.entry)
+        most = demand.number or len(allocation.hosts)
+        usable += spares[: max(0, most - len(usable))]
+    if len(usable) >= needed:
+        return usable
+    reasons = [f"{rabbit} {problem}" for rabbit, problem in problems.items() if problem]
+    raise AllocationError(
+        f"{demand.name} needs {needed} Rabbit{'' if needed == 1 else 's'},"
+        f" the job has {len(usable)} that may be used"
+        + (f": {'; '.join(reasons[:3])}" if reasons else "")
+        + ("; ..." if len(reasons) > 3 else "")
+    )
+
+
+def _number(
+    demand: Demand,
+    rabbits: Sequence[str],
+    allocation: Allocation,
+    room: Room,
+    by_node: bool,
+) -> int:
+    """How many allocations to make where the breakdown leaves that to us."""
+    capacity = demand.entry.minimum_capacity
+    most_each = 1 if demand.entry.colocation else None
+    most = len(allocation.hosts)
+    if most_each is not None:
+        most = min(most, len(rabbits))
+    least = len(rabbits) if demand.pcie and len(rabbits) <= most else 1
+    fits = room.fits(capacity, rabbits, most_each)
+    if by_node:
+        return most
+    if demand.entry.scale is None:
+        nodes = [allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits]
+        wanted = max(least, min(most, _proportional(nodes)))
+    else:
+        most = max(least, min(most, capacity // GIB))
+        fewest = _first(fits, range(least, most + 1)) or min(most, len(rabbits))
+        wanted = fewest + ((most - fewest) * (demand.entry.scale - 1) * 2 + 9) // 18
+    return (
+        _first(fits, range(wanted, most + 1))
+        or _first(fits, range(wanted - 1, least - 1, -1))
+        or wanted
+    )
+
+
+def _first(fits: Callable[[int], bool], numbers: Iterable[int]) -> Optional[int]:
+    return next((number for number in numbers if fits(number)), None)
+
+
+def _proportional(nodes: Sequence[int]) -> int:
+    """The fewest allocations that can be shared out exactly as ``nodes`` are."""
+    divisor = reduce(math.gcd, nodes, 0)
+    return sum(nodes) // divisor if divisor else 1

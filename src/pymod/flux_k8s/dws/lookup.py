@@ -1,0 +1,107 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which Rabbits: of compute nodes, of jobs; and which compute nodes of Rabbits.
+
+Every answer has each name once, in the order of the question.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Callable, Iterable, Optional
+
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.errors import DWSError
+from flux_k8s.rfc import hostlist, jgf, rset
+
+MEMO = "rabbits"
+"""The key of a job's memo that names the Rabbits with its storage (RFC 29)."""
+
+
+class NotFound(DWSError):
+    """There is no answer: a name is not known, or a job has no storage."""
+
+
+def computes_of(mapping: RabbitMapping, rabbits: Iterable[str]) -> tuple[str, ...]:
+    """The compute nodes of some Rabbits.
+
+    Raises:
+        NotFound: the mapping lacks a Rabbit.
+    """
+    names = tuple(rabbits)
+    _refuse((name for name in names if not mapping.has(name)), "no such Rabbit")
+    return _once(names, mapping.hosts_of)
+
+
+def rabbits_of(mapping: RabbitMapping, hosts: Iterable[str]) -> tuple[str, ...]:
+    """The Rabbits that some compute nodes are connected to.
+
+    Raises:
+        NotFound: a node is connected to none, as far as the mapping says.
+    """
+    names = tuple(hosts)
+    unknown = (name for name in names if mapping.rabbit_of(name) is None)
+    _refuse(unknown, "not connected to a Rabbit")
+    return _once(names, lambda name: (mapping.rabbit_of(name) or "",))
+
+
+def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]:
+    """The Rabbits that have storage of a job, or had it when the job has ended.
+
+    They stand in the job's memo. Before its storage is placed there is none; R
+    then says where it will be, if Fluxion scheduled the job.
+
+    Args:
+        job: how errors call the job.
+        eventlog: the job's eventlog (RFC 18).
+        R: its resources; None before it has any.
+
+    Raises:
+        NotFound: the job has no storage, it is not known yet where, or its owner
+            wrote a memo that makes no sense.
+        BadObject: R is not as RFC 20 says.
+    """
+    memo = _memo(eventlog)
+    if memo is not None:
+        try:
+            names = hostlist.decode(memo)
+        except ValueError as error:
+            raise NotFound(f"job {job}: memo {MEMO}: {error}") from None
+        return _once(names, lambda name: (name,))
+    if R is not None:
+        graph = jgf.parse(rset.parse(R, f"R of job {job}").scheduling or {})
+        found = tuple(name for name, size in graph.ssd.items() if size)
+        if found:
+            return tuple(sorted(found, key=hostlist.natural_key))
+    raise NotFound(f"job {job} has no storage on Rabbits (yet)")
+
+
+def _memo(eventlog: str) -> Optional[str]:
+    """What the last memo with the key says."""
+    found: Optional[str] = None
+    # Not splitlines(): that would split at separators that JSON allows in strings.
+    for line in filter(None, eventlog.split("\n")):
+        if MEMO not in line:
+            continue
+        try:
+            event = json.loads(line)
+        except RecursionError:  # a memo of its owner's, of many levels
+            continue
+        context = event.get("context") or {}
+        if event["name"] == "memo" and MEMO in context:
+            memo = context[MEMO]
+            found = memo if isinstance(memo, str) else None
+    return found
+
+
+def _refuse(names: Iterable[str], problem: str) -> None:
+    wrong = tuple(dict.fromkeys(names))
+    if wrong:
+        raise NotFound(f"{problem}: {hostlist.encode(wrong)}")
+
+
+def _once(
+    names: Iterable[str], function: Callable[[str], Iterable[str]]
+) -> tuple[str, ...]:
+    """What ``function`` gives for the names, without repetitions."""
+    return tuple(dict.fromkeys(found for name in names for found in function(name)))

@@ -1,0 +1,166 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which compute nodes each Rabbit is connected to: the rabbitmapping file.
+
+Seed 001, "Topology mapping". The file says everything twice, from the side of
+the compute nodes and from that of the Rabbits; both must agree.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Iterable, Mapping, Optional, Sequence
+
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader
+from flux_k8s.rfc import hostlist
+
+NAME = "the rabbit mapping"
+"""How errors call the object, unless the caller has a better name (a path)."""
+
+SYSTEM = "system"
+"""Bytes that storage of the system holds, and that ``capacity`` is without. Not in
+the seed."""
+
+
+@dataclass(frozen=True)
+class RabbitMapping:
+    """The PCIe connections of a system.
+
+    Attributes:
+        rabbits: the names of all Rabbits; those that were read from a file are
+            sorted by name and number.
+    """
+
+    rabbits: tuple[str, ...]
+    _rabbit_of: Mapping[str, str]
+    _hosts_of: Mapping[str, tuple[str, ...]]
+    _capacity: Mapping[str, int]
+    _system: Mapping[str, int] = field(default_factory=dict)
+
+    def rabbit_of(self, host: str) -> Optional[str]:
+        """The Rabbit that a compute node is connected to; None without one."""
+        return self._rabbit_of.get(host)
+
+    def has(self, rabbit: str) -> bool:
+        """Whether the mapping knows this Rabbit."""
+        return rabbit in self._capacity
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """All compute nodes that are connected to a Rabbit."""
+        return frozenset(self._rabbit_of)
+
+    def hosts_of(self, rabbit: str) -> tuple[str, ...]:
+        """The compute nodes of a Rabbit, in the order of its hostlist; none
+        for a Rabbit that the mapping lacks."""
+        return self._hosts_of.get(rabbit, ())
+
+    def capacity(self, rabbit: str) -> int:
+        """The bytes of a Rabbit that are for jobs; 0 for one that the mapping
+        lacks."""
+        return self._capacity.get(rabbit, 0)
+
+    def size(self, rabbit: str) -> int:
+        """The size of a Rabbit's storage in bytes: its capacity, and what is left
+        out of that for storage of the system."""
+        return self.capacity(rabbit) + self._system.get(rabbit, 0)
+
+    def to_json(self) -> dict[str, Any]:
+        """The contents of a rabbitmapping file."""
+        return {
+            "computes": dict(self._rabbit_of),
+            "rabbits": {rabbit: self._entry(rabbit) for rabbit in self.rabbits},
+        }
+
+    def _entry(self, rabbit: str) -> dict[str, Any]:
+        entry: dict[str, Any] = {
+            "capacity": self._capacity[rabbit],
+            "hostlist": hostlist.encode(self._hosts_of[rabbit]),
+        }
+        if self._system.get(rabbit):
+            entry[SYSTEM] = self._system[rabbit]
+        return entry
+
+
+def assemble(
+    hosts_of: Mapping[str, Sequence[str]],
+    capacity: Mapping[str, int],
+    system: Optional[Mapping[str, int]] = None,
+    *,
+    sort: bool = True,
+) -> RabbitMapping:
+    """The mapping of Rabbits that have these compute nodes, bytes for jobs, and bytes
+    for the system, with everything in natural order, or as it comes.
+
+    A compute node must not be listed twice.
+    """
+
+    def ordered(names: Iterable[str]) -> tuple[str, ...]:
+        return tuple(sorted(names, key=hostlist.natural_key) if sort else names)
+
+    rabbit_of = {host: name for name, hosts in hosts_of.items() for host in hosts}
+    return RabbitMapping(
+        ordered(hosts_of),
+        {host: rabbit_of[host] for host in ordered(rabbit_of)},
+        {name: ordered(hosts) for name, hosts in hosts_of.items()},
+        capacity,
+        system or {},
+    )
+
+
+def parse(obj: Any, name: str = NAME) -> RabbitMapping:
+    """Read a rabbitmapping file's JSON.
+
+    Raises:
+        BadObject: a field is missing or has the wrong type; a capacity is
+            negative; a compute node is listed twice, or under two Rabbits; or
+            ``computes`` and ``rabbits`` do not say the same.
+    """
+    reader = Reader(name, obj)
+    computes = reader.object("computes").value
+    for host, rabbit in computes.items():
+        if not isinstance(rabbit, str):
+            raise BadObject(name, f"computes.{host}", rabbit, "the name of a Rabbit")
+    hosts_of: dict[str, tuple[str, ...]] = {}
+    capacity: dict[str, int] = {}
+    system: dict[str, int] = {}
+    rabbit_of: dict[str, str] = {}
+    for rabbit, entry in reader.object("rabbits").value.items():
+        fields = Reader(name, entry, f"rabbits.{rabbit}")
+        capacity[rabbit] = fields.integer("capacity", minimum=0)
+        system[rabbit] = fields.optional_integer(SYSTEM, minimum=0) or 0
+        hosts_of[rabbit] = _hosts(fields)
+        for host in hosts_of[rabbit]:
+            if host in rabbit_of:
+                raise fields.bad(
+                    "hostlist",
+                    f"no node of another entry, but {host} is also"
+                    f" listed for {rabbit_of[host]}",
+                )
+            rabbit_of[host] = rabbit
+            if computes.get(host) != rabbit:
+                raise BadObject(
+                    name,
+                    f"computes.{host}",
+                    computes.get(host),
+                    f'"{rabbit}", as in rabbits.{rabbit}.hostlist',
+                )
+    for host, rabbit in computes.items():
+        if host not in rabbit_of:
+            raise BadObject(
+                name,
+                f"computes.{host}",
+                rabbit,
+                "a Rabbit whose hostlist has this node",
+            )
+    rabbits = tuple(sorted(hosts_of, key=hostlist.natural_key))
+    return RabbitMapping(rabbits, rabbit_of, hosts_of, capacity, system)
+
+
+def _hosts(fields: Reader) -> tuple[str, ...]:
+    text = fields.text("hostlist")
+    try:
+        return hostlist.decode(text)
+    except ValueError as error:
+        raise fields.bad("hostlist", f"an RFC 29 hostlist ({error})") from None

@@ -1,0 +1,308 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Nodes that fail file system creation or mounting (seed 001, "Node failure
+tolerance").
+
+A Workflow in trouble does not say which nodes it has trouble with. What DWS made
+for it does: in Setup the Servers, which tell the Rabbits that have their storage;
+in PreRun the ClientMounts. Nodes of the job's R that the Workflow's Computes
+lacks have failed before: nothing else keeps count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterable, Optional, Sequence
+
+from flux_k8s.dws.directivebreakdown import Breakdown, Reference
+from flux_k8s.dws.directivebreakdown.breakdown import JOB, PER_COMPUTE, PER_SERVER
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.workflowview import MOUNTING, State
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Json
+from flux_k8s.rabbits.storage import SERVING
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
+
+ANNOTATION_STATE = "flux-framework.readthedocs.io/exclusion-state"
+ANNOTATION_DATE = "flux-framework.readthedocs.io/exclusion-date"
+"""On Computes: in which state, and when, nodes were taken out of it last."""
+
+OWN = (PER_COMPUTE, PER_SERVER)
+"""Strategies by which a node's storage is on its own Rabbit. Storage made by the
+others is one for all nodes: where a part is missing, none of them has it."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """What is left of a Servers object without the Rabbits that failed."""
+
+    servers: Reference
+    sets: tuple[Json, ...]
+
+    @property
+    def patch(self) -> Json:
+        """A merge patch."""
+        return {"spec": {"allocationSets": list(self.sets)}}
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Which of a job's nodes have their storage.
+
+    Attributes:
+        state: Setup, or PreRun.
+        asked: when Kubernetes was asked (UNIX time).
+        computes: the nodes in the Workflow's Computes.
+        lost: those of them that failed.
+        served: nothing is left for DWS to do on the others.
+        excluded: when nodes were last taken out of Computes in this state; None if
+            none were.
+        cuts: in Setup, the Servers as they should be without ``lost``.
+    """
+
+    state: State
+    asked: float
+    computes: tuple[str, ...]
+    lost: tuple[str, ...]
+    served: bool
+    excluded: Optional[float] = None
+    cuts: tuple[Cut, ...] = ()
+
+    @property
+    def remaining(self) -> tuple[str, ...]:
+        """The nodes that the job can have storage on."""
+        return tuple(host for host in self.computes if host not in set(self.lost))
+
+    def without_lost(self, now: float) -> Survey:
+        """The same once the failed nodes were taken out of Computes."""
+        return Survey(self.state, now, self.remaining, (), self.served, now)
+
+
+def may_be_forced(state: State, outstanding: Sequence[str]) -> bool:
+    """Whether a state may be taken for reached once all storage that is left is.
+
+    DWS works through the directives one by one, and what it has not come to is
+    left out then: in Setup, storage, which the survey has seen to be there; in
+    PreRun, the variables of the next file system, and in both, containers.
+
+    Args:
+        outstanding: the commands of the directives that it is not done with.
+    """
+    known = all(command in MOUNTING for command in outstanding)
+    return known and (state is State.Setup or len(outstanding) <= 1)
+
+
+def failed_nodes(allocated: Iterable[str], survey: Survey) -> tuple[str, ...]:
+    """The nodes of R that have failed until now, in R's order."""
+    remaining = set(survey.remaining)
+    return tuple(host for host in dict.fromkeys(allocated) if host not in remaining)
+
+
+def tolerated(allocated: Sequence[str], survey: Survey, tolerance: int) -> bool:
+    """Whether a job may go on without the nodes that failed: there are at most
+    ``tolerance``, and at least one is left."""
+    failed = len(failed_nodes(allocated, survey))
+    return failed <= tolerance and failed < len(set(allocated))
+
+
+def exclusion_note(
+    allocated: Sequence[str], survey: Survey, tolerance: int, problem: str
+) -> str:
+    """What the job's owner is told about nodes that are left out."""
+    return (
+        f"{hostlist.encode(survey.lost)}: {problem}; the job goes on without its"
+        f" storage there (failed nodes: {len(failed_nodes(allocated, survey))},"
+        f" dw_failure_tolerance={tolerance})"
+    )
+
+
+def refusal_note(
+    allocated: Sequence[str], survey: Survey, tolerance: int, problem: str
+) -> str:
+    """The same, when there are too many for the job to go on."""
+    failed = failed_nodes(allocated, survey)
+    return (
+        f"{problem}; failed nodes: {len(failed)} of {len(set(allocated))}"
+        f" ({hostlist.encode(failed)}), dw_failure_tolerance={tolerance}"
+    )
+
+
+def computes_patch(survey: Survey, now: float) -> Json:
+    """A merge patch for Computes that takes the failed nodes out of it."""
+    annotations = {
+        ANNOTATION_STATE: survey.state.name,
+        ANNOTATION_DATE: format_timestamp(now),
+    }
+    return {
+        "metadata": {"annotations": annotations},
+        "data": [{"name": host} for host in survey.remaining],
+    }
+
+
+def survey_storage(
+    asked: float,
+    computes: Json,
+    holdings: Iterable[tuple[Breakdown, Json]],
+    mapping: RabbitMapping,
+) -> Survey:
+    """Who has storage in Setup.
+
+    Storage that is one for all nodes, and storage that is to outlive the job,
+    must be complete: without it all nodes count as failed.
+
+    Args:
+        holdings: the breakdowns that ask for storage, each with its Servers.
+
+    Raises:
+        BadObject: an object is not what its kind prescribes.
+    """
+    hosts, excluded = _read_computes(computes, State.Setup)
+    lost: set[str] = set()
+    cuts: list[Cut] = []
+    for breakdown, servers in holdings:
+        reader = Reader(f"Servers {breakdown.servers}", servers)
+        missing = _missing(reader)
+        strategies = {s.label: s.strategy for s in breakdown.allocation_sets}
+        for label, rabbits in missing.items():
+            if breakdown.lifetime == JOB and strategies.get(label) in OWN:
+                lost.update(h for h in hosts if mapping.rabbit_of(h) in rabbits)
+            elif rabbits:
+                lost.update(hosts)
+        if breakdown.servers is not None and any(missing.values()):
+            cuts.append(Cut(breakdown.servers, _without(reader, missing)))
+    return Survey(
+        State.Setup,
+        asked,
+        hosts,
+        tuple(host for host in hosts if host in lost),
+        served=True,
+        excluded=excluded,
+        cuts=tuple(cuts),
+    )
+
+
+def survey_mounts(
+    asked: float,
+    computes: Json,
+    clientmounts: Iterable[Json],
+    storages: Iterable[Json],
+    expected: int,
+    mapping: RabbitMapping,
+) -> Survey:
+    """Who has mounted its storage in PreRun.
+
+    NNF makes the ClientMounts of a file system all at once, under one name in a
+    namespace for each node, and only when every node can reach its Rabbit. As
+    long as some are missing, the Storages tell which nodes cannot.
+
+    Args:
+        expected: how many file systems each node is to mount.
+
+    Raises:
+        BadObject: Computes is not what its kind prescribes.
+    """
+    hosts, excluded = _read_computes(computes, State.PreRun)
+    mounted: dict[str, dict[str, bool]] = {}
+    for clientmount in clientmounts:
+        metadata = clientmount.get("metadata", {})
+        node, name = metadata.get("namespace"), metadata.get("name")
+        if node in hosts:
+            mounted.setdefault(name, {})[node] = _is_mounted(clientmount)
+    lost = tuple(
+        host
+        for host in hosts
+        if not all(nodes.get(host, False) for nodes in mounted.values())
+    )
+    complete = len(mounted) >= expected
+    if not lost and not complete:
+        reachable = _reachable(storages)
+        rabbits = {host: mapping.rabbit_of(host) for host in hosts}
+        lost = tuple(h for h in hosts if rabbits[h] and h not in reachable)
+    return Survey(State.PreRun, asked, hosts, lost, complete, excluded)
+
+
+def _read_computes(
+    computes: Json, state: State
+) -> tuple[tuple[str, ...], Optional[float]]:
+    """The nodes of a Computes, and when some were taken out of it in ``state``."""
+    reader = Reader(f"Computes {computes.get('metadata', {}).get('name')}", computes)
+    hosts = [entry.string("name") for entry in reader.optional_objects("data")]
+    found = reader.optional_object("metadata.annotations")
+    annotations = {} if found is None else found.value
+    date = str(annotations.get(ANNOTATION_DATE))
+    excluded = annotations.get(ANNOTATION_STATE) == state.name
+    return tuple(dict.fromkeys(hosts)), parse_timestamp(date) if excluded else None
+
+
+def _missing(servers: Reader) -> dict[str, set[str]]:
+    """By the label of each allocation set, the Rabbits where its storage is not
+    ready."""
+    ready = {
+        (entry.string("label"), name)
+        for entry in servers.optional_objects("status.allocationSets")
+        for name, storage in entry.object("storage").value.items()
+        if isinstance(storage, dict) and storage.get("ready") is True
+    }
+    return {
+        label: {
+            name
+            for storage in entry.objects("storage")
+            for name in (storage.string("name"),)
+            if (label, name) not in ready
+        }
+        for entry in servers.optional_objects("spec.allocationSets")
+        for label in (entry.string("label"),)
+    }
+
+
+def _without(servers: Reader, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
+    """``spec.allocationSets`` without some Rabbits, by label."""
+    return tuple(
+        {
+            **entry.value,
+            "storage": [
+                storage.value
+                for storage in entry.objects("storage")
+                if storage.string("name") not in rabbits[entry.string("label")]
+            ],
+        }
+        for entry in servers.objects("spec.allocationSets")
+    )
+
+
+def _is_mounted(clientmount: Json) -> bool:
+    """Whether all that a ClientMount asks for is mounted."""
+    try:
+        reader = Reader("ClientMount", clientmount)
+        wanted = len(reader.objects("spec.mounts"))
+        mounts = reader.optional_objects("status.mounts")
+        return (
+            len(mounts) == wanted
+            and not reader.has("status.error")
+            and reader.string("spec.desiredState") == "mounted"
+            and all(
+                mount.string("state") == "mounted" and mount.boolean("ready")
+                for mount in mounts
+            )
+        )
+    except BadObject:
+        return False
+
+
+def _reachable(storages: Iterable[Json]) -> set[str]:
+    """The compute nodes that are connected to a Rabbit which serves them."""
+    nodes: set[str] = set()
+    for storage in storages:
+        try:
+            reader = Reader("Storage", storage)
+            if reader.optional_string("status.status") in SERVING:
+                nodes.update(
+                    compute.string("name")
+                    for compute in reader.optional_objects("status.access.computes")
+                    if compute.optional_string("status") in SERVING
+                )
+        except BadObject:
+            continue
+    return nodes

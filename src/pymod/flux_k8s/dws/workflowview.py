@@ -1,0 +1,388 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What Kubernetes shows of a Workflow, as far as it matters here."""
+
+from __future__ import annotations
+
+import enum
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Mapping, Optional
+
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader, decimal
+from flux_k8s.ports import Json
+from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.text import NOTE, printable
+
+FINALIZER = "flux-framework.readthedocs.io/workflow"
+WLM_ID = "flux"
+DISMISSED = "flux-framework.readthedocs.io/dismissed"
+"""An annotation that goes with our move to Teardown. Without it, somebody else
+took the Workflow from its job."""
+CUT_OFF = "flux-framework.readthedocs.io/cut-off"
+"""An annotation that says that an abort of its job was carried out: a restart does
+not take out of service again what an administrator has put back."""
+
+REQUESTED = "flux-framework.readthedocs.io/requested-"
+"""Annotations that go with each request for a state, which in lower case ends
+their names: when we requested it, by our own clock. Time limits start then."""
+
+TROUBLE = "flux-framework.readthedocs.io/trouble"
+"""An annotation: the trouble that DWS is in, and since when (see
+:meth:`WorkflowInfo.trouble_note`)."""
+
+OUT_OF_REACH = "flux-framework.readthedocs.io/out-of-reach"
+"""An annotation: for how many seconds Kubernetes was out of reach while we waited for
+PostRun and DataOut."""
+
+WARNED = "flux-framework.readthedocs.io/warned"
+"""An annotation: the job was told that its Teardown does not get on."""
+
+
+class State(enum.IntEnum):
+    """The states of a Workflow, in their order."""
+
+    Proposal = 0
+    Setup = 1
+    DataIn = 2
+    PreRun = 3
+    PostRun = 4
+    DataOut = 5
+    Teardown = 6
+
+
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?")
+
+STATES: Mapping[str, State] = State.__members__
+ERROR = "Error"
+TRANSIENT = "TransientCondition"
+TROUBLES = (ERROR, TRANSIENT)
+
+MOUNTING = ("jobdw", "persistentdw")
+"""The commands of directives whose storage is mounted on compute nodes."""
+
+COPYING = ("copy_in", "copy_out")
+
+
+@dataclass(frozen=True)
+class WorkflowView:
+    """What Kubernetes shows of a Workflow, as far as it matters here.
+
+    Attributes:
+        desired, state: None where the object does not say, or makes no sense.
+        status, message: of the state; they are about ``state``, which lags
+            behind ``desired``.
+        changed: when ``state`` was taken up by DWS (UNIX time), or None.
+        requested: when we requested ``desired`` (UNIX time), or None.
+        unmounting: when we requested PostRun (UNIX time), or None.
+        trouble_note: the annotation :data:`TROUBLE`, or "".
+        warned: the annotation :data:`WARNED` is there.
+        out_of_reach: the annotation :data:`OUT_OF_REACH`, or 0.
+        damage: what is wrong with the object when it is malformed, or None.
+        dismissed: we moved it to Teardown.
+        forced: DWS was told to take ``desired`` for reached (``forceReady``).
+        outstanding: the commands of the directives that DWS is not done with in
+            ``state``.
+        mounts: how many file systems each compute node is to mount.
+        unsaved: what copy_out directives that DWS has not carried out were to
+            copy where.
+        keeps: the persistent storage that the job uses.
+        cut_off: an abort of its job was carried out.
+        moves_data: there may be NnfDataMovements for it.
+        runs_containers: there may be containers for it.
+    """
+
+    uid: str
+    resource_version: str
+    jobid: str
+    wlm: str
+    desired: Optional[State]
+    state: Optional[State]
+    ready: bool
+    status: str
+    message: str
+    finalizers: tuple[str, ...]
+    deleting: bool
+    changed: Optional[float]
+    elapsed: Optional[float]
+    breakdowns: tuple[tuple[str, str], ...]
+    """Namespace and name of each DirectiveBreakdown."""
+    computes: Optional[tuple[str, str]]
+    environment: Mapping[str, str]
+    token: Optional[tuple[str, str]]
+    """Namespace and name of the Secret with the workflow token."""
+    damage: Optional[str] = None
+    dismissed: bool = False
+    requested: Optional[float] = None
+    unmounting: Optional[float] = None
+    trouble_note: str = ""
+    warned: bool = False
+    out_of_reach: float = 0.0
+    forced: bool = False
+    outstanding: tuple[str, ...] = ()
+    mounts: int = 0
+    unsaved: tuple[str, ...] = ()
+    keeps: tuple[str, ...] = ()
+    cut_off: bool = False
+    moves_data: bool = False
+    runs_containers: bool = False
+
+    @property
+    def complete(self) -> bool:
+        """The state that was last asked for has been reached."""
+        return self.ready and self.state is not None and self.state is self.desired
+
+    @property
+    def since(self) -> Optional[float]:
+        """Since when ``desired`` is awaited (UNIX time); None when nobody knows: as
+        long as DWS has not taken it up, ``changed`` is about the state before."""
+        if self.requested is not None:
+            return self.requested
+        return self.changed if self.state is self.desired else None
+
+    @property
+    def in_error(self) -> bool:
+        """DWS gave up on the state that was last asked for. (A Workflow that
+        is refused at once may not even have a state.)"""
+        return self.status == ERROR and self.state in (self.desired, None)
+
+    @property
+    def trouble(self) -> Optional[tuple[State, str]]:
+        """The state that DWS has trouble with, and its status there."""
+        if self.state is None or self.state is not self.desired:
+            return None
+        return (self.state, self.status) if self.status in TROUBLES else None
+
+    def newer_than(self, other: WorkflowView) -> Optional[bool]:
+        """Whether this view of a Workflow was taken after another one of it;
+        None where their resource versions do not tell."""
+        mine, others = decimal(self.resource_version), decimal(other.resource_version)
+        if mine is None or others is None or mine == others:
+            return None
+        return mine > others
+
+    @classmethod
+    def parse(cls, workflow: Json) -> WorkflowView:
+        """Read a Workflow. One that is malformed gives a view with ``damage``."""
+        metadata = workflow.get("metadata")
+        name = _string(metadata, "name") if isinstance(metadata, dict) else ""
+        reader = Reader(f"Workflow {name}", workflow)
+        try:
+            return cls(**_metadata(reader), **_spec(reader), **_status(reader))
+        except BadObject as error:
+            return cls._damaged(workflow, str(error))
+
+    @classmethod
+    def _damaged(cls, workflow: Json, damage: str) -> WorkflowView:
+        """What can still be read of a malformed Workflow: enough to see it
+        torn down."""
+        metadata, spec, status = (
+            part if isinstance(part, dict) else {}
+            for part in (workflow.get(key) for key in ("metadata", "spec", "status"))
+        )
+        finalizers = metadata.get("finalizers")
+        annotations = _annotations(metadata)
+        desired = STATES.get(_string(spec, "desiredState"))
+        return cls(
+            uid=_string(metadata, "uid"),
+            resource_version=_string(metadata, "resourceVersion"),
+            jobid=_string(spec, "jobID"),
+            wlm=_string(spec, "wlmID"),
+            desired=desired,
+            state=STATES.get(_string(status, "state")),
+            ready=status.get("ready") is True,
+            status=printable(_string(status, "status"), NOTE),
+            message=printable(_string(status, "message"), NOTE),
+            finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
+            deleting="deletionTimestamp" in metadata,
+            dismissed=DISMISSED in annotations,
+            cut_off=CUT_OFF in annotations,
+            warned=WARNED in annotations,
+            requested=None if desired is None else _time(annotations, desired),
+            changed=None,
+            elapsed=None,
+            breakdowns=(),
+            computes=None,
+            environment={},
+            token=None,
+            damage=damage,
+        )
+
+
+def requested_key(state: State) -> str:
+    """The annotation that says when we requested a state."""
+    return REQUESTED + state.name.lower()
+
+
+def _string(part: Mapping[str, Any], key: str) -> str:
+    """The string that stands there, or an empty one."""
+    value = part.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def _metadata(reader: Reader) -> dict[str, Any]:
+    annotations = _annotations(reader.object("metadata").value)
+    return {
+        "uid": reader.string("metadata.uid"),
+        "resource_version": reader.string("metadata.resourceVersion"),
+        "finalizers": reader.optional_strings("metadata.finalizers"),
+        "deleting": reader.has("metadata.deletionTimestamp"),
+        "dismissed": DISMISSED in annotations,
+        "unmounting": _time(annotations, State.PostRun),
+        "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
+        "warned": WARNED in annotations,
+        "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
+        "cut_off": CUT_OFF in annotations,
+    }
+
+
+def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:
+    """When we requested a state."""
+    return parse_timestamp(_string(annotations, requested_key(state)))
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds, 0 when it is none."""
+    return float(text) if _SECONDS.fullmatch(text) else 0.0
+
+
+def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    annotations = metadata.get("annotations")
+    return annotations if isinstance(annotations, dict) else {}
+
+
+def _spec(reader: Reader) -> dict[str, Any]:
+    offloads = _offloads(reader)
+    desired = STATES[reader.string("spec.desiredState", choices=STATES)]
+    annotations = _annotations(reader.object("metadata").value)
+    return {
+        "jobid": _string(reader.object("spec").value, "jobID"),
+        "wlm": reader.text("spec.wlmID"),
+        "desired": desired,
+        "requested": _time(annotations, desired),
+        "forced": reader.optional_boolean("spec.forceReady") or False,
+        "mounts": sum(command in MOUNTING for command in _commands(reader)),
+        "unsaved": _unsaved(reader),
+        "keeps": tuple(
+            words.get("name", "")
+            for command, words in _directives(reader)
+            if command == "persistentdw"
+        ),
+        "moves_data": offloads or any(c in COPYING for c in _commands(reader)),
+        "runs_containers": offloads,
+    }
+
+
+def _status(reader: Reader) -> dict[str, Any]:
+    state = reader.optional_string("status.state", choices=STATES)
+    commands: Mapping[Optional[int], str] = dict(enumerate(_commands(reader)))
+    return {
+        "state": None if state is None else STATES[state],
+        "ready": reader.optional_boolean("status.ready") or False,
+        "outstanding": tuple(
+            commands.get(driver.optional_integer("dwdIndex"), "")
+            for driver in reader.optional_objects("status.drivers")
+            if driver.optional_string("watchState") == state
+            and not driver.optional_boolean("completed")
+        ),
+        "status": printable(_text(reader, "status.status"), NOTE),
+        "message": printable(_text(reader, "status.message"), NOTE),
+        "changed": parse_timestamp(_text(reader, "status.desiredStateChange")),
+        "elapsed": parse_go_duration(_text(reader, "status.elapsedTimeLastState")),
+        "breakdowns": tuple(
+            (item.string("namespace"), item.string("name"))
+            for item in reader.optional_objects("status.directiveBreakdowns")
+        ),
+        "computes": _reference(reader, "status.computes", "namespace", "name"),
+        "environment": _environment(reader),
+        "token": _reference(
+            reader, "status.workflowToken", "secretNamespace", "secretName"
+        ),
+    }
+
+
+def _commands(reader: Reader) -> list[str]:
+    """The command of each directive, "" where there is none."""
+    texts = reader.optional_strings("spec.dwDirectives")
+    return ["".join(text.split()[1:2]) for text in texts]
+
+
+def _directives(reader: Reader) -> list[tuple[str, dict[str, str]]]:
+    """The command and the arguments of each directive."""
+    found = []
+    for text in reader.optional_strings("spec.dwDirectives"):
+        words = text.split()
+        pairs = (word.partition("=") for word in words[2:])
+        found.append(("".join(words[1:2]), {key: value for key, _, value in pairs}))
+    return found
+
+
+def _unsaved(reader: Reader) -> tuple[str, ...]:
+    copied = {
+        driver.optional_integer("dwdIndex")
+        for driver in reader.optional_objects("status.drivers")
+        if driver.optional_string("watchState") == State.DataOut.name
+        and driver.optional_boolean("completed")
+    }
+    return tuple(
+        f"{arguments.get('source')} to {arguments.get('destination')}"
+        for index, (command, arguments) in enumerate(_directives(reader))
+        if command == "copy_out" and index not in copied
+    )
+
+
+def _offloads(reader: Reader) -> bool:
+    """Whether containers work for the job. What a directive ``requires`` is done
+    by one, and it may move data."""
+    return any(
+        "container" in words[1:2] or any(word.startswith("requires=") for word in words)
+        for words in map(str.split, reader.optional_strings("spec.dwDirectives"))
+    )
+
+
+def _environment(reader: Reader) -> Mapping[str, str]:
+    variables = reader.optional_object("status.env")
+    if variables is None:
+        return {}
+    for name, value in variables.value.items():
+        if not isinstance(value, str):
+            raise BadObject(reader.name, f"status.env[{name}]", value, "a string")
+    return dict(variables.value)
+
+
+def _text(reader: Reader, path: str) -> str:
+    return reader.text(path) if reader.has(path) else ""
+
+
+def _reference(
+    reader: Reader, path: str, namespace: str, name: str
+) -> Optional[tuple[str, str]]:
+    reference = reader.optional_object(path)
+    if reference is None or not reference.value:
+        return None
+    return reference.string(namespace), reference.string(name)
+
+
+_GO_UNITS: Mapping[str, float] = MappingProxyType(
+    {"h": 3600.0, "m": 60.0, "s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "ns": 1e-9}
+)
+_GO_TERM = re.compile(r"([0-9.]+)(h|ms|m|s|us|µs|ns)")
+
+
+_GO_LONGEST = 64
+"""Characters of a duration: Go writes ``2562047h47m16.854775807s`` at most."""
+
+
+def parse_go_duration(text: str) -> Optional[float]:
+    """Seconds from a Go duration such as ``2m3.5s``; None if it is none."""
+    if len(text) > _GO_LONGEST:
+        return None
+    terms = _GO_TERM.findall(text)
+    if not terms or "".join(number + unit for number, unit in terms) != text:
+        return None
+    try:
+        return sum(float(number) * _GO_UNITS[unit] for number, unit in terms)
+    except ValueError:
+        return None

@@ -1,0 +1,486 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""From DirectiveBreakdowns to what the scheduler and DWS have to know.
+
+The rules are in :mod:`flux_k8s.dws.directivebreakdown`; here are the requests to
+Kubernetes around them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.config.table import Daemon
+from flux_k8s.control.gather import gather
+from flux_k8s.dws import nodefailure
+from flux_k8s.dws.directivebreakdown import (
+    Allocation,
+    Breakdown,
+    Reference,
+    beyond_shares,
+    build_servers,
+    check_locations,
+    colocation_annotations,
+    existing_servers,
+    job_allocation,
+    near_hosts,
+    occupied_rabbits,
+    required_daemons,
+)
+from flux_k8s.dws.directivebreakdown.breakdown import JOB
+from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.holding import WORKFLOW_LABEL, beyond_annotation, workflow_of
+from flux_k8s.dws.nodefailure import Survey
+from flux_k8s.dws.workflowview import State
+from flux_k8s.errors import AllocationError, DWSError, Occupied
+from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
+from flux_k8s.jobs.proposal import Proposal, not_serving, propose
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.ports import (
+    COMPUTES,
+    SERVERS,
+    Json,
+    Kube,
+    KubeDone,
+    KubeError,
+)
+from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.rset import rabbit_chunks
+
+
+@dataclass(frozen=True)
+class Placed:
+    """Servers and Computes were written.
+
+    Attributes:
+        rabbits: the Rabbits with storage of the job (RFC 29).
+        units: the systemd units that the job needs on its nodes.
+        unmet: wishes about the location of nodes that could not be fulfilled.
+        left_out: the nodes that the job is to do without, and why; None when it has
+            storage on all.
+    """
+
+    rabbits: str
+    units: tuple[str, ...]
+    unmet: tuple[str, ...]
+    left_out: Optional[tuple[Survey, str]] = None
+
+
+@dataclass(frozen=True)
+class _Choice:
+    """Where a job's storage goes.
+
+    Attributes:
+        servers: the job's own, as they will be.
+        calls: the patches that make them so.
+        placed: what the patches achieve.
+    """
+
+    servers: Mapping[Reference, Json]
+    calls: Sequence[Callable[[KubeDone], None]]
+    placed: Placed
+
+
+Failure = Union[KubeError, Occupied, DWSError]
+"""Kubernetes is in the way, or other jobs are, or DWS is not ready (NotReady; try
+again), or the request itself is (give up)."""
+
+
+class Planner:
+    """Plans a job's storage, and places it.
+
+    Args:
+        constraint: tells the constraint that every job with Rabbit storage gets.
+        now: tells the time (UNIX, seconds).
+        bind: makes a callback one of the job for which something is done.
+    """
+
+    def __init__(
+        self,
+        kube: Kube,
+        settings: Settings,
+        rabbits: RabbitManager,
+        constraint: Callable[[], Json],
+        now: Callable[[], float],
+        bind: Callable[[Callable[..., None]], Callable[..., None]],
+    ) -> None:
+        self._bind = bind
+        self._kube = kube
+        self._reader = BreakdownReader(kube)
+        self._settings = settings
+        self._rabbits = rabbits
+        self._constraint = constraint
+        self._now = now
+        self._waiting: dict[int, float] = {}
+        self._shares: dict[int, Counter[str]] = {}
+        self._given: Counter[str] = Counter()
+        self._turns: dict[int, Callable[[], None]] = {}
+
+    def read_breakdowns(
+        self, info: WorkflowInfo, done: Callable[[Union[Breakdowns, Failure]], None]
+    ) -> None:
+        """A job's DirectiveBreakdowns."""
+        self._reader.read(info, done)
+
+    def forget(self, jobid: int) -> None:
+        """Drop what is kept for a job."""
+        for breakdown in self._reader.forget(jobid):
+            if breakdown.servers is not None:
+                self._rabbits.withdraw(breakdown.servers)
+        self._waiting.pop(jobid, None)
+        self._settle(jobid)
+        self._rabbits.forget(jobid)
+
+    def let_go(self, info: WorkflowInfo) -> None:
+        """The job gives back what the scheduler gave it."""
+        view = info.view
+        torn_down = view is None or (view.desired is State.Teardown and view.complete)
+        self._settle(info.jobid)
+        self._rabbits.let_go(info.jobid, torn_down)
+
+    def _settle(self, jobid: int) -> None:
+        """What the scheduler gave the job is its own no more, or is counted as what
+        its Servers hold."""
+        self._given.subtract(self._shares.pop(jobid, {}))
+
+    def plan(
+        self, info: WorkflowInfo, done: Callable[[Union[Proposal, Failure]], None]
+    ) -> None:
+        """Rewrite the job's resources, and find the nodes that it must avoid."""
+
+        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
+            if isinstance(breakdowns, Exception):
+                done(breakdowns)
+            else:
+                needed = existing_servers(breakdowns)
+                self._reader.servers(needed, partial(with_servers, breakdowns))
+
+        def with_servers(
+            breakdowns: Breakdowns, servers: Union[Mapping[Reference, Json], Failure]
+        ) -> None:
+            if isinstance(servers, Exception):
+                done(servers)
+                return
+            assert info.request is not None
+            try:
+                proposal = propose(
+                    info.request.resources,
+                    breakdowns,
+                    servers,
+                    self._rabbits,
+                    self._settings,
+                    self._constraint(),
+                )
+            except (DWSError, Occupied) as error:
+                done(error)
+            else:
+                done(proposal)
+
+        self._reader.read(info, with_breakdowns)
+
+    def place(
+        self, info: WorkflowInfo, done: Callable[[Union[Placed, Failure]], None]
+    ) -> None:
+        """Write the job's Servers and Computes."""
+        try:
+            self._note_shares(info)
+        except DWSError as error:
+            done(error)
+            return
+
+        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
+            if isinstance(breakdowns, Exception):
+                done(breakdowns)
+                return
+            needed = existing_servers(breakdowns)
+            self._reader.servers(needed, partial(with_servers, breakdowns))
+
+        def with_servers(
+            breakdowns: Breakdowns, existing: Union[Mapping[Reference, Json], Failure]
+        ) -> None:
+            if isinstance(existing, Exception):
+                done(existing)
+            elif any(s.colocation for b in breakdowns for s in b.allocation_sets):
+                start = partial(place_apart, breakdowns, existing)
+                self._in_turn(info.jobid, start)
+            else:
+                self._write(info, breakdowns, existing, [], done)
+
+        def place_apart(
+            breakdowns: Breakdowns, existing: Mapping[Reference, Json]
+        ) -> None:
+            self._reader.others(breakdowns, partial(with_others, breakdowns, existing))
+
+        def with_others(
+            breakdowns: Breakdowns,
+            existing: Mapping[Reference, Json],
+            others: Union[list[Json], KubeError],
+        ) -> None:
+            if isinstance(others, KubeError):
+                finish(others)
+            else:
+                self._write(info, breakdowns, existing, others, finish)
+
+        def finish(result: Union[Placed, Failure]) -> None:
+            self.leave_turn(info.jobid)
+            done(result)
+
+        self._reader.read(info, with_breakdowns)
+
+    def _note_shares(self, info: WorkflowInfo) -> None:
+        """Keep other jobs off what the scheduler gave this one."""
+        assert info.allocation is not None
+        name = f"R of job {f58(info.jobid)}"
+        ssd = rabbit_chunks(info.allocation, self._settings.mapping, name)
+        self._settle(info.jobid)
+        shares = {rabbit: (count or 0) * GIB for rabbit, count in ssd.items()}
+        self._shares[info.jobid] = Counter(shares)
+        self._given.update(shares)
+
+    def _in_turn(self, jobid: int, start: Callable[[], None]) -> None:
+        """Two jobs that look for a Rabbit without a certain colocation key at
+        the same time would both choose the same: they do it in turn."""
+        self._turns[jobid] = self._bind(start)
+        if len(self._turns) == 1:
+            start()
+
+    def leave_turn(self, jobid: int) -> None:
+        """A job is not to be placed in its turn any more: it was, or cannot be."""
+        had_it = next(iter(self._turns), None) == jobid
+        self._turns.pop(jobid, None)
+        if had_it and self._turns:
+            next(iter(self._turns.values()))()
+
+    def _write(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        existing: Mapping[Reference, Json],
+        others: Sequence[Json],
+        done: Callable[[Union[Placed, Failure]], None],
+    ) -> None:
+        own = frozenset(b.servers for b in breakdowns if b.servers is not None)
+        choose = partial(self._choose, info, breakdowns, existing)
+        given = self._given - self._shares.get(info.jobid, Counter())
+
+        def without_others() -> None:
+            # What a scheduler gave may be waited for, whoever holds it now.
+            scheduler, rabbits = self._settings.scheduler, self._rabbits
+            room = rabbits.sizes if scheduler else rabbits.room(own, lasting=True)
+            choose([s for s in others if workflow_of(s) is None], room, {})
+
+        try:
+            if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
+                self._check_serving(info)
+            choice = choose(others, self._rabbits.room(own), given)
+        except (DWSError, Occupied) as error:
+            done(self._reason_to_wait(info, error, without_others))
+            return
+        self._waiting.pop(info.jobid, None)
+        for reference, servers in choice.servers.items():
+            self._rabbits.promise(reference, servers)
+        self._settle(info.jobid)
+
+        def written(results: Union[list[Json], KubeError]) -> None:
+            if isinstance(results, KubeError):
+                for reference in choice.servers:
+                    self._rabbits.withdraw(reference)
+                done(results)
+            else:
+                done(choice.placed)
+
+        gather(choice.calls, written)
+
+    def _check_serving(self, info: WorkflowInfo) -> None:
+        """A job that needs the Rabbits of its nodes for storage that exists already
+        has to wait while one of them is broken."""
+        assert info.allocation is not None
+        below = set(map(self._settings.mapping.rabbit_of, info.allocation.hosts))
+        broken = {r: s for r, s in self._rabbits.broken.items() if r in below}
+        if broken:
+            raise Occupied(not_serving(broken, broken))
+
+    def _reason_to_wait(
+        self,
+        info: WorkflowInfo,
+        error: Union[DWSError, Occupied],
+        without_others: Callable[[], None],
+    ) -> Union[DWSError, Occupied]:
+        """Why to try again, when the error will pass; or else why to give up, which
+        is what would not pass.
+
+        A prolog script that gives up takes its node out of service, so we give up
+        long before it does.
+
+        Args:
+            without_others: the choice without the storage that may be waited for.
+        """
+        if not isinstance(error, (AllocationError, Occupied)):
+            return error
+        since = self._waiting.setdefault(info.jobid, self._now())
+        limit = self._settings.config.prolog_timeout
+        if limit is not None and self._now() - since > limit / 2:
+            note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
+            return AllocationError(f"{error}; {note}")
+        if isinstance(error, Occupied):
+            return error
+        try:
+            without_others()
+        except DWSError as lasting:
+            return lasting
+        return Occupied(f"others' storage: {error}")
+
+    def _choose(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        existing: Mapping[Reference, Json],
+        others: Iterable[Json],
+        room: Mapping[str, int],
+        given: Mapping[str, int],
+    ) -> _Choice:
+        """Where the job's storage goes."""
+        assert info.allocation is not None
+        allocation = job_allocation(
+            info.allocation,
+            self._settings.mapping,
+            self._rabbits.labels,
+            occupied_rabbits(others),
+            room,
+            given,
+            name=f"R of job {f58(info.jobid)}",
+        )
+        allocation = replace(allocation, unfit=self._rabbits.broken)
+        try:
+            return self._choose_on(info, breakdowns, existing, allocation)
+        except AllocationError as error:
+            left_out = self._left_out(info, allocation, error)
+        survey, _ = left_out
+        places = map(self._settings.mapping.rabbit_of, survey.lost)
+        rest = allocation.without(survey.lost, {r for r in places if r is not None})
+        choice = self._choose_on(info, breakdowns, existing, rest)
+        return replace(choice, placed=replace(choice.placed, left_out=left_out))
+
+    def _left_out(
+        self, info: WorkflowInfo, allocation: Allocation, error: AllocationError
+    ) -> tuple[Survey, str]:
+        """The nodes that a job can do without, because their Rabbits are down, and
+        what its owner is told.
+
+        Raises:
+            AllocationError: it cannot.
+        """
+        hosts, tolerance = allocation.hosts, info.failure_tolerance
+        rabbits = {host: self._settings.mapping.rabbit_of(host) for host in hosts}
+        lost = tuple(host for host in hosts if rabbits[host] in allocation.unfit)
+        if not lost or tolerance == 0:
+            raise error
+        survey = Survey(State.Setup, self._now(), hosts, lost, served=True)
+        down = dict.fromkeys(str(rabbits[host]) for host in lost)
+        problem = ", ".join(f"Rabbit {r} is {allocation.unfit[r]}" for r in down)
+        if not nodefailure.tolerated(hosts, survey, tolerance):
+            note = nodefailure.refusal_note(hosts, survey, tolerance, problem)
+            raise AllocationError(note)
+        return survey, nodefailure.exclusion_note(hosts, survey, tolerance, problem)
+
+    def _choose_on(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        existing: Mapping[Reference, Json],
+        allocation: Allocation,
+    ) -> _Choice:
+        hosts = allocation.hosts
+        with_storage = [b for b in breakdowns if b.servers is not None]
+        specs = build_servers(with_storage, allocation) if with_storage else []
+        bodies = [
+            _servers_body(*each, self._settings.scheduler)
+            for each in zip(with_storage, specs, beyond_shares(specs, allocation))
+        ]
+        servers = {
+            breakdown.servers: _servers(info, breakdown, body)
+            for breakdown, body in zip(with_storage, bodies)
+            if breakdown.servers is not None
+        }
+        unmet = check_locations(
+            breakdowns, {**existing, **servers}, hosts, self._settings.mapping
+        )
+        calls: list[Callable[[KubeDone], None]] = [
+            partial(self._patch_servers, reference, body)
+            for reference, body in zip(servers, bodies)
+        ]
+        calls.append(partial(self._patch_computes, info, hosts))
+        daemons = self._daemons_of(breakdowns)
+        units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
+        rabbits = {
+            storage["name"]
+            for sets in specs
+            for allocation_set in sets
+            for storage in allocation_set["storage"]
+        }
+        names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
+        return _Choice(servers, calls, Placed(names, tuple(units), unmet))
+
+    def daemons(
+        self,
+        info: WorkflowInfo,
+        done: Callable[[Union[tuple[Daemon, ...], Failure]], None],
+    ) -> None:
+        """The daemons that the job requires, in the order of its directives."""
+
+        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
+            if isinstance(breakdowns, Exception):
+                done(breakdowns)
+                return
+            try:
+                done(self._daemons_of(breakdowns))
+            except DWSError as error:
+                done(error)
+
+        # A reload of the configuration may have taken one away since Proposal.
+        may_require = info.view is not None and info.view.runs_containers
+        if may_require or self._settings.config.daemons:
+            self._reader.read(info, with_breakdowns)
+        else:
+            done(())
+
+    def _daemons_of(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:
+        known = self._settings.config.daemons
+        return tuple(known[name] for name in required_daemons(breakdowns, known))
+
+    def _patch_servers(self, servers: Reference, body: Json, done: KubeDone) -> None:
+        key = f"servers/{servers.name}"
+        self._kube.patch(SERVERS, servers.namespace, servers.name, body, done, key=key)
+
+    def _patch_computes(
+        self, info: WorkflowInfo, hosts: Sequence[str], done: KubeDone
+    ) -> None:
+        namespace, name = self._settings.namespace, info.name
+        if info.view is not None and info.view.computes is not None:
+            namespace, name = info.view.computes
+        body: Json = {"data": [{"name": host} for host in hosts]}
+        self._kube.patch(COMPUTES, namespace, name, body, done, key=f"computes/{name}")
+
+
+def _servers_body(
+    breakdown: Breakdown, sets: list[Json], beyond: Mapping[str, int], shared: bool
+) -> Json:
+    """What is written to Servers. ``beyond`` counts where a scheduler gives out
+    shares."""
+    annotations: Json = dict(colocation_annotations(breakdown))
+    if shared:
+        annotations.update(beyond_annotation(beyond))
+    body: Json = {"spec": {"allocationSets": sets}}
+    return {**body, "metadata": {"annotations": annotations}} if annotations else body
+
+
+def _servers(info: WorkflowInfo, breakdown: Breakdown, body: Json) -> Json:
+    """A Servers object as it will be, as far as it is read."""
+    labels = {WORKFLOW_LABEL: info.name} if breakdown.lifetime == JOB else {}
+    return {**body, "metadata": {**body.get("metadata", {}), "labels": labels}}

@@ -1,0 +1,310 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job leaves behind in its KVS (DESIGN section 10).
+
+``rabbit_<state>_timing``
+    Seconds that DWS took for a state; for one that was not reached, how long it was
+    awaited.
+``rabbit_workflow``
+    The last Workflow, as JSON, with what DWS says in it: written when the job fails,
+    when it moves to Teardown (DWS still shows the state before, unless the answer to
+    that request was lost) and when Teardown is complete.
+``rabbit_units``
+    The systemd units of the daemons that the job requires, as a JSON array, for the
+    prolog and epilog scripts (:mod:`flux_k8s.jobs.steps` writes it, before Setup).
+``rabbit_datamovements``
+    NnfDataMovements, as a JSON array: those that failed first, each group in the
+    order of creation, at most ``rabbit.save_datamovements`` of them.
+``rabbit_container_log``
+    The end of what the job's containers wrote, at most 50,000 characters. Where
+    there are several, each has a heading, and they share that.
+
+The objects behind the latter two go in Teardown, so they are read before. That
+they cannot be read neither fails a job nor keeps it from its Teardown.
+"""
+
+from __future__ import annotations
+
+import json
+import syslog
+from collections import deque
+from typing import Any, Callable, Optional, Sequence, Union
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.dws.cleanup import workflow_selector
+from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.ports import (
+    NNFDATAMOVEMENT,
+    POD,
+    WORKFLOW,
+    Flux,
+    Json,
+    Kube,
+    KubeError,
+)
+from flux_k8s.rfc.jobid import f58
+
+CHARACTERS = 50_000
+"""Of container logs that are kept for a job."""
+
+CONTAINERS = 32
+"""Containers of a job whose logs are read: one of each Rabbit may be many."""
+
+TRIES = 3
+"""How often the records of a job are tried while Kubernetes itself answers."""
+
+UNSUCCESSFUL = ("Failed", "Invalid")
+"""What the ``status.status`` of an NnfDataMovement may say about a failure."""
+
+NO_LOG = (400, 404)
+"""The answers for a container that has not started, or is gone."""
+
+PASSING = (0, 401, 408, 409, 429)
+"""Errors below 500 that may be over at the next try."""
+
+Done = Callable[[Optional[KubeError]], None]
+
+
+class Records:
+    """Keeps records of jobs."""
+
+    def __init__(self, flux: Flux, kube: Kube, settings: Settings) -> None:
+        self._flux = flux
+        self._kube = kube
+        self._settings = settings
+
+    def note(self, info: WorkflowInfo, workflow: Json) -> None:
+        """Keep how long each state took, and the Workflow when it moves to Teardown
+        and at its end, from what Kubernetes shows: in an answer or in the watch,
+        whichever comes first. The other may never come."""
+        view = info.view
+        if view is None or not info.owns(view):
+            return
+        if view.desired is State.Teardown and not (view.complete or info.left):
+            info.left = True
+            self._put(info, "rabbit_workflow", json.dumps(workflow))
+        if not view.complete or view.state is None or view.state in info.timed:
+            return
+        info.timed |= {view.state}
+        if view.elapsed is not None:
+            self._put_timing(info, view.state, view.elapsed)
+        if view.state is State.Teardown:
+            self._put(info, "rabbit_workflow", json.dumps(workflow))
+
+    def fail(self, info: WorkflowInfo, view: WorkflowView, workflow: Json) -> None:
+        """Keep the Workflow of a job that fails."""
+        self.leave(info, view)
+        if view.desired is not State.Teardown:
+            self._put(info, "rabbit_workflow", json.dumps(workflow))
+
+    def leave(self, info: WorkflowInfo, view: WorkflowView) -> None:
+        """Keep how long the state was awaited that is left, and was not reached.
+
+        This comes before the request that moves the Workflow on: the next module
+        cannot tell afterwards whether the state was reached.
+
+        Args:
+            view: with the state that is left.
+        """
+        state = view.desired
+        if state is None or state is State.Teardown or state in info.timed:
+            return
+        if not (view.complete or view.since is None):
+            info.timed |= {state}
+            self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
+
+    def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
+        key = f"rabbit_{state.name.lower()}_timing"
+        self._flux.kvs_put(info.jobid, key, json.dumps(round(seconds, 6)))
+
+    def record(self, info: WorkflowInfo, done: Done) -> None:
+        """Keep what goes in Teardown. ``done`` gets an error when that is to be
+        tried again."""
+
+        def with_data_movements(error: Optional[KubeError]) -> None:
+            if error is None:
+                self._record_container_logs(info, finish)
+            else:
+                finish(error)
+
+        def finish(error: Optional[KubeError]) -> None:
+            if error is None:
+                info.recorded = True
+                done(None)
+            else:
+                self._failed(info, error, done)
+
+        self._record_data_movements(info, with_data_movements)
+
+    def _failed(self, info: WorkflowInfo, error: KubeError, done: Done) -> None:
+        """Give up after a few tries; but not because Kubernetes is out of reach,
+        when Teardown has to wait as well."""
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError) and result.status != 404:
+                done(result)
+                return
+            info.record_failures += 1
+            passing = error.status in PASSING or error.status >= 500
+            if passing and info.record_failures < TRIES:
+                done(error)
+                return
+            self._flux.log(
+                syslog.LOG_WARNING,
+                f"{f58(info.jobid)}: data movements or container logs are not "
+                f"recorded: {error}",
+            )
+            info.recorded = True
+            done(None)
+
+        namespace = self._settings.namespace
+        self._kube.get(WORKFLOW, namespace, info.name, answer, key=info.name)
+
+    # Data movements: in a namespace of NNF, or of each Rabbit
+
+    def _record_data_movements(self, info: WorkflowInfo, done: Done) -> None:
+        limit = self._settings.config.save_datamovements
+        if limit == 0 or info.view is None or not info.view.moves_data:
+            done(None)
+            return
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError):
+                done(result)
+                return
+            found = failed_first(result, ("status", "status"), UNSUCCESSFUL)
+            text = json.dumps([_plain(item) for item in found[:limit]])
+            self._put(info, "rabbit_datamovements", text)
+            done(None)
+
+        selector = workflow_selector(info.name)
+        self._kube.list(
+            NNFDATAMOVEMENT, None, answer, key=info.name, label_selector=selector
+        )
+
+    # Containers: in pods, which are where the Workflow is
+
+    def _record_container_logs(self, info: WorkflowInfo, done: Done) -> None:
+        if info.view is None or not info.view.runs_containers:
+            done(None)
+            return
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError):
+                done(result)
+                return
+            pods = failed_first(result, ("status", "phase"), ("Failed",))
+            names = [name for pod in pods for name in _containers(pod)]
+            self._read_logs(info, deque(names[:CONTAINERS]), [], done)
+
+        selector = workflow_selector(info.name)
+        namespace = self._settings.namespace
+        self._kube.list(POD, namespace, answer, key=info.name, label_selector=selector)
+
+    def _read_logs(
+        self,
+        info: WorkflowInfo,
+        names: deque[tuple[str, str]],
+        logs: list[tuple[str, str]],
+        done: Done,
+    ) -> None:
+        """Add the logs of containers to ``logs``, one after the other."""
+        if not names:
+            if logs:
+                self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
+            done(None)
+            return
+        pod, container = names.popleft()
+
+        def answer(result: Union[str, KubeError]) -> None:
+            if isinstance(result, str):
+                if result:
+                    logs.append((f"{pod}/{container}", result))
+            elif result.status not in NO_LOG:
+                done(result)
+                return
+            self._read_logs(info, names, logs, done)
+
+        self._kube.pod_log(
+            self._settings.namespace,
+            pod,
+            container,
+            answer,
+            key=info.name,
+            characters=CHARACTERS,
+        )
+
+    def _put(self, info: WorkflowInfo, key: str, text: str) -> None:
+        """At once: its source is about to go."""
+        self._flux.kvs_put(info.jobid, key, text, last=True)
+
+
+def failed_first(
+    answer: Json, path: Sequence[str], failures: Sequence[str]
+) -> list[Json]:
+    """The objects of a list: those that failed, then the others, each in the order
+    of their creation (which is known to the second), then of their names.
+
+    ``path`` leads to what says that one failed, with one of ``failures``.
+    """
+
+    def order(item: Json) -> tuple[bool, str, str, str]:
+        when, namespace, name = (
+            str(_get(item, "metadata", key))
+            for key in ("creationTimestamp", "namespace", "name")
+        )
+        return _get(item, *path) not in failures, when, namespace, name
+
+    items = answer.get("items")
+    found = items if isinstance(items, list) else []
+    return sorted((item for item in found if isinstance(item, dict)), key=order)
+
+
+def _containers(pod: Json) -> list[tuple[str, str]]:
+    """The names of a pod and of each of its containers."""
+    containers = _get(pod, "spec", "containers")
+    return [
+        (str(_get(pod, "metadata", "name")), str(_get(container, "name")))
+        for container in (containers if isinstance(containers, list) else [])
+    ]
+
+
+def _get(value: Any, *path: str) -> Any:
+    """What stands at a path, or None."""
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
+def _plain(item: Json) -> Json:
+    """An object without its managedFields, which nobody reads."""
+    metadata = _get(item, "metadata")
+    if not isinstance(metadata, dict):
+        return item
+    kept = {key: value for key, value in metadata.items() if key != "managedFields"}
+    return {**item, "metadata": kept}
+
+
+def join_logs(logs: Sequence[tuple[str, str]], characters: int) -> str:
+    """The ends of logs, each with its name, as one text: that of a single one as
+    it is, of several with headings as those of ``tail``.
+
+    ``characters``: how many of them there are, headings aside. What a short log
+    leaves is shared by the longer ones.
+    """
+    shares = fair_shares([len(text) for _, text in logs], characters)
+    ends = [text[len(text) - share :] for (_, text), share in zip(logs, shares)]
+    if len(ends) == 1:
+        return ends[0]
+    return "\n".join(f"==> {name} <==\n{end}" for (name, _), end in zip(logs, ends))
+
+
+def fair_shares(wanted: Sequence[int], total: int) -> list[int]:
+    """What each gets of ``total``: what it wants, or as much as anybody else who
+    wants more."""
+    shares, left = [0] * len(wanted), total
+    for rank, index in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        shares[index] = min(wanted[index], left // (len(wanted) - rank))
+        left -= shares[index]
+    return shares

@@ -1,0 +1,126 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The payloads of the ``dws.*`` RPCs (seed 001, "RPC Interface")."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Optional, Union
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.errors import DWSError
+from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.workflowinfo import StorageRequest
+from flux_k8s.json_reader import Reader, check_levels
+from flux_k8s.rfc import rset
+from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.rset import Summary
+
+RELEASES = frozenset({"post_run", "teardown", "abort"})
+
+LARGE = 128 * 1024
+"""A ``dws.setup`` of more bytes is not parsed in the process of the service."""
+
+_SETUP = re.compile(rb'\{"jobid":(\d{1,19}),"R":')
+_SETUP_START = 64
+
+Payload = Union[bytes, memoryview]
+"""JSON as it came."""
+
+
+class NotJson(DWSError):
+    """The payload of a request is not JSON."""
+
+    def __init__(self, method: str) -> None:
+        super().__init__(f"dws.{method}: the payload is not JSON")
+
+
+@dataclass(frozen=True)
+class LargeSetup:
+    """A ``dws.setup`` that is too large to be parsed here: its job, and its whole
+    payload."""
+
+    jobid: int
+    text: Payload
+
+
+def read_jobid(payload: Any, name: str) -> int:
+    """The job that a request is about."""
+    return Reader(name, payload).integer("jobid", minimum=0)
+
+
+def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]:
+    """``dws.create``: the job, its request, with presets replaced by their
+    directives, and its failure tolerance.
+
+    Raises:
+        BadObject: the payload is malformed.
+        DirectiveError: the job's directives are.
+    """
+    reader = Reader("dws.create", payload)
+    jobid = reader.integer("jobid", minimum=0)
+    resources = list(reader.list("resources"))
+    check_levels(reader.name, "resources", resources)
+    request = StorageRequest(
+        userid=reader.integer("userid", minimum=0),
+        directives=parse_attribute(
+            list(reader.strings("dw_directives")), config.presets
+        ),
+        resources=resources,
+    )
+    return jobid, request, reader.integer("failure_tolerance", minimum=0)
+
+
+def parse(method: str, text: Payload, large: int = LARGE) -> Any:
+    """The payload of ``dws.<method>``; a :class:`LargeSetup` for a ``dws.setup``
+    of more than ``large`` bytes.
+
+    Raises:
+        NotJson: the payload is not JSON.
+    """
+    if method == "setup" and len(text) > large:
+        found = _SETUP.match(bytes(text[:_SETUP_START]))
+        if found is not None:
+            return LargeSetup(int(found[1]), text)
+    try:
+        return json.loads(bytes(text))
+    except (ValueError, RecursionError):
+        raise NotJson(method) from None
+
+
+def read_setup(payload: Any) -> tuple[int, Summary]:
+    """``dws.setup``: the job and its R."""
+    reader = Reader("dws.setup", payload)
+    jobid = reader.integer("jobid", minimum=0)
+    name = f"R of job {f58(jobid)}"
+    R = rset.parse(reader.object("R").value, name)
+    return jobid, rset.summarize(R, name)
+
+
+def read_post_run(payload: Any) -> tuple[int, bool]:
+    """``dws.post_run``: the job and whether it ran."""
+    reader = Reader("dws.post_run", payload)
+    return reader.integer("jobid", minimum=0), reader.boolean("run_started")
+
+
+def jobid_of(payload: Any) -> Optional[int]:
+    """The job that a request is about, or seems to be."""
+    if isinstance(payload, LargeSetup):
+        return payload.jobid
+    jobid = payload.get("jobid") if isinstance(payload, dict) else None
+    return jobid if isinstance(jobid, int) and 0 <= jobid < 2**64 else None
+
+
+def work_of(method: str, payload: Any) -> Optional[Work]:
+    """What a request has the service do."""
+    jobid = jobid_of(payload)
+    return None if jobid is None else Work(jobid, method in RELEASES)
+
+
+def whose(payload: Any) -> str:
+    """The job that a request is about, to begin a line of the log with."""
+    jobid = jobid_of(payload)
+    return "" if jobid is None else f"{f58(jobid)}: "

@@ -1,0 +1,680 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The ``dws`` service: one reconciler for all jobs.
+
+Every input (an RPC, a watch event, a timer, a finished step) only updates what
+is known of a job and marks the job dirty. A few moments later
+:func:`flux_k8s.jobs.workflow.next_step` names what to do, and
+:class:`flux_k8s.jobs.steps.Steps` does it, one step at a time for each job.
+
+Everything here runs on one thread, and nothing in it waits. An exception that nobody
+expected fails the job for which something was done (:mod:`flux_k8s.jobs.isolation`);
+one that is no job's ends the module, and the next one begins with what is true.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+import syslog
+from dataclasses import dataclass, field
+from functools import partial
+from typing import AbstractSet, Any, Callable, Collection, Mapping, Optional, Union
+
+from flux_k8s.config.policy import check_request
+from flux_k8s.config.settings import Queues, Settings
+from flux_k8s.config.table import Config
+from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.errors import BadObject, DWSError
+from flux_k8s.jobs.hello import Greeter, HeldJob, Phase
+from flux_k8s.jobs.isolation import (
+    Barred,
+    Faults,
+    JobScope,
+    Work,
+    WorksOn,
+    describe,
+    summary,
+)
+from flux_k8s.jobs.requests import (
+    LargeSetup,
+    read_create,
+    read_jobid,
+    read_post_run,
+    read_setup,
+    whose,
+    work_of,
+)
+from flux_k8s.jobs.setupreader import Result, SetupReader
+from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.strays import Strays, given_up
+from flux_k8s.jobs.waiting import PATIENCE, Notices, Waiting, reason_of
+from flux_k8s.jobs.workflow import (
+    DrainMounted,
+    Fail,
+    Forget,
+    Lookup,
+    Step,
+    Wait,
+    next_step,
+)
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowrequests import StepError
+from flux_k8s.ports import (
+    STORAGE,
+    WORKFLOW,
+    Flux,
+    Json,
+    Kind,
+    Kube,
+    KubeError,
+    RpcError,
+    Timer,
+    Watch,
+)
+from flux_k8s.rabbits.availability import Availability
+from flux_k8s.rabbits.systemstatus import awaited_nodes
+from flux_k8s.rfc.jobid import f58, jobid_of_workflow
+from flux_k8s.rfc.rset import Allocated, UnreadableR
+
+Respond = Callable[[int, str, Optional[Json]], None]
+"""Answers an RPC: errno (0 for success), what is wrong, the payload."""
+
+Taken = tuple[Step, Optional[WorkflowView]]
+"""A step, and the Workflow that it was decided on."""
+
+SUCCESS: Json = {"success": True}
+
+BATCH = 64
+"""Jobs reconciled in one go, so that the reactor is never held up for long."""
+
+
+@dataclass
+class Job:
+    """A job's storage, and what the reconciler does about it.
+
+    Attributes:
+        busy: a step is under way.
+        last: the last step, look-ups aside, and the Workflow that it was
+            decided on. When it comes up again, it is another try.
+        asked: it is to be looked at again without waiting.
+        timer: looks at the job again later; while a step is under way, tells
+            that it is.
+        waiting: how it gets on.
+        attempts: how many steps were begun: one that ends after another was begun
+            has ended before, by an exception.
+        faults: exceptions that nobody expected.
+        unknown: the plugin asked for something, and is about to tell about the job
+            (its answer to hello and its requests take ways of their own).
+    """
+
+    info: WorkflowInfo
+    busy: bool = False
+    last: Optional[Taken] = None
+    asked: bool = False
+    timer: Optional[Timer] = None
+    waiting: Waiting = field(default_factory=Waiting)
+    attempts: int = 0
+    faults: Faults = field(default_factory=Faults)
+    unknown: bool = False
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class Service:
+    """The service behind the ``dws.*`` RPCs."""
+
+    def __init__(
+        self,
+        flux: Flux,
+        kube: Kube,
+        settings: Settings,
+        rng: Optional[random.Random] = None,
+        setup_reader: Optional[SetupReader] = None,
+        works_on: WorksOn = lambda work: None,
+        barred: Collection[Work] = (),
+    ) -> None:
+        """``setup_reader`` is needed where requests may be
+        :class:`~flux_k8s.jobs.requests.LargeSetup`. ``barred`` is the work that is not
+        to be done, and ``works_on`` notes the one that is."""
+        self._setup_reader = setup_reader
+        self.settings = settings
+        self._flux = flux
+        self._kube = kube
+        self._notices = Notices(flux, self._look_at_outage)
+        self._out_since: Optional[float] = None
+        self._availability = Availability(
+            flux,
+            kube,
+            settings,
+            self._watched,
+            self._awaited_nodes,
+            self._may_mount,
+            self._retry_all,
+        )
+        self._rabbits = self._availability.rabbits
+        self._scope = JobScope(self._broke, self._releases, works_on)
+        self._barred = frozenset(barred)
+        self._unseen: dict[int, tuple[str, Json]] = {}
+        self._greeter = Greeter(
+            flux, self._learn_safely, self._greeted_by, self._greeting_ends
+        )
+        self._steps = Steps(
+            self._scope.port(flux),
+            self._scope.port(kube),
+            settings,
+            self._availability,
+            self._scope.bind,
+        )
+        self._rng = rng or random.Random()
+        self._jobs: dict[int, Job] = {}
+        self._strays = Strays(self._check_ended)
+        self._dirty: dict[int, None] = {}
+        self._pump_timer: Optional[Timer] = None
+        self._watch_timer: Optional[Timer] = None
+        self._watch: Optional[Watch] = None
+        self._synced = False
+        self._greeted = False
+        self._stopped = False
+        self._methods: Mapping[str, Callable[[Any], Json]] = {
+            "create": self._create,
+            "setup": self._setup,
+            "post_run": self._post_run,
+            "teardown": self._teardown,
+            "abort": self._abort,
+            "hello": self._hello,
+            "stats-get": self._stats,
+        }
+
+    def start(self) -> None:
+        """Open the watches and ask the plugin which jobs there are."""
+        self._out_since = self._flux.now()
+        self._availability.start()
+        self._watch = self._kube.watch(WORKFLOW, self.settings.namespace, self)
+        self._await_watches()
+        self._greeter.greet()
+
+    def stop(self) -> None:
+        """Stop. What is under way is taken up again by the next service."""
+        self._stopped = True
+        self._availability.stop()
+        self._greeter.stop()
+        if self._watch is not None:
+            self._watch.stop()
+        timers = [self._pump_timer, self._watch_timer]
+        for timer in timers + [job.timer for job in self._jobs.values()]:
+            if timer is not None:
+                timer.cancel()
+
+    def reconfigure(self, config: Config, queues: Queues = None) -> None:
+        """Use another configuration, and other queues, from now on."""
+        self.settings.config = config
+        self.settings.queues = queues
+        self._availability.look()
+        for jobid in self._jobs:
+            self._mark(jobid)
+
+    # RPCs
+
+    def request(self, method: str, payload: Any, respond: Respond) -> None:
+        """Handle ``dws.<method>``. Answers at once, whatever Kubernetes does."""
+        handler = self._methods.get(method)
+        if handler is None:
+            respond(errno.ENOSYS, f"dws.{method}: no such method", None)
+            return
+        work = work_of(method, payload)
+        with self._scope.doing(work):
+            if work is not None and work in self._barred:
+                self._answer(method, payload, partial(_refuse, work), respond)
+            elif isinstance(payload, LargeSetup):
+                self._read_setup(payload, respond)
+            else:
+                self._answer(method, payload, partial(handler, payload), respond)
+
+    def _answer(
+        self, method: str, payload: Any, act: Callable[[], Json], respond: Respond
+    ) -> None:
+        """Respond with what ``act`` gives, or with its error."""
+        try:
+            respond(0, "", act())
+        except (BadObject, UnreadableR) as error:
+            # What dws.create has in it is the guest's own.
+            level = syslog.LOG_INFO if method == "create" else syslog.LOG_ERR
+            self._flux.log(level, f"{whose(payload)}{error}")
+            respond(errno.EPROTO, str(error), None)
+        except DWSError as error:
+            self._flux.log(syslog.LOG_INFO, f"{whose(payload)}refused: {error}")
+            respond(0, "", {"success": False, "errstr": str(error)})
+        except Exception as error:
+            text = f"internal error in dws.{method}"
+            self._flux.log(
+                syslog.LOG_CRIT, f"{whose(payload)}{text}: {describe(error)}"
+            )
+            respond(errno.EINVAL, f"{text}, the log has more: {summary(error)}", None)
+
+    def _create(self, payload: Any) -> Json:
+        jobid, request, tolerance = read_create(payload, self.settings.config)
+        check_request(request, self.settings.config, self.settings.owner)
+        job = self._job(jobid, Goal.PLANNED)
+        job.info.request = request
+        job.info.failure_tolerance = tolerance
+        job.info.planned = False
+        self._asked(job)
+        return SUCCESS
+
+    def _setup(self, payload: Any) -> Json:
+        return self._set_up(*read_setup(payload))
+
+    def _read_setup(self, setup: LargeSetup, respond: Respond) -> None:
+        """Have R read. Its job is known from now on: when it ends meanwhile, R
+        comes too late."""
+        jobid = setup.jobid
+        self._job(jobid, Goal.READY)
+
+        def act(result: Result) -> Json:
+            if isinstance(result, UnreadableR):
+                raise result
+            return self._set_up(jobid, result) if jobid in self._jobs else SUCCESS
+
+        def done(result: Result) -> None:
+            if not self._stopped:
+                self._answer("setup", setup, partial(act, result), respond)
+
+        assert self._setup_reader is not None
+        self._setup_reader.read(setup.text, self._scope.bind(done))
+
+    def _set_up(self, jobid: int, allocation: Allocated) -> Json:
+        job = self._job(jobid, Goal.READY)
+        if job.info.goal is not Goal.RELEASED:
+            job.info.goal = Goal.READY
+        job.info.allocation = allocation
+        job.info.mounted = False
+        self._asked(job)
+        return SUCCESS
+
+    def _post_run(self, payload: Any) -> Json:
+        jobid, ran = read_post_run(payload)
+        self._release(jobid, ran=ran)
+        return SUCCESS
+
+    def _teardown(self, payload: Any) -> Json:
+        self._release(read_jobid(payload, "dws.teardown"), abandoned=True)
+        return SUCCESS
+
+    def _abort(self, payload: Any) -> Json:
+        jobid = read_jobid(payload, "dws.abort")
+        self._release(jobid, abandoned=True, aborted=True)
+        self._steps.in_use.await_verdict(self._jobs[jobid].info)
+        return SUCCESS
+
+    def _release(
+        self,
+        jobid: int,
+        ran: bool = False,
+        abandoned: bool = False,
+        aborted: bool = False,
+    ) -> None:
+        job = self._job(jobid, Goal.RELEASED)
+        info = job.info
+        info.goal = Goal.RELEASED
+        info.ran = info.ran or ran
+        info.abandoned = info.abandoned or abandoned
+        info.aborted = info.aborted or aborted
+        info.released = False
+        self._asked(job)
+
+    def _hello(self, payload: Any) -> Json:
+        self._greeter.greet()
+        return SUCCESS
+
+    def _stats(self, payload: Any) -> Json:
+        states: dict[str, int] = {}
+        for job in self._jobs.values():
+            view = job.info.view
+            state = "none" if view is None or view.state is None else view.state.name
+            states[state] = states.get(state, 0) + 1
+        return {
+            "jobs": len(self._jobs),
+            "workflows": states,
+            "busy": sum(job.busy for job in self._jobs.values()),
+            "retrying": sum(job.waiting.failures > 0 for job in self._jobs.values()),
+            "kubernetes": self._notices.outage
+            or ("ok" if self._complete else "connecting"),
+            "rabbits": self._availability.stats(),
+        }
+
+    def _job(self, jobid: int, goal: Goal) -> Job:
+        """The job's entry, made with ``goal`` when it is new."""
+        job = self._jobs.get(jobid)
+        if job is None:
+            info = WorkflowInfo(jobid, goal, out_since=self._out_since)
+            job = self._jobs[jobid] = Job(info, unknown=self._greeter.asking)
+            stray = self._strays.claim(jobid)
+            if stray is not None:
+                view, workflow = stray
+                job.info.see(view, self._flux.now())
+                self._steps.records.note(job.info, workflow)
+        return job
+
+    def _asked(self, job: Job) -> None:
+        """Flux asked for something: do not wait for an earlier failure's end."""
+        job.asked = True
+        self._mark(job.info.jobid)
+
+    # Who is there: hello
+
+    def _learn_safely(self, held: HeldJob) -> None:
+        self._scope.run(held.jobid, self._learn, held)
+
+    def _greeted_by(self, held: AbstractSet[int]) -> None:
+        """All jobs that the plugin holds are known."""
+        self._greeted = True
+        self._greeting_ends()
+        for jobid in [jobid for jobid in self._jobs if jobid not in held]:
+            self._check_ended(jobid)
+        for jobid in [jobid for jobid in self._unseen if jobid not in self._jobs]:
+            self.event(*self._unseen.pop(jobid))
+        self._check_strays()
+        self._availability.jobs_changed()
+
+    def _greeting_ends(self) -> None:
+        for jobid, job in self._jobs.items():
+            if job.unknown:
+                job.unknown = False
+                self._mark(jobid)
+
+    def _learn(self, entry: HeldJob) -> None:
+        """Take in what the plugin says about a job. Where something is to be
+        done for it now, the plugin's request with the details follows."""
+        job = self._jobs.get(entry.jobid)
+        known = job is not None and not job.unknown
+        job = self._job(entry.jobid, entry.phase.goal)
+        job.unknown = False
+        info = job.info
+        if entry.waits:
+            job.waiting.inherit()
+        info.failure_tolerance = entry.failure_tolerance
+        info.failed = info.failed or entry.told
+        if known:
+            return
+        planned = entry.phase is not Phase.DEPEND
+        info.planned = info.planned or planned
+        info.existed = info.existed or planned
+        info.mounted = info.mounted or entry.phase is Phase.RUNNING
+        info.ran = info.ran or entry.ran
+        info.abandoned = info.abandoned or entry.teardown
+        self._mark(entry.jobid)
+
+    def _check_strays(self) -> None:
+        """Workflows in our naming scheme that no job claims."""
+        if self._synced and self._greeted:
+            self._strays.check()
+
+    def _check_ended(self, jobid: int) -> None:
+        done = partial(self._scope.run, jobid, self._ended, jobid)
+        self._flux.job_ended(jobid, done)
+
+    def _ended(self, jobid: int, ended: Optional[bool]) -> None:
+        """A job that the plugin does not hold: its eventlog tells whether its
+        epilog was given up."""
+        if self._stopped or ended is None:
+            return
+
+        def answer(result: Union[Json, RpcError]) -> None:
+            # A job that was purged has no eventlog.
+            log = "" if isinstance(result, RpcError) else str(result.get("eventlog"))
+            aborted = given_up(log, self.settings.owner)
+            if not self._stopped and (ended or aborted):
+                self._take_leave(jobid, aborted)
+
+        payload = {"id": jobid, "keys": ["eventlog"], "flags": 0}
+        self._flux.rpc("job-info.lookup", payload, self._scope.bind(answer))
+
+    def _take_leave(self, jobid: int, aborted: bool) -> None:
+        """When a job has ended, or was given up, nobody waits for its storage any
+        more, and what is left of it goes."""
+        if jobid not in self._jobs:
+            if not self._strays.stuck(jobid):
+                return
+            self._flux.log(
+                syslog.LOG_NOTICE,
+                f"{f58(jobid)}: tearing down a Workflow whose job has ended",
+            )
+        info = self._job(jobid, Goal.RELEASED).info
+        info.goal = Goal.RELEASED
+        info.abandoned = True
+        info.aborted = info.aborted or aborted
+        info.released = True
+        self._steps.let_go(info)
+        self._mark(jobid)
+
+    # What Kubernetes shows: the WatchHandler
+
+    def event(self, type: str, object: Json) -> None:
+        """A Workflow changed."""
+        jobid = jobid_of_workflow(str(object.get("metadata", {}).get("name")))
+        if self._stopped or jobid is None:
+            return
+        self._notices.heard()
+        if self._is_left_alone(jobid):
+            self._unseen[jobid] = type, object
+        else:
+            self._scope.run(jobid, self._seen, jobid, type, object)
+
+    def _seen(self, jobid: int, type: str, object: Json) -> None:
+        view = WorkflowView.parse(object)
+        job = self._jobs.get(jobid)
+        if job is None:
+            self._strays.see(jobid, None if type == "DELETED" else view, object)
+        elif type == "DELETED":
+            job.info.see_gone(view.uid)
+            self._mark(jobid)
+        else:
+            job.info.see(view, self._flux.now())
+            self._steps.records.note(job.info, object)
+            self._mark(jobid)
+
+    def synced(self) -> None:
+        """The watch is (again) complete."""
+        if self._stopped:
+            return
+        self._synced = True
+        self._watched(WORKFLOW, None)
+        self._check_strays()
+
+    def trouble(self, error: KubeError) -> None:
+        """The watch is interrupted."""
+        self._watched(WORKFLOW, error)
+
+    def _watched(self, kind: Kind, error: Optional[KubeError]) -> None:
+        """A watch was lost, or (None) is complete. That of the Rabbits keeps no
+        job waiting once they are known."""
+        if self._stopped or (kind == STORAGE and error and self._rabbits.complete):
+            return
+        self._notices.watched(kind, error)
+        if error is None:
+            self._look_at_outage()
+
+    @property
+    def _complete(self) -> bool:
+        """What Kubernetes shows is known; until then no job gets on."""
+        return self._synced and self._rabbits.complete
+
+    def _awaited_nodes(self) -> Optional[frozenset[str]]:
+        """The nodes that wait for mounts; None as long as that is not known."""
+        if not self._greeted:
+            return None
+        return awaited_nodes(job.info for job in self._jobs.values())
+
+    def _may_mount(self, jobid: int) -> bool:
+        """Whether a job's storage may be mounted yet, by what is known."""
+        if not (self._complete and self._greeted):
+            return True
+        job = self._jobs.get(jobid)
+        view = self._strays.view(jobid) if job is None else job.info.view
+        return view is not None and (
+            view.desired is None or view.desired <= State.PreRun
+        )
+
+    def _await_watches(self) -> None:
+        """Tell when nothing is heard of watches that are not complete."""
+        since = self._flux.now()
+
+        def look() -> None:
+            if not self._complete:
+                self._notices.unheard(since)
+                self._await_watches()
+
+        self._watch_timer = self._flux.call_later(PATIENCE, look)
+
+    # Reconciling
+
+    def _look_at_outage(self) -> None:
+        """Look at all jobs: Kubernetes is out of reach, or has come back."""
+        now = self._flux.now()
+        away = self._notices.outage is not None or not self._complete
+        if away and self._out_since is None:
+            self._out_since = now
+        elif not away:
+            self._out_since = None
+        for job in self._jobs.values():
+            if not away:
+                job.info.end_outage(now)
+            elif job.info.out_since is None:
+                job.info.out_since = now
+            self._asked(job)
+
+    def _retry_all(self) -> None:
+        """A Rabbit serves again, which jobs may wait for."""
+        for job in self._jobs.values():
+            if job.waiting.failures:
+                self._asked(job)
+
+    def _mark(self, jobid: int) -> None:
+        self._dirty[jobid] = None
+        if self._pump_timer is None and not self._stopped:
+            self._pump_timer = self._flux.call_later(0.0, self._pump)
+
+    def _pump(self) -> None:
+        self._pump_timer = None
+        for _ in range(min(BATCH, len(self._dirty))):
+            jobid = next(iter(self._dirty))
+            del self._dirty[jobid]
+            job = self._jobs.get(jobid)
+            if job is not None and not self._is_left_alone(jobid):
+                self._scope.run(jobid, self._look_at, job)
+        if self._dirty and self._pump_timer is None:
+            self._pump_timer = self._flux.call_later(0.0, self._pump)
+        self._availability.jobs_changed()
+
+    def _releases(self, jobid: int) -> bool:
+        """Whether a job's storage is to be released: also when nobody claims it."""
+        job = self._jobs.get(jobid)
+        return self._greeted if job is None else job.info.goal is Goal.RELEASED
+
+    def _is_left_alone(self, jobid: int) -> bool:
+        """Nothing is done for a job, at least until its storage is to be released."""
+        job = self._jobs.get(jobid)
+        if job is not None and job.faults.given_up:
+            return True
+        return Work(jobid, self._releases(jobid)) in self._barred
+
+    def _look_at(self, job: Job) -> None:
+        unseen = self._unseen.pop(job.info.jobid, None)
+        if unseen is not None:
+            self._seen(job.info.jobid, *unseen)
+        self._notices.tell(job.info, job.waiting)
+        if self._complete and not job.busy and not job.unknown:
+            self._reconcile(job)
+
+    def _broke(self, jobid: int, error: Exception) -> None:
+        """Something that was done for a job raised an exception."""
+        self._flux.log(
+            syslog.LOG_CRIT, f"{f58(jobid)}: internal error: {describe(error)}"
+        )
+        job = self._jobs.get(jobid)
+        if job is None or self._stopped:
+            return
+        job.attempts += 1
+        job.busy = False
+        job.stop_timer()
+        self._steps.broke(job.info)
+        if job.faults.handle(job.info, error, self._flux):
+            job.waiting.failures += 1
+            self._look_again(job, job.waiting.pause(self._rng, None))
+
+    def _reconcile(self, job: Job) -> None:
+        info = job.info
+        job.stop_timer()
+        now = self._flux.now()
+        step = next_step(info, now, self.settings.config)
+        if isinstance(step, Wait):
+            dues = step.until, self._notices.gets_on(info, job.waiting)
+            due = min((due for due in dues if due is not None), default=None)
+            if due is not None:
+                self._look_again(job, due - now)
+        elif isinstance(step, Forget):
+            self._steps.forget(info)
+            del self._jobs[info.jobid]
+        else:
+            self._take(job, step, now)
+
+    def _take(self, job: Job, step: Step, now: float) -> None:
+        """Take a step."""
+        info, taken = job.info, (step, job.info.view)
+        looks = isinstance(step, Lookup)
+        if job.asked or not (looks or taken == job.last):
+            job.waiting.begin()
+        if not looks:
+            job.last = taken
+        job.asked = False
+        job.busy = True
+        self._notices.begins(info, job.waiting, step)
+        slow = partial(self._notices.slow, info, job.waiting, step, now)
+        job.timer = self._flux.call_later(PATIENCE, slow)
+        job.attempts += 1
+        self._steps.run(info, step, partial(self._stepped, job, job.attempts, taken))
+
+    def _look_again(self, job: Job, delay: float) -> None:
+        job.timer = self._flux.call_later(delay, partial(self._mark, job.info.jobid))
+
+    def _stepped(
+        self, job: Job, attempt: int, taken: Taken, error: Optional[StepError]
+    ) -> None:
+        """A step has ended."""
+        if attempt != job.attempts:
+            return
+        step, _ = taken
+        job.busy = False
+        job.stop_timer()
+        if self._stopped:
+            return
+        self._notices.stepped(step, error)
+        if error is not None:
+            self._failed(job, error, reason_of(error))
+            return
+        if not isinstance(step, Lookup):
+            self._notices.gets_on(job.info, job.waiting)
+        following = next_step(job.info, self._flux.now(), self.settings.config)
+        if (following, job.info.view) == taken:
+            self._failed(job, None, f"{step} had no effect")
+        else:
+            self._mark(job.info.jobid)
+
+    def _failed(self, job: Job, error: Optional[StepError], what: str) -> None:
+        """Try again later, unless that was the last try."""
+        self._notices.failed(job.info, job.waiting, error, what)
+        following = next_step(job.info, self._flux.now(), self.settings.config)
+        gives_up = isinstance(following, (DrainMounted, Fail))
+        again = job.last is not None and type(following) is type(job.last[0])
+        if job.asked or (gives_up and not again):
+            self._mark(job.info.jobid)
+        else:
+            self._look_again(job, job.waiting.pause(self._rng, error))
+
+
+def _refuse(work: Work) -> Json:
+    raise Barred(work)

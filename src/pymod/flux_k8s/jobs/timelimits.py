@@ -1,0 +1,131 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Time limits of the states (seed 001, "State timeouts").
+
+A limit counts from when a state is requested. A request that Kubernetes answers and
+does not take counts from when it was first made, and is tried once more when the time
+is over. While Kubernetes is out of reach the
+limits of the epilog stand still: they cost a job its data, which an outage must not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Optional
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.workflowview import TRANSIENT, State, WorkflowView
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What makes it impossible to go on.
+
+    Attributes:
+        since: when a few nodes became its only reason, perhaps; None when it
+            cannot be one of nodes.
+        patience: how long DWS may take to go on without them, seconds.
+        limit: it is a time limit of the epilog, which by itself is no reason for
+            an exception.
+    """
+
+    note: str
+    since: Optional[float] = None
+    patience: float = 0.0
+    limit: bool = False
+
+
+def may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
+    """Nodes may fail at file system creation or mounting, if the job's owner has
+    allowed for it."""
+    making = view.state is view.desired and view.state in (State.Setup, State.PreRun)
+    return info.goal is Goal.READY and info.failure_tolerance > 0 and making
+
+
+def overdue(
+    info: WorkflowInfo, view: WorkflowView, state: str, now: float, config: Config
+) -> tuple[Optional[Problem], Optional[float]]:
+    """Time limits: a problem when one has passed, else the next deadline."""
+    limits: list[tuple[float, Problem]] = []
+    nodes = may_lose_nodes(info, view)
+    if info.troubled_since is not None and view.status == TRANSIENT:
+        note = (
+            f"DWS reports a TransientCondition in {state} for more than "
+            f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
+        )
+        deadline = info.troubled_since + config.tc_timeout
+        since = deadline if nodes else None
+        limits.append((deadline, Problem(note, since, config.tc_timeout)))
+    if not view.complete and view.since is not None:
+        limits += _state_limits(info, view, view.since, config)
+    if info.rejected is not None:
+        awaited = replace(view, desired=info.rejected.state)
+        rejected = _state_limits(info, awaited, info.rejected.since, config)
+        # The next try, for which there is a pause, may be taken.
+        limits += [limit for limit in rejected if limit[0] <= info.rejected.tried]
+    if not limits:
+        return None, None
+    deadline, problem = min(limits, key=lambda limit: limit[0])
+    return (problem if now >= deadline else None), deadline
+
+
+def _state_limits(
+    info: WorkflowInfo, view: WorkflowView, since: float, config: Config
+) -> list[tuple[float, Problem]]:
+    """The time limits of the state that is awaited, which is what DWS was asked
+    for, taken up or not."""
+    limits: list[tuple[float, Problem]] = []
+    setup, prerun = config.setup_timeout, config.prerun_timeout
+    begun = view.state is view.desired
+    proposed = view.desired in (State.Proposal, State.Setup)
+    # How long data may be copied has no limit, how long DWS may look away has.
+    if setup is not None and (proposed or view.desired is State.DataIn and not begun):
+        limits.append((since + setup, _late(info, view, "setup_timeout", setup)))
+    if view.desired is State.PreRun and prerun is not None:
+        deadline, problem = since + prerun, _late(info, view, "prerun_timeout", prerun)
+        # Nodes that have not mounted in time are to be named, whether the job
+        # tolerates them or not: DWS says nothing about them.
+        if begun:
+            problem = Problem(problem.note, deadline, prerun)
+        limits.append((deadline, problem))
+    if info.out_since is not None:
+        return limits
+    unmounting = since if view.unmounting is None else view.unmounting
+    epilog: list[tuple[str, Optional[float], float]] = []
+    if view.desired is State.PostRun:
+        epilog.append(("postrun_timeout", config.postrun_timeout, since))
+    if view.desired in (State.PostRun, State.DataOut):
+        epilog.append(("teardown_after", config.teardown_after, unmounting))
+    for key, limit, begin in epilog:
+        if limit is not None:
+            problem = replace(_late(info, view, key, limit), limit=True)
+            limits.append((begin + limit + info.out_of_reach, problem))
+    return limits
+
+
+def unmade(
+    info: WorkflowInfo, now: float, config: Config
+) -> tuple[Optional[Problem], Optional[float]]:
+    """The same for a Workflow that Kubernetes does not let us create."""
+    limit = config.setup_timeout
+    if info.rejected is None or limit is None:
+        return None, None
+    deadline = info.rejected.since + limit
+    if info.rejected.tried < deadline:
+        return None, None
+    note = f"Proposal took more than setup_timeout={limit:g}s; {info.rejected.reason}"
+    return (Problem(note) if now >= deadline else None), deadline
+
+
+def _late(info: WorkflowInfo, view: WorkflowView, key: str, limit: float) -> Problem:
+    """A state was not reached in time."""
+    assert view.desired is not None
+    both = key == "teardown_after" and view.desired is State.DataOut
+    what = "PostRun and DataOut" if both else view.desired.name
+    note = f"{what} took more than {key}={limit:g}s"
+    if info.rejected is not None and info.rejected.state is view.desired:
+        note += f"; {info.rejected.reason}"
+    elif view.state is not view.desired:
+        note += "; DWS has not begun with it"
+    return Problem(note)

@@ -1,0 +1,58 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The workflow token, with which a job's tasks work with DWS themselves.
+
+It is a secret, and eventlogs are archived. So the job's shells read it from the job's
+KVS directory, which ``job-info`` shows to the job's user and to the instance owner, and
+it is unlinked when the job has no use for it any more.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Union
+
+from flux_k8s.jobs.answers import read_token
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.ports import SECRET, Flux, Json, Kube, KubeError, RpcError
+
+TOKEN_KEY = "dws_token"
+"""Where in the job's KVS directory the token is. The shell plugin knows this name."""
+
+TokenDone = Callable[[Union[None, KubeError, RpcError]], None]
+
+
+class Tokens:
+    """Gives jobs their workflow tokens, and takes them back."""
+
+    def __init__(self, flux: Flux, kube: Kube) -> None:
+        self._flux = flux
+        self._kube = kube
+
+    def give(self, info: WorkflowInfo, done: TokenDone) -> None:
+        """Write a job's token, if it has one; without one in its Secret the job
+        fails (``info.failure``)."""
+        assert info.view is not None
+        if info.view.token is None:
+            done(None)
+            return
+        namespace, name = info.view.token
+
+        def answer(result: Union[Json, KubeError]) -> None:
+            if isinstance(result, KubeError):
+                done(result)
+                return
+            token: Optional[str] = read_token(result)
+            if token is None:
+                info.failure = f"Secret {namespace}/{name} has no token for the job"
+                done(None)
+            else:
+                self._flux.kvs_commit(info.jobid, TOKEN_KEY, token, done)
+
+        self._kube.get(SECRET, namespace, name, answer, key=info.name)
+
+    def unlink(self, info: WorkflowInfo) -> None:
+        """Take a job's token back. Of a job that the module before knew better there
+        may be one, or none."""
+        unknown = info.token is None and (info.existed or info.request is None)
+        if info.token or unknown:
+            self._flux.kvs_put(info.jobid, TOKEN_KEY, None, last=True)

@@ -1,0 +1,423 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""One job, one Workflow: which step comes next.
+
+:func:`next_step` is the heart of the integration (DESIGN section 4). It looks
+at what Flux wants and at what Kubernetes shows, and names one step. It is level
+triggered: whatever was missed, doubled, late or forgotten before, the answer is
+right for what is known now.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Optional, Union
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws import nodefailure
+from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
+from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue, unmade
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import f58
+
+TEARDOWN_PATIENCE = 60.0
+"""Seconds that DWS may take for Teardown until the job's owner is told."""
+
+
+@dataclass(frozen=True)
+class Create:
+    """Create the Workflow, in Proposal."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """Ask for the Workflow: whether a create that got no answer was carried out,
+    or whether a time limit was kept while the watch was interrupted."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Read the DirectiveBreakdowns and tell Flux the resources."""
+
+
+@dataclass(frozen=True)
+class Allocate:
+    """Fill in Servers and Computes, then move to Setup."""
+
+
+@dataclass(frozen=True)
+class Advance:
+    """Move to another state; ``hurry`` goes with a Teardown after an abort."""
+
+    state: State
+    hurry: bool = False
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Find out which nodes of the job have their storage."""
+
+
+@dataclass(frozen=True)
+class Exclude:
+    """Go on without the nodes that failed, as ``note`` tells the job's owner."""
+
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Force:
+    """Have DWS take the state for reached, without the nodes that failed."""
+
+
+@dataclass(frozen=True)
+class ReleaseProlog:
+    """Give the environment to Flux: the job may start."""
+
+
+@dataclass(frozen=True)
+class DrainMounted:
+    """Drain the nodes that still have the job's storage mounted, for the reason
+    that ``note`` tells its owner."""
+
+    note: str
+
+
+@dataclass(frozen=True)
+class CutOff:
+    """Take nodes and Rabbits that the job still uses out of service."""
+
+
+@dataclass(frozen=True)
+class NoteTrouble:
+    """Write down on the Workflow since when it is in trouble, for a module that
+    comes after this one."""
+
+
+@dataclass(frozen=True)
+class NoteOutage:
+    """Write down on the Workflow how long Kubernetes was out of reach, for which the
+    time limits of the epilog stood still."""
+
+
+@dataclass(frozen=True)
+class Warn:
+    """Tell the job's owner that Teardown does not get on. ``fatal``: DWS has given
+    up, and the job's exception has to be a fatal one."""
+
+    note: str
+    fatal: bool = False
+
+
+@dataclass(frozen=True)
+class Record:
+    """Keep in the job's KVS what goes in Teardown."""
+
+
+@dataclass(frozen=True)
+class ReleaseEpilog:
+    """Tell Flux that the job may end."""
+
+
+@dataclass(frozen=True)
+class RemoveFinalizer:
+    """Remove our finalizer, so that the Workflow can be deleted."""
+
+
+@dataclass(frozen=True)
+class Delete:
+    """Delete the Workflow."""
+
+
+@dataclass(frozen=True)
+class Fail:
+    """Raise a fatal exception on the job."""
+
+    note: str
+
+
+@dataclass(frozen=True)
+class Forget:
+    """The job and its Workflow are gone."""
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Nothing to do until something changes, or until a time (UNIX)."""
+
+    until: Optional[float] = None
+
+
+Step = Union[
+    Create,
+    Lookup,
+    Plan,
+    Allocate,
+    Advance,
+    Inspect,
+    Exclude,
+    Force,
+    ReleaseProlog,
+    DrainMounted,
+    CutOff,
+    NoteTrouble,
+    NoteOutage,
+    Warn,
+    Record,
+    ReleaseEpilog,
+    RemoveFinalizer,
+    Delete,
+    Fail,
+    Forget,
+    Wait,
+]
+
+
+def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
+    """The step that brings a job's storage closer to what Flux wants.
+
+    Pure, and total: every combination of wants and views has an answer.
+    """
+    if info.taken is not None and info.ran and not (info.failed or info.abandoned):
+        return Fail(info.taken)
+    if info.view is None:
+        return _without_workflow(info, now, config)
+    if not info.owns(info.view):
+        return _with_foreign_workflow(info, info.view)
+    if info.goal is Goal.RELEASED:
+        return _release(info, info.view, now, config)
+    if info.failed:
+        return Wait()
+    problem, deadline = _problem(info, info.view, now, config)
+    if _in_doubt(info, deadline, now):
+        return Lookup()
+    if problem is not None and info.mounted:
+        return Fail(_with_losses(problem.note, info, info.view))
+    if problem is not None:
+        return _tolerate(info, info.view, problem, now)
+    if info.view.trouble_note != info.trouble_note:
+        return NoteTrouble()
+    return _prepare(info, info.view, deadline)
+
+
+def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
+    if info.uncertain:
+        return Lookup()
+    deleted = f"Workflow {info.name} was deleted under the job"
+    if info.goal is Goal.RELEASED:
+        missed = info.ran and info.gone is None  # a restart in its epilog
+        if missed and not (info.released or info.abandoned or info.failed):
+            return Fail(deleted)
+        return Forget() if info.released else ReleaseEpilog()
+    if info.failed:
+        return Wait()
+    if info.failure is not None:
+        return Fail(info.failure)
+    if info.existed or info.goal is Goal.READY:
+        return Fail(deleted)
+    problem, _ = unmade(info, now, config)
+    if problem is not None:
+        return Fail(problem.note)
+    return Wait() if info.request is None else Create()
+
+
+def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
+    if info.goal is Goal.RELEASED:
+        return Forget() if info.released else ReleaseEpilog()
+    if info.failed:
+        return Wait()
+    return Fail(
+        f"Workflow {info.name} exists and belongs to job {view.jobid} of "
+        f"{view.wlm}, not to {f58(info.jobid)}"
+    )
+
+
+def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) -> Step:
+    """The way up, from Proposal to a job that runs."""
+    if info.goal is Goal.PLANNED:
+        if view.desired is State.Proposal and not view.complete:
+            return Wait(deadline)
+        return Wait() if info.planned or info.request is None else Plan()
+    if not view.complete:
+        return Wait(deadline)
+    if info.allocation is None:
+        return Wait()  # after a restart the plugin tells it again
+    if view.state is State.Proposal:
+        return Allocate()
+    if view.state is State.Setup:
+        return Advance(State.DataIn)
+    if view.state is State.DataIn:
+        return Advance(State.PreRun)
+    return Wait() if info.mounted else ReleaseProlog()
+
+
+def _release(
+    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+) -> Step:
+    """The way down, from a job that ended to nothing left."""
+    if info.aborted and not (info.cut_off or view.cut_off):
+        # The plugin lets the job go: its nodes are given to others then.
+        return CutOff()
+    if info.aborted and not info.released:
+        return ReleaseEpilog()
+    if view.deleting:
+        return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
+    if view.desired is State.Teardown:
+        return _tear_down(info, view, now)
+    problem, deadline = _problem(info, view, now, config)
+    if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
+        return Lookup()
+    if problem is not None or info.abandoned or info.failed or not info.ran:
+        return _give_up(info, view, problem, config)
+    if view.trouble_note != info.trouble_note:
+        return NoteTrouble()
+    if view.out_of_reach != info.out_of_reach and info.rejected is None:
+        return NoteOutage()
+    if not view.complete:
+        return Wait(deadline)
+    if view.state is State.PreRun:
+        return Advance(State.PostRun)
+    if view.state is State.PostRun:
+        return Advance(State.DataOut)
+    return _dismiss(info, view, config)
+
+
+def _give_up(
+    info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem], config: Config
+) -> Step:
+    """Leave out what is left of PostRun and DataOut. Nothing is lost in silence:
+    neither data nor a node. A node that may still unmount in Teardown is not
+    drained; whether it has is looked at when Teardown is complete."""
+    if not info.ran or info.released:
+        return _dismiss(info, view, config)
+    if problem is not None and not info.abandoned and view.desired is State.PostRun:
+        if info.stuck is None:
+            return DrainMounted(problem.note)
+    fatal = problem is not None and not (problem.limit or info.abandoned)
+    if not info.failed and (fatal or _losses(info, view)):
+        state = "its epilog" if view.desired is None else view.desired.name
+        note = f"given up in {state}" if problem is None else problem.note
+        return Fail(_with_losses(note, info, view))
+    return _dismiss(info, view, config)
+
+
+def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
+    """What a job that ran loses when nothing more is done for it; "" if nothing."""
+    losses = []
+    if view.unsaved:
+        losses.append(f"not copied: {', '.join(view.unsaved)}")
+    if info.stuck and view.keeps:
+        hosts, names = hostlist.encode(info.stuck), ", ".join(view.keeps)
+        losses.append(f"{hosts} may not have written everything to {names}")
+    return "; ".join(losses)
+
+
+def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
+    return "; ".join(filter(None, (note, _losses(info, view))))
+
+
+def _dismiss(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
+    """Move to Teardown. With it goes what tells how data was moved: that is
+    recorded before, as long as the job waits."""
+    begun = view.desired is not None and view.desired >= State.DataIn
+    moved = view.moves_data and config.save_datamovements > 0
+    if begun and (moved or view.runs_containers):
+        if not (info.recorded or info.released):
+            return Record()
+    return Advance(State.Teardown, hurry=info.aborted)
+
+
+def _tear_down(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
+    if view.complete and not info.released:
+        if not info.unmounted:
+            return DrainMounted("Teardown is complete")
+        if info.ran and not info.failed and _losses(info, view):
+            return Fail(_with_losses("the storage is gone", info, view))
+        return ReleaseEpilog()
+    if FINALIZER in view.finalizers and view.state is State.Teardown:
+        return RemoveFinalizer()
+    return Delete() if view.complete else _await_teardown(info, view, now)
+
+
+def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
+    """Wait for the end of Teardown, but not in silence: nothing else ends it."""
+    if info.warned or view.warned:
+        return Wait()
+    message = view.message or "no message"
+    if view.in_error:
+        fatal = not (info.failed or info.released)
+        return Warn(f"DWS failed in Teardown: {message}", fatal)
+    if view.since is None:
+        return Wait()
+    due = view.since + TEARDOWN_PATIENCE
+    if now < due:
+        return Wait(due)
+    if _in_doubt(info, due, now):
+        return Lookup()
+    begun = view.state is State.Teardown
+    what = f"says: {message}" if begun else "has not begun with it"
+    return Warn(f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}")
+
+
+def _problem(
+    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+) -> tuple[Optional[Problem], Optional[float]]:
+    """What makes it impossible to go on, and when something will."""
+    if info.failure is not None:
+        return Problem(info.failure), None
+    if view.damage is not None:
+        return Problem(view.damage), None
+    if view.deleting:
+        return Problem(f"Workflow {info.name} was deleted under the job"), None
+    if view.desired is State.Teardown:
+        note = f"Workflow {info.name} was moved to Teardown under the job"
+        return Problem(note), None
+    state = view.state.name if view.state is not None else "Proposal"
+    if view.in_error:
+        note = f"DWS failed in {state}: {view.message or 'no message'}"
+        if not may_lose_nodes(info, view):
+            return Problem(note), None
+        # Nodes that are only slower than the one that failed have their time.
+        deadline = (info.troubled_since or now) + config.tc_timeout
+        problem = Problem(note, deadline, config.tc_timeout)
+        return (problem if now >= deadline else None), deadline
+    return overdue(info, view, state, now, config)
+
+
+def _tolerate(
+    info: WorkflowInfo, view: WorkflowView, problem: Problem, now: float
+) -> Step:
+    """What to do about a problem, which a few nodes may be the reason of."""
+    if problem.since is None:
+        return Fail(problem.note)
+    if info.allocation is None or view.forced:
+        return Wait()
+    survey = info.survey
+    if survey is None or survey.state is not view.state or survey.asked < problem.since:
+        return Inspect()
+    hosts, tolerance = info.allocation.hosts, info.failure_tolerance
+    if survey.excluded is not None:
+        if survey.cuts and not survey.lost:
+            return Exclude()
+        ready = survey.served and not survey.lost
+        if ready and nodefailure.may_be_forced(survey.state, view.outstanding):
+            return Force()
+        again = survey.excluded + problem.patience
+        if now < again:
+            return Wait(again)
+        if survey.asked < again:
+            return Inspect()
+    if not survey.lost:
+        return Fail(problem.note)
+    if nodefailure.tolerated(hosts, survey, tolerance):
+        note = nodefailure.exclusion_note(hosts, survey, tolerance, problem.note)
+        return Exclude(note)
+    return Fail(nodefailure.refusal_note(hosts, survey, tolerance, problem.note))
+
+
+def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:
+    """A time limit has passed by what is known. A watch that was interrupted, or
+    hangs, may have kept from us that the state was reached in time: so Kubernetes
+    is asked before it costs a job its life or its data."""
+    return deadline is not None and info.looked < deadline <= now

@@ -1,0 +1,261 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is known of one job's storage: what Flux wants, what Kubernetes shows."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from flux_k8s.dws.directives import Directive
+from flux_k8s.dws.nodefailure import Survey
+from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
+from flux_k8s.rfc.jobid import f58, workflow_name
+from flux_k8s.rfc.rset import Allocated
+from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
+
+
+class Goal(enum.Enum):
+    """What Flux wants for a job."""
+
+    PLANNED = "storage planned"
+    READY = "storage ready"
+    RELEASED = "storage released"
+
+
+@dataclass(frozen=True)
+class StorageRequest:
+    """What ``dws.create`` asked for: the job's directives and resources."""
+
+    userid: int
+    directives: tuple[Directive, ...]
+    resources: list[Any]
+
+
+@dataclass(frozen=True)
+class RejectedRequest:
+    """A state that was requested and that Kubernetes does not let the Workflow move
+    to, though it answers otherwise.
+
+    Attributes:
+        since: when that was tried first (UNIX time).
+        tried: when it was tried last.
+        reason: what Kubernetes said then.
+    """
+
+    state: State
+    since: float
+    tried: float
+    reason: str
+
+
+@dataclass
+class WorkflowInfo:
+    """What is known of one job's storage.
+
+    Attributes:
+        goal: what Flux wants.
+        request: what the job asked for; None for a job that was past that when
+            the module was started.
+        group: the primary group of the job's user, once it is known.
+        failure_tolerance: without the storage of how many nodes it may run.
+        allocation: what the job's R says, once it is known.
+        ran: the job's tasks were started (with goal RELEASED).
+        abandoned: give up unmounting and data movement, go to Teardown.
+        aborted: as abandoned, and do not wait for Teardown either.
+        announced: the job's eventlog names the Workflow.
+        planned, mounted, released: Flux was told of it: ``resource-update``,
+            ``prolog-remove``, ``epilog-remove`` were answered.
+        view: the Workflow, or None while there is none.
+        existed: there has been a Workflow.
+        gone: the ``uid`` of the one that was deleted last.
+        uncertain: a request to create it got no answer.
+        failure: the note of the job's fatal exception.
+        failed: Flux was told of the failure.
+        warned: Flux was told that Teardown does not get on.
+        troubled_since: when the Error or TransientCondition that the Workflow is
+            in was first seen, by us or by the module before.
+        survey: what was last found out about the job's nodes.
+        told: the failed nodes that Flux was told of.
+        looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
+        rejected: the request that Kubernetes does not take, if there is one.
+        out_since: since when Kubernetes is out of reach (UNIX time); None when it is
+            not.
+        out_of_reach: for how long it was in PostRun and DataOut, seconds.
+        taken: what somebody else did to the Workflow before the job's data was
+            safe, or None.
+        stuck: the nodes that had not unmounted when PostRun was given up, which
+            are drained; None as long as nobody has looked.
+        unmounted: all nodes have unmounted, or are drained.
+        cut_off: nodes and Rabbits that were still in use at an abort were
+            taken out of service.
+        failing_since: when a part of that failed first although Kubernetes answered
+            otherwise (UNIX time); None during an outage.
+        found: what was in use then, as the log tells it.
+        all_drained: all of its nodes were drained, since Kubernetes did not say which
+            are in use.
+        verdict: its owner was told what an abort has found.
+        timed: the states of which it was recorded how long they took.
+        left: the Workflow was recorded as it was when it moved to Teardown.
+        token: the Workflow has, or had, a workflow token, which is in the job's KVS
+            then; None when it is not known.
+        recorded: what goes in Teardown was recorded, or that was given up.
+        record_failures: how often that failed.
+    """
+
+    jobid: int
+    goal: Goal
+    request: Optional[StorageRequest] = None
+    group: Optional[int] = None
+    failure_tolerance: int = 0
+    allocation: Optional[Allocated] = None
+    ran: bool = False
+    abandoned: bool = False
+    aborted: bool = False
+    announced: bool = False
+    planned: bool = False
+    mounted: bool = False
+    released: bool = False
+    view: Optional[WorkflowView] = None
+    existed: bool = False
+    gone: Optional[str] = None
+    uncertain: bool = False
+    failure: Optional[str] = None
+    failed: bool = False
+    warned: bool = False
+    troubled_since: Optional[float] = None
+    survey: Optional[Survey] = None
+    told: frozenset[str] = frozenset()
+    looked: float = 0.0
+    rejected: Optional[RejectedRequest] = None
+    out_since: Optional[float] = None
+    out_of_reach: float = 0.0
+    taken: Optional[str] = None
+    stuck: Optional[tuple[str, ...]] = None
+    unmounted: bool = False
+    cut_off: bool = False
+    failing_since: Optional[float] = None
+    found: str = ""
+    all_drained: bool = False
+    verdict: bool = False
+    timed: frozenset[State] = frozenset()
+    left: bool = False
+    token: Optional[bool] = None
+    recorded: bool = False
+    record_failures: int = 0
+
+    @property
+    def name(self) -> str:
+        return workflow_name(self.jobid)
+
+    @property
+    def satisfied(self) -> bool:
+        """Flux has been given what it wants."""
+        if self.goal is Goal.PLANNED:
+            return self.planned
+        return self.mounted if self.goal is Goal.READY else self.released
+
+    def owns(self, view: WorkflowView) -> bool:
+        """The Workflow was made for this job."""
+        return view.wlm == WLM_ID and view.jobid == f58(self.jobid)
+
+    def see(self, view: WorkflowView, now: float) -> None:
+        """Take in what Kubernetes shows, unless it is older than what is known.
+
+        The answer to a request may come after a watch event that is newer. A
+        Workflow never goes back to an earlier state either, so a view that would
+        have it do so is a late one; and so is one of a Workflow that is gone.
+        """
+        if view.deleting and not view.finalizers:
+            self.see_gone(view.uid)
+        elif view.uid != self.gone and not self._is_late(view):
+            if view.deleting and view.desired is not State.Teardown:
+                self._is_taken(view.uid, "deleted", view)
+            elif view.desired is State.Teardown and not view.dismissed:
+                self._is_taken(view.uid, "moved to Teardown", view)
+            before, self.view = self.view, view
+            self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
+            rejected = self.rejected
+            if rejected is not None and (view.desired or 0) >= rejected.state:
+                self.rejected = None
+            self.token = self.token or view.token is not None
+            self.existed = True
+            self.uncertain = False
+            if view.trouble is None:
+                self.troubled_since = None
+            elif before is None or before.trouble != view.trouble:
+                noted = self._noted(view) if before is None else None
+                self.troubled_since = now if noted is None else min(noted, now)
+
+    def end_outage(self, now: float) -> None:
+        """Kubernetes is in reach again."""
+        if self.out_since is None:
+            return
+        view, begun = self.view, self.out_since
+        self.out_since = None
+        if view is not None and view.desired in (State.PostRun, State.DataOut):
+            begun = max(begun, view.unmounting or begun)
+            self.out_of_reach = round(self.out_of_reach + max(now - begun, 0.0), 3)
+
+    @property
+    def trouble_note(self) -> str:
+        """What the annotation on the Workflow is to say of its trouble: the state,
+        the status, and since when; "" while it has none.
+
+        A note of an earlier state does no harm.
+        """
+        view = self.view
+        if view is None or view.desired is None:
+            return ""
+        if view.trouble is None or self.troubled_since is None:
+            old = not view.trouble_note.startswith(f"{view.desired.name} ")
+            return view.trouble_note if old or view.complete else ""
+        state, status = view.trouble
+        return f"{state.name} {status} {format_timestamp(self.troubled_since)}"
+
+    @staticmethod
+    def _noted(view: WorkflowView) -> Optional[float]:
+        """Since when, as the module before noted, a Workflow has its trouble."""
+        assert view.trouble is not None
+        state, status = view.trouble
+        name, _, since = view.trouble_note.rpartition(" ")
+        return parse_timestamp(since) if name == f"{state.name} {status}" else None
+
+    def see_gone(self, uid: str) -> None:
+        """Take in that a Workflow does not exist any more."""
+        self.gone = uid
+        self.existed = True
+        if self.view is not None and self.view.uid == uid:
+            self._is_taken(uid, "deleted", self.view)
+            self.view = None
+            self.troubled_since = None
+
+    def _is_taken(self, uid: str, how: str, view: WorkflowView) -> None:
+        """Note that somebody else let the Workflow go, unless that was known, or
+        all of the job's data was copied. ``view`` shows what was not."""
+        known = self.view
+        if known is not None and known.uid == uid:
+            safe = known.desired is State.DataOut and known.complete
+            if safe or known.deleting or known.desired is State.Teardown:
+                return
+        self.taken = f"Workflow {self.name} was {how} under the job"
+        if view.unsaved:
+            self.taken += f"; not copied: {', '.join(view.unsaved)}"
+
+    def _is_late(self, view: WorkflowView) -> bool:
+        known = self.view
+        if known is None or known.uid != view.uid:
+            return False
+        age = known.newer_than(view)
+        if age is not None:
+            return age
+        if known.desired is None or view.desired is None:
+            return False
+        return view.desired < known.desired or (
+            view.desired is known.desired
+            and known.complete
+            and view.state is not None
+            and known.state is not None
+            and view.state < known.state
+        )

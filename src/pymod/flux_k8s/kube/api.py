@@ -1,0 +1,148 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The paths of the Kubernetes API, with versions from discovery."""
+
+from __future__ import annotations
+
+import syslog
+from collections.abc import Mapping
+from typing import Callable, Optional, TypeVar
+from urllib.parse import quote
+
+from flux_k8s.kube.session import Session, Stream
+from flux_k8s.ports import Json, Kind, KubeError
+
+T = TypeVar("T")
+
+
+class Api:
+    """Kinds of objects on an API server. Waits; safe to use from any thread.
+
+    Args:
+        versions: API groups whose version is not to be discovered, and it.
+        log: gets a syslog level and a line.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        versions: Mapping[str, str],
+        log: Callable[[int, str], None],
+    ) -> None:
+        self._session = session
+        self._forced = {"": "v1", **versions}
+        self._found: dict[str, str] = {}
+        self._log = log
+
+    def request(
+        self,
+        method: str,
+        kind: Kind,
+        namespace: Optional[str],
+        name: str = "",
+        *,
+        query: Optional[Mapping[str, str]] = None,
+        body: Optional[Callable[[str], bytes]] = None,
+        content_type: str = "application/json",
+    ) -> Json:
+        """Send a request about an object, or about all when ``name`` is empty.
+
+        ``namespace`` None: of all namespaces, or a kind that has none.
+        ``body`` makes the body; it is given the apiVersion in use.
+        """
+
+        def send(api_version: str) -> Json:
+            return self._session.request(
+                method,
+                _path(api_version, kind, namespace, name),
+                query=query,
+                body=None if body is None else body(api_version),
+                content_type=content_type,
+            )
+
+        return self._versioned(kind, send)
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        *,
+        query: Mapping[str, str],
+        read_timeout: float,
+    ) -> Stream:
+        """Open a watch: a stream of lines, each a JSON object with an event."""
+
+        def send(api_version: str) -> Stream:
+            return self._session.stream(
+                _path(api_version, kind, namespace, ""),
+                query={"watch": "true", **query},
+                read_timeout=read_timeout,
+            )
+
+        return self._versioned(kind, send)
+
+    def pod_log(
+        self, namespace: str, name: str, query: Mapping[str, str], size: int
+    ) -> bytes:
+        """The last ``size`` bytes of the log that ``query`` asks for."""
+        space, pod = quote(namespace, safe=""), quote(name, safe="")
+        path = f"/api/v1/namespaces/{space}/pods/{pod}/log"
+        return self._session.tail(path, query=query, size=size)
+
+    def _versioned(self, kind: Kind, send: Callable[[str], T]) -> T:
+        """``send`` with the kind's apiVersion, once again if that is gone."""
+        api_version = self._api_version(kind.group)
+        try:
+            return send(api_version)
+        except KubeError as error:
+            if error.reason != "PathNotFound":
+                raise
+        self._found.pop(kind.group, None)
+        newer = self._api_version(kind.group)
+        if newer == api_version:
+            hint = "is the CRD installed?"
+            if kind.group in self._forced:
+                hint = "see rabbit.dws_api_version and rabbit.nnf_api_version"
+            raise KubeError(
+                404,
+                "KindNotFound",
+                f"the API server has no {kind.plural} in {api_version}: {hint}",
+            )
+        return send(newer)
+
+    def _api_version(self, group: str) -> str:
+        version = self._forced.get(group) or self._found.get(group)
+        if version is None:
+            version = self._discover(group)
+            self._found[group] = version
+            self._log(syslog.LOG_DEBUG, f"the API server prefers {group}/{version}")
+        return f"{group}/{version}" if group else version
+
+    def _discover(self, group: str) -> str:
+        try:
+            answer = self._session.request("GET", f"/apis/{group}")
+        except KubeError as error:
+            if error.status != 404:
+                raise
+            raise KubeError(
+                404,
+                "GroupNotFound",
+                f"the API server has no API group {group}: are its CRDs installed?",
+            ) from None
+        preferred = answer.get("preferredVersion")
+        version = preferred.get("version") if isinstance(preferred, dict) else None
+        if not isinstance(version, str) or not version:
+            raise KubeError(
+                0, "BadResponse", f"/apis/{group} does not name a preferredVersion"
+            )
+        return version
+
+
+def _path(api_version: str, kind: Kind, namespace: Optional[str], name: str) -> str:
+    parts = ["/apis" if "/" in api_version else "/api", api_version]
+    if namespace:
+        parts += ["namespaces", quote(namespace, safe="")]
+    parts.append(kind.plural)
+    if name:
+        parts.append(quote(name, safe=""))
+    return "/".join(parts)

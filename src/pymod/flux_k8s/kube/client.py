@@ -1,0 +1,309 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Kubernetes for the service: :class:`~flux_k8s.ports.Kube` over HTTP.
+
+The service lives on one thread, which must never wait. Requests are made on a
+few worker threads, each watch has a thread of its own, and all that they have
+to say comes back through one :class:`Mailbox`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping
+from typing import Callable, Optional, TypeVar, Union
+
+from flux_k8s.kube.api import Api
+from flux_k8s.kube.session import Session
+from flux_k8s.kube.watch import Informer, Watchers
+from flux_k8s.kube.workers import Workers
+from flux_k8s.ports import Json, Kind, KubeDone, KubeError, LogDone, Patch, WatchHandler
+
+Function = Callable[[], None]
+Deliver = Callable[[Function], None]
+Log = Callable[[int, str], None]
+Answer = TypeVar("Answer")
+
+CONNECT_TIMEOUT = 5.0
+READ_TIMEOUT = 30.0
+CLOSE_TIMEOUT = 1.0
+
+
+class Mailbox:
+    """Functions that other threads want run on the thread of an event loop.
+
+    The loop watches :meth:`fileno` and calls :meth:`drain` when it is readable.
+    """
+
+    def __init__(self) -> None:
+        self._functions: deque[Function] = deque()
+        self._lock = threading.Lock()
+        self._signalled = False
+        self._closed = False
+        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def fileno(self) -> int:
+        """A file descriptor that is readable while there is something to do."""
+        return self._read
+
+    def put(self, function: Function) -> None:
+        """Have ``function`` run. From any thread; ignored after ``close``."""
+        with self._lock:
+            if self._closed:
+                return
+            self._functions.append(function)
+            if not self._signalled:
+                self._signalled = True
+                os.write(self._write, b"x")
+
+    def drain(self, limit: int = 100, seconds: float = 0.005) -> int:
+        """Run functions, in order, and return how many.
+
+        Stops after ``limit`` of them, or with the first that ends after
+        ``seconds``; ``fileno`` stays readable if there are more.
+        """
+        deadline = time.monotonic() + seconds
+        for count in range(limit):
+            with self._lock:
+                if not self._functions:
+                    self._reset()
+                    return count
+                function = self._functions.popleft()
+            function()
+            if time.monotonic() >= deadline:
+                return count + 1
+        return limit
+
+    def close(self) -> None:
+        """Drop what is left. For the loop's thread."""
+        with self._lock:
+            if not self._closed:
+                self._closed = True
+                self._functions.clear()
+                os.close(self._read)
+                os.close(self._write)
+
+    def _reset(self) -> None:
+        if self._signalled and not self._closed:
+            self._signalled = False
+            os.read(self._read, 1)
+
+
+class KubeClient:
+    """A cluster, with the credentials of a kubeconfig.
+
+    Args:
+        kubeconfig: its path, or None for the client's default (``KUBECONFIG``,
+            ``~/.kube/config``, the service account of a pod).
+        workers: how many requests may be under way at once, watches aside.
+        deliver: runs a function on the service's thread; callable from any.
+        api_versions: versions of API groups that are not to be discovered.
+        rng: the source of jitter.
+        log: gets a syslog level and a line, on the service's thread.
+        read_timeout: seconds to wait for (more of) an answer.
+        watch_timeout: seconds after which a watch is opened anew.
+
+    Raises:
+        ConfigError: the kubeconfig cannot be used.
+    """
+
+    def __init__(
+        self,
+        kubeconfig: Optional[str],
+        *,
+        workers: int = 4,
+        deliver: Deliver,
+        api_versions: Optional[Mapping[str, str]] = None,
+        rng: Optional[random.Random] = None,
+        log: Log = lambda level, message: None,
+        read_timeout: float = READ_TIMEOUT,
+        watch_timeout: float = 300.0,
+    ) -> None:
+        self._closed = False
+        self._deliver_raw = deliver
+        self._log_raw = log
+        self._session = Session(
+            kubeconfig,
+            pool_size=workers + 1,
+            connect_timeout=min(CONNECT_TIMEOUT, read_timeout),
+            read_timeout=read_timeout,
+            log=self._log,
+        )
+        self._api = Api(self._session, api_versions or {}, self._log)
+        self._workers = Workers(workers, "kube")
+        self._watchers = Watchers(
+            self._api, self._deliver, rng or random.Random(), watch_timeout
+        )
+
+    def create(
+        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
+    ) -> None:
+        text = json.dumps(body)
+
+        def complete(api_version: str) -> bytes:
+            names = {"apiVersion": api_version, "kind": kind.name}
+            return json.dumps({**json.loads(text), **names}).encode()
+
+        self._submit(
+            key,
+            done,
+            lambda: self._api.request("POST", kind, namespace, body=complete),
+        )
+
+    def get(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None:
+        self._submit(key, done, lambda: self._api.request("GET", kind, namespace, name))
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Patch,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        text = json.dumps(body).encode()
+        flavour = "json-patch" if isinstance(body, list) else "merge-patch"
+        self._submit(
+            key,
+            done,
+            lambda: self._api.request(
+                "PATCH",
+                kind,
+                namespace,
+                name,
+                body=lambda api_version: text,
+                content_type=f"application/{flavour}+json",
+            ),
+        )
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None:
+        self._submit(
+            key, done, lambda: self._api.request("DELETE", kind, namespace, name)
+        )
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        done: KubeDone,
+        *,
+        key: str,
+        label_selector: str = "",
+    ) -> None:
+        query = {"labelSelector": label_selector} if label_selector else None
+        self._submit(
+            key,
+            done,
+            lambda: self._api.request("GET", kind, namespace, query=query),
+        )
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        handler: WatchHandler,
+        *,
+        label_selector: str = "",
+    ) -> Informer:
+        return self._watchers.watch(kind, namespace, handler, label_selector)
+
+    def pod_log(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        done: LogDone,
+        *,
+        key: str,
+        characters: int,
+    ) -> None:
+        # The API cuts off the end of a log by lines only. Each has a character
+        # or more, and a character has up to four bytes.
+        query = {"container": container, "tailLines": str(characters)}
+
+        def fetch() -> str:
+            tail = self._api.pod_log(namespace, name, query, 4 * characters)
+            return tail.decode(errors="replace")[-characters:]
+
+        self._submit(key, done, fetch)
+
+    def close(self) -> None:
+        """Stop all watches and workers; no ``done`` or handler is called after.
+
+        Waits for threads, but not for those that wait for the server.
+        """
+        self._closed = True
+        self._watchers.stop()
+        self._workers.close(CLOSE_TIMEOUT)
+        self._watchers.join(CLOSE_TIMEOUT)
+        self._session.close()
+
+    def _submit(
+        self,
+        key: str,
+        done: Callable[[Union[Answer, KubeError]], None],
+        request: Callable[[], Answer],
+    ) -> None:
+        def task() -> None:
+            answer: Union[Answer, KubeError]
+            try:
+                answer = request()
+            except KubeError as error:
+                answer = error
+            except Exception as error:
+                answer = KubeError(0, "InternalError", type(error).__name__)
+            self._deliver(lambda: done(answer))
+
+        self._workers.submit(key, task)
+
+    def _deliver(self, function: Function) -> None:
+        """Run ``function`` on the service's thread, unless closed by then."""
+
+        def run() -> None:
+            if not self._closed:
+                function()
+
+        self._deliver_raw(run)
+
+    def _log(self, level: int, message: str) -> None:
+        self._deliver(lambda: self._log_raw(level, message))
+
+
+@contextlib.contextmanager
+def blocking(kubeconfig: Optional[str]) -> Iterator[Api]:
+    """A cluster, for a program that may wait: requests return their answer, or
+    raise :class:`~flux_k8s.ports.KubeError`.
+
+    Args:
+        kubeconfig: as for :class:`KubeClient`.
+
+    Raises:
+        ConfigError: the kubeconfig cannot be used.
+    """
+
+    def log(level: int, message: str) -> None:
+        """Who waits for an answer hears of trouble by the error."""
+
+    session = Session(
+        kubeconfig,
+        pool_size=1,
+        connect_timeout=CONNECT_TIMEOUT,
+        read_timeout=READ_TIMEOUT,
+        log=log,
+    )
+    try:
+        yield Api(session, {}, log)
+    finally:
+        session.close()

@@ -1,0 +1,155 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What an exchange with the API server that failed is called.
+
+Messages are made here and not taken from exceptions, which may quote a header.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import http.client
+import json
+import math
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from typing import Any, Optional
+
+import urllib3
+from urllib3 import exceptions as urllib3_errors
+
+from flux_k8s.ports import Json, KubeError
+
+LONGEST_PAUSE = 3600.0
+"""Seconds that a server may ask us to wait."""
+
+
+def parse_object(body: bytes) -> Json:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        raise KubeError(0, "BadResponse", "the answer is malformed: no JSON object")
+    return value
+
+
+def refusal(response: urllib3.BaseHTTPResponse, body: bytes, server: str) -> KubeError:
+    """The error for an answer that is not a success.
+
+    One from Kubernetes is a Status object. One from a proxy, or about a path
+    that is not served, is anything. Who does not know us says no more than
+    that, so it is named.
+    """
+    retry_after = _seconds(response.headers.get("Retry-After"))
+    try:
+        status = parse_object(body)
+    except KubeError:
+        status = {}
+    if status.get("kind") == "Status":
+        error = status_error(status, response.status, retry_after)
+        if error.status != 401:
+            return error
+        return KubeError(401, error.reason, f"{server}: {error}", retry_after)
+    phrase = response.reason or ""
+    reason = "PathNotFound" if response.status == 404 else "".join(phrase.split())
+    message = f"HTTP status {response.status} {phrase}".rstrip()
+    return KubeError(response.status, reason, message, retry_after)
+
+
+def status_error(
+    status: Json, code: int = 0, retry_after: Optional[float] = None
+) -> KubeError:
+    """The error that a Status object describes.
+
+    A 404 that does not say what was not found means that the path is not
+    served, and gets the reason "PathNotFound".
+    """
+    details = status.get("details")
+    if not isinstance(details, dict):
+        details = {}
+    if retry_after is None:
+        retry_after = _seconds(details.get("retryAfterSeconds"))
+    code = code or (status["code"] if isinstance(status.get("code"), int) else 0)
+    reason, message = (
+        value if isinstance(value, str) else ""
+        for value in (status.get("reason"), status.get("message"))
+    )
+    if code == 404 and not details.get("name"):
+        reason = "PathNotFound"
+    return KubeError(code, reason, message, retry_after)
+
+
+def _seconds(value: Any) -> Optional[float]:
+    """A Retry-After (RFC 9110, 10.2.3): seconds, or a date."""
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError, OverflowError):
+        try:
+            date = email.utils.parsedate_to_datetime(value)
+            seconds = date.timestamp() - time.time()
+        except (TypeError, ValueError, OverflowError, AttributeError):
+            return None
+    return min(max(seconds, 0.0), LONGEST_PAUSE) if math.isfinite(seconds) else None
+
+
+@contextlib.contextmanager
+def as_kube_error(server: str) -> Iterator[None]:
+    """Turn whatever urllib3 and the system raise into a KubeError."""
+    try:
+        yield
+    except KubeError:
+        raise
+    except Exception as error:
+        reason, text = _diagnose(error)
+        raise KubeError(0, reason, f"{server}: {text}") from None
+
+
+def _diagnose(error: BaseException) -> tuple[str, str]:
+    """A reason and a sentence for an exchange that did not end well."""
+    causes: list[BaseException] = []
+    cause: Optional[BaseException] = error
+    while cause is not None and cause not in causes:
+        causes.append(cause)
+        cause = cause.__cause__ or cause.__context__
+    for kinds, reason, text in _DIAGNOSES:
+        found = next((c for c in causes if isinstance(c, kinds)), None)
+        if found is not None:
+            detail = getattr(found, "verify_message", "") or text
+            return reason, detail
+    strerror = next((c.strerror for c in causes if isinstance(c, OSError)), None)
+    if strerror or isinstance(error, urllib3_errors.HTTPError):
+        return "ConnectionLost", strerror or "the connection was lost"
+    return "InternalError", type(error).__name__
+
+
+_DIAGNOSES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
+    ((ConnectionRefusedError,), "ConnectionRefused", "connection refused"),
+    ((socket.gaierror,), "NameResolution", "the host's name is not known"),
+    (
+        (urllib3_errors.TimeoutError, TimeoutError, socket.timeout),
+        "Timeout",
+        "no answer in time",
+    ),
+    (
+        (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError),
+        "ConnectionLost",
+        "the connection was lost",
+    ),
+    (
+        (http.client.IncompleteRead,),
+        "ConnectionLost",
+        "the connection was cut before the answer ended",
+    ),
+    (
+        (http.client.HTTPException,),
+        "BadResponse",
+        "the answer is malformed: no HTTP",
+    ),
+    ((ssl.SSLCertVerificationError,), "TLS", "the certificate is not valid"),
+    ((ssl.SSLError, urllib3_errors.SSLError), "TLS", "TLS failed"),
+)
+"""What an exception among the causes means; the first line that fits counts."""

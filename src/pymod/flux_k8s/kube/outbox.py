@@ -1,0 +1,128 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The way of a watch's events to the service's thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Callable, Optional
+
+from flux_k8s.kube.cache import Event, Key
+from flux_k8s.ports import Json, KubeError, WatchHandler
+
+
+class Outbox:
+    """Hands events over from a watch's thread to the service's.
+
+    One wake-up serves many events, and no more than ``PORTION`` of them, or
+    about ``SECONDS`` worth of them, are delivered before others have their turn.
+    A MODIFIED that still waits is replaced by a newer one of the same object, so
+    that a service which falls behind catches up. When ``CAPACITY`` events wait,
+    so does the watch.
+    """
+
+    PORTION = 50
+    SECONDS = 0.002
+    CAPACITY = 10_000
+
+    def __init__(
+        self,
+        handler: WatchHandler,
+        deliver: Callable[[Callable[[], None]], None],
+    ) -> None:
+        self._handler = handler
+        self._deliver = deliver
+        self._changed = threading.Condition()
+        self._waiting: deque[_Item] = deque()
+        self._latest: dict[Key, _Item] = {}
+        self._scheduled = False
+        self._closed = False
+
+    def put_events(self, events: Iterable[Event]) -> None:
+        self._put([_Item(type, object) for type, object in events])
+
+    def put_synced(self) -> None:
+        self._put([_Item("synced", {})])
+
+    def put_trouble(self, error: KubeError) -> None:
+        self._put([_Item("trouble", {}, error)])
+
+    def close(self) -> None:
+        """Deliver nothing more. For the service's thread."""
+        with self._changed:
+            self._closed = True
+            self._waiting.clear()
+            self._latest.clear()
+            self._changed.notify_all()
+
+    def _put(self, items: list[_Item]) -> None:
+        with self._changed:
+            while len(self._waiting) >= self.CAPACITY and not self._closed:
+                self._changed.wait()
+            if self._closed or not items:
+                return
+            for item in items:
+                self._enqueue(item)
+            if self._scheduled:
+                return
+            self._scheduled = True
+        self._deliver(self._hand_over)
+
+    def _enqueue(self, item: _Item) -> None:
+        metadata = item.object.get("metadata")
+        if metadata is not None:
+            key = (metadata.get("namespace") or "", metadata["name"])
+            latest = self._latest.get(key)
+            if item.type == "MODIFIED" and latest and latest.type != "DELETED":
+                latest.object = item.object
+                return
+            item.key = key
+            self._latest[key] = item
+        self._waiting.append(item)
+
+    def _take(self) -> Optional[_Item]:
+        with self._changed:
+            if not self._waiting:
+                return None
+            item = self._waiting.popleft()
+            if item.key is not None and self._latest.get(item.key) is item:
+                del self._latest[item.key]
+            if len(self._waiting) == self.CAPACITY - 1:
+                self._changed.notify_all()
+            return item
+
+    def _hand_over(self) -> None:
+        deadline = time.monotonic() + self.SECONDS
+        try:
+            for _ in range(self.PORTION):
+                item = self._take()
+                if item is None:
+                    return
+                self._tell(item)
+                if time.monotonic() >= deadline:
+                    return
+        finally:
+            with self._changed:
+                more = self._scheduled = bool(self._waiting)
+            if more:
+                self._deliver(self._hand_over)
+
+    def _tell(self, item: _Item) -> None:
+        if item.type == "synced":
+            self._handler.synced()
+        elif item.error is not None:
+            self._handler.trouble(item.error)
+        else:
+            self._handler.event(item.type, item.object)
+
+
+@dataclass(eq=False)
+class _Item:
+    type: str
+    object: Json
+    error: Optional[KubeError] = None
+    key: Optional[Key] = None

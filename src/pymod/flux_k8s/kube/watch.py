@@ -1,0 +1,254 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Watches: what a cluster shows, as a stream of events on the service's thread.
+
+Each watch has three parts. A :class:`~flux_k8s.kube.cache.View` knows what was told and
+turns what the API server says into what is new. An
+:class:`~flux_k8s.kube.outbox.Outbox` hands that over to the service's thread, in
+portions. The :class:`Informer` is the thread which lists, watches, and starts again
+after any trouble.
+
+A list comes in pages, so that parsing one does not keep the service's thread from
+running for long, and so does what is handed over.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections.abc import Iterator
+from typing import Callable, Optional
+
+from flux_k8s.kube.api import Api
+from flux_k8s.kube.cache import Event, View, resource_version_of
+from flux_k8s.kube.outbox import Outbox
+from flux_k8s.kube.session import Stream
+from flux_k8s.ports import Kind, KubeError, WatchHandler
+
+PAGE = 200
+"""Objects per page of a list."""
+
+GRACE = 10.0
+"""Seconds that the server may be late to end a watch."""
+
+
+class Backoff:
+    """How long to wait after failures in a row: longer each time, with jitter."""
+
+    FIRST = 0.2
+    MOST = 15.0
+
+    def __init__(self, rng: random.Random) -> None:
+        self._rng = rng
+        self._delay = self.FIRST
+
+    def reset(self) -> None:
+        self._delay = self.FIRST
+
+    def next(self, retry_after: Optional[float] = None) -> float:
+        """Seconds; not less than what the server asked for."""
+        delay = self._delay * self._rng.uniform(0.5, 1.0)
+        self._delay = min(self._delay * 2, self.MOST)
+        return max(delay, retry_after or 0.0)
+
+
+class Informer:
+    """A watch that is running: lists, then watches, for ever."""
+
+    def __init__(
+        self,
+        api: Api,
+        kind: Kind,
+        namespace: Optional[str],
+        label_selector: str,
+        outbox: Outbox,
+        rng: random.Random,
+        timeout: float,
+    ) -> None:
+        self._api = api
+        self._kind = kind
+        self._namespace = namespace
+        self._selector = {"labelSelector": label_selector} if label_selector else {}
+        self._outbox = outbox
+        self._rng = rng
+        self._timeout = timeout
+        self._view = View()
+        self._backoff = Backoff(rng)
+        self._told: Optional[tuple[int, str]] = None
+        self._stopped = threading.Event()
+        self._lock = threading.Lock()
+        self._stream: Optional[Stream] = None
+        self._thread = threading.Thread(
+            target=self._run, name=f"watch-{kind.plural}", daemon=True
+        )
+        self._thread.start()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped.is_set()
+
+    def stop(self) -> None:
+        """End the watch; nothing is delivered after. For the service's thread."""
+        self._outbox.close()
+        self._stopped.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.interrupt()
+
+    def join(self, seconds: float) -> None:
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self.stopped:
+            delay = 0.0
+            try:
+                if not self._view.resource_version:
+                    self._list()
+                if not self.stopped:
+                    self._watch()
+            except KubeError as error:
+                delay = self._recover(error)
+            except Exception as error:
+                problem = KubeError(0, "InternalError", type(error).__name__)
+                delay = self._recover(problem)
+            self._stopped.wait(delay)
+
+    def _recover(self, error: KubeError) -> float:
+        """Prepare for another attempt, which begins with a list; say when."""
+        # A watch that was lost may have lost events with it. One from before
+        # what the server remembers (410) is nobody's trouble.
+        self._view.resource_version = ""
+        told = (error.status, error.reason)
+        if error.status != 410 and told != self._told and not self.stopped:
+            self._told = told
+            self._outbox.put_trouble(error)
+        return self._backoff.next(error.retry_after)
+
+    def _list(self) -> None:
+        self._view.begin_list()
+        query = {**self._selector, "limit": str(PAGE)}
+        while not self.stopped:
+            page = self._api.request("GET", self._kind, self._namespace, query=query)
+            items, metadata = page.get("items"), page.get("metadata")
+            if items is None:  # as an empty list may be written
+                items = []
+            if not isinstance(items, list) or not isinstance(metadata, dict):
+                raise KubeError(0, "BadResponse", "the answer is not a list")
+            self._outbox.put_events(self._view.add_page(items))
+            if not metadata.get("continue"):
+                self._outbox.put_events(self._view.end_list(resource_version_of(page)))
+                self._outbox.put_synced()
+                self._told = None
+                return
+            query["continue"] = str(metadata["continue"])
+
+    def _watch(self) -> None:
+        """Watch until the server ends it, as it does every few minutes."""
+        timeout = self._timeout * self._rng.uniform(1.0, 1.2)
+        query = {
+            **self._selector,
+            "resourceVersion": self._view.resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(int(timeout), 1)),
+        }
+        opened = time.monotonic()
+        stream = self._api.watch(
+            self._kind, self._namespace, query=query, read_timeout=timeout + GRACE
+        )
+        with self._lock:
+            self._stream = stream
+        try:
+            if self.stopped:
+                return
+            quiet = True
+            for lines in _lines(stream):
+                quiet = False
+                self._backoff.reset()
+                self._take(lines)
+        finally:
+            with self._lock:
+                self._stream = None
+            stream.close()
+        if quiet and time.monotonic() < opened + 1.0:
+            raise KubeError(0, "ConnectionLost", "the watch ended as it began")
+        self._backoff.reset()
+
+    def _take(self, lines: list[bytes]) -> None:
+        events: list[Event] = []
+        try:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                except (ValueError, RecursionError):
+                    raise KubeError(
+                        0, "BadResponse", "the watch sent what is not JSON"
+                    ) from None
+                events += self._view.add_event(event)
+        finally:
+            self._outbox.put_events(events)
+
+
+def _lines(stream: Stream) -> Iterator[list[bytes]]:
+    """Whole lines, as many as are there."""
+    rest: list[bytes] = []
+    for chunk in stream.chunks():
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        if not others:
+            continue
+        lines = [line for line in (b"".join(rest), *others[:-1]) if line]
+        rest = [others[-1]]
+        if lines:
+            yield lines
+    if any(rest):
+        raise KubeError(
+            0, "ConnectionLost", "the connection was cut in the middle of an event"
+        )
+
+
+class Watchers:
+    """All watches of a client."""
+
+    def __init__(
+        self,
+        api: Api,
+        deliver: Callable[[Callable[[], None]], None],
+        rng: random.Random,
+        timeout: float,
+    ) -> None:
+        self._api = api
+        self._deliver = deliver
+        self._rng = rng
+        self._timeout = timeout
+        self._informers: list[Informer] = []
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        handler: WatchHandler,
+        label_selector: str = "",
+    ) -> Informer:
+        informer = Informer(
+            self._api,
+            kind,
+            namespace,
+            label_selector,
+            Outbox(handler, self._deliver),
+            self._rng,
+            self._timeout,
+        )
+        self._informers = [i for i in self._informers if not i.stopped] + [informer]
+        return informer
+
+    def stop(self) -> None:
+        for informer in self._informers:
+            informer.stop()
+
+    def join(self, seconds: float) -> None:
+        """Wait up to ``seconds`` for the threads to end."""
+        deadline = time.monotonic() + seconds
+        for informer in self._informers:
+            informer.join(max(deadline - time.monotonic(), 0.0))

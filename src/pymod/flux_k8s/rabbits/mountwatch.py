@@ -1,0 +1,117 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Gives nodes back that were drained because Kubernetes did not say whether they still
+mount a job's storage (:data:`~flux_k8s.dws.drainreason.UNKNOWN`).
+
+Once Kubernetes answers, ClientMounts are watched for as long as there are such nodes.
+A node is undrained when all of its mounts are unmounted or gone: the agent on the node
+keeps a ClientMount there, by a finalizer, until it has unmounted. Those of other jobs
+count as well: a node that two jobs share is drained with the text of one.
+Which nodes these are and for which jobs, Flux tells by the text of the drain, so a
+module that is loaded later goes on with them.
+"""
+
+from __future__ import annotations
+
+import syslog
+from typing import Callable, Mapping, Optional
+
+from flux_k8s.dws import cleanup
+from flux_k8s.dws.drainreason import unknown_of
+from flux_k8s.ports import CLIENTMOUNT, Flux, Json, Kube, KubeError, Timer, Watch
+from flux_k8s.rabbits.nodes import Nodes, NodeStates
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.jobid import f58
+
+GATHER = 0.05
+"""Seconds from a first change until the nodes are looked at."""
+
+
+class MountWatch:
+    """Undrains nodes that prove to have unmounted (a ``WatchHandler``).
+
+    Args:
+        may_mount: tells whether a job's storage may be mounted yet, or that is not
+            known.
+    """
+
+    def __init__(
+        self, flux: Flux, kube: Kube, nodes: Nodes, may_mount: Callable[[int], bool]
+    ) -> None:
+        self._flux = flux
+        self._kube = kube
+        self._nodes = nodes
+        self._may_mount = may_mount
+        self._drained: Mapping[str, int] = {}
+        self._mounts: set[tuple[str, str]] = set()
+        self._watch: Optional[Watch] = None
+        self._synced = False
+        self._told = False
+        self._timer: Optional[Timer] = None
+
+    def stop(self) -> None:
+        self._drained = {}
+        self._close()
+
+    def see(self, states: NodeStates) -> None:
+        """The nodes are like this now."""
+        found = ((host, unknown_of(text)) for host, text in states.drained.items())
+        drained = {host: jobid for host, jobid in found if jobid is not None}
+        news = drained.items() - self._drained.items()
+        self._drained = drained
+        if news or not drained:
+            self._close()
+        if news:
+            # The list that it begins with is newer than the drain.
+            self._watch = self._kube.watch(CLIENTMOUNT, None, self)
+
+    def jobs_changed(self) -> None:
+        """A job's storage may have got to where it is not mounted any more."""
+        if self._synced and self._timer is None:
+            self._timer = self._flux.call_later(GATHER, self._look)
+
+    def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+        self._watch = self._timer = None
+        self._synced = self._told = False
+        self._mounts.clear()
+
+    def _look(self) -> None:
+        self._timer = None
+        mounted = {host for host, _ in self._mounts}
+        back: dict[int, list[str]] = {}
+        for host, jobid in self._drained.items():
+            if host not in mounted and not self._may_mount(jobid):
+                back.setdefault(jobid, []).append(host)
+        for jobid, hosts in back.items():
+            names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
+            text = f"undraining {names}: storage is not mounted there"
+            self._flux.log(syslog.LOG_NOTICE, f"{f58(jobid)}: {text}")
+            self._nodes.undrain(hosts)
+
+    # What Kubernetes shows: the WatchHandler
+
+    def event(self, type: str, object: Json) -> None:
+        """A ClientMount changed."""
+        metadata = object.get("metadata", {})
+        mount = str(metadata.get("namespace")), str(metadata.get("name"))
+        if type == "DELETED" or not cleanup.mounted_nodes([object]):
+            self._mounts.discard(mount)
+        else:
+            self._mounts.add(mount)
+        self.jobs_changed()
+
+    def synced(self) -> None:
+        self._synced = True
+        self.jobs_changed()
+
+    def trouble(self, error: KubeError) -> None:
+        """No job depends on this: it is logged once, unless it is an outage, which is
+        logged as one."""
+        if error.status and not self._told:
+            self._told = True
+            text = f"ClientMounts: {error}; drained nodes stay so until they are seen"
+            self._flux.log(syslog.LOG_WARNING, text)

@@ -1,0 +1,290 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""RFC 31 (seed 002): constraints on the nodes that a job may have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Collection, Iterable, Optional, Union
+
+from flux_k8s.errors import BadObject
+from flux_k8s.rfc import hostlist, idset
+from flux_k8s.rfc.rset import ILLEGAL_IN_PROPERTY
+
+Json = dict[str, Any]
+
+PROPERTIES = "properties"
+HOSTLIST = "hostlist"
+RANKS = "ranks"
+AND = "and"
+OR = "or"
+NOT = "not"
+OPERATORS = (PROPERTIES, HOSTLIST, RANKS, AND, OR, NOT)
+
+MAX_DEPTH = 64
+"""Deeper nesting than this is taken for a mistake."""
+
+MAX_MEMBERS = 2**20
+"""And so are more hosts and ranks than this, repetitions included."""
+
+
+@dataclass(frozen=True)
+class Constraint:
+    """A valid constraint. Make one with :func:`parse`, or with a function below.
+
+    Attributes:
+        operator: one of ``OPERATORS``; empty for the empty constraint ``{}``,
+            which matches everything.
+        values: property names (those that must not be there begin with ``^``),
+            hostlists or idsets, as they were written; for the conditional
+            operators, constraints.
+    """
+
+    operator: str = ""
+    values: tuple[Union[str, Constraint], ...] = ()
+    _members: frozenset[Union[str, int]] = field(
+        default=frozenset(), repr=False, compare=False
+    )
+
+    def match(self, host: str, rank: int, properties: Collection[str] = ()) -> bool:
+        """Whether the node ``host``, of broker ``rank``, satisfies the constraint.
+
+        Without values, ``properties``, ``and`` and ``or`` match everything,
+        ``hostlist``, ``ranks`` and ``not`` nothing.
+        """
+        if self.operator == PROPERTIES:
+            return all(
+                name[1:] not in properties
+                if name.startswith("^")
+                else name in properties
+                for name in self.names
+            )
+        if self.operator == HOSTLIST:
+            return host in self._members
+        if self.operator == RANKS:
+            return rank in self._members
+        matches = (child.match(host, rank, properties) for child in self.children)
+        if self.operator == OR:
+            return not self.values or any(matches)
+        if self.operator == NOT:
+            return not all(matches)
+        return all(matches)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The values of ``properties``, ``hostlist`` and ``ranks``."""
+        return tuple(value for value in self.values if isinstance(value, str))
+
+    @property
+    def children(self) -> tuple[Constraint, ...]:
+        """The values of ``and``, ``or`` and ``not``."""
+        return tuple(value for value in self.values if isinstance(value, Constraint))
+
+    def to_json(self) -> Json:
+        """The constraint as RFC 31 JSON."""
+        if not self.operator:
+            return {}
+        return {
+            self.operator: [
+                value.to_json() if isinstance(value, Constraint) else value
+                for value in self.values
+            ]
+        }
+
+
+ALWAYS = Constraint()
+"""Matches everything: ``{}``."""
+
+NEVER = Constraint(NOT)
+"""Matches nothing: ``{"not": []}``."""
+
+
+def parse(obj: Any, name: str = "constraints") -> Constraint:
+    """Read a constraint. ``name`` is how errors call the object.
+
+    Raises:
+        BadObject: an operator is unknown, or there are several in one object;
+            ``not`` has more than one value; a value is no property name,
+            hostlist, idset or constraint.
+    """
+    return _parse(obj, name, "", 0, _Room(name))
+
+
+def exclude_properties(names: Iterable[str]) -> Json:
+    """The constraint for nodes that have none of these properties."""
+    return normalise({PROPERTIES: [f"^{name}" for name in names]})
+
+
+def only_hosts(names: Iterable[str]) -> Json:
+    """The constraint for nodes of these names."""
+    return normalise({HOSTLIST: [hostlist.encode(names)]})
+
+
+def conjunction(*constraints: Optional[Any], name: str = "constraints") -> Json:
+    """The constraint for nodes that all ``constraints`` match, normalised.
+
+    None stands for no constraint. Raises BadObject as :func:`parse` does.
+    """
+    parsed = [parse(item, name) for item in constraints if item is not None]
+    return _normal_and(Constraint(AND, tuple(parsed))).to_json()
+
+
+def normalise(constraint: Any, name: str = "constraints") -> Json:
+    """A constraint that matches the same nodes, in its shortest form: constants
+    are folded, ``and`` in ``and`` and ``or`` in ``or`` are flattened, what is
+    there twice is dropped, hostlists and idsets are encoded anew, and the
+    properties that must all be there are gathered in one list.
+
+    Raises BadObject as :func:`parse` does.
+    """
+    return _normal(parse(constraint, name)).to_json()
+
+
+def _normal(constraint: Constraint) -> Constraint:
+    operator = constraint.operator
+    members = constraint._members
+    if operator == PROPERTIES:
+        names = tuple(sorted(set(constraint.names)))
+        return Constraint(PROPERTIES, names) if names else ALWAYS
+    if operator in (HOSTLIST, RANKS):
+        if not members:
+            return NEVER
+        if operator == HOSTLIST:
+            found = sorted(map(str, members), key=hostlist.natural_key)
+            text = hostlist.encode(found)
+        else:
+            text = idset.encode(int(member) for member in members)
+        return Constraint(operator, (text,), members)
+    if operator == NOT:
+        return _normal_not(constraint)
+    if operator == OR:
+        return _normal_or(constraint)
+    return _normal_and(constraint)
+
+
+def _normal_not(constraint: Constraint) -> Constraint:
+    if not constraint.values:
+        return NEVER
+    child = _normal_and(constraint)
+    if child == ALWAYS:
+        return NEVER
+    if child == NEVER:
+        return ALWAYS
+    if child.operator == NOT:
+        return child.children[0]
+    if child.operator == PROPERTIES and len(child.names) == 1:
+        name = child.names[0]
+        return Constraint(
+            PROPERTIES, (name[1:] if name.startswith("^") else f"^{name}",)
+        )
+    return Constraint(NOT, (child,))
+
+
+def _normal_or(constraint: Constraint) -> Constraint:
+    children = _flattened(OR, constraint)
+    if not constraint.values or ALWAYS in children:
+        return ALWAYS
+    children = [child for child in children if child != NEVER]
+    if not children:
+        return NEVER
+    return children[0] if len(children) == 1 else Constraint(OR, tuple(children))
+
+
+def _normal_and(constraint: Constraint) -> Constraint:
+    children = _flattened(AND, constraint)
+    if NEVER in children:
+        return NEVER
+    names = {
+        name
+        for child in children
+        if child.operator == PROPERTIES
+        for name in child.names
+    }
+    rest = [child for child in children if child.operator not in (PROPERTIES, "")]
+    if names:
+        rest.append(Constraint(PROPERTIES, tuple(sorted(names))))
+    if not rest:
+        return ALWAYS
+    return rest[0] if len(rest) == 1 else Constraint(AND, tuple(rest))
+
+
+def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
+    """The normalised values of a constraint, each once; those of a value that
+    has the same operator in its place."""
+    found: dict[Constraint, None] = {}
+    for child in constraint.children:
+        child = _normal(child)
+        for item in child.children if child.operator == operator else (child,):
+            found[item] = None
+    return list(found)
+
+
+class _Room:
+    """How many hosts and ranks the rest of a constraint may name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._left = MAX_MEMBERS
+
+    def take(self, members: int) -> None:
+        self._left -= members
+        if self._left < 0:
+            found = f"more than {MAX_MEMBERS} hosts and ranks"
+            raise BadObject(self._name, "the whole", found, f"at most {MAX_MEMBERS}")
+
+
+def _parse(obj: Any, name: str, path: str, depth: int, room: _Room) -> Constraint:
+    here = path or "the whole"
+    if not isinstance(obj, dict):
+        raise BadObject(name, here, obj, "an RFC 31 constraint object")
+    if not obj:
+        return ALWAYS
+    if len(obj) > 1:
+        raise BadObject(name, here, obj, "one operator")
+    if depth > MAX_DEPTH:
+        levels = f"at most {MAX_DEPTH} levels"
+        raise BadObject(name, "the whole", f"more than {MAX_DEPTH} levels", levels)
+    operator, values = next(iter(obj.items()))
+    if operator not in OPERATORS:
+        expected = f"one of {', '.join(OPERATORS)}"
+        raise BadObject(name, f"the operator of {here}", operator, expected)
+    here = f"{path}.{operator}" if path else operator
+    if not isinstance(values, list):
+        raise BadObject(name, here, values, "an array")
+    if operator in (AND, OR, NOT):
+        if operator == NOT and len(values) > 1:
+            raise BadObject(name, here, values, "an array of one constraint")
+        children = tuple(
+            _parse(value, name, f"{here}[{index}]", depth + 1, room)
+            for index, value in enumerate(values)
+        )
+        return Constraint(operator, children)
+    members: set[Union[str, int]] = set()
+    for index, value in enumerate(values):
+        found = _members(operator, value, name, f"{here}[{index}]")
+        room.take(len(found))
+        members.update(found)
+    return Constraint(operator, tuple(values), frozenset(members))
+
+
+def _members(
+    operator: str, value: Any, name: str, path: str
+) -> Collection[Union[str, int]]:
+    """The hosts or ranks that ``value`` stands for; none for a property."""
+    illegal = " ".join(ILLEGAL_IN_PROPERTY)
+    kind = {
+        PROPERTIES: f"the name of a property, without any of {illegal}",
+        HOSTLIST: "an RFC 29 hostlist",
+        RANKS: "an RFC 22 idset",
+    }[operator]
+    if not isinstance(value, str):
+        raise BadObject(name, path, value, kind)
+    if operator == PROPERTIES:
+        bare = value[1:] if value.startswith("^") else value
+        if not bare or any(char in ILLEGAL_IN_PROPERTY for char in bare):
+            raise BadObject(name, path, value, kind)
+        return ()
+    try:
+        return hostlist.decode(value) if operator == HOSTLIST else idset.decode(value)
+    except ValueError as error:
+        raise BadObject(name, path, value, f"{kind} ({error})") from None

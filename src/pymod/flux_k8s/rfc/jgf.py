@@ -1,0 +1,152 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""RFC 40: Fluxion's resource graph, as it stands in R's ``scheduling`` key.
+
+A Rabbit is a ``chassis`` vertex (an old graph may call it a rack) that carries
+the property ``rabbit``, whose value is the Rabbit's name. Below it are the
+``node`` vertices of its compute nodes and the ``ssd`` vertices of its storage;
+the ``size`` of one ``ssd`` vertex is in GiB, so that a jobspec's ``count`` of
+``ssd`` is in GiB too (seed 001, "Proposal").
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Iterator, Mapping, NamedTuple, Optional
+
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader
+
+RABBIT_PROPERTY = "rabbit"
+"""The vertex property that holds the name of a Rabbit."""
+
+WRITERS = (None, "fluxion", "fluxion:jgf")
+"""The values of ``scheduling.writer`` whose graph has all that is allocated."""
+
+MAX_DEPTH = 64
+"""Levels of a machine."""
+
+SSD = "ssd"
+NODE = "node"
+
+
+class Vertex(NamedTuple):
+    """One resource of the graph.
+
+    Attributes:
+        type: ``cluster``, ``chassis``, ``node``, ``ssd``...
+        name: its name; Fluxion leaves it out where it is type and id.
+        path: where it is in the machine, as in ``/cluster0/chassis1/ssd0``.
+        size: how much of it, in its own unit (GiB for ``ssd``).
+        rabbit: the value of the property ``rabbit``, None without one.
+    """
+
+    type: str
+    name: str
+    path: str
+    size: int
+    rabbit: Optional[str]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """What a graph says about Rabbits.
+
+    Attributes:
+        rabbit_of: for each host in it, the Rabbit that it is below, or None.
+        ssd: for each Rabbit in it, GiB of storage.
+    """
+
+    rabbit_of: Mapping[str, Optional[str]]
+    ssd: Mapping[str, int]
+
+
+def vertices(scheduling: Mapping[str, Any], name: str) -> Iterator[Vertex]:
+    """The vertices of a graph that matter here: nodes, storage, and what has
+    properties. None when there is no graph: the scheduler is not Fluxion, its
+    match-format leaves the graph out, or it is written in another way.
+    """
+    reader = Reader(name, scheduling, "scheduling")
+    if reader.optional_string("writer") not in WRITERS or not reader.has("graph"):
+        return
+    for index, node in enumerate(reader.list("graph.nodes")):
+        # A graph may have a million cores: those cost one look.
+        if not _is_unremarkable(node):
+            place = f"{reader.path}.graph.nodes[{index}]"
+            yield _vertex(Reader(name, node, place).object("metadata"))
+
+
+def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
+    """What the graph in ``scheduling`` says about Rabbits.
+
+    Raises:
+        BadObject: the graph is not what RFC 40 says, or has storage that
+            belongs to no Rabbit; ``name`` is the object that it comes from.
+    """
+    found = tuple(vertices(scheduling, name))
+    rabbit_at = {v.path: v.rabbit for v in found if v.rabbit is not None}
+    rabbit_of: dict[str, Optional[str]] = {}
+    ssd = dict.fromkeys(rabbit_at.values(), 0)
+    for vertex in found:
+        if vertex.type not in (NODE, SSD):
+            continue
+        rabbit = _rabbit_above(vertex.path, rabbit_at)
+        if vertex.type == NODE:
+            rabbit_of[vertex.name] = rabbit
+        elif rabbit is not None:
+            ssd[rabbit] += vertex.size
+        else:
+            raise BadObject(
+                name,
+                "scheduling.graph.nodes",
+                vertex.path,
+                f"an ssd below a vertex with the property {RABBIT_PROPERTY}",
+            )
+    return Graph(rabbit_of, ssd)
+
+
+def _is_unremarkable(node: Any) -> bool:
+    """Whether it is a vertex, and of a kind that does not matter here."""
+    metadata = node.get("metadata") if isinstance(node, dict) else None
+    if not isinstance(metadata, dict) or metadata.get("properties") is not None:
+        return False
+    type = metadata.get("type")
+    return isinstance(type, str) and type not in ("", NODE, SSD)
+
+
+def _vertex(metadata: Reader) -> Vertex:
+    type = metadata.string("type")
+    name = metadata.optional_string("name")
+    if name is None:
+        basename = metadata.optional_string("basename") or type
+        name = f"{basename}{metadata.integer('id')}"
+    return Vertex(
+        type,
+        name,
+        _path(metadata),
+        metadata.integer("size", minimum=0) if metadata.has("size") else 1,
+        _rabbit_name(metadata) if metadata.has("properties") else None,
+    )
+
+
+def _path(metadata: Reader) -> str:
+    path = metadata.string("paths.containment")
+    if path.count("/") > MAX_DEPTH:
+        raise metadata.bad("paths.containment", f"a path of at most {MAX_DEPTH} levels")
+    return path
+
+
+def _rabbit_name(metadata: Reader) -> Optional[str]:
+    """The value of the property; an empty one marks the Rabbit's own node in
+    graphs of Fluxion, and names nothing."""
+    place = f"properties.{RABBIT_PROPERTY}"
+    return (metadata.text(place) or None) if metadata.has(place) else None
+
+
+def _rabbit_above(path: str, rabbit_at: Mapping[str, str]) -> Optional[str]:
+    """The Rabbit of the nearest vertex at or above ``path``."""
+    while path:
+        if path in rabbit_at:
+            return rabbit_at[path]
+        path = path.rpartition("/")[0]
+    return None

@@ -1,0 +1,385 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job object asks for, and what of it Flux cannot be told.
+
+A job and its task group say things one after the other, and both hold. What is in a
+Requested is one expression: the elements that it joins with And are taken one by one,
+and Features and Nodes may be related in any way. Other alternatives, and Queues that a
+job must not be in, are more than a jobspec says.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Callable, Iterable, Iterator, Optional, Sequence
+
+from flux_k8s.errors import show
+from flux_k8s.rfc.constraints import AND
+from sssjob import relations
+from sssjob.handling import (
+    ASKS_NOTHING,
+    HANDLING,
+    HINTS,
+    SAID_ATTRIBUTES,
+    Kind,
+)
+from sssjob.model import Element, ObjectError, ObjectErrors, paths, walk
+from sssjob.properties import (
+    AWARENESS_POLICY,
+    DELIVERED,
+    IGNORE,
+    JOB,
+    REJECT,
+    REQUESTED,
+    TASK,
+    TASK_GROUP,
+)
+from sssjob.relations import Bracket, Leaf, Tree
+from sssjob.values import Value, to_text
+
+Warn = Callable[[str], None]
+
+MAX_NAMES = 2**18
+"""How many nodes and features all jobs of an object may name."""
+
+NODES = ("Feature", "Node")
+"""The properties that Flux can be told alternatives and exceptions of."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """An element that asks for something.
+
+    Attributes:
+        path: where it was read, also if it has moved since.
+        policy: the awarenessPolicy in effect at it.
+        vague: it has attributes that Flux cannot be told. What is left of it may
+            contradict others, and gives way.
+    """
+
+    path: str
+    element: Element
+    policy: str
+    vague: bool = False
+
+    @property
+    def value(self) -> Value:
+        """What it says."""
+        return "" if self.element.value is None else self.element.value
+
+    @property
+    def text(self) -> str:
+        return str(self.value)
+
+    def attribute(self, name: str) -> Optional[str]:
+        value = self.element.attribute(name)
+        return None if value is None else str(value)
+
+    def inside(self) -> Iterator[Ask]:
+        """The elements in it."""
+        return within(self.path, self.element, self.policy)
+
+    def says(self) -> tuple[object, ...]:
+        """What is said to Flux of it, wherever it stands."""
+        said = SAID_ATTRIBUTES.get(self.element.name, frozenset()) - {"op"}
+        attributes = [item for item in self.element.attributes if item[0] in said]
+        return self.value, *attributes
+
+
+class Problems:
+    """Collects what is wrong, so that all of it is told at once."""
+
+    def __init__(self, warn: Warn, root: Optional[Element] = None) -> None:
+        """``root`` is the object: where an element of it was read goes into
+        messages."""
+        self._warn = warn
+        self._errors: list[ObjectError] = []
+        inner = () if root is None else walk(root)
+        origins = (element.origin for _, element in inner)
+        self._lines = {origin.path: origin.line for origin in origins if origin}
+        self._names = 0
+
+    def line(self, path: str) -> Optional[int]:
+        """The line of an element, or of the nearest one around it that was read."""
+        while path and path not in self._lines:
+            path = path.rpartition("/")[0]
+        return self._lines.get(path)
+
+    def wrong(self, path: str, problem: str) -> None:
+        """Something is wrong, whatever the policy."""
+        self._errors.append(ObjectError(path, problem, self.line(path)))
+
+    def cannot(self, ask: Ask, problem: str, instead: str = "left out") -> None:
+        """Flux cannot be told something: what now says the policy (section 9), and an
+        explicit Reject of what is in the element.
+
+        Args:
+            instead: what is done where the policy lets it.
+        """
+        if ask.policy == REJECT:
+            self.wrong(ask.path, problem)
+            return
+        if ask.policy != IGNORE:
+            self.tell(ask.path, f"{problem}; {instead}")
+        for path, inner in walk(ask.element, ask.path):
+            if inner.attribute(AWARENESS_POLICY.name) == REJECT:
+                path = inner.origin.path if inner.origin else path
+                self.wrong(path, f"may not be left out with {ask.path}: {problem}")
+
+    def cannot_any(self, asks: Sequence[Ask], at: Ask, problem: str) -> None:
+        """Flux cannot be told how these relate, which shows ``at`` one of them: all
+        of them go, if all of them may."""
+        if any(ask.policy == REJECT for ask in asks):
+            self.wrong(at.path, problem)
+            return
+        for ask in asks:
+            self.cannot(ask, problem)
+
+    def tell(self, path: str, message: str) -> None:
+        """Tell something that is not wrong."""
+        self._warn(str(ObjectError(path, message, self.line(path))))
+
+    def has_room_for(self, names: int) -> bool:
+        """Whether the object may name so many nodes and features more, which it
+        does."""
+        self._names += names
+        return self._names <= MAX_NAMES
+
+    def check(self) -> None:
+        """Go on only if nothing was wrong.
+
+        Raises:
+            ObjectErrors: something was.
+        """
+        if self._errors:
+            raise ObjectErrors(self._errors)
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """What a job, or its task group, says of its nodes.
+
+    Attributes:
+        plain: Features and Nodes that are in no Requested.
+        tree: how those in the Requested relate; None for none.
+        requested: what is in the Requested, by the indices in ``tree``. None for what
+            is left out.
+    """
+
+    plain: tuple[Ask, ...] = ()
+    tree: Optional[Bracket] = None
+    requested: tuple[Optional[Ask], ...] = ()
+
+
+class Asks:
+    """What a job asks for, in elements that are said to Flux.
+
+    Attributes:
+        path: that of the job.
+        id: its Id.
+        nodes: which nodes it asks for. All of these hold.
+    """
+
+    def __init__(
+        self, path: str, job: Element, asks: Iterable[Ask], nodes: Sequence[Nodes]
+    ) -> None:
+        self.path = path
+        self.id = job.text("Id") or ""
+        self.nodes = tuple(nodes)
+        self._asks = tuple(asks)
+
+    def all(self, *names: str) -> list[Ask]:
+        """The elements of these names, in their order."""
+        return [ask for ask in self._asks if ask.element.name in names]
+
+    def one(
+        self, name: str, problems: Problems, ops: tuple[str, ...] = ("EQ",)
+    ) -> Optional[Ask]:
+        """The one element of a name. It may stand plain and in Requested, and of the
+        job and of its task group, and say the same."""
+        first: Optional[Ask] = None
+        for ask in self.all(name):
+            op = ask.attribute("op") or "EQ"
+            if op not in ops:
+                problems.cannot(ask, f'op="{op}" is not for a {name} that Flux knows')
+            elif first is None:
+                first = ask
+            elif ask.says() != first.says() and not (ask.vague or first.vague):
+                problem = f"is {show(ask.value)}, but {first.path} is"
+                if ask.value == first.value:
+                    problem = f"is {show(ask.value)} in another way than {first.path}:"
+                problems.wrong(ask.path, f"{problem} {show(first.value)}")
+        return first
+
+
+def asks_of(path: str, job: Element, inherited: str, problems: Problems) -> Asks:
+    """What a job asks for.
+
+    Args:
+        job: without defaults (see :func:`~sssjob.defaults.effective`).
+        inherited: the awarenessPolicy around it.
+        problems: gets what Flux cannot be told.
+    """
+    own = list(within(path, job, job.policy(inherited)))
+    groups = [ask for ask in own if ask.element.name == TASK_GROUP]
+    levels = [_level(own, problems)]
+    for group in groups[:1]:
+        if group.element.is_reference:
+            problems.cannot(group, "refers to a task group that is not here")
+        inner = [ask for ask in group.inside() if not _is_its_own(ask)]
+        levels.append(_level(inner, problems))
+    for group in groups[1:]:
+        problems.cannot(group, "a job has one kind of tasks in jobspec version 1")
+    asks = [ask for level in levels for ask in level.asks]
+    return Asks(path, job, asks, [level.nodes for level in levels])
+
+
+def within(path: str, parent: Element, policy: str) -> Iterator[Ask]:
+    """The elements in one.
+
+    Args:
+        path: that of ``parent``.
+        policy: in effect there.
+    """
+    for inner_path, inner in paths(parent.contents, path):
+        place = inner.origin.path if inner.origin else inner_path
+        yield Ask(place, inner, inner.policy(policy))
+
+
+def _is_its_own(ask: Ask) -> bool:
+    """Whether this is about a task group only, as its Id and its Name are: they are
+    not those of the job."""
+    handling = HANDLING[TASK_GROUP][ask.element.name]
+    return handling.kind is Kind.PASSED_OVER
+
+
+@dataclass(frozen=True)
+class _Level:
+    """What a job, or its task group, asks for."""
+
+    asks: list[Ask] = field(default_factory=list)
+    nodes: Nodes = field(default_factory=Nodes)
+
+
+def _level(own: Sequence[Ask], problems: Problems) -> _Level:
+    """What is left of the properties among these, and of those in a Requested among
+    them."""
+    envelopes = (REQUESTED, DELIVERED, TASK_GROUP)
+    plain = [ask for ask in own if ask.element.name not in envelopes]
+    requested = [
+        inner for ask in own if ask.element.name == REQUESTED for inner in ask.inside()
+    ]
+    parts = _parts(requested, problems)
+    said = {index for part in parts for index in relations.leaves(part)}
+    asks = [*plain, *(requested[index] for index in sorted(said))]
+    judged = [_judged(ask, problems) for ask in asks]
+    left = _without_alternatives(judged)
+    of_nodes = [part for part in parts if _is_of_nodes(part, requested)]
+    by_index = dict(zip(sorted(said), left[len(plain) :]))
+    nodes = Nodes(
+        tuple(a for a in left[: len(plain)] if a and a.element.name in NODES),
+        Bracket(AND, tuple(of_nodes)) if of_nodes else None,
+        tuple(by_index.get(index) for index in range(len(requested))),
+    )
+    return _Level([ask for ask in left if ask is not None], nodes)
+
+
+def _parts(asks: Sequence[Ask], problems: Problems) -> list[Tree]:
+    """What is in a Requested: single elements, and expressions of Features and
+    Nodes, all of which hold."""
+    try:
+        whole = relations.parse([relations.link_of(ask.element) for ask in asks])
+    except relations.Unclear as error:
+        problems.cannot_any(asks, asks[error.index], str(error))
+        return []
+    parts: list[Tree] = []
+    waiting: list[Tree] = [whole]
+    while waiting:
+        part = waiting.pop()
+        if _is_of_nodes(part, asks) and part is not whole or _is_single(part):
+            parts.append(part)
+        elif isinstance(part, Bracket) and part.operator == AND and not part.negated:
+            waiting.extend(reversed(part.parts))
+        elif _is_of_nodes(part, asks):
+            parts.append(part)
+        else:
+            inside = [asks[index] for index in relations.leaves(part)]
+            problem = "conj and group: alternatives and exceptions are for Feature and"
+            problems.cannot_any(inside, inside[0], f"{problem} Node only in Flux")
+    return parts
+
+
+def _is_single(tree: Tree) -> bool:
+    return isinstance(tree, Leaf) and not tree.negated
+
+
+def _is_of_nodes(tree: Tree, asks: Sequence[Ask]) -> bool:
+    return all(asks[index].element.name in NODES for index in relations.leaves(tree))
+
+
+def _judged(ask: Ask, problems: Problems) -> Optional[Ask]:
+    """What is left of an element that asks for something; None for nothing."""
+    element = ask.element
+    if element.name == TASK:
+        _judge_task(ask, problems)
+        return ask
+    handling = _OF_PROPERTIES[element.name]
+    if handling.kind is Kind.PASSED_OVER or element.attribute("context") == "Used":
+        return None
+    if handling.kind is Kind.UNSAYABLE:
+        problems.cannot(ask, f"cannot be told to Flux: {handling.reason}")
+        return None
+    unsayable = [
+        (name, value)
+        for name, value in element.attributes
+        if not _sayable(element.name, name, value)
+    ]
+    if not unsayable:
+        return ask
+    texts = (f"{name}={show(to_text(value))}" for name, value in unsayable)
+    problems.cannot(ask, f"Flux cannot be told {', '.join(texts)}")
+    if any(name not in HINTS for name, _ in unsayable):
+        return None  # without these it would ask for something else
+    return Ask(ask.path, element, ask.policy, vague=True)
+
+
+def _without_alternatives(asks: Sequence[Optional[Ask]]) -> list[Optional[Ask]]:
+    """These, of which None are left out already. Of elements of a name that
+    ``preference`` makes alternatives, the one that is preferred most is enough. Where
+    it is negative, the job runs with none of them (section 8.1)."""
+    best: dict[object, tuple[int, int]] = {}
+    left = list(asks)
+    for index, ask in enumerate(asks):
+        weight = None if ask is None else ask.element.attribute("preference")
+        if ask is None or not isinstance(weight, int):
+            continue
+        key = (ask.element.name, ask.attribute("name"))
+        if weight < 0 or (key in best and best[key][0] >= weight):
+            left[index] = None
+            continue
+        if key in best:
+            left[best[key][1]] = None
+        best[key] = (weight, index)
+    return left
+
+
+def _judge_task(ask: Ask, problems: Problems) -> None:
+    """A Task may tell where it ran, and ask for nothing."""
+    inside = list(ask.inside())
+    requested = [inner for inner in inside if inner.element.name == REQUESTED]
+    for inner in [*inside, *(one for outer in requested for one in outer.inside())]:
+        handling = HANDLING[TASK][inner.element.name]
+        if handling.kind is Kind.UNSAYABLE:
+            problems.cannot(inner, f"cannot be told to Flux: {handling.reason}")
+
+
+def _sayable(element: str, name: str, value: Value) -> bool:
+    """Whether an attribute is said to Flux, or asks for nothing."""
+    return (
+        name in (AWARENESS_POLICY.name, relations.CONJ, relations.GROUP)
+        or name in SAID_ATTRIBUTES.get(element, ())
+        or value in ASKS_NOTHING.get(name, ())
+    )
+
+
+_OF_PROPERTIES = {**HANDLING[TASK_GROUP], **HANDLING[JOB]}

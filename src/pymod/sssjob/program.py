@@ -1,0 +1,202 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job runs, for whom, with which files, and after which other jobs."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import Any, Iterator, Optional
+
+from flux_k8s.json_reader import is_integer
+from flux_k8s.rfc import jobid
+from sssjob.model import Element, element
+from sssjob.shape import SLOT
+from sssjob.terms import (
+    BEGIN_TIME,
+    CONDITIONS,
+    ELSEWHERE,
+    LIMITS,
+    OPTIONS,
+    STREAMS,
+    SYSTEM,
+    TEXTS,
+    UNLIMITED,
+    path_name,
+)
+from sssjob.untold import Untold, extension
+from sssjob.values import Datatype, unwritable
+
+_CWD = (*SYSTEM, "cwd")
+_DEPENDENCIES = (*SYSTEM, "dependencies")
+_ENVIRONMENT = (*SYSTEM, "environment")
+_MODE = (*OPTIONS, "output", "mode")
+_RLIMIT = (*OPTIONS, "rlimit")
+_APPEND = "append"
+
+_SECRET = re.compile(
+    r"token|secret|passw|passphrase|credential|api_?key|access_?key|private_?key"
+    r"|(^|_)(pat|pin|pw|auth)($|_)|_pwd($|_)",
+    re.IGNORECASE,
+)
+_PASSWORD = re.compile(r"[A-Za-z][A-Za-z0-9+.-]{0,30}://[^/\s@]{0,999}:[^/\s@]{1,999}@")
+
+_SECONDS = re.compile(r"([0-9]{1,10})(?:\.0*)?", re.ASCII)
+
+
+def program(
+    untold: Untold, count: Optional[dict[str, Any]], parent: str
+) -> Iterator[Element]:
+    """The properties of the job, which are taken.
+
+    Args:
+        count: what other elements say of ``tasks[0].count``; None for nothing.
+        parent: what the ids of the jobs begin with that this one may depend on.
+
+    Raises:
+        BadObject: the jobspec is not what RFC 14 says.
+    """
+    for name, path in {**TEXTS, "InitialWorkingDirectory": _CWD}.items():
+        if path == _CWD and _means_another(untold.get(*path)):
+            continue
+        text = untold.take_text(*path)
+        if text is not None:
+            yield element(name, text)
+    yield from _command(untold, count)
+    yield from _files(untold)
+    yield from _limits(untold)
+    yield from _dependencies(untold, parent)
+
+
+def environment(untold: Untold) -> Iterator[Element]:
+    """The job's environment, which is taken, but for what seems to be secret. What XML
+    cannot hold, and variables that are to be unset, are Extensions."""
+    variables = untold.table(*_ENVIRONMENT)
+    secret = {name: None for name in variables if is_secret(name, variables[name])}
+    if secret:
+        untold.warn(f"left out, as they may be secret: {', '.join(secret)}")
+    told: list[Element] = []
+    for name, value in variables.items():
+        if name in secret:
+            continue
+        if isinstance(value, str) and not unwritable(name + value):
+            told.append(element("Variable", value, name=name))
+            continue
+        place = path_name((*_ENVIRONMENT, name))
+        if isinstance(value, str):
+            untold.warn(
+                f"{place} has characters that XML cannot hold: it is told as an"
+                " Extension"
+            )
+        yield extension(place, value)
+    if isinstance(untold.get(*_ENVIRONMENT), dict):
+        untold.take(*_ENVIRONMENT)
+        yield element("Environment", None, *told)
+
+
+def is_secret(name: str, value: Any) -> bool:
+    """Whether a variable seems to be no business of others, by its name or since it
+    has a password in a URL."""
+    if _SECRET.search(name) is not None:
+        return True
+    return isinstance(value, str) and _PASSWORD.search(value) is not None
+
+
+def _command(untold: Untold, count: Optional[dict[str, Any]]) -> Iterator[Element]:
+    """What is run. Several programs in one job are an Extension."""
+    tasks = untold.reader.objects("tasks")
+    if len(tasks) != 1:
+        return
+    command = tasks[0].strings("command")
+    if not command:
+        raise tasks[0].bad("command", "one string at least")
+    if any(unwritable(word) for word in command):
+        untold.warn(
+            "its command has characters that XML cannot hold: it is told as an"
+            " Extension"
+        )
+        return
+    if not command[0] or ELSEWHERE.match(command[0]):
+        return  # Executable has another meaning for these
+    yield element("Executable", command[0])
+    if len(command) > 1:
+        yield element("Arguments", shlex.join(command[1:]))
+    said = {"command": list(command), "slot": SLOT, "count": count}
+    if tasks[0].value == said:
+        untold.take("tasks")
+
+
+def _files(untold: Untold) -> Iterator[Element]:
+    """The files of the standard streams. That output is appended goes for both of
+    its files."""
+    append = untold.get(*_MODE) == _APPEND
+    appended = False
+    for name, path in STREAMS.items():
+        file = untold.get(*path, "path")
+        if untold.get(*path, "type") != "file" or _means_another(file):
+            continue
+        text = untold.take_text(*path, "path")
+        if text is None:
+            continue
+        untold.take(*path, "type")
+        redirect = _APPEND.capitalize() if append and name != "InputFile" else None
+        appended = appended or redirect is not None
+        yield element(name, text, redirectList=redirect)
+    if appended:
+        untold.take(*_MODE)
+
+
+def _means_another(path: Any) -> bool:
+    """Whether the path of a file is another in a job object: there an empty one is
+    for the system to choose, and ``~`` is somebody's home (section 5.1)."""
+    if not isinstance(path, str):
+        return False
+    return not path.strip() or path == "~" or path.startswith("~/")
+
+
+def _limits(untold: Untold) -> Iterator[Element]:
+    """Resource limits. The job shell sets those that are soft."""
+    for name, value in untold.table(*_RLIMIT).items():
+        if name in LIMITS and is_integer(value) and value >= -1:
+            untold.take(*_RLIMIT, name)
+            text = UNLIMITED if value == -1 else str(value)
+            yield element("ResourceLimit", text, name=LIMITS[name], type="Soft")
+
+
+def _dependencies(untold: Untold, parent: str) -> Iterator[Element]:
+    """What the job waits for. What there is no element for is an Extension."""
+    value = untold.get(*_DEPENDENCIES)
+    if not isinstance(value, list):
+        return
+    others: list[Any] = []
+    eligible = False
+    for entry in value:
+        told = _dependency(entry, parent)
+        if told is None or (told.name == "EligibleTime" and eligible):
+            others.append(entry)
+            continue
+        eligible = eligible or told.name == "EligibleTime"
+        yield told
+    untold.take(*_DEPENDENCIES)
+    if others:
+        untold.put(others, *_DEPENDENCIES)
+
+
+def _dependency(entry: Any, parent: str) -> Optional[Element]:
+    """The element for a dependency (RFC 26); None where there is none."""
+    if not isinstance(entry, dict) or set(entry) != {"scheme", "value"}:
+        return None
+    scheme, value = entry["scheme"], str(entry["value"])
+    if scheme == BEGIN_TIME:
+        match = _SECONDS.fullmatch(value)
+        if match is None or not Datatype.DATETIME.holds(int(match[1])):
+            return None
+        return element("EligibleTime", int(match[1]))
+    condition = CONDITIONS.get(scheme) if isinstance(scheme, str) else None
+    if condition is None:
+        return None
+    try:
+        antecedent = jobid.f58(jobid.decode(value))
+    except ValueError:
+        return None
+    return element("Dependency", parent + antecedent, condition=condition)

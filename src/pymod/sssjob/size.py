@@ -1,0 +1,123 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""How large a job is that was asked for, in elements."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Iterator, Optional
+
+from sssjob.model import Element, element
+from sssjob.shape import (
+    NONE,
+    Amount,
+    Contradiction,
+    Layout,
+    Shape,
+    Totals,
+    known_option,
+    layout_of,
+    totals_of,
+)
+from sssjob.terms import GPU, OPTIONS, RULES
+from sssjob.untold import Untold
+
+_PER_RESOURCE = (*OPTIONS, "per-resource")
+_TASKMAP = (*OPTIONS, "taskmap")
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large a job is.
+
+    Attributes:
+        requested: what stands in Requested.
+        task_group: what stands in TaskGroup, which is there if this is not empty.
+        count: ``tasks[0].count`` as it follows from these; None where they do not
+            say all of ``resources`` either.
+    """
+
+    requested: tuple[Element, ...]
+    task_group: tuple[Element, ...]
+    count: Optional[dict[str, Any]]
+
+
+def size_of(untold: Untold) -> Size:
+    """How large the job is, which is taken as far as the elements say all of it.
+
+    Raises:
+        BadObject: the jobspec is not what RFC 14 says.
+    """
+    reader = untold.reader
+    resources = reader.list("resources")
+    tasks = reader.objects("tasks")
+    if not resources or not tasks:
+        raise reader.bad("tasks" if resources else "resources", "one entry at least")
+    per_resource = known_option(untold.get(*_PER_RESOURCE))
+    totals = totals_of(resources, tasks[0].value, per_resource)
+    # Flux gives whole nodes to a job that only says how many: so do we.
+    for said in (totals, replace(totals, processors=NONE, tasks=None)):
+        layout = _layout(said)
+        if layout is not None and layout.resources == list(resources):
+            break
+    else:
+        said, layout = totals, None
+    if layout is not None:
+        untold.take("resources")
+        if per_resource is not None and layout.per_resource == per_resource:
+            untold.take(*_PER_RESOURCE)
+    return Size(
+        tuple(_requested(said)),
+        tuple(_task_group(untold, said)),
+        None if layout is None else layout.count,
+    )
+
+
+def _layout(said: Totals) -> Optional[Layout]:
+    """What Flux's own commands make of these totals; None where they cannot."""
+    amounts = [said.nodes, said.processors, said.gpus, said.tasks]
+    numbers = [None if amount is None else amount.exact for amount in amounts]
+    if any(a is not None and n is None for a, n in zip(amounts, numbers)):
+        return None
+    nodes, processors, gpus, tasks = numbers
+    try:
+        return layout_of(
+            Shape(nodes, processors or None, gpus or None, tasks, said.tasks_per_node)
+        )
+    except Contradiction:
+        return None
+
+
+def _requested(said: Totals) -> Iterator[Element]:
+    yield from _amount("NodeCount", said.nodes or NONE, int)
+    yield from _amount("Processors", said.processors, int)
+    yield from _amount("Resource", said.gpus, float, name=GPU)
+
+
+def _amount(
+    tag: str, amount: Amount, type: Any, **attributes: str
+) -> Iterator[Element]:
+    """The elements for an amount; none for nothing at all."""
+    if amount == NONE:
+        return
+    if amount.exact is not None:
+        yield element(tag, type(amount.exact), **attributes)
+        return
+    yield element(tag, type(amount.low), op="GE", **attributes)
+    if amount.high is not None:
+        yield element(tag, type(amount.high), op="LE", **attributes)
+
+
+def _task_group(untold: Untold, said: Totals) -> Iterator[Element]:
+    tasks = None if said.tasks is None else said.tasks.exact
+    if tasks:
+        yield element("TaskCount", tasks)
+    if said.tasks_per_node is not None:
+        each = str(said.tasks_per_node)
+        yield element("TaskDistribution", each, type="TasksPerNode")
+        return
+    taskmap = untold.table(*_TASKMAP)
+    rule = RULES.get(str(taskmap.pop("scheme", "")))
+    if rule is not None and taskmap == {"value": ""}:
+        untold.take(*_TASKMAP)
+        yield element("TaskDistribution", rule, type="Rule")

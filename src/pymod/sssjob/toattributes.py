@@ -1,0 +1,334 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a job runs, for whom, where and with what: from a job object to ``tasks``
+and ``attributes``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Collection, Mapping, Optional, Sequence
+
+from flux_k8s.errors import show
+from flux_k8s.json_reader import INT64_MAX
+from flux_k8s.rfc import constraints, hostlist
+from flux_k8s.rfc.constraints import AND, HOSTLIST
+from sssjob.asking import MAX_NAMES, Ask, Asks, Nodes, Problems
+from sssjob.building import CONSTRAINTS, DURATION, Builder, Saying
+from sssjob.expression import from_tree, names_in
+from sssjob.model import items_of
+from sssjob.relations import Bracket, Leaf, leaves
+from sssjob.terms import (
+    ELSEWHERE,
+    LIMITS,
+    OPTIONS,
+    SYSTEM,
+    TEXTS,
+    UNLIMITED,
+)
+from sssjob.tofiles import say_files
+
+Json = dict[str, Any]
+
+CWD = (*SYSTEM, "cwd")
+ENVIRONMENT = (*SYSTEM, "environment")
+
+_WORDS = re.compile(
+    r"""([ \t\r\n]+)|'([^']*)'|"((?:[^"\\]|\\.)*)"|\\(.)|([^ \t\r\n'"\\]+)""",
+    re.DOTALL,
+)
+_ESCAPED = re.compile(r"""\\(["\\])""")
+_UNENDED = {
+    "'": "no closing quotation",
+    '"': "no closing quotation",
+    "\\": "no escaped character",
+}
+
+_LIMITS = {limit: name for name, limit in LIMITS.items()}
+_LIMIT = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+
+@dataclass(frozen=True)
+class Submitter:
+    """Who submits, and from where.
+
+    Attributes:
+        users: the names and numbers by which an object may call the user; None
+            for any.
+        machine: what this system is called; None when nobody said.
+        environment: what ``export`` exports.
+        cwd: where a job runs that does not say it; None for where Flux puts it.
+        home: what ``~`` at the beginning of a path stands for; None for nothing.
+    """
+
+    users: Optional[Collection[str]] = None
+    machine: Optional[str] = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    cwd: Optional[str] = None
+    home: Optional[str] = None
+
+
+def say_attributes(
+    asks: Asks, submitter: Submitter, builder: Builder, problems: Problems
+) -> None:
+    """Say all attributes but those of storage and dependencies."""
+    for name, keys in {**TEXTS, "Queue": (*SYSTEM, "queue")}.items():
+        ask = asks.one(name, problems)
+        if ask is not None:
+            builder.say(keys, ask.text, ask.path)
+    duration = asks.one("Duration", problems, ("EQ", "LE"))
+    if duration is not None and duration.value == 0:
+        problems.cannot(duration, "is 0 seconds, which to Flux is no limit")
+    elif duration is not None:
+        builder.say(DURATION, duration.value, duration.path)
+    cwd = asks.one("InitialWorkingDirectory", problems)
+    if cwd is not None:
+        builder.say(CWD, _at_home(cwd.text, submitter), cwd.path)
+    _say_environment(asks, submitter, builder, problems)
+    say_files(asks, lambda path: _at_home(path, submitter), builder, problems)
+    _say_limits(asks, builder, problems)
+    _say_constraints(asks, builder, problems)
+
+
+def check_place(asks: Asks, submitter: Submitter, problems: Problems) -> None:
+    """Whether the job is for this user and this system, and wants no more of it
+    than Flux does."""
+    user = asks.one("User", problems)
+    users = submitter.users
+    if user is not None and users is not None and user.text not in users:
+        problem = f"is {show(user.text)}, but {_one_of(users)} submits the job"
+        problems.cannot(user, problem)
+    machine = asks.one("Machine", problems)
+    if machine is not None and machine.text != submitter.machine:
+        here = submitter.machine
+        known = "nobody said what this system is" if here is None else f"this is {here}"
+        problems.cannot(machine, f"is {show(machine.text)}, but {known}")
+    manager = asks.one("ResourceManagerType", problems)
+    if manager is not None and manager.text.lower() != "flux":
+        problems.cannot(manager, f"is {show(manager.text)}, but this is Flux")
+    interactive = asks.one("Interactive", problems)
+    if interactive is not None and interactive.value:
+        problems.cannot(interactive, "no terminal can be given to what is submitted")
+    for notification in asks.all("NotificationList"):
+        if set(items_of(notification.text)) != {"None"}:
+            problems.cannot(notification, "Flux sends no notifications")
+
+
+def command_of(asks: Asks, problems: Problems) -> list[str]:
+    """The command line."""
+    shell = asks.one("Shell", problems)
+    program = asks.one("Executable", problems)
+    if program is None or not program.text:
+        where = asks.path if program is None else program.path
+        problems.wrong(where, "has no Executable: Flux needs a command to run")
+        return []
+    if ELSEWHERE.match(program.text):
+        problem = f"{show(program.text)} has to be fetched, expected a path"
+        problems.wrong(program.path, problem)
+    before = [] if shell is None else [shell.text]
+    return [*before, program.text, *(_arguments(asks, problems) or [])]
+
+
+def check_command(asks: Asks, given: Saying, problems: Problems) -> None:
+    """Whether an Extension that gives ``tasks`` agrees with the elements."""
+    task = given.value[0] if isinstance(given.value, list) and given.value else None
+    command = task.get("command") if isinstance(task, dict) else None
+    if not isinstance(command, list) or not command:
+        problems.wrong(given.path, f"is {show(given.value)}, expected tasks (RFC 14)")
+        return
+    program = asks.one("Executable", problems)
+    words = _arguments(asks, problems)
+    for ask, ours, theirs in (
+        (program, program and program.text, command[0]),
+        (asks.one("Arguments", problems), words, command[1:]),
+    ):
+        if ask is not None and ours != theirs:
+            problem = f"is {show(ours)}, but {given.path} has {show(theirs)}"
+            problems.wrong(ask.path, problem)
+
+
+def _arguments(asks: Asks, problems: Problems) -> Optional[list[str]]:
+    ask = asks.one("Arguments", problems)
+    if ask is None:
+        return None
+    try:
+        return _words(ask.text)
+    except ValueError as error:
+        problem = f"is {show(ask.text)}: {error}, expected words as in sh"
+        problems.wrong(ask.path, problem)
+        return None
+
+
+def _words(text: str) -> list[str]:
+    """What ``shlex.split`` makes of a text, in linear time.
+
+    Raises:
+        ValueError: a quotation has no end.
+    """
+    words: list[str] = []
+    word: list[str] = []
+    at = 0
+    for match in _WORDS.finditer(text):
+        if match.start() != at:
+            break
+        at = match.end()
+        blank, single, double, escaped, plain = match.groups()
+        if blank is not None and word:
+            words.append("".join(word))
+            word = []
+        elif double is not None:
+            word.append(_ESCAPED.sub(r"\1", double))
+        elif blank is None:
+            word.append(
+                next(part for part in (single, escaped, plain, "") if part is not None)
+            )
+    if at != len(text):
+        raise ValueError(_UNENDED[text[at]])
+    return [*words, "".join(word)] if word else words
+
+
+def _one_of(names: Collection[str]) -> str:
+    return next(iter(names), "nobody")
+
+
+def _at_home(path: str, submitter: Submitter) -> str:
+    """A path, with what a shell makes of a ``~`` at its beginning."""
+    if submitter.home is None or (path != "~" and not path.startswith("~/")):
+        return path
+    return submitter.home + path[1:]
+
+
+def _check_same(first: Ask, ask: Ask, problems: Problems) -> None:
+    """Whether an element says what the first about the same thing does."""
+    if ask.text != first.text:
+        problem = f"is {show(ask.text)}, but {first.path} is {show(first.text)}"
+        problems.wrong(ask.path, problem)
+
+
+def _say_environment(
+    asks: Asks, submitter: Submitter, builder: Builder, problems: Problems
+) -> None:
+    """Without an Environment, the job gets what Flux sets, and no more: section 5.1
+    lets the submitter's through with ``export`` only."""
+    found = asks.all("Environment")
+    exported = any(ask.element.attribute("export") is True for ask in found)
+    if found:
+        builder.put(ENVIRONMENT, dict(submitter.environment) if exported else {})
+    said: dict[str, Ask] = {}
+    for ask in found:
+        for variable in ask.inside():
+            name = variable.attribute("name") or ""
+            _check_same(said.setdefault(name, variable), variable, problems)
+            builder.say((*ENVIRONMENT, name), variable.text, variable.path)
+
+
+def _say_limits(asks: Asks, builder: Builder, problems: Problems) -> None:
+    """Flux sets soft limits only. One that is to be both is set as far as that, where
+    no other is the soft one."""
+    said: dict[tuple[str, bool], Ask] = {}
+    for ask in sorted(asks.all("ResourceLimit"), key=_is_soft):
+        name = ask.attribute("name") or ""
+        value = _limit(ask.text.strip())
+        if name not in _LIMITS:
+            known = ", ".join(_LIMITS)
+            problems.cannot(ask, f"Flux knows no limit name={show(name)}, but {known}")
+        elif ask.attribute("type") == "Hard":
+            problems.cannot(ask, "Flux sets soft limits only")
+        elif value is None:
+            problem = f"is {show(ask.text)}, expected a number or {UNLIMITED}"
+            problems.wrong(ask.path, problem)
+        else:
+            _check_same(said.setdefault((name, _is_soft(ask)), ask), ask, problems)
+            builder.say((*OPTIONS, "rlimit", _LIMITS[name]), value, ask.path)
+
+
+def _limit(text: str) -> Optional[int]:
+    """What ``rlimit`` has for a limit; None where it is none."""
+    if text == UNLIMITED:
+        return -1
+    value = int(text) if _LIMIT.fullmatch(text) else INT64_MAX + 1
+    return value if value <= INT64_MAX else None
+
+
+def _is_soft(limit: Ask) -> bool:
+    return limit.attribute("type") == "Soft"
+
+
+def _say_constraints(asks: Asks, builder: Builder, problems: Problems) -> None:
+    """What Features and Nodes say together."""
+    found = [
+        said
+        for nodes in asks.nodes
+        for said in (_plain(nodes, problems), _requested(nodes, problems))
+        if said is not None
+    ]
+    if not found:
+        return
+    path = found[0][0]
+    constraint = constraints.conjunction(*(said for _, said in found))
+    if _is_nowhere(constraint):
+        problems.wrong(path, f"asks for {show(constraint)}, which no node can be")
+    builder.say(CONSTRAINTS, constraint, path)
+
+
+def _plain(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
+    """What those say that are in no Requested, and the path of the first. One that a
+    Requested has too has to say the same."""
+    requested = [ask for ask in nodes.requested if ask is not None]
+    left = []
+    for ask in nodes.plain:
+        theirs = [a for a in requested if a.element.name == ask.element.name]
+        if not theirs:
+            left.append(ask)
+        elif [_bare(other) for other in theirs] != [_bare(ask)]:
+            problem = f"is {show(ask.text)}, but {theirs[0].path} says otherwise"
+            problems.wrong(ask.path, problem)
+    tree = Bracket(AND, tuple(map(Leaf, range(len(left)))))
+    return _constraint(tree, left, problems)
+
+
+def _requested(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
+    if nodes.tree is None:
+        return None
+    return _constraint(nodes.tree, nodes.requested, problems)
+
+
+def _constraint(
+    tree: Bracket, asks: Sequence[Optional[Ask]], problems: Problems
+) -> Optional[tuple[str, Json]]:
+    """The constraint that a tree says, and the path of its first element; None where
+    nothing is left of it."""
+
+    def leave_out(index: int, problem: str) -> None:
+        ask = asks[index]
+        assert ask is not None
+        problems.cannot(ask, problem)
+
+    inside = [ask for ask in (asks[index] for index in leaves(tree)) if ask]
+    names = sum(names_in(ask.element) for ask in inside)
+    if not problems.has_room_for(names):
+        problem = f"more than {MAX_NAMES} names of nodes and features in all"
+        problems.wrong(inside[0].path, problem)
+        return None
+    elements = [None if ask is None else ask.element for ask in asks]
+    try:
+        found = from_tree(tree, elements, leave_out)
+    except ValueError as error:
+        problems.wrong(inside[0].path, str(error))
+        return None
+    return None if found is None else (inside[0].path, found)
+
+
+def _is_nowhere(constraint: Json) -> bool:
+    """Whether no node can match, since none has two names."""
+    parts = constraint.get(AND, [])
+    names = [
+        set(hostlist.decode(part[HOSTLIST][0])) for part in parts if HOSTLIST in part
+    ]
+    return bool(names) and not set.intersection(*names)
+
+
+def _bare(ask: Ask) -> tuple[Any, ...]:
+    """What an element says, without its place in an expression."""
+    names = ("aggregation", "delimiter", "op")
+    return (ask.value, *(ask.attribute(name) for name in names))

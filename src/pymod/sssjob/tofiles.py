@@ -1,0 +1,116 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The files of a job's standard streams: from a job object to options of the job
+shell.
+
+What the shell does by itself is not said: standard error goes where standard output
+goes, and Flux keeps what goes to no file.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Callable, Mapping, Optional
+
+from sssjob.asking import Ask, Asks, Problems
+from sssjob.building import Builder, Keys
+from sssjob.model import items_of
+from sssjob.terms import OPTIONS, STREAMS
+
+_OUTPUT = (*OPTIONS, "output")
+
+_OUTPUTS = ("OutputFile", "ErrorFile")
+_NOWHERE = "/dev/null"
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A standard stream.
+
+    Attributes:
+        ask: its element.
+        flags: the items of ``redirectList``.
+        file: the path of its file; None for none of its own.
+    """
+
+    ask: Ask
+    keys: Keys
+    flags: frozenset[str]
+    file: Optional[str]
+
+    def say(self, builder: Builder, file: Optional[str]) -> None:
+        """Say the file, if there is one, and whether there is a buffer before it."""
+        if file is not None:
+            builder.say((*self.keys, "type"), "file", self.ask.path)
+            builder.say((*self.keys, "path"), file, self.ask.path)
+        if "Flush" in self.flags:
+            builder.say((*self.keys, "buffer", "type"), "none", self.ask.path)
+
+
+def say_files(
+    asks: Asks, expand: Callable[[str], str], builder: Builder, problems: Problems
+) -> None:
+    """Say the files of standard input, output and error.
+
+    Args:
+        expand: gives the path that Flux gets for one in the object.
+    """
+    streams: dict[str, _Stream] = {}
+    for name, keys in STREAMS.items():
+        ask = asks.one(name, problems)
+        stream = None if ask is None else _stream(ask, keys, expand, problems)
+        if stream is not None:
+            streams[name] = stream
+    output, error = streams.get("OutputFile"), streams.get("ErrorFile")
+    if output and error and "Merge" in output.flags & error.flags:
+        problem = f"is merged into {output.ask.path}, which is merged into it"
+        problems.wrong(error.ask.path, problem)
+    files = {name: streams[name] for name in _OUTPUTS if name in streams}
+    for name in _not_appended(files, builder, problems):
+        del streams[name]
+    for name, stream in streams.items():
+        file = stream.file
+        if name == "OutputFile" and "Merge" in stream.flags and error is not None:
+            file = error.file
+        stream.say(builder, file)
+
+
+def _stream(
+    ask: Ask, keys: Keys, expand: Callable[[str], str], problems: Problems
+) -> Optional[_Stream]:
+    flags = frozenset(items_of(ask.attribute("redirectList") or "")) - {""}
+    if "Keep" in flags:
+        problems.cannot(
+            ask, "Flux writes files where their names say, and keeps none back"
+        )
+        return None
+    elsewhere = sorted(flags & {"Close", "Merge"})
+    named = bool(ask.text.strip())
+    if len(elsewhere) + named > 1:
+        what = [*elsewhere, *(["the name of a file"] if named else [])]
+        problems.wrong(ask.path, f"has {' and '.join(what)}, expected one of them")
+    file = expand(ask.text) if named else None
+    return _Stream(ask, keys, flags, _NOWHERE if "Close" in flags else file)
+
+
+def _not_appended(
+    streams: Mapping[str, _Stream], builder: Builder, problems: Problems
+) -> list[str]:
+    """Say whether output is appended, which goes for all files of a job. The streams
+    of which that cannot be said."""
+    files = {name: stream for name, stream in streams.items() if stream.file}
+    appended = [name for name, stream in files.items() if "Append" in stream.flags]
+    others = [
+        stream
+        for name, stream in files.items()
+        if name not in appended and stream.file != _NOWHERE
+    ]
+    if not appended:
+        return []
+    first = files[appended[0]].ask
+    if others:
+        problem = "Flux appends to all files of a job or to none, but"
+        problems.cannot(first, f"{problem} {others[0].ask.path} has no Append")
+        return appended
+    builder.say((*_OUTPUT, "mode"), "append", first.path)
+    return []

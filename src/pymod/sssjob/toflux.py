@@ -1,0 +1,283 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobspecs of job objects: what to submit so that the same runs (again).
+
+Objects may come from Flux (:mod:`~sssjob.fromflux`) or from anywhere.
+What of them cannot be told to Flux, the awarenessPolicy decides (seed 003, section
+9); :mod:`~sssjob.handling` has what becomes of each element.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from dataclasses import dataclass
+from typing import Any, Mapping, Optional, Union
+
+from flux_k8s.errors import show
+from flux_k8s.rfc import jobid
+from sssjob.asking import Ask, Asks, Problems, Warn, asks_of, within
+from sssjob.building import DURATION, Builder, extensions_of
+from sssjob.defaults import effective
+from sssjob.model import Element, ObjectError, ObjectErrors
+from sssjob.properties import JOB, JOB_GROUP, REJECT
+from sssjob.reading import UnreadableObject, read
+from sssjob.shape import SLOT
+from sssjob.toattributes import (
+    CWD,
+    Submitter,
+    check_command,
+    check_place,
+    command_of,
+    say_attributes,
+)
+from sssjob.todependencies import Group, resolved, say_dependencies
+from sssjob.toresources import TASKS, Size
+from sssjob.tostorage import say_storage
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A job to submit.
+
+    Attributes:
+        index: how many jobs of the object come before it.
+        id: its Id in the object.
+        path: that of its element.
+        line: where that begins; None when it was not read.
+        jobspec: RFC 25 version 1. Dependencies on jobs of the same group have what
+            the object calls these for a value.
+        held: it is to be submitted with urgency 0.
+        dependencies: of each dependency on a job of the same group, its value in
+            the jobspec and the Id of the job.
+    """
+
+    index: int
+    id: str
+    path: str
+    jobspec: Json
+    held: bool
+    dependencies: tuple[tuple[str, str], ...] = ()
+    line: Optional[int] = None
+
+    def resolved(self, jobids: Mapping[str, str]) -> Json:
+        """The jobspec with the IDs that jobs of the group got in Flux.
+
+        Args:
+            jobids: by the Id in the object.
+        """
+        if not self.dependencies:
+            return self.jobspec
+        values = {value: jobids[id] for value, id in self.dependencies}
+        return resolved(self.jobspec, values)
+
+
+def jobspecs_in(
+    document: Union[str, bytes],
+    warn: Warn,
+    submitter: Optional[Submitter] = None,
+    policy: str = REJECT,
+) -> tuple[Submission, ...]:
+    """What to submit for the Job or the JobGroup in an XML document.
+
+    Args:
+        policy: the awarenessPolicy of an object that has none.
+
+    The others are those of :func:`to_jobspecs`.
+
+    Raises:
+        ObjectError: the document is no job object, or its jobs cannot be submitted. Of
+            one that is XML, all that is wrong is told.
+    """
+    try:
+        root = read(document, warn, policy)
+    except UnreadableObject as error:
+        raise ObjectErrors([*error.errors, *_others(error, warn, submitter)]) from None
+    return to_jobspecs(root, warn, submitter)
+
+
+def _others(
+    unreadable: UnreadableObject, warn: Warn, submitter: Optional[Submitter]
+) -> list[ObjectError]:
+    """What else is wrong with an object, besides what follows from that of which it
+    cannot be read: errors of that, and of what is around it."""
+    if unreadable.rest is None:
+        return []
+    known = {
+        error.path[:end]
+        for error in unreadable.errors
+        for end in [*(m.start() for m in re.finditer("/", error.path)), None]
+    }
+    try:
+        to_jobspecs(unreadable.rest, warn, submitter)
+    except ObjectErrors as found:
+        return [error for error in found.errors if error.path not in known]
+    except ObjectError:
+        pass
+    return []
+
+
+def to_jobspecs(
+    root: Element, warn: Warn, submitter: Optional[Submitter] = None
+) -> tuple[Submission, ...]:
+    """What to submit for a Job or a JobGroup.
+
+    The steps of a batch job are not submitted: it runs them itself.
+
+    Args:
+        root: a valid job object.
+        warn: is told, in one line each, what is left out with Warn.
+        submitter: who submits; without one, it may be anybody.
+
+    Returns:
+        The jobs, each after those that it depends on.
+
+    Raises:
+        ObjectErrors: what the object asks for cannot be told to Flux, contradicts
+            itself, or is wrong. All such things are told.
+    """
+    problems = Problems(warn, root)
+    jobs = _jobs(effective(root), problems)
+    _check_ids(jobs, problems)
+    jobs = _without_steps(jobs, problems)
+    group = Group((_id(job), job.element.text("Name")) for job in jobs)
+    submitter = submitter or Submitter()
+    found = [
+        _submission(index, job, group, submitter, problems)
+        for index, job in enumerate(jobs)
+    ]
+    problems.check()
+    ordered = _ordered(found, problems)
+    problems.check()
+    return ordered
+
+
+def _jobs(root: Element, problems: Problems) -> list[Ask]:
+    """The jobs of an object."""
+    path, policy = f"/{root.name}", root.policy(REJECT)
+    if root.is_reference:
+        kind = "job group" if root.name == JOB_GROUP else "job"
+        problems.wrong(path, f"refers to a {kind} that is not here")
+        return []
+    if root.name != JOB_GROUP:
+        return [Ask(path, root, policy)]
+    jobs = []
+    for ask in within(path, root, policy):
+        if ask.element.name == JOB and ask.element.is_reference:
+            problems.cannot(ask, "refers to a job that is not here")
+        elif ask.element.name == JOB:
+            jobs.append(ask)
+    return jobs
+
+
+def _id(job: Ask) -> str:
+    return job.element.text("Id") or ""
+
+
+def _check_ids(jobs: list[Ask], problems: Problems) -> None:
+    seen: dict[str, str] = {}
+    for job in jobs:
+        other = seen.setdefault(_id(job), job.path)
+        if other != job.path:
+            problems.wrong(job.path, f"has the Id of {other}, {show(_id(job))}")
+
+
+def _without_steps(jobs: list[Ask], problems: Problems) -> list[Ask]:
+    """The jobs less the steps of batch jobs among them."""
+    ids = {_id(job) for job in jobs}
+    kept = []
+    for job in jobs:
+        batch, slash, _ = _id(job).rpartition("/")
+        # Elsewhere, a slash may be part of any Id.
+        of_flux = all(jobid.of_flux(part) is not None for part in _id(job).split("/"))
+        if slash and of_flux and batch in ids:
+            step = f"{show(_id(job))} is a step of {show(batch)}, which runs it itself"
+            problems.tell(job.path, f"{step}: it is not submitted")
+        else:
+            kept.append(job)
+    return kept
+
+
+def _submission(
+    index: int, job: Ask, group: Group, submitter: Submitter, problems: Problems
+) -> Submission:
+    asks = asks_of(job.path, job.element, job.policy, problems)
+    builder = Builder(extensions_of(asks, problems))
+    builder.put(("version",), 1)
+    builder.put(DURATION, 0)
+    if submitter.cwd is not None:
+        builder.put(CWD, submitter.cwd)
+    check_place(asks, submitter, problems)
+    size = Size(asks, problems)
+    count = size.say(builder)
+    if builder.extension(TASKS) is None:
+        task = {"command": command_of(asks, problems), "slot": SLOT, "count": count}
+        builder.say(TASKS, [task], asks.path)
+    say_attributes(asks, submitter, builder, problems)
+    say_storage(asks, builder, problems)
+    dependencies = say_dependencies(asks, group, builder, problems)
+    jobspec = builder.build(problems)
+    size.check(jobspec, builder)
+    given = builder.extension(TASKS)
+    if given is not None:
+        check_command(asks, given, problems)
+    return Submission(
+        index,
+        asks.id,
+        asks.path,
+        jobspec,
+        _is_held(asks),
+        dependencies,
+        problems.line(asks.path),
+    )
+
+
+def _is_held(asks: Asks) -> bool:
+    states = [ask.text.strip() for ask in asks.all("State")]
+    return "Hold" in states or bool(asks.all("Hold"))
+
+
+def _ordered(
+    submissions: list[Submission], problems: Problems
+) -> tuple[Submission, ...]:
+    """The jobs, each after those that it depends on, else as they were."""
+    missing = {one.id: {id for _, id in one.dependencies} for one in submissions}
+    waiting: dict[str, list[Submission]] = {}
+    for one in submissions:
+        for id in missing[one.id]:
+            waiting.setdefault(id, []).append(one)
+    ready = [one.index for one in submissions if not missing[one.id]]
+    ordered: list[Submission] = []
+    while ready:
+        done = submissions[heapq.heappop(ready)]
+        ordered.append(done)
+        for one in waiting.get(done.id, ()):
+            missing[one.id].remove(done.id)
+            if not missing[one.id]:
+                heapq.heappush(ready, one.index)
+    for one in submissions:
+        if missing[one.id]:
+            circle = _circle(one.id, missing)
+            first = next(one for one in submissions if one.id == circle[0])
+            shown = circle if len(circle) <= 10 else [*circle[:9], "...", circle[-1]]
+            waits = " for ".join(map(show, shown))
+            problems.wrong(first.path, f"waits for itself: {waits}")
+            break
+    return tuple(ordered)
+
+
+def _circle(id: str, missing: Mapping[str, set[str]]) -> list[str]:
+    """The Ids of jobs each of which waits for the next, the last for the first.
+
+    Args:
+        id: of a job that waits for some in a circle.
+        missing: what each job still waits for.
+    """
+    walked: dict[str, None] = {}
+    while id not in walked:
+        walked[id] = None
+        id = min(missing[id])
+    circle = list(walked)
+    return [*circle[circle.index(id) :], id]
