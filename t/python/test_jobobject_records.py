@@ -400,6 +400,15 @@ def test_the_environment_is_told() -> None:
     ]
 
 
+def test_a_variable_that_no_element_can_name_is_an_extension() -> None:
+    job = job_of(spec(environment={"": "1", "B=C": "2", "A B": "3"}))
+    assert shown(job.find("Environment"), "Variable") == ["3 name=A B"]
+    assert extensions(job) == {
+        'attributes.system.environment.""': "1",
+        "attributes.system.environment.B=C": "2",
+    }
+
+
 def test_what_xml_cannot_hold_is_an_extension_and_a_warning() -> None:
     warnings: list[str] = []
     jobspec = spec(job={"name": "bell \x07"}, cwd="/\ud800")

@@ -71,6 +71,16 @@ def test_the_environment_is_that_of_the_object_and_what_it_exports() -> None:
     assert found["environment"] == {"PATH": "/usr/bin", "HOME": "/h"}
 
 
+@pytest.mark.parametrize("name", ["", "=", "B=C"])
+def test_a_variable_with_a_name_that_none_can_have_is_refused(name: str) -> None:
+    good = "<Variable name='A B'>c</Variable>"
+    said = f"<Environment>{good}<Variable name='{name}'>d</Variable></Environment>"
+    assert refused(job(said)) == [
+        f"/Job/Environment/Variable[2]: has name={json.dumps(name)}, expected a name"
+        " that is not empty and has no ="
+    ]
+
+
 def test_a_job_runs_where_it_says_or_where_it_is_submitted() -> None:
     me = Submitter(cwd="/here", home="/home/me")
     where = "<InitialWorkingDirectory>{}</InitialWorkingDirectory>"

@@ -22,6 +22,7 @@ from sssjob.terms import (
     SYSTEM,
     TEXTS,
     UNLIMITED,
+    names_variable,
     path_name,
 )
 from sssjob.untold import Untold, extension
@@ -70,7 +71,8 @@ def program(
 
 def environment(untold: Untold) -> Iterator[Element]:
     """The job's environment, which is taken, but for what seems to be secret. What XML
-    cannot hold, and variables that are to be unset, are Extensions."""
+    cannot hold, what no variable can be called, and variables that are to be unset, are
+    Extensions."""
     variables = untold.table(*_ENVIRONMENT)
     secret = {name: None for name in variables if is_secret(name, variables[name])}
     if secret:
@@ -79,11 +81,12 @@ def environment(untold: Untold) -> Iterator[Element]:
     for name, value in variables.items():
         if name in secret:
             continue
-        if isinstance(value, str) and not unwritable(name + value):
+        writable = isinstance(value, str) and not unwritable(name + value)
+        if writable and names_variable(name):
             told.append(element("Variable", value, name=name))
             continue
         place = path_name((*_ENVIRONMENT, name))
-        if isinstance(value, str):
+        if isinstance(value, str) and not writable:
             untold.warn(
                 f"{place} has characters that XML cannot hold: it is told as an"
                 " Extension"

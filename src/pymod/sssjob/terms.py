@@ -128,6 +128,12 @@ def path_keys(name: str) -> tuple[str, ...]:
         at += 1
 
 
+def names_variable(name: str) -> bool:
+    """Whether a variable of an environment can have this name: a job with ``B=C`` set
+    to ``d`` would find ``C=d`` in ``B``."""
+    return name != "" and "=" not in name
+
+
 def storage_of(directives: Iterable[Directive]) -> list[tuple[str, float]]:
     """The new storage that directives ask for: file system type and GB, in their
     order."""

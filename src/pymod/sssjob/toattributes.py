@@ -25,6 +25,7 @@ from sssjob.terms import (
     SYSTEM,
     TEXTS,
     UNLIMITED,
+    names_variable,
 )
 from sssjob.tofiles import say_files
 
@@ -218,6 +219,10 @@ def _say_environment(
     for ask in found:
         for variable in ask.inside():
             name = variable.attribute("name") or ""
+            if not names_variable(name):
+                expected = "expected a name that is not empty and has no ="
+                problems.wrong(variable.path, f"has name={show(name)}, {expected}")
+                continue
             _check_same(said.setdefault(name, variable), variable, problems)
             builder.say((*ENVIRONMENT, name), variable.text, variable.path)
 
