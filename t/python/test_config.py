@@ -69,6 +69,10 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"policy": {"maximums": {"zfs": 1}}}, "rabbit.policy.maximums.zfs: unknown"),
         ({"policy": 3}, "rabbit.policy: is 3, expected a table"),
         ({"presets": {"x": "#DW jobdw"}}, "rabbit.presets.x: #DW jobdw: missing argum"),
+        ({"presets": {"x": 5}}, "rabbit.presets.x: 5: expected a string or a list of"),
+        ({"presets": {"x": []}}, "rabbit.presets.x: []: has no #DW directive"),
+        ({"presets": {"x": ["#"] * 65}}, 'rabbit.presets.x: ["#", "#", '),
+        ({"presets": {"x": "#DW" * 30000}}, 'rabbit.presets.x: "#DW#DW'),
         ({"daemons": {"x": {"units": "a"}}}, "rabbit.daemons.x.units: unknown key"),
         (
             {"daemons": {"x": {"unit": "a.service b.service"}}},

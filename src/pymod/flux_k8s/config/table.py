@@ -192,7 +192,7 @@ def _presets(key: str, value: Any) -> Mapping[str, tuple[str, ...]]:
     presets: dict[str, tuple[str, ...]] = {}
     for name, preset in _table(key, value).items():
         try:
-            directives = parse_attribute(preset)
+            directives = parse_attribute(preset, called="")
         except DirectiveError as error:
             raise ConfigError(f"{key}.{name}", str(error)) from None
         presets[name] = tuple(directive.text for directive in directives)

@@ -154,7 +154,9 @@ def is_empty(value: Any) -> bool:
 
 
 def parse_attribute(
-    value: Any, presets: Mapping[str, Sequence[str]] = MappingProxyType({})
+    value: Any,
+    presets: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    called: str = "dw=",
 ) -> tuple[Directive, ...]:
     """All directives of ``attributes.system.dw``.
 
@@ -164,46 +166,43 @@ def parse_attribute(
             preset.
         presets: the ``rabbit.presets`` of the configuration, each a sequence of
             strings like those of ``value``.
+        called: what an error about all of ``value`` has before it.
 
     Raises:
         DirectiveError: as :func:`parse`; ``value`` is of another type or has no
             directive; it is larger than :mod:`flux_k8s.limits` allows; a preset is
             not known; a name is used twice.
     """
+    whole = called + show(value)
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list) or not all(isinstance(s, str) for s in strings):
-        raise DirectiveError(
-            f"dw={show(value)}", "expected a string or a list of strings"
-        )
-    _check_size(strings, value)
+        raise DirectiveError(whole, "expected a string or a list of strings")
+    _check_size(strings, whole)
     directives: list[Directive] = []
     for string in strings:
         for text in _split(string, presets):
             if len(directives) == DIRECTIVES:
-                raise _too_many(value)
+                raise _too_many(whole)
             directives.append(parse(text))
     if not directives:
-        raise DirectiveError(f"dw={show(value)}", "has no #DW directive")
+        raise DirectiveError(whole, "has no #DW directive")
     _check_names(directives)
     return tuple(directives)
 
 
-def _check_size(strings: Sequence[str], value: Any) -> None:
+def _check_size(strings: Sequence[str], whole: str) -> None:
     """Refuse what is too large, before it is looked at."""
     if len(strings) > DIRECTIVES:
-        raise _too_many(value)
+        raise _too_many(whole)
     size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
     if size > DIRECTIVES_BYTES:
         raise DirectiveError(
-            f"dw={show(value)}",
-            f"has {size} bytes, at most {DIRECTIVES_BYTES} are accepted",
+            whole, f"has {size} bytes, at most {DIRECTIVES_BYTES} are accepted"
         )
 
 
-def _too_many(value: Any) -> DirectiveError:
-    return DirectiveError(
-        f"dw={show(value)}", f"has more than {DIRECTIVES} directives for one job"
-    )
+def _too_many(whole: str) -> DirectiveError:
+    return DirectiveError(whole, f"has more than {DIRECTIVES} directives for one job")
 
 
 def _split(string: str, presets: Mapping[str, Sequence[str]]) -> Iterator[str]:
