@@ -93,6 +93,17 @@ test_expect_success 'a [rabbit] that is no table is refused' '
     flux config reload &&
     refuses "rabbit: is 1, expected a table"
 '
+test_expect_success 'without a [rabbit] table the log says what it needs' '
+    rm conf/rabbit.toml &&
+    flux config reload &&
+    refuses "rabbit: there is no such table in the configuration, expected one with" &&
+    grep "mapping .*kubeconfig" lines
+'
+test_expect_success 'a table without a kubeconfig is refused where no other is' '
+    printf "[rabbit]\nmapping = \"$TRASH/mapping.json\"\n" >conf/rabbit.toml &&
+    flux config reload &&
+    refuses "rabbit.kubeconfig: none is given, none is at "
+'
 test_expect_success 'a table without a mapping is refused' '
     printf "[rabbit]\nkubeconfig = \"$TRASH/kubeconfig\"\n" >conf/rabbit.toml &&
     flux config reload &&

@@ -37,7 +37,7 @@ from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
-from flux_k8s.errors import DWSError
+from flux_k8s.errors import ConfigError, DWSError
 from flux_k8s.text import printable
 
 STATS = "stats-get"
@@ -82,6 +82,13 @@ class DwsModule(BrokerModule):
     def _check(self, config: Any) -> dict[str, Any]:
         """What of Flux's configuration the service gets, if it is right."""
         tables = {name: config.get(name) for name in ("rabbit", "queues")}
+        if tables["rabbit"] is None:
+            raise ConfigError(
+                "rabbit",
+                "there is no such table in the configuration, expected one with"
+                " mapping (a file from flux rabbitmapping) and kubeconfig (unless"
+                " the instance owner has one, or is in a pod with a service account)",
+            )
         Config.parse(tables["rabbit"])
         queue_properties(tables["queues"], self._arguments.queues)
         return tables

@@ -150,8 +150,8 @@ def _find(path: Optional[str]) -> list[str]:
     if not files and "KUBERNETES_SERVICE_HOST" not in os.environ:
         raise ConfigError(
             KEY,
-            f"{os.pathsep.join(paths)}: No such file or directory, and"
-            " KUBECONFIG names no other kubeconfig",
+            f"none is given, none is at {os.pathsep.join(paths)} (KUBECONFIG names"
+            " another), and this is no pod with a service account",
         )
     return files
 
