@@ -76,7 +76,7 @@ def read(args: argparse.Namespace) -> RabbitMapping:
                 sort=not args.nosort,
             )
     except ConfigError as error:
-        raise CommandError(error.problem) from None
+        raise CommandError(f"--kubeconfig: {error.problem}") from None
 
 
 def main() -> None:

@@ -138,5 +138,11 @@ def test_a_server_that_does_not_speak_tls_is_told_in_one_line(cluster: Cluster) 
 
 def test_a_kubeconfig_that_is_not_there_is_named(tmp_path: Path) -> None:
     (line,) = refused(run("rabbitmapping", "-k", tmp_path / "none"))
-    assert str(tmp_path / "none") in line
-    assert "No such file or directory" in line
+    assert f"--kubeconfig: {tmp_path / 'none'}: No such file or directory" in line
+
+
+def test_where_there_is_no_kubeconfig_the_option_for_one_is_named(
+    tmp_path: Path,
+) -> None:
+    (line,) = refused(run("rabbitmapping", HOME=str(tmp_path), KUBECONFIG=""))
+    assert f"--kubeconfig: none is given, none is at {tmp_path}/.kube/config" in line

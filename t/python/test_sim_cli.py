@@ -40,6 +40,19 @@ def write_script(folder: pathlib.Path, *lines: str) -> pathlib.Path:
     return path
 
 
+def test_dws_names_the_option_for_a_kubeconfig_that_is_not_there(
+    tmp_path: pathlib.Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    missing = tmp_path / "none"
+    assert main(["dws", f"--kubeconfig={missing}"]) == 1
+    expected = f"rabbitsim dws: --kubeconfig: {missing}: No such file or directory\n"
+    assert capfd.readouterr().err == expected
+    monkeypatch.setenv("KUBECONFIG", str(missing))
+    assert main(["dws"]) == 1
+    expected = f"rabbitsim dws: --kubeconfig: none is given, none is at {missing} "
+    assert capfd.readouterr().err.startswith(expected)
+
+
 def in_order(wanted: list[str], found: list[str]) -> bool:
     rest = iter(found)
     return all(name in rest for name in wanted)

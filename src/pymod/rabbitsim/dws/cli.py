@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Callable, Optional
 from urllib.parse import quote
 
-from flux_k8s.errors import DWSError
+from flux_k8s.errors import ConfigError
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json, Kind, KubeDone, KubeError
 from flux_k8s.text import printable
@@ -77,8 +77,8 @@ def serve(
             rng=random.Random(seed),
             log=lambda level, line: _say(line) if level <= LOG_LEVEL else None,
         )
-    except DWSError as error:
-        _say(str(error))
+    except ConfigError as error:
+        _say(f"--kubeconfig: {error.problem}")
         return 1
     try:
         files = Files(Path(scratch)) if scratch is not None else None
