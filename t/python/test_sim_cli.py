@@ -7,17 +7,24 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from unittest import mock
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.cli import demo, main
 from rabbitsim.cli.realflux import Installation, RealSession, find_flux
 from rabbitsim.cli.report import Report
+from rabbitsim.cli.timeline import DELAY, Timeline
 from rabbitsim.dws import constant
+from rabbitsim.loop import VirtualLoop
 
 DATA = pathlib.Path(__file__).parents[1] / "data"
 
@@ -243,22 +250,57 @@ def test_a_real_flux_gives_the_same_eventlog(
         assert main(["run", *choice, str(script)]) == 0
         events = [json.loads(line) for line in eventlog.read_text().splitlines()]
         names[flux] = [e["name"] for e in events if e["name"] != "memo"]
-        assert "words: 26\n" in capfd.readouterr().out
+        out = capfd.readouterr().out
+        assert "words: 26\n" in out
+        times = re.findall(r"^ *([0-9.]+)s ", out, re.MULTILINE)
+        assert times == sorted(times, key=float)
     assert names["real"] == names["sim"]
 
 
-def test_a_real_job_is_shown_before_its_workflow(
+def test_a_real_job_and_its_workflow_are_shown_in_the_order_of_time(
     tmp_path: pathlib.Path, capsys: Captured
 ) -> None:
     """Its eventlog may be read after the Workflow was seen to change."""
-    kube = mock.Mock()
-    report = Report(False)
     installation = Installation("flux", "0.88.0", tmp_path)
-    session = RealSession(installation, kube, tmp_path, report, False)
-    session._tell(lambda: report.line("its Workflow"))
+    session = RealSession(installation, mock.Mock(), tmp_path, Report(False), False)
+    loop = session._loop
+    start = loop.now()
+    session._changed("MODIFIED", workflow("Proposal"))
     session._line("job 1 local:///nowhere")
-    session._line('{"timestamp": 1.0, "name": "submit", "context": {}}')
-    session._line('{"timestamp": 1.1, "name": "validate"}')
+    for after, name in enumerate(["submit", "validate", "depend", "priority"]):
+        event = {"timestamp": start - 0.1 + after * 1e-3, "name": name}
+        session._line(json.dumps({**event, "context": {"priority": 16}}))
+    session._line(json.dumps({"timestamp": loop.now() + 0.01, "name": "alloc"}))
+    loop.run(timeout=1.0)
     session.close()
-    shown = capsys.readouterr().out
-    assert shown.index("DEPEND") < shown.index("its Workflow")
+    lines = capsys.readouterr().out.split("what\n")[1].splitlines()
+    assert [line.split(maxsplit=3)[-1].split()[-1] for line in lines] == (
+        ["DEPEND", "PRIORITY", "SCHED", "completed", "RUN"]
+    )
+
+
+def workflow(state: str) -> dict[str, object]:
+    return {
+        "metadata": {"name": workflow_name(1)},
+        "spec": {"desiredState": state},
+        "status": {"state": state, "ready": True, "status": "Completed"},
+    }
+
+
+TIMES = st.lists(st.tuples(st.floats(0, 10), st.floats(0, DELAY)), max_size=20)
+
+
+@given(TIMES, st.floats(0, 10))
+def test_what_comes_late_is_shown_in_the_order_of_time(
+    times: list[tuple[float, float]], begin: float
+) -> None:
+    loop, shown = VirtualLoop(0.0), []
+    timeline = Timeline(loop)
+    for index, (when, late) in enumerate(times):
+        show = partial(shown.append, (when, index))
+        loop.call_later(when + late, partial(timeline.put, when, show))
+    loop.call_later(begin, timeline.begin)
+    loop.run()
+    assert len(shown) == len(times)
+    whens = [when for when, _ in shown]
+    assert whens == sorted(whens)

@@ -17,7 +17,7 @@ import sysconfig
 import threading
 from dataclasses import dataclass
 from functools import partial
-from typing import Callable, Optional, Sequence
+from typing import Optional, Sequence
 
 import flux_k8s
 from flux_k8s.ports import WORKFLOW
@@ -26,8 +26,9 @@ from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, read_kvs
+from rabbitsim.cli.timeline import Timeline
 from rabbitsim.clusters import SystemKube
-from rabbitsim.flux.events import Event, Json, State
+from rabbitsim.flux.events import Event, Json
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.script import ScriptError, read_directives
 from rabbitsim.flux.transitions import apply
@@ -142,7 +143,7 @@ class RealSession:
         self._loop = RealLoop()
         self._progress = JobProgress(report)
         self._workflows = WorkflowProgress(report)
-        self._early: Optional[list[Callable[[], None]]] = []
+        self._timeline = Timeline(self._loop)
         self._job: Optional[Job] = None
         self._events = scratch / "events"
         self._readers: list[threading.Thread] = []
@@ -176,7 +177,10 @@ class RealSession:
             thread = threading.Thread(target=target, daemon=True)
             thread.start()
             self._readers.append(thread)
-        self._wait(done)
+        try:
+            self._wait(done)
+        finally:
+            self._timeline.end()
         if self._job is None:
             return Outcome(self._status, [], None)
         self._loop.run(lambda: self._workflows.count == 0, PATIENCE)
@@ -277,11 +281,17 @@ class RealSession:
         process = self._process
         assert process is not None and process.stdout is not None
         for line in iter(process.stdout.readline, b""):
-            self._loop.call_soon_threadsafe(
-                partial(self._report.output, line, "stdout")
-            )
+            self._loop.call_soon_threadsafe(partial(self._output, line))
         status = process.wait()
         self._loop.call_soon_threadsafe(partial(done.append, status))
+
+    def _output(self, line: bytes) -> None:
+        """A line of the job, or of what failed before there is one."""
+        if self._timeline.begun:
+            show = partial(self._report.output, line, "stdout")
+            self._timeline.put(self._loop.now(), show)
+        else:
+            self._report.output(line, "stdout")
 
     def _read_events(self) -> None:
         with open(self._events, encoding="utf-8") as file:
@@ -304,30 +314,21 @@ class RealSession:
         assert self._job is not None
         event = Event(entry["timestamp"], entry["name"], entry.get("context"))
         if event.name == "submit":
-            self._report.begin(event.timestamp)
+            self._timeline.begin()
+            begin = partial(self._report.begin, event.timestamp)
+            self._timeline.put(event.timestamp, begin)
         before = self._job.state
         self._job.events.append(event)
         apply(self._job, event)
-        self._progress.event(entry, before.name, self._job.state.name)
-        if self._job.state is State.NEW:
-            return  # its Workflow comes with DEPEND
-        early, self._early = self._early, None
-        for tell in early or ():
-            tell()
+        change = (before.name, self._job.state.name)
+        show = partial(self._progress.event, entry, *change)
+        self._timeline.put(event.timestamp, show)
 
     def _changed(self, type: str, workflow: Json) -> None:
         """On Kubernetes' thread: a Workflow changed."""
         now = self._loop.now()
-        tell = partial(self._workflows.event, now, type, workflow)
-        self._loop.call_soon_threadsafe(partial(self._tell, tell))
-
-    def _tell(self, tell: Callable[[], None]) -> None:
-        """Tell about a Workflow, but not before the job that it is for: how a
-        job begins comes by another way, which may take longer."""
-        if self._early is None:
-            tell()
-        else:
-            self._early.append(tell)
+        show = partial(self._workflows.event, now, type, workflow)
+        self._loop.call_soon_threadsafe(partial(self._timeline.put, now, show))
 
 
 def _output_options(script: pathlib.Path) -> list[str]:
