@@ -140,6 +140,17 @@ test_expect_success 'an instance starts although the module cannot' '
     grep "rabbit.mapping.*/nonexistent" start.err &&
     ! grep Traceback start.err
 '
+test_expect_success 'the example of a configuration starts an instance as it is' '
+    mkdir $TRASH/example &&
+    sed -e "s,\"dws-jobtap.so\",\"$JOBTAP\"," -e "s,/etc/flux/frob,$SITE/frob," \
+        -e "s,/etc/flux/system/kubeconfig,$TRASH/kubeconfig," \
+        -e "s,/etc/flux/system/rabbitmapping,$TRASH/mapping," \
+        "$TESTDIR/../etc/examples/rabbit.toml" >$TRASH/example/rabbit.toml &&
+    flux start --config-path=$TRASH/example -Sbroker.boot-method=single \
+        sh -c "flux module list && flux run true" >modules 2>start.err &&
+    grep -w job-manager modules &&
+    grep -w dws modules
+'
 test_expect_success 'without a [rabbit] table it is not loaded' '
     flux start -Sbroker.boot-method=single flux module list >modules &&
     grep -w job-manager modules &&
