@@ -178,10 +178,11 @@ test_expect_success 'and starts when the storage is free again' '
     job_succeeds $first &&
     job_succeeds $second
 '
-test_expect_success 'one that asks for more than there is is refused' '
+test_expect_success 'one that asks for more than any Rabbit has is refused with both sizes' '
     id=$(large_submit 2000 true) &&
     wait_event $id clean &&
+    ! has_event $id alloc &&
     wait_event $id exception | tee exception &&
-    grep "type=\"alloc\".*unsatisfiable" exception
+    grep "each node needs 2001 GiB on its Rabbit, but the largest Rabbit has" exception
 '
 test_done

@@ -28,6 +28,7 @@ from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem, mapping_of
 
 DAY = 86400.0
+GIB = 2**30
 TIB = 2**40
 PROFILES: Json = read_data("profiles.yaml")["profiles"]
 KINDS = [(name, type) for name, types in PROFILES.items() for type in types]
@@ -461,6 +462,25 @@ def test_labels_that_no_rabbit_has_are_an_exception_in_proposal(type: str) -> No
     system = started(topology=labelled(tier="slow"), options=wants("tier=fast"))
     note = refused(system, jobspec(f"#DW jobdw type={type} capacity=9GiB name=p1", 1))
     assert note.endswith(f"no Rabbit carries all of: {RABBIT_LABEL}=Rabbit, tier=fast")
+
+
+@pytest.mark.parametrize("type", ["xfs", "gfs2", "raw"])
+@pytest.mark.parametrize("command", ["jobdw", "create_persistent"])
+def test_more_for_each_node_than_the_largest_rabbit_has_is_refused_with_both_sizes(
+    command: str, type: str
+) -> None:
+    small = Rabbit("rabbit-01", 20 * GIB, ("n1", "n2"))
+    large = Rabbit("rabbit-02", 30 * GIB, ("n3", "n4"))
+    system = started(topology=Topology.of([small, large]))
+    directive = f"#DW {command} type={type} name=big capacity="
+    jobid = system.instance.submit(jobspec(f"{directive}30GiB", 2))
+    settle_jobs(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == (
+        "each node needs 31 GiB on its Rabbit, but the largest Rabbit has 30 GiB for"
+        " jobs"
+    )
+    runs(system, jobspec(f"{directive}29GiB", 1))
 
 
 def test_a_job_that_needs_more_nodes_than_labelled_rabbits_have_is_told_so() -> None:

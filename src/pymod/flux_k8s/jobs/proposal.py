@@ -24,6 +24,7 @@ from flux_k8s.dws.directivebreakdown import (
     Reference,
     apply_breakdowns,
     check_enough,
+    check_size,
     labelled_hosts,
     near_hosts,
     requested_nodes,
@@ -71,6 +72,7 @@ def propose(
     """
     required_daemons(breakdowns, settings.config.daemons)
     if settings.scheduler:
+        check_size(breakdowns, settings.mapping)
         resources = apply_breakdowns(breakdowns, resources)
     nodes, mapping = requested_nodes(resources), settings.mapping
     labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)

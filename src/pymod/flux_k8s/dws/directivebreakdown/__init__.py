@@ -40,6 +40,7 @@ from flux_k8s.dws.directivebreakdown.compute import (
 )
 from flux_k8s.dws.directivebreakdown.resources import (
     apply_breakdowns,
+    check_size,
     requested_nodes,
     ssd_per_node,
 )
@@ -58,6 +59,7 @@ __all__ = [
     "build_servers",
     "check_enough",
     "check_locations",
+    "check_size",
     "colocation_annotations",
     "existing_servers",
     "job_allocation",

@@ -13,6 +13,7 @@ import re
 from typing import Any, Iterable, Mapping, Sequence
 
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.limits import NODES
@@ -108,6 +109,29 @@ def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
             else:
                 share += -(-entry.minimum_capacity // nodes)
     return -(-share // GIB)
+
+
+def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
+    """Refuse what each node needs on its own Rabbit if no Rabbit is that large: a
+    scheduler denies the job without a reason. Storage that may go anywhere does not
+    count, nor does that of which each server gets its part.
+
+    Raises:
+        AllocationError: with both sizes.
+    """
+    share = sum(
+        entry.minimum_capacity
+        for breakdown in breakdowns
+        for entry in breakdown.allocation_sets
+        if entry.strategy == PER_COMPUTE
+    )
+    needed = -(-share // GIB)
+    largest = max(map(mapping.capacity, mapping.rabbits), default=0) // GIB
+    if needed > largest:
+        raise AllocationError(
+            f"each node needs {needed} GiB on its Rabbit, but the largest Rabbit has"
+            f" {largest} GiB for jobs"
+        )
 
 
 def minimum_count(vertex: Reader) -> int:
