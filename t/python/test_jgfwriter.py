@@ -15,6 +15,7 @@ from test_mapping import EXAMPLE
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import jgfwriter, mapping
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.rabbitchunks import rabbit_chunks
 from flux_k8s.rfc import hostlist, idset, jgf, rset
 
 Json = dict[str, Any]
@@ -169,7 +170,7 @@ def test_what_is_written_is_read_again(
         rabbit: system.capacity(rabbit) // GIB // chunks * chunks
         for rabbit in system.rabbits
     }
-    assert rset.rabbit_chunks(read, system) == graph.ssd
+    assert rabbit_chunks(read, system) == graph.ssd
     counts = db.job_allocation(read, system).nodes_per_rabbit
     assert counts == {rabbit: len(system.hosts_of(rabbit)) for rabbit in system.rabbits}
 

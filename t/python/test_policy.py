@@ -14,8 +14,8 @@ from test_service import LIFE, exceptions, jobspec, names, settle, started
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DirectiveError
-from flux_k8s.jobs.workflowinfo import StorageRequest
 
 OWNER = 500
 USER = 4711

@@ -25,9 +25,9 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.damper import FIRST_HOLD, LAST_HOLD, Damper
 from flux_k8s.errors import BadObject, ConfigError
 from flux_k8s.rabbits.availability import OURS
-from flux_k8s.rabbits.nodes import parse
 from flux_k8s.rabbits.storage import parse_storage
 from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.resourcestatus import parse
 from rabbitsim.system import VirtualSystem
 
 RABBITS = ("rabbit-01", "rabbit-02")

@@ -21,8 +21,8 @@ from test_service import HOUR, XFS, exceptions, jobspec, names, settle, started
 
 from flux_k8s.config.table import Config
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
-from flux_k8s.rabbits.nodes import NodeStates
 from flux_k8s.rabbits.systemstatus import Shown, changes, disabled_nodes, parse, patch
+from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
@@ -201,7 +201,7 @@ def test_an_answer_that_comes_late_does_not_hide_what_was_written_since() -> Non
     old = system.store.get(SYSTEMSTATUS, "default", "default")
     write(system, "compute-01", "Disabled")
     wait(system)
-    system.service._availability.system_status.event("MODIFIED", old)
+    system.service._machine.system_status.event("MODIFIED", old)
     wait(system)
     assert marked(system) == "compute-01"
     system.instance.set_up("compute-02", False)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse
+from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
 from flux_k8s.jobs.workflow import (
     Advance,
@@ -34,7 +35,7 @@ from flux_k8s.jobs.workflow import (
     Wait,
     next_step,
 )
-from flux_k8s.jobs.workflowinfo import Goal, StorageRequest, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58
 

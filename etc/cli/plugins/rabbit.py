@@ -51,8 +51,8 @@ class RabbitPlugin(CLIPlugin):
         if table is None:
             return
 
-        from flux_k8s.errors import DWSError
         from flux_k8s.config.submission import check_submission
+        from flux_k8s.errors import DWSError
 
         try:
             check_submission(dw, jobspec.resources, table)

@@ -80,6 +80,12 @@ class KubeError(Exception):
         self.retry_after = retry_after
 
 
+def gone(error: KubeError) -> bool:
+    """The object does not exist. (Where its whole kind is not served, the
+    reason is another: that is trouble, and tells nothing about the object.)"""
+    return error.status == 404 and error.reason == "NotFound"
+
+
 class RpcError(Exception):
     """A Flux RPC that failed: ``errnum`` as in errno, ``message`` a sentence."""
 

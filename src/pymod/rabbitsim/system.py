@@ -17,6 +17,7 @@ import random
 import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 
+from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping as rabbitmapping
@@ -192,11 +193,11 @@ class VirtualSystem:
             seed = self.rng.getrandbits(32)
             self.service_kube = kube
             self.setup_reader = VirtualReader(port)
-            self.service = Service(
+            self.service = make_service(
                 port,
                 kube,
                 settings,
-                random.Random(seed),
+                rng=random.Random(seed),
                 setup_reader=self.setup_reader,
                 works_on=self.works_on,
                 barred=self.barred,
@@ -403,7 +404,7 @@ class LocalFlux:
 
     def _make_service(self, port: FluxPort) -> Service:
         settings = Settings(self._config, self._mapping, owner=os.getuid())
-        return Service(port, self._kube, settings, random.Random(self._seed))
+        return make_service(port, self._kube, settings, rng=random.Random(self._seed))
 
     def _prepare(self, launch: Launch, rank: int) -> Mapping[str, str]:
         job = self.instance.job(launch.jobid)

@@ -24,6 +24,7 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
 from flux.core.inner import ffi, lib
 
 import flux
+from flux_k8s.broker.assembly import make_service
 from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.config.settings import Settings
@@ -31,7 +32,6 @@ from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.isolation import Work
-from flux_k8s.jobs.service import Service
 from flux_k8s.kube.client import KubeClient, Mailbox
 from flux_k8s.ports import Json
 
@@ -105,7 +105,7 @@ class Process:
             queues=queue_properties(tables["queues"], self._arguments.queues),
         )
         self._reader = ReaderProcess(self._mailbox.put)
-        self._service = Service(
+        self._service = make_service(
             self._flux,
             self._kube,
             settings,

@@ -25,8 +25,8 @@ from typing import Sequence
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.directives import Directive
+from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DirectiveError
-from flux_k8s.jobs.workflowinfo import StorageRequest
 
 GIB = 2**30
 

@@ -14,8 +14,8 @@ from typing import Any
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import is_empty, parse_attribute
+from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import ConfigError
-from flux_k8s.jobs.workflowinfo import StorageRequest
 
 _SOMEBODY = 0
 

@@ -21,9 +21,12 @@ from flux_k8s.dws.workflowview import MOUNTING, State
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.storage import SERVING
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
+
+SERVING = frozenset({"Ready", "Degraded"})
+"""The states of a Storage in which it can take allocations, and of a compute node
+in which it can mount them."""
 
 ANNOTATION_STATE = "flux-framework.readthedocs.io/exclusion-state"
 ANNOTATION_DATE = "flux-framework.readthedocs.io/exclusion-date"

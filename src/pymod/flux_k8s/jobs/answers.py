@@ -11,12 +11,6 @@ from typing import Optional
 from flux_k8s.ports import Json, KubeError
 
 
-def gone(error: KubeError) -> bool:
-    """The object does not exist. (Where its whole kind is not served, the
-    reason is another: that is trouble, and tells nothing about the object.)"""
-    return error.status == 404 and error.reason == "NotFound"
-
-
 def refused(error: KubeError) -> bool:
     """Kubernetes or DWS will never accept this request as it is. (A plain 403
     is another matter: an administrator can grant the permission.)"""

@@ -21,8 +21,8 @@ from flux_k8s.dws.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import BadObject, NotReady
-from flux_k8s.jobs.answers import gone
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
+from flux_k8s.jobs.machine import Nodes
 from flux_k8s.jobs.planning import Failure, Planner
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -38,8 +38,8 @@ from flux_k8s.ports import (
     Kube,
     KubeDone,
     KubeError,
+    gone,
 )
-from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
 

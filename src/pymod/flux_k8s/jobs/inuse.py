@@ -28,6 +28,7 @@ from flux_k8s.dws.drainreason import (
 from flux_k8s.dws.workflowview import CUT_OFF
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.jobexception import DWS, FATAL, NODE_FAILURE, WARNING
+from flux_k8s.jobs.machine import Nodes
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (
@@ -43,7 +44,6 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
-from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 

@@ -35,9 +35,11 @@ from flux_k8s.dws.directivebreakdown.breakdown import JOB
 from flux_k8s.dws.directivebreakdown.resources import GIB
 from flux_k8s.dws.holding import WORKFLOW_LABEL, beyond_annotation, workflow_of
 from flux_k8s.dws.nodefailure import Survey
+from flux_k8s.dws.rabbitchunks import rabbit_chunks
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, DWSError, Occupied
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
+from flux_k8s.jobs.machine import Rabbits
 from flux_k8s.jobs.proposal import Proposal, not_serving, propose
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
@@ -48,10 +50,8 @@ from flux_k8s.ports import (
     KubeDone,
     KubeError,
 )
-from flux_k8s.rabbits.storage import RabbitManager
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.rset import rabbit_chunks
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ class Planner:
         self,
         kube: Kube,
         settings: Settings,
-        rabbits: RabbitManager,
+        rabbits: Rabbits,
         constraint: Callable[[], Json],
         now: Callable[[], float],
         bind: Callable[[Callable[..., None]], Callable[..., None]],

@@ -33,8 +33,8 @@ from flux_k8s.dws.directivebreakdown import (
 )
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import AllocationError, Occupied
+from flux_k8s.jobs.machine import Rabbits
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.storage import RabbitManager
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, only_hosts
 
@@ -54,7 +54,7 @@ def propose(
     resources: Sequence[Any],
     breakdowns: Sequence[Breakdown],
     servers: Mapping[Reference, Json],
-    rabbits: RabbitManager,
+    rabbits: Rabbits,
     settings: Settings,
     constraint: Json,
 ) -> Proposal:

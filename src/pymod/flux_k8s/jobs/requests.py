@@ -11,9 +11,9 @@ from typing import Any, Optional, Union
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs.isolation import Work
-from flux_k8s.jobs.workflowinfo import StorageRequest
 from flux_k8s.json_reader import Reader, check_levels
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58

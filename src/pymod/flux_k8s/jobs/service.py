@@ -36,6 +36,7 @@ from flux_k8s.jobs.isolation import (
     describe,
     summary,
 )
+from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.requests import (
     LargeSetup,
     read_create,
@@ -58,7 +59,7 @@ from flux_k8s.jobs.workflow import (
     Wait,
     next_step,
 )
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.jobs.workflowrequests import StepError
 from flux_k8s.ports import (
     STORAGE,
@@ -72,8 +73,6 @@ from flux_k8s.ports import (
     Timer,
     Watch,
 )
-from flux_k8s.rabbits.availability import Availability
-from flux_k8s.rabbits.systemstatus import awaited_nodes
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
 from flux_k8s.rfc.rset import Allocated, UnreadableR
 
@@ -132,6 +131,7 @@ class Service:
         flux: Flux,
         kube: Kube,
         settings: Settings,
+        make_machine: MakeMachine,
         rng: Optional[random.Random] = None,
         setup_reader: Optional[SetupReader] = None,
         works_on: WorksOn = lambda work: None,
@@ -146,16 +146,10 @@ class Service:
         self._kube = kube
         self._notices = Notices(flux, self._look_at_outage)
         self._out_since: Optional[float] = None
-        self._availability = Availability(
-            flux,
-            kube,
-            settings,
-            self._watched,
-            self._awaited_nodes,
-            self._may_mount,
-            self._retry_all,
+        self._machine = make_machine(
+            self._watched, self._awaited_nodes, self._may_mount, self._retry_all
         )
-        self._rabbits = self._availability.rabbits
+        self._rabbits = self._machine.rabbits
         self._scope = JobScope(self._broke, self._releases, works_on)
         self._barred = frozenset(barred)
         self._unseen: dict[int, tuple[str, Json]] = {}
@@ -166,7 +160,7 @@ class Service:
             self._scope.port(flux),
             self._scope.port(kube),
             settings,
-            self._availability,
+            self._machine,
             self._scope.bind,
         )
         self._rng = rng or random.Random()
@@ -192,7 +186,7 @@ class Service:
     def start(self) -> None:
         """Open the watches and ask the plugin which jobs there are."""
         self._out_since = self._flux.now()
-        self._availability.start()
+        self._machine.start()
         self._watch = self._kube.watch(WORKFLOW, self.settings.namespace, self)
         self._await_watches()
         self._greeter.greet()
@@ -200,7 +194,7 @@ class Service:
     def stop(self) -> None:
         """Stop. What is under way is taken up again by the next service."""
         self._stopped = True
-        self._availability.stop()
+        self._machine.stop()
         self._greeter.stop()
         if self._watch is not None:
             self._watch.stop()
@@ -213,7 +207,7 @@ class Service:
         """Use another configuration, and other queues, from now on."""
         self.settings.config = config
         self.settings.queues = queues
-        self._availability.look()
+        self._machine.look()
         for jobid in self._jobs:
             self._mark(jobid)
 
@@ -343,7 +337,7 @@ class Service:
             "retrying": sum(job.waiting.failures > 0 for job in self._jobs.values()),
             "kubernetes": self._notices.outage
             or ("ok" if self._complete else "connecting"),
-            "rabbits": self._availability.stats(),
+            "rabbits": self._machine.stats(),
         }
 
     def _job(self, jobid: int, goal: Goal) -> Job:
@@ -378,7 +372,7 @@ class Service:
         for jobid in [jobid for jobid in self._unseen if jobid not in self._jobs]:
             self.event(*self._unseen.pop(jobid))
         self._check_strays()
-        self._availability.jobs_changed()
+        self._machine.jobs_changed()
 
     def _greeting_ends(self) -> None:
         for jobid, job in self._jobs.items():
@@ -568,7 +562,7 @@ class Service:
                 self._scope.run(jobid, self._look_at, job)
         if self._dirty and self._pump_timer is None:
             self._pump_timer = self._flux.call_later(0.0, self._pump)
-        self._availability.jobs_changed()
+        self._machine.jobs_changed()
 
     def _releases(self, jobid: int) -> bool:
         """Whether a job's storage is to be released: also when nobody claims it."""

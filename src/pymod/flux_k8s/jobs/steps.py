@@ -29,6 +29,7 @@ from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
+from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Failure, Placed, Planner
 from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.records import Records
@@ -65,7 +66,6 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
-from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, printable
@@ -79,7 +79,7 @@ class Steps:
         flux: Flux,
         kube: Kube,
         settings: Settings,
-        availability: Availability,
+        machine: Machine,
         bind: Callable[[Callable[..., None]], Callable[..., None]],
     ) -> None:
         """
@@ -95,19 +95,19 @@ class Steps:
         self._planner = Planner(
             kube,
             settings,
-            availability.rabbits,
-            availability.constraint,
+            machine.rabbits,
+            machine.constraint,
             flux.now,
             bind,
         )
-        self._system_status = availability.system_status
+        self._system_status = machine.system_status
         self.workflows = WorkflowRequests(
             flux, kube, settings, self.records, self.tokens
         )
         self._exclusion = Exclusion(
-            flux, kube, settings, self._planner, self.records, availability.nodes
+            flux, kube, settings, self._planner, self.records, machine.nodes
         )
-        self.in_use = InUse(flux, kube, settings, availability.nodes, bind)
+        self.in_use = InUse(flux, kube, settings, machine.nodes, bind)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         """Carry out a step; ``done`` is called once."""
@@ -215,7 +215,16 @@ class Steps:
         if info.view.forced:
             found(True)
         else:
-            self._system_status.was_any_disabled(info, self._bind(found))
+            self._ask_disabled(info, found)
+
+    def _ask_disabled(
+        self, info: WorkflowInfo, done: Callable[[Union[bool, KubeError]], None]
+    ) -> None:
+        """Whether DWS may have passed over nodes of the job in the state that was
+        reached."""
+        hosts = None if info.allocation is None else info.allocation.hosts
+        since = None if info.view is None else info.view.since
+        self._system_status.was_any_disabled(hosts, since, info.name, self._bind(done))
 
     # Storage: planned before the job is scheduled, placed afterwards
 
@@ -317,7 +326,7 @@ class Steps:
                 problem = "passed over by DWS, as Disabled in SystemStatus"
                 self._exclusion.leave_out(info, survey, problem, done)
 
-        self._system_status.was_any_disabled(info, self._bind(found))
+        self._ask_disabled(info, found)
 
     def _give_environment(self, info: WorkflowInfo, done: StepDone) -> None:
         assert info.view is not None

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Iterable, Optional
 
-from flux_k8s.dws.directives import Directive
 from flux_k8s.dws.nodefailure import Survey
+from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
@@ -22,15 +22,6 @@ class Goal(enum.Enum):
     PLANNED = "storage planned"
     READY = "storage ready"
     RELEASED = "storage released"
-
-
-@dataclass(frozen=True)
-class StorageRequest:
-    """What ``dws.create`` asked for: the job's directives and resources."""
-
-    userid: int
-    directives: tuple[Directive, ...]
-    resources: list[Any]
 
 
 @dataclass(frozen=True)
@@ -259,3 +250,15 @@ class WorkflowInfo:
             and known.state is not None
             and view.state < known.state
         )
+
+
+def awaited_nodes(infos: Iterable[WorkflowInfo]) -> Optional[frozenset[str]]:
+    """The nodes of jobs that wait for their storage to be mounted; None as long as
+    it is not known of each job which nodes it has."""
+    hosts: set[str] = set()
+    for info in infos:
+        if info.goal is Goal.READY and not info.mounted:
+            if info.allocation is None:
+                return None
+            hosts.update(info.allocation.hosts)
+    return frozenset(hosts)

@@ -22,7 +22,7 @@ from flux_k8s.dws.workflowview import (
     requested_key,
 )
 from flux_k8s.errors import DWSError, Occupied
-from flux_k8s.jobs.answers import gone, refusal, refused
+from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflow import Advance
@@ -36,6 +36,7 @@ from flux_k8s.ports import (
     KubeError,
     Patch,
     RpcError,
+    gone,
 )
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp

@@ -24,11 +24,12 @@ from flux_k8s.control.damper import Damper
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError, Timer
 from flux_k8s.rabbits.fluxion import ALLOC_RABBIT, BAD_RABBIT, Fluxion
 from flux_k8s.rabbits.mountwatch import MountWatch
-from flux_k8s.rabbits.nodes import Nodes, NodeStates
+from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, exclude_properties
+from flux_k8s.rfc.resourcestatus import NodeStates
 
 OURS = "dws: PCIe connection to Rabbit "
 """How the reasons of our drains begin."""
@@ -48,7 +49,8 @@ class Availability:
     Args:
         watched: is told about the watch of the Storages, as by
             :class:`~flux_k8s.rabbits.storage.RabbitManager`.
-        awaited: tells :func:`~flux_k8s.rabbits.systemstatus.awaited_nodes`.
+        awaited: tells :class:`~flux_k8s.rabbits.systemstatus.SystemStatus` the nodes
+            of jobs that wait for their storage to be mounted.
         may_mount: as for :class:`~flux_k8s.rabbits.mountwatch.MountWatch`.
         mended: is called when a Rabbit takes allocations again.
 

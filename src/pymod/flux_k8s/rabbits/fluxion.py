@@ -34,7 +34,6 @@ from flux_k8s.dws.directivebreakdown.resources import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, RpcDone, RpcError, Timer, Watch
-from flux_k8s.rabbits import nodes
 from flux_k8s.rabbits.fluxiongraph import (
     SSD_DOWN,
     Chassis,
@@ -45,7 +44,7 @@ from flux_k8s.rabbits.fluxiongraph import (
     find_ssds,
 )
 from flux_k8s.rabbits.withheld import Looking, Noting, Switching, Withheld
-from flux_k8s.rfc import hostlist, idset
+from flux_k8s.rfc import hostlist, idset, resourcestatus
 from flux_k8s.rfc.jgf import RABBIT_PROPERTY, SSD
 
 BAD_RABBIT = "badrabbit"
@@ -395,7 +394,7 @@ class Fluxion:
         try:
             if isinstance(result, RpcError):
                 raise result
-            excluded = nodes.parse(result).excluded
+            excluded = resourcestatus.parse(result).excluded
         except (RpcError, BadObject):
             excluded = frozenset()
         lacking = [host for host in hosts if host not in excluded]

@@ -19,9 +19,10 @@ from typing import Callable, Mapping, Optional
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import unknown_of
 from flux_k8s.ports import CLIENTMOUNT, Flux, Json, Kube, KubeError, Timer, Watch
-from flux_k8s.rabbits.nodes import Nodes, NodeStates
+from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.resourcestatus import NodeStates
 
 GATHER = 0.05
 """Seconds from a first change until the nodes are looked at."""

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import errno
 import syslog
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Callable, Iterable, Mapping, Optional, Union
+from typing import Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, RpcError, Timer, Watch
-from flux_k8s.rfc import hostlist, idset, rset
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.resourcestatus import NodeStates, parse
 
 SETTLE = 0.1
 """Seconds from a first change until the nodes are looked at: brokers come, and
@@ -21,69 +21,6 @@ are drained, many at once."""
 
 RETRY = 5.0
 """Seconds until Flux is asked again after an error."""
-
-
-@dataclass(frozen=True)
-class NodeStates:
-    """All nodes that may run jobs, by host name.
-
-    Attributes:
-        hosts: their names, in the order of their ranks.
-        offline: those whose broker is not there.
-        drained: those that are drained, with the reason (empty without one).
-        properties: the nodes that have each property of R.
-        excluded: nodes that may not: Flux excludes them from scheduling.
-    """
-
-    hosts: tuple[str, ...]
-    offline: frozenset[str]
-    drained: Mapping[str, str]
-    properties: Mapping[str, frozenset[str]]
-    excluded: frozenset[str] = frozenset()
-
-    def with_all(self, properties: Iterable[str]) -> frozenset[str]:
-        """The nodes that have all of ``properties``."""
-        sets = [self.properties.get(name, frozenset()) for name in properties]
-        return frozenset(self.hosts).intersection(*sets)
-
-
-def parse(status: Any) -> NodeStates:
-    """Read what ``resource.status`` answers.
-
-    Raises:
-        BadObject: it is something else.
-    """
-    reader = Reader("resource.status", status)
-    resources = rset.parse(reader.object("R").value, "R of resource.status")
-    host_of = {target.rank: target.host for target in resources.targets}
-
-    def hosts(ranks: Iterable[int]) -> frozenset[str]:
-        return frozenset(host_of[rank] for rank in ranks if rank in host_of)
-
-    ranks_excluded = _ranks(reader, "exclude")
-    excluded = hosts(ranks_excluded)
-    for rank in ranks_excluded:
-        host_of.pop(rank, None)
-    drained: dict[str, str] = {}
-    for ranks, entry in reader.object("drain").value.items():
-        info = Reader(reader.name, entry, f"drain.{ranks}")
-        reason = info.text("reason") if info.has("reason") else ""
-        drained.update(dict.fromkeys(hosts(_decode(reader, "drain", ranks)), reason))
-    properties = {name: hosts(ranks) for name, ranks in resources.properties.items()}
-    names = tuple(dict.fromkeys(host_of.values()))
-    offline = hosts(_ranks(reader, "offline"))
-    return NodeStates(names, offline, drained, properties, excluded)
-
-
-def _ranks(reader: Reader, path: str) -> tuple[int, ...]:
-    return _decode(reader, path, reader.text(path)) if reader.has(path) else ()
-
-
-def _decode(reader: Reader, path: str, text: str) -> tuple[int, ...]:
-    try:
-        return idset.decode(text)
-    except ValueError as error:
-        raise reader.bad(path, f"RFC 22 idsets ({error})") from None
 
 
 class Nodes:

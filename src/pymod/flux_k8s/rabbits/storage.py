@@ -19,6 +19,7 @@ from flux_k8s.dws import holding
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.dws.holding import NOTHING, Holding
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (
@@ -30,10 +31,6 @@ from flux_k8s.ports import (
     KubeError,
     Watch,
 )
-
-SERVING = frozenset({"Ready", "Degraded"})
-"""The states of a Storage in which it can take allocations, and of a compute node
-in which it can mount them."""
 
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""

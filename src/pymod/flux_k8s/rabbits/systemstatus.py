@@ -22,8 +22,6 @@ from typing import AbstractSet, Any, Callable, Iterable, Mapping, Optional, Unio
 
 from flux_k8s.dws.drainreason import cannot_mount
 from flux_k8s.errors import BadObject
-from flux_k8s.jobs.answers import gone
-from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.json_reader import Reader, decimal
 from flux_k8s.ports import (
     SYSTEMSTATUS,
@@ -34,9 +32,10 @@ from flux_k8s.ports import (
     KubeError,
     Timer,
     Watch,
+    gone,
 )
-from flux_k8s.rabbits.nodes import NodeStates
 from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.resourcestatus import NodeStates
 
 NAME = "default"
 """The name of the one SystemStatus."""
@@ -58,18 +57,6 @@ def disabled_nodes(states: NodeStates) -> frozenset[str]:
     """The nodes that DWS is not to wait for."""
     failed = {host for host, why in states.drained.items() if cannot_mount(why)}
     return states.offline | failed
-
-
-def awaited_nodes(infos: Iterable[WorkflowInfo]) -> Optional[frozenset[str]]:
-    """The nodes of jobs that wait for their storage to be mounted; None as long as
-    it is not known of each job which nodes it has."""
-    hosts: set[str] = set()
-    for info in infos:
-        if info.goal is Goal.READY and not info.mounted:
-            if info.allocation is None:
-                return None
-            hosts.update(info.allocation.hosts)
-    return frozenset(hosts)
 
 
 @dataclass(frozen=True)
@@ -150,7 +137,8 @@ class SystemStatus:
     """Keeps the SystemStatus as the nodes are (a ``WatchHandler``).
 
     Args:
-        awaited: tells :func:`awaited_nodes`.
+        awaited: tells the nodes of jobs that wait for their storage to be mounted;
+            None as long as they are not known.
         changed: is called when others have disabled a node, or have enabled it.
 
     Attributes:
@@ -207,13 +195,16 @@ class SystemStatus:
 
     def was_any_disabled(
         self,
-        info: WorkflowInfo,
+        hosts: Optional[Iterable[str]],
+        since: Optional[float],
+        key: str,
         done: Callable[[Union[bool, KubeError]], None],
     ) -> None:
-        """Find out whether DWS may have passed over some of a job's nodes in the state
-        that was reached: whether one is Disabled, or may have been since that state was
-        requested. A watch may lag behind that of the Workflows, so Kubernetes is
-        asked."""
+        """Find out whether DWS may have passed over some of ``hosts`` (None is for all
+        nodes) in a state that was requested at ``since`` (None: it is not known):
+        whether one is Disabled, or may have been since. A watch may lag behind that of
+        the Workflows, so Kubernetes is asked, in the order of the requests with that
+        ``key``: jobs do not wait for each other."""
 
         def answer(result: Union[Json, KubeError]) -> None:
             if not isinstance(result, KubeError):
@@ -224,12 +215,9 @@ class SystemStatus:
             elif self._shown is not None or not gone(result):
                 done(True)  # it is not for us, or the watch says otherwise
                 return
-            hosts = None if info.allocation is None else info.allocation.hosts
-            since = None if info.view is None else info.view.since
             done(self._was_disabled(hosts, since))
 
-        # Not in the queue of the SystemStatus: jobs do not wait for each other.
-        self._kube.get(SYSTEMSTATUS, self._namespace, NAME, answer, key=info.name)
+        self._kube.get(SYSTEMSTATUS, self._namespace, NAME, answer, key=key)
 
     def _catch_up(self, object: Json) -> None:
         """Take in an answer. Where it is not what the watch has told last, nodes may

@@ -17,6 +17,7 @@ import random
 from dataclasses import dataclass
 from typing import Any, Callable, Iterable, Mapping, Optional
 
+from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
@@ -223,7 +224,7 @@ class _CrashSystem(VirtualSystem):
                 self.config, self.mapping, owner=self.instance.broker.owner
             )
             flux = _CrashingPort(port, crasher)
-            service = Service(flux, kube, settings, random.Random(0))
+            service = make_service(flux, kube, settings, rng=random.Random(0))
             # There is no other way to learn where a step ends.
             steps: Steps = service._steps
             service._steps = _CrashingSteps(steps, crasher)

@@ -8,9 +8,9 @@ import random
 from functools import partial
 from typing import Any, Callable, Mapping, Optional
 
+from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -124,11 +124,11 @@ class TorturedSystem(VirtualSystem):
                 ssds_by_status=self._ssds_by_status,
             )
             rng = random.Random(self.rng.getrandbits(32))
-            self.service = Service(
+            self.service = make_service(
                 port,
                 self.service_kube,
                 settings,
-                rng,
+                rng=rng,
                 setup_reader=VirtualReader(port),
             )
             steps = FaultySteps(self.service._steps, self.step_faults)

@@ -30,10 +30,11 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
 )
 from flux_k8s.dws.directivebreakdown.resources import GIB
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.rabbitchunks import rabbit_chunks
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc.hostlist import natural_key
-from flux_k8s.rfc.rset import Allocated, rabbit_chunks
+from flux_k8s.rfc.rset import Allocated
 
 Json = dict[str, Any]
 

@@ -1,0 +1,20 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The service, put together: jobs and the machine that they run on."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.jobs.service import Service
+from flux_k8s.ports import Flux, Kube
+from flux_k8s.rabbits.availability import Availability
+
+
+def make_service(flux: Flux, kube: Kube, settings: Settings, **options: Any) -> Service:
+    """A service with its machine. ``options`` are those of
+    :class:`~flux_k8s.jobs.service.Service`."""
+    machine = partial(Availability, flux, kube, settings)
+    return Service(flux, kube, settings, machine, **options)

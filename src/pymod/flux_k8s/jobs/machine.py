@@ -1,0 +1,111 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What jobs need of the machine: its Rabbits, its nodes, and the SystemStatus.
+
+:mod:`flux_k8s.rabbits` has all of it. Neither of the two folders imports the other.
+"""
+
+from __future__ import annotations
+
+from typing import (
+    AbstractSet,
+    Callable,
+    Collection,
+    Iterable,
+    Mapping,
+    Optional,
+    Protocol,
+    Union,
+)
+
+from flux_k8s.dws.directivebreakdown import Reference
+from flux_k8s.ports import Json, Kind, KubeError
+from flux_k8s.rfc.resourcestatus import NodeStates
+
+Labels = Mapping[str, Mapping[str, str]]
+"""The labels of each Rabbit."""
+
+
+class Rabbits(Protocol):
+    """:class:`flux_k8s.rabbits.storage.RabbitManager`."""
+
+    @property
+    def complete(self) -> bool: ...
+    @property
+    def labels(self) -> Labels: ...
+    @property
+    def all_labels(self) -> Labels: ...
+    @property
+    def broken(self) -> Mapping[str, str]: ...
+    @property
+    def sizes(self) -> Mapping[str, int]: ...
+    def room(
+        self, own: Collection[Reference], lasting: bool = False
+    ) -> Mapping[str, int]: ...
+    def promise(self, servers: Reference, object: Json) -> None: ...
+    def withdraw(self, servers: Reference) -> None: ...
+    def let_go(self, jobid: int, torn_down: bool) -> None: ...
+    def forget(self, jobid: int) -> None: ...
+
+
+class Nodes(Protocol):
+    """:class:`flux_k8s.rabbits.nodes.Nodes`."""
+
+    @property
+    def states(self) -> Optional[NodeStates]: ...
+    def drain(
+        self, hosts: Iterable[str], reason: str, done: Callable[[], None] = ...
+    ) -> None: ...
+
+
+class SystemStatus(Protocol):
+    """:class:`flux_k8s.rabbits.systemstatus.SystemStatus`."""
+
+    def was_any_disabled(
+        self,
+        hosts: Optional[Iterable[str]],
+        since: Optional[float],
+        key: str,
+        done: Callable[[Union[bool, KubeError]], None],
+    ) -> None: ...
+    def enable(
+        self, hosts: Iterable[str], done: Callable[[Optional[KubeError]], None]
+    ) -> None: ...
+
+
+class Machine(Protocol):
+    """:class:`flux_k8s.rabbits.availability.Availability`."""
+
+    @property
+    def rabbits(self) -> Rabbits: ...
+    @property
+    def nodes(self) -> Nodes: ...
+    @property
+    def system_status(self) -> SystemStatus: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def look(self, delay: float = 0.0) -> None: ...
+    def jobs_changed(self) -> None: ...
+    def constraint(self) -> Json: ...
+    def stats(self) -> Json: ...
+
+
+class MakeMachine(Protocol):
+    """Makes the machine for the service that it works with.
+
+    Args:
+        watched: a watch of a kind is complete, or has failed.
+        awaited: tells the nodes of jobs that wait for their storage to be mounted;
+            None as long as they are not known.
+        may_mount: tells whether a job's storage may be mounted yet, or that is not
+            known.
+        mended: jobs whose steps failed may succeed now.
+    """
+
+    def __call__(
+        self,
+        watched: Callable[[Kind, Optional[KubeError]], None],
+        awaited: Callable[[], Optional[AbstractSet[str]]],
+        may_mount: Callable[[int], bool],
+        mended: Callable[[], None],
+    ) -> Machine: ...
