@@ -16,9 +16,11 @@ from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     Reference,
     apply_breakdowns,
+    check_size,
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
+from flux_k8s.dws.mapping import assemble
 from flux_k8s.errors import AllocationError, BadObject
 
 Json = dict[str, Any]
@@ -142,6 +144,22 @@ def test_several_directives_and_sets_are_summed_before_rounding() -> None:
 def test_persistent_storage_needs_room_as_well() -> None:
     persistent = breakdown(across(20 * GIB), lifetime="persistent")
     assert ssd_of(apply_breakdowns([persistent], [node(2)])) == 10
+
+
+@pytest.mark.parametrize("sizes", [[], [0], [10 * GIB, 0]])
+def test_a_mapping_that_does_not_tell_all_sizes_refuses_nothing(
+    sizes: list[int],
+) -> None:
+    names = {f"rabbit{number}": size for number, size in enumerate(sizes)}
+    mapping = assemble({name: () for name in names}, names)
+    check_size([breakdown(per_compute(20 * GIB))], mapping)
+
+
+def test_a_node_needs_no_more_than_the_largest_rabbit_has() -> None:
+    mapping = assemble({"a": (), "b": ()}, {"a": 10 * GIB, "b": 20 * GIB})
+    check_size([breakdown(per_compute(20 * GIB))], mapping)
+    with pytest.raises(AllocationError, match="needs 21 GiB .* has 20 GiB for jobs"):
+        check_size([breakdown(per_compute(20 * GIB + 1))], mapping)
 
 
 def test_a_node_below_a_chassis_becomes_a_slot_there() -> None:

@@ -114,7 +114,8 @@ def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
 def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
     """Refuse what each node needs on its own Rabbit if no Rabbit is that large: a
     scheduler denies the job without a reason. Storage that may go anywhere does not
-    count, nor does that of which each server gets its part.
+    count, nor does that of which each server gets its part. Nothing is refused where
+    the mapping does not tell the size of each Rabbit.
 
     Raises:
         AllocationError: with both sizes.
@@ -126,7 +127,10 @@ def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
         if entry.strategy == PER_COMPUTE
     )
     needed = -(-share // GIB)
-    largest = max(map(mapping.capacity, mapping.rabbits), default=0) // GIB
+    sizes = [mapping.capacity(rabbit) for rabbit in mapping.rabbits]
+    if not sizes or not all(sizes):
+        return
+    largest = max(sizes) // GIB
     if needed > largest:
         raise AllocationError(
             f"each node needs {needed} GiB on its Rabbit, but the largest Rabbit has"
