@@ -10,20 +10,20 @@ doing it again.
 from __future__ import annotations
 
 import syslog
-from functools import partial
-from typing import Callable, Optional, Sequence, Union
+from typing import Callable, Sequence
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.gather import gather
+from flux_k8s.control.coroutines import Call, gather
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup, nodefailure
-from flux_k8s.dws.directivebreakdown import Breakdown, Reference
+from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.dws.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.errors import BadObject, NotReady
+from flux_k8s.errors import BadObject, DWSError, NotReady
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.machine import Nodes
-from flux_k8s.jobs.planning import Failure, Planner
+from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
@@ -36,14 +36,9 @@ from flux_k8s.ports import (
     Json,
     Kind,
     Kube,
-    KubeDone,
-    KubeError,
-    gone,
 )
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
-
-ExclusionDone = Callable[[Union[None, KubeError, NotReady]], None]
 
 
 class Exclusion:
@@ -60,53 +55,50 @@ class Exclusion:
     ) -> None:
         self._nodes = nodes
         self._flux = flux
-        self._kube = kube
+        self._calls = KubeCalls(kube)
         self._settings = settings
         self._planner = planner
         self._records = records
 
     # Nodes that failed
 
-    def inspect(self, info: WorkflowInfo, done: ExclusionDone) -> None:
-        """Ask Kubernetes which of the job's nodes have their storage."""
+    async def inspect(self, info: WorkflowInfo) -> None:
+        """Ask Kubernetes which of the job's nodes have their storage.
+
+        Raises:
+            KubeError: a request failed.
+            NotReady: DWS is not ready.
+        """
         assert info.view is not None
         if info.view.state is State.Setup:
-            answer = partial(self._inspect_storage, info, done)
-            self._planner.read_breakdowns(info, answer)
+            await self._inspect_storage(info)
         else:
-            self._inspect_mounts(info, info.view.mounts, done)
+            await self._inspect_mounts(info, info.view.mounts)
 
-    def _inspect_storage(
-        self,
-        info: WorkflowInfo,
-        done: ExclusionDone,
-        breakdowns: Union[tuple[Breakdown, ...], Failure],
-    ) -> None:
-        if isinstance(breakdowns, (KubeError, NotReady)):
-            done(breakdowns)
-            return
-        if isinstance(breakdowns, Exception):
-            info.failure = str(breakdowns)
-            done(None)
+    async def _inspect_storage(self, info: WorkflowInfo) -> None:
+        try:
+            breakdowns = await self._planner.read_breakdowns(info)
+        except NotReady:
+            raise
+        except DWSError as error:
+            info.failure = str(error)
             return
         making = [b for b in breakdowns if b.servers is not None]
-        calls = [partial(self._get, SERVERS, b.servers) for b in making if b.servers]
+        calls = [self._find(SERVERS, b.servers) for b in making if b.servers]
 
         def survey(asked: float, computes: Json, servers: Sequence[Json]) -> Survey:
             holdings = zip(making, servers)
             mapping = self._settings.mapping
             return nodefailure.survey_storage(asked, computes, holdings, mapping)
 
-        self._ask(info, calls, survey, done)
+        await self._ask(info, calls, survey)
 
-    def _inspect_mounts(
-        self, info: WorkflowInfo, expected: int, done: ExclusionDone
-    ) -> None:
+    async def _inspect_mounts(self, info: WorkflowInfo, expected: int) -> None:
         selector = cleanup.workflow_selector(info.name)
         namespace = self._settings.namespace
         calls = [
-            partial(self._list, info, CLIENTMOUNT, None, selector),
-            partial(self._list, info, STORAGE, namespace, ""),
+            self._calls.list(CLIENTMOUNT, None, key=info.name, label_selector=selector),
+            self._calls.list(STORAGE, namespace, key=info.name),
         ]
 
         def survey(asked: float, computes: Json, lists: Sequence[Json]) -> Survey:
@@ -116,63 +108,48 @@ class Exclusion:
                 asked, computes, clientmounts, storages, expected, mapping
             )
 
-        self._ask(info, calls, survey, done)
+        await self._ask(info, calls, survey)
 
-    def _ask(
+    async def _ask(
         self,
         info: WorkflowInfo,
-        calls: Sequence[Callable[[KubeDone], None]],
+        calls: Sequence[Call[Json]],
         survey: Callable[[float, Json, Sequence[Json]], Survey],
-        done: ExclusionDone,
     ) -> None:
         """Make some requests. The Workflow itself is asked for as well: a watch
         that hangs may have kept from us that all is well."""
         asked, known = self._flux.now(), info.view
-
-        def answer(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                done(results)
-                return
-            workflow, computes, *others = results
-            try:
-                info.survey = survey(asked, computes, others)
-            except BadObject as error:
-                info.failure = str(error)
-            if workflow:
-                info.looked = asked
-                info.see(WorkflowView.parse(workflow), self._flux.now())
-                self._records.note(info, workflow)
-            elif known is not None:
-                info.see_gone(known.uid)
-            done(None)
-
         own = Reference(self._settings.namespace, info.name)
-        gather(
+        workflow, computes, *others = await gather(
             [
-                partial(self._get, WORKFLOW, own),
-                partial(self._get, COMPUTES, self._computes(info)),
+                self._find(WORKFLOW, own),
+                self._find(COMPUTES, self._computes(info)),
                 *calls,
-            ],
-            answer,
+            ]
         )
+        try:
+            info.survey = survey(asked, computes, others)
+        except BadObject as error:
+            info.failure = str(error)
+        if workflow:
+            info.looked = asked
+            info.see(WorkflowView.parse(workflow), self._flux.now())
+            self._records.note(info, workflow)
+        elif known is not None:
+            info.see_gone(known.uid)
 
-    def leave_out(
-        self, info: WorkflowInfo, survey: Survey, problem: str, done: ExclusionDone
-    ) -> None:
+    async def leave_out(self, info: WorkflowInfo, survey: Survey, problem: str) -> None:
         """Take the nodes of ``survey`` that failed out of the job, or fail it if
         they are too many."""
         assert info.allocation is not None
         hosts, tolerance = info.allocation.hosts, info.failure_tolerance
         if nodefailure.tolerated(hosts, survey, tolerance):
             note = nodefailure.exclusion_note(hosts, survey, tolerance, problem)
-            self.notify_of_node_failure(info, note, done)
+            await self.notify_of_node_failure(info, note)
         else:
             info.failure = nodefailure.refusal_note(hosts, survey, tolerance, problem)
-            done(None)
 
-    def notify_of_node_failure(
-        self, info: WorkflowInfo, note: str, done: ExclusionDone
-    ) -> None:
+    async def notify_of_node_failure(self, info: WorkflowInfo, note: str) -> None:
         """Take the nodes that failed out of the job's storage, and out of service.
 
         Flux is told first: whoever dies before Computes was written tells it
@@ -182,21 +159,12 @@ class Exclusion:
         survey = info.survey
         assert survey is not None
         self.tell(info, survey, note)
-        calls: list[Callable[[KubeDone], None]] = []
         if survey.lost:
             body = nodefailure.computes_patch(survey, self._flux.now())
-            reference = self._computes(info)
-            calls.append(partial(self._write, COMPUTES, reference, body))
-        calls += [
-            partial(self._write, SERVERS, cut.servers, cut.patch) for cut in survey.cuts
-        ]
-
-        def written(error: Union[None, KubeError, NotReady]) -> None:
-            if error is None:
-                info.survey = survey.without_lost(self._flux.now())
-            done(error)
-
-        _in_turn(calls, written)
+            await self._write(COMPUTES, self._computes(info), body)
+        for cut in survey.cuts:
+            await self._write(SERVERS, cut.servers, cut.patch)
+        info.survey = survey.without_lost(self._flux.now())
 
     def tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
         """Drain the nodes that failed, and tell the job's owner."""
@@ -218,32 +186,15 @@ class Exclusion:
             return Reference(*info.view.computes)
         return Reference(self._settings.namespace, info.name)
 
-    def _get(self, kind: Kind, reference: Reference, done: KubeDone) -> None:
-        """Get an object; an empty one if it does not exist."""
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            missing = isinstance(result, KubeError) and gone(result)
-            done({} if missing else result)
-
+    def _find(self, kind: Kind, reference: Reference) -> Call[Json]:
+        """An object; an empty one if it does not exist."""
         key = _queue(kind, reference)
-        self._kube.get(kind, reference.namespace, reference.name, answer, key=key)
+        return self._calls.find(kind, reference.namespace, reference.name, key=key)
 
-    def _list(
-        self,
-        info: WorkflowInfo,
-        kind: Kind,
-        namespace: Optional[str],
-        selector: str,
-        done: KubeDone,
-    ) -> None:
-        self._kube.list(kind, namespace, done, key=info.name, label_selector=selector)
-
-    def _write(
-        self, kind: Kind, reference: Reference, body: Json, done: KubeDone
-    ) -> None:
+    def _write(self, kind: Kind, reference: Reference, body: Json) -> Call[Json]:
         namespace, name = reference.namespace, reference.name
         key = _queue(kind, reference)
-        self._kube.patch(kind, namespace, name, body, done, key=key)
+        return self._calls.patch(kind, namespace, name, body, key=key)
 
 
 def _queue(kind: Kind, reference: Reference) -> str:
@@ -251,18 +202,3 @@ def _queue(kind: Kind, reference: Reference) -> str:
     if kind is WORKFLOW:
         return reference.name
     return f"{kind.plural}/{reference.name}"
-
-
-def _in_turn(calls: Sequence[Callable[[KubeDone], None]], done: ExclusionDone) -> None:
-    """Make requests one after the other, until one fails."""
-    if not calls:
-        done(None)
-        return
-
-    def answer(result: Union[Json, KubeError]) -> None:
-        if isinstance(result, KubeError):
-            done(result)
-        else:
-            _in_turn(calls[1:], done)
-
-    calls[0](answer)

@@ -15,7 +15,8 @@ from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
-from flux_k8s.control.gather import gather
+from flux_k8s.control.coroutines import Answer, Call, gather
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import nodefailure
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
@@ -47,7 +48,6 @@ from flux_k8s.ports import (
     SERVERS,
     Json,
     Kube,
-    KubeDone,
     KubeError,
 )
 from flux_k8s.rfc import hostlist
@@ -78,27 +78,25 @@ class _Choice:
 
     Attributes:
         servers: the job's own, as they will be.
-        calls: the patches that make them so.
+        calls: the patches that make them so, none of which is sent yet.
         placed: what the patches achieve.
     """
 
     servers: Mapping[Reference, Json]
-    calls: Sequence[Callable[[KubeDone], None]]
+    calls: Sequence[Call[Json]]
     placed: Placed
-
-
-Failure = Union[KubeError, Occupied, DWSError]
-"""Kubernetes is in the way, or other jobs are, or DWS is not ready (NotReady; try
-again), or the request itself is (give up)."""
 
 
 class Planner:
     """Plans a job's storage, and places it.
 
+    Its coroutines raise KubeError when Kubernetes is in the way, Occupied when other
+    jobs are, NotReady when DWS is not ready (in all three cases: try again), and
+    another DWSError when the request itself is in the way (give up).
+
     Args:
         constraint: tells the constraint that every job with Rabbit storage gets.
         now: tells the time (UNIX, seconds).
-        bind: makes a callback one of the job for which something is done.
     """
 
     def __init__(
@@ -108,10 +106,8 @@ class Planner:
         rabbits: Rabbits,
         constraint: Callable[[], Json],
         now: Callable[[], float],
-        bind: Callable[[Callable[..., None]], Callable[..., None]],
     ) -> None:
-        self._bind = bind
-        self._kube = kube
+        self._calls = KubeCalls(kube)
         self._reader = BreakdownReader(kube)
         self._settings = settings
         self._rabbits = rabbits
@@ -120,13 +116,11 @@ class Planner:
         self._waiting: dict[int, float] = {}
         self._shares: dict[int, Counter[str]] = {}
         self._given: Counter[str] = Counter()
-        self._turns: dict[int, Callable[[], None]] = {}
+        self._turns: dict[int, Answer] = {}
 
-    def read_breakdowns(
-        self, info: WorkflowInfo, done: Callable[[Union[Breakdowns, Failure]], None]
-    ) -> None:
+    async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
         """A job's DirectiveBreakdowns."""
-        self._reader.read(info, done)
+        return await self._reader.read(info)
 
     def forget(self, jobid: int) -> None:
         """Drop what is kept for a job."""
@@ -149,89 +143,36 @@ class Planner:
         its Servers hold."""
         self._given.subtract(self._shares.pop(jobid, {}))
 
-    def plan(
-        self, info: WorkflowInfo, done: Callable[[Union[Proposal, Failure]], None]
-    ) -> None:
+    async def plan(self, info: WorkflowInfo) -> Proposal:
         """Rewrite the job's resources, and find the nodes that it must avoid."""
+        breakdowns = await self._reader.read(info)
+        servers = await self._reader.servers(existing_servers(breakdowns))
+        assert info.request is not None
+        return propose(
+            info.request.resources,
+            breakdowns,
+            servers,
+            self._rabbits,
+            self._settings,
+            self._constraint(),
+        )
 
-        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
-            if isinstance(breakdowns, Exception):
-                done(breakdowns)
-            else:
-                needed = existing_servers(breakdowns)
-                self._reader.servers(needed, partial(with_servers, breakdowns))
-
-        def with_servers(
-            breakdowns: Breakdowns, servers: Union[Mapping[Reference, Json], Failure]
-        ) -> None:
-            if isinstance(servers, Exception):
-                done(servers)
-                return
-            assert info.request is not None
-            try:
-                proposal = propose(
-                    info.request.resources,
-                    breakdowns,
-                    servers,
-                    self._rabbits,
-                    self._settings,
-                    self._constraint(),
-                )
-            except (DWSError, Occupied) as error:
-                done(error)
-            else:
-                done(proposal)
-
-        self._reader.read(info, with_breakdowns)
-
-    def place(
-        self, info: WorkflowInfo, done: Callable[[Union[Placed, Failure]], None]
-    ) -> None:
+    async def place(self, info: WorkflowInfo) -> Placed:
         """Write the job's Servers and Computes."""
+        self._note_shares(info)
+        breakdowns = await self._reader.read(info)
+        existing = await self._reader.servers(existing_servers(breakdowns))
+        if not any(s.colocation for b in breakdowns for s in b.allocation_sets):
+            return await self._write(info, breakdowns, existing, [])
+        await Call(partial(self._take_turn, info.jobid))
         try:
-            self._note_shares(info)
-        except DWSError as error:
-            done(error)
-            return
-
-        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
-            if isinstance(breakdowns, Exception):
-                done(breakdowns)
-                return
-            needed = existing_servers(breakdowns)
-            self._reader.servers(needed, partial(with_servers, breakdowns))
-
-        def with_servers(
-            breakdowns: Breakdowns, existing: Union[Mapping[Reference, Json], Failure]
-        ) -> None:
-            if isinstance(existing, Exception):
-                done(existing)
-            elif any(s.colocation for b in breakdowns for s in b.allocation_sets):
-                start = partial(place_apart, breakdowns, existing)
-                self._in_turn(info.jobid, start)
-            else:
-                self._write(info, breakdowns, existing, [], done)
-
-        def place_apart(
-            breakdowns: Breakdowns, existing: Mapping[Reference, Json]
-        ) -> None:
-            self._reader.others(breakdowns, partial(with_others, breakdowns, existing))
-
-        def with_others(
-            breakdowns: Breakdowns,
-            existing: Mapping[Reference, Json],
-            others: Union[list[Json], KubeError],
-        ) -> None:
-            if isinstance(others, KubeError):
-                finish(others)
-            else:
-                self._write(info, breakdowns, existing, others, finish)
-
-        def finish(result: Union[Placed, Failure]) -> None:
+            others = await self._reader.others(breakdowns)
+            placed = await self._write(info, breakdowns, existing, others)
+        except Exception:  # not GeneratorExit: a service that is gone places no other
             self.leave_turn(info.jobid)
-            done(result)
-
-        self._reader.read(info, with_breakdowns)
+            raise
+        self.leave_turn(info.jobid)
+        return placed
 
     def _note_shares(self, info: WorkflowInfo) -> None:
         """Keep other jobs off what the scheduler gave this one."""
@@ -243,28 +184,27 @@ class Planner:
         self._shares[info.jobid] = Counter(shares)
         self._given.update(shares)
 
-    def _in_turn(self, jobid: int, start: Callable[[], None]) -> None:
+    def _take_turn(self, jobid: int, answer: Answer) -> None:
         """Two jobs that look for a Rabbit without a certain colocation key at
         the same time would both choose the same: they do it in turn."""
-        self._turns[jobid] = self._bind(start)
+        self._turns[jobid] = answer
         if len(self._turns) == 1:
-            start()
+            answer(None)
 
     def leave_turn(self, jobid: int) -> None:
         """A job is not to be placed in its turn any more: it was, or cannot be."""
         had_it = next(iter(self._turns), None) == jobid
         self._turns.pop(jobid, None)
         if had_it and self._turns:
-            next(iter(self._turns.values()))()
+            next(iter(self._turns.values()))(None)
 
-    def _write(
+    async def _write(
         self,
         info: WorkflowInfo,
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
         others: Sequence[Json],
-        done: Callable[[Union[Placed, Failure]], None],
-    ) -> None:
+    ) -> Placed:
         own = frozenset(b.servers for b in breakdowns if b.servers is not None)
         choose = partial(self._choose, info, breakdowns, existing)
         given = self._given - self._shares.get(info.jobid, Counter())
@@ -280,22 +220,18 @@ class Planner:
                 self._check_serving(info)
             choice = choose(others, self._rabbits.room(own), given)
         except (DWSError, Occupied) as error:
-            done(self._reason_to_wait(info, error, without_others))
-            return
+            raise self._reason_to_wait(info, error, without_others) from None
         self._waiting.pop(info.jobid, None)
         for reference, servers in choice.servers.items():
             self._rabbits.promise(reference, servers)
         self._settle(info.jobid)
-
-        def written(results: Union[list[Json], KubeError]) -> None:
-            if isinstance(results, KubeError):
-                for reference in choice.servers:
-                    self._rabbits.withdraw(reference)
-                done(results)
-            else:
-                done(choice.placed)
-
-        gather(choice.calls, written)
+        try:
+            await gather(choice.calls)
+        except KubeError:
+            for reference in choice.servers:
+                self._rabbits.withdraw(reference)
+            raise
+        return choice.placed
 
     def _check_serving(self, info: WorkflowInfo) -> None:
         """A job that needs the Rabbits of its nodes for storage that exists already
@@ -411,11 +347,11 @@ class Planner:
         unmet = check_locations(
             breakdowns, {**existing, **servers}, hosts, self._settings.mapping
         )
-        calls: list[Callable[[KubeDone], None]] = [
-            partial(self._patch_servers, reference, body)
+        calls = [
+            self._patch_servers(reference, body)
             for reference, body in zip(servers, bodies)
         ]
-        calls.append(partial(self._patch_computes, info, hosts))
+        calls.append(self._patch_computes(info, hosts))
         daemons = self._daemons_of(breakdowns)
         units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
         rabbits = {
@@ -427,45 +363,30 @@ class Planner:
         names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
         return _Choice(servers, calls, Placed(names, tuple(units), unmet))
 
-    def daemons(
-        self,
-        info: WorkflowInfo,
-        done: Callable[[Union[tuple[Daemon, ...], Failure]], None],
-    ) -> None:
+    async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""
-
-        def with_breakdowns(breakdowns: Union[Breakdowns, Failure]) -> None:
-            if isinstance(breakdowns, Exception):
-                done(breakdowns)
-                return
-            try:
-                done(self._daemons_of(breakdowns))
-            except DWSError as error:
-                done(error)
-
         # A reload of the configuration may have taken one away since Proposal.
         may_require = info.view is not None and info.view.runs_containers
         if may_require or self._settings.config.daemons:
-            self._reader.read(info, with_breakdowns)
-        else:
-            done(())
+            return self._daemons_of(await self._reader.read(info))
+        return ()
 
     def _daemons_of(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:
         known = self._settings.config.daemons
         return tuple(known[name] for name in required_daemons(breakdowns, known))
 
-    def _patch_servers(self, servers: Reference, body: Json, done: KubeDone) -> None:
-        key = f"servers/{servers.name}"
-        self._kube.patch(SERVERS, servers.namespace, servers.name, body, done, key=key)
+    def _patch_servers(self, servers: Reference, body: Json) -> Call[Json]:
+        namespace, name = servers.namespace, servers.name
+        key = f"servers/{name}"
+        return self._calls.patch(SERVERS, namespace, name, body, key=key)
 
-    def _patch_computes(
-        self, info: WorkflowInfo, hosts: Sequence[str], done: KubeDone
-    ) -> None:
+    def _patch_computes(self, info: WorkflowInfo, hosts: Sequence[str]) -> Call[Json]:
         namespace, name = self._settings.namespace, info.name
         if info.view is not None and info.view.computes is not None:
             namespace, name = info.view.computes
         body: Json = {"data": [{"name": host} for host in hosts]}
-        self._kube.patch(COMPUTES, namespace, name, body, done, key=f"computes/{name}")
+        key = f"computes/{name}"
+        return self._calls.patch(COMPUTES, namespace, name, body, key=key)
 
 
 def _servers_body(

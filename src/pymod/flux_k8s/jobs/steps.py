@@ -12,11 +12,10 @@ from __future__ import annotations
 import errno
 import json
 import syslog
-from functools import partial
-from typing import Callable, Optional, Union
+from typing import Optional, Union
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.config.table import Daemon
+from flux_k8s.control.coroutines import Bind, call, drive
 from flux_k8s.dws.workflowview import (
     OUT_OF_REACH,
     TROUBLE,
@@ -30,8 +29,7 @@ from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobs.machine import Machine
-from flux_k8s.jobs.planning import Failure, Placed, Planner
-from flux_k8s.jobs.proposal import Proposal
+from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflow import (
@@ -57,7 +55,7 @@ from flux_k8s.jobs.workflow import (
     Warn,
 )
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.jobs.workflowrequests import StepDone, StepError, WorkflowRequests
+from flux_k8s.jobs.workflowrequests import FAILURES, StepDone, WorkflowRequests
 from flux_k8s.ports import (
     WORKFLOW,
     Flux,
@@ -80,7 +78,7 @@ class Steps:
         kube: Kube,
         settings: Settings,
         machine: Machine,
-        bind: Callable[[Callable[..., None]], Callable[..., None]],
+        bind: Bind,
     ) -> None:
         """
         Args:
@@ -98,7 +96,6 @@ class Steps:
             machine.rabbits,
             machine.constraint,
             flux.now,
-            bind,
         )
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(
@@ -114,48 +111,49 @@ class Steps:
         state = requested_state(step)
         if state is not None:
             done = self.workflows.watch_request(info, state, done)
+        drive(self._carry_out(info, step), done, FAILURES, self._bind)
+
+    async def _carry_out(self, info: WorkflowInfo, step: Step) -> None:
+        workflows = self.workflows
         if isinstance(step, Create):
-            self.workflows.create(info, done)
+            await call(workflows.create, info)
         elif isinstance(step, Lookup):
-            self.workflows.lookup(info, done)
+            await call(workflows.lookup, info)
         elif isinstance(step, Plan):
-            self._plan(info, done)
+            await self._plan(info)
         elif isinstance(step, Allocate):
-            self._allocate(info, done)
+            await self._allocate(info)
         elif isinstance(step, Advance):
-            self._advance(info, step, done)
+            await self._advance(info, step)
         elif isinstance(step, ReleaseProlog):
-            self._release_prolog(info, done)
+            await self._release_prolog(info)
         elif isinstance(step, Inspect):
-            self._exclusion.inspect(info, done)
+            await self._exclusion.inspect(info)
         elif isinstance(step, Exclude):
-            self._exclusion.notify_of_node_failure(info, step.note, done)
+            await self._exclusion.notify_of_node_failure(info, step.note)
         elif isinstance(step, Force):
-            self.workflows.patch(
-                info, {"spec": {"forceReady": True}}, self.workflows.see(info, done)
-            )
+            await call(workflows.force, info)
         elif isinstance(step, DrainMounted):
-            self.in_use.drain_mounted(info, step.note, done)
+            await call(self.in_use.drain_mounted, info, step.note)
         elif isinstance(step, CutOff):
-            self.in_use.cut_off(info, done)
+            await call(self.in_use.cut_off, info)
         elif isinstance(step, ReleaseEpilog):
-            self._release_epilog(info, done)
+            await self._release_epilog(info)
         elif isinstance(step, NoteTrouble):
-            self.workflows.annotate(info, TROUBLE, info.trouble_note or None, done)
+            await call(workflows.annotate, info, TROUBLE, info.trouble_note or None)
         elif isinstance(step, NoteOutage):
-            self.workflows.annotate(
-                info, OUT_OF_REACH, f"{info.out_of_reach:.3f}", done
-            )
+            seconds = f"{info.out_of_reach:.3f}"
+            await call(workflows.annotate, info, OUT_OF_REACH, seconds)
         elif isinstance(step, Warn):
-            self._warn(info, step, done)
+            await self._warn(info, step)
         elif isinstance(step, Record):
-            self.records.record(info, done)
+            await call(self.records.record, info)
         elif isinstance(step, RemoveFinalizer):
-            self.workflows.remove_finalizer(info, done)
+            await call(workflows.remove_finalizer, info)
         elif isinstance(step, Delete):
-            self.workflows.delete(info, done)
+            await call(workflows.delete, info)
         elif isinstance(step, Fail):
-            self._fail(info, step.note, done)
+            await self._fail(info, step.note)
         else:
             raise AssertionError(f"{step} is not carried out")
 
@@ -173,210 +171,132 @@ class Steps:
         if info.token:
             self.tokens.unlink(info)
 
-    def _advance(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
-        if step.state is State.DataOut:
-            self._advance_unmounted(info, step, done)
-            return
-        if step.state is not State.PreRun or info.allocation is None:
-            self.workflows.move(info, step, done)
-            return
+    async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
+        if step.state is State.PreRun and info.allocation is not None:
+            await call(self._system_status.enable, info.allocation.hosts)
+        elif step.state is State.DataOut:
+            await self._drain_unheard(info)
+        await call(self.workflows.move, info, step)
 
-        def enabled(error: Optional[KubeError]) -> None:
-            if error is None:
-                self.workflows.move(info, step, done)
-            else:
-                done(error)
-
-        self._system_status.enable(info.allocation.hosts, self._bind(enabled))
-
-    def _advance_unmounted(
-        self, info: WorkflowInfo, step: Advance, done: StepDone
-    ) -> None:
+    async def _drain_unheard(self, info: WorkflowInfo) -> None:
         """PostRun is complete. Of nodes that were Disabled in SystemStatus, or where
         it was forced, that does not say that they have unmounted."""
         assert info.view is not None
-
-        def drained(error: Optional[KubeError]) -> None:
-            if error is None:
-                self.workflows.move(info, step, done)
-            else:
-                done(error)
-
-        def found(disabled: Union[bool, KubeError]) -> None:
-            if isinstance(disabled, KubeError):
-                done(disabled)
-            elif disabled:
-                note = "DWS did not wait for it"
-                self.in_use.drain_mounted(info, note, drained)
-            else:
-                info.unmounted = True
-                self.workflows.move(info, step, done)
-
-        if info.view.forced:
-            found(True)
+        if info.view.forced or await self._was_any_disabled(info):
+            note = "DWS did not wait for it"
+            await call(self.in_use.drain_mounted, info, note)
         else:
-            self._ask_disabled(info, found)
+            info.unmounted = True
 
-    def _ask_disabled(
-        self, info: WorkflowInfo, done: Callable[[Union[bool, KubeError]], None]
-    ) -> None:
+    async def _was_any_disabled(self, info: WorkflowInfo) -> bool:
         """Whether DWS may have passed over nodes of the job in the state that was
         reached."""
         hosts = None if info.allocation is None else info.allocation.hosts
         since = None if info.view is None else info.view.since
-        self._system_status.was_any_disabled(hosts, since, info.name, self._bind(done))
+        disabled: bool = await call(
+            self._system_status.was_any_disabled, hosts, since, info.name
+        )
+        return disabled
 
     # Storage: planned before the job is scheduled, placed afterwards
 
-    def _plan(self, info: WorkflowInfo, done: StepDone) -> None:
+    async def _plan(self, info: WorkflowInfo) -> None:
         if not info.announced:  # the answer to its creation was lost
             self.workflows.announce(info)
+        try:
+            proposal = await self._planner.plan(info)
+        except (KubeError, DWSError) as error:
+            self._refuse(info, error)
+            return
+        payload: Json = {
+            "id": info.jobid,
+            "resources": proposal.resources,
+            "exclude": proposal.exclude,
+        }
+        await self._tell("resource-update", payload)
+        info.planned = True
 
-        def told() -> None:
-            info.planned = True
-
-        def planned(result: Union[Proposal, Failure]) -> None:
-            if isinstance(result, Exception):
-                self._failed(info, result, done)
-                return
-            payload: Json = {
-                "id": info.jobid,
-                "resources": result.resources,
-                "exclude": result.exclude,
-            }
-            self._tell("resource-update", payload, told, done)
-
-        self._planner.plan(info, planned)
-
-    def _allocate(self, info: WorkflowInfo, done: StepDone) -> None:
-        def placed(result: Union[Placed, Failure]) -> None:
-            if isinstance(result, Exception):
-                self._failed(info, result, done)
-                return
-            for wish in result.unmet:
-                self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
-            if result.left_out is not None:
-                self._exclusion.tell(info, *result.left_out)
-            if result.rabbits:
-                self.flux.post_memo(info.jobid, {"rabbits": result.rabbits})
-            advance = partial(self._advance, info, Advance(State.Setup), done)
-            if not result.units:
-                advance()
-                return
-
-            def recorded(error: Optional[RpcError]) -> None:
-                if error is None:
-                    advance()
-                else:
-                    done(error)
-
+    async def _allocate(self, info: WorkflowInfo) -> None:
+        try:
+            placed = await self._planner.place(info)
+        except (KubeError, DWSError) as error:
+            self._refuse(info, error)
+            return
+        for wish in placed.unmet:
+            self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
+        if placed.left_out is not None:
+            self._exclusion.tell(info, *placed.left_out)
+        if placed.rabbits:
+            self.flux.post_memo(info.jobid, {"rabbits": placed.rabbits})
+        if placed.units:
             # The prolog and epilog scripts read them: a memo may be anybody's.
-            text = json.dumps(result.units, separators=(",", ":"))
-            self.flux.kvs_commit(info.jobid, "rabbit_units", text, recorded)
+            text = json.dumps(placed.units, separators=(",", ":"))
+            await call(self.flux.kvs_commit, info.jobid, "rabbit_units", text)
+        await self._advance(info, Advance(State.Setup))
 
-        self._planner.place(info, placed)
-
-    def _failed(self, info: WorkflowInfo, error: Failure, done: StepDone) -> None:
-        """The job cannot have its storage, or cannot have it yet."""
+    def _refuse(self, info: WorkflowInfo, error: Union[KubeError, DWSError]) -> None:
+        """The job cannot have its storage. An error that may pass is raised again."""
         if isinstance(error, DWSError) and not isinstance(error, NotReady):
             info.failure = str(error)
-            done(None)
         elif isinstance(error, KubeError) and refused(error):
             info.failure = refusal(error)
-            done(None)
         else:
-            done(error)
+            raise error
 
     # What Flux is told
 
-    def _tell(
-        self, method: str, payload: Json, told: Callable[[], None], done: StepDone
-    ) -> None:
+    async def _tell(self, method: str, payload: Json) -> None:
         """Send an RPC to the plugin. A job that it does not know (ENOENT) has
         ended, and needs to be told nothing."""
+        try:
+            await call(self.flux.rpc, f"job-manager.dws.{method}", payload)
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
 
-        def answer(result: Union[Json, RpcError]) -> None:
-            if isinstance(result, RpcError) and result.errnum != errno.ENOENT:
-                done(result)
-                return
-            told()
-            done(None)
-
-        self.flux.rpc(f"job-manager.dws.{method}", payload, answer)
-
-    def _release_prolog(self, info: WorkflowInfo, done: StepDone) -> None:
+    async def _release_prolog(self, info: WorkflowInfo) -> None:
         """DWS says that all is mounted; of nodes that were Disabled in SystemStatus it
         does not know."""
-
-        def found(disabled: Union[bool, KubeError]) -> None:
-            if isinstance(disabled, KubeError):
-                done(disabled)
-            elif disabled:
-                self._exclusion.inspect(info, inspected)
-            else:
-                self._give_environment(info, done)
-
-        def inspected(error: Union[None, KubeError, NotReady]) -> None:
+        if await self._was_any_disabled(info):
+            await self._exclusion.inspect(info)
             survey = info.survey
-            if error is not None or info.failure is not None or survey is None:
-                done(error)
-            elif not survey.lost:
-                self._give_environment(info, done)
-            else:
+            if info.failure is not None or survey is None:
+                return
+            if survey.lost:
                 problem = "passed over by DWS, as Disabled in SystemStatus"
-                self._exclusion.leave_out(info, survey, problem, done)
+                await self._exclusion.leave_out(info, survey, problem)
+                return
+        await self._give_environment(info)
 
-        self._ask_disabled(info, found)
-
-    def _give_environment(self, info: WorkflowInfo, done: StepDone) -> None:
+    async def _give_environment(self, info: WorkflowInfo) -> None:
         assert info.view is not None
         workflow = info.view.environment
-
-        def with_daemons(result: Union[tuple[Daemon, ...], Failure]) -> None:
-            if isinstance(result, Exception):
-                self._failed(info, result, done)
-                return
-            variables: dict[str, str] = {}
-            for daemon in result:
-                variables.update(daemon.environment)
-            # What DWS says about the job's storage is not for a site to change.
-            variables.update(workflow)
-            self.tokens.give(info, partial(with_token, variables))
-
-        def with_token(variables: dict[str, str], error: Optional[StepError]) -> None:
-            if error is None and info.failure is None:
-                self._send_environment(info, variables, done)
-            else:
-                done(error)
-
-        self._planner.daemons(info, with_daemons)
-
-    def _send_environment(
-        self, info: WorkflowInfo, variables: dict[str, str], done: StepDone
-    ) -> None:
-        def told() -> None:
+        try:
+            daemons = await self._planner.daemons(info)
+        except (KubeError, DWSError) as error:
+            self._refuse(info, error)
+            return
+        variables: dict[str, str] = {}
+        for daemon in daemons:
+            variables.update(daemon.environment)
+        # What DWS says about the job's storage is not for a site to change.
+        variables.update(workflow)
+        await call(self.tokens.give, info)
+        if info.failure is None:
+            payload: Json = {"id": info.jobid, "variables": variables}
+            await self._tell("prolog-remove", payload)
             info.mounted = True
 
-        self._tell(
-            "prolog-remove", {"id": info.jobid, "variables": variables}, told, done
-        )
-
-    def _release_epilog(self, info: WorkflowInfo, done: StepDone) -> None:
-        def told() -> None:
-            info.released = True
-
+    async def _release_epilog(self, info: WorkflowInfo) -> None:
         self.tokens.unlink(info)
         self.let_go(info)
-        self._tell("epilog-remove", {"id": info.jobid}, told, done)
+        await self._tell("epilog-remove", {"id": info.jobid})
+        info.released = True
 
-    def _fail(self, info: WorkflowInfo, note: str, done: StepDone) -> None:
+    async def _fail(self, info: WorkflowInfo, note: str) -> None:
         """Raise a fatal exception, in the answer that the job's dependency
         waits for when there is one."""
         info.failure = note = printable(note, NOTE)
-
-        def told() -> None:
-            info.failed = True
-
         if info.view is not None and info.owns(info.view):
             self._save(info)
         if info.goal is Goal.PLANNED and not info.planned and info.request is not None:
@@ -386,11 +306,10 @@ class Steps:
                 "exclude": None,
                 "errmsg": note,
             }
-            self._tell("resource-update", payload, told, done)
-            return
-        self.flux.raise_exception(info.jobid, DWS, FATAL, note)
-        told()
-        done(None)
+            await self._tell("resource-update", payload)
+        else:
+            self.flux.raise_exception(info.jobid, DWS, FATAL, note)
+        info.failed = True
 
     def _save(self, info: WorkflowInfo) -> None:
         """Keep what DWS says of a job that fails. Nobody waits for that."""
@@ -403,7 +322,7 @@ class Steps:
             WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
         )
 
-    def _warn(self, info: WorkflowInfo, step: Warn, done: StepDone) -> None:
+    async def _warn(self, info: WorkflowInfo, step: Warn) -> None:
         """Tell that Teardown does not get on, once: the annotation is for the next
         module. A job that was let go takes no exceptions."""
         note = printable(step.note, NOTE)
@@ -413,7 +332,8 @@ class Steps:
             self.flux.raise_exception(info.jobid, DWS, severity, note)
         info.failed = info.failed or step.fatal
         info.warned = True
-        self.workflows.annotate(info, WARNED, format_timestamp(self.flux.now()), done)
+        now = format_timestamp(self.flux.now())
+        await call(self.workflows.annotate, info, WARNED, now)
 
 
 def requested_state(step: Step) -> Optional[State]:

@@ -1,0 +1,143 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Coroutines over functions that call back, driven by whoever calls back.
+
+A step of several requests is an ``async def`` that awaits :class:`Call` objects::
+
+    workflow = await calls.get(WORKFLOW, namespace, name, key=name)
+
+A request is sent when it is awaited. Its answer resumes the coroutine, on the thread
+and at the time at which the callback is called: there is no loop besides the reactor.
+An answer that is an exception is raised where the call is awaited.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import (
+    Any,
+    Callable,
+    Coroutine,
+    Generator,
+    Generic,
+    Iterable,
+    TypeVar,
+    Union,
+)
+
+T = TypeVar("T")
+
+Answer = Callable[[Any], None]
+"""Takes the result of a request, or the exception that tells why there is none."""
+
+Bind = Callable[[Callable[..., None]], Callable[..., None]]
+"""Makes a callback one of the job for which something is done."""
+
+
+class Call(Generic[T]):
+    """A request that is sent when it is awaited, once.
+
+    Args:
+        start: sends it. The function that it gets is to be called once with the
+            answer, at once or later.
+    """
+
+    def __init__(self, start: Callable[[Answer], object]) -> None:
+        self.start = start
+
+    def __await__(self) -> Generator[Call[T], Any, T]:
+        answer: T = yield self
+        return answer
+
+
+def call(function: Callable[..., object], *args: Any, **options: Any) -> Call[Any]:
+    """A call of ``function``, whose last positional argument is the callback."""
+    return Call(lambda answer: function(*args, answer, **options))
+
+
+def gather(calls: Iterable[Call[T]]) -> Call[list[T]]:
+    """All of these at once. The results are in the order of the calls; if some fail,
+    the first error in that order is raised when all are answered."""
+    pending = list(calls)
+
+    def start(answer: Answer) -> None:
+        results: dict[int, Any] = {}
+
+        def one(index: int, result: Any) -> None:
+            results[index] = result
+            if len(results) == len(pending):
+                ordered = [results[number] for number in range(len(pending))]
+                errors = (each for each in ordered if isinstance(each, Exception))
+                answer(next(errors, ordered))
+
+        for index, each in enumerate(pending):
+            each.start(partial(one, index))
+        if not pending:
+            answer([])
+
+    return Call(start)
+
+
+def drive(
+    coroutine: Coroutine[Call[Any], Any, T],
+    done: Callable[[Union[T, Any]], None],
+    expected: tuple[type[Exception], ...],
+    bind: Bind = lambda callback: callback,
+) -> None:
+    """Run a coroutine.
+
+    Args:
+        done: is called with what it returns, or with an error of an ``expected``
+            type that it raises. Any other goes to the one who resumed it.
+        bind: is applied to whatever resumes it.
+    """
+    _Driver(coroutine, done, expected, bind).resume(None)
+
+
+class _Driver(Generic[T]):
+    def __init__(
+        self,
+        coroutine: Coroutine[Call[Any], Any, T],
+        done: Callable[[Union[T, Any]], None],
+        expected: tuple[type[Exception], ...],
+        bind: Bind,
+    ) -> None:
+        self._coroutine = coroutine
+        self._done = done
+        self._expected = expected
+        self._bind = bind
+
+    def resume(self, answer: Any) -> None:
+        """Go on until an answer has to be waited for. One that comes at once is used
+        in the same loop: any number of them needs no deeper stack."""
+        answers = [answer]
+        while answers:
+            try:
+                request = self._advance(answers.pop())
+            except StopIteration as stop:
+                self._done(stop.value)
+                return
+            except self._expected as error:
+                self._done(error)
+                return
+            answers = self._send(request)
+
+    def _advance(self, answer: Any) -> Call[Any]:
+        if isinstance(answer, Exception):
+            return self._coroutine.throw(answer)
+        return self._coroutine.send(answer)
+
+    def _send(self, request: Call[Any]) -> list[Any]:
+        """Send a request. Return its answer if that comes at once."""
+        at_once: list[Any] = []
+        sending = True
+
+        def answered(answer: Any) -> None:
+            if sending:
+                at_once.append(answer)
+            else:
+                self.resume(answer)
+
+        request.start(self._bind(answered))
+        sending = False
+        return at_once

@@ -1,0 +1,58 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Requests to Kubernetes that can be awaited."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Union
+
+from flux_k8s.control.coroutines import Answer, Call, call
+from flux_k8s.ports import Json, Kind, Kube, KubeError, Patch, gone
+
+
+class KubeCalls:
+    """:class:`flux_k8s.ports.Kube`, for coroutines. The arguments are the same;
+    :class:`~flux_k8s.ports.KubeError` is raised."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+
+    def get(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
+        return call(self._kube.get, kind, namespace, name, key=key)
+
+    def find(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        *,
+        key: str,
+        missing: Callable[[KubeError], bool] = gone,
+    ) -> Call[Json]:
+        """Get an object; an empty one if it does not exist."""
+
+        def start(answer: Answer) -> None:
+            def got(result: Union[Json, KubeError]) -> None:
+                lacks = isinstance(result, KubeError) and missing(result)
+                answer({} if lacks else result)
+
+            self._kube.get(kind, namespace, name, got, key=key)
+
+        return Call(start)
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        *,
+        key: str,
+        label_selector: str = "",
+    ) -> Call[Json]:
+        return call(
+            self._kube.list, kind, namespace, key=key, label_selector=label_selector
+        )
+
+    def patch(
+        self, kind: Kind, namespace: str, name: str, body: Patch, *, key: str
+    ) -> Call[Json]:
+        return call(self._kube.patch, kind, namespace, name, body, key=key)

@@ -1,0 +1,164 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux_k8s.control.coroutines: steps that await requests."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Coroutine
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.control.coroutines import Answer, Call, call, drive, gather
+from flux_k8s.ports import KubeError
+
+REFUSED = KubeError(403, "Forbidden", "not you")
+
+
+class Requests:
+    """Requests that are answered later, in any order."""
+
+    def __init__(self) -> None:
+        self.sent: dict[str, Answer] = {}
+
+    def send(self, name: str) -> Call[Any]:
+        return call(self._send, name)
+
+    def _send(self, name: str, answer: Answer) -> None:
+        self.sent[name] = answer
+
+
+def driven(coroutine: Coroutine[Call[Any], Any, Any]) -> list[Any]:
+    """What a coroutine comes to; nothing yet while it waits."""
+    results: list[Any] = []
+    drive(coroutine, results.append, (KubeError,))
+    return results
+
+
+def test_a_request_is_sent_when_it_is_awaited_and_its_answer_is_the_result() -> None:
+    requests = Requests()
+
+    async def step() -> str:
+        first = await requests.send("a")
+        second = await requests.send("b")
+        return f"{first}{second}"
+
+    results = driven(step())
+    assert list(requests.sent) == ["a"] and not results
+    requests.sent["a"]("x")
+    assert list(requests.sent) == ["a", "b"] and not results
+    requests.sent["b"]("y")
+    assert results == ["xy"]
+
+
+def test_an_answer_that_is_an_error_is_raised_where_it_is_awaited() -> None:
+    requests = Requests()
+
+    async def step() -> str:
+        try:
+            await requests.send("a")
+        except KubeError as error:
+            return error.reason
+        return "nothing was raised"
+
+    results = driven(step())
+    requests.sent["a"](REFUSED)
+    assert results == ["Forbidden"]
+
+
+def test_an_expected_error_is_the_end_of_the_step() -> None:
+    requests = Requests()
+
+    async def step() -> None:
+        await requests.send("a")
+        raise AssertionError("it goes on")
+
+    results = driven(step())
+    requests.sent["a"](REFUSED)
+    assert results == [REFUSED]
+
+
+def test_any_other_error_goes_to_the_one_who_answered() -> None:
+    requests = Requests()
+
+    async def step() -> None:
+        await requests.send("a")
+        raise LookupError("a mistake of ours")
+
+    results = driven(step())
+    with pytest.raises(LookupError):
+        requests.sent["a"]("x")
+    assert not results
+
+
+def test_answers_that_come_at_once_need_no_deeper_stack() -> None:
+    def at_once(answer: Answer) -> None:
+        answer(1)
+
+    async def step() -> int:
+        total = 0
+        for _ in range(100_000):
+            total += await Call[int](at_once)
+        return total
+
+    assert driven(step()) == [100_000]
+
+
+@given(st.permutations(range(4)), st.sets(st.integers(0, 3)))
+def test_requests_at_once_give_their_results_or_the_first_error_in_their_order(
+    order: list[int], refused: set[int]
+) -> None:
+    requests = Requests()
+    errors = {number: KubeError(500, str(number)) for number in refused}
+
+    async def step() -> list[str]:
+        return await gather(requests.send(str(number)) for number in range(4))
+
+    results = driven(step())
+    assert len(requests.sent) == 4
+    for number in order:
+        assert not results
+        requests.sent[str(number)](errors.get(number, f"result {number}"))
+    expected: Any = [f"result {number}" for number in range(4)]
+    assert results == [errors[min(refused)] if refused else expected]
+
+
+def test_no_requests_at_once_are_answered_at_once() -> None:
+    async def step() -> list[Any]:
+        return await gather([])
+
+    assert driven(step()) == [[]]
+
+
+def test_whatever_resumes_a_step_is_bound() -> None:
+    requests = Requests()
+    bound: list[Any] = []
+
+    def bind(callback: Callable[..., None]) -> Callable[..., None]:
+        def call_bound(*args: Any) -> None:
+            bound.append(args)
+            callback(*args)
+
+        return call_bound
+
+    async def step() -> None:
+        await requests.send("a")
+
+    drive(step(), lambda result: None, (), bind)
+    requests.sent["a"]("x")
+    assert bound == [("x",)]
+
+
+def test_a_step_that_is_never_answered_ends_without_a_word() -> None:
+    requests = Requests()
+    results = driven(forever(requests))
+    requests.sent.clear()
+    assert not results
+
+
+async def forever(requests: Requests) -> None:
+    try:
+        await requests.send("a")
+    except Exception:
+        raise AssertionError("nobody answered") from None
