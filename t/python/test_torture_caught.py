@@ -83,6 +83,14 @@ class HastyMountWatch(MountWatch):
         self.jobs_changed()
 
 
+async def keep_finalizer(self: WorkflowRequests, info: WorkflowInfo) -> None:
+    pass
+
+
+async def cut_off(self: InUse, info: WorkflowInfo) -> None:
+    info.cut_off = True
+
+
 WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     "skips DataOut": (
         "data",
@@ -91,9 +99,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "keeps its finalizer": (
         "left",
-        replacing(
-            WorkflowRequests, "remove_finalizer", lambda self, info, done: done(None)
-        ),
+        replacing(WorkflowRequests, "remove_finalizer", keep_finalizer),
         (),
     ),
     "lets a job end before Teardown is complete": ("epilog", choosing(impatient), ()),
@@ -130,7 +136,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "takes nothing out of service at an abort": (
         "mounted",
-        replacing(InUse, "cut_off", lambda self, info, done: cut_off(info, done)),
+        replacing(InUse, "cut_off", cut_off),
         ("dws", "outage"),
     ),
     "puts nodes back on which storage is mounted": (
@@ -141,11 +147,6 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
 }
 """Services with something wrong: the rule that they break, and the kinds of trouble
 that show it."""
-
-
-def cut_off(info: WorkflowInfo, done: Callable[[None], None]) -> None:
-    info.cut_off = True
-    done(None)
 
 
 @pytest.mark.parametrize("name", WRONG)

@@ -55,20 +55,17 @@ def call(function: Callable[..., object], *args: Any, **options: Any) -> Call[An
     return Call(lambda answer: function(*args, answer, **options))
 
 
-def gather(calls: Iterable[Call[T]]) -> Call[list[T]]:
-    """All of these at once. The results are in the order of the calls; if some fail,
-    the first error in that order is raised when all are answered."""
+def settle(calls: Iterable[Call[T]]) -> Call[list[Union[T, Any]]]:
+    """All of these at once. What answers them, results or errors, in their order."""
     pending = list(calls)
 
     def start(answer: Answer) -> None:
-        results: dict[int, Any] = {}
+        answers: dict[int, Any] = {}
 
-        def one(index: int, result: Any) -> None:
-            results[index] = result
-            if len(results) == len(pending):
-                ordered = [results[number] for number in range(len(pending))]
-                errors = (each for each in ordered if isinstance(each, Exception))
-                answer(next(errors, ordered))
+        def one(index: int, each: Any) -> None:
+            answers[index] = each
+            if len(answers) == len(pending):
+                answer([answers[number] for number in range(len(pending))])
 
         for index, each in enumerate(pending):
             each.start(partial(one, index))
@@ -76,6 +73,16 @@ def gather(calls: Iterable[Call[T]]) -> Call[list[T]]:
             answer([])
 
     return Call(start)
+
+
+async def gather(calls: Iterable[Call[T]]) -> list[T]:
+    """All of these at once. The results are in the order of the calls; if some fail,
+    the first error in that order is raised when all are answered."""
+    answers = await settle(calls)
+    for each in answers:
+        if isinstance(each, Exception):
+            raise each
+    return answers
 
 
 def drive(

@@ -10,12 +10,20 @@ from flux_k8s.control.coroutines import Answer, Call, call
 from flux_k8s.ports import Json, Kind, Kube, KubeError, Patch, gone
 
 
+def absent(error: KubeError) -> bool:
+    """The object does not exist, or not even its kind."""
+    return error.status == 404
+
+
 class KubeCalls:
     """:class:`flux_k8s.ports.Kube`, for coroutines. The arguments are the same;
     :class:`~flux_k8s.ports.KubeError` is raised."""
 
     def __init__(self, kube: Kube) -> None:
         self._kube = kube
+
+    def create(self, kind: Kind, namespace: str, body: Json, *, key: str) -> Call[Json]:
+        return call(self._kube.create, kind, namespace, body, key=key)
 
     def get(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
         return call(self._kube.get, kind, namespace, name, key=key)
@@ -56,3 +64,18 @@ class KubeCalls:
         self, kind: Kind, namespace: str, name: str, body: Patch, *, key: str
     ) -> Call[Json]:
         return call(self._kube.patch, kind, namespace, name, body, key=key)
+
+    def delete(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
+        return call(self._kube.delete, kind, namespace, name, key=key)
+
+    def pod_log(
+        self, namespace: str, name: str, container: str, *, key: str, characters: int
+    ) -> Call[str]:
+        return call(
+            self._kube.pod_log,
+            namespace,
+            name,
+            container,
+            key=key,
+            characters=characters,
+        )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Optional, Sequence
 
 from flux_k8s.control.coroutines import gather
-from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     Reference,
@@ -69,7 +69,7 @@ class BreakdownReader:
                 reference.namespace,
                 reference.name,
                 key=f"servers/{reference.name}",
-                missing=lambda error: error.status == 404,
+                missing=absent,
             )
             for reference in references
         )

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import syslog
 from functools import partial
-from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.gather import Result, gather_each
+from flux_k8s.control.coroutines import Call, settle
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import (
     IN_USE,
@@ -40,7 +41,6 @@ from flux_k8s.ports import (
     Json,
     Kind,
     Kube,
-    KubeDone,
     KubeError,
     RpcError,
 )
@@ -55,9 +55,6 @@ PERSISTENCE = 120.0
 """Seconds that a part of an abort is tried while Kubernetes answers otherwise. An
 outage does not count."""
 
-Bind = Callable[[Callable[..., None]], Callable[..., None]]
-InUseDone = Callable[[Optional[KubeError]], None]
-
 
 def _is_judged(info: WorkflowInfo) -> bool:
     """Whether it is known what an abort has to take out of service, be it by an
@@ -71,46 +68,38 @@ class InUse:
 
     Args:
         nodes: what is known of the nodes.
-        bind: makes a callback one of the job for which something is done.
     """
 
     def __init__(
-        self, flux: Flux, kube: Kube, settings: Settings, nodes: Nodes, bind: Bind
+        self, flux: Flux, kube: Kube, settings: Settings, nodes: Nodes
     ) -> None:
-        self._bind = bind
         self._flux = flux
-        self._kube = kube
+        self._calls = KubeCalls(kube)
         self._settings = settings
         self._nodes = nodes
 
-    def drain_mounted(self, info: WorkflowInfo, note: str, done: InUseDone) -> None:
+    async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
         """Drain the nodes that have not unmounted the job's storage."""
-
-        def answer(result: Result) -> None:
-            if isinstance(result, KubeError):
-                done(result)
-                return
-            failed = self._failed(info)
-            hosts = tuple(h for h in self._mounted(result) if h not in failed)
-
-            def drained() -> None:
-                info.stuck = hosts
-                info.unmounted = True
-                done(None)
-
-            reason = drain_reason(info.jobid, NOT_UNMOUNTED)
-            news = [host for host in hosts if self._drained.get(host) != reason]
-            if not news:
-                drained()
-                return
+        clientmounts = await self._list(info, CLIENTMOUNT, None)
+        failed = self._failed(info)
+        hosts = tuple(h for h in self._mounted(clientmounts) if h not in failed)
+        reason = drain_reason(info.jobid, NOT_UNMOUNTED)
+        news = [host for host in hosts if self._drained.get(host) != reason]
+        if news:
             names = hostlist.encode(news)
             text = f"{names}: {note}, and {NOT_UNMOUNTED}; drained until that is mended"
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
             # A module that dies before the drain was sent raises this again.
             self._raise(info, NODE_FAILURE, WARNING, text)
-            self._nodes.drain(news, reason, self._bind(drained))
+            await self._drain(news, reason)
+        info.stuck = hosts
+        info.unmounted = True
 
-        self._list(info, CLIENTMOUNT, None, answer)
+    def _drain(self, hosts: Sequence[str], reason: str) -> Call[None]:
+        """Drain nodes. It is answered when no job is given them any more."""
+        return Call(
+            lambda answer: self._nodes.drain(hosts, reason, partial(answer, None))
+        )
 
     @property
     def _drained(self) -> Mapping[str, str]:
@@ -141,82 +130,55 @@ class InUse:
 
     # After an abort: nothing that is still in use may be given to other jobs
 
-    def cut_off(self, info: WorkflowInfo, done: InUseDone) -> None:
+    async def cut_off(self, info: WorkflowInfo) -> None:
         """Drain the nodes and disable the Rabbits that a job still uses, and tell
         which. No part holds up another. What Kubernetes refuses is given up in the end,
         if it answers otherwise; a drain is sent until Flux carries it out."""
-
-        def listed(results: list[Result]) -> None:
-            clientmounts, servers = results
-            problems: list[tuple[str, KubeError]] = []
-            if isinstance(clientmounts, KubeError):
-                self.drain_all(info)
-                problems.append(("nodes may still mount its storage", clientmounts))
-                nodes: Optional[tuple[str, ...]] = None
-            else:
-                nodes = self._mounted(clientmounts)
-            if isinstance(servers, KubeError):
-                problems.append(("Rabbits may still hold its storage", servers))
-                rabbits: tuple[str, ...] = ()
-            else:
-                rabbits = cleanup.allocated_rabbits(servers.get("items", []))
-            gather_each(
-                [
-                    partial(self._drain, info, nodes or ()),
-                    *self._disabling(info, rabbits),
-                ],
-                partial(finish, nodes, rabbits, problems),
-            )
-
-        def finish(
-            nodes: Optional[tuple[str, ...]],
-            rabbits: tuple[str, ...],
-            problems: list[tuple[str, KubeError]],
-            results: list[Result],
-        ) -> None:
-            out = []
-            for rabbit, result in zip(rabbits, results[1:]):  # the first is the drain
-                if isinstance(result, KubeError):
-                    problems.append((f"{rabbit} still holds its storage", result))
-                else:
-                    out.append(rabbit)
-            if nodes is not None:
-                self._tell(info, nodes, out, problems)
-            self._finish(info, problems, done)
-
-        gather_each(
+        clientmounts, servers = await settle(
             [
-                partial(self._list, info, CLIENTMOUNT, None),
-                partial(self._list, info, SERVERS, self._settings.namespace),
-            ],
-            listed,
+                self._list(info, CLIENTMOUNT, None),
+                self._list(info, SERVERS, self._settings.namespace),
+            ]
         )
-
-    def _drain(
-        self, info: WorkflowInfo, nodes: Sequence[str], answer: KubeDone
-    ) -> None:
-        """Drain the nodes that are in use. The answer says nothing."""
-        drained = self._bind(partial(answer, {}))
-        if nodes:
-            self._nodes.drain(nodes, drain_reason(info.jobid, IN_USE), drained)
+        problems: list[tuple[str, KubeError]] = []
+        nodes: Optional[tuple[str, ...]] = None
+        if isinstance(clientmounts, KubeError):
+            self.drain_all(info)
+            problems.append(("nodes may still mount its storage", clientmounts))
         else:
-            drained()
+            nodes = self._mounted(clientmounts)
+        rabbits: tuple[str, ...] = ()
+        if isinstance(servers, KubeError):
+            problems.append(("Rabbits may still hold its storage", servers))
+        else:
+            rabbits = cleanup.allocated_rabbits(servers.get("items", []))
+        reason = drain_reason(info.jobid, IN_USE)
+        calls: list[Call[Any]] = [*self._disabling(info, rabbits)]
+        if nodes:
+            calls.insert(0, self._drain(nodes, reason))
+        answers = await settle(calls)
+        out = []
+        for rabbit, answer in zip(rabbits, answers[1 if nodes else 0 :]):
+            if isinstance(answer, KubeError):
+                problems.append((f"{rabbit} still holds its storage", answer))
+            else:
+                out.append(rabbit)
+        if nodes is not None:
+            self._tell(info, nodes, out, problems)
+        await self._finish(info, problems)
 
-    def _disabling(
-        self, info: WorkflowInfo, names: Sequence[str]
-    ) -> list[Callable[[KubeDone], None]]:
+    def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
         """The requests that disable the Rabbits that are in use."""
         reason = drain_reason(info.jobid, IN_USE)
         if names and not info.found:
             text = f"disabling {', '.join(names)}: {reason}"
             self._flux.log(syslog.LOG_WARNING, text)
         body = cleanup.disable_patch(reason, self._flux.now())
-
-        def disable(name: str, answer: KubeDone) -> None:
-            namespace, key = self._settings.namespace, f"storages/{name}"
-            self._kube.patch(STORAGE, namespace, name, body, answer, key=key)
-
-        return [partial(disable, name) for name in names]
+        namespace = self._settings.namespace
+        return [
+            self._calls.patch(STORAGE, namespace, name, body, key=f"storages/{name}")
+            for name in names
+        ]
 
     def await_verdict(self, info: WorkflowInfo) -> None:
         """An abort has begun. The plugin does not wait long for it: another step of
@@ -300,60 +262,46 @@ class InUse:
             info.verdict = info.failed = True
             self._raise(info, DWS, severity, note)
 
-    def _finish(
-        self,
-        info: WorkflowInfo,
-        problems: list[tuple[str, KubeError]],
-        done: InUseDone,
+    async def _finish(
+        self, info: WorkflowInfo, problems: list[tuple[str, KubeError]]
     ) -> None:
         """Note that the abort was carried out, or try again what failed. That is
         given up only when Kubernetes has answered for long: what met an outage may
         be carried out once that is over."""
-        if not problems:
-            self._note_cut_off(info, problems, done)
-            return
+        if problems and not await self._has_persisted(info):
+            raise problems[0][1]
+        await self._note_cut_off(info)
+        for what, error in problems:
+            text = f"given up, see to it by hand: {what}: {error}"
+            self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
 
-        def answer(result: Result) -> None:
-            now = self._flux.now()
-            if isinstance(result, KubeError):
-                info.failing_since = None
-            elif info.failing_since is None:
-                info.failing_since = now
-            since = info.failing_since
-            if since is None or now < since + PERSISTENCE:
-                done(problems[0][1])
-            else:
-                self._note_cut_off(info, problems, done)
-
+    async def _has_persisted(self, info: WorkflowInfo) -> bool:
+        """Whether a part of an abort has failed for long, while Kubernetes answers."""
         namespace = self._settings.namespace
-        self._kube.get(WORKFLOW, namespace, info.name, answer, key=info.name)
+        try:
+            await self._calls.get(WORKFLOW, namespace, info.name, key=info.name)
+        except KubeError:
+            info.failing_since = None
+            return False
+        now = self._flux.now()
+        if info.failing_since is None:
+            info.failing_since = now
+        return now >= info.failing_since + PERSISTENCE
 
-    def _note_cut_off(
-        self,
-        info: WorkflowInfo,
-        problems: list[tuple[str, KubeError]],
-        done: InUseDone,
-    ) -> None:
+    async def _note_cut_off(self, info: WorkflowInfo) -> None:
         """Note in the Workflow that the abort was carried out."""
-
-        def noted(result: Result) -> None:
-            # A 404 is believed when the watch has seen the Workflow go as well.
-            gone = info.view is None
-            if isinstance(result, KubeError) and not (gone and result.status == 404):
-                done(result)
-                return
-            info.cut_off = True
-            for what, error in problems:
-                text = f"given up, see to it by hand: {what}: {error}"
-                self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
-            done(None)
-
         body = {"metadata": {"annotations": {CUT_OFF: "true"}}}
         namespace = self._settings.namespace
-        self._kube.patch(WORKFLOW, namespace, info.name, body, noted, key=info.name)
+        try:
+            await self._calls.patch(WORKFLOW, namespace, info.name, body, key=info.name)
+        except KubeError as error:
+            # A 404 is believed when the watch has seen the Workflow go as well.
+            if info.view is not None or error.status != 404:
+                raise
+        info.cut_off = True
 
     def _list(
-        self, info: WorkflowInfo, kind: Kind, namespace: Optional[str], done: KubeDone
-    ) -> None:
+        self, info: WorkflowInfo, kind: Kind, namespace: Optional[str]
+    ) -> Call[Json]:
         selector = cleanup.workflow_selector(info.name)
-        self._kube.list(kind, namespace, done, key=info.name, label_selector=selector)
+        return self._calls.list(kind, namespace, key=info.name, label_selector=selector)

@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import json
 import syslog
-from collections import deque
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Sequence
 
 from flux_k8s.config.settings import Settings
+from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.cleanup import workflow_selector
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -63,15 +63,13 @@ NO_LOG = (400, 404)
 PASSING = (0, 401, 408, 409, 429)
 """Errors below 500 that may be over at the next try."""
 
-Done = Callable[[Optional[KubeError]], None]
-
 
 class Records:
     """Keeps records of jobs."""
 
     def __init__(self, flux: Flux, kube: Kube, settings: Settings) -> None:
         self._flux = flux
-        self._kube = kube
+        self._calls = KubeCalls(kube)
         self._settings = settings
 
     def note(self, info: WorkflowInfo, workflow: Json) -> None:
@@ -118,122 +116,81 @@ class Records:
         key = f"rabbit_{state.name.lower()}_timing"
         self._flux.kvs_put(info.jobid, key, json.dumps(round(seconds, 6)))
 
-    def record(self, info: WorkflowInfo, done: Done) -> None:
-        """Keep what goes in Teardown. ``done`` gets an error when that is to be
-        tried again."""
+    async def record(self, info: WorkflowInfo) -> None:
+        """Keep what goes in Teardown.
 
-        def with_data_movements(error: Optional[KubeError]) -> None:
-            if error is None:
-                self._record_container_logs(info, finish)
-            else:
-                finish(error)
+        Raises:
+            KubeError: that is to be tried again.
+        """
+        try:
+            await self._record_data_movements(info)
+            await self._record_container_logs(info)
+        except KubeError as error:
+            await self._give_up(info, error)
+        info.recorded = True
 
-        def finish(error: Optional[KubeError]) -> None:
-            if error is None:
-                info.recorded = True
-                done(None)
-            else:
-                self._failed(info, error, done)
-
-        self._record_data_movements(info, with_data_movements)
-
-    def _failed(self, info: WorkflowInfo, error: KubeError, done: Done) -> None:
+    async def _give_up(self, info: WorkflowInfo, error: KubeError) -> None:
         """Give up after a few tries; but not because Kubernetes is out of reach,
         when Teardown has to wait as well."""
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError) and result.status != 404:
-                done(result)
-                return
-            info.record_failures += 1
-            passing = error.status in PASSING or error.status >= 500
-            if passing and info.record_failures < TRIES:
-                done(error)
-                return
-            self._flux.log(
-                syslog.LOG_WARNING,
-                f"{f58(info.jobid)}: data movements or container logs are not "
-                f"recorded: {error}",
-            )
-            info.recorded = True
-            done(None)
-
         namespace = self._settings.namespace
-        self._kube.get(WORKFLOW, namespace, info.name, answer, key=info.name)
+        await self._calls.find(
+            WORKFLOW, namespace, info.name, key=info.name, missing=absent
+        )
+        info.record_failures += 1
+        passing = error.status in PASSING or error.status >= 500
+        if passing and info.record_failures < TRIES:
+            raise error
+        self._flux.log(
+            syslog.LOG_WARNING,
+            f"{f58(info.jobid)}: data movements or container logs are not "
+            f"recorded: {error}",
+        )
 
     # Data movements: in a namespace of NNF, or of each Rabbit
 
-    def _record_data_movements(self, info: WorkflowInfo, done: Done) -> None:
+    async def _record_data_movements(self, info: WorkflowInfo) -> None:
         limit = self._settings.config.save_datamovements
         if limit == 0 or info.view is None or not info.view.moves_data:
-            done(None)
             return
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError):
-                done(result)
-                return
-            found = failed_first(result, ("status", "status"), UNSUCCESSFUL)
-            text = json.dumps([_plain(item) for item in found[:limit]])
-            self._put(info, "rabbit_datamovements", text)
-            done(None)
-
         selector = workflow_selector(info.name)
-        self._kube.list(
-            NNFDATAMOVEMENT, None, answer, key=info.name, label_selector=selector
+        movements = await self._calls.list(
+            NNFDATAMOVEMENT, None, key=info.name, label_selector=selector
         )
+        found = failed_first(movements, ("status", "status"), UNSUCCESSFUL)
+        text = json.dumps([_plain(item) for item in found[:limit]])
+        self._put(info, "rabbit_datamovements", text)
 
     # Containers: in pods, which are where the Workflow is
 
-    def _record_container_logs(self, info: WorkflowInfo, done: Done) -> None:
+    async def _record_container_logs(self, info: WorkflowInfo) -> None:
         if info.view is None or not info.view.runs_containers:
-            done(None)
             return
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError):
-                done(result)
-                return
-            pods = failed_first(result, ("status", "phase"), ("Failed",))
-            names = [name for pod in pods for name in _containers(pod)]
-            self._read_logs(info, deque(names[:CONTAINERS]), [], done)
-
         selector = workflow_selector(info.name)
         namespace = self._settings.namespace
-        self._kube.list(POD, namespace, answer, key=info.name, label_selector=selector)
-
-    def _read_logs(
-        self,
-        info: WorkflowInfo,
-        names: deque[tuple[str, str]],
-        logs: list[tuple[str, str]],
-        done: Done,
-    ) -> None:
-        """Add the logs of containers to ``logs``, one after the other."""
-        if not names:
-            if logs:
-                self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
-            done(None)
-            return
-        pod, container = names.popleft()
-
-        def answer(result: Union[str, KubeError]) -> None:
-            if isinstance(result, str):
-                if result:
-                    logs.append((f"{pod}/{container}", result))
-            elif result.status not in NO_LOG:
-                done(result)
-                return
-            self._read_logs(info, names, logs, done)
-
-        self._kube.pod_log(
-            self._settings.namespace,
-            pod,
-            container,
-            answer,
-            key=info.name,
-            characters=CHARACTERS,
+        listed = await self._calls.list(
+            POD, namespace, key=info.name, label_selector=selector
         )
+        pods = failed_first(listed, ("status", "phase"), ("Failed",))
+        names = [name for pod in pods for name in _containers(pod)]
+        logs = []
+        for pod, container in names[:CONTAINERS]:
+            log = await self._log(info, pod, container)
+            if log:
+                logs.append((f"{pod}/{container}", log))
+        if logs:
+            self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
+
+    async def _log(self, info: WorkflowInfo, pod: str, container: str) -> str:
+        """What a container wrote; nothing if there is no log of it."""
+        namespace = self._settings.namespace
+        try:
+            return await self._calls.pod_log(
+                namespace, pod, container, key=info.name, characters=CHARACTERS
+            )
+        except KubeError as error:
+            if error.status not in NO_LOG:
+                raise
+            return ""
 
     def _put(self, info: WorkflowInfo, key: str, text: str) -> None:
         """At once: its source is about to go."""

@@ -16,6 +16,7 @@ from typing import Optional, Union
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Bind, call, drive
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.workflowview import (
     OUT_OF_REACH,
     TROUBLE,
@@ -85,7 +86,7 @@ class Steps:
             bind: makes a callback one of the job for which a step is carried out.
         """
         self.flux = flux
-        self.kube = kube
+        self._calls = KubeCalls(kube)
         self.settings = settings
         self._bind = bind
         self.records = Records(flux, kube, settings)
@@ -104,21 +105,22 @@ class Steps:
         self._exclusion = Exclusion(
             flux, kube, settings, self._planner, self.records, machine.nodes
         )
-        self.in_use = InUse(flux, kube, settings, machine.nodes, bind)
+        self.in_use = InUse(flux, kube, settings, machine.nodes)
 
     def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
         """Carry out a step; ``done`` is called once."""
+        carried_out = self._carry_out(info, step)
         state = requested_state(step)
         if state is not None:
-            done = self.workflows.watch_request(info, state, done)
-        drive(self._carry_out(info, step), done, FAILURES, self._bind)
+            carried_out = self.workflows.watch_request(info, state, carried_out)
+        drive(carried_out, done, FAILURES, self._bind)
 
     async def _carry_out(self, info: WorkflowInfo, step: Step) -> None:
         workflows = self.workflows
         if isinstance(step, Create):
-            await call(workflows.create, info)
+            await workflows.create(info)
         elif isinstance(step, Lookup):
-            await call(workflows.lookup, info)
+            await workflows.lookup(info)
         elif isinstance(step, Plan):
             await self._plan(info)
         elif isinstance(step, Allocate):
@@ -132,26 +134,26 @@ class Steps:
         elif isinstance(step, Exclude):
             await self._exclusion.notify_of_node_failure(info, step.note)
         elif isinstance(step, Force):
-            await call(workflows.force, info)
+            await workflows.force(info)
         elif isinstance(step, DrainMounted):
-            await call(self.in_use.drain_mounted, info, step.note)
+            await self.in_use.drain_mounted(info, step.note)
         elif isinstance(step, CutOff):
-            await call(self.in_use.cut_off, info)
+            await self.in_use.cut_off(info)
         elif isinstance(step, ReleaseEpilog):
             await self._release_epilog(info)
         elif isinstance(step, NoteTrouble):
-            await call(workflows.annotate, info, TROUBLE, info.trouble_note or None)
+            await workflows.annotate(info, TROUBLE, info.trouble_note or None)
         elif isinstance(step, NoteOutage):
             seconds = f"{info.out_of_reach:.3f}"
-            await call(workflows.annotate, info, OUT_OF_REACH, seconds)
+            await workflows.annotate(info, OUT_OF_REACH, seconds)
         elif isinstance(step, Warn):
             await self._warn(info, step)
         elif isinstance(step, Record):
-            await call(self.records.record, info)
+            await self.records.record(info)
         elif isinstance(step, RemoveFinalizer):
-            await call(workflows.remove_finalizer, info)
+            await workflows.remove_finalizer(info)
         elif isinstance(step, Delete):
-            await call(workflows.delete, info)
+            await workflows.delete(info)
         elif isinstance(step, Fail):
             await self._fail(info, step.note)
         else:
@@ -176,7 +178,7 @@ class Steps:
             await call(self._system_status.enable, info.allocation.hosts)
         elif step.state is State.DataOut:
             await self._drain_unheard(info)
-        await call(self.workflows.move, info, step)
+        await self.workflows.move(info, step)
 
     async def _drain_unheard(self, info: WorkflowInfo) -> None:
         """PostRun is complete. Of nodes that were Disabled in SystemStatus, or where
@@ -184,7 +186,7 @@ class Steps:
         assert info.view is not None
         if info.view.forced or await self._was_any_disabled(info):
             note = "DWS did not wait for it"
-            await call(self.in_use.drain_mounted, info, note)
+            await self.in_use.drain_mounted(info, note)
         else:
             info.unmounted = True
 
@@ -281,7 +283,7 @@ class Steps:
             variables.update(daemon.environment)
         # What DWS says about the job's storage is not for a site to change.
         variables.update(workflow)
-        await call(self.tokens.give, info)
+        await self.tokens.give(info)
         if info.failure is None:
             payload: Json = {"id": info.jobid, "variables": variables}
             await self._tell("prolog-remove", payload)
@@ -314,13 +316,12 @@ class Steps:
     def _save(self, info: WorkflowInfo) -> None:
         """Keep what DWS says of a job that fails. Nobody waits for that."""
 
-        def answer(result: Union[Json, KubeError]) -> None:
-            if not isinstance(result, KubeError):
-                self.records.fail(info, WorkflowView.parse(result), result)
+        async def save() -> None:
+            namespace, name = self.settings.namespace, info.name
+            workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
+            self.records.fail(info, WorkflowView.parse(workflow), workflow)
 
-        self.kube.get(
-            WORKFLOW, self.settings.namespace, info.name, answer, key=info.name
-        )
+        drive(save(), lambda result: None, FAILURES, self._bind)
 
     async def _warn(self, info: WorkflowInfo, step: Warn) -> None:
         """Tell that Teardown does not get on, once: the annotation is for the next
@@ -333,7 +334,7 @@ class Steps:
         info.failed = info.failed or step.fatal
         info.warned = True
         now = format_timestamp(self.flux.now())
-        await call(self.workflows.annotate, info, WARNED, now)
+        await self.workflows.annotate(info, WARNED, now)
 
 
 def requested_state(step: Step) -> Optional[State]:

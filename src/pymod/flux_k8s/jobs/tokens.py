@@ -9,16 +9,14 @@ it is unlinked when the job has no use for it any more.
 
 from __future__ import annotations
 
-from typing import Callable, Optional, Union
-
+from flux_k8s.control.coroutines import call
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.answers import read_token
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import SECRET, Flux, Json, Kube, KubeError, RpcError
+from flux_k8s.ports import SECRET, Flux, Kube
 
 TOKEN_KEY = "dws_token"
 """Where in the job's KVS directory the token is. The shell plugin knows this name."""
-
-TokenDone = Callable[[Union[None, KubeError, RpcError]], None]
 
 
 class Tokens:
@@ -26,29 +24,21 @@ class Tokens:
 
     def __init__(self, flux: Flux, kube: Kube) -> None:
         self._flux = flux
-        self._kube = kube
+        self._calls = KubeCalls(kube)
 
-    def give(self, info: WorkflowInfo, done: TokenDone) -> None:
+    async def give(self, info: WorkflowInfo) -> None:
         """Write a job's token, if it has one; without one in its Secret the job
         fails (``info.failure``)."""
         assert info.view is not None
         if info.view.token is None:
-            done(None)
             return
         namespace, name = info.view.token
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError):
-                done(result)
-                return
-            token: Optional[str] = read_token(result)
-            if token is None:
-                info.failure = f"Secret {namespace}/{name} has no token for the job"
-                done(None)
-            else:
-                self._flux.kvs_commit(info.jobid, TOKEN_KEY, token, done)
-
-        self._kube.get(SECRET, namespace, name, answer, key=info.name)
+        secret = await self._calls.get(SECRET, namespace, name, key=info.name)
+        token = read_token(secret)
+        if token is None:
+            info.failure = f"Secret {namespace}/{name} has no token for the job"
+        else:
+            await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
 
     def unlink(self, info: WorkflowInfo) -> None:
         """Take a job's token back. Of a job that the module before knew better there

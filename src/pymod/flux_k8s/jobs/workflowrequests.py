@@ -7,10 +7,12 @@ Those of one Workflow are carried out one after the other.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import Callable, Optional, Union
+import contextlib
+from typing import Awaitable, Callable, Optional, Union
 
 from flux_k8s.config.settings import Settings
+from flux_k8s.control.coroutines import Call, call
+from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowview import (
     DISMISSED,
@@ -32,7 +34,6 @@ from flux_k8s.ports import (
     Flux,
     Json,
     Kube,
-    KubeDone,
     KubeError,
     Patch,
     RpcError,
@@ -65,103 +66,92 @@ class WorkflowRequests:
         tokens: Tokens,
     ) -> None:
         self._flux = flux
-        self._kube = kube
+        self._calls = KubeCalls(kube)
         self._settings = settings
         self._records = records
         self._tokens = tokens
 
-    def watch_request(
-        self, info: WorkflowInfo, state: State, done: StepDone
-    ) -> StepDone:
+    async def watch_request(
+        self, info: WorkflowInfo, state: State, carried_out: Awaitable[None]
+    ) -> None:
         """Note that Kubernetes does not take a request for a state, as long as it
         answers otherwise: the time limit of the state runs then. What is known of the
         Workflow may be out of date as well, since DWS refuses a state that it cannot
         move to."""
         tried = self._flux.now()
+        try:
+            await carried_out
+        except FAILURES as error:
+            known, info.rejected = info.rejected, None
+            if isinstance(error, KubeError) and error.status:
+                same = known is not None and known.state is state
+                since = known.since if known is not None and same else self._flux.now()
+                reason = f"Kubernetes: {error}"
+                rejected = RejectedRequest(state, since, tried, reason)
+                await self._note_rejected(info, rejected)
+            raise
+        info.rejected = None
 
-        def answer(error: Optional[StepError]) -> None:
-            known = info.rejected
-            info.rejected = None
-            if not isinstance(error, KubeError) or not error.status:
-                done(error)
-                return
-            same = known is not None and known.state is state
-            since = known.since if known is not None and same else self._flux.now()
-
-            def looked(problem: Optional[StepError]) -> None:
-                reached = info.view is not None and (info.view.desired or 0) >= state
-                if problem is None and not reached:
-                    reason = f"Kubernetes: {error}"
-                    info.rejected = RejectedRequest(state, since, tried, reason)
-                done(error)
-
-            self.lookup(info, looked)
-
-        return answer
+    async def _note_rejected(
+        self, info: WorkflowInfo, rejected: RejectedRequest
+    ) -> None:
+        with contextlib.suppress(*FAILURES):
+            await self.lookup(info)
+            if info.view is None or (info.view.desired or 0) < rejected.state:
+                info.rejected = rejected
 
     # Each in the queue that is named after the Workflow
 
-    def see(self, info: WorkflowInfo, done: StepDone) -> KubeDone:
-        """The end of a step whose answer is the Workflow. Made before the request is
-        sent: an answer that there is none is about the one that was known then."""
+    def _see(self, info: WorkflowInfo, workflow: Json) -> None:
+        info.see(WorkflowView.parse(workflow), self._flux.now())
+        self._records.note(info, workflow)
+
+    async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:
+        """Send a request that is answered with the Workflow. An answer that there is
+        none is about the one that was known before."""
         known = info.view
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if isinstance(result, KubeError):
-                if gone(result):
-                    if known is not None:
-                        info.see_gone(known.uid)
-                    done(None)
-                else:
-                    done(result)
-                return
-            info.see(WorkflowView.parse(result), self._flux.now())
-            self._records.note(info, result)
-            done(None)
-
-        return answer
-
-    def lookup(self, info: WorkflowInfo, done: StepDone) -> None:
-        asked = self._flux.now()
-        see = self.see(info, done)
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if not isinstance(result, KubeError):
-                info.looked = asked
-            elif gone(result):
-                info.uncertain = False
-            see(result)
-
-        self._kube.get(
-            WORKFLOW, self._settings.namespace, info.name, answer, key=info.name
-        )
-
-    def patch(self, info: WorkflowInfo, body: Patch, done: KubeDone) -> None:
-        self._kube.patch(
-            WORKFLOW, self._settings.namespace, info.name, body, done, key=info.name
-        )
-
-    def create(self, info: WorkflowInfo, done: StepDone) -> None:
-        assert info.request is not None
-        create = partial(self._create_for_group, info, done)
-        if info.group is None:
-            self._flux.primary_group(info.request.userid, create)
+        try:
+            workflow = await request
+        except KubeError as error:
+            if not gone(error):
+                raise
+            if known is not None:
+                info.see_gone(known.uid)
         else:
-            create(info.group)
+            self._see(info, workflow)
 
-    def _create_for_group(
-        self, info: WorkflowInfo, done: StepDone, group: Optional[int]
-    ) -> None:
+    async def lookup(self, info: WorkflowInfo) -> None:
+        """Ask for the Workflow."""
+        asked, known = self._flux.now(), info.view
+        namespace, name = self._settings.namespace, info.name
+        try:
+            workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
+        except KubeError as error:
+            if not gone(error):
+                raise
+            info.uncertain = False
+            if known is not None:
+                info.see_gone(known.uid)
+        else:
+            info.looked = asked
+            self._see(info, workflow)
+
+    def _patch(self, info: WorkflowInfo, body: Patch) -> Call[Json]:
+        namespace, name = self._settings.namespace, info.name
+        return self._calls.patch(WORKFLOW, namespace, name, body, key=name)
+
+    async def create(self, info: WorkflowInfo) -> None:
+        """Create the Workflow, or adopt it if it exists."""
         request = info.request
         assert request is not None
-        if group is None:
+        if info.group is None:
+            info.group = await call(self._flux.primary_group, request.userid)
+        if info.group is None:
             info.failure = (
                 f"user {request.userid} is unknown here: cannot tell which group "
                 "the storage would belong to"
             )
-            done(None)
             return
-        info.group = group
         workflow: Json = {
             "metadata": {
                 "name": info.name,
@@ -172,45 +162,37 @@ class WorkflowRequests:
                 "desiredState": State.Proposal.name,
                 "dwDirectives": [d.text for d in request.directives],
                 "forceReady": False,
-                "groupID": group,
+                "groupID": info.group,
                 "jobID": f58(info.jobid),
                 "userID": request.userid,
                 "wlmID": WLM_ID,
             },
         }
-        self._kube.create(
-            WORKFLOW,
-            self._settings.namespace,
-            workflow,
-            partial(self._created, info, done),
-            key=info.name,
-        )
-
-    def _created(
-        self, info: WorkflowInfo, done: StepDone, result: Union[Json, KubeError]
-    ) -> None:
-        if isinstance(result, KubeError):
-            if result.status == 409:
-                self.lookup(info, done)
-                return
-            if refused(result):
-                assert info.request is not None
-                texts = "; ".join(d.text for d in info.request.directives)
-                info.failure = f"{printable(texts, SHOWN)}: {refusal(result)}"
-                done(None)
-                return
-            info.uncertain = result.status == 0 or result.status >= 500
-            done(result)
-            return
-        self.announce(info)
-        self.see(info, done)(result)
+        namespace = self._settings.namespace
+        try:
+            created = await self._calls.create(
+                WORKFLOW, namespace, workflow, key=info.name
+            )
+        except KubeError as error:
+            if error.status == 409:
+                await self.lookup(info)
+            elif refused(error):
+                texts = "; ".join(d.text for d in request.directives)
+                info.failure = f"{printable(texts, SHOWN)}: {refusal(error)}"
+            else:
+                info.uncertain = error.status == 0 or error.status >= 500
+                raise
+        else:
+            self.announce(info)
+            self._see(info, created)
 
     def announce(self, info: WorkflowInfo) -> None:
         """Let the user know the Workflow's name."""
         info.announced = True
         self._flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
-    def move(self, info: WorkflowInfo, step: Advance, done: StepDone) -> None:
+    async def move(self, info: WorkflowInfo, step: Advance) -> None:
+        """Request the next state, or Teardown."""
         spec: Json = {"desiredState": step.state.name}
         annotations = self._request_time(step.state)
         if step.state is State.Teardown:
@@ -226,51 +208,58 @@ class WorkflowRequests:
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True
-        see = self.see(info, done)
+        if step.state is State.Teardown:
+            await self._send(info, self._dismiss(info, body))
+        else:
+            await self._send(info, self._patch(info, body))
 
-        def moved(result: Union[Json, KubeError]) -> None:
-            if step.state is State.Teardown and not isinstance(result, KubeError):
-                self._tokens.unlink(info)
-            see(result)
-
-        self.patch(info, body, moved)
+    async def _dismiss(self, info: WorkflowInfo, body: Patch) -> Json:
+        """Request Teardown. After it the token is of no use."""
+        workflow = await self._patch(info, body)
+        self._tokens.unlink(info)
+        return workflow
 
     def _request_time(self, state: State) -> Json:
         """The annotation that goes with a request for a state."""
         return {requested_key(state): format_timestamp(self._flux.now())}
 
-    def annotate(
-        self, info: WorkflowInfo, key: str, text: Optional[str], done: StepDone
-    ) -> None:
+    async def annotate(self, info: WorkflowInfo, key: str, text: Optional[str]) -> None:
+        """Set an annotation, or (None) remove it."""
         body: Json = {"metadata": {"annotations": {key: text}}}
-        self.patch(info, body, self.see(info, done))
+        await self._send(info, self._patch(info, body))
 
-    def force(self, info: WorkflowInfo, done: StepDone) -> None:
+    async def force(self, info: WorkflowInfo) -> None:
         """Have DWS take the state for reached."""
-        self.patch(info, {"spec": {"forceReady": True}}, self.see(info, done))
+        await self._send(info, self._patch(info, {"spec": {"forceReady": True}}))
 
-    def remove_finalizer(self, info: WorkflowInfo, done: StepDone) -> None:
+    async def remove_finalizer(self, info: WorkflowInfo) -> None:
+        """Let go of the Workflow, so that it can be deleted."""
         assert info.view is not None
+        try:
+            await self._send(
+                info, self._patch(info, cleanup.finalizer_patch(info.view))
+            )
+        except KubeError as error:
+            if error.status not in (400, 409, 422):
+                raise
+            await self.lookup(info)  # the list of finalizers has changed
 
-        def answer(error: Optional[StepError]) -> None:
-            if isinstance(error, KubeError) and error.status in (400, 409, 422):
-                self.lookup(info, done)  # the list of finalizers has changed
-            else:
-                done(error)
-
-        self.patch(info, cleanup.finalizer_patch(info.view), self.see(info, answer))
-
-    def delete(self, info: WorkflowInfo, done: StepDone) -> None:
-        see = self.see(info, done)
-
-        def answer(result: Union[Json, KubeError]) -> None:
-            if not isinstance(result, KubeError) and result.get("kind") == "Status":
-                result = KubeError(404, "NotFound")  # it is gone already
-            see(result)
-
-        self._kube.delete(
-            WORKFLOW, self._settings.namespace, info.name, answer, key=info.name
-        )
+    async def delete(self, info: WorkflowInfo) -> None:
+        """Delete the Workflow."""
+        namespace, known = self._settings.namespace, info.view
+        try:
+            workflow = await self._calls.delete(
+                WORKFLOW, namespace, info.name, key=info.name
+            )
+        except KubeError as error:
+            if not gone(error):
+                raise
+        else:
+            if workflow.get("kind") != "Status":  # it is not gone yet
+                self._see(info, workflow)
+                return
+        if known is not None:
+            info.see_gone(known.uid)
 
 
 def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
