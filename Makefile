@@ -5,6 +5,8 @@
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make bench    measure (prints a table, writes bench/results.json)
 #   make install  for the Flux on PATH, into DEST; make uninstall removes it
+#
+# One test: .venv/bin/python -m pytest t/python/test_plan.py -k wait
 
 # The Python of the Flux on PATH, if there is one: its modules run under it.
 PYTHON ?= $(shell flux python -c 'import sys; print(sys.executable)' \
@@ -13,6 +15,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEST ?= /opt/flux-dws
+# As many workers as cores, and each begins with tests that are beside each other.
+PYTEST_FLAGS ?= -n auto --dist worksteal
 SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
@@ -42,7 +46,7 @@ types: $(INSTALLED)
 	$(BIN)/mypy
 
 pytest: $(INSTALLED)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PYTEST_FLAGS)
 
 flux-check: $(INSTALLED)
 	./t/run.sh

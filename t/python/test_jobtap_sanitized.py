@@ -13,9 +13,8 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.tree import TOP, copy_sources
 
-TOP = Path(__file__).parents[2]
-BUILD = TOP / "build" / "sanitized"
 OURS = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")
 TESTS = [
     "jobtap",
@@ -48,17 +47,17 @@ def libasan() -> str:
     return path
 
 
-def build() -> Path:
+def build(sources: Path) -> Path:
     """Build with the sanitizers, and return where the packages are."""
     subprocess.run(
-        [sys.executable, "setup.py", "-q", "build", "--build-base", str(BUILD)],
-        cwd=TOP,
+        [sys.executable, "setup.py", "-q", "build"],
+        cwd=sources,
         env={**os.environ, "DWS_SANITIZE": "1"},
         check=True,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    (lib,) = BUILD.glob("lib.*")
+    (lib,) = sources.glob("build/lib.*")
     return lib
 
 
@@ -74,7 +73,7 @@ def ours(stack: str) -> bool:
 
 def test_no_memory_is_misused_or_leaked(tmp_path: Path) -> None:
     preload = libasan()
-    lib = build()
+    lib = build(copy_sources(tmp_path / "sources"))
     # Exit codes do not tell Python's leaks from ours: what counts is the report.
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.tree import TOP, copy_sources
 
-TOP = Path(__file__).parents[2]
 SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]
 PLACES = {
     "dws-jobtap.so": "lib/flux/job-manager/plugins/dws-jobtap.so",
@@ -31,8 +31,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     folder = tmp_path_factory.mktemp("wheel")
     command = [sys.executable, "setup.py", "-q", "bdist_wheel"]
     done = subprocess.run(
-        [*command, "-d", str(folder), "-b", str(folder / "tree")],
-        cwd=TOP,
+        [*command, "-d", str(folder)],
+        cwd=copy_sources(folder / "sources"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

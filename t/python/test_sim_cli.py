@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import re
 import signal
@@ -175,9 +174,13 @@ def test_a_job_with_storage_may_fail(tmp_path: pathlib.Path, capfd: Captured) ->
     ],
 )
 def test_a_bad_command_line_gets_one_line(
-    args: list[str], problem: str, tmp_path: pathlib.Path, capfd: Captured
+    args: list[str],
+    problem: str,
+    tmp_path: pathlib.Path,
+    capfd: Captured,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    os.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)
     write_script(tmp_path, "#FLUX: -N1").rename(tmp_path / "x.sh")
     assert main(args) == 2
     out, err = capfd.readouterr()
