@@ -1,43 +1,60 @@
 #!/bin/sh
-# Run the tests in t/*.t against the flux on PATH, and count.
+# Run the tests in t/*.t against the flux on PATH, as many at a time as there are
+# cores: each has an instance and a cluster of its own.
 #
 # usage: t/run.sh [FILE...]
 #
-# The exit status is 0 if all passed, or if there is no Flux.
+# A file that passes is one line, of one that fails all that it said is shown. JOBS says
+# how many run at a time. The exit status is 0 if all passed, or if there is no Flux.
+
+LIMIT=300  # seconds for one file
+
+# usage: run_one FILE: what prove starts for each file
+run_one () {
+    timeout -k 10 "$LIMIT" "./$1" >"$RUN_OUTPUT/$1" 2>&1
+    run_one_status=$?
+    test "$run_one_status" -ne 124 ||
+        echo "# $1 was stopped after $LIMIT s" >>"$RUN_OUTPUT/$1"
+    cat "$RUN_OUTPUT/$1"
+    return "$run_one_status"
+}
+
+# usage: show_failed SUMMARY: all that each file said that is named there
+show_failed () {
+    sed -n 's/^\([^ ]*\.t\) *(Wstat: .*/\1/p' "$1" | while read -r name; do
+        echo "---- $name"
+        cat "$RUN_OUTPUT/$name"
+    done
+}
 
 cd "$(dirname "$0")" || exit 1
+if test -n "$RUN_OUTPUT"; then
+    run_one "$1"
+    exit
+fi
 if ! command -v flux >/dev/null; then
     echo "t/*.t skipped: no flux on PATH"
     exit 0
 fi
+if ! command -v prove >/dev/null; then
+    echo "t/run.sh: prove is not installed (Debian: perl, Fedora: perl-Test-Harness)" >&2
+    exit 1
+fi
 echo "t/*.t with $(flux version | sed -n 's/^commands:[[:space:]]*/flux /p')"
 
-passed=0
-failed=0
-skipped=0
-for test in ${*:-t[0-9]*.t}; do
-    begin=$(date +%s)
-    output=$(timeout -k 10 300 "./${test##*/}" 2>&1)
-    status=$?
-    ok=$(printf '%s\n' "$output" | grep -c '^ok ')
-    skip=$(printf '%s\n' "$output" | grep -c '^ok .* # skip ')
-    bad=$(printf '%s\n' "$output" | grep -c '^not ok ')
-    plan=$(printf '%s\n' "$output" | sed -n 's/^1\.\.\([0-9]*\)$/\1/p')
-    if test "$bad" -eq 0; then
-        # It did not get to its end, or something went wrong after that.
-        test "$status" -eq 0 && test "$plan" = "$ok" || bad=1
-    fi
-    passed=$((passed + ok - skip))
-    skipped=$((skipped + skip))
-    failed=$((failed + bad))
-    printf '%-24s %3d passed' "${test##*/}" "$((ok - skip))"
-    test "$skip" -eq 0 || printf ', %d skipped' "$skip"
-    test "$bad" -eq 0 || printf ', %d failed' "$bad"
-    printf ' in %d s\n' "$(($(date +%s) - begin))"
-    if test "$bad" -ne 0; then
-        printf '%s\n' "$output" | sed 's/^/    /'
-        echo "    ${test##*/} ended with status $status"
-    fi
+RUN_OUTPUT=$(mktemp -d "${TMPDIR:-/tmp}/flux-dws-tests.XXXXXX") || exit 1
+export RUN_OUTPUT
+trap 'rm -rf "$RUN_OUTPUT"' EXIT
+trap 'exit 1' INT TERM HUP
+
+test $# -gt 0 || set -- t[0-9]*.t
+for file; do
+    shift
+    set -- "$@" "${file##*/}"
 done
-echo "$passed passed, $failed failed, $skipped skipped"
-test "$failed" -eq 0
+{
+    prove --jobs "${JOBS:-$(nproc)}" --timer --norc --exec ./run.sh "$@" 2>&1
+    echo $? >"$RUN_OUTPUT/status"
+} | tee "$RUN_OUTPUT/summary"
+show_failed "$RUN_OUTPUT/summary"
+exit "$(cat "$RUN_OUTPUT/status")"

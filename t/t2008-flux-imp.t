@@ -4,8 +4,7 @@ test_description='The site files, with the prolog and epilog scripts below flux-
 # An installed flux-imp takes its configuration from nobody. The one in a build tree
 # of flux-security does: FLUX_IMP=.../flux-security/src/imp/flux-imp
 if ! test -x "${FLUX_IMP:-}"; then
-    echo "ok 1 - $test_description # skip FLUX_IMP names no flux-imp"
-    echo "1..1"
+    echo "1..0 # SKIP FLUX_IMP names no flux-imp"
     exit 0
 fi
 

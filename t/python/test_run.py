@@ -1,0 +1,127 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``t/run.sh``: what it says of the files that it runs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from support.tree import TOP
+
+GOOD = "echo 'ok 1 - all is well'; echo 1..1"
+BAD = "echo 'ok 1 - so far'; echo 'not ok 2 - so good'; echo '# why'; echo 1..2; exit 1"
+SKIPPED = "echo '1..0 # SKIP there is no cluster'"
+SHORT = "echo 'ok 1 - so far'; echo 'it ends' >&2"
+LATE = "echo 'ok 1 - all is well'; echo 1..1; echo 'and then' >&2; exit 1"
+FAILURES = {"bad": BAD, "short": SHORT, "late": LATE}
+
+Done = subprocess.CompletedProcess
+
+
+class Runner:
+    """A folder with t/run.sh, a Flux that only has a version, and the given files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tests = folder / "t"
+        self.tools = folder / "bin"
+        self.tests.mkdir()
+        self.tools.mkdir()
+        shutil.copy(TOP / "t/run.sh", self.tests)
+        write_script(self.tools / "flux", "echo 'commands:    0.88.0'")
+
+    def run(self, files: dict[str, str], *args: str, path: str = "") -> Done:
+        for name, text in files.items():
+            write_script(self.tests / f"t1-{name}.t", text)
+        return subprocess.run(
+            ["/bin/sh", str(self.tests / "run.sh"), *args],
+            env={"PATH": path or f"{self.tools}:/usr/bin:/bin", "JOBS": "2"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=120,
+        )
+
+
+def write_script(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+
+
+@pytest.fixture
+def runner(tmp_path: Path) -> Runner:
+    if shutil.which("prove") is None:
+        pytest.skip("prove is not installed")
+    return Runner(tmp_path)
+
+
+def lines(done: Done, name: str) -> list[str]:
+    return [line for line in done.stdout.splitlines() if f"t1-{name}.t" in line]
+
+
+def test_a_file_that_passes_is_one_line(runner: Runner) -> None:
+    done = runner.run({"good": GOOD, "other": GOOD})
+    assert done.returncode == 0, done.stdout
+    for name in ("good", "other"):
+        (line,) = lines(done, name)
+        assert ".. ok" in line
+    assert "all is well" not in done.stdout
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_all_that_a_file_said_that_fails_is_shown(runner: Runner, name: str) -> None:
+    done = runner.run({"good": GOOD, name: FAILURES[name]})
+    assert done.returncode != 0
+    _, shown = done.stdout.split(f"---- t1-{name}.t\n")
+    said = subprocess.run(
+        [str(runner.tests / f"t1-{name}.t")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert shown == said.stdout
+    assert len(lines(done, "good")) == 1
+
+
+def test_a_file_that_is_skipped_says_why(runner: Runner) -> None:
+    done = runner.run({"good": GOOD, "skipped": SKIPPED})
+    assert done.returncode == 0, done.stdout
+    (line,) = lines(done, "skipped")
+    assert line.endswith("skipped: there is no cluster")
+
+
+def test_files_run_at_the_same_time(runner: Runner) -> None:
+    wait = "touch $0.here; until test -e {}; do sleep 0.05; done; " + GOOD
+    other = {"a": "t1-b.t.here", "b": "t1-a.t.here"}
+    done = runner.run({name: wait.format("./" + here) for name, here in other.items()})
+    assert done.returncode == 0, done.stdout
+
+
+def test_only_the_files_that_are_named_are_run(runner: Runner) -> None:
+    files = {"good": GOOD, "bad": BAD}
+    done = runner.run(files, str(runner.tests / "t1-good.t"))
+    assert done.returncode == 0 and not lines(done, "bad"), done.stdout
+
+
+def test_without_flux_nothing_is_run(runner: Runner) -> None:
+    (runner.tools / "flux").unlink()
+    done = runner.run({"bad": BAD}, path=path_of(runner, "dirname"))
+    assert done.returncode == 0
+    assert done.stdout == "t/*.t skipped: no flux on PATH\n"
+
+
+def test_without_prove_the_error_names_it(runner: Runner) -> None:
+    done = runner.run({"good": GOOD}, path=path_of(runner, "dirname"))
+    assert done.returncode == 1
+    assert "prove is not installed" in done.stdout and "Debian: perl" in done.stdout
+
+
+def path_of(runner: Runner, *tools: str) -> str:
+    """A PATH with these tools, and the Flux if it is there, and nothing else."""
+    for tool in tools:
+        found = shutil.which(tool)
+        assert found is not None
+        (runner.tools / tool).symlink_to(found)
+    return str(runner.tools)
