@@ -2,6 +2,8 @@
 #
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
+#   make soak     what takes hours: 1,000 seeds of torture, every crash point, the
+#                 mutants, 20,000 hostile jobs, 2,000 examples of each property
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make bench    measure (prints a table, writes bench/results.json)
 #   make install  for the Flux on PATH, into DEST; make uninstall removes it
@@ -20,7 +22,8 @@ PYTEST_FLAGS ?= -n auto --dist worksteal
 SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
-.PHONY: all demo check lint types pytest flux-check torture-mutants bench install uninstall clean
+.PHONY: all demo check lint types pytest flux-check soak soak-torture \
+	soak-hostile soak-properties torture-mutants bench install uninstall clean
 
 all: $(INSTALLED)
 
@@ -50,6 +53,19 @@ pytest: $(INSTALLED)
 
 flux-check: $(INSTALLED)
 	./t/run.sh
+
+soak: soak-torture soak-properties soak-hostile torture-mutants
+
+soak-torture: $(INSTALLED)
+	$(BIN)/python -m rabbitsim torture --crash-points
+	seq 0 20 999 | xargs -P "$$(nproc)" -I SEED \
+		$(BIN)/python -m rabbitsim torture --seed SEED --seeds 20 --jobs 40
+
+soak-properties: $(INSTALLED)
+	$(BIN)/python -m pytest $(PYTEST_FLAGS) --hypothesis-profile=soak
+
+soak-hostile: $(INSTALLED)
+	LIMIT=7200 FLUX_DWS_HOSTILE=20000 ./t/run.sh t1020-dws-hostile.t
 
 torture-mutants: $(INSTALLED)
 	$(BIN)/python t/mutants.py

@@ -5,9 +5,10 @@
 # usage: t/run.sh [FILE...]
 #
 # A file that passes is one line, of one that fails all that it said is shown. JOBS says
-# how many run at a time. The exit status is 0 if all passed, or if there is no Flux.
+# how many run at a time, LIMIT how many seconds a file may take. The exit status is 0
+# if all passed, or if there is no Flux.
 
-LIMIT=300  # seconds for one file
+LIMIT=${LIMIT:-300}
 
 # usage: run_one FILE: what prove starts for each file
 run_one () {

@@ -27,7 +27,7 @@ test_expect_success 'a job of somebody else gets its storage meanwhile' '
 '
 test_expect_success 'they end when they are cancelled, if they have not failed' '
     flux cancel --all --quiet &&
-    flux queue idle --quiet --timeout=240s
+    flux queue idle --quiet --timeout=$((240 + COUNT / 10))s
 '
 test_expect_success 'the service is the same process' '
     test "$(service_pid)" = "$pid" &&

@@ -17,6 +17,9 @@ settings.register_profile(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],
 )
+settings.register_profile(
+    "soak", settings.get_profile("patient"), max_examples=2000
+)  # with --hypothesis-profile=soak
 settings.load_profile("patient")
 
 

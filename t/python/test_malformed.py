@@ -70,7 +70,6 @@ def system_in(state: str) -> VirtualSystem:
     return system
 
 
-@settings(max_examples=150, deadline=None)
 @given(st.data())
 def test_a_workflow_may_be_anything(data: st.DataObject) -> None:
     system = system_in(data.draw(st.sampled_from(STATES)))
@@ -83,7 +82,7 @@ def test_a_workflow_may_be_anything(data: st.DataObject) -> None:
     system.loop.run(timeout=60.0)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     system = system_in("Proposal")
