@@ -25,7 +25,7 @@ from rabbitsim.dws.cli import read_topology, serve
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.options import Fault
 
-INTERVAL = 0.02
+INTERVAL = 0.05
 """Seconds between two looks at a gate."""
 
 

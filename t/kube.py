@@ -39,7 +39,7 @@ from flux_k8s.kube import tls as _tls
 
 GROUP = "dataworkflowservices.github.io"
 LABEL = f"{GROUP}/workflow.name"
-INTERVAL = 0.02
+INTERVAL = 0.05
 
 
 class Cluster:

@@ -41,7 +41,8 @@ lives () {
 test_expect_success 'a service with bugs is loaded' '
     make_faulty_package &&
     flux module load "$TRASH/faulty/dws.py" scheduler=none &&
-    { pid=$(service_pid) && test -n "$pid"; }
+    eventually service_pid &&
+    pid=$(service_pid)
 '
 for step in create _plan _allocate _release_prolog; do
     test_expect_success "a job whose $step fails has an exception with a note" '

@@ -32,7 +32,8 @@ module_load_copy () {
         "$1/flux_k8s/broker/supervisor.py" &&
     flux dmesg -C &&
     flux module load "$TRASH/$1/dws.py" scheduler=none watchdog="$2" &&
-    module=$(module_pid)
+    module=$(module_pid) &&
+    eventually service_pid
 }
 
 test_expect_success 'one that is stopped for longer than watchdog= says is replaced' '

@@ -274,8 +274,10 @@ print(*sorted("/".join(path.split("/")[-2:]) for path in paths))'
 
 # ---- the module --------------------------------------------------------------
 
+# The module, and the process of its service, which it starts.
 module_load () {
-    flux module load dws scheduler=none "$@"
+    flux module load dws scheduler=none "$@" &&
+    eventually service_pid
 }
 
 # usage: stats_say TEXT
@@ -331,12 +333,7 @@ service_pid () {
 
 # usage: child_of PID TEXT: the child whose command line has the text
 child_of () {
-    for child_of_dir in /proc/[0-9]*; do
-        grep -q "^PPid:[[:space:]]$1\$" "$child_of_dir/status" &&
-        tr '\0' ' ' <"$child_of_dir/cmdline" | grep -q "$2" &&
-        basename "$child_of_dir" && return
-    done 2>/dev/null
-    return 1
+    pgrep -P "$1" -f -- "$2"
 }
 
 # ---- jobs -------------------------------------------------------------------
@@ -348,7 +345,7 @@ job_submit () {
 
 # A command that runs until job_end; or to the end of the test, if the broker that it
 # is under was killed.
-LOOP='until test -e "$TRASH/$DW_WORKFLOW_NAME.end" || ! test -e "$TRASH"; do sleep 0.02; done'
+LOOP='until test -e "$TRASH/$DW_WORKFLOW_NAME.end" || ! test -e "$TRASH"; do sleep 0.1; done'
 
 # usage: job_end JOBID
 job_end () {
@@ -474,14 +471,9 @@ expect_each_to_succeed () {
 # usage: events JOBID: the names of the job's events, on one line; those of an
 # action with its description
 events () {
-    flux job eventlog --format=json "$1" | "$PYTHON" -c '
-import json, sys
-for line in sys.stdin:
-    event = json.loads(line)
-    context = event.get("context") or {}
-    if "description" in context:
-        event["name"] += ":" + context["description"]
-    print(event["name"], end=" ")'
+    flux job eventlog "$1" | sed -n \
+        -e 's/^[0-9.]* \([^ ]*\) description="\([^"]*\)".*/\1:\2/p' -e t \
+        -e 's/^[0-9.]* \([^ ]*\).*/\1/p' | tr '\n' ' '
 }
 
 # usage: event_context JOBID EVENT: the contexts of these events, one JSON
