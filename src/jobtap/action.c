@@ -45,57 +45,8 @@ static int post_end (struct post *post, struct dws_job **jobp, int rc)
     return rc;
 }
 
-/* Return the length of the UTF-8 sequence that 's' begins with, and whether it
- * is a control character (C0, DEL or C1).
- */
-static size_t sequence (const char *s, bool *control)
-{
-    unsigned char c = s[0];
-
-    *control = c < 0x20 || c == 0x7f
-        || (c == 0xc2 && (unsigned char)s[1] < 0xa0);
-    return c < 0x80 ? 1 : c < 0xe0 ? 2 : c < 0xf0 ? 3 : 4;
-}
-
 /* Seconds that the module has at dws-epilog-timeout to say what is in use. */
 #define ABORT_GRACE 10.
-
-static void vformat (char *buf, size_t size, const char *fmt, va_list ap)
-{
-    char raw[1024];
-    char *s = raw;
-    size_t used = 0;
-
-    (void)vsnprintf (raw, sizeof (raw), fmt, ap);
-    while (*s != '\0') {
-        char shown[8];
-        bool control;
-        size_t len = sequence (s, &control);
-        size_t n = len;
-        if (strnlen (s, len) < len) // it was cut within
-            break;
-        if (control)
-            n = snprintf (shown,
-                          sizeof (shown),
-                          "\\x%02x",
-                          (unsigned char)s[len - 1]);
-        if (used + n >= size)
-            break;
-        memcpy (buf + used, control ? shown : s, n);
-        used += n;
-        s += len;
-    }
-    buf[used] = '\0';
-}
-
-void dws_format (char *buf, size_t size, const char *fmt, ...)
-{
-    va_list ap;
-
-    va_start (ap, fmt);
-    vformat (buf, size, fmt, ap);
-    va_end (ap);
-}
 
 void dws_log (struct dws *dws,
               int level,
@@ -110,7 +61,7 @@ void dws_log (struct dws *dws,
     if (flux_job_id_encode (id, "f58", f58, sizeof (f58)) < 0)
         snprintf (f58, sizeof (f58), "%ju", (uintmax_t)id);
     va_start (ap, fmt);
-    vformat (text, sizeof (text), fmt, ap);
+    dws_vformat (text, sizeof (text), fmt, ap);
     va_end (ap);
     flux_log (dws->h, level, "dws: %s: %s", f58, text);
 }
@@ -143,7 +94,7 @@ void dws_job_raise (struct dws_job **jobp, const char *fmt, ...)
     va_list ap;
 
     va_start (ap, fmt);
-    vformat (note, sizeof (note), fmt, ap);
+    dws_vformat (note, sizeof (note), fmt, ap);
     va_end (ap);
     raise_exception (jobp, 0, note);
 }

@@ -17,6 +17,7 @@ COMPONENT = Component(
     sources=[
         "src/jobtap/dws-jobtap.c",
         "src/jobtap/conf.c",
+        "src/jobtap/text.c",
         "src/jobtap/job.c",
         "src/jobtap/action.c",
         "src/jobtap/request.c",

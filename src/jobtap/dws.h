@@ -7,6 +7,7 @@
 #ifndef DWS_H
 #define DWS_H
 
+#include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -94,11 +95,21 @@ struct dws_job {
     flux_watcher_t *timer;
 };
 
-/* job.c: the struct's life, and what a jobspec and an eventlog say.
+/* text.c: text from others, for the log, exceptions and memos.
  */
 
 /* Put 'value' into 'buf' as JSON in ASCII, cut to fit. */
 const char *dws_show (json_t *value, char *buf, size_t size);
+
+/* Format into 'buf', with control characters escaped, cut to fit, but not within
+ * a UTF-8 sequence: Flux refuses text that is not valid UTF-8.
+ */
+void dws_format (char *buf, size_t size, const char *fmt, ...)
+    __attribute__ ((format (printf, 3, 4)));
+void dws_vformat (char *buf, size_t size, const char *fmt, va_list ap);
+
+/* job.c: the struct's life, and what a jobspec and an eventlog say.
+ */
 
 /* A job whose attributes.system.dw is an empty string or list has no directives.
  */
@@ -260,12 +271,6 @@ void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
 
 /* Have the module take out of service what is in use, and release the epilog. */
 void dws_job_epilog_abort (struct dws_job *job);
-
-/* Format into 'buf', with control characters escaped, cut to fit, but not within
- * a UTF-8 sequence: Flux refuses text that is not valid UTF-8.
- */
-void dws_format (char *buf, size_t size, const char *fmt, ...)
-    __attribute__ ((format (printf, 3, 4)));
 
 /* Log 'fmt' with the job's F58 ID in front of it. */
 void dws_log (struct dws *dws,

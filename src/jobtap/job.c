@@ -12,20 +12,6 @@
 
 #include "dws.h"
 
-const char *dws_show (json_t *value, char *buf, size_t size)
-{
-    char *s = json_dumps (value, JSON_ENCODE_ANY | JSON_ENSURE_ASCII);
-    char *del;
-
-    if (snprintf (buf, size, "%s", s ? s : "?") >= (int)size)
-        memcpy (buf + size - 4, "...", 4);
-    // The one control character that jansson writes as it is.
-    for (del = strchr (buf, '\177'); del; del = strchr (del, '\177'))
-        *del = '?';
-    free (s);
-    return buf;
-}
-
 #define BLANKS " \t\n\v\f\r"
 
 static bool is_blank (json_t *string)
