@@ -19,6 +19,8 @@ COMPONENT = Component(
         "src/jobtap/conf.c",
         "src/jobtap/text.c",
         "src/jobtap/job.c",
+        "src/jobtap/jobspec.c",
+        "src/jobtap/eventlog.c",
         "src/jobtap/action.c",
         "src/jobtap/request.c",
         "src/jobtap/abort.c",

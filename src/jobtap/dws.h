@@ -108,7 +108,7 @@ void dws_format (char *buf, size_t size, const char *fmt, ...)
     __attribute__ ((format (printf, 3, 4)));
 void dws_vformat (char *buf, size_t size, const char *fmt, va_list ap);
 
-/* job.c: the struct's life, and what a jobspec and an eventlog say.
+/* jobspec.c: what a jobspec says of storage.
  */
 
 /* A job whose attributes.system.dw is an empty string or list has no directives.
@@ -125,6 +125,9 @@ int dws_jobspec_parse (json_t *dw,
                        int *failure_tolerancep,
                        char *error,
                        size_t size);
+
+/* job.c: the life of the struct.
+ */
 
 /* Create the job and tie it to the job's aux items. The job is in DWS_NEW. */
 struct dws_job *dws_job_create (struct dws *dws,
@@ -152,6 +155,12 @@ enum dws_demand dws_job_note_exception (struct dws_job *job,
 
 /* Take note of an event of the job that says something about its tasks. */
 void dws_job_note_event (struct dws_job *job, const char *name, bool final);
+
+/* Return true if the job's tasks may be running, or may be started yet. */
+bool dws_job_has_tasks (struct dws_job *job);
+
+/* eventlog.c: what a job's eventlog says of its storage.
+ */
 
 /* Set what the job's eventlog (an array of RFC 18 entries) says about us, and
  * '*epilog_start' to the time at which our epilog was started, 0 if it was not.
@@ -216,11 +225,8 @@ flux_future_t *dws_R_load (struct dws *dws, flux_future_t *f);
  */
 char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
 
-/* tasks.c: whether a job's tasks may be running.
+/* tasks.c: when a job's tasks have ended.
  */
-
-/* Return true if the job's tasks may be running, or may be started yet. */
-bool dws_job_has_tasks (struct dws_job *job);
 
 /* Have a job with tasks in DWS_POST_RUN resumed when they have ended, should no
  * event tell.

@@ -31,11 +31,6 @@
 
 static void await (struct dws *dws);
 
-bool dws_job_has_tasks (struct dws_job *job)
-{
-    return (job->startable || job->started) && !job->ended;
-}
-
 static bool is_awaited (struct dws_job *job)
 {
     return job->phase == DWS_POST_RUN && dws_job_has_tasks (job);

@@ -1,0 +1,151 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* eventlog.c: what a job's eventlog says of its storage */
+
+#include <string.h>
+
+#include "dws.h"
+
+/* What an eventlog says about us. */
+struct history {
+    bool dependency_added;
+    bool dependency_removed;
+    bool prolog_seen;
+    bool epilog_seen;
+    bool failed;
+    double epilog_start;
+};
+
+static void replay_exception (struct dws_job *job,
+                              struct history *hist,
+                              const char *type,
+                              json_int_t userid)
+{
+    enum dws_demand demand = dws_job_note_exception (job, type, userid);
+
+    hist->failed = true;
+    if (job->epilogs == 0)
+        return;
+    if (demand == DWS_DEMAND_ABORT)
+        job->aborted = true;
+    else if (demand == DWS_DEMAND_TEARDOWN)
+        job->teardown = true;
+}
+
+static void replay_action (struct dws_job *job,
+                           struct history *hist,
+                           const char *name,
+                           const char *description,
+                           double timestamp)
+{
+    if (strcmp (description, DWS_DEPENDENCY) == 0) {
+        if (strcmp (name, "dependency-add") == 0)
+            hist->dependency_added = true;
+        else if (strcmp (name, "dependency-remove") == 0)
+            hist->dependency_removed = true;
+    }
+    else if (strcmp (description, DWS_PROLOG) == 0) {
+        if (strcmp (name, "prolog-start") == 0) {
+            hist->prolog_seen = true;
+            job->prologs++;
+        }
+        else if (strcmp (name, "prolog-finish") == 0) {
+            job->prologs--;
+            job->startable = job->prologs == 0 && !hist->failed;
+        }
+    }
+    else if (strcmp (description, DWS_EPILOG) == 0) {
+        if (strcmp (name, "epilog-start") == 0) {
+            if (!hist->epilog_seen)
+                hist->epilog_start = timestamp;
+            hist->epilog_seen = true;
+            job->epilogs++;
+        }
+        else if (strcmp (name, "epilog-finish") == 0)
+            job->epilogs--;
+    }
+}
+
+static void replay_entry (struct dws_job *job,
+                          struct history *hist,
+                          json_t *entry)
+{
+    const char *name;
+    double timestamp;
+    const char *description = NULL;
+    const char *type = NULL;
+    int severity = -1;
+    int final = 0;
+    json_int_t userid = -1;
+    json_t *memo = NULL;
+    json_t *waits = NULL;
+
+    if (json_unpack (entry,
+                     "{s:s s:F s?{s?s s?s s?i s?b s?I s?o s?o}}",
+                     "name", &name,
+                     "timestamp", &timestamp,
+                     "context",
+                       "description", &description,
+                       "type", &type,
+                       "severity", &severity,
+                       "final", &final,
+                       "userid", &userid,
+                       DWS_MEMO, &memo,
+                       DWS_MODULE_MEMO, &waits) < 0)
+        return; // some other plugin's event with a context like ours
+    if (description)
+        replay_action (job, hist, name, description, timestamp);
+    else if (strcmp (name, "dws_environment") == 0)
+        job->released = true;
+    else if (strcmp (name, "memo") == 0) {
+        if (memo)
+            job->held = !json_is_null (memo);
+        if (waits)
+            job->waits = !json_is_null (waits);
+    }
+    else if (strcmp (name, "exception") == 0
+             && severity == 0
+             && type)
+        replay_exception (job, hist, type, userid);
+    else
+        dws_job_note_event (job, name, final);
+}
+
+static enum dws_phase replay_phase (struct dws_job *job, struct history *hist)
+{
+    if (job->epilogs > 0)
+        return DWS_POST_RUN;
+    if (hist->epilog_seen || job->state == FLUX_JOB_STATE_CLEANUP)
+        return DWS_DONE;
+    if (job->state == FLUX_JOB_STATE_RUN) {
+        if (job->prologs > 0)
+            return DWS_SETUP;
+        return hist->prolog_seen ? DWS_RUNNING : DWS_DONE;
+    }
+    if (job->state == FLUX_JOB_STATE_DEPEND && !hist->dependency_removed)
+        return DWS_DEPEND;
+    return hist->dependency_added ? DWS_SCHED : DWS_DONE;
+}
+
+enum dws_phase dws_job_replay (struct dws_job *job,
+                               json_t *eventlog,
+                               double *epilog_start)
+{
+    struct history hist = { 0 };
+    size_t index;
+    json_t *entry;
+
+    job->prologs = 0;
+    job->epilogs = 0;
+    job->startable = job->started = job->ended = job->exec_done = false;
+    json_array_foreach (eventlog, index, entry)
+        replay_entry (job, &hist, entry);
+    job->admitted = hist.dependency_added;
+    job->delivered = hist.dependency_added;
+    *epilog_start = hist.epilog_start;
+    return replay_phase (job, &hist);
+}
+
+// vi:ts=4 sw=4 expandtab

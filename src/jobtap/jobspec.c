@@ -1,0 +1,133 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* jobspec.c: what a jobspec says of storage */
+
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "dws.h"
+
+#define BLANKS " \t\n\v\f\r"
+
+static bool is_blank (json_t *string)
+{
+    const char *s = json_string_value (string);
+
+    return s[strspn (s, BLANKS)] == '\0';
+}
+
+bool dws_jobspec_is_empty (json_t *dw)
+{
+    return (json_is_string (dw) && is_blank (dw))
+        || (json_is_array (dw) && json_array_size (dw) == 0);
+}
+
+static json_t *directives_create (json_t *dw)
+{
+    size_t index;
+    json_t *entry;
+
+    if (json_is_string (dw) && !is_blank (dw))
+        return json_pack ("[O]", dw);
+    if (!json_is_array (dw) || json_array_size (dw) == 0)
+        return NULL;
+    json_array_foreach (dw, index, entry) {
+        if (!json_is_string (entry) || is_blank (entry))
+            return NULL;
+    }
+    return json_copy (dw);
+}
+
+/* Return how many words of 's' are the prefix of a directive.
+ */
+static size_t count_prefixes (const char *s)
+{
+    size_t count = 0;
+    size_t length;
+
+    for (s += strspn (s, BLANKS); *s != '\0'; s += strspn (s, BLANKS)) {
+        length = strcspn (s, BLANKS);
+        if (length == 3 && memcmp (s, "#DW", 3) == 0)
+            count++;
+        s += length;
+    }
+    return count;
+}
+
+/* A guest wrote the directives, and rank 0 reads them.
+ */
+static int check_size (json_t *directives, char *error, size_t size)
+{
+    size_t bytes = 0;
+    size_t count = 0;
+    size_t index;
+    json_t *entry;
+
+    json_array_foreach (directives, index, entry)
+        bytes += json_string_length (entry);
+    if (bytes > DWS_DIRECTIVES_BYTES) {
+        snprintf (error,
+                  size,
+                  "attributes.system.dw has %zu bytes,"
+                  " at most %d are accepted",
+                  bytes,
+                  DWS_DIRECTIVES_BYTES);
+        return -1;
+    }
+    json_array_foreach (directives, index, entry)
+        count += count_prefixes (json_string_value (entry));
+    if (json_array_size (directives) > DWS_DIRECTIVES
+        || count > DWS_DIRECTIVES) {
+        snprintf (error,
+                  size,
+                  "attributes.system.dw has more than %d directives"
+                  " for one job",
+                  DWS_DIRECTIVES);
+        return -1;
+    }
+    return 0;
+}
+
+int dws_jobspec_parse (json_t *dw,
+                       json_t *tolerance,
+                       json_t **directivesp,
+                       int *failure_tolerancep,
+                       char *error,
+                       size_t size)
+{
+    char value[40];
+
+    *failure_tolerancep = 0;
+    if (tolerance) {
+        json_int_t n = json_integer_value (tolerance);
+        if (!json_is_integer (tolerance) || n < 0 || n > INT_MAX) {
+            snprintf (error,
+                      size,
+                      "attributes.system.dw_failure_tolerance is %s,"
+                      " expected an integer from 0 to %d",
+                      dws_show (tolerance, value, sizeof (value)),
+                      INT_MAX);
+            return -1;
+        }
+        *failure_tolerancep = n;
+    }
+    if (!(*directivesp = directives_create (dw))) {
+        snprintf (error,
+                  size,
+                  "attributes.system.dw is %s,"
+                  " expected a string of #DW directives or a list of them",
+                  dws_show (dw, value, sizeof (value)));
+        return -1;
+    }
+    if (check_size (*directivesp, error, size) < 0) {
+        json_decref (*directivesp);
+        *directivesp = NULL;
+        return -1;
+    }
+    return 0;
+}
+
+// vi:ts=4 sw=4 expandtab
