@@ -22,6 +22,7 @@ COMPONENT = Component(
         "src/jobtap/jobspec.c",
         "src/jobtap/eventlog.c",
         "src/jobtap/action.c",
+        "src/jobtap/rpc.c",
         "src/jobtap/request.c",
         "src/jobtap/abort.c",
         "src/jobtap/R.c",

@@ -170,8 +170,7 @@ enum dws_phase dws_job_replay (struct dws_job *job,
                                json_t *eventlog,
                                double *epilog_start);
 
-/* request.c: the requests to the module, and what is done about the answers.
- * Sending posts nothing.
+/* rpc.c: RPCs to the module, and its answers.
  */
 enum dws_answer {
     DWS_ANSWER_YES,
@@ -190,6 +189,18 @@ flux_future_t *dws_request_send (struct dws *dws,
                                  json_t *payload,
                                  flux_continuation_f cb,
                                  void *arg);
+
+/* Have 'cb' called when 'f' is fulfilled. Return 'f', or NULL if it is NULL or
+ * had to be destroyed.
+ */
+flux_future_t *dws_then (flux_future_t *f, flux_continuation_f cb, void *arg);
+
+/* Tell the module that the plugin is there: it answers with its own hello. */
+void dws_hello (struct dws *dws);
+
+/* request.c: the requests to the module, and what is done about the answers.
+ * Sending posts nothing.
+ */
 
 /* Send, or send again, what the module has to know in the job's phase. */
 void dws_job_resume (struct dws_job *job);
@@ -298,9 +309,6 @@ void dws_job_recover (struct dws_job *job);
  * that the plugin is there.
  */
 void dws_job_recovered (struct dws_job *job, enum dws_phase phase);
-
-/* Tell the module that the plugin is there: it answers with its own hello. */
-void dws_hello (struct dws *dws);
 
 /* conf.c: what the plugin was loaded with.
  */

@@ -18,48 +18,12 @@
  */
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <syslog.h>
 
 #include "dws.h"
 
 #define LOOKUPS_MAX 32
-
-static void hello_cb (flux_future_t *f, void *arg)
-{
-    struct dws *dws = arg;
-
-    // A module that is not there, or not ready, will say hello itself.
-    if (flux_rpc_get (f, NULL) < 0
-        && errno != ENOSYS
-        && errno != EAGAIN
-        && errno != EHOSTUNREACH)
-        flux_log (dws->h,
-                  LOG_ERR,
-                  "dws: dws.hello failed: %s",
-                  future_strerror (f, errno));
-    flux_plugin_aux_delete_value (dws->p, f); // destroys the future
-}
-
-void dws_hello (struct dws *dws)
-{
-    flux_future_t *f;
-
-    if (!(f = flux_rpc_pack (dws->h, "dws.hello", 0, 0, "{}"))
-        || flux_plugin_aux_set (dws->p,
-                                NULL,
-                                f,
-                                (flux_free_f)flux_future_destroy) < 0) {
-        flux_log_error (dws->h, "dws: error sending dws.hello");
-        flux_future_destroy (f);
-        return;
-    }
-    if (flux_future_then (f, -1., hello_cb, dws) < 0) {
-        flux_log_error (dws->h, "dws: error sending dws.hello");
-        flux_plugin_aux_delete_value (dws->p, f);
-    }
-}
 
 static void eventlog_cb (flux_future_t *f, void *arg);
 

@@ -12,45 +12,11 @@
  */
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <syslog.h>
 
 #include "dws.h"
-
-enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size)
-{
-    int success;
-    const char *errstr = NULL;
-
-    if (flux_rpc_get_unpack (f,
-                             "{s:b s?s}",
-                             "success", &success,
-                             "errstr", &errstr) < 0) {
-        if (errno == ENOSYS) {
-            dws_format (reason, size, "the dws module is not loaded");
-            return DWS_ANSWER_ABSENT;
-        }
-        if (errno == EAGAIN) {
-            dws_format (reason, size, "%s", future_strerror (f, errno));
-            return DWS_ANSWER_LATER;
-        }
-        if (errno == EHOSTUNREACH) {
-            dws_format (reason, size, "the dws module went away");
-            return DWS_ANSWER_LOST;
-        }
-        dws_format (reason, size, "%s", future_strerror (f, errno));
-        return DWS_ANSWER_NO;
-    }
-    if (success)
-        return DWS_ANSWER_YES;
-    dws_format (reason,
-                size,
-                "%s",
-                errstr ? errstr : "refused without a reason");
-    return DWS_ANSWER_NO;
-}
 
 static void request_refused (struct dws_job **jobp, const char *reason)
 {
@@ -90,42 +56,6 @@ static void request_cb (flux_future_t *f, void *arg)
         }
     }
     flux_future_destroy (f);
-}
-
-/* Have 'cb' called when 'f' is fulfilled. Return 'f', or NULL if it is NULL or
- * had to be destroyed.
- */
-static flux_future_t *then (flux_future_t *f,
-                            flux_continuation_f cb,
-                            void *arg)
-{
-    if (f && flux_future_then (f, -1., cb, arg) < 0) {
-        int saved_errno = errno;
-        flux_future_destroy (f);
-        f = NULL;
-        errno = saved_errno;
-    }
-    return f;
-}
-
-flux_future_t *dws_request_send (struct dws *dws,
-                                 const char *topic,
-                                 json_t *payload,
-                                 flux_continuation_f cb,
-                                 void *arg)
-{
-    flux_future_t *f;
-    int saved_errno;
-
-    if (!payload) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    f = then (flux_rpc_pack (dws->h, topic, 0, 0, "O", payload), cb, arg);
-    saved_errno = errno;
-    json_decref (payload);
-    errno = saved_errno;
-    return f;
 }
 
 static void request_failed (struct dws_job *job, const char *what)
@@ -191,7 +121,7 @@ static void R_load_cb (flux_future_t *f, void *arg)
     else {
         flux_t *h = job->dws->h;
         flux_future_t *f_setup = flux_rpc (h, "dws.setup", payload, 0, 0);
-        if (!(job->f = then (f_setup, request_cb, job)))
+        if (!(job->f = dws_then (f_setup, request_cb, job)))
             request_failed (job, "dws.setup");
     }
     free (payload);
@@ -203,7 +133,7 @@ static void R_lookup_cb (flux_future_t *f, void *arg)
 {
     struct dws_job *job = arg;
 
-    if (!(job->f = then (dws_R_load (job->dws, f), R_load_cb, job)))
+    if (!(job->f = dws_then (dws_R_load (job->dws, f), R_load_cb, job)))
         R_failed (&job, f);
     flux_future_destroy (f);
 }
@@ -215,7 +145,7 @@ static void send_setup (struct dws_job *job)
 {
     flux_future_t *f = dws_R_lookup (job->dws, job->id);
 
-    if (!(job->f = then (f, R_lookup_cb, job)))
+    if (!(job->f = dws_then (f, R_lookup_cb, job)))
         request_failed (job, "the look-up of R");
 }
 
