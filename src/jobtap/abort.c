@@ -2,12 +2,12 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* abort.c: dws.abort, which outlives its job
+/* abort.c: the epilog timeout, and dws.abort, which outlives its job
  *
- * At dws-epilog-timeout the module is to take out of service what the job still
- * uses. The epilog does not wait for a module that is not loaded, and not for
- * long for one whose service is being started; dws.abort does, and is sent again
- * whenever the module says hello, until it is answered.
+ * At dws-epilog-timeout the module is asked to take out of service what the job
+ * still uses. The epilog does not wait for a module that is not loaded, and not
+ * for long for one whose service is being started; dws.abort does, and is sent
+ * again whenever the module says hello, until it is answered.
  */
 
 #include <errno.h>
@@ -16,6 +16,9 @@
 #include <syslog.h>
 
 #include "dws.h"
+
+/* Seconds that the module has at dws-epilog-timeout to say what is in use. */
+#define ABORT_GRACE 10.
 
 /* One dws.abort that was not answered yet. */
 struct dws_abort {
@@ -43,6 +46,22 @@ static void abort_remove (struct dws_abort *abort)
         p = &(*p)->next;
     *p = abort->next;
     abort_destroy (abort);
+}
+
+/* Release the epilog at dws-epilog-timeout, when the module has not taken out of
+ * service what is in use.
+ */
+static void epilog_let_go (struct dws_job **jobp, const char *reason)
+{
+    char nodes[500];
+
+    dws_R_nodes ((*jobp)->dws, (*jobp)->id, nodes, sizeof (nodes));
+    dws_job_epilog_abandon (jobp,
+                            "epilog-timeout: %s; storage may still be mounted"
+                            " on %s, and allocated (Workflow fluxjob-%ju)",
+                            reason,
+                            nodes,
+                            (uintmax_t)(*jobp)->id);
 }
 
 /* Let the job go if the module cannot do anything for it. A service that is
@@ -77,7 +96,7 @@ static void abort_cb (flux_future_t *f, void *arg)
     if (!job || job->phase != DWS_POST_RUN || answer == DWS_ANSWER_YES)
         return;
     if (answer == DWS_ANSWER_NO || answer == DWS_ANSWER_ABSENT || !job->timer)
-        dws_job_epilog_let_go (&job, reason);
+        epilog_let_go (&job, reason);
 }
 
 static void abort_send (struct dws_abort *abort)
@@ -136,6 +155,86 @@ void dws_abort_clear (struct dws *dws)
         dws->aborts = abort->next;
         abort_destroy (abort);
     }
+}
+
+/* Start the job's timer, in place of the one that it has. */
+static void timer_start (struct dws_job *job,
+                         double after,
+                         flux_watcher_f cb)
+{
+    flux_reactor_t *r = flux_get_reactor (job->dws->h);
+
+    flux_watcher_destroy (job->timer);
+    if (!(job->timer = flux_timer_watcher_create (r,
+                                                  after > 0. ? after : 0.,
+                                                  0.,
+                                                  cb,
+                                                  job))) {
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "error starting a timer for the epilog: %s",
+                 strerror (errno));
+        return;
+    }
+    flux_watcher_start (job->timer);
+}
+
+static void grace_cb (flux_reactor_t *r,
+                      flux_watcher_t *w,
+                      int revents,
+                      void *arg)
+{
+    struct dws_job *job = arg;
+
+    epilog_let_go (&job,
+                   "the dws module has not finished in time to take out of"
+                   " service what is in use");
+}
+
+/* The module takes what is in use out of service, and releases the epilog then,
+ * by epilog-remove. It is not waited for longer than ABORT_GRACE.
+ */
+void dws_job_epilog_abort (struct dws_job *job)
+{
+    job->aborted = true;
+    timer_start (job, ABORT_GRACE, grace_cb);
+    dws_abort (job->dws, job->id);
+}
+
+/* The exception comes back through the job.event.exception callback, which
+ * aborts the epilog.
+ */
+static void timer_cb (flux_reactor_t *r,
+                      flux_watcher_t *w,
+                      int revents,
+                      void *arg)
+{
+    struct dws_job *job = arg;
+    struct dws *dws = job->dws;
+    flux_jobid_t id = job->id;
+
+    if (dws_job_raise_timeout (&job) < 0) {
+        dws_log (dws,
+                 LOG_ERR,
+                 id,
+                 "error raising dws-epilog-timeout: %s",
+                 strerror (errno));
+        if (job)
+            dws_job_epilog_abort (job);
+    }
+}
+
+void dws_job_epilog_timer (struct dws_job *job, double epilog_start)
+{
+    flux_reactor_t *r = flux_get_reactor (job->dws->h);
+    double after = job->dws->epilog_timeout;
+
+    if (after == 0.)
+        return;
+    if (epilog_start > 0.)
+        after -= flux_reactor_now (r) - epilog_start;
+    timer_start (job, after, timer_cb);
 }
 
 // vi:ts=4 sw=4 expandtab

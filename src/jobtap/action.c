@@ -45,9 +45,6 @@ static int post_end (struct post *post, struct dws_job **jobp, int rc)
     return rc;
 }
 
-/* Seconds that the module has at dws-epilog-timeout to say what is in use. */
-#define ABORT_GRACE 10.
-
 void dws_log (struct dws *dws,
               int level,
               flux_jobid_t id,
@@ -97,6 +94,21 @@ void dws_job_raise (struct dws_job **jobp, const char *fmt, ...)
     dws_vformat (note, sizeof (note), fmt, ap);
     va_end (ap);
     raise_exception (jobp, 0, note);
+}
+
+int dws_job_raise_timeout (struct dws_job **jobp)
+{
+    struct post post = post_begin (*jobp);
+    int rc;
+
+    rc = flux_jobtap_raise_exception (post.dws->p,
+                                      post.id,
+                                      DWS_EPILOG_TIMEOUT,
+                                      0,
+                                      "storage was not released within the"
+                                      " epilog-timeout of %g seconds",
+                                      post.dws->epilog_timeout);
+    return post_end (&post, jobp, rc);
 }
 
 static void post_memo (struct dws_job **jobp, const char *reason)
@@ -153,29 +165,6 @@ int dws_job_dependency_add (struct dws_job **jobp)
     if (rc < 0 && errno == EEXIST)
         rc = 0;
     return post_end (&post, jobp, rc);
-}
-
-/* Start the job's timer, in place of the one that it has. */
-static void timer_start (struct dws_job *job,
-                         double after,
-                         flux_watcher_f cb)
-{
-    flux_reactor_t *r = flux_get_reactor (job->dws->h);
-
-    flux_watcher_destroy (job->timer);
-    if (!(job->timer = flux_timer_watcher_create (r,
-                                                  after > 0. ? after : 0.,
-                                                  0.,
-                                                  cb,
-                                                  job))) {
-        dws_log (job->dws,
-                 LOG_ERR,
-                 job->id,
-                 "error starting a timer for the epilog: %s",
-                 strerror (errno));
-        return;
-    }
-    flux_watcher_start (job->timer);
 }
 
 int dws_job_dependency_remove (struct dws_job **jobp)
@@ -282,106 +271,18 @@ void dws_job_epilog_release (struct dws_job **jobp, int status)
     }
 }
 
-/* Release the epilog of a job whose storage may be in use, and say so. */
-static void epilog_abandon (struct dws_job **jobp, const char *note)
+void dws_job_epilog_abandon (struct dws_job **jobp, const char *fmt, ...)
 {
+    char note[1000];
+    va_list ap;
+
+    va_start (ap, fmt);
+    dws_vformat (note, sizeof (note), fmt, ap);
+    va_end (ap);
     dws_log ((*jobp)->dws, LOG_CRIT, (*jobp)->id, "%s", note);
     raise_exception (jobp, 1, note);
     if (*jobp)
         dws_job_epilog_release (jobp, 1);
-}
-
-void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason)
-{
-    char note[1000];
-
-    dws_format (note,
-                sizeof (note),
-                "the epilog is released, storage may be left behind (Workflow"
-                " fluxjob-%ju): %s",
-                (uintmax_t)(*jobp)->id,
-                reason);
-    epilog_abandon (jobp, note);
-}
-
-void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason)
-{
-    char nodes[500];
-    char note[1000];
-
-    dws_R_nodes ((*jobp)->dws, (*jobp)->id, nodes, sizeof (nodes));
-    dws_format (note,
-                sizeof (note),
-                "epilog-timeout: %s; storage may still be mounted on %s, and"
-                " allocated (Workflow fluxjob-%ju)",
-                reason,
-                nodes,
-                (uintmax_t)(*jobp)->id);
-    epilog_abandon (jobp, note);
-}
-
-static void grace_cb (flux_reactor_t *r,
-                      flux_watcher_t *w,
-                      int revents,
-                      void *arg)
-{
-    struct dws_job *job = arg;
-
-    dws_job_epilog_let_go (&job,
-                           "the dws module has not finished in time to take out"
-                           " of service what is in use");
-}
-
-/* The module takes what is in use out of service, and releases the epilog then,
- * by epilog-remove. It is not waited for longer than ABORT_GRACE.
- */
-void dws_job_epilog_abort (struct dws_job *job)
-{
-    job->aborted = true;
-    timer_start (job, ABORT_GRACE, grace_cb);
-    dws_abort (job->dws, job->id);
-}
-
-/* The exception comes back through the job.event.exception callback, which
- * aborts the epilog.
- */
-static void timer_cb (flux_reactor_t *r,
-                      flux_watcher_t *w,
-                      int revents,
-                      void *arg)
-{
-    struct dws_job *job = arg;
-    struct post post = post_begin (job);
-    int rc;
-
-    rc = flux_jobtap_raise_exception (post.dws->p,
-                                      post.id,
-                                      DWS_EPILOG_TIMEOUT,
-                                      0,
-                                      "storage was not released within the"
-                                      " epilog-timeout of %g seconds",
-                                      post.dws->epilog_timeout);
-    if (post_end (&post, &job, rc) < 0) {
-        dws_log (post.dws,
-                 LOG_ERR,
-                 post.id,
-                 "error raising dws-epilog-timeout: %s",
-                 strerror (errno));
-        if (job)
-            dws_job_epilog_abort (job);
-    }
-}
-
-void dws_job_epilog_timer (struct dws_job *job, double epilog_start)
-{
-    flux_reactor_t *r = flux_get_reactor (job->dws->h);
-    double after = job->dws->epilog_timeout;
-
-    if (after == 0.)
-        return;
-    if (epilog_start > 0.)
-        after -= flux_reactor_now (r) - epilog_start;
-    timer_start (job, after, timer_cb);
 }
 
 // vi:ts=4 sw=4 expandtab

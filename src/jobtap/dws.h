@@ -208,8 +208,14 @@ void dws_job_resume (struct dws_job *job);
 /* Have the module go to Teardown at once. */
 void dws_job_ask_teardown (struct dws_job *job);
 
-/* abort.c: dws.abort.
+/* abort.c: the epilog timeout, and dws.abort.
  */
+
+/* Start the epilog timeout. */
+void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
+
+/* Have the module take out of service what is in use, and release the epilog. */
+void dws_job_epilog_abort (struct dws_job *job);
 
 /* Send dws.abort. */
 void dws_abort (struct dws *dws, flux_jobid_t id);
@@ -260,6 +266,7 @@ void dws_tasks_clear (struct dws *dws);
  */
 void dws_job_raise (struct dws_job **jobp, const char *fmt, ...)
     __attribute__ ((format (printf, 2, 3)));
+int dws_job_raise_timeout (struct dws_job **jobp);
 int dws_job_dependency_add (struct dws_job **jobp);
 int dws_job_dependency_remove (struct dws_job **jobp);
 int dws_job_update (struct dws_job **jobp, json_t *updates);
@@ -269,25 +276,13 @@ void dws_job_prolog_release (struct dws_job **jobp, int status);
 int dws_job_epilog_start (struct dws_job **jobp);
 void dws_job_epilog_release (struct dws_job **jobp, int status);
 
-/* Release the epilog of a job that the module can do nothing for, and say what
- * that means.
- */
-void dws_job_epilog_give_up (struct dws_job **jobp, const char *reason);
-
-/* The same at dws-epilog-timeout, when the module has not taken out of service
- * what is in use.
- */
-void dws_job_epilog_let_go (struct dws_job **jobp, const char *reason);
+/* Release the epilog of a job whose storage may be in use, and say so. */
+void dws_job_epilog_abandon (struct dws_job **jobp, const char *fmt, ...)
+    __attribute__ ((format (printf, 2, 3)));
 
 /* Say in a memo, and once in the log, that jobs wait for the module. */
 void dws_job_hold (struct dws_job **jobp, const char *reason);
 void dws_job_unhold (struct dws_job **jobp);
-
-/* Start the epilog timeout. */
-void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
-
-/* Have the module take out of service what is in use, and release the epilog. */
-void dws_job_epilog_abort (struct dws_job *job);
 
 /* Log 'fmt' with the job's F58 ID in front of it. */
 void dws_log (struct dws *dws,

@@ -25,7 +25,11 @@ static void request_refused (struct dws_job **jobp, const char *reason)
         return;
     if ((*jobp)->phase == DWS_POST_RUN)
         // Without this nothing would ever release the job.
-        dws_job_epilog_give_up (jobp, reason);
+        dws_job_epilog_abandon (jobp,
+                                "the epilog is released, storage may be left"
+                                " behind (Workflow fluxjob-%ju): %s",
+                                (uintmax_t)(*jobp)->id,
+                                reason);
     else
         dws_job_raise (jobp, "%s", reason);
 }
