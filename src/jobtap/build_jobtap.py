@@ -16,6 +16,7 @@ COMPONENT = Component(
     directory="lib/flux/job-manager/plugins",
     sources=[
         "src/jobtap/dws-jobtap.c",
+        "src/jobtap/callback.c",
         "src/jobtap/conf.c",
         "src/jobtap/text.c",
         "src/jobtap/job.c",

@@ -23,6 +23,7 @@
 #define DWS_EXCEPTION "dws"
 #define DWS_EPILOG_TIMEOUT "dws-epilog-timeout"
 
+#define DWS_AUX "dws"
 #define DWS_JOB_AUX "dws::job"
 
 // What a job's directives may amount to, as in flux_k8s/limits.py.
@@ -310,6 +311,9 @@ void dws_job_recovered (struct dws_job *job, enum dws_phase phase);
 
 /* Set dws->epilog_timeout. On failure return -1 with a sentence in 'error'. */
 int dws_conf_parse (struct dws *dws, char *error, size_t size);
+
+/* callback.c: what the job manager calls, for each job. */
+extern const struct flux_plugin_handler dws_callbacks[];
 
 /* service.c: the job-manager.dws.* services. */
 int dws_service_register (struct dws *dws);

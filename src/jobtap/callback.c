@@ -1,0 +1,364 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* callback.c: what the job manager calls, for each job */
+
+#include <errno.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "dws.h"
+
+/* Return the current job, or NULL for one without #DW directives. */
+static struct dws_job *current_job (flux_plugin_t *p)
+{
+    return flux_jobtap_job_aux_get (p, FLUX_JOBTAP_CURRENT_JOB, DWS_JOB_AUX);
+}
+
+/* Called right after flux_plugin_init(), and the only place where a load can be
+ * refused with a reason.
+ */
+static int conf_update_cb (flux_plugin_t *p,
+                           const char *topic,
+                           flux_plugin_arg_t *args,
+                           void *data)
+{
+    struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
+    char error[128];
+
+    if (dws_conf_parse (dws, error, sizeof (error)) < 0)
+        return flux_jobtap_error (p, args, "%s", error);
+    return 0;
+}
+
+static int validate_cb (flux_plugin_t *p,
+                        const char *topic,
+                        flux_plugin_arg_t *args,
+                        void *data)
+{
+    json_t *dw = NULL;
+    json_t *tolerance = NULL;
+    json_t *directives;
+    int n;
+    char error[160];
+
+    if (flux_plugin_arg_unpack (args,
+                                FLUX_PLUGIN_ARG_IN,
+                                "{s:{s?{s?{s?o s?o}}}}",
+                                "jobspec",
+                                  "attributes",
+                                    "system",
+                                      "dw", &dw,
+                                      "dw_failure_tolerance", &tolerance) < 0
+        || !dw
+        || dws_jobspec_is_empty (dw))
+        return 0;
+    if (dws_jobspec_parse (dw,
+                           tolerance,
+                           &directives,
+                           &n,
+                           error,
+                           sizeof (error)) < 0)
+        return flux_jobtap_reject_job (p, args, "%s", error);
+    json_decref (directives);
+    return 0;
+}
+
+/* The frobnicator of flux-dws adds this dependency to #DW jobs, which are refused
+ * then where this plugin is not loaded. There is nothing to wait for.
+ */
+static int dependency_cb (flux_plugin_t *p,
+                          const char *topic,
+                          flux_plugin_arg_t *args,
+                          void *data)
+{
+    return 0;
+}
+
+static int new_cb (flux_plugin_t *p,
+                   const char *topic,
+                   flux_plugin_arg_t *args,
+                   void *data)
+{
+    struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
+    json_t *dw = NULL;
+    json_t *tolerance = NULL;
+    json_int_t id;
+    json_int_t userid;
+    int state;
+    struct dws_job *job;
+
+    if (flux_plugin_arg_unpack (args,
+                                FLUX_PLUGIN_ARG_IN,
+                                "{s:I s:I s:i s:{s?{s?{s?o s?o}}}}",
+                                "id", &id,
+                                "userid", &userid,
+                                "state", &state,
+                                "jobspec",
+                                  "attributes",
+                                    "system",
+                                      "dw", &dw,
+                                      "dw_failure_tolerance", &tolerance) < 0
+        || !dw
+        || dws_jobspec_is_empty (dw))
+        return 0;
+    if (!(job = dws_job_create (dws, id, userid))
+        || flux_jobtap_job_subscribe (p, id) < 0) {
+        dws_log (dws,
+                 LOG_ERR,
+                 id,
+                 "error creating job: %s",
+                 strerror (errno));
+        return -1;
+    }
+    /* A jobspec that job.validate would refuse may be here already when the
+     * plugin is loaded. It is of no use, but its job need not fail now.
+     */
+    if (dws_jobspec_parse (dw,
+                           tolerance,
+                           &job->directives,
+                           &job->failure_tolerance,
+                           job->error,
+                           sizeof (job->error)) < 0) {
+        job->phase = DWS_DONE;
+        return 0;
+    }
+    job->state = state;
+    if (state != FLUX_JOB_STATE_NEW)
+        dws_job_adopt (&job);
+    return 0;
+}
+
+static int depend_cb (flux_plugin_t *p,
+                      const char *topic,
+                      flux_plugin_arg_t *args,
+                      void *data)
+{
+    struct dws_job *job = current_job (p);
+
+    if (!job || job->phase == DWS_RECOVER)
+        return 0;
+    if (job->error[0] != '\0') {
+        dws_job_raise (&job, "%s", job->error);
+        return 0;
+    }
+    job->phase = DWS_DEPEND;
+    if (dws_job_dependency_add (&job) < 0 && job) {
+        dws_job_raise (&job,
+                       "error adding dependency %s: %s",
+                       DWS_DEPENDENCY,
+                       strerror (errno));
+        return 0;
+    }
+    if (job) {
+        job->admitted = true;
+        dws_job_resume (job);
+    }
+    return 0;
+}
+
+static int run_cb (flux_plugin_t *p,
+                   const char *topic,
+                   flux_plugin_arg_t *args,
+                   void *data)
+{
+    struct dws_job *job = current_job (p);
+
+    if (!job)
+        return 0;
+    if (dws_job_prolog_start (&job) < 0 && job)
+        dws_job_raise (&job,
+                       "error starting %s: %s",
+                       DWS_PROLOG,
+                       strerror (errno));
+    if (!job || job->prologs == 0)
+        return 0;
+    if (job->phase == DWS_RECOVER) {
+        job->state = FLUX_JOB_STATE_RUN;
+        job->stale = true;
+        return 0;
+    }
+    job->phase = DWS_SETUP;
+    if (job->error[0] != '\0')
+        dws_job_raise (&job, "%s", job->error);
+    else if (!job->admitted)
+        dws_job_raise (&job,
+                       "submitted while dws-jobtap was not loaded,"
+                       " please submit it again");
+    else
+        dws_job_resume (job);
+    return 0;
+}
+
+static void start_epilog (struct dws_job **jobp)
+{
+    struct dws *dws = (*jobp)->dws;
+    flux_jobid_t id = (*jobp)->id;
+
+    if (dws_job_epilog_start (jobp) < 0) {
+        dws_log (dws,
+                 LOG_ERR,
+                 id,
+                 "error starting %s, storage may be left behind: %s",
+                 DWS_EPILOG,
+                 strerror (errno));
+        *jobp = NULL;
+    }
+}
+
+static int cleanup_cb (flux_plugin_t *p,
+                       const char *topic,
+                       flux_plugin_arg_t *args,
+                       void *data)
+{
+    struct dws_job *job = current_job (p);
+
+    if (!job)
+        return 0;
+    if (job->phase == DWS_RECOVER) {
+        job->state = FLUX_JOB_STATE_CLEANUP;
+        job->stale = true;
+        start_epilog (&job);
+        return 0;
+    }
+    if (job->phase == DWS_DEPEND && job->f)
+        job->delivered = true; // it may be
+    job->phase = DWS_DONE;
+    dws_job_quiesce (job);
+    dws_job_prolog_release (&job, 1);
+    if (job && !job->delivered) // then there is no Workflow
+        dws_job_unhold (&job);
+    else if (job)
+        start_epilog (&job);
+    if (job && job->epilogs > 0) {
+        job->phase = DWS_POST_RUN;
+        dws_job_epilog_timer (job, 0.);
+        dws_job_resume (job);
+    }
+    return 0;
+}
+
+/* A job that leaves DEPEND while its eventlog is read is beyond dws-create. */
+static int depend_event_cb (flux_plugin_t *p,
+                            const char *topic,
+                            flux_plugin_arg_t *args,
+                            void *data)
+{
+    struct dws_job *job = current_job (p);
+
+    if (job && job->phase == DWS_RECOVER) {
+        job->state = FLUX_JOB_STATE_SCHED;
+        job->stale = true;
+    }
+    return 0;
+}
+
+/* The next module takes back what the last one has said: see hello_job(). */
+static int memo_cb (flux_plugin_t *p,
+                    const char *topic,
+                    flux_plugin_arg_t *args,
+                    void *data)
+{
+    struct dws_job *job = current_job (p);
+    json_t *waits = NULL;
+
+    if (!job
+        || flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:{s:{s:o}}}",
+                                   "entry",
+                                     "context",
+                                       DWS_MODULE_MEMO, &waits) < 0)
+        return 0;
+    if (job->phase == DWS_RECOVER)
+        job->stale = true;
+    else
+        job->waits = !json_is_null (waits);
+    return 0;
+}
+
+/* start, finish and release tell about the job's tasks: see tasks.c. */
+static int event_cb (flux_plugin_t *p,
+                     const char *topic,
+                     flux_plugin_arg_t *args,
+                     void *data)
+{
+    struct dws_job *job = current_job (p);
+    bool had_tasks;
+    int final = 0;
+
+    if (!job)
+        return 0;
+    if (job->phase == DWS_RECOVER) {
+        job->stale = true;
+        return 0;
+    }
+    had_tasks = dws_job_has_tasks (job);
+    (void)flux_plugin_arg_unpack (args,
+                                  FLUX_PLUGIN_ARG_IN,
+                                  "{s:{s:{s:b}}}",
+                                  "entry",
+                                    "context",
+                                      "final", &final);
+    dws_job_note_event (job, topic + strlen ("job.event."), final);
+    if (job->phase == DWS_POST_RUN && had_tasks && !dws_job_has_tasks (job))
+        dws_job_resume (job);
+    return 0;
+}
+
+/* The exception that ends a job comes before job.state.cleanup, so the job is
+ * not in DWS_POST_RUN yet.
+ */
+static int exception_cb (flux_plugin_t *p,
+                         const char *topic,
+                         flux_plugin_arg_t *args,
+                         void *data)
+{
+    struct dws_job *job = current_job (p);
+    const char *type;
+    int severity;
+    json_int_t userid = -1;
+    enum dws_demand demand;
+
+    if (!job
+        || flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:{s:{s:s s:i s?I}}}",
+                                   "entry",
+                                     "context",
+                                       "type", &type,
+                                       "severity", &severity,
+                                       "userid", &userid) < 0
+        || severity != 0)
+        return 0;
+    demand = dws_job_note_exception (job, type, userid);
+    if (job->phase == DWS_RECOVER)
+        job->stale = true;
+    else if (job->phase != DWS_POST_RUN)
+        return 0;
+    else if (demand == DWS_DEMAND_ABORT && !job->aborted)
+        dws_job_epilog_abort (job);
+    else if (demand == DWS_DEMAND_TEARDOWN && !job->teardown)
+        dws_job_ask_teardown (job);
+    return 0;
+}
+
+const struct flux_plugin_handler dws_callbacks[] = {
+    { "conf.update", conf_update_cb, NULL },
+    { "job.validate", validate_cb, NULL },
+    { "job.dependency.rabbit-storage", dependency_cb, NULL },
+    { "job.new", new_cb, NULL },
+    { "job.state.depend", depend_cb, NULL },
+    { "job.state.run", run_cb, NULL },
+    { "job.state.cleanup", cleanup_cb, NULL },
+    { "job.event.depend", depend_event_cb, NULL },
+    { "job.event.start", event_cb, NULL },
+    { "job.event.finish", event_cb, NULL },
+    { "job.event.release", event_cb, NULL },
+    { "job.event.exception", exception_cb, NULL },
+    { "job.event.memo", memo_cb, NULL },
+    { 0 },
+};
+
+// vi:ts=4 sw=4 expandtab
