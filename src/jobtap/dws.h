@@ -203,8 +203,10 @@ void dws_hello (struct dws *dws);
  * Sending posts nothing.
  */
 
-/* Send, or send again, what the module has to know in the job's phase. */
-void dws_job_resume (struct dws_job *job);
+/* Send, or send again, what the module has to know in the job's phase. In
+ * DWS_POST_RUN that is nothing as long as the job has tasks.
+ */
+void dws_job_send_request (struct dws_job *job);
 
 /* Have the module go to Teardown at once. */
 void dws_job_ask_teardown (struct dws_job *job);
@@ -246,10 +248,10 @@ char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
 /* tasks.c: when a job's tasks have ended.
  */
 
-/* Have a job with tasks in DWS_POST_RUN resumed when they have ended, should no
- * event tell.
+/* As dws_job_send_request(). A job that has tasks in DWS_POST_RUN is resumed when they
+ * have ended, should no event tell.
  */
-void dws_job_await_tasks (struct dws_job *job);
+void dws_job_resume (struct dws_job *job);
 void dws_tasks_clear (struct dws *dws);
 
 /* action.c: what is done to a job. Nothing else posts events.

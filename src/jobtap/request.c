@@ -201,7 +201,7 @@ void dws_job_ask_teardown (struct dws_job *job)
         request_failed (job, "dws.teardown");
 }
 
-void dws_job_resume (struct dws_job *job)
+void dws_job_send_request (struct dws_job *job)
 {
     flux_future_destroy (job->f);
     job->f = NULL;
@@ -214,9 +214,7 @@ void dws_job_resume (struct dws_job *job)
             send_setup (job);
             break;
         case DWS_POST_RUN:
-            if (dws_job_has_tasks (job))
-                dws_job_await_tasks (job);
-            else
+            if (!dws_job_has_tasks (job))
                 send_post_run (job);
             if (job->aborted) // the module may have died before it was done
                 dws_abort (job->dws, job->id);

@@ -50,7 +50,7 @@ static void tasks_ended (struct dws_job *job, json_t *jobs)
              "job-exec does not have the job (any more): its tasks count as"
              " ended");
     job->ended = true;
-    dws_job_resume (job);
+    dws_job_send_request (job);
 }
 
 static void exec_cb (flux_future_t *f, void *arg)
@@ -117,9 +117,11 @@ static void await (struct dws *dws)
     flux_watcher_start (dws->exec_timer);
 }
 
-void dws_job_await_tasks (struct dws_job *job)
+void dws_job_resume (struct dws_job *job)
 {
-    await (job->dws);
+    dws_job_send_request (job);
+    if (is_awaited (job))
+        await (job->dws);
 }
 
 void dws_tasks_clear (struct dws *dws)
