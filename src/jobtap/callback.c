@@ -344,6 +344,21 @@ static int exception_cb (flux_plugin_t *p,
     return 0;
 }
 
+/* A job that had released its nodes when the plugin was loaded gets no epilog: it
+ * may end while its eventlog is read. Other jobs must not wait for it.
+ */
+static int clean_cb (flux_plugin_t *p,
+                     const char *topic,
+                     flux_plugin_arg_t *args,
+                     void *data)
+{
+    struct dws_job *job = current_job (p);
+
+    if (job && job->phase == DWS_RECOVER)
+        dws_job_recovered (job, DWS_DONE);
+    return 0;
+}
+
 const struct flux_plugin_handler dws_callbacks[] = {
     { "conf.update", conf_update_cb, NULL },
     { "job.validate", validate_cb, NULL },
@@ -358,6 +373,7 @@ const struct flux_plugin_handler dws_callbacks[] = {
     { "job.event.release", event_cb, NULL },
     { "job.event.exception", exception_cb, NULL },
     { "job.event.memo", memo_cb, NULL },
+    { "job.event.clean", clean_cb, NULL },
     { 0 },
 };
 

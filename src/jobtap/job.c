@@ -45,11 +45,8 @@ static void dws_job_destroy (struct dws_job *job)
 {
     if (job) {
         int saved_errno = errno;
-        if (job->dws) { // NULL once the plugin is gone
+        if (job->dws) // NULL once the plugin is gone
             list_remove (job->dws, job);
-            if (job->phase == DWS_RECOVER)
-                dws_job_recovered (job, DWS_DONE);
-        }
         dws_job_quiesce (job);
         json_decref (job->directives);
         free (job);

@@ -560,6 +560,22 @@ def test_jobs_that_end_while_others_wait_to_be_read_hold_up_none(
     assert set(range(4, MANY + 1, 4)) <= set(told)
 
 
+def test_jobs_that_end_while_they_are_read_hold_up_none(manager: JobManager) -> None:
+    many(manager)
+    manager.unload()
+    ending = list(manager.jobs.values())[:40]
+    for job in ending:
+        manager.post(job, "epilog-start", {"description": "other"})
+        manager.post(job, "exception", {"type": "cancel", "severity": 0, "note": ""})
+    manager.load()
+    for job in ending:
+        manager.post(job, "epilog-finish", {"description": "other", "status": 0})
+        assert job.state == INACTIVE
+    manager.answer_eventlogs()
+    told = [jobid for ids, _ in pages(manager) for jobid in ids]
+    assert told == list(range(41, MANY + 1))
+
+
 @pytest.mark.parametrize("failures", [1, 2, 40, 69])
 def test_an_eventlog_that_cannot_be_asked_for_holds_up_no_other_job(
     manager: JobManager, failures: int
