@@ -262,8 +262,7 @@ void dws_job_prolog_release (struct dws_job **jobp, int status)
 
 void dws_job_epilog_release (struct dws_job **jobp, int status)
 {
-    dws_job_quiesce (*jobp);
-    (*jobp)->phase = DWS_DONE;
+    dws_job_enter (*jobp, DWS_DONE);
     dws_job_unhold (jobp);
     while (*jobp && (*jobp)->epilogs > 0) {
         (*jobp)->epilogs--;

@@ -121,7 +121,7 @@ static int new_cb (flux_plugin_t *p,
                            &job->failure_tolerance,
                            job->error,
                            sizeof (job->error)) < 0) {
-        job->phase = DWS_DONE;
+        dws_job_enter (job, DWS_DONE);
         return 0;
     }
     job->state = state;
@@ -143,7 +143,7 @@ static int depend_cb (flux_plugin_t *p,
         dws_job_raise (&job, "%s", job->error);
         return 0;
     }
-    job->phase = DWS_DEPEND;
+    dws_job_enter (job, DWS_DEPEND);
     if (dws_job_dependency_add (&job) < 0 && job) {
         dws_job_raise (&job,
                        "error adding dependency %s: %s",
@@ -179,7 +179,7 @@ static int run_cb (flux_plugin_t *p,
         job->stale = true;
         return 0;
     }
-    job->phase = DWS_SETUP;
+    dws_job_enter (job, DWS_SETUP);
     if (job->error[0] != '\0')
         dws_job_raise (&job, "%s", job->error);
     else if (!job->admitted)
@@ -224,15 +224,14 @@ static int cleanup_cb (flux_plugin_t *p,
     }
     if (job->phase == DWS_DEPEND && job->f)
         job->delivered = true; // it may be
-    job->phase = DWS_DONE;
-    dws_job_quiesce (job);
+    dws_job_enter (job, DWS_DONE);
     dws_job_prolog_release (&job, 1);
     if (job && !job->delivered) // then there is no Workflow
         dws_job_unhold (&job);
     else if (job)
         start_epilog (&job);
     if (job && job->epilogs > 0) {
-        job->phase = DWS_POST_RUN;
+        dws_job_enter (job, DWS_POST_RUN);
         dws_job_epilog_timer (job, 0.);
         dws_job_resume (job);
     }

@@ -89,7 +89,7 @@ static void dws_destroy (struct dws *dws)
         struct dws_job *job;
         int saved_errno = errno;
         for (job = dws->first; job; job = job->next) {
-            dws_job_quiesce (job);
+            dws_job_enter (job, DWS_DONE);
             job->dws = NULL;
         }
         dws_abort_clear (dws);

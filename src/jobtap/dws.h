@@ -138,8 +138,8 @@ struct dws_job *dws_job_create (struct dws *dws,
 /* Return NULL for a job without #DW directives, or one that is not active. */
 struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
 
-/* Drop all that is in flight for a job and may call back. */
-void dws_job_quiesce (struct dws_job *job);
+/* Enter a phase. All that is in flight for the last one is dropped. */
+void dws_job_enter (struct dws_job *job, enum dws_phase phase);
 
 /* What a fatal exception during the epilog asks for. */
 enum dws_demand {

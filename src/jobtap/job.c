@@ -10,13 +10,14 @@
 
 #include "dws.h"
 
-void dws_job_quiesce (struct dws_job *job)
+void dws_job_enter (struct dws_job *job, enum dws_phase phase)
 {
     flux_future_destroy (job->f);
     job->f = NULL;
     job->asked = false;
     flux_watcher_destroy (job->timer);
     job->timer = NULL;
+    job->phase = phase;
 }
 
 static void list_append (struct dws *dws, struct dws_job *job)
@@ -47,7 +48,7 @@ static void dws_job_destroy (struct dws_job *job)
         int saved_errno = errno;
         if (job->dws) // NULL once the plugin is gone
             list_remove (job->dws, job);
-        dws_job_quiesce (job);
+        dws_job_enter (job, DWS_DONE);
         json_decref (job->directives);
         free (job);
         errno = saved_errno;

@@ -60,7 +60,7 @@ static void lookup_failed (struct dws_job *job, const char *reason)
              job->id,
              "error reading the eventlog, the job may be stuck: %s",
              reason);
-    job->phase = DWS_DONE;
+    dws_job_enter (job, DWS_DONE);
     job->dws->recovering--;
 }
 
@@ -95,12 +95,9 @@ void dws_job_recovered (struct dws_job *job, enum dws_phase phase)
 {
     struct dws *dws = job->dws;
 
-    if (job->f) { // the job ends
-        flux_future_destroy (job->f);
-        job->f = NULL;
+    if (job->f) // the job ends
         dws->lookups--;
-    }
-    job->phase = phase;
+    dws_job_enter (job, phase);
     dws->recovering--;
     lookup_next (dws);
 }
@@ -201,7 +198,7 @@ void dws_job_adopt (struct dws_job **jobp)
     flux_jobid_t id = (*jobp)->id;
     int rc = 0;
 
-    (*jobp)->phase = DWS_RECOVER;
+    dws_job_enter (*jobp, DWS_RECOVER);
     dws->recovering++;
     if (flux_jobtap_job_event_posted (p, id, "submit") != 1)
         goto out;

@@ -148,8 +148,7 @@ static int job_admit (struct dws_job **jobp, json_t *resources, json_t *exclude)
         dws_job_unhold (jobp);
     if (!*jobp)
         return 0;
-    dws_job_quiesce (*jobp);
-    (*jobp)->phase = DWS_SCHED;
+    dws_job_enter (*jobp, DWS_SCHED);
     if (dws_job_dependency_remove (jobp) < 0) {
         dws_log (dws,
                  LOG_ERR,
@@ -268,9 +267,8 @@ static void prolog_remove_cb (flux_t *h,
         dws_job_unhold (&job);
     }
     if (job) {
-        dws_job_quiesce (job);
+        dws_job_enter (job, DWS_RUNNING);
         job->startable = true;
-        job->phase = DWS_RUNNING;
         dws_job_prolog_release (&job, 0);
     }
     respond (dws, msg);
