@@ -28,6 +28,7 @@ COMPONENT = Component(
         "src/jobtap/abort.c",
         "src/jobtap/R.c",
         "src/jobtap/tasks.c",
+        "src/jobtap/phase.c",
         "src/jobtap/recover.c",
         "src/jobtap/service.c",
     ],

@@ -143,18 +143,7 @@ static int depend_cb (flux_plugin_t *p,
         dws_job_raise (&job, "%s", job->error);
         return 0;
     }
-    dws_job_enter (job, DWS_DEPEND);
-    if (dws_job_dependency_add (&job) < 0 && job) {
-        dws_job_raise (&job,
-                       "error adding dependency %s: %s",
-                       DWS_DEPENDENCY,
-                       strerror (errno));
-        return 0;
-    }
-    if (job) {
-        job->admitted = true;
-        dws_job_resume (job);
-    }
+    dws_job_begin_depend (&job);
     return 0;
 }
 
@@ -179,15 +168,7 @@ static int run_cb (flux_plugin_t *p,
         job->stale = true;
         return 0;
     }
-    dws_job_enter (job, DWS_SETUP);
-    if (job->error[0] != '\0')
-        dws_job_raise (&job, "%s", job->error);
-    else if (!job->admitted)
-        dws_job_raise (&job,
-                       "submitted while dws-jobtap was not loaded,"
-                       " please submit it again");
-    else
-        dws_job_resume (job);
+    dws_job_begin_setup (&job);
     return 0;
 }
 
@@ -230,11 +211,8 @@ static int cleanup_cb (flux_plugin_t *p,
         dws_job_unhold (&job);
     else if (job)
         start_epilog (&job);
-    if (job && job->epilogs > 0) {
-        dws_job_enter (job, DWS_POST_RUN);
-        dws_job_epilog_timer (job, 0.);
-        dws_job_resume (job);
-    }
+    if (job && job->epilogs > 0)
+        dws_job_begin_post_run (job, 0.);
     return 0;
 }
 

@@ -248,10 +248,10 @@ char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
 /* tasks.c: when a job's tasks have ended.
  */
 
-/* As dws_job_send_request(). A job that has tasks in DWS_POST_RUN is resumed when they
- * have ended, should no event tell.
+/* If the job is in DWS_POST_RUN and has tasks, send its request when they have
+ * ended, should no event tell.
  */
-void dws_job_resume (struct dws_job *job);
+void dws_job_await_tasks (struct dws_job *job);
 void dws_tasks_clear (struct dws *dws);
 
 /* action.c: what is done to a job. Nothing else posts events.
@@ -294,14 +294,26 @@ void dws_log (struct dws *dws,
               const char *fmt,
               ...) __attribute__ ((format (printf, 4, 5)));
 
+/* phase.c: what the phases of a job begin with.
+ */
+
+/* The job leaves NEW: ask for its Workflow. */
+void dws_job_begin_depend (struct dws_job **jobp);
+
+/* The job has resources, and its prolog was started: ask for Setup. */
+void dws_job_begin_setup (struct dws_job **jobp);
+
+/* The job's epilog was started, at 'epilog_start', or just now if that is 0. */
+void dws_job_begin_post_run (struct dws_job *job, double epilog_start);
+
+/* Send again what the module has to know in the job's phase. */
+void dws_job_resume (struct dws_job *job);
+
 /* recover.c: finding back into the life of a job after the plugin was loaded.
  */
 
 /* Take up a job that was active when the plugin was loaded, in any state. */
 void dws_job_adopt (struct dws_job **jobp);
-
-/* Ask for the eventlog, or leave the job in DWS_RECOVER until that is possible. */
-void dws_job_recover (struct dws_job *job);
 
 /* Set the phase of a job in DWS_RECOVER. After the last one the module is told
  * that the plugin is there.

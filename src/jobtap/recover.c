@@ -81,7 +81,7 @@ static void lookup_next (struct dws *dws)
         dws_hello (dws);
 }
 
-void dws_job_recover (struct dws_job *job)
+static void recover (struct dws_job *job)
 {
     struct dws *dws = job->dws;
 
@@ -109,48 +109,26 @@ static void go_on (struct dws_job **jobp, double epilog_start)
 
     switch (job->phase) {
         case DWS_DEPEND:
-            job->admitted = true;
-            // Does nothing if the dependency is there.
-            if (dws_job_dependency_add (jobp) < 0 && *jobp) {
-                dws_job_raise (jobp,
-                               "error adding dependency %s: %s",
-                               DWS_DEPENDENCY,
-                               strerror (errno));
-                return;
-            }
+            dws_job_begin_depend (jobp);
             break;
         case DWS_SETUP:
-            if (!job->admitted) {
-                dws_job_raise (jobp,
-                               "submitted while dws-jobtap was not loaded,"
-                               " please submit it again");
-                return;
-            }
+            dws_job_begin_setup (jobp);
             break;
         case DWS_POST_RUN:
             dws_job_prolog_release (jobp, 1);
-            if (!*jobp)
-                return;
-            if (!job->admitted) {
+            if (*jobp && !job->admitted)
                 dws_job_epilog_release (jobp, 0);
-                return;
-            }
-            if (job->aborted)
-                dws_job_epilog_abort (*jobp);
-            else
-                dws_job_epilog_timer (*jobp, epilog_start);
+            else if (*jobp)
+                dws_job_begin_post_run (*jobp, epilog_start);
             break;
         case DWS_DONE:
-            if (job->state == FLUX_JOB_STATE_CLEANUP) {
+            if (job->state == FLUX_JOB_STATE_CLEANUP)
                 dws_job_prolog_release (jobp, 1);
-                return;
-            }
-            if (job->state == FLUX_JOB_STATE_RUN && job->admitted) {
+            else if (job->state == FLUX_JOB_STATE_RUN && job->admitted) {
                 job->startable = true;
                 dws_job_raise (jobp,
                                "started without its storage: dws-jobtap was"
                                " not loaded when it was allocated resources");
-                return;
             }
             break;
         case DWS_NEW:
@@ -159,8 +137,6 @@ static void go_on (struct dws_job **jobp, double epilog_start)
         case DWS_RUNNING:
             break;
     }
-    if (*jobp)
-        dws_job_resume (*jobp);
 }
 
 static void eventlog_cb (flux_future_t *f, void *arg)
@@ -173,7 +149,7 @@ static void eventlog_cb (flux_future_t *f, void *arg)
     job->f = NULL;
     dws->lookups--;
     if (job->stale)
-        dws_job_recover (job);
+        recover (job);
     else if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) < 0) {
         lookup_failed (job, future_strerror (f, errno));
         lookup_next (dws);
@@ -217,7 +193,7 @@ void dws_job_adopt (struct dws_job **jobp)
         dws_log (dws, LOG_ERR, id, "error holding the job: %s", strerror (errno));
 out:
     if (*jobp)
-        dws_job_recover (*jobp);
+        recover (*jobp);
 }
 
 // vi:ts=4 sw=4 expandtab

@@ -117,9 +117,8 @@ static void await (struct dws *dws)
     flux_watcher_start (dws->exec_timer);
 }
 
-void dws_job_resume (struct dws_job *job)
+void dws_job_await_tasks (struct dws_job *job)
 {
-    dws_job_send_request (job);
     if (is_awaited (job))
         await (job->dws);
 }
