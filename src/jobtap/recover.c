@@ -33,20 +33,15 @@ static int lookup (struct dws_job *job)
     struct dws *dws = job->dws;
     flux_future_t *f;
 
-    if (!(f = flux_rpc_pack (dws->h,
-                             "job-manager.getattr",
-                             0,
-                             0,
-                             "{s:I s:[s]}",
-                             "id", (json_int_t)job->id,
-                             "attrs", "eventlog"))
-        || flux_future_then (f, -1., eventlog_cb, job) < 0) {
-        int saved_errno = errno;
-        flux_future_destroy (f);
-        errno = saved_errno;
+    f = flux_rpc_pack (dws->h,
+                       "job-manager.getattr",
+                       0,
+                       0,
+                       "{s:I s:[s]}",
+                       "id", (json_int_t)job->id,
+                       "attrs", "eventlog");
+    if (!(job->f = dws_then (f, eventlog_cb, job)))
         return -1;
-    }
-    job->f = f;
     job->stale = false;
     dws->lookups++;
     return 0;

@@ -91,20 +91,15 @@ static void hello_cb (flux_future_t *f, void *arg)
 
 void dws_hello (struct dws *dws)
 {
-    flux_future_t *f;
+    flux_future_t *f = flux_rpc_pack (dws->h, "dws.hello", 0, 0, "{}");
 
-    if (!(f = flux_rpc_pack (dws->h, "dws.hello", 0, 0, "{}"))
+    if (!(f = dws_then (f, hello_cb, dws))
         || flux_plugin_aux_set (dws->p,
                                 NULL,
                                 f,
                                 (flux_free_f)flux_future_destroy) < 0) {
         flux_log_error (dws->h, "dws: error sending dws.hello");
         flux_future_destroy (f);
-        return;
-    }
-    if (flux_future_then (f, -1., hello_cb, dws) < 0) {
-        flux_log_error (dws->h, "dws: error sending dws.hello");
-        flux_plugin_aux_delete_value (dws->p, f);
     }
 }
 

@@ -81,6 +81,7 @@ static void ask_cb (flux_reactor_t *r,
                     void *arg)
 {
     struct dws *dws = arg;
+    flux_future_t *f;
     struct dws_job *job;
     bool any = false;
 
@@ -92,15 +93,9 @@ static void ask_cb (flux_reactor_t *r,
     }
     if (!any)
         return;
-    if (!(dws->f_exec = flux_rpc_pack (dws->h,
-                                       "job-exec.stats-get",
-                                       0,
-                                       0,
-                                       "{}"))
-        || flux_future_then (dws->f_exec, -1., exec_cb, dws) < 0) {
+    f = flux_rpc_pack (dws->h, "job-exec.stats-get", 0, 0, "{}");
+    if (!(dws->f_exec = dws_then (f, exec_cb, dws))) {
         flux_log_error (dws->h, "dws: error asking job-exec for its jobs");
-        flux_future_destroy (dws->f_exec);
-        dws->f_exec = NULL;
         await (dws);
     }
 }
