@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dws.h"
+#include "request.h"
 
 #define DIGEST_MAX 64
 

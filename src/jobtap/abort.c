@@ -15,7 +15,8 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "action.h"
+#include "request.h"
 
 /* Seconds that the module has at dws-epilog-timeout to say what is in use. */
 #define ABORT_GRACE 10.

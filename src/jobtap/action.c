@@ -4,7 +4,7 @@
 
 /* action.c: what the plugin does to a job
  *
- * Here, and nowhere else, events are posted: see dws.h for what that may do to
+ * Here, and nowhere else, events are posted: see action.h for what that may do to
  * the job, and so to its struct. What a callback is to find is set before.
  *
  * The job manager only counts open prolog and epilog actions. Finishing one of
@@ -19,7 +19,9 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "text.h"
+#include "job.h"
+#include "action.h"
 
 /* What it takes to find a job again after a post. */
 struct post {

@@ -8,7 +8,10 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "action.h"
+#include "request.h"
+#include "phase.h"
+#include "plugin.h"
 
 /* Return the current job, or NULL for one without #DW directives. */
 static struct dws_job *current_job (flux_plugin_t *p)

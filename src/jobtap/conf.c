@@ -7,7 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dws.h"
+#include "text.h"
+#include "plugin.h"
 
 static int conf_parse_key (struct dws *dws,
                            const char *key,

@@ -78,7 +78,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "dws.h"
+#include "request.h"
+#include "plugin.h"
 
 /* Jobs are freed through their aux items, before this when the plugin is
  * unloaded, after this when the job manager exits.

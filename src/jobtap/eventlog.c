@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-#include "dws.h"
+#include "job.h"
 
 /* What an eventlog says about us. */
 struct history {

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dws.h"
+#include "job.h"
 
 void dws_job_enter (struct dws_job *job, enum dws_phase phase)
 {

@@ -8,7 +8,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "dws.h"
+#include "text.h"
+#include "job.h"
 
 #define BLANKS " \t\n\v\f\r"
 

@@ -7,7 +7,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "dws.h"
+#include "action.h"
+#include "request.h"
+#include "phase.h"
 
 void dws_job_resume (struct dws_job *job)
 {

@@ -21,7 +21,9 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "action.h"
+#include "request.h"
+#include "phase.h"
 
 #define LOOKUPS_MAX 32
 

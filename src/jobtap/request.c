@@ -16,7 +16,8 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "action.h"
+#include "request.h"
 
 static void request_refused (struct dws_job **jobp, const char *reason)
 {

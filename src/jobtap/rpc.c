@@ -7,7 +7,8 @@
 #include <errno.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "text.h"
+#include "request.h"
 
 flux_future_t *dws_then (flux_future_t *f, flux_continuation_f cb, void *arg)
 {

@@ -14,7 +14,11 @@
 #include <string.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "text.h"
+#include "action.h"
+#include "request.h"
+#include "phase.h"
+#include "plugin.h"
 
 /* So many jobs are told, and what they wait for sent again, in one go. */
 #define HELLO_MAX 32

@@ -24,7 +24,8 @@
 #include <errno.h>
 #include <syslog.h>
 
-#include "dws.h"
+#include "action.h"
+#include "request.h"
 
 /* Seconds between two questions. */
 #define ASK_PERIOD 2.

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "dws.h"
+#include "text.h"
 
 const char *dws_show (json_t *value, char *buf, size_t size)
 {

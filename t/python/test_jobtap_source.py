@@ -1,6 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What dws.h says of posts holds in the source of the plugin.
+"""What the headers of the plugin promise holds in its source.
+
+The files are layers: build_jobtap.py lists them, the lowest first, and none knows of a
+later one.
 
 A post may end a job, and so free its struct. Only action.c posts, its functions take
 the address of the pointer to the job, and nothing that was given the pointer itself
@@ -15,7 +18,10 @@ from typing import Iterator
 
 import pytest
 
-SOURCES = sorted((Path(__file__).parents[2] / "src" / "jobtap").glob("*.c"))
+JOBTAP = Path(__file__).parents[2] / "src" / "jobtap"
+BUILD = (JOBTAP / "build_jobtap.py").read_text()
+SOURCES = [JOBTAP / name for name in re.findall(r'"src/jobtap/(.+\.c)"', BUILD)]
+HEADERS = re.findall(r'"src/jobtap/(.+\.h)"', BUILD)
 POSTS = re.compile(
     r"flux_jobtap_(dependency_(add|remove)|(prolog|epilog)_(start|finish)"
     r"|raise_exception|event_post_pack|jobspec_update\w*|job_set_flag"
@@ -36,6 +42,53 @@ def functions(path: Path) -> Iterator[tuple[str, str, str]]:
     """Names, parameters and bodies."""
     for match in FUNCTION.finditer(code(path)):
         yield match[1], match[2], match[3]
+
+
+def included(path: Path) -> list[int]:
+    """Where the headers that a file includes stand in the list of headers."""
+    names = re.findall(r'^#include "(.+)"', path.read_text(), re.M)
+    return [HEADERS.index(name) for name in names]
+
+
+def declaring(path: Path) -> int:
+    """Where the header stands that declares what a source defines. The last one is
+    that of dws-jobtap.c, which defines what Flux looks up."""
+    shared = re.compile(r"^(?!static)\w.*?\b(dws_\w+)(?: \(|\[)", re.M)
+    defined = set(shared.findall(code(path)))
+    (found,) = [
+        index
+        for index, name in enumerate(HEADERS)
+        if defined.intersection(shared.findall(code(JOBTAP / name)))
+    ] or [len(HEADERS) - 1]
+    return found
+
+
+def test_the_lists_of_sources_and_headers_are_complete() -> None:
+    assert sorted(SOURCES) == sorted(JOBTAP.glob("*.c"))
+    assert sorted(HEADERS) == sorted(path.name for path in JOBTAP.glob("*.h"))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_file_calls_no_file_above_it(path: Path) -> None:
+    above = SOURCES[SOURCES.index(path) + 1 :]
+    names = {name for file in above for name, _, _ in functions(file)}
+    shared = {name for name in names if name.startswith("dws_")}
+    assert shared.intersection(re.findall(r"\w+", code(path))) == set()
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_a_file_includes_its_own_header_and_lower_ones(path: Path) -> None:
+    assert max(included(path)) == declaring(path)
+
+
+@pytest.mark.parametrize("name", HEADERS)
+def test_a_header_includes_only_lower_ones(name: str) -> None:
+    assert all(index < HEADERS.index(name) for index in included(JOBTAP / name))
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)
+def test_only_job_c_assigns_the_phase_of_a_job(path: Path) -> None:
+    assert ("->phase = " in code(path)) == (path.name == "job.c")
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: path.name)

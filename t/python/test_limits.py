@@ -18,7 +18,7 @@ from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.jobs.requests import read_create
 
-HEADER = Path(__file__).parents[2] / "src/jobtap/dws.h"
+HEADER = Path(__file__).parents[2] / "src/jobtap/job.h"
 NAMELESS = "#DW copy_in source=/a destination=/b"
 XFS = "#DW jobdw type=xfs capacity=10GiB name="
 

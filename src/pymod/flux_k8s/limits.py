@@ -4,7 +4,7 @@
 
 A job's owner writes its directives, and rank 0 reads them, at submission and in the
 module. So their size is bounded, far above what DWS is ever asked for, and what is
-beyond is refused before it is looked at. ``src/jobtap/dws.h`` has the first two as
+beyond is refused before it is looked at. ``src/jobtap/job.h`` has the first two as
 well: a site may have no validator.
 """
 

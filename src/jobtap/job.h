@@ -1,0 +1,160 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* The state of the plugin and of its jobs */
+
+#ifndef DWS_JOB_H
+#define DWS_JOB_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <jansson.h>
+#include <flux/core.h>
+#include <flux/jobtap.h>
+
+#define DWS_DEPENDENCY "dws-create"
+#define DWS_PROLOG "dws-setup"
+#define DWS_EPILOG "dws-epilog"
+#define DWS_MEMO "dws"
+#define DWS_MODULE_MEMO "rabbit_waits_for"
+#define DWS_EXCEPTION "dws"
+#define DWS_EPILOG_TIMEOUT "dws-epilog-timeout"
+
+#define DWS_AUX "dws"
+#define DWS_JOB_AUX "dws::job"
+
+// What a job's directives may amount to, as in flux_k8s/limits.py.
+#define DWS_DIRECTIVES_BYTES 65536
+#define DWS_DIRECTIVES 64
+
+/* What a job waits for, or does, as far as its storage is concerned. */
+enum dws_phase {
+    DWS_NEW,      // submitted, but not in DEPEND yet
+    DWS_RECOVER,  // the plugin was loaded meanwhile: reading the eventlog
+    DWS_DEPEND,   // dws-create is outstanding: the Workflow is in Proposal
+    DWS_SCHED,    // dws-create was removed, the job waits for resources
+    DWS_SETUP,    // dws-setup is outstanding: Setup, DataIn, PreRun
+    DWS_RUNNING,  // dws-setup was finished
+    DWS_POST_RUN, // dws-epilog is outstanding: PostRun, DataOut, Teardown
+    DWS_DONE,     // nothing of ours is left, or there never was
+};
+
+struct dws_abort;
+
+/* The plugin: one per load. */
+struct dws {
+    flux_plugin_t *p;
+    flux_t *h;
+    json_int_t owner;            // the instance owner's user ID
+    double epilog_timeout;       // seconds; 0: none
+    bool away;                   // the module is known to be away
+    int recovering;              // how many jobs are in DWS_RECOVER
+    int lookups;                 // for how many of them one is in flight
+    uint64_t serial;             // of the last job
+    struct dws_job *first;       // jobs in the order in which they were seen
+    struct dws_job *last;
+    struct dws_abort *aborts;    // dws.abort requests not answered yet
+    flux_future_t *f_exec;       // asks job-exec which jobs have tasks
+    flux_watcher_t *exec_timer;  // when to ask
+};
+
+/* One job with #DW directives, owned by the job's aux items. */
+struct dws_job {
+    struct dws *dws;
+    struct dws_job *prev;
+    struct dws_job *next;
+    uint64_t serial;             // later jobs have greater ones
+    flux_jobid_t id;
+    uint32_t userid;
+    json_t *directives;          // array of strings
+    int failure_tolerance;
+    char error[256];             // why the jobspec is bad, or ""
+    enum dws_phase phase;
+    int state;                   // as of the last callback while DWS_RECOVER
+    bool stale;                  // state changed while DWS_RECOVER
+    bool admitted;               // dws-create was added to the job
+    bool delivered;              // the module may have a Workflow for the job
+    bool released;               // the dws_environment event was posted
+    bool startable;              // dws-setup was finished in time: tasks may run
+    bool started;                // the start event was posted
+    bool ended;                  // finish, or the last release, was posted
+    bool exec_done;              // the last release was posted
+    bool asked;                  // job-exec is being asked about its tasks
+    bool teardown;               // an exception asks for Teardown at once
+    bool told;                   // a fatal exception is about its storage
+    bool aborted;                // dws-epilog-timeout: the module is asked what
+                                 // is in use, then the epilog is released
+    bool held;                   // a memo says that the module is away
+    bool waits;                  // a memo of the module says what for
+    int prologs;                 // prolog and epilog actions that are open
+    int epilogs;
+    flux_future_t *f;            // the phase's request or look-up, in flight
+    bool accepted;               // dws.post_run was answered
+    flux_watcher_t *timer;
+};
+
+/* job.c: the life of the struct.
+ */
+
+/* Create the job and tie it to the job's aux items. The job is in DWS_NEW. */
+struct dws_job *dws_job_create (struct dws *dws,
+                                flux_jobid_t id,
+                                uint32_t userid);
+
+/* Return NULL for a job without #DW directives, or one that is not active. */
+struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
+
+/* Enter a phase. All that is in flight for the last one is dropped. */
+void dws_job_enter (struct dws_job *job, enum dws_phase phase);
+
+/* What a fatal exception during the epilog asks for. */
+enum dws_demand {
+    DWS_DEMAND_NOTHING,
+    DWS_DEMAND_TEARDOWN, // at once
+    DWS_DEMAND_ABORT,    // the last resort: raised by the epilog-timeout, or by a
+                         // person who may take nodes and Rabbits out of service
+};
+
+/* Take note of a fatal exception, and return what it would ask for. */
+enum dws_demand dws_job_note_exception (struct dws_job *job,
+                                        const char *type,
+                                        json_int_t userid);
+
+/* Take note of an event of the job that says something about its tasks. */
+void dws_job_note_event (struct dws_job *job, const char *name, bool final);
+
+/* Return true if the job's tasks may be running, or may be started yet. */
+bool dws_job_has_tasks (struct dws_job *job);
+
+/* jobspec.c: what a jobspec says of storage.
+ */
+
+/* A job whose attributes.system.dw is an empty string or list has no directives.
+ */
+bool dws_jobspec_is_empty (json_t *dw);
+
+/* Check attributes.system.dw and attributes.system.dw_failure_tolerance (NULL
+ * when missing). On success return 0 and the directives as a new array of
+ * strings. On failure return -1 with a sentence in 'error'.
+ */
+int dws_jobspec_parse (json_t *dw,
+                       json_t *tolerance,
+                       json_t **directivesp,
+                       int *failure_tolerancep,
+                       char *error,
+                       size_t size);
+
+/* eventlog.c: what a job's eventlog says of its storage.
+ */
+
+/* Set what the job's eventlog (an array of RFC 18 entries) says about us, and
+ * '*epilog_start' to the time at which our epilog was started, 0 if it was not.
+ * Return the phase that it and job->state put the job in.
+ */
+enum dws_phase dws_job_replay (struct dws_job *job,
+                               json_t *eventlog,
+                               double *epilog_start);
+
+#endif // !DWS_JOB_H

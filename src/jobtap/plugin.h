@@ -1,0 +1,26 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* What Flux calls */
+
+#ifndef DWS_PLUGIN_H
+#define DWS_PLUGIN_H
+
+#include <stddef.h>
+
+#include "job.h"
+
+/* conf.c: what the plugin was loaded with.
+ */
+
+/* Set dws->epilog_timeout. On failure return -1 with a sentence in 'error'. */
+int dws_conf_parse (struct dws *dws, char *error, size_t size);
+
+/* service.c: the job-manager.dws.* services. */
+int dws_service_register (struct dws *dws);
+
+/* callback.c: what the job manager calls, for each job. */
+extern const struct flux_plugin_handler dws_callbacks[];
+
+#endif // !DWS_PLUGIN_H
