@@ -5,9 +5,9 @@
 /* R.c: the nodes of a job, and the text of R, from the KVS into dws.setup
  *
  * R of a large job has 100 MB. The job manager does not need to know what is in
- * it, so it neither parses nor encodes it. A look-up of its value would do both:
- * values are base64 in JSON there. A look-up of the tree object (RFC 11) tells
- * which blob R is, and the content service (RFC 10) gives the blob as it is.
+ * it, so it neither parses nor encodes it. A KVS look-up of the value would do
+ * both: values are base64 in JSON there. A look-up of the tree object (RFC 11)
+ * says which blob R is, and the content service (RFC 10) returns that as it is.
  */
 
 #include <ctype.h>
@@ -59,7 +59,7 @@ flux_future_t *dws_R_lookup (struct dws *dws, flux_jobid_t id)
     return flux_kvs_lookup (dws->h, NULL, FLUX_KVS_TREEOBJ, key);
 }
 
-/* Decode the hash of a blobref such as "sha1-0123...". Return its size, or -1. */
+/* Decode the hash of a blobref, "sha1-0123..." say. Return its size, or -1. */
 static ssize_t blobref_decode (const char *blobref, uint8_t *hash, size_t size)
 {
     const char *s = strchr (blobref, '-');
@@ -78,7 +78,7 @@ static ssize_t blobref_decode (const char *blobref, uint8_t *hash, size_t size)
     return n;
 }
 
-/* The KVS stores what is longer than a blobref as one blob, and a valid R is. */
+/* A valid R is longer than a blobref, so the KVS stores it as one blob. */
 flux_future_t *dws_R_load (struct dws *dws, flux_future_t *f)
 {
     const char *s;

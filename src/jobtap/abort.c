@@ -49,8 +49,8 @@ static void abort_remove (struct dws_abort *abort)
     abort_destroy (abort);
 }
 
-/* Release the epilog at dws-epilog-timeout, when the module has not taken out of
- * service what is in use.
+/* Release the epilog at dws-epilog-timeout, when the module has not taken what
+ * is in use out of service.
  */
 static void epilog_let_go (struct dws_job **jobp, const char *reason)
 {
@@ -88,8 +88,8 @@ static void abort_cb (flux_future_t *f, void *arg)
         dws_log (abort->dws,
                  LOG_ERR,
                  abort->id,
-                 "nodes and Rabbits may still be in use, dws.abort is sent again"
-                 " when the dws module is there: %s",
+                 "nodes and Rabbits may still be in use, dws.abort is sent"
+                 " again when the dws module is there: %s",
                  reason);
     if (answer == DWS_ANSWER_YES || answer == DWS_ANSWER_NO)
         abort_remove (abort);

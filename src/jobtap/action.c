@@ -4,8 +4,8 @@
 
 /* action.c: what the plugin does to a job
  *
- * Here, and nowhere else, events are posted: see action.h for what that may do to
- * the job, and so to its struct. What a callback is to find is set before.
+ * Only this file posts events. action.h says what that may do to the job, and
+ * so to its struct. The struct is up to date before a post, for the callbacks.
  *
  * The job manager only counts open prolog and epilog actions. Finishing one of
  * ours twice would release another plugin's: job->prologs and job->epilogs say

@@ -9,7 +9,7 @@
 
 #include "job.h"
 
-/* action.c: what is done to a job. Nothing else posts events.
+/* Nothing but action.c posts events.
  *
  * Outside of a callback for the same job, an event that is posted takes effect
  * at once: callbacks are called, ours and those of other plugins, which may

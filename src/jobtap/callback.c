@@ -68,8 +68,8 @@ static int validate_cb (flux_plugin_t *p,
     return 0;
 }
 
-/* The frobnicator of flux-dws adds this dependency to #DW jobs, which are refused
- * then where this plugin is not loaded. There is nothing to wait for.
+/* The frobnicator of flux-dws adds this dependency to #DW jobs, so that Flux
+ * refuses them if this plugin is not loaded. There is nothing to wait for.
  */
 static int dependency_cb (flux_plugin_t *p,
                           const char *topic,
@@ -324,8 +324,8 @@ static int exception_cb (flux_plugin_t *p,
     return 0;
 }
 
-/* A job that had released its nodes when the plugin was loaded gets no epilog: it
- * may end while its eventlog is read. Other jobs must not wait for it.
+/* A job that had released its nodes when the plugin was loaded gets no epilog,
+ * so it may end while its eventlog is being read. No other job waits for it.
  */
 static int clean_cb (flux_plugin_t *p,
                      const char *topic,

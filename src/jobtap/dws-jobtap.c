@@ -45,16 +45,17 @@
  *   job-manager.dws.resource-update
  *                  {"id":I "resources"?[o] "exclude"?o "errmsg"?s}
  *       Update the jobspec, and let the job go on. "exclude", a constraint
- *       (RFC 31) or null, is and-ed with the user's. With "errmsg" the job fails
- *       instead.
+ *       (RFC 31) or null, is and-ed with the user's. With "errmsg" the job
+ *       fails instead.
  *   job-manager.dws.prolog-remove    {"id":I "variables":{NAME:s}}
  *       Post dws_environment {"variables":{NAME:s}}, and let the job start.
  *   job-manager.dws.epilog-remove    {"id":I}
  *   job-manager.dws.hello            {"cursor"?I}
  *       From the module when it starts, and when it gets dws.hello. Answered by
- *       some jobs, {"jobs":[...] "cursor"?I}; with "cursor" there are more, which
- *       a hello with that cursor gets. What these jobs wait for is sent again,
- *       and with the first ones each dws.abort that was not answered. Of each:
+ *       some jobs, {"jobs":[...] "cursor"?I}; with "cursor" there are more,
+ *       which a hello with that cursor gets. What these jobs wait for is sent
+ *       again, and with the first ones each dws.abort that was not answered.
+ *       Of each:
  *       "id":I
  *       "phase":s              "depend" (dws-create is outstanding), "sched",
  *                              "prolog" (dws-setup is), "running", or "epilog"

@@ -101,9 +101,9 @@ bool dws_job_has_tasks (struct dws_job *job)
 }
 
 /* The job's time limit does not ask for Teardown: data movement goes on. It may
- * pass until job-exec is done with the job; a timeout after that, 'released', is
- * somebody's who means it. As long as tasks are ending, only cancel does: others
- * come in numbers then, one for each task that is lost.
+ * pass until job-exec is done with the job, 'released'. A timeout after that
+ * was raised by a person, and does. While tasks are 'ending', only cancel does:
+ * each task that is lost raises an exception of another type.
  */
 static bool asks_teardown (const char *type, bool ending, bool released)
 {

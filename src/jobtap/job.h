@@ -77,7 +77,7 @@ struct dws_job {
     bool admitted;               // dws-create was added to the job
     bool delivered;              // the module may have a Workflow for the job
     bool released;               // the dws_environment event was posted
-    bool startable;              // dws-setup was finished in time: tasks may run
+    bool startable;              // dws-setup finished in time: tasks may run
     bool started;                // the start event was posted
     bool ended;                  // finish, or the last release, was posted
     bool exec_done;              // the last release was posted
@@ -113,8 +113,8 @@ void dws_job_enter (struct dws_job *job, enum dws_phase phase);
 enum dws_demand {
     DWS_DEMAND_NOTHING,
     DWS_DEMAND_TEARDOWN, // at once
-    DWS_DEMAND_ABORT,    // the last resort: raised by the epilog-timeout, or by a
-                         // person who may take nodes and Rabbits out of service
+    DWS_DEMAND_ABORT,    // the last resort: the epilog-timeout, or a person who
+                         // may take nodes and Rabbits out of service, asks
 };
 
 /* Take note of a fatal exception, and return what it would ask for. */
@@ -131,7 +131,8 @@ bool dws_job_has_tasks (struct dws_job *job);
 /* jobspec.c: what a jobspec says of storage.
  */
 
-/* A job whose attributes.system.dw is an empty string or list has no directives.
+/* Return true if attributes.system.dw, an empty string or list, has no
+ * directives.
  */
 bool dws_jobspec_is_empty (json_t *dw);
 

@@ -61,7 +61,7 @@ static void lookup_failed (struct dws_job *job, const char *reason)
     job->dws->recovering--;
 }
 
-/* A look-up has ended, or was not sent: see to the jobs that wait for theirs. */
+/* A look-up has ended, or was not sent: send those of the jobs that wait. */
 static void lookup_next (struct dws *dws)
 {
     struct dws_job *job;
@@ -158,11 +158,11 @@ static void eventlog_cb (flux_future_t *f, void *arg)
     flux_future_destroy (f);
 }
 
-/* Do what can be done in a callback only, or must be done before the job goes on,
+/* Do what only a callback may do, or what must be done before the job goes on,
  * and ask for the eventlog.
  *
- * After a restart of the instance there is no such thing: all that we had added
- * to the job was restored with it. (Events from before it count as not posted.)
+ * After a restart of the instance there is nothing to do: the job was restored
+ * with all that we had added. (Events from before it count as not posted.)
  */
 void dws_job_adopt (struct dws_job **jobp)
 {
@@ -187,7 +187,11 @@ void dws_job_adopt (struct dws_job **jobp)
             rc = dws_job_epilog_start (jobp);
     }
     if (rc < 0)
-        dws_log (dws, LOG_ERR, id, "error holding the job: %s", strerror (errno));
+        dws_log (dws,
+                 LOG_ERR,
+                 id,
+                 "error holding the job: %s",
+                 strerror (errno));
 out:
     if (*jobp)
         recover (*jobp);

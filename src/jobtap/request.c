@@ -5,10 +5,10 @@
 /* request.c: requests to the dws module
  *
  * Each phase has one request that the module needs to have got. It may be sent
- * any number of times. If it cannot be delivered, because no module is loaded
- * (ENOSYS), because its service is not ready (EAGAIN), or because that died with
- * the request in flight (EHOSTUNREACH), the job waits: the module says hello when
- * it is there, and gets it again.
+ * any number of times. If no module is loaded (ENOSYS), if its service is not
+ * ready (EAGAIN), or if that died with the request in flight (EHOSTUNREACH),
+ * the job waits: the module says hello when it is there, and gets the request
+ * again.
  */
 
 #include <errno.h>
@@ -185,8 +185,8 @@ static void teardown_cb (flux_future_t *f, void *arg)
     flux_future_destroy (f);
 }
 
-/* As long as tasks may be running, or dws.post_run was not answered, that has to
- * come first; dws.teardown follows.
+/* As long as the job has tasks, or dws.post_run was not answered, that comes
+ * first; dws.teardown follows.
  */
 void dws_job_ask_teardown (struct dws_job *job)
 {

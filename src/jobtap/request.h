@@ -55,8 +55,8 @@ flux_future_t *dws_R_lookup (struct dws *dws, flux_jobid_t id);
 /* Load R. 'f' is the look-up. */
 flux_future_t *dws_R_load (struct dws *dws, flux_future_t *f);
 
-/* Return the payload of dws.setup, which the caller frees. 'f' is the load. Fail
- * with EPROTO if R is no JSON object; what is in it is not looked at.
+/* Return the payload of dws.setup, which the caller frees. 'f' is the load.
+ * Fail with EPROTO if R is no JSON object. Its members are not checked.
  */
 char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
 
@@ -66,7 +66,7 @@ char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
 /* Start the epilog timeout. */
 void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
 
-/* Have the module take out of service what is in use, and release the epilog. */
+/* Have the module take what is in use out of service and release the epilog. */
 void dws_job_epilog_abort (struct dws_job *job);
 
 /* Send dws.abort. */

@@ -145,7 +145,11 @@ static int job_admit (struct dws_job **jobp, json_t *resources, json_t *exclude)
 
     (*jobp)->delivered = true;
     if (job_update (jobp, resources, exclude) < 0) {
-        dws_log (dws, LOG_ERR, id, "error updating jobspec: %s", strerror (errno));
+        dws_log (dws,
+                 LOG_ERR,
+                 id,
+                 "error updating jobspec: %s",
+                 strerror (errno));
         return -1;
     }
     if (*jobp)

@@ -2,23 +2,24 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* tasks.c: whether a job's tasks may be running
+/* tasks.c: when a job's tasks have ended
  *
- * A job that an exception ends is in CLEANUP at once, while its tasks are killed
- * and may take their time, for a checkpoint, say. They must not lose their
- * files while they do. The execution system promises the job manager a release
- * event with final=true for each job that it was asked to start, with or
- * without a start and a finish event before it (RFC 21, job-manager/start.c).
+ * A job that an exception ends is in CLEANUP at once, while its tasks are being
+ * killed and may take their time, for a checkpoint, say. They must not lose
+ * their files meanwhile. The execution system promises the job manager a
+ * release event with final=true for each job that it was asked to start, with
+ * or without a start and a finish event before it (RFC 21,
+ * job-manager/start.c).
  *
  * Three jobs get none of these events in CLEANUP:
  * - one that was ended before the job manager asked for it to be started,
- * - one in CLEANUP when job-exec is reloaded or the instance restarts: only jobs
- *   in RUN are reattached to,
- * - one that was started before the job manager was reloaded, by a job-exec that
- *   was not: that answers to the one that is gone, and runs the job all the same.
+ * - one in CLEANUP when job-exec is reloaded or the instance restarts: job-exec
+ *   reattaches only to jobs in RUN,
+ * - one that was started before the job manager was reloaded, by a job-exec
+ *   that was not: that answers to the old job manager, and goes on with it.
  *
- * Whether job-exec has the job is the truth in all three. It is asked, seldom,
- * as long as there are jobs whose tasks are to end.
+ * In all three, the job has tasks if and only if job-exec has the job. It is
+ * asked, seldom, as long as there are jobs whose tasks are to end.
  */
 
 #include <errno.h>

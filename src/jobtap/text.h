@@ -14,8 +14,8 @@
 /* Put 'value' into 'buf' as JSON in ASCII, cut to fit. */
 const char *dws_show (json_t *value, char *buf, size_t size);
 
-/* Format into 'buf', with control characters escaped, cut to fit, but not within
- * a UTF-8 sequence: Flux refuses text that is not valid UTF-8.
+/* Format into 'buf', with control characters escaped, and cut to fit between
+ * two UTF-8 sequences: Flux refuses text that is not valid UTF-8.
  */
 void dws_format (char *buf, size_t size, const char *fmt, ...)
     __attribute__ ((format (printf, 3, 4)));

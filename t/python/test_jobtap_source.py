@@ -107,6 +107,11 @@ def test_a_function_that_is_given_a_pointer_to_a_job_does_not_post(path: Path) -
     assert found == []
 
 
+@pytest.mark.parametrize("path", SOURCES + [JOBTAP / name for name in HEADERS])
+def test_a_line_has_at_most_80_columns(path: Path) -> None:
+    assert [line for line in path.read_text().splitlines() if len(line) > 80] == []
+
+
 def test_the_functions_of_the_plugin_are_found() -> None:
     found = {name for path in SOURCES for name, _, _ in functions(path)}
     assert {"dws_job_raise", "cleanup_cb", "job_admit", "dws_job_resume"} <= found
