@@ -102,14 +102,15 @@ static void abort_cb (flux_future_t *f, void *arg)
 
 static void abort_send (struct dws_abort *abort)
 {
+    flux_future_t *f = flux_rpc_pack (abort->dws->h,
+                                      "dws.abort",
+                                      0,
+                                      0,
+                                      "{s:I}",
+                                      "jobid", (json_int_t)abort->id);
+
     flux_future_destroy (abort->f);
-    if (!(abort->f = dws_request_send (abort->dws,
-                                       "dws.abort",
-                                       json_pack ("{s:I}",
-                                                  "jobid",
-                                                  (json_int_t)abort->id),
-                                       abort_cb,
-                                       abort)))
+    if (!(abort->f = dws_then (f, abort_cb, abort)))
         dws_log (abort->dws,
                  LOG_ERR,
                  abort->id,

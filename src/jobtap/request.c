@@ -76,37 +76,30 @@ static void request_failed (struct dws_job *job, const char *what)
 
 static void send_create (struct dws_job *job)
 {
-    flux_plugin_arg_t *args;
+    flux_plugin_arg_t *args = flux_jobtap_job_lookup (job->dws->p, job->id);
     json_t *resources;
-    json_t *payload = NULL;
+    flux_future_t *f = NULL;
 
-    if (!(args = flux_jobtap_job_lookup (job->dws->p, job->id)))
-        goto error;
-    if (flux_plugin_arg_unpack (args,
-                                FLUX_PLUGIN_ARG_IN,
-                                "{s:{s:o}}",
-                                "jobspec",
-                                  "resources", &resources) < 0) {
+    if (args
+        && flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:{s:o}}",
+                                   "jobspec",
+                                     "resources", &resources) < 0)
         errno = EINVAL;
-        goto error;
-    }
-    payload = json_pack ("{s:I s:I s:O s:O s:i}",
-                         "jobid", (json_int_t)job->id,
-                         "userid", (json_int_t)job->userid,
-                         "dw_directives", job->directives,
-                         "resources", resources,
-                         "failure_tolerance", job->failure_tolerance);
-    flux_plugin_arg_destroy (args);
-    args = NULL;
-    if (!(job->f = dws_request_send (job->dws,
-                                     "dws.create",
-                                     payload,
-                                     request_cb,
-                                     job)))
-        goto error;
-    return;
-error:
-    request_failed (job, "dws.create");
+    else if (args)
+        f = flux_rpc_pack (job->dws->h,
+                           "dws.create",
+                           0,
+                           0,
+                           "{s:I s:I s:O s:O s:i}",
+                           "jobid", (json_int_t)job->id,
+                           "userid", (json_int_t)job->userid,
+                           "dw_directives", job->directives,
+                           "resources", resources,
+                           "failure_tolerance", job->failure_tolerance);
+    if (!(job->f = dws_then (f, request_cb, job)))
+        request_failed (job, "dws.create");
     flux_plugin_arg_destroy (args);
 }
 
@@ -156,13 +149,15 @@ static void send_setup (struct dws_job *job)
 
 static void send_post_run (struct dws_job *job)
 {
-    if (!(job->f = dws_request_send (job->dws,
-                                     "dws.post_run",
-                                     json_pack ("{s:I s:b}",
-                                                "jobid", (json_int_t)job->id,
-                                                "run_started", job->started),
-                                     request_cb,
-                                     job)))
+    flux_future_t *f = flux_rpc_pack (job->dws->h,
+                                      "dws.post_run",
+                                      0,
+                                      0,
+                                      "{s:I s:b}",
+                                      "jobid", (json_int_t)job->id,
+                                      "run_started", job->started);
+
+    if (!(job->f = dws_then (f, request_cb, job)))
         request_failed (job, "dws.post_run");
 }
 
@@ -190,15 +185,18 @@ static void teardown_cb (flux_future_t *f, void *arg)
  */
 void dws_job_ask_teardown (struct dws_job *job)
 {
+    flux_future_t *f;
+
     job->teardown = true;
     if (!job->accepted || job->f)
         return;
-    if (!(job->f = dws_request_send (job->dws,
-                                     "dws.teardown",
-                                     json_pack ("{s:I}",
-                                                "jobid", (json_int_t)job->id),
-                                     teardown_cb,
-                                     job)))
+    f = flux_rpc_pack (job->dws->h,
+                       "dws.teardown",
+                       0,
+                       0,
+                       "{s:I}",
+                       "jobid", (json_int_t)job->id);
+    if (!(job->f = dws_then (f, teardown_cb, job)))
         request_failed (job, "dws.teardown");
 }
 

@@ -27,13 +27,6 @@ enum dws_answer {
 /* Get the answer, and why it is not DWS_ANSWER_YES. */
 enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size);
 
-/* Send 'payload', which is stolen. */
-flux_future_t *dws_request_send (struct dws *dws,
-                                 const char *topic,
-                                 json_t *payload,
-                                 flux_continuation_f cb,
-                                 void *arg);
-
 /* Have 'cb' called when 'f' is fulfilled. Return 'f', or NULL if it is NULL or
  * had to be destroyed.
  */

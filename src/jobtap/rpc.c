@@ -21,26 +21,6 @@ flux_future_t *dws_then (flux_future_t *f, flux_continuation_f cb, void *arg)
     return f;
 }
 
-flux_future_t *dws_request_send (struct dws *dws,
-                                 const char *topic,
-                                 json_t *payload,
-                                 flux_continuation_f cb,
-                                 void *arg)
-{
-    flux_future_t *f;
-    int saved_errno;
-
-    if (!payload) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    f = dws_then (flux_rpc_pack (dws->h, topic, 0, 0, "O", payload), cb, arg);
-    saved_errno = errno;
-    json_decref (payload);
-    errno = saved_errno;
-    return f;
-}
-
 enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size)
 {
     int success;
