@@ -94,6 +94,42 @@ class Test_failures:
         assert error.retry_after is not None
         assert 900 < error.retry_after <= 1000
 
+    @pytest.mark.parametrize(
+        "value",
+        ["soon", "-5", "9" * 5000, "Wed, 21 Oct 99999999999 07:28:00 GMT", "nan"],
+    )
+    def test_a_Retry_After_that_makes_no_sense_is_ignored(
+        self, service: Service, tmp_path: Path, value: str
+    ) -> None:
+        error = self.error(
+            service,
+            tmp_path,
+            lambda request, wire: wire.json(503, {}, Retry_After=value),
+        )
+        assert error.status == 503
+        assert error.retry_after in (None, 3600.0)
+
+    @pytest.mark.parametrize("value", ["9999999", formatdate(1e11, usegmt=True)])
+    def test_a_Retry_After_of_days_is_cut_to_an_hour(
+        self, service: Service, tmp_path: Path, value: str
+    ) -> None:
+        error = self.error(
+            service,
+            tmp_path,
+            lambda request, wire: wire.json(503, {}, Retry_After=value),
+        )
+        assert error.retry_after == 3600.0
+
+    @pytest.mark.parametrize("value", ["7", True, float("inf"), [], {}])
+    def test_retryAfterSeconds_that_is_no_number_is_ignored(
+        self, service: Service, tmp_path: Path, value: object
+    ) -> None:
+        status = failure(504, "ServerTimeout", retryAfterSeconds=value)
+        error = self.error(
+            service, tmp_path, lambda request, wire: wire.json(504, status)
+        )
+        assert (error.status, error.retry_after) == (504, None)
+
     def test_Retry_After_in_a_Status(self, service: Service, tmp_path: Path) -> None:
         status = failure(504, "ServerTimeout", retryAfterSeconds=3)
         error = self.error(

@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Iterator
 
 import pytest
+import urllib3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -32,7 +33,8 @@ from flux_k8s.jobs.hello import held_job
 from flux_k8s.jobs.records import join_logs
 from flux_k8s.jobs.requests import read_create
 from flux_k8s.kube.cache import View
-from flux_k8s.kube.failures import status_error
+from flux_k8s.kube.failures import refusal as refused
+from flux_k8s.kube.status import status_error
 from flux_k8s.ports import Json, KubeError
 from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
 from flux_k8s.rfc.timestamps import parse_timestamp
@@ -193,6 +195,8 @@ def token(text: str) -> None:
     message = f'admission webhook "a" denied the request: {text}'
     refusal(KubeError(403, "Forbidden", message))
     status_error({"reason": text, "details": {"retryAfterSeconds": text}}, 429)
+    headers = {"Retry-After": text}
+    refused(urllib3.HTTPResponse(status=429, headers=headers), b"", "https://k")
 
 
 READERS: dict[str, Callable[[str], Any]] = {

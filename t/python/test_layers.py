@@ -173,6 +173,12 @@ def test_the_service_is_what_needs_kubernetes() -> None:
     assert "urllib3" in found and "rabbitsim" not in found
 
 
+def test_the_cache_of_a_watch_needs_neither_kubernetes_nor_threads() -> None:
+    """The simulator's virtual time has the same."""
+    found = closure(SOURCES / "flux_k8s" / "kube" / "cache.py")
+    assert not found & {*FORBIDDEN, *IMPURE}
+
+
 def test_importing_the_service_imports_nothing_that_is_heavy() -> None:
     import subprocess
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flux_k8s.json_reader import decimal
-from flux_k8s.kube.failures import status_error
+from flux_k8s.kube.status import status_error
 from flux_k8s.ports import Json, KubeError
 
 Key = tuple[str, str]

@@ -8,23 +8,19 @@ Messages are made here and not taken from exceptions, which may quote a header.
 from __future__ import annotations
 
 import contextlib
-import email.utils
 import http.client
 import json
-import math
 import socket
 import ssl
-import time
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Optional
 
 import urllib3
 from urllib3 import exceptions as urllib3_errors
+from urllib3.util.retry import Retry
 
+from flux_k8s.kube.status import LONGEST_PAUSE, status_error
 from flux_k8s.ports import Json, KubeError
-
-LONGEST_PAUSE = 3600.0
-"""Seconds that a server may ask us to wait."""
 
 
 def parse_object(body: bytes) -> Json:
@@ -44,7 +40,7 @@ def refusal(response: urllib3.BaseHTTPResponse, body: bytes, server: str) -> Kub
     that is not served, is anything. Who does not know us says no more than
     that, so it is named.
     """
-    retry_after = _seconds(response.headers.get("Retry-After"))
+    retry_after = _retry_after(response)
     try:
         status = parse_object(body)
     except KubeError:
@@ -60,40 +56,12 @@ def refusal(response: urllib3.BaseHTTPResponse, body: bytes, server: str) -> Kub
     return KubeError(response.status, reason, message, retry_after)
 
 
-def status_error(
-    status: Json, code: int = 0, retry_after: Optional[float] = None
-) -> KubeError:
-    """The error that a Status object describes.
-
-    A 404 that does not say what was not found means that the path is not
-    served, and gets the reason "PathNotFound".
-    """
-    details = status.get("details")
-    if not isinstance(details, dict):
-        details = {}
-    if retry_after is None:
-        retry_after = _seconds(details.get("retryAfterSeconds"))
-    code = code or (status["code"] if isinstance(status.get("code"), int) else 0)
-    reason, message = (
-        value if isinstance(value, str) else ""
-        for value in (status.get("reason"), status.get("message"))
-    )
-    if code == 404 and not details.get("name"):
-        reason = "PathNotFound"
-    return KubeError(code, reason, message, retry_after)
-
-
-def _seconds(value: Any) -> Optional[float]:
-    """A Retry-After (RFC 9110, 10.2.3): seconds, or a date."""
+def _retry_after(response: urllib3.BaseHTTPResponse) -> Optional[float]:
     try:
-        seconds = float(value)
-    except (TypeError, ValueError, OverflowError):
-        try:
-            date = email.utils.parsedate_to_datetime(value)
-            seconds = date.timestamp() - time.time()
-        except (TypeError, ValueError, OverflowError, AttributeError):
-            return None
-    return min(max(seconds, 0.0), LONGEST_PAUSE) if math.isfinite(seconds) else None
+        seconds = Retry().get_retry_after(response)
+    except (urllib3_errors.InvalidHeader, ValueError, OverflowError):
+        return None
+    return None if seconds is None else min(seconds, LONGEST_PAUSE)
 
 
 @contextlib.contextmanager

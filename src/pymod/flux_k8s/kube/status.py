@@ -1,0 +1,44 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The errors that Kubernetes describes in Status objects. Pure."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Optional
+
+from flux_k8s.ports import Json, KubeError
+
+LONGEST_PAUSE = 3600.0
+"""Seconds that a server may ask us to wait."""
+
+
+def status_error(
+    status: Json, code: int = 0, retry_after: Optional[float] = None
+) -> KubeError:
+    """The error that a Status object describes.
+
+    A 404 that does not say what was not found means that the path is not
+    served, and gets the reason "PathNotFound".
+    """
+    details = status.get("details")
+    if not isinstance(details, dict):
+        details = {}
+    if retry_after is None:
+        retry_after = _seconds(details.get("retryAfterSeconds"))
+    code = code or (status["code"] if isinstance(status.get("code"), int) else 0)
+    reason, message = (
+        value if isinstance(value, str) else ""
+        for value in (status.get("reason"), status.get("message"))
+    )
+    if code == 404 and not details.get("name"):
+        reason = "PathNotFound"
+    return KubeError(code, reason, message, retry_after)
+
+
+def _seconds(value: Any) -> Optional[float]:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return float(min(max(value, 0), LONGEST_PAUSE))
