@@ -145,10 +145,20 @@ class Cluster:
         if self._begin(key):
             self._kube.delete(*key, self._done(key, deleted=True), key=_queue(key))
 
-    def refresh(self, key: Key) -> None:
-        """Get an object anew: two watches do not keep step with each other."""
+    def refresh(self, key: Key, refreshed: Callable[[], object]) -> None:
+        """Get an object anew: two watches do not keep step with each other.
+
+        ``refreshed`` is called once the object, or that there is none, is known.
+        """
+        done = self._done(key)
+
+        def answered(answer: Union[Json, KubeError]) -> None:
+            if not isinstance(answer, KubeError) or answer.status == 404:
+                refreshed()
+            done(answer)
+
         if self._begin(key):
-            self._kube.get(*key, self._done(key), key=_queue(key))
+            self._kube.get(*key, answered, key=_queue(key))
 
     def _begin(self, key: Key, body: Optional[Json] = None) -> bool:
         if key in self._busy or self._stopped:

@@ -216,8 +216,8 @@ class Task:
 
     def fresh(self, key: Key) -> bool:
         """Whether an object was read anew in this state. If not, it will be."""
-        if key in self.walk.refreshed:
+        refreshed = self.walk.refreshed
+        if key in refreshed:
             return not self.cluster.busy(key)
-        self.walk.refreshed.add(key)
-        self.cluster.refresh(key)
+        self.cluster.refresh(key, lambda: refreshed.add(key))
         return False

@@ -151,7 +151,7 @@ def enter(world: World, walk: Walk, workflow: Json) -> None:
         return
     walk.state, walk.since = status.get("state", ""), since
     walk.began = parse_timestamp(since) or world.clock.now()
-    walk.refreshed.clear()
+    walk.refreshed = set()
     options, name = world.options, workflow["metadata"]["name"]
     seconds = options.latency(walk.state, world.rng)
     slow = options.fault("slow", name, walk.state, 0.0)
