@@ -182,6 +182,26 @@ class Test_Informer:
         ]
         assert requests[3].query["resourceVersion"] == "9"
 
+    def test_tells_of_a_server_that_calls_each_list_expired(self, follow: Any) -> None:
+        handler, _ = follow(
+            lists(7),
+            watches(("ERROR", EXPIRED)),
+            status(410, "Expired"),
+            status(410, "Expired"),
+            lists(9),
+            watches(("ERROR", EXPIRED)),
+            lists(10),
+            watches(("ADDED", workflow("a", 11))),
+            until="ADDED a",
+        )
+        assert handler.told == [
+            "synced",
+            "trouble Expired",
+            "synced",
+            "synced",
+            "ADDED a",
+        ]
+
     def test_begins_a_list_anew_when_it_expires_between_pages(
         self, follow: Any
     ) -> None:

@@ -1,12 +1,15 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""From lists and watch events to what is new. Pure: no I/O, no threads."""
+"""From lists and watch events to what is new. Pure: no I/O, no threads.
+
+Production (:mod:`.watch`) and the simulator's virtual time share it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Optional
 
 from flux_k8s.json_reader import decimal
 from flux_k8s.kube.status import status_error
@@ -20,7 +23,8 @@ class View:
     """What a handler was told, and what to tell it next.
 
     A list replaces the view: ``begin_list``, ``add_page`` for each page, then
-    ``end_list``. After that ``add_event`` takes what the watch says.
+    ``end_list``. After that ``add_event`` takes what the watch says. ``lose``
+    takes any error of either; another list follows.
 
     Attributes:
         resource_version: where to watch from; empty when a list is needed.
@@ -30,6 +34,25 @@ class View:
         self.resource_version = ""
         self._known: dict[Key, _Version] = {}
         self._listed: set[Key] = set()
+        self._trouble: Optional[tuple[int, str]] = None
+        self._expired = False
+
+    def lose(self, error: KubeError) -> bool:
+        """Forget where to watch from: a watch that was lost may have lost events.
+
+        Returns whether the handler is to hear of the error. Until a list succeeds
+        it hears of the same trouble once. That the server no longer remembers a
+        resourceVersion (410) is trouble only when it says so again.
+        """
+        self.resource_version = ""
+        if error.status == 410 and not self._expired:
+            self._expired = True
+            return False
+        trouble = error.status, error.reason
+        if trouble == self._trouble:
+            return False
+        self._trouble = trouble
+        return True
 
     def begin_list(self) -> None:
         self.resource_version = ""
@@ -52,6 +75,7 @@ class View:
     def end_list(self, resource_version: str) -> list[Event]:
         """Events for objects that are gone."""
         self.resource_version = resource_version
+        self._trouble, self._expired = None, False
         gone = [key for key in self._known if key not in self._listed]
         self._listed = set()
         return [self._remove(key) for key in gone]

@@ -76,7 +76,6 @@ class Informer:
         self._timeout = timeout
         self._view = View()
         self._backoff = Backoff(rng)
-        self._told: Optional[tuple[int, str]] = None
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._stream: Optional[Stream] = None
@@ -117,12 +116,7 @@ class Informer:
 
     def _recover(self, error: KubeError) -> float:
         """Prepare for another attempt, which begins with a list; say when."""
-        # A watch that was lost may have lost events with it. One from before
-        # what the server remembers (410) is nobody's trouble.
-        self._view.resource_version = ""
-        told = (error.status, error.reason)
-        if error.status != 410 and told != self._told and not self.stopped:
-            self._told = told
+        if self._view.lose(error):
             self._outbox.put_trouble(error)
         return self._backoff.next(error.retry_after)
 
@@ -140,7 +134,6 @@ class Informer:
             if not metadata.get("continue"):
                 self._outbox.put_events(self._view.end_list(resource_version_of(page)))
                 self._outbox.put_synced()
-                self._told = None
                 return
             query["continue"] = str(metadata["continue"])
 
