@@ -211,7 +211,8 @@ def test_the_log_has_one_line_for_its_begin_and_one_for_its_end(kind: str) -> No
     assert all(names(system, jobid) == LIFE for jobid in jobids)
     assert len(lines(system, "; jobs wait")) == 1
     assert len(lines(system, "Kubernetes answers again")) == 1
-    assert lines(system, "trying again") == []
+    # A watch that has expired is no outage until the list after it fails as well.
+    assert len(lines(system, "trying again")) <= (kind == "410")
 
 
 def test_a_step_that_fails_by_itself_has_a_line_and_a_memo() -> None:

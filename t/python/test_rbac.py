@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import subprocess
 import sys
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from typing import Any, Callable, NamedTuple, Optional
@@ -49,7 +50,7 @@ from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.rbac import Rbac, account_user, groups_of
-from rabbitsim.kube.routes import authorize
+from rabbitsim.kube.routes import Target, authorize
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.system import LocalFlux, LocalKube, VirtualSystem
 
@@ -234,8 +235,10 @@ def a_node_that_may_have_been_mounted_is_given_back(rbac: Rbac) -> None:
     system.service_kube.drop_watches(error)
     assert system.loop.run(system.instance.idle, timeout=HOUR)
     assert set(drained(system)) == {"compute-01", "compute-02"}
+    listed = lists_of(system)
     system.loop.run(timeout=HOUR)
     assert drained(system) == {}
+    assert listed["clientmounts"] < 5  # not again and again
 
 
 def what_persistent_storage_holds_is_not_scheduled(rbac: Rbac) -> None:
@@ -244,6 +247,29 @@ def what_persistent_storage_holds_is_not_scheduled(rbac: Rbac) -> None:
     finish(system, PERSISTENT)
     wait(system)
     assert ssds_free(system) == [53, 64]
+
+
+def each_kind_is_listed_once_and_then_watched(rbac: Rbac) -> None:
+    """A watch that is refused is opened again, and lists each time."""
+    system = confined(rbac)
+    listed = lists_of(system)
+    system.loop.run(timeout=HOUR)
+    assert set(listed.values()) == {1}
+
+
+def lists_of(system: VirtualSystem) -> Counter[str]:
+    """How often the service has listed a kind from now on."""
+    listed: Counter[str] = Counter()
+    kube = system.service_kube
+    assert kube is not None and kube.guard is not None
+    may = kube.guard
+
+    def note(verb: str, target: Target) -> None:
+        listed[target.resource.kind.plural] += verb == "list"
+        may(verb, target)
+
+    kube.guard = note
+    return listed
 
 
 def take_offline(system: VirtualSystem) -> None:
@@ -298,7 +324,7 @@ NEEDED: dict[str, Need] = {
     "delete workflows": a_job_gets_its_storage_and_leaves_nothing,
     "list workflows": a_job_gets_its_storage_and_leaves_nothing,
     "patch workflows": a_job_gets_its_storage_and_leaves_nothing,
-    "watch workflows": a_job_gets_its_storage_and_leaves_nothing,
+    "watch workflows": each_kind_is_listed_once_and_then_watched,
     "get workflows": a_time_limit_does_not_strike_what_was_only_not_told,
     "get directivebreakdowns": a_job_gets_its_storage_and_leaves_nothing,
     "get persistentstorageinstances": so_does_storage_that_any_node_can_reach,
@@ -308,14 +334,14 @@ NEEDED: dict[str, Need] = {
     "get computes": a_job_goes_on_without_a_node_that_fails,
     "patch computes": a_job_gets_its_storage_and_leaves_nothing,
     "list storages": a_rabbit_without_the_right_label_is_not_used,
-    "watch storages": a_rabbit_without_the_right_label_is_not_used,
+    "watch storages": each_kind_is_listed_once_and_then_watched,
     "patch storages": a_rabbit_is_disabled_when_a_job_cannot_free_it,
     "create systemstatuses": dws_is_told_when_it_knew_nothing,
     "get systemstatuses": mounts_are_looked_at_only_where_dws_may_not_have_waited,
     "list systemstatuses": dws_is_told_of_a_node_that_is_offline,
     "patch systemstatuses": dws_is_told_of_a_node_that_is_offline,
-    "watch systemstatuses": dws_is_told_of_a_node_that_is_offline,
-    "watch servers everywhere": what_persistent_storage_holds_is_not_scheduled,
+    "watch systemstatuses": each_kind_is_listed_once_and_then_watched,
+    "watch servers everywhere": each_kind_is_listed_once_and_then_watched,
     "list clientmounts everywhere": a_job_goes_on_without_a_node_that_fails,
     "watch clientmounts everywhere": a_node_that_may_have_been_mounted_is_given_back,
     "list nnfdatamovements everywhere": data_movements_are_recorded,

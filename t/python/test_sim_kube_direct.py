@@ -46,8 +46,10 @@ class Watcher:
     def __init__(self) -> None:
         self.objects: dict[str, Json] = {}
         self.log: list[str] = []
+        self.last: Json = {}
 
     def event(self, type: str, object: Json) -> None:
+        self.last = object
         metadata = object["metadata"]
         name = metadata["name"]
         known = self.objects.get(name)
@@ -225,13 +227,63 @@ def test_what_a_dropped_watch_missed_comes_with_the_next_list() -> None:
     cluster.loop.run()
     assert watcher.log == [
         "trouble 0",
-        "DELETED gone",
         "MODIFIED kept",
         "ADDED new",
         "DELETED remade",
         "ADDED remade",
+        "DELETED gone",
         "synced",
     ]
+
+
+def test_a_deletion_that_was_missed_has_no_resourceVersion() -> None:
+    """As ``WatchHandler`` promises: nobody knows with which version it went."""
+    cluster = Cluster()
+    stored = cluster.store.create(COMPUTES, "default", computes("gone"))
+    watcher = Watcher()
+    cluster.kube.watch(COMPUTES, None, watcher)
+    cluster.loop.run()
+    cluster.kube.drop_watches()
+    cluster.store.delete(COMPUTES, "default", "gone")
+    cluster.loop.run()
+    metadata = {
+        "namespace": "default",
+        "name": "gone",
+        "uid": stored["metadata"]["uid"],
+    }
+    assert watcher.last == {"metadata": metadata}
+
+
+def test_a_watch_that_the_server_ends_goes_on_without_a_list() -> None:
+    cluster = Cluster(slowest=0.01)
+    cluster.store.create(COMPUTES, "default", computes("old"))
+    watcher = Watcher()
+    cluster.kube.watch(COMPUTES, None, watcher)
+    cluster.loop.run()
+    # Nothing is remembered from before: the bookmark is all that helps.
+    cluster.store.create(SERVERS, "default", {"metadata": {"name": "s"}})
+    cluster.store.forget_history()
+    cluster.kube.end_watches()
+    cluster.store.delete(COMPUTES, "default", "old")
+    cluster.store.create(COMPUTES, "default", computes("new"))
+    cluster.loop.run()
+    assert watcher.log == ["ADDED old", "synced", "DELETED old", "ADDED new"]
+
+
+def test_a_watch_from_a_version_that_is_forgotten_lists_again_without_trouble() -> None:
+    cluster = Cluster(slowest=0.01)
+    cluster.store.create(COMPUTES, "default", computes("old"))
+    watcher = Watcher()
+    cluster.kube.watch(COMPUTES, None, watcher)
+    cluster.loop.run()
+    cluster.kube.end_watches()
+    cluster.store.delete(COMPUTES, "default", "old")
+    cluster.store.forget_history()
+    cluster.loop.run()
+    assert watcher.log == ["ADDED old", "synced", "DELETED old", "synced"]
+    cluster.kube.drop_watches(KubeError(410, "Expired"))
+    cluster.loop.run()
+    assert watcher.log[4:] == ["synced"]
 
 
 @settings(max_examples=30, deadline=None)
@@ -239,7 +291,9 @@ def test_what_a_dropped_watch_missed_comes_with_the_next_list() -> None:
     seed=st.integers(0, 2**32),
     steps=st.lists(
         st.tuples(
-            st.sampled_from(["make", "change", "delete", "drop", "wait"]),
+            st.sampled_from(
+                ["make", "change", "delete", "drop", "end", "forget", "wait"]
+            ),
             st.sampled_from("abc"),
         ),
         max_size=40,
@@ -268,6 +322,10 @@ def test_a_watcher_knows_everything_in_the_end(
             store.delete(COMPUTES, "default", name)
         elif verb == "drop":
             cluster.kube.drop_watches()
+        elif verb == "end":
+            cluster.kube.end_watches()
+        elif verb == "forget":
+            store.forget_history()
         cluster.loop.run(timeout=cluster.rng.random())
     cluster.loop.run()
     present = {
@@ -329,9 +387,12 @@ def test_faults_refuse_delay_and_lose_answers() -> None:
 
 def test_a_watch_that_cannot_be_opened_tries_again() -> None:
     cluster = Cluster()
-    plan = [Fault(error=KubeError(403)), Fault(error=KubeError(0)), Fault(delay=1.0)]
+    refused = Fault(error=KubeError(403))
+    lost = Fault(error=KubeError(0))
+    plan = [refused, refused, lost, Fault(delay=1.0), lost, None, Fault(delay=1.0)]
     cluster.kube.faults = lambda request: plan.pop(0)
     watcher = Watcher()
     cluster.kube.watch(WORKFLOW, None, watcher)
     cluster.loop.run()
-    assert watcher.log == ["trouble 403", "trouble 0", "synced"]
+    assert watcher.log == ["trouble 403", "trouble 0", "synced", "trouble 0", "synced"]
+    assert plan == []

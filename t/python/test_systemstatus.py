@@ -236,7 +236,7 @@ def disable_unnoticed(system: VirtualSystem, state: str, how: str) -> None:
     assert kube is not None
     if how == "unseen":
         for watch in tuple(kube._watches.values()):
-            if watch._kind == SYSTEMSTATUS:
+            if watch.kind == SYSTEMSTATUS:
                 watch.silence()
     if how == "restart":
         system.kill_module()

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
+from flux_k8s.kube.cache import Event, View
 from flux_k8s.ports import (
     POD,
     Clock,
@@ -27,8 +28,8 @@ from flux_k8s.ports import (
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.kube.podlogs import read_log
 from rabbitsim.kube.routes import Target
-from rabbitsim.kube.store import Event, Store
-from rabbitsim.kube.watch import Stored, StoreWatch
+from rabbitsim.kube.store import Store
+from rabbitsim.kube.watch import StoreWatch
 
 _FIRST_RETRY = 0.5
 _LONGEST_RETRY = 30.0
@@ -94,8 +95,8 @@ class DirectKube:
             one key, and events of one watch, stay in order all the same.
 
     Attributes:
-        faults: asked about every request when it arrives (a watch asks each
-            time that it is opened); returns None when all is well.
+        faults: asked about every request when it arrives; returns None when
+            all is well. What a watch sends, lists too, is a ``watch``.
         guard: refuses what the client may not do; without it, it may do all.
     """
 
@@ -200,6 +201,11 @@ class DirectKube:
         for watch in tuple(self._watches.values()):
             watch.drop(error or KubeError(0, "Dropped", "the connection was lost"))
 
+    def end_watches(self) -> None:
+        """Have the server end every watch, as it does every few minutes."""
+        for watch in tuple(self._watches.values()):
+            watch.end()
+
     def silence_watches(self) -> None:
         """Nothing comes through any watch from now on, and nobody notices, until
         they are dropped."""
@@ -290,7 +296,11 @@ class DirectKube:
 
 class DirectWatch:
     """One watch of a :class:`DirectKube`: list, then events, and again after
-    every trouble."""
+    every trouble.
+
+    It stands in for the thread of :class:`flux_k8s.kube.watch.Informer`. What it
+    receives goes through the same :class:`~flux_k8s.kube.cache.View`.
+    """
 
     def __init__(
         self,
@@ -301,17 +311,18 @@ class DirectWatch:
         label_selector: str,
     ) -> None:
         self._kube = kube
-        self._kind = kind
-        self._namespace = namespace
+        self.kind = kind
+        self._request = Request("watch", kind, namespace)
         self._handler = handler
         self._selector = label_selector
-        self._known: dict[tuple[str, str], tuple[str, str]] = {}
-        """(namespace, name) → (uid, resourceVersion) as the handler knows them."""
+        self._view = View()
         self._mail: deque[tuple[float, Callable[[], None]]] = deque()
         self._carrying = False
         self._source: Optional[StoreWatch] = None
         self._retry = _FIRST_RETRY
         self._connection = 0
+        self._connected = False
+        self._silent = False
         self._stopped = False
 
     def stop(self) -> None:
@@ -321,14 +332,26 @@ class DirectWatch:
 
     def drop(self, error: KubeError) -> None:
         """Lose the connection, with all that is still under way on it."""
-        if self._stopped or (self._source is None and not self._mail):
+        if self._connected and not self._stopped:
+            self._close()
+            self._fail(error, 0.0)
+
+    def end(self) -> None:
+        """Have the server end the watch, with a bookmark. It is opened again from
+        there, without a list."""
+        if self._source is None or self._silent:
             return
-        self._close()
-        self._fail(error, 0.0)
+        self._source.stop()
+        self._source = None
+        version = str(self._kube.store.version)
+        bookmark = {"metadata": {"resourceVersion": version}}
+        self._post(lambda: self._take("BOOKMARK", bookmark))
+        self._post(self.open)
 
     def silence(self) -> None:
         """Lose the other end without noticing: nothing comes any more, until
         ``drop``."""
+        self._silent = self._connected
         if self._source is not None:
             self._source.stop()
 
@@ -337,63 +360,72 @@ class DirectWatch:
 
     def _close(self) -> None:
         self._connection += 1
+        self._connected = self._silent = False
         self._mail.clear()
         if self._source is not None:
             self._source.stop()
             self._source = None
 
     def _after(self, delay: float, function: Callable[[], None]) -> None:
-        """Call ``function`` unless the watch was closed meanwhile."""
+        """Call ``function`` unless the watch was closed or silenced meanwhile."""
         connection = self._connection
 
         def call() -> None:
-            if connection == self._connection and not self._stopped:
+            if connection == self._connection and not (self._stopped or self._silent):
                 function()
 
         self._kube.clock.call_later(delay, call)
 
     def _connect(self) -> None:
-        kube = self._kube
-        fault = kube.fault(Request("watch", self._kind, self._namespace))
-        if fault is not None and fault.error is not None:
-            self._fail(fault.error, fault.delay + kube.latency())
-        elif fault is not None and fault.delay:
-            self._after(fault.delay, self._list)
+        fault = self._kube.fault(self._request) or Fault()
+        if fault.error is not None:
+            self._fail(fault.error, fault.delay + self._kube.latency())
+            return
+        self._connected = True
+        if fault.delay:
+            self._after(fault.delay, self._arrive)
         else:
-            self._list()
+            self._arrive()
+
+    def _arrive(self) -> None:
+        try:
+            if self._view.resource_version:
+                self._watch()
+            else:
+                self._list()
+        except ApiError as error:
+            self._fail(kube_error(error), self._kube.latency())
 
     def _fail(self, error: KubeError, delay: float) -> None:
+        self._close()
+
         def tell() -> None:
             wait, self._retry = self._retry, min(self._retry * 2, _LONGEST_RETRY)
             self._after(max(wait, error.retry_after or 0.0), self._connect)
-            self._handler.trouble(error)
+            if self._view.lose(error):
+                self._handler.trouble(error)
 
         self._after(delay, tell)
 
     def _list(self) -> None:
-        store = self._kube.store
-        request = Request("watch", self._kind, self._namespace)
-        try:
-            self._kube.check("list", request)
-            self._kube.check("watch", request)
-            page = store.select(
-                self._kind, self._namespace, label_selector=self._selector
-            )
-            self._source = store.watch(
-                self._kind,
-                self._namespace,
-                self._receive,
-                resource_version=str(page.version),
-                label_selector=self._selector,
-            )
-        except ApiError as error:
-            self._fail(kube_error(error), self._kube.latency())
-            return
-        self._retry = _FIRST_RETRY
-        self._post(lambda: self._compare(page.items))
+        self._kube.check("list", self._request)
+        page = self._kube.store.list(
+            self._request.kind, self._request.namespace, label_selector=self._selector
+        )
+        self._post(lambda: self._take_list(copy_json(page)))
 
-    def _receive(self, event: Event) -> None:
-        self._post(lambda: self._deliver(event.type, event.object))
+    def _watch(self) -> None:
+        self._kube.check("watch", self._request)
+        self._source = self._kube.store.watch(
+            self._request.kind,
+            self._request.namespace,
+            lambda event: self._post(
+                lambda: self._take(event.type, copy_json(event.object))
+            ),
+            resource_version=self._view.resource_version,
+            label_selector=self._selector,
+        )
+        self._retry = _FIRST_RETRY
 
     def _post(self, call: Callable[[], None]) -> None:
         """Deliver by timer, not before what was posted earlier."""
@@ -424,44 +456,19 @@ class DirectWatch:
                 if self._mail and not self._carrying:
                     self._carry()
 
-    def _compare(self, items: list[Stored]) -> None:
-        """Give the handler the differences between the list and what it knows."""
-        listed = {_key(obj) for obj in items}
-        for key in [key for key in self._known if key not in listed]:
-            self._forget(key)
-        for obj in items:
-            if self._stopped:
-                return
-            known = self._known.get(_key(obj))
-            if known is not None and known[0] != obj["metadata"]["uid"]:
-                self._forget(_key(obj))
-                known = None
-            self._deliver("ADDED" if known is None else "MODIFIED", obj)
+    def _take_list(self, page: Json) -> None:
+        self._view.begin_list()
+        events = self._view.add_page(page["items"])
+        events += self._view.end_list(page["metadata"]["resourceVersion"])
+        self.open()
+        self._tell(events)
         if not self._stopped:
             self._handler.synced()
 
-    def _forget(self, key: tuple[str, str]) -> None:
-        uid, version = self._known.pop(key)
-        metadata = {"name": key[1], "uid": uid, "resourceVersion": version}
-        if key[0]:
-            metadata["namespace"] = key[0]
-        if not self._stopped:
-            self._handler.event("DELETED", {"metadata": metadata})
+    def _take(self, type: str, object: Json) -> None:
+        self._tell(self._view.add_event({"type": type, "object": object}))
 
-    def _deliver(self, type: str, obj: Stored) -> None:
-        if self._stopped:
-            return
-        metadata = obj["metadata"]
-        version = (metadata["uid"], metadata["resourceVersion"])
-        if self._known.get(_key(obj)) == version:
-            return
-        if type == "DELETED":
-            self._known.pop(_key(obj), None)
-        else:
-            self._known[_key(obj)] = version
-        self._handler.event(type, copy_json(obj))
-
-
-def _key(obj: Json) -> tuple[str, str]:
-    metadata = obj["metadata"]
-    return metadata.get("namespace", ""), metadata["name"]
+    def _tell(self, events: list[Event]) -> None:
+        for type, object in events:
+            if not self._stopped:
+                self._handler.event(type, object)

@@ -144,6 +144,7 @@ class PlannedExcuses(Excuses):
         self._rabbits = "rabbit" in kinds
         self._down = "controllers" in kinds
         self._exec = "exec" in kinds
+        self._delays = any(trouble.what == "delay" for trouble in plan.troubles)
         self._struck = {
             (world.ids[trouble.job], trouble.kind)
             for trouble in plan.troubles
@@ -247,8 +248,12 @@ class PlannedExcuses(Excuses):
             state, limit = match[1], float(match[2])
             if "; Kubernetes: " in note:
                 return state != record.desired and record.was_refused(limit)
-            return record.exceeded(state, limit, now) and self._held_up(
-                about, state, "never", "slow", "transient", "mount", "error"
+            delayed = self._delays and record.began_late(state, limit)
+            return record.exceeded(state, limit, now) and (
+                delayed
+                or self._held_up(
+                    about, state, "never", "slow", "transient", "mount", "error"
+                )
             )
         return False
 

@@ -118,6 +118,11 @@ class Record:
         limit = self.asked.get(first or state, NEVER) + seconds
         return limit <= now and self.reached.get(state, NEVER) >= limit
 
+    def began_late(self, state: str, seconds: float) -> bool:
+        """Half of a limit was over when DWS took up the state."""
+        began = self.began.get(state, NEVER)
+        return began - self.asked.get(state, NEVER) >= seconds / 2
+
     def was_transient(self, state: str, seconds: float, now: float) -> bool:
         """A TransientCondition in a state lasted that long, seen as one: while
         it is away for a moment, nobody may look."""

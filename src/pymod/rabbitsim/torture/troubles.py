@@ -132,10 +132,21 @@ def _plugin(rng: random.Random, moment: Moment) -> list[Trouble]:
     return [_trouble("plugin", "reload", moment.any(rng), duration=seconds)]
 
 
+WATCH = (
+    "drop",
+    "end",
+    "expire",
+    "silence",
+    "miss",
+    "delay",
+    "duplicate",
+    "stale",
+    "replay",
+)
+
+
 def _watch(rng: random.Random, moment: Moment) -> list[Trouble]:
-    what = rng.choice(
-        ["drop", "expire", "silence", "miss", "delay", "duplicate", "stale", "replay"]
-    )
+    what = rng.choice(WATCH)
     return [
         _trouble(
             "watch",

@@ -404,6 +404,8 @@ class World:
                 self._later(trouble.duration, self._list_again)
         elif kube is None or not self.system.instance.module_loaded:
             return
+        elif trouble.what == "end":
+            kube.end_watches()
         elif trouble.what == "silence":
             kube.silence_watches()
             self._later(trouble.duration, lambda: self._drop(kube, "drop"))
