@@ -44,6 +44,7 @@ check: lint types pytest flux-check
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	PYTHONPATH=src/pymod $(BIN)/lint-imports --no-cache
 
 types: $(INSTALLED)
 	$(BIN)/mypy
