@@ -2,9 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Find a kubeconfig, read the context that it selects, and check it.
 
-The checks are done here, and not left to the ``kubernetes`` package, because
-some of its messages quote the entry that is wrong, tokens included. Messages
-from here name the file and the key, never a value that could be a secret.
+The ``kubernetes`` package (31 and 37 were tried) reads a kubeconfig as well, but
+does not check it. It accepts a user that is not there, a server that is missing or
+has no scheme, and a token that is a list: requests would go out without
+credentials, or to http://localhost. What is not base64 and what is of another type
+end in an exception of Python's that names neither file nor key. Messages from here
+name both, and never a value that could be a secret.
 """
 
 from __future__ import annotations

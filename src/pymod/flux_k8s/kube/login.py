@@ -3,9 +3,22 @@
 """From a kubeconfig to a pool of connections and the headers that log us in.
 
 The ``kubernetes`` package gives the credentials: tokens, token files, plugins,
-identity providers, the service account of a pod. Certificates do not pass
-through it: it would write them, the key too, to temporary files, and read those
-again for each connection, long after a cleaner of ``/tmp`` has taken them.
+identity providers, the service account of a pod. It knows the protocols of
+credential plugins and of OpenID Connect, and when a token expires. To import it
+costs 19 MiB and 0.2 s with 37, which loads the classes of the API only when they
+are used, and 46 to 55 MiB and 0.3 s with 31 to 36. No smaller import is possible:
+``kubernetes/__init__`` imports all of its packages.
+
+What is done here is what the package does not do:
+
+- Certificates do not pass through it: it would write them, the key too, to temporary
+  files, and read those again for each connection, long after a cleaner of ``/tmp``
+  has taken them. So the pool of connections is ours. In 31 that of the package also
+  has no keep-alive, and takes no proxy from the environment.
+- A credential plugin that fails is an error. The package logs that, and goes on
+  without credentials.
+- One thread at a time renews credentials: the package has no lock. Others wait for a
+  plugin, which the package gives any time, for a while and not for ever.
 """
 
 from __future__ import annotations

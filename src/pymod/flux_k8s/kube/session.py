@@ -5,6 +5,14 @@
 Everything here waits, so it is called on worker threads only. Whatever fails
 is raised as :class:`~flux_k8s.ports.KubeError`, whose message holds no header,
 so no credentials.
+
+Requests are not made by the client of the ``kubernetes`` package. Its exceptions
+quote headers and bodies, it has no limit for the whole of an answer, and it gives
+no way to end a watch that waits in another thread. Nor does it renew credentials
+that the server refuses: a token is renewed only when it comes with a time at which
+it expires, so one from a file, one of OpenID Connect and the certificate of a
+plugin are never renewed. Here the kubeconfig is read again after a 401, or when
+TLS fails.
 """
 
 from __future__ import annotations

@@ -1,6 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Whom to trust, and who we are: TLS for a kubeconfig."""
+"""Whom to trust, and who we are: TLS for a kubeconfig.
+
+The ``kubernetes`` package leaves this to urllib3, with the names of files. Then what
+is no PEM certificate is found out with the first request, and Python 3.13 refuses
+certificates that kubectl accepts: there is no setting for that.
+"""
 
 from __future__ import annotations
 
