@@ -13,6 +13,12 @@ Nothing is known here of jobs. What a document can do to its reader is bounded:
 
 Namespaces are told apart here and not by the parser, which would repeat the name
 of a namespace, however long, in that of each element.
+
+lxml would not do: it cannot bound a tag below libxml2's 10 MB, and needs 158 MiB
+until it refuses one of that size. The bounds of depth and numbers, the encodings
+and the refusal of a DOCTYPE with its path would stay here; some 60 lines about
+namespaces would go, and half as many come. For 60,000 jobs it needs 0.6 s instead of
+0.9 s, but 178 MiB instead of 99 MiB, and each user of a job object 7 MiB more.
 """
 
 from __future__ import annotations
