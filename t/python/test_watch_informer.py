@@ -117,14 +117,14 @@ class Test_Informer:
         handler, requests = follow(
             lists(7, workflow("a", 3), more="next"),
             lists(7, workflow("b", 5)),
-            watches(("MODIFIED", workflow("a", 8)), ("DELETED", workflow("b", 9))),
+            watches(("ADDED", workflow("c", 8)), ("DELETED", workflow("b", 9))),
             until="DELETED b",
         )
         assert handler.told == [
             "ADDED a",
             "ADDED b",
             "synced",
-            "MODIFIED a",
+            "ADDED c",
             "DELETED b",
         ]
         first, second, watch = requests
