@@ -190,3 +190,92 @@ def test_a_standin_declaration_that_disagrees_does_not_compile(
         [*command, str(copy / "check.c")], stderr=subprocess.PIPE, text=True
     )
     assert done.returncode != 0 and "error:" in done.stderr
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    """What a version is found out from, in no checkout."""
+    folder = tmp_path / "tree"
+    built = shutil.ignore_patterns("*.so", "_*.c", "__pycache__", "*.egg-info")
+    for name in ("src", "etc"):
+        shutil.copytree(TOP / name, folder / name, ignore=built)
+    files = ("pyproject.toml", "setup.py", ".gitattributes", ".git_archival.txt")
+    for name in (*files, "COPYING", "COPYING.LESSER"):
+        shutil.copy(TOP / name, folder / name)
+    return folder
+
+
+def git(folder: Path, *args: str) -> None:
+    if shutil.which("git") is None:
+        pytest.skip("git is not installed")
+    author = ["-c", "user.name=t", "-c", "user.email=t@localhost"]
+    environment = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull}
+    subprocess.run(["git", *author, *args], cwd=folder, env=environment, check=True)
+
+
+def commit(folder: Path) -> None:
+    git(folder, "init", "-q", ".")
+    git(folder, "add", "-A")
+    git(folder, "commit", "-qm", "everything")
+
+
+def version(folder: Path) -> str:
+    pytest.importorskip("setuptools_scm")
+    done = subprocess.run(
+        [sys.executable, "setup.py", "-q", "--version"],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return done.stdout.strip()
+
+
+def test_the_version_of_a_tagged_commit_is_its_tag(tree: Path) -> None:
+    commit(tree)
+    git(tree, "tag", "v1.2.3")
+    assert version(tree) == "1.2.3"
+
+
+def test_a_commit_after_a_tag_has_a_version_between_two_releases(tree: Path) -> None:
+    commit(tree)
+    git(tree, "tag", "v1.2.3")
+    git(tree, "commit", "-qm", "more", "--allow-empty")
+    assert re.fullmatch(r"1\.2\.4\.dev1\+g[0-9a-f]+", version(tree))
+
+
+def test_a_checkout_without_tags_has_a_version_before_all_releases(tree: Path) -> None:
+    commit(tree)
+    assert re.fullmatch(r"0\.1\.dev1\+g[0-9a-f]+", version(tree))
+
+
+def test_a_tree_without_git_has_the_fallback_version(tree: Path) -> None:
+    assert version(tree) == "0.0"
+
+
+def test_an_archive_made_by_git_has_the_version_of_its_tag(
+    tree: Path, tmp_path: Path
+) -> None:
+    commit(tree)
+    git(tree, "tag", "v1.2.3")
+    git(tree, "archive", "-o", str(tmp_path / "archive.tar"), "HEAD")
+    shutil.unpack_archive(tmp_path / "archive.tar", tmp_path / "archive")
+    assert version(tmp_path / "archive") == "1.2.3"
+
+
+def test_a_source_distribution_keeps_its_version_and_can_be_built(
+    tree: Path, tmp_path: Path
+) -> None:
+    commit(tree)
+    git(tree, "tag", "v1.2.3")
+    command = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=tree, check=True)
+    shutil.unpack_archive(tmp_path / "flux_dws-1.2.3.tar.gz", tmp_path)
+    folder = tmp_path / "flux_dws-1.2.3"
+    assert version(folder) == "1.2.3"
+    subprocess.run(
+        [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", str(tmp_path)],
+        cwd=folder,
+        check=True,
+    )
+    assert list(tmp_path.glob("flux_dws-1.2.3-*.whl"))
