@@ -1,0 +1,185 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the documents name exists: files, functions and classes, links.
+
+Names stand in backticks. A file is named from the top of the repository or from one of
+``ROOTS``, or by its last part alone; ``*`` stands for anything. Functions and classes
+belong to the file that they stand next to::
+
+    `path/file.py` (`function`, `Class.method`)
+    | `path/file.py` | `function`, `Class.method` | a row of a table
+    `function` in `path/file.py`
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import lru_cache
+from pathlib import Path
+from typing import Iterator, NamedTuple
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+ROOTS = ("", "src/pymod", "etc")
+DOCUMENTS = sorted([*TOP.glob("*.md"), *TOP.glob("doc/*.md")])
+SKIPPED = {".git", ".venv", "build", "dist", "__pycache__"}
+
+FILE = r"`((?!/)[\w.*/-]+(?:\.(?:c|h|md|py|sh|svg|t|toml|xsd|yaml)|/))`"
+NAME = r"`([A-Za-z_][\w.]*)(?:\(\))?`"
+NAMES = rf"{NAME}(?:(?:, | and |, and ){NAME})*"
+NEXT_TO = (
+    re.compile(rf"{FILE} \((?P<names>{NAMES})\)"),
+    re.compile(rf"^\| {FILE} \| (?P<names>[^|]*) \|", re.M),
+    re.compile(rf"(?P<names>{NAMES}) in {FILE}"),
+)
+BLOCK = re.compile(r"^```.*?^```$", re.M | re.S)
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+HEADING = re.compile(r"^#+ (.*)$", re.M)
+
+
+class Named(NamedTuple):
+    """A function or class, and the file that it stands next to."""
+
+    file: str
+    name: str
+
+
+def prose(text: str) -> str:
+    """A document without its blocks of code, each paragraph on one line."""
+    return re.sub(r"(?<!\n)\n(?![\n|#-])", " ", BLOCK.sub("", text))
+
+
+@lru_cache(maxsize=None)
+def all_files() -> tuple[Path, ...]:
+    found = []
+    for path in TOP.rglob("*"):
+        if not SKIPPED.intersection(path.relative_to(TOP).parts):
+            found.append(path)
+    return tuple(found)
+
+
+def find(name: str) -> list[Path]:
+    """The files, or folders, that a document means."""
+    exact = [TOP / root / name for root in ROOTS if (TOP / root / name).exists()]
+    if exact:
+        return exact
+    if "/" not in name.rstrip("/"):
+        return [path for path in all_files() if path.match(name.rstrip("/"))]
+    return [path for root in ROOTS for path in (TOP / root).glob(name)]
+
+
+def files_in(text: str) -> list[str]:
+    return re.findall(FILE, prose(text))
+
+
+def named_in(text: str) -> Iterator[Named]:
+    for pattern in NEXT_TO:
+        for match in pattern.finditer(prose(text)):
+            file = next(group for group in re.findall(FILE, match[0]))
+            if not file.endswith("/"):
+                names = re.findall(NAME, match["names"])
+                yield from (Named(file, name) for name in names if name != file)
+
+
+def members(body: list[ast.stmt], prefix: str = "") -> Iterator[str]:
+    """What statements of a module or class define."""
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield prefix + node.name
+        elif isinstance(node, ast.ClassDef):
+            yield prefix + node.name
+            yield from members(node.body, f"{prefix}{node.name}.")
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (prefix + t.id for t in targets if isinstance(t, ast.Name))
+
+
+def defines(path: Path, name: str) -> bool:
+    """Whether a function, a class or a constant is defined in a file."""
+    text = path.read_text()
+    if path.suffix == ".py":
+        return name in set(members(ast.parse(text).body))
+    if path.suffix in (".c", ".h"):
+        word = re.escape(name)
+        function = rf"^\w[\w \t*]*\b{word} \([^;]*?\)\s*\{{"
+        other = rf"^(?:#define |(?:struct|enum) |    ){word}\b"
+        return re.search(f"{function}|{other}", text, re.M) is not None
+    return re.search(rf"\b{re.escape(name)}\b", text) is not None
+
+
+def anchors(text: str) -> set[str]:
+    """What may stand after the # of a link."""
+    headings = HEADING.findall(BLOCK.sub("", text))
+    return {
+        re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+        for heading in headings
+    }
+
+
+def wrong(text: str, folder: Path = TOP) -> list[str]:
+    """What a document in ``folder`` names and does not exist."""
+    found = [f"no file {name}" for name in files_in(text) if not find(name)]
+    for file, name in named_in(text):
+        if not any(path.is_file() and defines(path, name) for path in find(file)):
+            found.append(f"no {name} in {file}")
+    for link in LINK.findall(BLOCK.sub("", text)):
+        if re.match(r"https?://", link):
+            continue
+        target, _, anchor = link.partition("#")
+        path = folder / target
+        if target and not path.exists():
+            found.append(f"no {target} to link to")
+        elif anchor and anchor not in anchors(path.read_text() if target else text):
+            found.append(f"no heading {link}")
+    return found
+
+
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+def test_all_that_a_document_names_exists(path: Path) -> None:
+    assert wrong(path.read_text(), path.parent) == []
+
+
+def test_all_documents_can_be_reached_from_the_readme() -> None:
+    links = set(LINK.findall((TOP / "README.md").read_text()))
+    assert {str(p.relative_to(TOP)) for p in DOCUMENTS} - {"README.md"} <= links
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("see `src/pymod/gone.py`", "no file src/pymod/gone.py"),
+        ("see `gone.py`", "no file gone.py"),
+        ("see `t/gone*.t`", "no file t/gone*.t"),
+        ("the folder `src/gone/`", "no file src/gone/"),
+        ("`dws.py` (`gone`)", "no gone in dws.py"),
+        ("`dws.py` (`mod_main`, `gone`)", "no gone in dws.py"),
+        ("`dws.py`\n(`DwsModule.gone`)", "no DwsModule.gone in dws.py"),
+        ("`serve` in `dws.py`", "no serve in dws.py"),
+        ("| `dws.py` | `mod_main`, `gone` | x |", "no gone in dws.py"),
+        ("`src/jobtap/R.c` (`dws_R_gone`)", "no dws_R_gone in src/jobtap/R.c"),
+        ("`src/jobtap/R.c` (`flux_rpc`)", "no flux_rpc in src/jobtap/R.c"),
+        ("[x](doc/gone.md)", "no doc/gone.md to link to"),
+        ("[x](README.md#gone)", "no heading README.md#gone"),
+        ("# Here\n[x](#there)", "no heading #there"),
+    ],
+)
+def test_what_does_not_exist_is_found(text: str, problem: str) -> None:
+    assert wrong(text) == [problem]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "`src/pymod/dws.py` (`DwsModule.serve`, `mod_main`)",
+        "| `flux_k8s/config/table.py` | `Config`, `_READERS` | x |",
+        "`DwsModule` in `dws.py`",
+        "`src/jobtap/R.c` (`dws_R_nodes`), `src/jobtap/job.h` (`DWS_DEMAND_ABORT`)",
+        "`t/t*.t`, `t/python/`, `test_config.py`",
+        "```\n`gone.py`\n```",
+        "# One thing, two\n[x](#one-thing-two) [y](https://gone.example/z.md)",
+    ],
+)
+def test_what_exists_is_not_complained_about(text: str) -> None:
+    assert wrong(text) == []
