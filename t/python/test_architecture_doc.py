@@ -141,7 +141,7 @@ def test_all_that_a_document_names_exists(path: Path) -> None:
     assert wrong(path.read_text(), path.parent) == []
 
 
-@pytest.mark.parametrize("name", ["doc/architecture.md"])
+@pytest.mark.parametrize("name", ["doc/architecture.md", "CONTRIBUTING.md"])
 def test_the_documents_for_those_who_carry_on_name_functions(name: str) -> None:
     """Fewer would mean that the names are not found, not that they are right."""
     assert len(list(named_in((TOP / name).read_text()))) > 20
