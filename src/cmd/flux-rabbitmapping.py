@@ -9,11 +9,10 @@ import argparse
 import json
 import sys
 
-from flux_k8s.command import CommandError, parser, run
+from flux_k8s.command import CommandError, parser, prefer_own_packages, run
 from flux_k8s.dws import topology
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import ConfigError
-from flux_k8s.kube.client import blocking
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION
 
 NAME = "rabbitmapping"
@@ -59,6 +58,9 @@ def arguments() -> argparse.Namespace:
 
 def read(args: argparse.Namespace) -> RabbitMapping:
     """Ask the cluster."""
+    prefer_own_packages()
+    from flux_k8s.kube.client import blocking
+
     try:
         with blocking(args.kubeconfig) as cluster:
             configuration = cluster.request(

@@ -43,7 +43,7 @@ class Flux:
         return {
             str(path.relative_to(self.places))
             for path in self.places.rglob("*")
-            if not path.is_dir()
+            if path.is_symlink() or not path.is_dir()
         }
 
 
@@ -67,28 +67,120 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
         "module_path/dws.py",
         "jobtap_pluginpath/dws-jobtap.so",
         "shell_pluginpath/dws_environment.so",
-        "python_path/flux_k8s.py",
-        "python_path/sssjob.py",
+        "python_path/flux_k8s",
+        "python_path/sssjob",
     }
 
 
-@pytest.mark.parametrize("module", ["flux_k8s.kube.client", "sssjob.model"])
+def python_of_flux(
+    flux: Flux, system: Path, code: str, *args: str
+) -> subprocess.CompletedProcess:
+    """Run code in a Python that knows the folder of Flux and that of the system, and
+    the site-packages of no environment."""
+    paths = [str(flux.places / "python_path"), str(system)]
+    code = f"import sys; sys.path[:0] = {paths}; before = list(sys.path)\n{code}"
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Path:
+    """The packages of the system: one is older than we need it."""
+    folder = tmp_path / "system"
+    folder.mkdir()
+    (folder / "urllib3.py").write_text("__version__ = '1.26.5'\n")
+    return folder
+
+
+@pytest.mark.parametrize("module", ["flux_k8s.config.submission", "sssjob.model"])
 def test_a_python_that_knows_only_flux_finds_the_package(
-    flux: Flux, module: str
+    flux: Flux, system: Path, module: str
 ) -> None:
     flux.link()
-    code = (
-        f"import sys; sys.path.insert(0, sys.argv[1]); import {module};"
-        f"print(sys.modules['{module.partition('.')[0]}'].__file__)"
-    )
-    found = subprocess.run(
-        # Without the site-packages of any environment.
-        [sys.executable, "-I", "-S", "-c", code, str(flux.places / "python_path")],
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    ).stdout
-    assert Path(found.strip()).parents[1].name == "site-packages"
+    package = module.partition(".")[0]
+    code = f"import {module}; print(sys.modules['{package}'].__file__)"
+    found = python_of_flux(flux, system, code).stdout
+    assert Path(found.strip()).resolve().parents[1].name == "site-packages"
+
+
+def test_a_program_of_others_that_imports_the_package_keeps_its_own_packages(
+    flux: Flux, system: Path
+) -> None:
+    """flux submit does, with our CLI plugin."""
+    flux.link()
+    code = """
+import flux_k8s.config.submission, flux_k8s.errors
+assert sys.path == before, sys.path
+import urllib3
+print(urllib3.__version__)
+try:
+    import kubernetes
+except ModuleNotFoundError as error:
+    print(error.name)
+"""
+    assert python_of_flux(flux, system, code).stdout == "1.26.5\nkubernetes\n"
+
+
+@pytest.mark.parametrize("path", sorted((TOP / "src/cmd").glob("flux-*")), ids=str)
+def test_a_command_runs_in_a_python_that_knows_only_flux(
+    flux: Flux, system: Path, path: Path
+) -> None:
+    flux.link()
+    command = flux.places / "exec_path" / path.name
+    code = "import runpy; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    done = python_of_flux(flux, system, code, str(command), "--help")
+    assert done.returncode == 0 and done.stdout.startswith("usage: flux"), done.stdout
+
+
+def test_a_command_that_needs_kubernetes_finds_what_is_installed_with_it(
+    flux: Flux, system: Path, tmp_path: Path
+) -> None:
+    flux.link()
+    command = flux.places / "exec_path/flux-rabbitmapping.py"
+    code = "import runpy; runpy.run_path(sys.argv.pop(1), run_name='__main__')"
+    done = python_of_flux(flux, system, code, str(command), "-k", str(tmp_path / "no"))
+    assert "flux-rabbitmapping: ERROR: --kubeconfig: " in done.stdout, done.stdout
+    assert done.stdout.count("\n") == 1, done.stdout
+
+
+def test_the_service_finds_what_is_installed_with_it(flux: Flux, system: Path) -> None:
+    flux.link()
+    program = flux.places / "python_path/flux_k8s/broker/__main__.py"
+    code = """
+import runpy
+runpy.run_path(sys.argv[1], run_name="imported")
+import kubernetes, urllib3
+print(urllib3.__version__)
+"""
+    code = f"sys.path.insert(0, 'the folder of the program')\n{code}"
+    version = python_of_flux(flux, system, code, str(program)).stdout
+    assert int(version.partition(".")[0]) >= 2, version
+
+
+def test_modules_that_an_earlier_version_wrote_are_replaced(flux: Flux) -> None:
+    (mark,) = (line for line in LINK.read_text().split("\n") if "mark=" in line)
+    old = flux.places / "python_path/flux_k8s.py"
+    old.parent.mkdir(parents=True)
+    old.write_text(mark.split('"')[1] + "\nimport flux_k8s\n")
+    assert flux.link().returncode == 0 and not old.exists()
+    old.write_text(mark.split('"')[1] + "\nimport flux_k8s\n")
+    flux.link("--remove")
+    assert flux.files() == set()
+
+
+def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -> None:
+    link = flux.places / "python_path/sssjob"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(tmp_path / "elsewhere/sssjob")
+    done = flux.link()
+    text = f"link.sh: {link}: is another sssjob; remove it first\n"
+    assert (done.returncode, done.stdout) == (1, text)
+    assert flux.link("--remove").returncode == 0
+    assert flux.files() == {"python_path/sssjob"}
 
 
 def test_what_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> None:

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+from pathlib import Path
 from typing import IO, Any, Callable
 
 from flux_k8s.dws import mapping
@@ -32,6 +33,16 @@ def parser(name: str, description: str) -> argparse.ArgumentParser:
     return argparse.ArgumentParser(
         prog=f"flux {name}", description=description, allow_abbrev=False
     )
+
+
+def prefer_own_packages() -> None:
+    """Find packages beside this one first, and not the system's.
+
+    Flux's Python finds flux_k8s by a link, and nothing of what that needs:
+    ``kubernetes``, and a ``urllib3`` that may be newer than the system's. A command
+    calls this before it imports them.
+    """
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 
 def run(name: str, main: Callable[[], None]) -> int:
