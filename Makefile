@@ -6,7 +6,10 @@
 #                 mutants, 20,000 hostile jobs, 2,000 examples of each property
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make bench    measure (prints a table, writes bench/results.json)
+#   make wheel    build what make install WHEELS=dist takes
 #   make install  for the Flux on PATH, into DEST; make uninstall removes it
+#                 WHEELS=DIR: from the wheels in DIR, without a network, and
+#                 without a compiler if a wheel of flux-dws is among them
 #
 # One test: .venv/bin/python -m pytest t/python/test_plan.py -k wait
 
@@ -17,13 +20,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEST ?= /opt/flux-dws
+WHEELS ?=
+BUILT := $(if $(WHEELS),$(wildcard $(WHEELS)/flux_dws-*.whl))
 # As many workers as cores, and each begins with tests that are beside each other.
 PYTEST_FLAGS ?= -n auto --dist worksteal
 SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties torture-mutants bench install uninstall clean
+	soak-hostile soak-properties torture-mutants bench wheel install uninstall clean
 
 all: $(INSTALLED)
 
@@ -74,12 +79,19 @@ torture-mutants: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python bench/run.py
 
+# The wheels of flux-dws and of all that it needs, for make install WHEELS=...
+wheel: $(BIN)/python
+	$(BIN)/python -m pip wheel --quiet --wheel-dir "$(or $(WHEELS),dist)" .
+
 # Into an environment of its own: pip would replace what the system has of a
 # package, where a newer one is needed.
 install:
-	./t/setup.sh "$(PYTHON)"
+	$(if $(WHEELS),test -d "$(WHEELS)")
+	$(if $(BUILT),,./t/setup.sh "$(PYTHON)")
 	umask 022; "$(PYTHON)" -m venv "$(abspath $(DEST))"
-	umask 022; "$(abspath $(DEST))/bin/python" -m pip install --quiet .
+	umask 022; "$(abspath $(DEST))/bin/python" -m pip install --quiet \
+		$(if $(WHEELS),--no-index --find-links "$(abspath $(WHEELS))") \
+		$(if $(BUILT),--force-reinstall --pre flux-dws,.)
 	./src/link.sh "$(abspath $(DEST))"
 
 uninstall:

@@ -192,6 +192,115 @@ def test_a_standin_declaration_that_disagrees_does_not_compile(
     assert done.returncode != 0 and "error:" in done.stderr
 
 
+# make install WHEELS=DIR
+
+
+class Node:
+    """A compute node that has a Flux, but neither a network nor a compiler."""
+
+    TOOLS = "cat chmod dirname env find grep ln make mkdir readlink rm sh test"
+
+    def __init__(self, folder: Path) -> None:
+        self.places = folder / "flux"
+        self.destination = folder / "flux-dws"
+        tools = folder / "bin"
+        tools.mkdir()
+        for tool in self.TOOLS.split():
+            found = shutil.which(tool)
+            if found is None:
+                pytest.skip(f"{tool} is not installed")
+            (tools / tool).symlink_to(found)
+        (tools / "flux").write_text(f'#!/bin/sh\necho "{self.places}/$3"\n')
+        (tools / "flux").chmod(0o755)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+        nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "0"}
+        self.environment = {
+            **kept,
+            **nowhere,
+            "PATH": str(tools),
+            "PIP_CONFIG_FILE": os.devnull,
+        }
+
+    def make(self, *args: str) -> subprocess.CompletedProcess[str]:
+        command = ["make", f"PYTHON={sys.executable}", f"DEST={self.destination}"]
+        return subprocess.run(
+            [*command, *args],
+            cwd=TOP,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def linked(self) -> list[Path]:
+        return [path for path in self.places.rglob("*") if path.is_symlink()]
+
+
+def empty_wheel(requirement: str, folder: Path) -> None:
+    """The wheel of a package of which nothing is there but its name and version."""
+    name, version = re.fullmatch(r"(\w+)>=([\d.]+)", requirement).groups()  # type: ignore[union-attr]
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(path, "w") as archive:
+        info = f"{name}-{version}.dist-info"
+        archive.writestr(
+            f"{info}/METADATA",
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n",
+        )
+        archive.writestr(
+            f"{info}/WHEEL",
+            "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        )
+        archive.writestr(f"{info}/RECORD", "")
+
+
+@pytest.fixture
+def wheels(wheel: zipfile.ZipFile, tmp_path: Path) -> Path:
+    """A folder with the wheels of flux-dws and of what it needs."""
+    folder = tmp_path / "wheels"
+    folder.mkdir()
+    shutil.copy(str(wheel.filename), folder)
+    (metadata,) = (n for n in wheel.namelist() if n.endswith(".dist-info/METADATA"))
+    text = wheel.read(metadata).decode()
+    needed = re.findall(r"^Requires-Dist: ([^;\n]+)$", text, re.M)
+    assert {"urllib3>=2", "pyyaml>=6"} <= set(needed)
+    for requirement in needed:
+        empty_wheel(requirement, folder)
+    return folder
+
+
+def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
+    wheels: Path, tmp_path: Path
+) -> None:
+    node = Node(tmp_path)
+    (kubernetes,) = wheels.glob("kubernetes-*")
+    kubernetes.rename(tmp_path / kubernetes.name)
+    done = node.make("install", f"WHEELS={wheels}")
+    assert done.returncode != 0 and "kubernetes" in done.stdout, done.stdout
+    assert not node.linked()
+
+    (tmp_path / kubernetes.name).rename(kubernetes)
+    done = node.make("install", f"WHEELS={wheels}")
+    assert done.returncode == 0, done.stdout
+    assert (node.destination / PLACES["dws-jobtap.so"]).exists()
+    linked = {str(path.relative_to(node.places)) for path in node.linked()}
+    assert {"module_path/dws.py", "python_path/flux_k8s"} <= linked
+    assert all(path.exists() for path in node.linked())
+
+    done = node.make("uninstall")
+    assert done.returncode == 0, done.stdout
+    assert not node.linked() and not node.destination.exists()
+
+
+def test_a_folder_of_wheels_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    done = node.make("install", f"WHEELS={tmp_path / 'gone'}")
+    assert done.returncode != 0 and "gone" in done.stdout, done.stdout
+    assert not node.destination.exists()
+
+
+# Versions
+
+
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """What a version is found out from, in no checkout."""
