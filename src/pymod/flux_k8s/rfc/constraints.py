@@ -25,7 +25,8 @@ MAX_DEPTH = 64
 """Deeper nesting than this is taken for a mistake."""
 
 MAX_MEMBERS = 2**20
-"""And so are more hosts and ranks than this, repetitions included."""
+"""More hosts and ranks than this in one constraint, repetitions included, are taken
+for a mistake."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +101,7 @@ NEVER = Constraint(NOT)
 
 
 def parse(obj: Any, name: str = "constraints") -> Constraint:
-    """Read a constraint. ``name`` is how errors call the object.
+    """Read a constraint. Errors call the object ``name``.
 
     Raises:
         BadObject: an operator is unknown, or there are several in one object;
@@ -131,9 +132,9 @@ def conjunction(*constraints: Optional[Any], name: str = "constraints") -> Json:
 
 def normalise(constraint: Any, name: str = "constraints") -> Json:
     """A constraint that matches the same nodes, in its shortest form: constants
-    are folded, ``and`` in ``and`` and ``or`` in ``or`` are flattened, what is
-    there twice is dropped, hostlists and idsets are encoded anew, and the
-    properties that must all be there are gathered in one list.
+    are folded, ``and`` in ``and`` and ``or`` in ``or`` are flattened, repetitions
+    are dropped, hostlists and idsets are encoded anew, and all properties that a
+    node must have stand in one list.
 
     Raises BadObject as :func:`parse` does.
     """
@@ -209,8 +210,8 @@ def _normal_and(constraint: Constraint) -> Constraint:
 
 
 def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
-    """The normalised values of a constraint, each once; those of a value that
-    has the same operator in its place."""
+    """The normalised values of a constraint, each once. The values of a value with
+    the same ``operator`` take its place."""
     found: dict[Constraint, None] = {}
     for child in constraint.children:
         child = _normal(child)
@@ -220,7 +221,7 @@ def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
 
 
 class _Room:
-    """How many hosts and ranks the rest of a constraint may name."""
+    """The number of hosts and ranks that the rest of a constraint may name."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -4,9 +4,9 @@
 
 Order and repetition carry meaning in a hostlist, so hosts are tuples here.
 
-Leading zeros: RFC 29 says that those of an idlist's first element count for
-the whole list. Flux, which writes the hostlists that we read, gives each range
-its own: it prints ``h005,h4`` as ``h[005,4]``. We do as Flux does.
+RFC 29 applies the leading zeros of an idlist's first element to the whole list.
+Flux, which writes the hostlists that this module reads, pads each range by itself:
+it prints ``h005,h4`` as ``h[005,4]``. This module does as Flux does.
 """
 
 from __future__ import annotations
@@ -38,14 +38,13 @@ def decode(text: str) -> tuple[str, ...]:
     skipped; blanks separate as commas do.
 
     Raises:
-        ValueError: when ``text`` is no hostlist, or has more than
-            ``MAX_HOSTS`` hosts.
+        ValueError: ``text`` is no hostlist, or has more than ``MAX_HOSTS`` hosts.
     """
     return _decode(text, MAX_HOSTS)
 
 
 def _decode(text: str, room: int) -> tuple[str, ...]:
-    """The same, with at most ``room`` hosts."""
+    """The hosts of a hostlist string that may have ``room`` hosts."""
     hosts: list[str] = []
     for expression in _split(text):
         match = _EXPRESSION.match(expression)
@@ -68,7 +67,8 @@ def decode_all(texts: Iterable[str]) -> tuple[str, ...]:
     """The hosts of several hostlists, one after the other.
 
     Raises:
-        ValueError: as :func:`decode`, for all of them together.
+        ValueError: a text is no hostlist, or all texts together have more than
+            ``MAX_HOSTS`` hosts.
     """
     hosts: list[str] = []
     for text in texts:
@@ -77,9 +77,8 @@ def decode_all(texts: Iterable[str]) -> tuple[str, ...]:
 
 
 def encode(hosts: Iterable[str]) -> str:
-    """The hostlist string of ``hosts``, which keeps their order and
-    repetitions. Neighbours that differ only in the number at their end, or
-    follow each other there, share brackets.
+    """The hostlist string of ``hosts``, in their order, repetitions included.
+    Neighbours that differ only in the number at their end share brackets.
 
     Raises:
         ValueError: for a name that a hostlist cannot hold (empty, or with a
@@ -180,8 +179,8 @@ def _fold(hosts: Iterable[str]) -> Iterator[str]:
 
 
 def _follows(span: tuple[str, str], digits: str) -> bool:
-    """Whether ``digits`` can extend a range from ``span[0]`` to ``span[1]``:
-    it is the next number, written as that range's padding writes it."""
+    """Whether ``digits`` can extend the range from ``span[0]`` to ``span[1]``: they
+    are the next number, with the padding of that range."""
     first, last = span
     following = int(last) + 1
     return digits == f"{following:0{len(first)}d}"

@@ -34,11 +34,11 @@ def decode(text: str) -> tuple[int, ...]:
 
 
 def spans(text: str) -> tuple[tuple[int, int], ...]:
-    """The first and the last id of each element of an idset string, ascending. A
-    set of any size costs no more than its text is long.
+    """The first and the last id of each element of an idset string, ascending. The
+    cost grows with the length of the text, and not with the size of the set.
 
     Raises:
-        ValueError: as :func:`decode`, but for ``MAX_SIZE``.
+        ValueError: as :func:`decode`; a set may have more than ``MAX_SIZE`` ids.
     """
     body = text
     if text.startswith("[") and text.endswith("]"):
@@ -72,8 +72,8 @@ def _shown(text: str) -> str:
 
 
 def encode(ids: Iterable[int]) -> str:
-    """The shortest idset string for ``ids``, given in any order, without
-    brackets; empty for no ids.
+    """The shortest idset string for ``ids``, which may come in any order. The string
+    has no brackets, and is empty for no ids.
 
     Raises:
         ValueError: for an id outside of 0 to ``MAX_ID``.

@@ -35,9 +35,10 @@ class Vertex(NamedTuple):
 
     Attributes:
         type: ``cluster``, ``chassis``, ``node``, ``ssd``...
-        name: its name; Fluxion leaves it out where it is type and id.
-        path: where it is in the machine, as in ``/cluster0/chassis1/ssd0``.
-        size: how much of it, in its own unit (GiB for ``ssd``).
+        name: the vertex's name. Fluxion leaves it out where it is made of the type
+            and the id.
+        path: the vertex's place in the machine, as in ``/cluster0/chassis1/ssd0``.
+        size: in the unit of the type (GiB for ``ssd``).
         rabbit: the value of the property ``rabbit``, None without one.
     """
 
@@ -50,11 +51,11 @@ class Vertex(NamedTuple):
 
 @dataclass(frozen=True)
 class Graph:
-    """What a graph says about Rabbits.
+    """The Rabbits of a graph.
 
     Attributes:
-        rabbit_of: for each host in it, the Rabbit that it is below, or None.
-        ssd: for each Rabbit in it, GiB of storage.
+        rabbit_of: for each host in the graph, the Rabbit above it, or None.
+        ssd: for each Rabbit in the graph, GiB of storage.
     """
 
     rabbit_of: Mapping[str, Optional[str]]
@@ -62,26 +63,27 @@ class Graph:
 
 
 def vertices(scheduling: Mapping[str, Any], name: str) -> Iterator[Vertex]:
-    """The vertices of a graph that matter here: nodes, storage, and what has
-    properties. None when there is no graph: the scheduler is not Fluxion, its
-    match-format leaves the graph out, or it is written in another way.
+    """The nodes, the storage and the vertices with properties of a graph.
+
+    An R without a graph has no vertices: its scheduler is not Fluxion, the
+    match-format leaves the graph out, or the writer has another format.
     """
     reader = Reader(name, scheduling, "scheduling")
     if reader.optional_string("writer") not in WRITERS or not reader.has("graph"):
         return
     for index, node in enumerate(reader.list("graph.nodes")):
-        # A graph may have a million cores: those cost one look.
+        # A graph may have a million cores: each is skipped after one test.
         if not _is_unremarkable(node):
             place = f"{reader.path}.graph.nodes[{index}]"
             yield _vertex(Reader(name, node, place).object("metadata"))
 
 
 def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
-    """What the graph in ``scheduling`` says about Rabbits.
+    """Read the Rabbits of the graph in ``scheduling``. Errors call R ``name``.
 
     Raises:
         BadObject: the graph is not what RFC 40 says, or has storage that
-            belongs to no Rabbit; ``name`` is the object that it comes from.
+            belongs to no Rabbit.
     """
     found = tuple(vertices(scheduling, name))
     rabbit_at = {v.path: v.rabbit for v in found if v.rabbit is not None}
@@ -106,7 +108,7 @@ def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
 
 
 def _is_unremarkable(node: Any) -> bool:
-    """Whether it is a vertex, and of a kind that does not matter here."""
+    """Whether ``node`` is a vertex that :func:`vertices` leaves out."""
     metadata = node.get("metadata") if isinstance(node, dict) else None
     if not isinstance(metadata, dict) or metadata.get("properties") is not None:
         return False
@@ -137,8 +139,8 @@ def _path(metadata: Reader) -> str:
 
 
 def _rabbit_name(metadata: Reader) -> Optional[str]:
-    """The value of the property; an empty one marks the Rabbit's own node in
-    graphs of Fluxion, and names nothing."""
+    """The value of the property ``rabbit``. In Fluxion's graphs an empty value marks
+    the Rabbit's own node, and names no Rabbit: None."""
     place = f"properties.{RABBIT_PROPERTY}"
     return (metadata.text(place) or None) if metadata.has(place) else None
 

@@ -1,10 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Job IDs, and the names that they give to Workflows.
+"""Job IDs, and the names of Workflows, which are made of them.
 
-RFC 19 writes a job ID in F58 with the prefix U+0192. What is written here always
-has its ASCII stand-in ``f``: the ID becomes the value of a Kubernetes label, which
-cannot hold other characters.
+RFC 19 writes a job ID in F58 with the prefix U+0192. This module writes the ASCII
+stand-in ``f``: a job ID becomes the value of a Kubernetes label, which cannot hold
+other characters.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
 _LIMIT = 1 << 64
 _F58 = re.compile(r"[ƒf][1-9A-Za-z]{5,11}")
 _LONGEST = 24
-"""Characters of a job ID, whatever it is written as."""
+"""Characters of a job ID in the longest of its forms."""
 
 _WORKFLOW_NAME = re.compile(r"fluxjob-(0|[1-9][0-9]{0,19})")
 
@@ -65,11 +65,11 @@ def decode(text: str) -> int:
 
 
 def of_flux(text: str) -> Optional[int]:
-    """The number of a job that ``text`` names as Flux does, in F58; None for what
-    may as well be the ID of a job elsewhere, as plain numbers and short words are.
+    """The number of the job that ``text`` names in F58 as Flux writes it, or None.
 
-    The lowest 24 bits of an ID are not its time, which begins with the instance: no
-    job of Flux has a shorter one.
+    A plain number or a short word may be the job ID of another resource manager, and
+    gives None. The bits of an ID above the lowest 24 are the milliseconds since the
+    instance began: an ID that has none of them is not Flux's.
     """
     if _F58.fullmatch(text) is None:
         return None
@@ -103,6 +103,7 @@ def workflow_name(jobid: int) -> str:
 
 
 def jobid_of_workflow(name: str) -> Optional[int]:
-    """The job that a Workflow's name stands for, or None if it is not of ours."""
+    """The job of the Workflow with this name, or None for a name that
+    :func:`workflow_name` does not give."""
     match = _WORKFLOW_NAME.fullmatch(name)
     return int(match.group(1)) if match else None

@@ -1,11 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The resources that a Flux configuration names: ``[resource]``.
+"""The table ``[resource]`` of a Flux configuration.
 
-As Flux reads them (flux-config-resource(5)): each entry of ``resource.config``
-adds to the hosts that it lists; a host's rank is its place among all hosts, in
-the order in which they are first listed. With a ``[bootstrap]`` table Flux goes
-by the ranks of ``bootstrap.hosts`` instead (flux-config-bootstrap(5)).
+Each entry of ``resource.config`` adds resources to the hosts that it lists
+(flux-config-resource(5)). The rank of a host is its place among all hosts, in the
+order in which they are first listed. With a ``[bootstrap]`` table the rank is the
+host's place in ``bootstrap.hosts`` instead (flux-config-bootstrap(5)).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class ResourceConfig:
     """The resources of an instance.
 
     Attributes:
-        resources: all of them.
+        resources: all resources, the excluded ones included.
         excluded: the hosts that ``resource.exclude`` withholds from scheduling.
     """
 
@@ -35,7 +35,7 @@ class ResourceConfig:
 
 @dataclass
 class _Host:
-    """What the entries have said about one host so far."""
+    """The resources of one host, from the entries that were read so far."""
 
     cores: set[int] = field(default_factory=set)
     gpus: set[int] = field(default_factory=set)
@@ -43,13 +43,13 @@ class _Host:
 
 
 def parse(tables: Any, name: str) -> ResourceConfig:
-    """Read the tables of a configuration; all but ``resource`` and
-    ``bootstrap`` are ignored. ``name`` is how errors call it (a path).
+    """Read the tables ``resource`` and ``bootstrap`` of a configuration. Errors call
+    the configuration ``name`` (a path).
 
     Raises:
         BadObject: ``resource.config`` is missing or not as Flux wants it; a
-            host has no cores, or has no rank; ``resource.exclude`` names what
-            is not there.
+            host has no cores, or has no rank; ``resource.exclude`` names a host or
+            a rank that does not exist.
     """
     reader = Reader(name, tables)
     hosts: dict[str, _Host] = {}

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The answer of ``resource.status``: which nodes there are, are online, are drained."""
+"""The answer of ``resource.status``: the nodes of an instance, and their states."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ class NodeStates:
 
     Attributes:
         hosts: their names, in the order of their ranks.
-        offline: those whose broker is not there.
-        drained: those that are drained, with the reason (empty without one).
-        properties: the nodes that have each property of R.
-        excluded: nodes that may not: Flux excludes them from scheduling.
+        offline: the nodes whose broker is offline.
+        drained: the nodes that are drained, with the reason (empty without one).
+        properties: for each property of R, the nodes that have it.
+        excluded: the nodes that Flux excludes from scheduling, which are not among
+            ``hosts``.
     """
 
     hosts: tuple[str, ...]
@@ -36,10 +37,10 @@ class NodeStates:
 
 
 def parse(status: Any) -> NodeStates:
-    """Read what ``resource.status`` answers.
+    """Read an answer of ``resource.status``.
 
     Raises:
-        BadObject: it is something else.
+        BadObject: the answer has another form.
     """
     reader = Reader("resource.status", status)
     resources = rset.parse(reader.object("R").value, "R of resource.status")

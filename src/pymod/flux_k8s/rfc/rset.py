@@ -38,12 +38,11 @@ class Allocated(Protocol):
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The host of each rank. A host with several brokers is there several
+        """The host of each rank. A host with several brokers is listed several
         times."""
 
     def graph(self, name: str = "R") -> jgf.Graph:
-        """The Rabbits of the graph in ``scheduling``; R is called ``name`` in
-        errors.
+        """The Rabbits of the graph in ``scheduling``. Errors call R ``name``.
 
         Raises:
             BadObject, UnreadableR: the graph is malformed.
@@ -61,7 +60,7 @@ class ResourceSet:
             may carry a suffix for the scheduler, as in ``amd-mi50@gpu``.
         starttime: when the resources become valid, UNIX time in seconds; None
             when unset.
-        expiration: when they cease to be; None when unset.
+        expiration: when the resources cease to be valid; None when unset.
         scheduling: the scheduler's own data, as it came; None without any.
     """
 
@@ -78,8 +77,8 @@ class ResourceSet:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The host of each rank, in the order of ``ranks``. A host with
-        several brokers is there several times."""
+        """The host of each rank, in the order of ``ranks``. A host with several
+        brokers is listed several times."""
         return tuple(target.host for target in self.targets)
 
     def graph(self, name: str = "R") -> jgf.Graph:
@@ -113,15 +112,15 @@ class ResourceSet:
 
 
 class UnreadableR(DWSError):
-    """R is malformed, says who has read it, or could not be read."""
+    """The process that reads R could not read it, or found that R is malformed."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What is kept of the R of a job.
+    """The part of a job's R that the service keeps.
 
     Attributes:
-        rabbits: the Rabbits of the graph, or why the graph is malformed.
+        rabbits: the Rabbits of the graph, or the reason why the graph is malformed.
     """
 
     hosts: tuple[str, ...]
@@ -151,7 +150,7 @@ class Summary:
 
 
 def summarize(rset: Allocated, name: str = "R") -> Summary:
-    """What is kept of an R that is called ``name``."""
+    """The summary of R. Errors call R ``name``."""
     try:
         return Summary(rset.hosts, rset.graph(name))
     except BadObject as error:
@@ -159,7 +158,7 @@ def summarize(rset: Allocated, name: str = "R") -> Summary:
 
 
 def parse(R: Any, name: str = "R") -> ResourceSet:
-    """Read R. ``name`` is how errors call it, as in ``R of job ƒAbC``.
+    """Read R. Errors call R ``name``, as in ``R of job ƒAbC``.
 
     Raises:
         BadObject: a field is missing, of the wrong type or out of range; a
@@ -255,8 +254,8 @@ def _decode(
     path: str,
     read: Callable[[str], tuple[T, ...]],
 ) -> tuple[T, ...]:
-    """What ``read`` finds in what should be an idset string, at ``path`` of
-    ``name``."""
+    """The ids or spans that ``read`` finds in ``value``, which should be an idset
+    string. Errors name ``path`` of the object ``name``."""
     try:
         if isinstance(value, str):
             return read(value)
@@ -266,7 +265,7 @@ def _decode(
 
 
 def _time(execution: Reader, path: str) -> Optional[float]:
-    """A time, or None: 0 is how R says "unset"."""
+    """A time; None where R has 0, which stands for unset."""
     return execution.optional_number(path, minimum=0.0) or None
 
 

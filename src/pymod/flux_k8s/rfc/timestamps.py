@@ -14,7 +14,8 @@ _STAMP = re.compile(
 
 
 def parse_timestamp(text: str) -> Optional[float]:
-    """UNIX time from ``2026-11-21T02:30:40.003340Z``; None if it is none."""
+    """UNIX time from ``2026-11-21T02:30:40.003340Z``; None if ``text`` is no time
+    stamp."""
     match = _STAMP.fullmatch(text)
     if match is None:
         return None
@@ -27,6 +28,6 @@ def parse_timestamp(text: str) -> Optional[float]:
 
 
 def format_timestamp(time: float) -> str:
-    """The same, the other way round, with microseconds."""
+    """The time stamp of a UNIX time, with microseconds."""
     stamp = datetime.fromtimestamp(time, timezone.utc)
     return stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
