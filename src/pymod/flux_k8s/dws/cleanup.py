@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Making Workflows go away: the patches, and what an abort leaves behind."""
+"""The removal of Workflows: patches, and the storage that an abort leaves in use."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ ANNOTATION_DATE = "flux-framework.readthedocs.io/disable-date"
 def finalizer_patch(view: WorkflowView) -> list[Json]:
     """A JSON patch that removes our finalizer and nothing else.
 
-    Controllers add and remove theirs at the same time. A merge patch would
-    write the whole list and undo that; this one is refused instead when the
-    list has changed, and is tried again with the new one.
+    Controllers add and remove their finalizers at the same time. A merge patch
+    would write the whole list and undo their changes. Kubernetes refuses this JSON
+    patch when the list has changed, and the step is tried again with the new list.
     """
     path = f"/metadata/finalizers/{view.finalizers.index(FINALIZER)}"
     return [
@@ -31,7 +31,7 @@ def finalizer_patch(view: WorkflowView) -> list[Json]:
 
 
 def disable_patch(reason: str, now: float) -> Json:
-    """A merge patch for a Storage that must not be used until someone looked."""
+    """A merge patch that disables a Storage until an administrator enables it."""
     return {
         "metadata": {
             "annotations": {
@@ -59,8 +59,9 @@ def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
 
 
 def _is_unmounted(clientmount: Json) -> bool:
-    """NNF says ``unmounted`` before it tries; once it is done, ``ready`` as well.
-    Of a node that has said nothing it counts what it was asked for."""
+    """Whether the node has unmounted. NNF writes ``unmounted`` before it tries, and
+    ``ready`` as well when it is done. For a node that has no status yet the state
+    counts that NNF is to bring about."""
     try:
         reader = Reader("ClientMount", clientmount)
         mounts = reader.optional_objects("status.mounts")

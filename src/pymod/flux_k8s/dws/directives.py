@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """``#DW`` directives: from the job attribute to validated directives.
 
-Only what every site shares is checked here, so that a mistake gets a clear
-answer at once and nothing is created in Kubernetes: the prefix, the command,
-the arguments that a command must have, and repetitions. The values that a site
-allows are the business of its DWDirectiveRule, which DWS applies when the
-Workflow is created. What :mod:`flux_k8s.limits` bounds is refused too, at a cost that
-grows with the size of what is read and no faster.
+This module checks the rules that all sites share: the prefix, the command, the
+arguments that a command must have, repetitions, and the bounds of
+:mod:`flux_k8s.limits`. So a mistake gets a clear answer at once, before anything is
+created in Kubernetes. A site's DWDirectiveRule says which values are allowed; DWS
+applies it when the Workflow is created. The cost of the checks grows linearly with the
+text.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def parse_attribute(
             preset.
         presets: the ``rabbit.presets`` of the configuration, each a sequence of
             strings like those of ``value``.
-        called: what an error about all of ``value`` has before it.
+        called: the words with which an error about all of ``value`` begins.
 
     Raises:
         DirectiveError: as :func:`parse`; ``value`` is of another type or has no
@@ -191,7 +191,7 @@ def parse_attribute(
 
 
 def _check_size(strings: Sequence[str], whole: str) -> None:
-    """Refuse what is too large, before it is looked at."""
+    """Refuse an attribute that is too large, before its directives are parsed."""
     if len(strings) > DIRECTIVES:
         raise _too_many(whole)
     size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
@@ -222,7 +222,8 @@ def _split(string: str, presets: Mapping[str, Sequence[str]]) -> Iterator[str]:
 
 
 def _split_directives(string: str) -> Iterator[str]:
-    """A directive begins with each line, and with each word that is the prefix."""
+    """The texts of the directives in a string. A directive begins at each line, and
+    at each word that is the prefix."""
     for line in string.splitlines():
         directive: list[str] = []
         for word in line.split():

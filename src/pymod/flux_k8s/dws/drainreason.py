@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Why a node is drained that could not mount or unmount a job's storage.
+"""The reason for which a node is drained that could not mount or unmount storage.
 
-The job and the reason are the text of the drain in Flux. Nothing else keeps it: the
-next module reads there which nodes this one has drained, and what for.
+The text of the drain in Flux has the job and the reason. It is the only record: the
+next service reads from it which nodes an earlier one has drained, and why.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ NOT_SERVED: Mapping[State, str] = {
     State.Setup: "Rabbit storage of this node could not be made",
     State.PreRun: "Rabbit storage could not be mounted",
 }
-"""By the state in which the node failed."""
+"""The reason, by the state in which the node failed."""
 
 NOT_UNMOUNTED = "Rabbit storage could not be unmounted"
 IN_USE = "storage still in use at epilog-timeout"
 UNKNOWN = "storage may still be in use at epilog-timeout"
-"""At an abort: Kubernetes said that the node had not unmounted, or did not say
-whether it had."""
+"""Reasons for a drain at an abort: Kubernetes shows that the node has not unmounted,
+or does not answer."""
 
 _CANNOT_MOUNT = (NOT_SERVED[State.PreRun], NOT_UNMOUNTED, IN_USE, UNKNOWN)
 _REASON = re.compile(
@@ -43,8 +43,8 @@ def cannot_mount(text: str) -> bool:
 
 
 def unknown_of(text: str) -> Optional[int]:
-    """The job of a node that was drained because it was not known whether it still
-    mounts that job's storage; None for any other text."""
+    """The job whose abort drained a node for the reason :data:`UNKNOWN`; None for any
+    other text."""
     job, _, reason = text.partition(": ")
     try:
         return decode(job) if reason == UNKNOWN else None

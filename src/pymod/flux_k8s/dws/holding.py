@@ -1,21 +1,21 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a Servers object holds on Rabbits: the one place that counts it.
+"""The bytes that a Servers object holds on each Rabbit. Only this module counts them.
 
-DWS says it twice. ``spec`` is what a workload manager asks for: the size of an
-allocation, and how many of them each Rabbit is to have. ``status`` is what NNF has
-made of it, in bytes for each Rabbit (size x count). They are 0 until Setup has come
-so far there, and 0 again when Teardown has, one Rabbit after the other.
+A Servers object has two numbers. ``spec`` is the workload manager's request: the size
+of an allocation, and the count of allocations on each Rabbit. ``status`` is the storage
+that NNF has made, in bytes on each Rabbit (size x count). It is 0 until Setup has made
+the storage of that Rabbit, and 0 again when Teardown has deleted it, one Rabbit after
+the other.
 
-What was made is what NNF holds: ``Storage.status.capacity`` is less by it. But what
-was asked for is as good as taken, since NNF makes it in Setup and keeps no place
-for it until then. So Servers that were never complete hold, on each Rabbit, what was
-made there or what is asked for, whichever is more. Nothing more is made of those
-that were complete once (``ready``, which stays true after Teardown) or that are being
-deleted: they hold what is made.
+The storage that NNF has made reduces ``Storage.status.capacity``. Storage that is only
+requested reduces nothing, and yet nobody else may have it: NNF makes it in Setup, and
+reserves no room before. So Servers that were never complete hold, on each Rabbit, the
+larger of the two numbers. Servers that were complete once (``ready``, which stays true
+after Teardown) or are being deleted hold what NNF has made: nothing is added to them.
 
-A scheduler that gives out storage knows what jobs have by what it gave them. What a
-job takes beyond that stands in an annotation of its Servers.
+A scheduler that gives out storage counts what it gave to each job. An annotation of the
+job's Servers has the bytes that the job takes beyond that.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ SYSTEM_STORAGE = "NnfSystemStorage"
 
 @dataclass(frozen=True)
 class Holding:
-    """What Servers hold, in bytes by Rabbit. Rabbits with nothing are left out.
+    """The bytes that Servers hold, by Rabbit. Rabbits without any are left out.
 
     Attributes:
-        workflow: the Workflow that the storage goes with; None for storage that
-            is to outlive the Workflow that made it.
-        made: what NNF has made.
-        held: what nobody else can have: that, and what is still to be made.
-        beyond: what of it a job took beyond what the scheduler gave it.
-        system: it is an NnfSystemStorage's.
+        workflow: the Workflow whose Teardown deletes the storage; None for storage
+            that outlives the Workflow that made it.
+        made: bytes that NNF has made.
+        held: bytes that nobody else can have: ``made``, and those still to be made.
+        beyond: the part of ``held`` that a job took beyond its scheduler's share.
+        system: the storage belongs to an NnfSystemStorage.
     """
 
     workflow: Optional[str]
@@ -59,7 +59,7 @@ class Holding:
 
     @property
     def jobid(self) -> Optional[int]:
-        """The job whose Workflow it is; None for what is no job's of ours."""
+        """The job of ``workflow``; None where that is not the Workflow of a job."""
         return None if self.workflow is None else jobid_of_workflow(self.workflow)
 
 
@@ -70,7 +70,7 @@ def parse(servers: Any) -> Holding:
     """Read a Servers object.
 
     Raises:
-        BadObject: it is not what its kind prescribes.
+        BadObject: the object is not what DWS's schema says.
     """
     reader = Reader("Servers", servers)
     place = (reader.optional_string(f"metadata.{key}") for key in ("namespace", "name"))
@@ -90,15 +90,16 @@ def parse(servers: Any) -> Holding:
 
 
 def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
-    """The annotation to set on a job's Servers, or to remove, beside their spec."""
+    """The annotation that goes with the ``spec`` of a job's Servers; None removes
+    it."""
     return {BEYOND_ANNOTATION: json.dumps(beyond) if beyond else None}
 
 
 def workflow_of(servers: Any) -> Optional[str]:
-    """The Workflow that a Servers object goes with, as in :class:`Holding`.
+    """The Workflow of a Servers object, as in :class:`Holding`.
 
     Raises:
-        BadObject: its metadata are not what Kubernetes prescribes.
+        BadObject: the metadata are malformed.
     """
     return _label(servers, WORKFLOW_LABEL)
 
@@ -110,12 +111,12 @@ def _label(servers: Any, key: str) -> Optional[str]:
 
 
 def asked(sets: Iterable[Any]) -> dict[str, int]:
-    """What ``spec.allocationSets`` of Servers ask for, in bytes by Rabbit."""
+    """The bytes that ``spec.allocationSets`` of Servers request, by Rabbit."""
     return _asked(Reader("Servers", {"spec": {"allocationSets": sets}}))
 
 
 def _beyond(servers: Reader) -> dict[str, int]:
-    """What the annotation says; nothing when it is not ours any more."""
+    """The bytes in the annotation; none when another program has overwritten it."""
     annotations = servers.optional_object("metadata.annotations")
     text = annotations and annotations.value.get(BEYOND_ANNOTATION)
     try:
@@ -128,7 +129,7 @@ def _beyond(servers: Reader) -> dict[str, int]:
 
 
 def _asked(servers: Reader) -> dict[str, int]:
-    """What ``spec`` asks for."""
+    """The bytes that ``spec`` requests, by Rabbit."""
     sizes: dict[str, int] = {}
     for entry in servers.optional_objects("spec.allocationSets"):
         for storage in entry.optional_objects("storage"):
@@ -140,7 +141,7 @@ def _asked(servers: Reader) -> dict[str, int]:
 
 
 def _made(servers: Reader) -> dict[str, int]:
-    """What there is, as ``status`` says."""
+    """The bytes that exist according to ``status``, by Rabbit."""
     sizes: dict[str, int] = {}
     for entry in servers.optional_objects("status.allocationSets"):
         storage = entry.optional_object("storage")

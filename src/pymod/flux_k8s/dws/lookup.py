@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which Rabbits: of compute nodes, of jobs; and which compute nodes of Rabbits.
+"""The Rabbits of compute nodes and of jobs, and the compute nodes of Rabbits: the
+answers of ``flux getrabbit``.
 
 Every answer has each name once, in the order of the question.
 """
@@ -19,7 +20,7 @@ MEMO = "rabbits"
 
 
 class NotFound(DWSError):
-    """There is no answer: a name is not known, or a job has no storage."""
+    """A name is unknown, or a job has no storage."""
 
 
 def computes_of(mapping: RabbitMapping, rabbits: Iterable[str]) -> tuple[str, ...]:
@@ -37,7 +38,7 @@ def rabbits_of(mapping: RabbitMapping, hosts: Iterable[str]) -> tuple[str, ...]:
     """The Rabbits that some compute nodes are connected to.
 
     Raises:
-        NotFound: a node is connected to none, as far as the mapping says.
+        NotFound: the mapping has no Rabbit for a node.
     """
     names = tuple(hosts)
     unknown = (name for name in names if mapping.rabbit_of(name) is None)
@@ -48,17 +49,17 @@ def rabbits_of(mapping: RabbitMapping, hosts: Iterable[str]) -> tuple[str, ...]:
 def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]:
     """The Rabbits that have storage of a job, or had it when the job has ended.
 
-    They stand in the job's memo. Before its storage is placed there is none; R
-    then says where it will be, if Fluxion scheduled the job.
+    The job's memo names them. Before the job's storage is placed there is no memo;
+    then the Rabbits are those of R, if Fluxion scheduled the job.
 
     Args:
         job: how errors call the job.
         eventlog: the job's eventlog (RFC 18).
-        R: its resources; None before it has any.
+        R: the job's resources; None before it has any.
 
     Raises:
-        NotFound: the job has no storage, it is not known yet where, or its owner
-            wrote a memo that makes no sense.
+        NotFound: the job has no storage, its place is not known yet, or the job's
+            owner has overwritten the memo with something else.
         BadObject: R is not as RFC 20 says.
     """
     memo = _memo(eventlog)
@@ -77,7 +78,7 @@ def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]
 
 
 def _memo(eventlog: str) -> Optional[str]:
-    """What the last memo with the key says."""
+    """The hostlist in the last memo with the key ``MEMO``."""
     found: Optional[str] = None
     # Not splitlines(): that would split at separators that JSON allows in strings.
     for line in filter(None, eventlog.split("\n")):
@@ -103,5 +104,5 @@ def _refuse(names: Iterable[str], problem: str) -> None:
 def _once(
     names: Iterable[str], function: Callable[[str], Iterable[str]]
 ) -> tuple[str, ...]:
-    """What ``function`` gives for the names, without repetitions."""
+    """The results of ``function`` for the names, without repetitions."""
     return tuple(dict.fromkeys(found for name in names for found in function(name)))

@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which compute nodes each Rabbit is connected to: the rabbitmapping file.
+"""The rabbitmapping file: the compute nodes that each Rabbit is connected to.
 
-Seed 001, "Topology mapping". The file says everything twice, from the side of
-the compute nodes and from that of the Rabbits; both must agree.
+Seed 001, "Topology mapping". The file lists each connection twice, once for the
+compute node and once for the Rabbit. Both lists must agree.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ NAME = "the rabbit mapping"
 """How errors call the object, unless the caller has a better name (a path)."""
 
 SYSTEM = "system"
-"""Bytes that storage of the system holds, and that ``capacity`` is without. Not in
-the seed."""
+"""Bytes that storage of the system holds, which ``capacity`` does not include. The seed
+does not have this key."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,8 @@ class RabbitMapping:
         return self._capacity.get(rabbit, 0)
 
     def size(self, rabbit: str) -> int:
-        """The size of a Rabbit's storage in bytes: its capacity, and what is left
-        out of that for storage of the system."""
+        """The size of a Rabbit's storage in bytes: its capacity, and the bytes that
+        storage of the system holds."""
         return self.capacity(rabbit) + self._system.get(rabbit, 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -90,10 +90,13 @@ def assemble(
     *,
     sort: bool = True,
 ) -> RabbitMapping:
-    """The mapping of Rabbits that have these compute nodes, bytes for jobs, and bytes
-    for the system, with everything in natural order, or as it comes.
+    """Make a mapping.
 
-    A compute node must not be listed twice.
+    Args:
+        hosts_of: the compute nodes of each Rabbit. None may be listed twice.
+        capacity: the bytes of each Rabbit that are for jobs.
+        system: the bytes of each Rabbit that storage of the system holds.
+        sort: put Rabbits and nodes in natural order, or else leave their order.
     """
 
     def ordered(names: Iterable[str]) -> tuple[str, ...]:
@@ -115,7 +118,7 @@ def parse(obj: Any, name: str = NAME) -> RabbitMapping:
     Raises:
         BadObject: a field is missing or has the wrong type; a capacity is
             negative; a compute node is listed twice, or under two Rabbits; or
-            ``computes`` and ``rabbits`` do not say the same.
+            ``computes`` and ``rabbits`` differ.
     """
     reader = Reader(name, obj)
     computes = reader.object("computes").value

@@ -2,11 +2,11 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The topology of a live cluster: from DWS's objects to the rabbitmapping.
 
-Seed 001, "Topology mapping". The SystemConfiguration says which compute nodes each
-Rabbit is connected to. How much a Rabbit holds no object says:
-``Storage.status.capacity`` is what is free on it. Its size is that, and what was made
-there for Servers (:mod:`flux_k8s.dws.holding`). These are not read at one moment: what
-was made or deleted meanwhile would count twice if it counted at all.
+Seed 001, "Topology mapping". The SystemConfiguration lists the compute nodes of each
+Rabbit. No object has the size of a Rabbit: ``Storage.status.capacity`` is the free
+part. The size is the sum of that and of the storage that NNF made there for Servers
+(:mod:`flux_k8s.dws.holding`). Storages and Servers cannot be read at the same moment.
+Storage that is made or deleted in between could be counted twice, so it is not counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class TopologyError(DWSError):
     """The objects of the cluster give no mapping.
 
     Attributes:
-        problems: what is wrong, one sentence each.
+        problems: one sentence for each.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -49,14 +49,14 @@ def parse(
     """The mapping of the system that the objects of a cluster describe.
 
     Args:
-        configuration: its SystemConfiguration.
-        storages: its Storages; those of other storage nodes do not matter.
-        servers: its Servers, in all namespaces, as they were before the Storages were
-            read.
-        later: as they were after that; None where all is of one moment.
-        system_storage: what NnfSystemStorages hold is for jobs, too.
-        sort: put Rabbits and compute nodes in natural order, or else leave
-            them as the SystemConfiguration has them.
+        configuration: the SystemConfiguration.
+        storages: the Storages. Those of storage nodes that are no Rabbits are ignored.
+        servers: the Servers of all namespaces, read before the Storages.
+        later: the Servers, read after the Storages; None if all objects are of the
+            same moment.
+        system_storage: count the storage of NnfSystemStorages as storage for jobs.
+        sort: put Rabbits and compute nodes in natural order, or else in the order of
+            the SystemConfiguration.
 
     Raises:
         TopologyError: a Rabbit or a compute node is listed twice, or a Rabbit
@@ -77,9 +77,9 @@ def parse(
 def _made(
     servers: Iterable[Json], later: Optional[Iterable[Json]]
 ) -> tuple[Counter[str], Counter[str]]:
-    """How many bytes of each Rabbit are in use, before and after: for NnfSystemStorages
-    (the second), and for all others. What is only asked for is not: it is free as
-    well."""
+    """The bytes of each Rabbit that are in use both before and after: those of jobs
+    and persistent storage, and those of NnfSystemStorages. Bytes that are only
+    requested are still free, and do not count."""
     before = _by_object(servers)
     after = before if later is None else _by_object(later)
     jobs: Counter[str] = Counter()
@@ -91,7 +91,8 @@ def _made(
 
 
 def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], Holding]:
-    """What each Servers holds. Another may have the name of one that was deleted."""
+    """The holding of each Servers object, by its name and UID: a new object may have
+    the name of a deleted one."""
     return {
         (_name("Servers", obj), obj.get("metadata", {}).get("uid")): holding.parse(obj)
         for obj in servers
@@ -99,7 +100,7 @@ def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], Holding]:
 
 
 def _hosts_of(configuration: Json, problems: list[str]) -> dict[str, list[str]]:
-    """The compute nodes of each Rabbit, as they are listed."""
+    """The compute nodes of each Rabbit, in the order of the SystemConfiguration."""
     reader = Reader(_name("SystemConfiguration", configuration), configuration)
     hosts_of: dict[str, list[str]] = {}
     rabbit_of: dict[str, str] = {}
@@ -139,7 +140,8 @@ def _capacities(
     taken: Mapping[str, int],
     problems: list[str],
 ) -> dict[str, int]:
-    """What is free on each Rabbit, and what is taken of what jobs may have."""
+    """The bytes of each Rabbit that are for jobs: the free ones and the ``taken``
+    ones."""
     found = {}
     for obj in storages:
         reader = Reader(_name("Storage", obj), obj)
@@ -162,7 +164,7 @@ def _capacities(
 
 
 def _name(kind: str, obj: Json) -> str:
-    """How errors call an object."""
+    """The name by which errors call an object."""
     metadata = obj.get("metadata") if isinstance(obj, dict) else None
     metadata = metadata if isinstance(metadata, dict) else {}
     return f"{kind} {metadata.get('namespace')}/{metadata.get('name')}"

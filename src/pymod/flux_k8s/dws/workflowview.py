@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What Kubernetes shows of a Workflow, as far as it matters here."""
+"""The parts of a Workflow that the service reads."""
 
 from __future__ import annotations
 
@@ -19,26 +19,28 @@ from flux_k8s.text import NOTE, printable
 FINALIZER = "flux-framework.readthedocs.io/workflow"
 WLM_ID = "flux"
 DISMISSED = "flux-framework.readthedocs.io/dismissed"
-"""An annotation that goes with our move to Teardown. Without it, somebody else
-took the Workflow from its job."""
+"""An annotation that the service writes when it moves a Workflow to Teardown. A
+Workflow in Teardown without it was moved by somebody else, under its job."""
 CUT_OFF = "flux-framework.readthedocs.io/cut-off"
-"""An annotation that says that an abort of its job was carried out: a restart does
-not take out of service again what an administrator has put back."""
+"""An annotation: the abort of the job was carried out. A service that is started later
+does not take nodes and Rabbits out of service again that an administrator has put
+back."""
 
 REQUESTED = "flux-framework.readthedocs.io/requested-"
-"""Annotations that go with each request for a state, which in lower case ends
-their names: when we requested it, by our own clock. Time limits start then."""
+"""The beginning of the names of annotations that end with a state in lower case: the
+time at which the service requested that state, by its own clock. Time limits start
+then."""
 
 TROUBLE = "flux-framework.readthedocs.io/trouble"
 """An annotation: the trouble that DWS is in, and since when (see
 :meth:`WorkflowInfo.trouble_note`)."""
 
 OUT_OF_REACH = "flux-framework.readthedocs.io/out-of-reach"
-"""An annotation: for how many seconds Kubernetes was out of reach while we waited for
-PostRun and DataOut."""
+"""An annotation: the number of seconds for which Kubernetes was out of reach while the
+service waited for PostRun and DataOut."""
 
 WARNED = "flux-framework.readthedocs.io/warned"
-"""An annotation: the job was told that its Teardown does not get on."""
+"""An annotation: an exception of the job says that its Teardown does not get on."""
 
 
 class State(enum.IntEnum):
@@ -68,30 +70,29 @@ COPYING = ("copy_in", "copy_out")
 
 @dataclass(frozen=True)
 class WorkflowView:
-    """What Kubernetes shows of a Workflow, as far as it matters here.
+    """The parts of a Workflow that the service reads.
 
     Attributes:
-        desired, state: None where the object does not say, or makes no sense.
-        status, message: of the state; they are about ``state``, which lags
-            behind ``desired``.
-        changed: when ``state`` was taken up by DWS (UNIX time), or None.
-        requested: when we requested ``desired`` (UNIX time), or None.
-        unmounting: when we requested PostRun (UNIX time), or None.
+        desired, state: None where the object has none, or an unknown one.
+        status, message: of ``state``, which lags behind ``desired``.
+        changed: when DWS began with ``state`` (UNIX time), or None.
+        requested: when the service requested ``desired`` (UNIX time), or None.
+        unmounting: when the service requested PostRun (UNIX time), or None.
         trouble_note: the annotation :data:`TROUBLE`, or "".
-        warned: the annotation :data:`WARNED` is there.
+        warned: whether the annotation :data:`WARNED` is set.
         out_of_reach: the annotation :data:`OUT_OF_REACH`, or 0.
-        damage: what is wrong with the object when it is malformed, or None.
-        dismissed: we moved it to Teardown.
-        forced: DWS was told to take ``desired`` for reached (``forceReady``).
-        outstanding: the commands of the directives that DWS is not done with in
+        damage: the error in a malformed object, or None.
+        dismissed: whether the service moved the Workflow to Teardown.
+        forced: whether DWS takes ``desired`` for reached (``forceReady``).
+        outstanding: the commands of the directives that DWS has not completed in
             ``state``.
-        mounts: how many file systems each compute node is to mount.
-        unsaved: what copy_out directives that DWS has not carried out were to
-            copy where.
-        keeps: the persistent storage that the job uses.
-        cut_off: an abort of its job was carried out.
-        moves_data: there may be NnfDataMovements for it.
-        runs_containers: there may be containers for it.
+        mounts: the number of file systems that each compute node mounts.
+        unsaved: source and destination of each copy_out directive that DWS has not
+            carried out.
+        keeps: the names of the persistent storage that the job uses.
+        cut_off: whether the abort of the job was carried out.
+        moves_data: whether the Workflow may have NnfDataMovements.
+        runs_containers: whether the Workflow may have containers.
     """
 
     uid: str
@@ -131,33 +132,34 @@ class WorkflowView:
 
     @property
     def complete(self) -> bool:
-        """The state that was last asked for has been reached."""
+        """Whether the Workflow has reached ``desired``."""
         return self.ready and self.state is not None and self.state is self.desired
 
     @property
     def since(self) -> Optional[float]:
-        """Since when ``desired`` is awaited (UNIX time); None when nobody knows: as
-        long as DWS has not taken it up, ``changed`` is about the state before."""
+        """Since when the service waits for ``desired`` (UNIX time); None when that is
+        not recorded. Until DWS begins with ``desired``, ``changed`` is about the state
+        before."""
         if self.requested is not None:
             return self.requested
         return self.changed if self.state is self.desired else None
 
     @property
     def in_error(self) -> bool:
-        """DWS gave up on the state that was last asked for. (A Workflow that
-        is refused at once may not even have a state.)"""
+        """Whether DWS failed in ``desired``. (A Workflow that DWS refuses at once may
+        have no state at all.)"""
         return self.status == ERROR and self.state in (self.desired, None)
 
     @property
     def trouble(self) -> Optional[tuple[State, str]]:
-        """The state that DWS has trouble with, and its status there."""
+        """The state in which DWS is in trouble, and its status there."""
         if self.state is None or self.state is not self.desired:
             return None
         return (self.state, self.status) if self.status in TROUBLES else None
 
     def newer_than(self, other: WorkflowView) -> Optional[bool]:
-        """Whether this view of a Workflow was taken after another one of it;
-        None where their resource versions do not tell."""
+        """Whether this view of a Workflow is newer than another view of it; None
+        where the resource versions cannot be compared."""
         mine, others = decimal(self.resource_version), decimal(other.resource_version)
         if mine is None or others is None or mine == others:
             return None
@@ -176,8 +178,7 @@ class WorkflowView:
 
     @classmethod
     def _damaged(cls, workflow: Json, damage: str) -> WorkflowView:
-        """What can still be read of a malformed Workflow: enough to see it
-        torn down."""
+        """The view of a malformed Workflow: enough to follow its Teardown."""
         metadata, spec, status = (
             part if isinstance(part, dict) else {}
             for part in (workflow.get(key) for key in ("metadata", "spec", "status"))
@@ -212,12 +213,12 @@ class WorkflowView:
 
 
 def requested_key(state: State) -> str:
-    """The annotation that says when we requested a state."""
+    """The name of the annotation with the time at which a state was requested."""
     return REQUESTED + state.name.lower()
 
 
 def _string(part: Mapping[str, Any], key: str) -> str:
-    """The string that stands there, or an empty one."""
+    """The string at ``key``; an empty one where there is none."""
     value = part.get(key)
     return value if isinstance(value, str) else ""
 
@@ -239,12 +240,12 @@ def _metadata(reader: Reader) -> dict[str, Any]:
 
 
 def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:
-    """When we requested a state."""
+    """The time at which the service requested a state (UNIX time), or None."""
     return parse_timestamp(_string(annotations, requested_key(state)))
 
 
 def _seconds(text: str) -> float:
-    """A number of seconds, 0 when it is none."""
+    """A number of seconds; 0 where ``text`` is no such number."""
     return float(text) if _SECONDS.fullmatch(text) else 0.0
 
 
@@ -334,8 +335,8 @@ def _unsaved(reader: Reader) -> tuple[str, ...]:
 
 
 def _offloads(reader: Reader) -> bool:
-    """Whether containers work for the job. What a directive ``requires`` is done
-    by one, and it may move data."""
+    """Whether containers work for the job. A daemon that a directive ``requires`` is a
+    container as well, and may move data."""
     return any(
         "container" in words[1:2] or any(word.startswith("requires=") for word in words)
         for words in map(str.split, reader.optional_strings("spec.dwDirectives"))
@@ -376,7 +377,7 @@ _GO_LONGEST = 64
 
 
 def parse_go_duration(text: str) -> Optional[float]:
-    """Seconds from a Go duration such as ``2m3.5s``; None if it is none."""
+    """Seconds from a Go duration such as ``2m3.5s``; None if ``text`` is none."""
     if len(text) > _GO_LONGEST:
         return None
     terms = _GO_TERM.findall(text)
