@@ -1,11 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""RFC 40: put Rabbits into a resource graph that is there already.
+"""RFC 40: put Rabbits into an existing resource graph.
 
-Vertices, edges and properties stay. The nodes of a Rabbit must be directly below
-one vertex. When that has no other nodes, as a rack or chassis, it becomes the
-Rabbit's: it gets the property ``rabbit`` and the ``ssd``. Else a chassis comes
-between it and them. A Rabbit that is in the graph already is left as it is.
+Vertices, edges and properties stay. All nodes of a Rabbit must be directly below one
+vertex. If that vertex has no other nodes, like a rack or chassis, it becomes the
+Rabbit's: it gets the property ``rabbit`` and the ``ssd``. Otherwise a new chassis comes
+between the vertex and the nodes. A Rabbit that the graph has already is not changed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Json = dict[str, Any]
 
 
 def has_graph(rset: ResourceSet) -> bool:
-    """Whether R comes with vertices."""
+    """Whether R has a graph with vertices."""
     reader = Reader("R", rset.scheduling or {}, "scheduling")
     return reader.has("graph.nodes") and bool(reader.list("graph.nodes"))
 
@@ -36,8 +36,8 @@ def extend(
     chunks: int,
     cluster: Optional[str] = None,
 ) -> Json:
-    """The value of R's key ``scheduling``, with the mapping's Rabbits in it. Nodes of R
-    that its graph leaves out, as those that Flux excludes, stay out.
+    """The value of R's key ``scheduling``, with the mapping's Rabbits added. Nodes of R
+    that the graph leaves out, such as those that Flux excludes, stay out.
 
     Args:
         chunks: as in :func:`~flux_k8s.dws.jgfwriter.scheduling`.
@@ -45,7 +45,7 @@ def extend(
 
     Raises:
         GraphError: the graph cannot be extended, or a Rabbit cannot be cut.
-        BadObject: it is not what RFC 40 says.
+        BadObject: the graph is not what RFC 40 says.
     """
     graph = _Graph(copy.deepcopy(dict(rset.scheduling or {})), "R")
     if cluster is not None and graph.root != f"/{cluster}":
@@ -58,12 +58,12 @@ def extend(
 
 
 class _Graph:
-    """A graph that grows.
+    """A graph to which Rabbits are added.
 
     Attributes:
-        root: the path of its root.
-        nodes: the paths of its nodes, by host.
-        rabbits: the Rabbits in it.
+        root: the path of the root.
+        nodes: the paths of the nodes, by host.
+        rabbits: the Rabbits in the graph.
     """
 
     def __init__(self, scheduling: Json, name: str) -> None:
@@ -96,7 +96,7 @@ class _Graph:
         self._moved: dict[str, str] = {}
 
     def add(self, rabbit: str, hosts: tuple[str, ...], chunks: int, size: int) -> None:
-        """Add a Rabbit above those of its compute nodes that are there."""
+        """Add a Rabbit above those of its compute nodes that the graph has."""
         paths = [self.nodes[host] for host in hosts if host in self.nodes]
         above = sorted(set(map(_above, paths)))
         if len(above) > 1:
@@ -140,7 +140,7 @@ class _Graph:
         return vertex
 
     def finish(self) -> Json:
-        """The value of ``scheduling``, with all paths as they are now."""
+        """The value of ``scheduling``, with the new path of each vertex."""
         for path, vertex in self._at.items():
             head, rest = path, ""
             while head and head not in self._moved:

@@ -8,13 +8,13 @@ equal ``ssd`` vertices: Fluxion matches the ``rabbit`` slot of a job (nodes and
 ``ssd``) only where one vertex has both as its children. An ``ssd`` vertex goes
 to one job as a whole.
 
-The graph of a large system has a million vertices, of which most are cores
-that differ in a number. It is made as text, a piece for each node, from a
-template for all nodes that have the same cores.
+The graph of a large system has a million vertices. Most of them are cores that differ
+in a number only. So the graph is made as text, a piece for each node, from one template
+for all nodes with the same cores.
 
-Keys that Fluxion 0.54 fills in by itself are left out (``basename``,
-``uniq_id``, the name of a core), and so is ``writer``, of which it accepts none
-in a full graph; RFC 20 says what that means: "fluxion".
+The graph lacks the keys that Fluxion 0.54 fills in by itself (``basename``,
+``uniq_id``, the name of a core), and ``writer``, which Fluxion does not accept in a
+full graph. By RFC 20 the default is "fluxion".
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ from flux_k8s.rfc.rset import ResourceSet, Target
 GIB = 2**30
 
 DEFAULT_CLUSTER = "cluster0"
-"""What Fluxion calls the root of the graphs that it makes itself."""
+"""The name of the root in the graphs that Fluxion makes itself."""
 
 DEFAULT_CHUNKS = 36
 """``ssd`` vertices for each Rabbit.
 
-Every node of a job with storage takes at least one vertex, so there must be as
-many as a Rabbit has nodes (16) for all of them to have storage at once. With 36
-each node can have two, and what a job's request is rounded up by stays below 3 %
-of a Rabbit. More make that less, but every job's R and every match longer. Fluxion's
-own test of a graph with Rabbits has 36, too.
+Every node of a job with storage takes at least one vertex. So there must be as many
+vertices as a Rabbit has nodes (16), for all nodes to have storage at once. With 36 each
+node can have two, and rounding up costs a job less than 3 % of a Rabbit. With more,
+rounding costs less, but every R and every match gets longer. Fluxion's own test of a
+graph with Rabbits has 36, too.
 """
 
-# These stand in a template for what differs from vertex to vertex. JSON text
-# has no control characters, so nothing else can be mistaken for them.
+# Placeholders of a template, for the parts in which vertices differ. They are control
+# characters, which JSON text does not have.
 _NUMBER, _RANK, _PATH = "\0", "\1", "\2"
 
 
 class GraphError(DWSError):
-    """No graph can be made of R and the mapping."""
+    """R and the mapping make no graph."""
 
 
 @dataclass(frozen=True)
 class Differences:
-    """Hosts that only one of R and the mapping has.
+    """Hosts that R or the mapping lacks.
 
     Attributes:
         missing: compute nodes of the mapping that R lacks.
-        apart: hosts of R that are connected to no Rabbit and are none.
+        apart: hosts of R that are neither Rabbits nor connected to one.
     """
 
     missing: tuple[str, ...]
@@ -68,7 +68,7 @@ class Differences:
 
 
 def compare(rset: ResourceSet, mapping: RabbitMapping) -> Differences:
-    """Which hosts of R and of the mapping do not match."""
+    """The hosts that R or the mapping lacks."""
     known = set(rset.hosts)
     return Differences(
         missing=tuple(
@@ -92,7 +92,7 @@ def crowded(mapping: RabbitMapping, chunks: int) -> tuple[str, ...]:
 
 
 def document(rset: ResourceSet, scheduling: Iterable[str]) -> Iterator[str]:
-    """R with the text of a ``scheduling`` key, in pieces; one that it has
+    """The text of R with another ``scheduling`` key, in pieces. A key that R has
     already is replaced."""
     bare = dataclasses.replace(rset, scheduling=None).to_json()
     yield _json(bare)[:-1] + ',"scheduling":'
@@ -112,18 +112,18 @@ def scheduling(
 
     Args:
         cluster: the name of the root vertex.
-        chunks: how many ``ssd`` vertices the storage of a Rabbit is cut into.
-            The size of one is in whole GiB; what is left over is not used.
-        excluded: hosts of R that are not to be in the graph.
+        chunks: the number of ``ssd`` vertices of each Rabbit. Their size is in whole
+            GiB; the rest of the Rabbit is not used.
+        excluded: hosts of R that the graph leaves out.
 
     A host of R that is a Rabbit itself becomes a ``storage_node`` in its
     chassis, which requests for nodes do not match. All other hosts that are
     connected to no Rabbit are directly below the root.
 
     Raises:
-        GraphError: the cluster's name cannot be a vertex's; no node is left; or a
-            Rabbit has less than a GiB for each chunk. It is raised before there
-            is any text.
+        GraphError: the cluster's name cannot be that of a vertex; no node is left; or
+            a Rabbit has less than a GiB for each chunk. It is raised before the first
+            piece of text.
     """
     if not cluster or "/" in cluster:
         raise GraphError(
@@ -137,8 +137,8 @@ class _Leaf(NamedTuple):
     """Vertices of one type below a branch.
 
     Attributes:
-        ids: their ids, an idset string.
-        detail: what else their metadata has, as JSON text or as a template.
+        ids: the ids of the vertices, an idset string.
+        detail: the rest of their metadata, as JSON text or as a template.
     """
 
     type: str
@@ -150,7 +150,7 @@ class _Branch(NamedTuple):
     """A vertex, and the leaves directly below it.
 
     Attributes:
-        number: it is the first part of the vertex's id, and of its leaves'.
+        number: the first part of the ids of the vertex and of its leaves.
         parent: the number of the branch above; 0 above the root.
     """
 
@@ -268,7 +268,7 @@ def _paths(path: str) -> dict[str, Any]:
 
 
 def _properties(rset: ResourceSet) -> dict[int, dict[str, str]]:
-    """The properties of each rank that has some; Fluxion keeps them as keys."""
+    """The properties of each rank that has any, as the keys that Fluxion expects."""
     result: dict[int, dict[str, str]] = {}
     for name, ranks in rset.properties.items():
         for rank in ranks:
@@ -280,8 +280,8 @@ def _text(branches: list[_Branch]) -> Iterator[str]:
     """The graph, in two passes: vertices, then edges."""
     kinds = {branch.leaves for branch in branches}
     most = max(sum(len(idset.decode(ids)) for _, ids, _ in kind) for kind in kinds)
-    # A vertex's id is its branch's number, then this many digits for its leaves.
-    # Fluxion takes it for a number, which is unique, too.
+    # The id of a leaf is the number of its branch and this many digits. Fluxion reads
+    # an id as a number, so the numbers must be unique, too.
     width = len(str(most))
     templates = {kind: _template(kind, width) for kind in kinds}
     yield '{"graph":{"nodes":['

@@ -3,10 +3,10 @@
 """Nodes that fail file system creation or mounting (seed 001, "Node failure
 tolerance").
 
-A Workflow in trouble does not say which nodes it has trouble with. What DWS made
-for it does: in Setup the Servers, which tell the Rabbits that have their storage;
-in PreRun the ClientMounts. Nodes of the job's R that the Workflow's Computes
-lacks have failed before: nothing else keeps count.
+A Workflow in trouble does not name the nodes with the trouble. The objects that DWS
+made for it show them: in Setup the Servers, which name the Rabbits that have their
+storage; in PreRun the ClientMounts. Nodes that are in the job's R and not in the
+Workflow's Computes have failed before. There is no other record of these.
 """
 
 from __future__ import annotations
@@ -30,23 +30,24 @@ in which it can mount them."""
 
 ANNOTATION_STATE = "flux-framework.readthedocs.io/exclusion-state"
 ANNOTATION_DATE = "flux-framework.readthedocs.io/exclusion-date"
-"""On Computes: in which state, and when, nodes were taken out of it last."""
+"""An annotation of Computes: the state in which nodes were last taken out, and the
+time."""
 
 OWN = (PER_COMPUTE, PER_SERVER)
-"""Strategies by which a node's storage is on its own Rabbit. Storage made by the
-others is one for all nodes: where a part is missing, none of them has it."""
+"""Strategies that put a node's storage on its own Rabbit. With the other strategies all
+nodes share the storage: where a part of it is missing, no node has it."""
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What is left of a Servers object without the Rabbits that failed."""
+    """A Servers object without the Rabbits that failed."""
 
     servers: Reference
     sets: tuple[Json, ...]
 
     @property
     def patch(self) -> Json:
-        """A merge patch."""
+        """The merge patch that takes the Rabbits out."""
         return {"spec": {"allocationSets": list(self.sets)}}
 
 
@@ -56,12 +57,12 @@ class Survey:
 
     Attributes:
         state: Setup, or PreRun.
-        asked: when Kubernetes was asked (UNIX time).
+        asked: when the objects were requested from Kubernetes (UNIX time).
         computes: the nodes in the Workflow's Computes.
-        lost: those of them that failed.
-        served: nothing is left for DWS to do on the others.
-        excluded: when nodes were last taken out of Computes in this state; None if
-            none were.
+        lost: the nodes in Computes that failed.
+        served: whether DWS has nothing left to do on the other nodes.
+        excluded: when nodes were last taken out of Computes in this state; None
+            without any.
         cuts: in Setup, the Servers as they should be without ``lost``.
     """
 
@@ -79,19 +80,19 @@ class Survey:
         return tuple(host for host in self.computes if host not in set(self.lost))
 
     def without_lost(self, now: float) -> Survey:
-        """The same once the failed nodes were taken out of Computes."""
+        """The survey after the failed nodes were taken out of Computes."""
         return Survey(self.state, now, self.remaining, (), self.served, now)
 
 
 def may_be_forced(state: State, outstanding: Sequence[str]) -> bool:
-    """Whether a state may be taken for reached once all storage that is left is.
+    """Whether DWS may take a state for reached once the remaining nodes are served.
 
-    DWS works through the directives one by one, and what it has not come to is
-    left out then: in Setup, storage, which the survey has seen to be there; in
-    PreRun, the variables of the next file system, and in both, containers.
+    DWS works through the directives one by one. A state that is forced leaves out the
+    rest: in Setup storage, which exists according to the survey; in PreRun the
+    variables of the next file system; in both states containers.
 
     Args:
-        outstanding: the commands of the directives that it is not done with.
+        outstanding: the commands of the directives that DWS has not completed.
     """
     known = all(command in MOUNTING for command in outstanding)
     return known and (state is State.Setup or len(outstanding) <= 1)
@@ -113,7 +114,7 @@ def tolerated(allocated: Sequence[str], survey: Survey, tolerance: int) -> bool:
 def exclusion_note(
     allocated: Sequence[str], survey: Survey, tolerance: int, problem: str
 ) -> str:
-    """What the job's owner is told about nodes that are left out."""
+    """The note of the exception that names the nodes which are left out."""
     return (
         f"{hostlist.encode(survey.lost)}: {problem}; the job goes on without its"
         f" storage there (failed nodes: {len(failed_nodes(allocated, survey))},"
@@ -124,7 +125,7 @@ def exclusion_note(
 def refusal_note(
     allocated: Sequence[str], survey: Survey, tolerance: int, problem: str
 ) -> str:
-    """The same, when there are too many for the job to go on."""
+    """The note of the exception that fails a job with too many failed nodes."""
     failed = failed_nodes(allocated, survey)
     return (
         f"{problem}; failed nodes: {len(failed)} of {len(set(allocated))}"
@@ -150,16 +151,16 @@ def survey_storage(
     holdings: Iterable[tuple[Breakdown, Json]],
     mapping: RabbitMapping,
 ) -> Survey:
-    """Who has storage in Setup.
+    """Which of a job's nodes have their storage in Setup.
 
-    Storage that is one for all nodes, and storage that is to outlive the job,
-    must be complete: without it all nodes count as failed.
+    Storage that all nodes share, and storage that outlives the job, must be complete:
+    without it all nodes count as failed.
 
     Args:
         holdings: the breakdowns that ask for storage, each with its Servers.
 
     Raises:
-        BadObject: an object is not what its kind prescribes.
+        BadObject: an object is not what DWS's schema says.
     """
     hosts, excluded = _read_computes(computes, State.Setup)
     lost: set[str] = set()
@@ -194,17 +195,17 @@ def survey_mounts(
     expected: int,
     mapping: RabbitMapping,
 ) -> Survey:
-    """Who has mounted its storage in PreRun.
+    """Which of a job's nodes have mounted their storage in PreRun.
 
-    NNF makes the ClientMounts of a file system all at once, under one name in a
-    namespace for each node, and only when every node can reach its Rabbit. As
-    long as some are missing, the Storages tell which nodes cannot.
+    NNF makes the ClientMounts of a file system all at once, with the same name in a
+    namespace for each node, and only when every node can reach its Rabbit. As long as
+    ClientMounts are missing, the Storages show which nodes cannot reach theirs.
 
     Args:
-        expected: how many file systems each node is to mount.
+        expected: the number of file systems that each node mounts.
 
     Raises:
-        BadObject: Computes is not what its kind prescribes.
+        BadObject: Computes is not what DWS's schema says.
     """
     hosts, excluded = _read_computes(computes, State.PreRun)
     mounted: dict[str, dict[str, bool]] = {}
@@ -229,7 +230,8 @@ def survey_mounts(
 def _read_computes(
     computes: Json, state: State
 ) -> tuple[tuple[str, ...], Optional[float]]:
-    """The nodes of a Computes, and when some were taken out of it in ``state``."""
+    """The nodes of a Computes object, and when nodes were last taken out of it in
+    ``state``."""
     reader = Reader(f"Computes {computes.get('metadata', {}).get('name')}", computes)
     hosts = [entry.string("name") for entry in reader.optional_objects("data")]
     found = reader.optional_object("metadata.annotations")
@@ -240,7 +242,7 @@ def _read_computes(
 
 
 def _missing(servers: Reader) -> dict[str, set[str]]:
-    """By the label of each allocation set, the Rabbits where its storage is not
+    """For each allocation set, by its label, the Rabbits on which its storage is not
     ready."""
     ready = {
         (entry.string("label"), name)
@@ -276,7 +278,7 @@ def _without(servers: Reader, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
 
 
 def _is_mounted(clientmount: Json) -> bool:
-    """Whether all that a ClientMount asks for is mounted."""
+    """Whether a node has mounted all file systems of a ClientMount."""
     try:
         reader = Reader("ClientMount", clientmount)
         wanted = len(reader.objects("spec.mounts"))

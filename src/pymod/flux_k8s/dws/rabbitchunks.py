@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits of an allocation, and the storage that it holds on each."""
+"""The Rabbits of a job's R, and the storage that the scheduler gave the job on each."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from flux_k8s.rfc.rset import Allocated
 def rabbit_chunks(
     rset: Allocated, mapping: RabbitMapping, name: str = "R"
 ) -> dict[str, Optional[int]]:
-    """The Rabbits of an allocation, in the mapping's order, and how many
-    ``ssd`` (GiB) it holds on each.
+    """The Rabbits of R, in the mapping's order, and the ``ssd`` (GiB) on each.
 
-    They are read from the graph in ``scheduling``. Without a graph, or with
-    one that has no Rabbits, they are the Rabbits of R's hosts, and how much is
-    held on each is not known: None.
+    The graph in ``scheduling`` has both. Without a graph, or with one that has no
+    Rabbits, the result is the Rabbits of R's hosts, with None for the unknown amount.
 
     Raises:
         BadObject: the graph and the mapping, or the graph and ``nodelist``,
             do not agree: a Rabbit that the mapping lacks, a node below another
             Rabbit than the mapping says, a node that R does not have.
-        UnreadableR: the graph is malformed, and only that is known of it.
+        UnreadableR: the graph is malformed; another process has read it.
     """
     graph = rset.graph(name)
     hosts = dict.fromkeys(rset.hosts)

@@ -12,7 +12,7 @@ from flux_k8s.dws.directives import Directive
 
 @dataclass(frozen=True)
 class StorageRequest:
-    """What ``dws.create`` asked for: the job's directives and resources."""
+    """The directives and resources of a job, from ``dws.create``."""
 
     userid: int
     directives: tuple[Directive, ...]

@@ -1,13 +1,13 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a workload manager does with DirectiveBreakdowns (seed 000).
+"""The work of a workload manager with DirectiveBreakdowns (seed 000).
 
-- :mod:`.breakdown` reads them;
-- :mod:`.resources` adds the storage that they ask for to a job's request,
-  before it is scheduled;
-- :mod:`.allocation` is what the job holds once it is scheduled;
-- :mod:`.servers` chooses where each allocation goes then;
-- :mod:`.compute` says which nodes a job may have, and what has to run there.
+- :mod:`.breakdown` reads DirectiveBreakdowns;
+- :mod:`.resources` adds their storage to the resources of a job that is not scheduled
+  yet;
+- :mod:`.allocation` has the nodes and the storage of a job that is scheduled;
+- :mod:`.servers` chooses the Rabbit of each allocation;
+- :mod:`.compute` finds the nodes that a job may have, and the daemons that it needs.
 
 Decisions rest on a breakdown's generic fields, never on the file system type.
 """

@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job holds on its Rabbits, and what is left of it while sets are placed."""
+"""The storage that a job may use on each Rabbit, and the part of it that is left while
+allocation sets are placed."""
 
 from __future__ import annotations
 
@@ -40,34 +41,33 @@ Json = dict[str, Any]
 
 COLOCATION_ANNOTATION = "flux-framework.readthedocs.io/colocation"
 """An annotation of Servers: a JSON array that has, for each allocation set, the
-array of its colocation keys. The breakdown of a persistent file system goes
-with its job; its Servers stay."""
+array of its colocation keys. Servers of a persistent file system need it, since its
+breakdown is deleted with the job."""
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """What a job has, and what it may use.
+    """The nodes of a job, and the storage that it may use.
 
     Attributes:
         hosts: the job's compute nodes, each once, in the order of their ranks.
-        nodes_per_rabbit: how many of them each of the job's Rabbits has; 0 for
-            a Rabbit on which the job holds storage only.
-        unconnected: those of them that have no Rabbit.
-        ssd_per_rabbit: GiB that the scheduler gave the job on each of its
-            Rabbits, and that it may use on others. It is not known for a Rabbit
-            that is missing here, or has None.
-        room: bytes that are left on each Rabbit. No Rabbit takes more, whatever
-            the scheduler gave. One that is missing here has no limit that we know.
-        given: those of them that the scheduler gave to other jobs, which have yet
-            to take them.
-        storages: each Storage that is fit for use, with its labels. Storages
-            beside the job's own Rabbits are a last resort, for a set that
-            needs no PCIe connection and that too few Rabbits of the job may
-            take. None: the job's Rabbits, which are taken to be fit and to
-            have all labels.
-        unfit: the status of each Rabbit that is not.
-        occupied: for each colocation key the Rabbits that have an allocation
-            with it already, of any job or persistent file system.
+        nodes_per_rabbit: the number of the job's nodes below each of its Rabbits; 0
+            for a Rabbit on which the job has storage only.
+        unconnected: the job's nodes that have no Rabbit.
+        ssd_per_rabbit: GiB that the scheduler gave the job on each of its Rabbits, and
+            that the job may use on others. A Rabbit that is missing here, or has None,
+            has an unknown share.
+        room: bytes that are left on each Rabbit. No Rabbit takes more, whatever the
+            scheduler gave. A Rabbit that is missing here has no known limit.
+        given: bytes of ``room`` that the scheduler gave to other jobs whose storage is
+            not placed yet.
+        storages: the labels of each Storage that is fit for use. A Storage that is no
+            Rabbit of the job is a last resort, for a set that needs no PCIe connection
+            and that too few Rabbits of the job may take. None: the job's Rabbits are
+            fit, and have all labels.
+        unfit: the status of each Rabbit that is not fit for use.
+        occupied: for each colocation key, the Rabbits with an allocation that has this
+            key, of any job or persistent file system.
     """
 
     hosts: tuple[str, ...]
@@ -81,7 +81,7 @@ class Allocation:
     occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def without(self, hosts: Collection[str], rabbits: Collection[str]) -> Allocation:
-        """What is left without some nodes, and the Rabbits that they are on."""
+        """The allocation without some nodes, and without some Rabbits."""
         left = {r: n for r, n in self.nodes_per_rabbit.items() if r not in rabbits}
         return replace(
             self,
@@ -96,7 +96,8 @@ class Allocation:
 
     @property
     def spares(self) -> tuple[str, ...]:
-        """The Storages beside them, in that order."""
+        """The Storages that are no Rabbits of the job, in the order in which they are
+        considered."""
         others = set(self.storages or ()) - set(self.nodes_per_rabbit)
         return tuple(sorted(others, key=natural_key))
 
@@ -113,13 +114,13 @@ def job_allocation(
     """The allocation of the job whose R is ``rset``.
 
     ``storages``, ``occupied``, ``room`` and ``given`` are as in :class:`Allocation`;
-    ``occupied`` comes from :func:`occupied_rabbits`. A host that R has twice
-    counts once: it has one mount of each file system, however many brokers run
-    on it. A scheduler that gave the job no storage at all was not asked for any
-    (``scheduler=none``): its shares are not known.
+    ``occupied`` comes from :func:`occupied_rabbits`. A host that R lists twice counts
+    once: it mounts each file system once, however many brokers run on it. A scheduler
+    that gave the job no storage at all was not asked for any (``scheduler=none``): the
+    job's shares are unknown.
 
     Raises:
-        BadObject: R and the mapping do not agree; R is called ``name``.
+        BadObject: R and the mapping do not agree. The error calls R ``name``.
     """
     ssd = rabbit_chunks(rset, mapping, name)
     if not any(ssd.values()):
@@ -148,11 +149,11 @@ def job_allocation(
 def beyond_shares(
     specs: Sequence[Sequence[Json]], allocation: Allocation
 ) -> list[dict[str, int]]:
-    """Bytes on each Rabbit that each of a job's Servers takes beyond what the
-    scheduler gave the job, which hence may give them to others.
+    """Bytes on each Rabbit that each of a job's Servers takes beyond the job's share.
+    The scheduler does not know of them, and may give them to others.
 
     Args:
-        specs: ``spec.allocationSets`` of each.
+        specs: ``spec.allocationSets`` of each Servers.
     """
     taken: Counter[str] = Counter()
     result = []
@@ -169,21 +170,20 @@ def beyond_shares(
 
 
 def colocation_annotations(breakdown: Breakdown) -> dict[str, str]:
-    """The annotations to set on a breakdown's Servers, beside its spec."""
+    """The annotations that go with the ``spec`` of a breakdown's Servers."""
     keys = [list(entry.colocation) for entry in breakdown.allocation_sets]
     return {COLOCATION_ANNOTATION: json.dumps(keys)} if any(keys) else {}
 
 
 def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
-    """For each colocation key, the Rabbits where Servers with it are.
+    """For each colocation key, the Rabbits on which Servers with this key hold storage.
 
     Args:
-        servers: all Servers objects of the system, but for those of the job to
-            be placed. One without our annotation occupies nothing, nor does
-            one a Rabbit on which it holds nothing (any more).
+        servers: all Servers of the system but those of the job that is placed. Servers
+            without our annotation occupy no Rabbit.
 
     Raises:
-        BadObject: one of them is malformed.
+        BadObject: a Servers object is malformed.
     """
     occupied: dict[str, set[str]] = {}
     for obj in servers:
@@ -216,14 +216,15 @@ def _colocation_keys(name: str, text: Any) -> list[list[str]]:
 
 
 class Room:
-    """What is left on each Rabbit while the sets of a job are placed.
+    """The bytes that are left on each Rabbit while the sets of a job are placed.
 
-    What the scheduler gave is a share of a Rabbit: in need, more than that can be
-    taken there, of what it gave to nobody. Never is more taken than there is.
+    The scheduler gives a job a share of a Rabbit. A job that needs more can take more
+    there, of the bytes that the scheduler gave to no job.
 
     Attributes:
         overdrawn: bytes placed beyond the shares.
-        missing: bytes placed that there are not, by Rabbit.
+        missing: bytes placed beyond the room of a Rabbit, by Rabbit. A placement with
+            any is refused.
     """
 
     def __init__(self, allocation: Allocation) -> None:
@@ -244,15 +245,16 @@ class Room:
 
     @property
     def shortage(self) -> tuple[int, int]:
-        """How bad it is: bytes that there are not, and bytes beyond the shares."""
+        """A measure by which placements are compared: bytes beyond the room, then
+        bytes beyond the shares."""
         return sum(self.missing.values()), self.overdrawn
 
     def left(self, rabbit: str) -> float:
-        """Bytes that the job may still take of a Rabbit."""
+        """Bytes that the job may still take on a Rabbit."""
         return self._limits[rabbit]
 
     def problem(self, rabbit: str, entry: AllocationSet) -> Optional[str]:
-        """Why ``rabbit`` cannot take an allocation of ``entry``; None if it can."""
+        """The reason why ``rabbit`` cannot take an allocation of ``entry``, or None."""
         if self._storages is not None:
             labels = self._storages.get(rabbit)
             if labels is None:
@@ -270,7 +272,7 @@ class Room:
         return None
 
     def roomiest(self, rabbits: Iterable[str], entry: AllocationSet) -> list[str]:
-        """Those of ``rabbits`` that can take ``entry``, with most room first."""
+        """The ``rabbits`` that can take ``entry``, those with most room first."""
         usable = [r for r in rabbits if self.problem(r, entry) is None]
         return sorted(usable, key=lambda r: (-self._free[r], natural_key(r)))
 
@@ -348,13 +350,14 @@ class Room:
 
 
 def _places(free: Union[int, float], size: int, most: int) -> int:
-    """How many allocations of ``size`` fit into ``free`` bytes, up to ``most``."""
+    """The number of allocations of ``size`` that fit into ``free`` bytes, at most
+    ``most``."""
     return most if free == math.inf else min(most, max(0, int(free) // size))
 
 
 def _smallest(entry: AllocationSet) -> int:
-    """The least bytes of a Rabbit that an allocation of a set takes. Where their
-    number is ours to say, none is worth making that is smaller than 1 GiB."""
+    """The bytes that the smallest useful allocation of a set takes. Where the number
+    of allocations is our choice, none is made smaller than 1 GiB."""
     number = entry.count if entry.strategy == ACROSS_SERVERS else 1
     if number is None:
         return min(entry.minimum_capacity, GIB)

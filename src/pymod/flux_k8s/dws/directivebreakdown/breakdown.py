@@ -36,7 +36,7 @@ _FIELD_PATH = re.compile(r"(?:servers\.)?spec\.allocationSets\[([0-9]{1,9})\]\Z"
 
 @dataclass(frozen=True)
 class Reference:
-    """The name of a Kubernetes object whose kind is known."""
+    """Namespace and name of a Kubernetes object whose kind is known."""
 
     namespace: str
     name: str
@@ -50,14 +50,14 @@ class AllocationSet:
     """Allocations that are alike.
 
     Attributes:
-        label: what Servers calls the set. It may be any, and is only handed on.
+        label: the label of the set in Servers, which may be any text.
         strategy: one of ``STRATEGIES``.
         minimum_capacity: bytes; of each allocation for AllocatePerCompute and
             AllocatePerServer, of all together for the other two.
-        labels: what a Storage must carry, as ``key=value`` or ``key``.
+        labels: the labels that a Storage must carry, as ``key=value`` or ``key``.
         colocation: keys. A Rabbit takes at most one allocation for each key.
-        count: how many allocations AllocateAcrossServers is to make.
-        scale: 1 to 10, the same as a hint; see :mod:`.servers`.
+        count: the number of allocations for AllocateAcrossServers.
+        scale: 1 to 10, a hint to that number; see :mod:`.servers`.
     """
 
     label: str
@@ -69,7 +69,7 @@ class AllocationSet:
     scale: Optional[int] = None
 
     def missing_label(self, labels: Labels) -> Optional[str]:
-        """The first of its labels that a Storage with ``labels`` lacks."""
+        """The first label of the set that a Storage with ``labels`` lacks."""
         return next((need for need in self.labels if not _carries(labels, need)), None)
 
 
@@ -97,7 +97,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Breakdown:
-    """What one ``#DW`` directive needs.
+    """The storage and the nodes that one ``#DW`` directive needs.
 
     Attributes:
         name: the object as errors call it, with kind and namespace.
@@ -105,8 +105,8 @@ class Breakdown:
         lifetime: ``job`` or ``persistent``; None for a directive that asks for
             no storage (``persistentdw``, ``copy_in``...).
         allocation_sets: in the order that Servers must keep.
-        servers: where to write the allocations; None without storage.
-        locations: all of them must be satisfied.
+        servers: the object to write the allocations to; None without storage.
+        locations: the places of the nodes, all of which must be satisfied.
         requires: names of daemons that the job needs on its nodes.
     """
 
@@ -119,8 +119,8 @@ class Breakdown:
     requires: tuple[str, ...] = ()
 
     def needs_pcie(self, index: int) -> bool:
-        """Whether compute nodes must have a PCIe connection to its own allocation
-        set number ``index``."""
+        """Whether compute nodes must have a PCIe connection to allocation set number
+        ``index`` of this breakdown."""
         return any(
             location.servers == self.servers
             and location.index == index

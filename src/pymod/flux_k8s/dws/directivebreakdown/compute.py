@@ -1,12 +1,12 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What breakdowns say about a job's compute nodes (seed 000, "Compute Nodes" and
-"Storage Constraints").
+"""The compute nodes that breakdowns allow a job (seed 000, "Compute Nodes" and "Storage
+Constraints").
 
-Storage that exists already, of a ``persistentdw``, narrows down where the job
-may run before it is scheduled, and so do the labels that a Rabbit needs to take
-the job's own storage. The rest of that follows the job's nodes, and is checked
-once it is placed. A connection over the network needs nothing.
+Two things narrow down the nodes of a job before it is scheduled: storage that exists
+already, of a ``persistentdw``, and the labels that a Rabbit must carry to take the
+job's own storage. Other storage of the job follows its nodes; its connections are
+checked once it is placed. Nodes that use storage over the network may be anywhere.
 """
 
 from __future__ import annotations
@@ -36,14 +36,13 @@ from flux_k8s.rfc.constraints import only_hosts
 Json = dict[str, Any]
 
 ONE_FOR_EACH_NODE = frozenset({"raw", "xfs"})
-"""The labels of allocation sets of which NNF gives each compute node an allocation of
-its own to mount."""
+"""The labels of the allocation sets from which each compute node mounts an allocation
+of its own."""
 
 
 def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
-    """The Servers objects that :func:`near_hosts` has to know: those to which nodes
-    need a PCIe connection, or are to have one if they can, and that are not the job's
-    own."""
+    """The Servers objects that :func:`near_hosts` has to know: those of existing
+    storage to which nodes need a PCIe connection, or should have one."""
     return tuple(
         dict.fromkeys(
             location.servers
@@ -56,8 +55,8 @@ def existing_servers(breakdowns: Iterable[Breakdown]) -> tuple[Reference, ...]:
 def with_network_access(
     breakdowns: Iterable[Breakdown], servers: Collection[Reference]
 ) -> tuple[Breakdown, ...]:
-    """The breakdowns, with nothing but a connection over the network asked of
-    the nodes that use the storage of these Servers."""
+    """The breakdowns, changed so that nodes need only the network to use the storage
+    of these Servers."""
     access = (Access(NETWORK, MANDATORY),)
     return tuple(
         replace(
@@ -79,8 +78,8 @@ def location_constraint(
     mapping: RabbitMapping,
     nodes: int = 1,
 ) -> Optional[Json]:
-    """The RFC 31 constraint that keeps a job near storage that exists already:
-    to :func:`near_hosts`, or None when the job may run anywhere."""
+    """The RFC 31 constraint that limits a job to the nodes of :func:`near_hosts`; None
+    when the job may run anywhere."""
     near = near_hosts(breakdowns, servers, mapping, nodes)
     return None if near is None else only_hosts(near)
 
@@ -91,13 +90,13 @@ def near_hosts(
     mapping: RabbitMapping,
     nodes: int = 1,
 ) -> Optional[frozenset[str]]:
-    """The nodes with the PCIe connections that the job needs to storage that
-    exists already; None when it needs none. Whichever of them the job gets, each
-    finds an allocation on its Rabbit.
+    """The nodes with the PCIe connections that the job needs to existing storage; None
+    when it needs none. Whichever of these nodes the job gets, each finds an allocation
+    on its Rabbit.
 
     Args:
         servers: the objects that :func:`existing_servers` names.
-        nodes: how many nodes the job needs at least.
+        nodes: the least number of nodes that the job needs.
 
     Raises:
         AllocationError: no compute node is connected to all of that storage,
@@ -129,8 +128,8 @@ def wished_hosts(
     servers: Mapping[Reference, Any],
     mapping: RabbitMapping,
 ) -> Optional[frozenset[str]]:
-    """The nodes with all the PCIe connections to storage that exists already which
-    the job is to have if it can; None when there are none.
+    """The nodes with all PCIe connections to existing storage that the job should have
+    if it can; None when there are none.
 
     Raises:
         BadObject: a Servers object is malformed.
@@ -152,16 +151,16 @@ def labelled_hosts(
     """The nodes below Rabbits that carry the labels which the job's storage needs;
     None when that excludes none.
 
-    An allocation set that nodes need no PCIe connection to can do with another
-    Rabbit than theirs. So its labels count only as long as enough nodes are left.
+    An allocation set to which nodes need no PCIe connection may go to a Rabbit that
+    none of the nodes is below. Its labels count only as long as enough nodes are left.
 
     Args:
         storages: the labels of each Storage, fit for use or not. A Rabbit of the
-            mapping that is missing here may have any.
-        nodes: how many nodes the job needs at least.
+            mapping that is missing here may have any labels.
+        nodes: the least number of nodes that the job needs.
 
     Raises:
-        AllocationError: no Rabbit carries all labels of a set, or those that do
+        AllocationError: no Rabbit carries all labels of a set, or the Rabbits that do
             have fewer nodes than the job needs.
     """
     excluded: frozenset[str] = frozenset()
@@ -184,10 +183,10 @@ def labelled_hosts(
 
 
 def check_enough(hosts: AbstractSet[str], nodes: int, what: str) -> None:
-    """Refuse a job that asks for more nodes than there are of a kind.
+    """Refuse a job that needs more nodes than ``hosts`` has.
 
     Raises:
-        AllocationError: with the nodes, and ``what`` only they do.
+        AllocationError: names the hosts. ``what`` says what only these can do.
     """
     if len(hosts) < nodes:
         names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
@@ -202,12 +201,12 @@ def check_locations(
     hosts: Sequence[str],
     mapping: RabbitMapping,
 ) -> tuple[str, ...]:
-    """Check a job's nodes against its storage, once both are there.
+    """Check that a job's nodes have the connections to its storage that they need.
 
     Args:
-        servers: the job's own, as they are about to be written, and those that
-            :func:`existing_servers` names. One that is missing here counts as
-            satisfied if it is only bestEffort.
+        servers: the job's own Servers, as they are about to be written, and those that
+            :func:`existing_servers` names. A bestEffort location whose Servers are
+            missing here counts as satisfied.
 
     Returns:
         A sentence for each bestEffort location that is not satisfied.
@@ -242,8 +241,10 @@ def check_locations(
 def required_daemons(
     breakdowns: Iterable[Breakdown], known: Iterable[str]
 ) -> tuple[str, ...]:
-    """The daemons that a job requires, each once, in the order of its
-    directives. ``known`` are those that the site can enable.
+    """The daemons that a job requires, each once, in the order of its directives.
+
+    Args:
+        known: the daemons that the site can enable.
 
     Raises:
         DirectiveError: a daemon is not known.
@@ -259,8 +260,8 @@ def required_daemons(
 
 
 def _unavailable(daemon: str, known: Sequence[str]) -> str:
-    """What is wrong with a daemon that the site has not configured, or not any
-    more, and what its administrator can do."""
+    """The error for a daemon that the site does not configure (any more), with what an
+    administrator can do."""
     here = f"one of {', '.join(known)}" if known else "no requires= at all"
     return (
         f"requires={daemon} is not available here, expected {here} (an administrator"
@@ -282,7 +283,7 @@ def _labelled_sets(
 
 
 def _existing(breakdowns: Sequence[Breakdown]) -> list[tuple[Breakdown, Location]]:
-    """The locations that are about storage which is not the job's own."""
+    """The locations of storage that is not the job's own."""
     own = {breakdown.servers for breakdown in breakdowns}
     return [
         (breakdown, location)
@@ -306,9 +307,9 @@ def _hosts_near(
 def _with_allocations(
     counts: Mapping[str, Optional[int]], mapping: RabbitMapping, nodes: int
 ) -> frozenset[str]:
-    """The compute nodes of a job of so many that find an allocation each. A Rabbit
-    that may have too few is left out if the others suffice; or else only as many of
-    its nodes as it has allocations count."""
+    """The compute nodes among which a job of ``nodes`` nodes finds an allocation for
+    each. A Rabbit that may have too few allocations is left out if the other Rabbits
+    have enough nodes. Otherwise it counts with as many nodes as it has allocations."""
     enough: list[str] = []
     scarce: list[str] = []
     for rabbit, count in counts.items():
@@ -323,8 +324,8 @@ def _with_allocations(
 def _allocations(
     breakdown: Breakdown, location: Location, servers: Mapping[Reference, Any]
 ) -> dict[str, Optional[int]]:
-    """How many nodes each Rabbit with allocations of a set has one for; None where
-    they share what is there."""
+    """The number of nodes that find an allocation of a set on each of its Rabbits; None
+    where the nodes share the allocations."""
     if location.servers not in servers:
         raise AllocationError(
             f"{breakdown.name}: Servers {location.servers}, which the location of"

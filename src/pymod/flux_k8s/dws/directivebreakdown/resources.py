@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A job's request for resources, with the storage of its directives added.
+"""The resources of a jobspec, with the storage of the job's directives added.
 
 Seed 001, "Proposal": each node that the job asks for becomes a slot labelled
 ``rabbit`` that holds the node and so many ``ssd`` (1 GiB each), and the
@@ -43,16 +43,16 @@ def apply_breakdowns(
 ) -> list[Json]:
     """The jobspec's ``resources`` with the storage that ``breakdowns`` ask for.
 
-    The request must have exactly one ``node`` vertex: at the top, or below
-    others that are no slots (``chassis``, ``rack``). Storage that an earlier
-    call added is replaced, so that applying the same breakdowns twice changes
-    nothing. ``resources`` itself is left as it is.
+    ``resources`` must have exactly one ``node`` vertex, at the top or below vertices
+    that are no slots (``chassis``, ``rack``). Storage that an earlier call added is
+    replaced: to apply the same breakdowns twice changes nothing. The function does not
+    change its arguments.
 
     Args:
         breakdowns: of all directives of the job, ``create_persistent``
             included: the Rabbits that the job gets must have room for it.
         resources: as in RFC 14 and 25.
-        name: how errors call the object that ``resources`` is part of.
+        name: the name by which errors call the object that has ``resources``.
 
     Raises:
         AllocationError: storage was asked for, but no whole nodes.
@@ -83,8 +83,8 @@ def requested_nodes(
     a request without whole nodes.
 
     Raises:
-        BadObject: ``resources`` is not what RFC 14 says; ``name`` is how the
-            error calls the object.
+        BadObject: ``resources`` is not what RFC 14 says. The error calls the object
+            ``name``.
     """
     return sum(
         found
@@ -94,12 +94,12 @@ def requested_nodes(
 
 
 def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
-    """How many ``ssd`` go with each of a job's ``nodes`` nodes.
+    """The number of ``ssd`` that go with each of a job's ``nodes`` nodes.
 
-    An allocation per compute node counts in full, and so does one per server:
-    each node may be the only one of the job on its Rabbit. Capacity that may
-    go anywhere is divided among the nodes. Bytes are summed before they are
-    rounded up to GiB, so all nodes together have at least what was asked for.
+    An allocation per compute node counts in full, and so does one per server: each
+    node may be the only one of the job below its Rabbit. Capacity that may go anywhere
+    is divided among the nodes. The sum of all bytes is rounded up to GiB, so all nodes
+    together have at least the capacity of the directives.
     """
     share = 0
     for breakdown in breakdowns:
@@ -112,13 +112,13 @@ def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
 
 
 def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
-    """Refuse what each node needs on its own Rabbit if no Rabbit is that large: a
-    scheduler denies the job without a reason. Storage that may go anywhere does not
-    count, nor does that of which each server gets its part. Nothing is refused where
-    the mapping does not tell the size of each Rabbit.
+    """Refuse a job whose nodes each need more of their own Rabbit than any Rabbit has:
+    a scheduler would deny it without a reason. Storage that may go anywhere does not
+    count, and neither does storage of which each server gets a part. No job is refused
+    where the mapping lacks the size of a Rabbit.
 
     Raises:
-        AllocationError: with both sizes.
+        AllocationError: names both sizes.
     """
     share = sum(
         entry.minimum_capacity
@@ -141,8 +141,8 @@ def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
 def minimum_count(vertex: Reader) -> int:
     """The least number that a resource vertex's ``count`` accepts.
 
-    RFC 14 has it as an integer, as a range object, or as a string: an RFC 45
-    range or an RFC 22 idset.
+    By RFC 14 a count is an integer, a range object, or a string with an RFC 45 range or
+    an RFC 22 idset.
     """
     value = vertex.value.get("count")
     if isinstance(value, Mapping):

@@ -1,20 +1,20 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Where a job's storage goes: breakdowns and an allocation become Servers.
+"""The Rabbits of a job's storage: breakdowns and an allocation become Servers.
 
-How many allocations AllocateAcrossServers makes:
+The number of allocations that AllocateAcrossServers makes:
 
-- with ``count``: that many.
-- with ``scale``: 1 is the fewest that fit into what the job holds on its
-  Rabbits. 10 is one for each compute node, unless that would make them smaller
-  than 1 GiB. The values between are evenly spaced between these two.
-- with neither: the fewest whose numbers are to each other as the numbers of
-  the job's nodes on the Rabbits. Nodes 16 and 8 give 2 allocations and 1.
+- with ``count``: this count.
+- with ``scale``: 1 is the smallest number that fits into the job's shares of its
+  Rabbits. 10 is one allocation for each compute node, or fewer where they would be
+  smaller than 1 GiB. The values between are evenly spaced between these two.
+- with neither: the smallest number that divides among the Rabbits as the job's nodes
+  do. With 16 and 8 nodes below two Rabbits these get 2 allocations and 1.
 
-If so many do not fit, the next larger number that does is taken, then the next
-smaller. If none does (an allocation in one piece, such as a Lustre MDT, may be
-larger than the job's share of any Rabbit), the Rabbits with the most room take
-more than the job holds there, of what the scheduler gave to nobody else.
+If this number does not fit, the next larger number that fits is taken, then the next
+smaller. If no number fits (a single allocation, such as a Lustre MDT, may be larger
+than the job's share of any Rabbit), the Rabbits with the most room take more than the
+job's share there, of the room that the scheduler gave to no other job.
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ Json = dict[str, Any]
 
 
 class Placement(NamedTuple):
-    """Allocations of one set: bytes of each, and how many on each Rabbit."""
+    """The allocations of a set: the bytes of each, and their count on each Rabbit."""
 
     size: int
     counts: dict[str, int]
 
 
 class Demand(NamedTuple):
-    """An allocation set, and what its breakdown says about it.
+    """An allocation set and its breakdown.
 
-    ``pcie``: compute nodes must have a PCIe connection to its allocations.
+    ``pcie``: whether compute nodes must have a PCIe connection to the allocations.
     """
 
     breakdown: Breakdown
@@ -62,14 +62,15 @@ class Demand(NamedTuple):
 
     @property
     def number(self) -> Optional[int]:
-        """How many allocations there must be; None where that is ours to say."""
+        """The number of allocations that there must be; None where it is our choice."""
         if self.entry.strategy == SINGLE_SERVER:
             return 1
         return self.entry.count if self.entry.strategy == ACROSS_SERVERS else None
 
     @property
     def freedom(self) -> int:
-        """The less choice a set leaves, the smaller."""
+        """The order in which sets are placed: those that leave the least choice come
+        first."""
         if self.entry.strategy == PER_COMPUTE:
             return 0
         if self.entry.strategy == PER_SERVER:
@@ -96,8 +97,8 @@ def build_servers(
     - All allocations of a set have the same size. Those of a set that is
       shared among Rabbits add up to at least its minimum capacity, and their
       numbers follow the job's nodes on each Rabbit.
-    - No Rabbit gets more than the job holds there, if there is a choice; and
-      none gets more than it has left.
+    - No Rabbit gets more than the job's share there, if there is a choice. No Rabbit
+      gets more than it has room for.
     - Allocations go only to Storages that carry all labels of their set. A
       Storage takes at most one allocation for each colocation key.
 
@@ -115,8 +116,8 @@ def build_servers(
     ]
     placements, room = _place_all(demands, allocation, by_node=False)
     if room.overdrawn > 0:
-        # With an allocation for each node every set takes the same share of
-        # what each node came with, which fits when nothing else does.
+        # With an allocation for each node, every set takes the same part of the share
+        # that came with each node. That fits when nothing else does.
         other, other_room = _place_all(demands, allocation, by_node=True)
         if other_room.shortage < room.shortage:
             placements, room = other, other_room
@@ -144,7 +145,7 @@ def _entry(demand: Demand, placement: Placement) -> Json:
 def _place_all(
     demands: Sequence[Demand], allocation: Allocation, by_node: bool
 ) -> tuple[list[Placement], Room]:
-    """Place all sets, and what room that leaves."""
+    """Place all sets. Return the placements, and the room that is left."""
     room = Room(allocation)
     placements: dict[int, Placement] = {}
 
@@ -175,7 +176,8 @@ def _place(
     number = demand.number or _number(demand, rabbits, allocation, room, by_node)
     size = -(-entry.minimum_capacity // number)
     weights = {rabbit: allocation.nodes_per_rabbit.get(rabbit, 0) for rabbit in rabbits}
-    # What nodes must reach has to be on each of their Rabbits, if it can be.
+    # A set that nodes must reach gets an allocation on each of their Rabbits, if it has
+    # enough.
     counts = {
         rabbit: int(demand.pcie and weights[rabbit] > 0 and number >= len(rabbits))
         for rabbit in rabbits
@@ -185,7 +187,8 @@ def _place(
 
 
 def _one_per_node(demand: Demand, allocation: Allocation, room: Room) -> dict[str, int]:
-    """AllocatePerCompute leaves no choice: check that it can be done."""
+    """The number of allocations of an AllocatePerCompute set on each Rabbit, which
+    leaves no choice."""
     if allocation.unconnected:
         raise AllocationError(
             f"{demand.name}: node {allocation.unconnected[0]} has no Rabbit,"
@@ -197,7 +200,8 @@ def _one_per_node(demand: Demand, allocation: Allocation, room: Room) -> dict[st
 
 
 def _check_needed(demand: Demand, nodes: Mapping[str, int], room: Room) -> None:
-    """Check the Rabbits that a set cannot do without. So many nodes need each."""
+    """Check that the Rabbits which a set needs can take it. ``nodes`` has the number of
+    nodes that need each Rabbit."""
     for rabbit in sorted(nodes, key=natural_key):
         problem = room.problem(rabbit, demand.entry) if nodes[rabbit] else None
         each = demand.entry.strategy == PER_COMPUTE
@@ -241,7 +245,7 @@ def _number(
     room: Room,
     by_node: bool,
 ) -> int:
-    """How many allocations to make where the breakdown leaves that to us."""
+    """The number of allocations where the breakdown does not give it."""
     capacity = demand.entry.minimum_capacity
     most_each = 1 if demand.entry.colocation else None
     most = len(allocation.hosts)
@@ -270,6 +274,6 @@ def _first(fits: Callable[[int], bool], numbers: Iterable[int]) -> Optional[int]
 
 
 def _proportional(nodes: Sequence[int]) -> int:
-    """The fewest allocations that can be shared out exactly as ``nodes`` are."""
+    """The smallest number of allocations that divides exactly as ``nodes`` do."""
     divisor = reduce(math.gcd, nodes, 0)
     return sum(nodes) // divisor if divisor else 1
