@@ -275,7 +275,7 @@ def test_a_wrong_breakdown_is_refused_with_its_place(
     assert words in str(caught.value)
 
 
-def test_a_reader_tells_numbers_from_truth() -> None:
+def test_a_reader_takes_no_boolean_for_a_number() -> None:
     reader = Reader("x", {"a": {"b": 1.5, "c": True, "d": 3}})
     assert reader.number("a.b") == 1.5
     assert reader.integer("a.d") == 3
@@ -384,7 +384,7 @@ def test_a_location_beyond_the_sets_of_servers_is_refused() -> None:
         directivebreakdown.location_constraint([breakdown], {KEEP: placed([])}, SYSTEM)
 
 
-def test_own_storage_is_checked_once_it_is_placed() -> None:
+def test_connections_to_own_storage_are_checked_once_it_is_placed() -> None:
     breakdown = Breakdown(
         "b", "#DW ...", servers=OWN, locations=(near(OWN, ("physical", "mandatory")),)
     )
@@ -395,7 +395,7 @@ def test_own_storage_is_checked_once_it_is_placed() -> None:
         check([breakdown], servers, ["h1", "h3", "h5"], SYSTEM)
 
 
-def test_best_effort_is_recorded_not_enforced() -> None:
+def test_a_best_effort_location_is_recorded_and_not_enforced() -> None:
     breakdown = Breakdown(
         "b", "#DW ...", servers=OWN, locations=(near(OWN, ("physical", "bestEffort")),)
     )

@@ -106,18 +106,22 @@ def test_a_constraint_prints_as_it_was_read(constraint: Json) -> None:
 
 
 @given(trees)
-def test_normalising_keeps_what_matches(constraint: Json) -> None:
+def test_a_normalised_constraint_matches_the_same_nodes(constraint: Json) -> None:
     assert matching(constraints.normalise(constraint)) == matching(constraint)
 
 
 @given(trees)
-def test_normalising_twice_changes_nothing(constraint: Json) -> None:
+def test_a_normalised_constraint_is_not_changed_by_normalising(
+    constraint: Json,
+) -> None:
     once = constraints.normalise(constraint)
     assert constraints.normalise(once) == once
 
 
 @given(trees, trees)
-def test_a_conjunction_matches_what_both_match(one: Json, other: Json) -> None:
+def test_a_conjunction_matches_the_nodes_that_both_constraints_match(
+    one: Json, other: Json
+) -> None:
     both = constraints.conjunction(one, other)
     assert matching(both) == matching(one) & matching(other)
 
@@ -137,12 +141,12 @@ def test_our_exclusions_are_anded_with_the_users_constraint() -> None:
     assert constraints.conjunction() == {}
 
 
-def test_properties_that_must_all_be_there_are_gathered() -> None:
+def test_required_properties_are_joined_in_one_list() -> None:
     both = constraints.conjunction({"properties": ["b"]}, {"properties": ["a", "^c"]})
     assert both == {"properties": ["^c", "a", "b"]}
 
 
-def test_nothing_matches_what_excludes_everything() -> None:
+def test_a_constraint_that_excludes_everything_matches_no_node() -> None:
     assert constraints.conjunction({"properties": ["a"]}, {"not": [{}]}) == {"not": []}
     assert constraints.normalise({"or": [{"not": []}]}) == {"not": []}
 
@@ -176,7 +180,7 @@ def test_only_hosts_is_a_folded_hostlist() -> None:
         ({"ranks": [0]}, "ranks[0] is 0, expected an RFC 22 idset"),
     ],
 )
-def test_what_is_no_constraint_is_refused_with_its_place(
+def test_a_malformed_constraint_is_refused_with_its_place(
     constraint: Any, words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:
@@ -212,7 +216,7 @@ def random_tree(rng: random.Random, depth: int) -> Json:
 
 
 @pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
-def test_flux_matches_the_same_nodes() -> None:
+def test_flux_matches_the_same_nodes_with_a_constraint() -> None:
     script = """
 import json, sys
 from flux.resource import ResourceSet

@@ -27,7 +27,7 @@ def test_a_directive_has_a_command_and_arguments() -> None:
     assert directive.capacity == 10 * 2**30
 
 
-def test_white_space_is_folded() -> None:
+def test_white_space_in_a_directive_is_folded() -> None:
     assert parse("  #DW   jobdw type=xfs\tcapacity=10GiB name=p1 ").text == JOBDW
 
 
@@ -69,7 +69,7 @@ def test_the_attribute_takes_lines_lists_and_presets(value: object) -> None:
         ("nvme", "unknown preset and no '#DW' directive, known presets: big, small"),
     ],
 )
-def test_a_mistake_is_named_together_with_what_would_be_right(
+def test_a_mistake_in_a_directive_is_named_with_what_would_be_right(
     value: object, message: str
 ) -> None:
     presets = {"small": (JOBDW,), "big": (JOBDW,)}
@@ -78,7 +78,7 @@ def test_a_mistake_is_named_together_with_what_would_be_right(
     assert message in str(caught.value)
 
 
-def test_the_error_begins_with_the_directive() -> None:
+def test_an_error_about_a_directive_begins_with_the_directive() -> None:
     with pytest.raises(DirectiveError) as caught:
         parse_attribute([JOBDW, "#DW copy_in source=/lus/a"])
     assert caught.value.directive == "#DW copy_in source=/lus/a"
@@ -99,7 +99,7 @@ def test_a_capacity_is_an_integer_and_one_of_eight_suffixes(
 @pytest.mark.parametrize(
     "text", ["10", "GiB", "10gib", "10 GiB", "1.5TiB", "-1GiB", "10PiB", "٣GiB"]
 )
-def test_anything_else_is_no_capacity(text: str) -> None:
+def test_a_text_that_is_no_size_is_refused_as_a_capacity(text: str) -> None:
     with pytest.raises(DirectiveError, match="is not a size"):
         parse_capacity(JOBDW, text)
 

@@ -81,7 +81,7 @@ SPEC = asking({"r1": (5, 2), "r2": (5, 1)})
         "deleted and still there",
     ],
 )
-def test_what_servers_hold_at_each_point_of_their_life(
+def test_servers_hold_the_right_bytes_at_each_point_of_their_life(
     obj: Json, made: Sizes, held: Sizes
 ) -> None:
     found = parse(obj)
@@ -160,7 +160,9 @@ NAMES = ["xfs", "gfs2", "raw", "lustre", "create-persistent", "cancel-in-proposa
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_so_it_is_of_servers_of_a_real_dws(name: str) -> None:
+def test_recorded_servers_hold_the_right_bytes_at_each_point_of_their_life(
+    name: str,
+) -> None:
     path = RECORDED / f"{name}.jsonl"
     if not path.exists():
         pytest.skip(f"there is no {path}")

@@ -69,12 +69,12 @@ def test_a_hostlist_stands_for_these_hosts(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_hostlist_is_refused(text: str) -> None:
+def test_a_malformed_hostlist_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="hostlist"):
         hostlist.decode(text)
 
 
-def test_hosts_in_sequence_are_folded() -> None:
+def test_hosts_in_sequence_are_folded_into_ranges() -> None:
     assert hostlist.encode(["h9", "h10", "h11", "h3"]) == "h[9-11,3]"
     assert hostlist.encode(["h09", "h10"]) == "h[09-10]"
     assert hostlist.encode(["h1", "g1", "h2"]) == "h1,g1,h2"
@@ -93,14 +93,14 @@ def test_decoding_gives_back_the_hosts_that_were_encoded(hosts: list[str]) -> No
     assert hostlist.decode(hostlist.encode(hosts)) == tuple(hosts)
 
 
-def test_natural_order_counts_numbers_as_numbers() -> None:
+def test_natural_order_puts_h2_before_h10() -> None:
     hosts = ["h10", "h9", "h2-b10", "h2-b9", "a"]
     expected = ["a", "h2-b9", "h2-b10", "h9", "h10"]
     assert sorted(hosts, key=hostlist.natural_key) == expected
 
 
 @pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
-def test_flux_decodes_and_encodes_in_the_same_way() -> None:
+def test_flux_decodes_and_encodes_hostlists_in_the_same_way() -> None:
     script = """
 import json, sys
 from flux.hostlist import Hostlist, decode

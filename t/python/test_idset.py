@@ -55,7 +55,7 @@ def test_an_idset_stands_for_these_ids(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", WRONG)
-def test_what_is_no_idset_is_refused(text: str) -> None:
+def test_a_malformed_idset_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="idset"):
         idset.decode(text)
 
@@ -72,7 +72,7 @@ def test_an_id_out_of_range_is_not_encoded(id: int) -> None:
 
 
 @pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
-def test_flux_decodes_and_encodes_in_the_same_way() -> None:
+def test_flux_decodes_and_encodes_idsets_in_the_same_way() -> None:
     script = """
 import json, sys
 from flux.idset import decode

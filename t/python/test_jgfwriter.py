@@ -156,7 +156,7 @@ def systems(draw: st.DrawFn) -> tuple[rset.ResourceSet, RabbitMapping, int]:
 
 
 @given(systems())
-def test_what_is_written_is_read_again(
+def test_a_written_graph_can_be_read_again(
     case: tuple[rset.ResourceSet, RabbitMapping, int],
 ) -> None:
     R, system, chunks = case
@@ -211,7 +211,7 @@ def test_all_resources_of_r_are_in_the_graph(
     }
 
 
-def test_it_is_written_in_pieces_no_larger_than_a_node_needs() -> None:
+def test_a_graph_is_written_in_pieces_no_larger_than_a_node_needs() -> None:
     hosts = tuple(f"n{n}" for n in range(1000))
     pieces = list(jgfwriter.scheduling(resources(hosts), HETCHY))
     assert max(map(len, pieces)) < 5000 < len("".join(pieces)) // 50
@@ -246,7 +246,7 @@ def test_a_graph_without_nodes_is_refused() -> None:
         jgfwriter.scheduling(SYSTEM, HETCHY, excluded=SYSTEM.hosts)
 
 
-def test_hosts_of_only_one_side_are_found() -> None:
+def test_hosts_that_r_or_the_mapping_lacks_are_found() -> None:
     R = resources(("hetchy1001", "login1", "hetchy201", "login1"))
     found = jgfwriter.compare(R, HETCHY)
     assert hostlist.encode(found.missing) == "hetchy[1002-1018]"

@@ -65,18 +65,18 @@ def test_a_memo_may_have_any_character_that_json_allows() -> None:
     assert lookup.rabbits_of_job("f1", log, None) == ("rabbit-02",)
 
 
-def test_before_there_is_a_memo_fluxion_s_r_tells() -> None:
+def test_a_job_without_a_memo_has_the_rabbits_of_its_r() -> None:
     assert lookup.rabbits_of_job("f1", eventlog(), ON_202) == ("hetchy202",)
 
 
 @pytest.mark.parametrize("R", [None, ON_NONE])
-def test_a_job_without_storage_is_told_from_one_with_storage(R: Any) -> None:
+def test_the_rabbits_of_a_job_without_storage_are_an_error(R: Any) -> None:
     log = eventlog({"rabbits": "r1"}, {"rabbits": None})
     with pytest.raises(lookup.NotFound, match=r"^job f1 has no storage on Rabbits"):
         lookup.rabbits_of_job("f1", log, R)
 
 
-def test_a_memo_of_many_levels_is_passed_over() -> None:
+def test_a_memo_of_many_levels_is_ignored() -> None:
     value = "[" * 1_500 + '"rabbits"' + "]" * 1_500
     deep = f'{{"timestamp": 1.0, "name": "memo", "context": {{"x": {value}}}}}\n'
     log = deep + eventlog({"rabbits": "r1"}) + deep

@@ -39,7 +39,7 @@ def test_a_mapping_prints_as_it_was_read() -> None:
     assert mapping.parse(EXAMPLE).to_json() == EXAMPLE
 
 
-def test_what_the_mapping_lacks_has_no_nodes_and_no_rabbit() -> None:
+def test_a_rabbit_or_node_that_the_mapping_lacks_has_no_connections() -> None:
     system = mapping.parse(EXAMPLE)
     assert system.rabbit_of("login1") is None
     assert system.hosts_of("hetchy203") == ()
@@ -47,7 +47,7 @@ def test_what_the_mapping_lacks_has_no_nodes_and_no_rabbit() -> None:
     assert not system.has("hetchy203")
 
 
-def test_rabbits_are_in_natural_order_whatever_the_file_has() -> None:
+def test_the_rabbits_of_a_mapping_are_in_natural_order() -> None:
     names = ["r10", "r9", "r1"]
     obj = {
         "computes": {},

@@ -107,14 +107,16 @@ def test_a_node_that_has_mounted_everything_has_its_storage() -> None:
         {"mounts": "mounted"},
     ],
 )
-def test_a_node_that_has_not_is_lost(changes: dict[str, Any]) -> None:
+def test_a_node_that_has_not_mounted_everything_is_lost(
+    changes: dict[str, Any],
+) -> None:
     bad = clientmount("node3", **changes)
     survey = mounts_of(*map(clientmount, ("node1", "node2", "node4")), bad)
     assert survey.lost == ("node3",)
     assert survey.served  # the others are
 
 
-def test_a_node_that_says_nothing_is_lost() -> None:
+def test_a_node_whose_clientmount_has_no_status_is_lost() -> None:
     bad = clientmount("node3")
     del bad["status"]
     assert mounts_of(*map(clientmount, HOSTS[:2]), bad).lost == ("node3", "node4")
@@ -126,7 +128,7 @@ def test_a_node_must_have_mounted_all_file_systems() -> None:
     assert survey.lost == ("node1",)
 
 
-def test_mounts_of_rabbits_and_of_nodes_that_left_do_not_count() -> None:
+def test_clientmounts_of_rabbits_and_of_nodes_that_left_do_not_count() -> None:
     others = [
         clientmount("rabbit1", name="default-w-0-servers", mounts=[]),
         clientmount("node9", mounts=[]),
@@ -134,7 +136,7 @@ def test_mounts_of_rabbits_and_of_nodes_that_left_do_not_count() -> None:
     assert mounts_of(*map(clientmount, HOSTS), *others).lost == ()
 
 
-def test_before_there_are_mounts_the_storages_tell_who_cannot_have_any() -> None:
+def test_without_clientmounts_a_node_without_a_connection_is_lost() -> None:
     storages = [
         storage("rabbit1", "node1", "node2"),
         storage("rabbit2", "node3", "node4", offline=("node4",)),
@@ -144,24 +146,24 @@ def test_before_there_are_mounts_the_storages_tell_who_cannot_have_any() -> None
     assert not survey.served
 
 
-def test_nodes_of_a_rabbit_that_is_away_cannot_have_any_either() -> None:
+def test_without_clientmounts_the_nodes_of_an_offline_rabbit_are_lost() -> None:
     away = storage("rabbit2", "node3", "node4")
     away["status"]["status"] = "Offline"
     survey = mounts_of(storages=[storage("rabbit1", "node1", "node2"), away])
     assert survey.lost == ("node3", "node4")
 
 
-def test_a_connection_matters_to_nobody_who_has_mounted() -> None:
+def test_a_node_that_has_mounted_needs_no_connection() -> None:
     storages = [storage("rabbit1", "node1", "node2", offline=("node1",))]
     assert mounts_of(*map(clientmount, HOSTS), storages=storages).lost == ()
 
 
-def test_storages_that_make_no_sense_tell_of_no_connection() -> None:
+def test_a_malformed_storage_shows_no_connection() -> None:
     odd: list[Json] = [{"status": 7}, {"status": {"status": "Ready", "access": []}}]
     assert mounts_of(storages=odd).lost == HOSTS
 
 
-def test_computes_that_make_no_sense_are_an_error_that_names_them() -> None:
+def test_malformed_computes_are_an_error_that_names_them() -> None:
     with pytest.raises(BadObject, match=r"Computes w: data\[0\].name is 7"):
         survey_mounts(
             NOW,
@@ -209,7 +211,7 @@ def test_the_nodes_of_a_rabbit_without_their_storage_are_lost(strategy: str) -> 
     assert survey.served
 
 
-def test_the_servers_then_ask_no_more_for_what_is_not_there() -> None:
+def test_servers_no_longer_request_storage_of_rabbits_that_failed() -> None:
     found = servers({"rabbit1": True, "rabbit2": False})
     (cut,) = storage_of(found, breakdown("AllocatePerCompute")).cuts
     (before,) = found["spec"]["allocationSets"]
@@ -219,7 +221,7 @@ def test_the_servers_then_ask_no_more_for_what_is_not_there() -> None:
 
 
 @pytest.mark.parametrize("strategy", ["AllocateAcrossServers", "AllocateSingleServer"])
-def test_storage_that_is_one_for_all_nodes_is_lost_to_all(strategy: str) -> None:
+def test_shared_storage_with_a_missing_part_is_lost_to_all_nodes(strategy: str) -> None:
     survey = storage_of(
         servers({"rabbit1": True, "rabbit2": False}), breakdown(strategy)
     )
@@ -233,13 +235,13 @@ def test_storage_that_outlives_the_job_must_be_complete() -> None:
     assert not tolerated(HOSTS, survey, 4)
 
 
-def test_storage_that_is_all_there_loses_nobody() -> None:
+def test_complete_storage_loses_no_node() -> None:
     found = servers({"rabbit1": True, "rabbit2": True})
     survey = storage_of(found, breakdown("AllocatePerCompute"))
     assert survey.lost == () and survey.cuts == ()
 
 
-def test_servers_that_say_nothing_yet_have_nothing() -> None:
+def test_servers_without_a_status_have_no_storage() -> None:
     found = servers({"rabbit1": True, "rabbit2": True})
     del found["status"]
     assert storage_of(found, breakdown("AllocatePerCompute")).lost == HOSTS
@@ -265,7 +267,7 @@ def surveys(draw: st.DrawFn) -> Survey:
 
 
 @given(surveys(), st.integers(0, 5))
-def test_as_many_as_are_tolerated_may_fail_and_one_must_remain(
+def test_as_many_nodes_as_tolerated_may_fail_and_one_must_remain(
     survey: Survey, tolerance: int
 ) -> None:
     failed = failed_nodes(HOSTS, survey)
@@ -277,7 +279,9 @@ def test_as_many_as_are_tolerated_may_fail_and_one_must_remain(
 
 
 @given(surveys())
-def test_who_was_taken_out_stays_failed_and_nobody_else_is(survey: Survey) -> None:
+def test_nodes_taken_out_of_computes_stay_failed_and_no_others_do(
+    survey: Survey,
+) -> None:
     """What is written can be read again, by a module that knows nothing."""
     written = computes_patch(survey, NOW)
     mounted = [clientmount(host) for host in HOSTS]
@@ -354,7 +358,7 @@ def driver(index: int, state: str, completed: bool) -> Json:
     return {"dwdIndex": index, "watchState": state, "completed": completed}
 
 
-def test_a_workflow_tells_what_dws_is_not_done_with() -> None:
+def test_the_view_of_a_workflow_has_the_commands_that_dws_has_not_completed() -> None:
     drivers = [
         driver(0, "Setup", False),
         driver(0, "PreRun", True),

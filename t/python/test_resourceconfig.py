@@ -38,7 +38,7 @@ def with_(place: str, value: Any) -> Json:
     return tables
 
 
-def test_the_example_of_the_manual_is_read_as_flux_reads_it() -> None:
+def test_the_resource_table_of_the_manual_is_read_as_flux_reads_it() -> None:
     found = resourceconfig.parse(EXAMPLE, "resource.toml")
     assert found.resources.to_json() == {
         "version": 1,
@@ -103,7 +103,7 @@ def test_hosts_are_excluded_by_rank_or_by_name(exclude: str) -> None:
         ("bootstrap", {"hosts": [{"host": "test[1-99]"}]}, "test100 is not there"),
     ],
 )
-def test_a_wrong_configuration_is_refused_with_its_place(
+def test_a_wrong_resource_table_is_refused_with_its_place(
     place: str, value: Any, words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:

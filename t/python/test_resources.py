@@ -220,7 +220,7 @@ def test_a_request_without_whole_nodes_is_refused_with_advice() -> None:
 
 
 @given(breakdowns, breakdowns, requests)
-def test_applying_again_replaces_what_was_there(
+def test_applying_breakdowns_again_replaces_their_storage(
     first: list[Breakdown], second: list[Breakdown], request_: list[Json]
 ) -> None:
     once = apply_breakdowns(first, request_)
@@ -230,7 +230,7 @@ def test_applying_again_replaces_what_was_there(
 
 
 @given(breakdowns, st.integers(1, 20000))
-def test_rounding_never_gives_less_than_was_asked_for(
+def test_rounding_to_ssd_never_gives_less_than_directives_request(
     found: list[Breakdown], nodes: int
 ) -> None:
     ssd = ssd_per_node(found, nodes)
@@ -272,7 +272,7 @@ def test_rounding_never_gives_less_than_was_asked_for(
         ([node(1), node(1)], "a single node vertex"),
     ],
 )
-def test_a_wrong_request_is_refused_with_its_place(
+def test_wrong_resources_are_refused_with_their_place(
     request_: list[Any], words: str
 ) -> None:
     with pytest.raises(BadObject) as caught:

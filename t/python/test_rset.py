@@ -106,7 +106,7 @@ def test_the_example_of_rfc_20_prints_as_it_was_read() -> None:
     assert rset.parse(EXAMPLE).to_json() == EXAMPLE
 
 
-def test_nodelist_follows_the_sorted_ranks_not_the_entries() -> None:
+def test_the_hosts_of_r_follow_its_sorted_ranks_and_not_its_entries() -> None:
     R = changed(
         EXAMPLE,
         "execution.R_lite",
@@ -127,19 +127,19 @@ def test_nodelist_follows_the_sorted_ranks_not_the_entries() -> None:
     ]
 
 
-def test_several_brokers_may_run_on_one_host() -> None:
+def test_r_may_have_several_brokers_on_one_host() -> None:
     R = changed(EXAMPLE, "execution.nodelist", ["a,a,a,a"])
     assert rset.parse(R).hosts == ("a",) * 4
 
 
-def test_zero_is_how_a_time_is_unset() -> None:
+def test_a_time_of_zero_in_r_is_unset() -> None:
     R = changed(EXAMPLE, "execution.expiration", 0.0)
     assert rset.parse(R).expiration is None
     R = changed(R, "execution.starttime", 0)
     assert rset.parse(R).starttime is None
 
 
-def test_properties_apply_to_ranks() -> None:
+def test_properties_of_r_apply_to_ranks() -> None:
     properties = {"amd-mi50@gpu": "19-20", "big": "20,22", "none": ""}
     resources = rset.parse(changed(EXAMPLE, "execution.properties", properties))
     assert _properties_of(resources, 20) == {"amd-mi50@gpu", "big"}
@@ -147,7 +147,7 @@ def test_properties_apply_to_ranks() -> None:
     assert resources.to_json()["execution"]["properties"] == properties
 
 
-def test_scheduling_is_carried_through_untouched() -> None:
+def test_the_scheduling_key_of_r_is_kept_as_it_is() -> None:
     scheduling = {"writer": "other:x/y", "graph": {"anything": [1, None, "x"]}}
     resources = rset.parse({**EXAMPLE, "scheduling": scheduling})
     assert resources.writer == "other:x/y"
@@ -228,7 +228,7 @@ def test_printing_and_reading_gives_the_same_r(ranks: set[int], random: Any) -> 
     assert rset.parse(json.loads(json.dumps(resources.to_json()))) == resources
 
 
-def test_the_graph_tells_how_much_is_held_on_each_rabbit() -> None:
+def test_the_graph_of_r_has_the_storage_of_a_job_on_each_rabbit() -> None:
     R = fluxion_r(
         {"h0": "rab0", "h2": "rab1", "h3": "rab1"},
         {"rab1": [8, 8, 8, 8], "rab0": [1, 8]},
@@ -236,7 +236,7 @@ def test_the_graph_tells_how_much_is_held_on_each_rabbit() -> None:
     assert rabbit_chunks(rset.parse(R), SYSTEM) == {"rab0": 9, "rab1": 32}
 
 
-def test_without_a_graph_the_mapping_tells_the_rabbits_only() -> None:
+def test_r_without_a_graph_has_the_rabbits_of_its_hosts_and_no_amounts() -> None:
     R = fluxion_r({"h2": "rab1", "h3": "rab1"}, {})
     for scheduling in (..., {}, {"writer": "other", "graph": 7}):
         resources = rset.parse(changed(R, "scheduling", scheduling))
@@ -244,7 +244,7 @@ def test_without_a_graph_the_mapping_tells_the_rabbits_only() -> None:
     assert rabbit_chunks(rset.parse(R), SYSTEM) == {"rab1": None}
 
 
-def test_a_graph_without_storage_on_a_jobs_rabbit_says_none_is_held() -> None:
+def test_a_graph_without_ssd_below_a_rabbit_gives_the_job_none_there() -> None:
     R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab0": [8], "rab1": []})
     assert rabbit_chunks(rset.parse(R), SYSTEM) == {"rab0": 8, "rab1": 0}
 
@@ -309,7 +309,7 @@ def test_a_vertex_has_the_name_that_fluxion_leaves_out() -> None:
 
 
 @pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
-def test_flux_reads_what_we_print_and_the_other_way_round() -> None:
+def test_flux_reads_the_r_that_we_print_and_we_read_the_r_of_flux() -> None:
     script = """
 import json, sys
 from flux.resource import ResourceSet

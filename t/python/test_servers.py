@@ -131,13 +131,13 @@ def test_scale_makes_nothing_smaller_than_a_gib() -> None:
     assert sum(made.values()) == 3
 
 
-def test_without_count_and_scale_numbers_are_as_the_nodes_are() -> None:
+def test_without_count_and_scale_allocations_divide_as_the_nodes_do() -> None:
     assert place(across(30 * GIB), allocation({"a": 16, "b": 8})) == {"a": 2, "b": 1}
     assert place(across(30 * GIB), allocation({"a": 5, "b": 5})) == {"a": 1, "b": 1}
     assert place(across(30 * GIB), allocation({"a": 3, "b": 2})) == {"a": 3, "b": 2}
 
 
-def test_count_is_how_many_allocations_there_are() -> None:
+def test_count_is_the_number_of_allocations() -> None:
     (entry,) = build_allocation_sets(
         breakdown(across(10 * GIB, count=4)), allocation({"a": 2, "b": 2})
     )
@@ -164,7 +164,7 @@ def test_every_server_gets_its_allocation() -> None:
     assert place(entry, allocation({"a": 3, "b": 1})) == {"a": 1, "b": 1}
 
 
-def test_what_has_no_choice_is_placed_first() -> None:
+def test_sets_without_a_choice_are_placed_first() -> None:
     # b has room for the shared set only because a's is taken by its nodes
     on = allocation({"a": 2, "b": 1}, {"a": 4, "b": 8})
     sets = (across(6 * GIB, scale=1), per_compute(2 * GIB))
@@ -173,7 +173,7 @@ def test_what_has_no_choice_is_placed_first() -> None:
     assert counts(shared) == {"b": 1}
 
 
-def test_storages_need_all_labels() -> None:
+def test_a_set_goes_only_to_storages_with_all_its_labels() -> None:
     entry = across(GIB, labels=("storage=Rabbit", "fast"))
     storages = {
         "a": {"storage": "Rabbit"},
@@ -184,7 +184,7 @@ def test_storages_need_all_labels() -> None:
     assert place(entry, on) == {"b": 1}
 
 
-def test_the_labels_of_the_example_of_storage_constraints() -> None:
+def test_the_labels_of_the_example_of_storage_constraints_choose_its_rabbit() -> None:
     labels = ("Rabbit", "firmware_test", "fast")
     storages = {"rabbit-node-1": dict.fromkeys(labels, ""), "other": {"Rabbit": ""}}
     on = allocation({"rabbit-node-1": 1, "other": 3}, storages=storages)
@@ -211,7 +211,7 @@ def test_sets_with_the_same_colocation_key_keep_apart() -> None:
     assert {*counts(one), *counts(other)} == {"a", "b"}
 
 
-def test_keys_keep_the_directives_of_a_job_apart_too() -> None:
+def test_colocation_keys_keep_the_directives_of_a_job_apart_too() -> None:
     both = [breakdown(single(GIB, colocation=MGT)) for _ in range(2)]
     (one,), (other,) = build_servers(both, allocation({"a": 1, "b": 1}))
     assert {*counts(one), *counts(other)} == {"a", "b"}
@@ -225,7 +225,7 @@ def test_a_set_that_may_use_one_rabbit_only_gets_it() -> None:
     assert counts(one) == {"b": 1} and counts(other) == {"a": 1}
 
 
-def test_different_keys_may_share_a_rabbit() -> None:
+def test_different_colocation_keys_may_share_a_rabbit() -> None:
     sets = (single(GIB, colocation=("a",)), single(GIB, colocation=("",)))
     made = build_allocation_sets(breakdown(*sets), allocation({"a": 1}))
     assert [counts(entry) for entry in made] == [{"a": 1}, {"a": 1}]
@@ -399,7 +399,9 @@ def carries(entry: AllocationSet, found: Any) -> bool:
 
 
 @given(st.data(), jobs)
-def test_what_is_built_keeps_all_promises(data: Any, job: list[Breakdown]) -> None:
+def test_built_servers_keep_all_promises_of_the_docstring(
+    data: Any, job: list[Breakdown]
+) -> None:
     on = data.draw(allocations(job))
     try:
         made = build_servers(job, on)
@@ -443,7 +445,7 @@ def test_what_is_built_keeps_all_promises(data: Any, job: list[Breakdown]) -> No
 
 
 @given(st.data(), jobs, st.randoms())
-def test_the_order_of_dictionaries_does_not_matter(
+def test_servers_do_not_depend_on_the_order_of_dictionaries(
     data: Any, job: list[Breakdown], rng: random.Random
 ) -> None:
     def shuffled(found: Any) -> Any:

@@ -60,7 +60,7 @@ def test_hetchy_becomes_the_mapping_of_the_seed() -> None:
     assert json.dumps(found.to_json(), indent=4) == json.dumps(EXAMPLE, indent=4)
 
 
-def test_rabbits_and_nodes_are_in_natural_order() -> None:
+def test_the_mapping_of_a_cluster_is_in_natural_order() -> None:
     system = system_of({"r10": ("n2", "n10", "n1"), "r9": ("n3", "n7")})
     found = topology.parse(system_configuration(system), storages(system), [])
     assert found.rabbits == ("r9", "r10")
@@ -68,7 +68,7 @@ def test_rabbits_and_nodes_are_in_natural_order() -> None:
     assert found.to_json()["rabbits"]["r10"]["hostlist"] == "n[1-2,10]"
 
 
-def test_unsorted_they_are_as_the_system_configuration_lists_them() -> None:
+def test_an_unsorted_mapping_has_the_order_of_the_system_configuration() -> None:
     system = system_of({"r10": ("n2", "n10", "n1"), "r9": ("n3", "n7")})
     objects = system_configuration(system), storages(system)
     found = topology.parse(*objects, [], sort=False)
@@ -104,7 +104,7 @@ def test_any_mapping_is_found_again_whatever_jobs_hold(
     assert {found.capacity(rabbit) for rabbit in found.rabbits} == {TIB}
 
 
-def test_what_is_asked_for_and_not_made_is_free_as_well() -> None:
+def test_storage_that_is_requested_and_not_made_counts_as_free() -> None:
     storage = [{"name": "hetchy201", "allocationCount": 2}]
     sets = [{"label": "xfs", "allocationSize": TIB, "storage": storage}]
     asking = {**servers("s"), "spec": {"allocationSets": sets}, "status": None}
@@ -113,7 +113,7 @@ def test_what_is_asked_for_and_not_made_is_free_as_well() -> None:
     assert found.capacity("hetchy201") == HETCHY.rabbits["hetchy201"].capacity
 
 
-def test_what_system_storage_holds_is_not_for_jobs_unless_that_is_wanted() -> None:
+def test_system_storage_is_left_out_of_the_capacity_unless_asked_for() -> None:
     system = system_of({"r1": ("n1",), "r2": ("n2",)})
     held = [
         of_system(servers("system", r1=TIB // 4)),
@@ -164,7 +164,7 @@ def test_a_node_under_two_rabbits_is_refused_with_both_names() -> None:
     )
 
 
-def test_what_is_listed_twice_is_refused() -> None:
+def test_a_rabbit_or_node_that_is_listed_twice_is_refused() -> None:
     configuration = system_configuration(HETCHY)
     nodes = configuration["spec"]["storageNodes"]
     nodes[0]["computesAccess"] *= 2
