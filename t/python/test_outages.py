@@ -23,7 +23,9 @@ from test_service import (
 )
 
 from flux_k8s.jobs.waiting import MEMO, PATIENCE
-from flux_k8s.ports import DWS_GROUP, KubeError
+from flux_k8s.ports import DWS_GROUP, WORKFLOW, KubeError
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import State
@@ -386,3 +388,30 @@ def test_a_server_that_asks_for_patience_is_not_asked_before() -> None:
     assert names(system, jobid) == LIFE
     pauses = [later - earlier for earlier, later in zip(seen, seen[1:])]
     assert len(pauses) == 3 and all(100.0 <= pause < 101.0 for pause in pauses)
+
+
+def test_a_workflow_that_came_and_went_while_the_watch_was_away_is_missed() -> None:
+    """The watch has never shown it, so that it cannot tell that it is gone."""
+    away: list[bool] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        lost = request.verb == "watch" and request.kind == WORKFLOW and away
+        return Fault(error=KubeError(504, "Timeout", "")) if lost else None
+
+    options = Options(faults=(DwsFault("Proposal", "never"),))
+    system = started(options=options, faults=fault)
+    system.loop.run(timeout=5.0)
+    away.append(True)
+    assert system.service_kube is not None
+    system.service_kube.drop_watches()
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(lambda: bool(system.workflows()), HOUR)
+    system.loop.run(timeout=1.0)
+    name = workflow_name(jobid)
+    gone = {"metadata": {"finalizers": []}}
+    system.store.merge_patch(WORKFLOW, "default", name, gone)
+    system.store.delete(WORKFLOW, "default", name)
+    away.clear()
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert exception["note"] == f"Workflow {name} was deleted under the job"

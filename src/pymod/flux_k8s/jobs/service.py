@@ -349,6 +349,7 @@ class Service:
             stray = self._strays.claim(jobid)
             if stray is not None:
                 view, workflow = stray
+                job.info.shown = view.uid
                 job.info.see(view, self._flux.now())
                 self._steps.records.note(job.info, workflow)
         return job
@@ -467,6 +468,7 @@ class Service:
             job.info.see_gone(view.uid)
             self._mark(jobid)
         else:
+            job.info.shown = view.uid
             job.info.see(view, self._flux.now())
             self._steps.records.note(job.info, object)
             self._mark(jobid)
@@ -476,6 +478,10 @@ class Service:
         if self._stopped:
             return
         self._synced = True
+        for jobid, job in self._jobs.items():
+            if job.info.view is not None and job.info.view.uid != job.info.shown:
+                job.info.missed = True
+                self._mark(jobid)
         self._watched(WORKFLOW, None)
         self._check_strays()
 

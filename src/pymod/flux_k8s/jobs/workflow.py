@@ -181,6 +181,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     """
     if info.taken is not None and info.ran and not (info.failed or info.abandoned):
         return Fail(info.taken)
+    if info.missed:
+        return Lookup()
     if info.view is None:
         return _without_workflow(info, now, config)
     if not info.owns(info.view):

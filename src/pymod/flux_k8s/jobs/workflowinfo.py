@@ -60,6 +60,9 @@ class WorkflowInfo:
             ``prolog-remove``, ``epilog-remove`` were answered.
         view: the Workflow, or None while there is none.
         existed: there has been a Workflow.
+        shown: the uid of the Workflow that the watch has shown last.
+        missed: the watch has listed all Workflows, and not the one that is known from
+            answers: it may be gone, and the watch has nothing to tell of that.
         gone: the ``uid`` of the one that was deleted last.
         uncertain: a request to create it got no answer.
         failure: the note of the job's fatal exception.
@@ -110,6 +113,8 @@ class WorkflowInfo:
     released: bool = False
     view: Optional[WorkflowView] = None
     existed: bool = False
+    shown: Optional[str] = None
+    missed: bool = False
     gone: Optional[str] = None
     uncertain: bool = False
     failure: Optional[str] = None
@@ -217,6 +222,7 @@ class WorkflowInfo:
         """Take in that a Workflow does not exist any more."""
         self.gone = uid
         self.existed = True
+        self.missed = False
         if self.view is not None and self.view.uid == uid:
             self._is_taken(uid, "deleted", self.view)
             self.view = None

@@ -129,11 +129,12 @@ class WorkflowRequests:
         except KubeError as error:
             if not gone(error):
                 raise
-            info.uncertain = False
+            info.uncertain = info.missed = False
             if known is not None:
                 info.see_gone(known.uid)
         else:
             info.looked = asked
+            info.missed = False
             self._see(info, workflow)
 
     def _patch(self, info: WorkflowInfo, body: Patch) -> Call[Json]:
