@@ -18,7 +18,7 @@ R = json.load(sys.stdin)
 core = {"id": "9", "metadata": {"type": "core", "id": 0, "rank": 0, "uniq_id": 0,
     "name": "core0", "paths": {"containment": "/cluster0/compute-01/core0"}}}
 R["scheduling"] = {"graph": {"nodes": [core] * int(sys.argv[1]), "edges": []}}
-json.dump(R, sys.stdout)' "$2" >"$TRASH/R" &&
+sys.stdout.write(json.dumps(R))' "$2" >"$TRASH/R" &&
     flux kvs put --raw "$(R_key "$1")=-" <"$TRASH/R"
 }
 
@@ -38,9 +38,9 @@ reader_pid () {
 
 # Kill it as soon as it is there.
 reader_kill () {
-    for _ in $(seq 2000); do
+    for _ in $(seq 800); do
         reader_kill_pid=$(reader_pid) && kill -KILL "$reader_kill_pid" && return 0
-        sleep 0.02
+        sleep 0.05
     done
     return 1
 }
