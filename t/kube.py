@@ -43,9 +43,11 @@ INTERVAL = 0.05
 
 
 class Cluster:
-    """A cluster with DWS, by its kubeconfig: one with a token, or certificates."""
+    """A cluster with DWS, by its kubeconfig: one with a token, or certificates. A
+    request without an answer after ``timeout`` seconds is an error."""
 
-    def __init__(self, kubeconfig: str) -> None:
+    def __init__(self, kubeconfig: str, timeout: float) -> None:
+        self._timeout = timeout
         config = _kubeconfig.read(kubeconfig)
         assert config is not None
         url = urllib.parse.urlsplit(config.server)
@@ -64,7 +66,9 @@ class Cluster:
         request = urllib.request.Request(f"{self._base}/{path}", **options)
         for name, value in self._headers.items():
             request.add_header(name, value)
-        with urllib.request.urlopen(request, context=self._tls) as response:
+        with urllib.request.urlopen(
+            request, context=self._tls, timeout=self._timeout
+        ) as response:
             return json.load(response)
 
     def list(self, plural: str) -> Any:
@@ -150,7 +154,7 @@ def main() -> None:
     parser.add_argument("command")
     parser.add_argument("words", nargs="*")
     args = parser.parse_args()
-    cluster = Cluster(args.kubeconfig)
+    cluster = Cluster(args.kubeconfig, args.timeout)
     if args.command == "get":
         plural, *names = args.words
         found = cluster.find(plural, names[0]) if names else cluster.list(plural)

@@ -31,6 +31,7 @@ test_failed=0
 
 die () {
     echo "# $NAME: $*"
+    test -z "$FLUX_DWS_INSIDE" || instance_kill
     exit 1
 }
 
@@ -621,8 +622,12 @@ test_diagnose () {
             | cut -c1-200 | sed "s/^/# $test_diagnose_id: /"
     done
     flux queue idle --quiet --timeout=1s && return
-    # The instance would wait for ever for the job that hangs.
     echo "1..$test_count"
+    instance_kill
+}
+
+# An instance that ends would wait for ever for a job that hangs.
+instance_kill () {
     kill -KILL "$(flux getattr broker.pid)"
 }
 
