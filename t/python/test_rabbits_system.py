@@ -181,13 +181,25 @@ def test_a_job_that_a_rabbit_has_too_little_for_waits_for_another_one_s_end() ->
     assert [names(system, jobid) for jobid in (first, second, third)] == 3 * [LIFE]
 
 
-@pytest.mark.parametrize(("gib", "nodes"), [(100, 1), (40, 3), (1, 5)])
-def test_more_than_there_is_is_refused(gib: int, nodes: int) -> None:
+@pytest.mark.parametrize(
+    ("gib", "nodes", "note"),
+    [
+        (
+            100,
+            1,
+            "each node needs 101 GiB on its Rabbit, but the largest Rabbit has 64 GiB "
+            "for jobs",
+        ),
+        (40, 3, UNSATISFIABLE),
+        (1, 5, UNSATISFIABLE),
+    ],
+)
+def test_more_than_there_is_is_refused(gib: int, nodes: int, note: str) -> None:
     system = small()
     jobid = submit(system, storage_of(gib), nodes)
     settle(system)
     (exception,) = exceptions(system, jobid)
-    assert exception["note"] == UNSATISFIABLE
+    assert exception["note"] == note
     assert "alloc" not in names(system, jobid)
 
 

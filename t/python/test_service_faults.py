@@ -24,8 +24,8 @@ from rabbitsim.system import VirtualSystem
 
 UP = [
     (WorkflowRequests, "create"),
-    (WorkflowRequests, "_create_for_group"),
-    (WorkflowRequests, "_created"),
+    (WorkflowRequests, "announce"),
+    (WorkflowRequests, "_see"),
     (WorkflowRequests, "move"),
     (Steps, "_plan"),
     (Steps, "_allocate"),
