@@ -256,12 +256,12 @@ test_expect_success 'a job whose storage fails is over for the prolog as well' '
     undrain_all
 '
 test_expect_success 'a prolog that waits too long fails with a line that says so' '
-    sed -i "s/^tc_timeout.*/&\nprolog_timeout = \"200ms\"/" conf/rabbit.toml &&
+    sed -i "s/^tc_timeout.*/&\nprolog_timeout = \"2s\"/" conf/rabbit.toml &&
     flux config reload &&
     flux dmesg -C &&
     id=$(job_in prerun) &&
     wait_event $id exception -m type=prolog &&
-    flux dmesg | grep -F "$(flux job id --to=f58 $id): storage is not mounted after 200ms (rabbit.prolog_timeout)" &&
+    flux dmesg | grep -F "$(flux job id --to=f58 $id): storage is not mounted after 2s (rabbit.prolog_timeout)" &&
     sed -i /^prolog_timeout/d conf/rabbit.toml &&
     flux config reload &&
     gates_open $id &&
