@@ -11,10 +11,10 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+from flux_k8s.config.settings import Settings
 from flux_k8s.dws.directivebreakdown.resources import GIB
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.ports import Json, Kind
-from flux_k8s.rabbits.fluxion import SSDS_BY_STATUS
 from flux_k8s.rabbits.storage import RabbitManager
 from rabbitsim.dws.topology import Topology, storage
 from rabbitsim.system import VirtualSystem, mapping_of
@@ -39,7 +39,7 @@ def measure(bench: Bench) -> Iterator[Row]:
         Target(10_000, most=False),
         f"{events} events, one in ten of which changes a Rabbit's state",
     )
-    for ssds in (DEFAULT_CHUNKS, SSDS_BY_STATUS + 1):
+    for ssds in (DEFAULT_CHUNKS, Settings.ssds_by_status + 1):
         down, back = _requests(ssds)
         note = f"16 nodes, {ssds} ssd"
         row = "requests to Fluxion when one Rabbit goes down"

@@ -450,7 +450,8 @@ def test_something_unknown_anywhere_meets_the_policy_in_effect_there(
     if in_effect == "Reject":
         # What else there is to say of its place may follow.
         assert found is None
-        assert any(line.endswith(problem + REJECTED) for line in lines)
+        told = [line for text in lines for line in text.split("\n")]
+        assert any(line.endswith(problem + REJECTED) for line in told)
     else:
         assert found == root
         assert len(lines) == (1 if in_effect == "Warn" else 0)
