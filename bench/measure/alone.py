@@ -10,10 +10,10 @@ import time
 from functools import partial
 from typing import Any, Callable, Optional
 
+from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping
-from flux_k8s.jobs.service import Service
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import workflow_name
@@ -58,7 +58,9 @@ class Alone:
             kubeconfig, deliver=self.reactor.mailbox.put, log=self.flux.log
         )
         settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
-        self.service = Service(self.flux, self._kube, settings, random.Random(1))
+        self.service = make_service(
+            self.flux, self._kube, settings, rng=random.Random(1)
+        )
         self.flux.service = self.service
         self.service.start()
         self._wait(partial(self._knows, running + ended), "Workflows are known")

@@ -131,8 +131,13 @@ class PlainFlux:
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
         pass
 
-    def kvs_put(self, jobid: int, key: str, value: str, *, last: bool = False) -> None:
+    def kvs_put(
+        self, jobid: int, key: str, value: Optional[str], *, last: bool = False
+    ) -> None:
         pass
+
+    def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
+        done(None)
 
     def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
         raise RuntimeError(f"drain {hosts}: {reason}")

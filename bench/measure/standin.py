@@ -14,6 +14,7 @@ import syslog
 import time
 from typing import Any, Optional
 
+from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.service import Service
@@ -63,7 +64,7 @@ class StandIn:
 
         def make(port: FluxPort) -> Service:
             settings = Settings(Config(), mapping, owner=os.getuid())
-            return Service(port, kube, settings, random.Random(1))
+            return make_service(port, kube, settings, rng=random.Random(1))
 
         instance.load_module(make)
         instance.manager.listeners.append(self._listen)
