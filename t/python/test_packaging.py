@@ -362,6 +362,10 @@ def test_a_tree_without_git_has_the_fallback_version(tree: Path) -> None:
     assert version(tree) == "0.0"
 
 
+@pytest.mark.skipif(
+    "$Format" not in (TOP / ".git_archival.txt").read_text(),
+    reason="this tree is an archive itself",
+)
 def test_an_archive_made_by_git_has_the_version_of_its_tag(
     tree: Path, tmp_path: Path
 ) -> None:
@@ -372,6 +376,10 @@ def test_an_archive_made_by_git_has_the_version_of_its_tag(
     assert version(tmp_path / "archive") == "1.2.3"
 
 
+@pytest.mark.skipif(
+    "$Format" not in (TOP / ".git_archival.txt").read_text(),
+    reason="this tree is an archive itself",
+)
 def test_a_source_distribution_keeps_its_version_and_can_be_built(
     tree: Path, tmp_path: Path
 ) -> None:
