@@ -241,18 +241,20 @@ static int memo_cb (flux_plugin_t *p,
                     void *data)
 {
     struct dws_job *job = current_job (p);
-    json_t *waits = NULL;
+    json_t *entry;
+    json_t *waits;
 
     if (!job
         || flux_plugin_arg_unpack (args,
                                    FLUX_PLUGIN_ARG_IN,
-                                   "{s:{s:{s:o}}}",
+                                   "{s:o s:{s:{s:o}}}",
+                                   "entry", &entry,
                                    "entry",
                                      "context",
                                        DWS_MODULE_MEMO, &waits) < 0)
         return 0;
     if (job->phase == DWS_RECOVER)
-        job->stale = true;
+        dws_job_note_late (job, entry);
     else
         job->waits = !json_is_null (waits);
     return 0;
@@ -296,6 +298,7 @@ static int exception_cb (flux_plugin_t *p,
                          void *data)
 {
     struct dws_job *job = current_job (p);
+    json_t *entry;
     const char *type;
     int severity;
     json_int_t userid = -1;
@@ -304,7 +307,8 @@ static int exception_cb (flux_plugin_t *p,
     if (!job
         || flux_plugin_arg_unpack (args,
                                    FLUX_PLUGIN_ARG_IN,
-                                   "{s:{s:{s:s s:i s?I}}}",
+                                   "{s:o s:{s:{s:s s:i s?I}}}",
+                                   "entry", &entry,
                                    "entry",
                                      "context",
                                        "type", &type,
@@ -312,12 +316,14 @@ static int exception_cb (flux_plugin_t *p,
                                        "userid", &userid) < 0
         || severity != 0)
         return 0;
-    demand = dws_job_note_exception (job, type, userid);
-    if (job->phase == DWS_RECOVER)
-        job->stale = true;
-    else if (job->phase != DWS_POST_RUN)
+    if (job->phase == DWS_RECOVER) {
+        dws_job_note_late (job, entry);
         return 0;
-    else if (demand == DWS_DEMAND_ABORT && !job->aborted)
+    }
+    demand = dws_job_note_exception (job, type, userid);
+    if (job->phase != DWS_POST_RUN)
+        return 0;
+    if (demand == DWS_DEMAND_ABORT && !job->aborted)
         dws_job_epilog_abort (job);
     else if (demand == DWS_DEMAND_TEARDOWN && !job->teardown)
         dws_job_ask_teardown (job);

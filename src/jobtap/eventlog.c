@@ -129,6 +129,33 @@ static enum dws_phase replay_phase (struct dws_job *job, struct history *hist)
     return hist->dependency_added ? DWS_SCHED : DWS_DONE;
 }
 
+void dws_job_note_late (struct dws_job *job, json_t *entry)
+{
+    if (!job->late)
+        job->late = json_array ();
+    if (json_array_append (job->late, entry) < 0)
+        job->stale = true; // no memory: the eventlog has it
+}
+
+/* Late entries that the eventlog has are the first ones, in the same order. */
+static void replay_late (struct dws_job *job,
+                         struct history *hist,
+                         json_t *eventlog)
+{
+    size_t known = 0;
+    size_t index;
+    json_t *entry;
+
+    json_array_foreach (eventlog, index, entry) {
+        if (json_equal (entry, json_array_get (job->late, known)))
+            known++;
+    }
+    while ((entry = json_array_get (job->late, known++)))
+        replay_entry (job, hist, entry);
+    json_decref (job->late);
+    job->late = NULL;
+}
+
 enum dws_phase dws_job_replay (struct dws_job *job,
                                json_t *eventlog,
                                double *epilog_start)
@@ -142,6 +169,7 @@ enum dws_phase dws_job_replay (struct dws_job *job,
     job->startable = job->started = job->ended = job->exec_done = false;
     json_array_foreach (eventlog, index, entry)
         replay_entry (job, &hist, entry);
+    replay_late (job, &hist, eventlog);
     job->admitted = hist.dependency_added;
     job->delivered = hist.dependency_added;
     *epilog_start = hist.epilog_start;

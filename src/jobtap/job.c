@@ -50,6 +50,7 @@ static void dws_job_destroy (struct dws_job *job)
             list_remove (job->dws, job);
         dws_job_enter (job, DWS_DONE);
         json_decref (job->directives);
+        json_decref (job->late);
         free (job);
         errno = saved_errno;
     }

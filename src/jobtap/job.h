@@ -74,6 +74,7 @@ struct dws_job {
     enum dws_phase phase;
     int state;                   // as of the last callback while DWS_RECOVER
     bool stale;                  // state changed while DWS_RECOVER
+    json_t *late;                // array of exceptions and memos since then
     bool admitted;               // dws-create was added to the job
     bool delivered;              // the module may have a Workflow for the job
     bool released;               // the dws_environment event was posted
@@ -121,6 +122,12 @@ enum dws_demand {
 enum dws_demand dws_job_note_exception (struct dws_job *job,
                                         const char *type,
                                         json_int_t userid);
+
+/* Keep an exception or a memo that comes while DWS_RECOVER: it may be missing
+ * in the eventlog that is being read. Guests can post as many of these as they
+ * like, so none of them has the eventlog read again.
+ */
+void dws_job_note_late (struct dws_job *job, json_t *entry);
 
 /* Take note of an event of the job that says something about its tasks. */
 void dws_job_note_event (struct dws_job *job, const char *name, bool final);

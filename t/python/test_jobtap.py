@@ -576,6 +576,53 @@ def test_jobs_that_end_while_they_are_read_hold_up_none(manager: JobManager) -> 
     assert told == list(range(41, MANY + 1))
 
 
+@pytest.mark.parametrize(
+    ("name", "context"),
+    [
+        ("memo", {"rabbit_waits_for": "me"}),
+        ("exception", {"type": "cancel", "severity": 0, "note": "", "userid": 1001}),
+    ],
+)
+def test_a_guest_who_posts_without_end_does_not_keep_hello_from_being_answered(
+    manager: JobManager, name: str, context: dict[str, Any]
+) -> None:
+    manager.submit(1, {"dw": "#DW a"})
+    job = manager.jobs[1]
+    manager.post(job, "epilog-start", {"description": "other"})
+    manager.post(job, "exception", {"type": "x", "severity": 0, "note": ""})
+    manager.unload()
+    manager.load()
+    for _ in range(10):
+        if "job-manager.getattr" not in manager.topics():
+            break
+        payload, done = manager.take("job-manager.getattr")
+        manager.clock += 0.001
+        manager.post(job, name, context)
+        done(0, "", {"eventlog": payload["as it was"]})
+    (told,) = manager.request("hello", {})["jobs"]
+    assert told["waits"] == (name == "memo")
+
+
+@pytest.mark.parametrize("known", [0, 1, 2])
+@pytest.mark.parametrize("last", ["me", None])
+def test_memos_that_come_while_an_eventlog_is_read_count_in_their_order(
+    manager: JobManager, known: int, last: Optional[str]
+) -> None:
+    manager.submit(1, {"dw": "#DW a"})
+    job = manager.jobs[1]
+    manager.unload()
+    manager.load()
+    payload, done = manager.take("job-manager.getattr")
+    eventlog = list(payload["as it was"])
+    for memo in ("first", last):
+        manager.clock += 0.001
+        manager.post(job, "memo", {"rabbit_waits_for": memo})
+    eventlog += job.eventlog[len(eventlog) :][:known]
+    done(0, "", {"eventlog": eventlog})
+    (told,) = manager.request("hello", {})["jobs"]
+    assert told["waits"] == (last is not None)
+
+
 @pytest.mark.parametrize("failures", [1, 2, 40, 69])
 def test_an_eventlog_that_cannot_be_asked_for_holds_up_no_other_job(
     manager: JobManager, failures: int
