@@ -11,6 +11,7 @@ import pytest
 from test_service import exceptions, jobspec, names, started
 
 from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
@@ -29,9 +30,9 @@ UP = [
     (WorkflowRequests, "move"),
     (Steps, "_plan"),
     (Steps, "_allocate"),
-    (Steps, "run"),
-    (Service, "_reconcile"),
-    (Service, "_stepped"),
+    (Steps, "carry_out"),
+    (Reconciler, "next_step"),
+    (Reconciler, "take"),
 ]
 DOWN = [
     (WorkflowRequests, "remove_finalizer"),

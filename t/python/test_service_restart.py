@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from test_sim_flux_system import LIFE, XFS, finish, names, run_until, submit
 
+from flux_k8s.control.controller import Controller
 from flux_k8s.jobs.service import Service
 from rabbitsim.system import VirtualSystem
 
@@ -41,22 +42,24 @@ def test_a_job_does_not_notice_that_the_service_dies(event: str) -> None:
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", [1, 3, 8])
-@pytest.mark.parametrize("name", ["event", "synced", "_pump"])
+@pytest.mark.parametrize(
+    ("owner", "name"), [(Service, "event"), (Service, "synced"), (Controller, "_pump")]
+)
 def test_nor_that_it_ends_by_an_error_of_its_own(
-    name: str, call: int, after: bool, monkeypatch: pytest.MonkeyPatch
+    owner: type, name: str, call: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails before or after what it does in a callback that is not of one job."""
     calls = itertools.count(1)
-    original = getattr(Service, name)
+    original = getattr(owner, name)
 
-    def fragile(service: Service, *args: Any) -> None:
+    def fragile(self: Any, *args: Any) -> None:
         fails = next(calls) == call
         if after or not fails:
-            original(service, *args)
+            original(self, *args)
         if fails:
             raise ArithmeticError("it broke")
 
-    monkeypatch.setattr(Service, name, fragile)
+    monkeypatch.setattr(owner, name, fragile)
     system = VirtualSystem(message_latency=0.01)
     system.start()
     jobid = submit(system, "-N2", "-S", XFS)

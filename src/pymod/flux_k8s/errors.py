@@ -111,3 +111,10 @@ class AllocationError(DWSError):
 class Occupied(Exception):
     """A request for storage cannot be satisfied yet: the storage of others leaves no
     room, or a Rabbit is broken. The message says what is waited for."""
+
+
+class NoEffect(Exception):
+    """A step of a job was carried out, and is still the next one."""
+
+    def __init__(self, step: object) -> None:
+        super().__init__(f"{step} had no effect")

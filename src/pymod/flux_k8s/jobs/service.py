@@ -17,19 +17,19 @@ from __future__ import annotations
 import errno
 import random
 import syslog
-from dataclasses import dataclass, field
 from functools import partial
 from typing import AbstractSet, Any, Callable, Collection, Mapping, Optional, Union
 
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.jobs.hello import Greeter, HeldJob, Phase
 from flux_k8s.jobs.isolation import (
     Barred,
-    Faults,
     JobScope,
     Work,
     WorksOn,
@@ -37,6 +37,7 @@ from flux_k8s.jobs.isolation import (
     summary,
 )
 from flux_k8s.jobs.machine import MakeMachine
+from flux_k8s.jobs.reconciler import Job, Reconciler
 from flux_k8s.jobs.requests import (
     LargeSetup,
     read_create,
@@ -49,18 +50,10 @@ from flux_k8s.jobs.requests import (
 from flux_k8s.jobs.setupreader import Result, SetupReader
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.strays import Strays, given_up
-from flux_k8s.jobs.waiting import PATIENCE, Notices, Waiting, reason_of
-from flux_k8s.jobs.workflow import (
-    DrainMounted,
-    Fail,
-    Forget,
-    Lookup,
-    Step,
-    Wait,
-    next_step,
-)
+from flux_k8s.jobs.waiting import PATIENCE, Notices, Waiting
+from flux_k8s.jobs.workflow import Forget, Wait
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
-from flux_k8s.jobs.workflowrequests import StepError
+from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (
     STORAGE,
     WORKFLOW,
@@ -79,48 +72,11 @@ from flux_k8s.rfc.rset import Allocated, UnreadableR
 Respond = Callable[[int, str, Optional[Json]], None]
 """Answers an RPC: errno (0 for success), what is wrong, the payload."""
 
-Taken = tuple[Step, Optional[WorkflowView]]
-"""A step, and the Workflow that it was decided on."""
-
 SUCCESS: Json = {"success": True}
 
-BATCH = 64
-"""Jobs reconciled in one go, so that the reactor is never held up for long."""
-
-
-@dataclass
-class Job:
-    """A job's storage, and what the reconciler does about it.
-
-    Attributes:
-        busy: a step is under way.
-        last: the last step, look-ups aside, and the Workflow that it was
-            decided on. When it comes up again, it is another try.
-        asked: it is to be looked at again without waiting.
-        timer: looks at the job again later; while a step is under way, tells
-            that it is.
-        waiting: how it gets on.
-        attempts: how many steps were begun: one that ends after another was begun
-            has ended before, by an exception.
-        faults: exceptions that nobody expected.
-        unknown: the plugin asked for something, and is about to tell about the job
-            (its answer to hello and its requests take ways of their own).
-    """
-
-    info: WorkflowInfo
-    busy: bool = False
-    last: Optional[Taken] = None
-    asked: bool = False
-    timer: Optional[Timer] = None
-    waiting: Waiting = field(default_factory=Waiting)
-    attempts: int = 0
-    faults: Faults = field(default_factory=Faults)
-    unknown: bool = False
-
-    def stop_timer(self) -> None:
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 60.0
+"""Seconds after a step of a job has failed."""
 
 
 class Service:
@@ -163,11 +119,22 @@ class Service:
             self._machine,
             self._scope.bind,
         )
+        self._reconciler = Reconciler(flux, settings, self._steps, self._notices)
+        self._controller = Controller(
+            flux,
+            self._reconcile,
+            options=Options(
+                backoff=lambda jobid: self._jobs[jobid].waiting.backoff,
+                expected=FAILURES,
+                patience=PATIENCE,
+                slow=lambda jobid: self._reconciler.slow(self._jobs[jobid]),
+                scope=self._scope.run,
+                bind=self._scope.bind,
+            ),
+        )
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
         self._strays = Strays(self._check_ended)
-        self._dirty: dict[int, None] = {}
-        self._pump_timer: Optional[Timer] = None
         self._watch_timer: Optional[Timer] = None
         self._watch: Optional[Watch] = None
         self._synced = False
@@ -196,12 +163,11 @@ class Service:
         self._stopped = True
         self._machine.stop()
         self._greeter.stop()
+        self._controller.stop()
         if self._watch is not None:
             self._watch.stop()
-        timers = [self._pump_timer, self._watch_timer]
-        for timer in timers + [job.timer for job in self._jobs.values()]:
-            if timer is not None:
-                timer.cancel()
+        if self._watch_timer is not None:
+            self._watch_timer.cancel()
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
         """Use another configuration, and other queues, from now on."""
@@ -209,7 +175,7 @@ class Service:
         self.settings.queues = queues
         self._machine.look()
         for jobid in self._jobs:
-            self._mark(jobid)
+            self._controller.add(jobid)
 
     # RPCs
 
@@ -333,8 +299,10 @@ class Service:
         return {
             "jobs": len(self._jobs),
             "workflows": states,
-            "busy": sum(job.busy for job in self._jobs.values()),
-            "retrying": sum(job.waiting.failures > 0 for job in self._jobs.values()),
+            "busy": sum(map(self._controller.busy, self._jobs)),
+            "retrying": sum(
+                self._controller.failures(jobid) > 0 for jobid in self._jobs
+            ),
             "kubernetes": self._notices.outage
             or ("ok" if self._complete else "connecting"),
             "rabbits": self._machine.stats(),
@@ -345,7 +313,9 @@ class Service:
         job = self._jobs.get(jobid)
         if job is None:
             info = WorkflowInfo(jobid, goal, out_since=self._out_since)
-            job = self._jobs[jobid] = Job(info, unknown=self._greeter.asking)
+            backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
+            job = Job(info, Waiting(backoff), unknown=self._greeter.asking)
+            self._jobs[jobid] = job
             stray = self._strays.claim(jobid)
             if stray is not None:
                 view, workflow = stray
@@ -357,7 +327,7 @@ class Service:
     def _asked(self, job: Job) -> None:
         """Flux asked for something: do not wait for an earlier failure's end."""
         job.asked = True
-        self._mark(job.info.jobid)
+        self._controller.add(job.info.jobid)
 
     # Who is there: hello
 
@@ -379,7 +349,7 @@ class Service:
         for jobid, job in self._jobs.items():
             if job.unknown:
                 job.unknown = False
-                self._mark(jobid)
+                self._controller.add(jobid)
 
     def _learn(self, entry: HeldJob) -> None:
         """Take in what the plugin says about a job. Where something is to be
@@ -401,7 +371,7 @@ class Service:
         info.mounted = info.mounted or entry.phase is Phase.RUNNING
         info.ran = info.ran or entry.ran
         info.abandoned = info.abandoned or entry.teardown
-        self._mark(entry.jobid)
+        self._controller.add(entry.jobid)
 
     def _check_strays(self) -> None:
         """Workflows in our naming scheme that no job claims."""
@@ -444,7 +414,7 @@ class Service:
         info.aborted = info.aborted or aborted
         info.released = True
         self._steps.let_go(info)
-        self._mark(jobid)
+        self._controller.add(jobid)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -466,12 +436,12 @@ class Service:
             self._strays.see(jobid, None if type == "DELETED" else view, object)
         elif type == "DELETED":
             job.info.see_gone(view.uid)
-            self._mark(jobid)
+            self._controller.add(jobid)
         else:
             job.info.shown = view.uid
             job.info.see(view, self._flux.now())
             self._steps.records.note(job.info, object)
-            self._mark(jobid)
+            self._controller.add(jobid)
 
     def synced(self) -> None:
         """The watch is (again) complete."""
@@ -481,7 +451,7 @@ class Service:
         for jobid, job in self._jobs.items():
             if job.info.view is not None and job.info.view.uid != job.info.shown:
                 job.info.missed = True
-                self._mark(jobid)
+                self._controller.add(jobid)
         self._watched(WORKFLOW, None)
         self._check_strays()
 
@@ -545,30 +515,15 @@ class Service:
                 job.info.end_outage(now)
             elif job.info.out_since is None:
                 job.info.out_since = now
+            if self._controller.busy(job.info.jobid):
+                self._notices.tell(job.info, job.waiting)
             self._asked(job)
 
     def _retry_all(self) -> None:
         """A Rabbit serves again, which jobs may wait for."""
-        for job in self._jobs.values():
-            if job.waiting.failures:
+        for jobid, job in self._jobs.items():
+            if self._controller.failures(jobid):
                 self._asked(job)
-
-    def _mark(self, jobid: int) -> None:
-        self._dirty[jobid] = None
-        if self._pump_timer is None and not self._stopped:
-            self._pump_timer = self._flux.call_later(0.0, self._pump)
-
-    def _pump(self) -> None:
-        self._pump_timer = None
-        for _ in range(min(BATCH, len(self._dirty))):
-            jobid = next(iter(self._dirty))
-            del self._dirty[jobid]
-            job = self._jobs.get(jobid)
-            if job is not None and not self._is_left_alone(jobid):
-                self._scope.run(jobid, self._look_at, job)
-        if self._dirty and self._pump_timer is None:
-            self._pump_timer = self._flux.call_later(0.0, self._pump)
-        self._machine.jobs_changed()
 
     def _releases(self, jobid: int) -> bool:
         """Whether a job's storage is to be released: also when nobody claims it."""
@@ -582,14 +537,6 @@ class Service:
             return True
         return Work(jobid, self._releases(jobid)) in self._barred
 
-    def _look_at(self, job: Job) -> None:
-        unseen = self._unseen.pop(job.info.jobid, None)
-        if unseen is not None:
-            self._seen(job.info.jobid, *unseen)
-        self._notices.tell(job.info, job.waiting)
-        if self._complete and not job.busy and not job.unknown:
-            self._reconcile(job)
-
     def _broke(self, jobid: int, error: Exception) -> None:
         """Something that was done for a job raised an exception."""
         self._flux.log(
@@ -598,82 +545,42 @@ class Service:
         job = self._jobs.get(jobid)
         if job is None or self._stopped:
             return
-        job.attempts += 1
-        job.busy = False
-        job.stop_timer()
+        self._controller.abandon(jobid)
         self._steps.broke(job.info)
         if job.faults.handle(job.info, error, self._flux):
-            job.waiting.failures += 1
-            self._look_again(job, job.waiting.pause(self._rng, None))
+            self._controller.retry(jobid)
 
-    def _reconcile(self, job: Job) -> None:
-        info = job.info
-        job.stop_timer()
-        now = self._flux.now()
-        step = next_step(info, now, self.settings.config)
+    async def _reconcile(self, jobid: int) -> Optional[float]:
+        """Do the next thing for a job."""
+        job = self._job_at_hand(jobid)
+        if job is None:
+            return None
+        step = self._reconciler.next_step(job)
         if isinstance(step, Wait):
-            dues = step.until, self._notices.gets_on(info, job.waiting)
-            due = min((due for due in dues if due is not None), default=None)
-            if due is not None:
-                self._look_again(job, due - now)
-        elif isinstance(step, Forget):
-            self._steps.forget(info)
-            del self._jobs[info.jobid]
-        else:
-            self._take(job, step, now)
+            return self._reconciler.wait(job, step)
+        if isinstance(step, Forget):
+            self._forget(job)
+            return None
+        await self._reconciler.take(job, step)
+        return 0.0
 
-    def _take(self, job: Job, step: Step, now: float) -> None:
-        """Take a step."""
-        info, taken = job.info, (step, job.info.view)
-        looks = isinstance(step, Lookup)
-        if job.asked or not (looks or taken == job.last):
-            job.waiting.begin()
-        if not looks:
-            job.last = taken
-        job.asked = False
-        job.busy = True
-        self._notices.begins(info, job.waiting, step)
-        slow = partial(self._notices.slow, info, job.waiting, step, now)
-        job.timer = self._flux.call_later(PATIENCE, slow)
-        job.attempts += 1
-        self._steps.run(info, step, partial(self._stepped, job, job.attempts, taken))
+    def _job_at_hand(self, jobid: int) -> Optional[Job]:
+        """A job for which something may be done now."""
+        job = self._jobs.get(jobid)
+        if job is None or self._is_left_alone(jobid):
+            return None
+        unseen = self._unseen.pop(jobid, None)
+        if unseen is not None:
+            self._seen(jobid, *unseen)
+        self._notices.tell(job.info, job.waiting)
+        self._machine.jobs_changed()
+        return job if self._complete and not job.unknown else None
 
-    def _look_again(self, job: Job, delay: float) -> None:
-        job.timer = self._flux.call_later(delay, partial(self._mark, job.info.jobid))
-
-    def _stepped(
-        self, job: Job, attempt: int, taken: Taken, error: Optional[StepError]
-    ) -> None:
-        """A step has ended."""
-        if attempt != job.attempts:
-            return
-        step, _ = taken
-        job.busy = False
-        job.stop_timer()
-        if self._stopped:
-            return
-        self._notices.stepped(step, error)
-        if error is not None:
-            self._failed(job, error, reason_of(error))
-            return
-        if not isinstance(step, Lookup):
-            self._notices.gets_on(job.info, job.waiting)
-        following = next_step(job.info, self._flux.now(), self.settings.config)
-        if (following, job.info.view) == taken:
-            self._failed(job, None, f"{step} had no effect")
-        else:
-            self._mark(job.info.jobid)
-
-    def _failed(self, job: Job, error: Optional[StepError], what: str) -> None:
-        """Try again later, unless that was the last try."""
-        self._notices.failed(job.info, job.waiting, error, what)
-        following = next_step(job.info, self._flux.now(), self.settings.config)
-        gives_up = isinstance(following, (DrainMounted, Fail))
-        again = job.last is not None and type(following) is type(job.last[0])
-        if job.asked or (gives_up and not again):
-            self._mark(job.info.jobid)
-        else:
-            self._look_again(job, job.waiting.pause(self._rng, error))
+    def _forget(self, job: Job) -> None:
+        self._steps.forget(job.info)
+        self._controller.forget(job.info.jobid)
+        del self._jobs[job.info.jobid]
+        self._machine.jobs_changed()
 
 
 def _refuse(work: Work) -> Json:

@@ -56,7 +56,7 @@ from flux_k8s.jobs.workflow import (
     Warn,
 )
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.jobs.workflowrequests import FAILURES, StepDone, WorkflowRequests
+from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
 from flux_k8s.ports import (
     WORKFLOW,
     Flux,
@@ -107,13 +107,17 @@ class Steps:
         )
         self.in_use = InUse(flux, kube, settings, machine.nodes)
 
-    def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
-        """Carry out a step; ``done`` is called once."""
+    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
+        """Carry out a step.
+
+        Raises:
+            StepError: it is to be tried again.
+        """
         carried_out = self._carry_out(info, step)
         state = requested_state(step)
         if state is not None:
             carried_out = self.workflows.watch_request(info, state, carried_out)
-        drive(carried_out, done, FAILURES, self._bind)
+        await carried_out
 
     async def _carry_out(self, info: WorkflowInfo, step: Step) -> None:
         workflows = self.workflows

@@ -9,13 +9,13 @@ for a job whose step fails, and one for an outage, which is everybody's.
 from __future__ import annotations
 
 import errno
-import random
 import syslog
 from dataclasses import dataclass
 from typing import Callable, Optional
 
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.errors import NotReady, Occupied
+from flux_k8s.errors import NoEffect, NotReady, Occupied
 from flux_k8s.jobs.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
@@ -42,7 +42,8 @@ class Waiting:
     """How one job gets on.
 
     Attributes:
-        failures: how many steps failed since one succeeded.
+        backoff: the pauses between tries of a step: few seconds at first, about a
+            minute in the end.
         logged: the log says that they do.
         memo: what the job waits for, as its memo says; None when it does not, and
             empty when that is a memo of the service before.
@@ -50,7 +51,7 @@ class Waiting:
         state: the one that DWS works on, and since when it is known to.
     """
 
-    failures: int = 0
+    backoff: Backoff
     logged: bool = False
     memo: Optional[str] = None
     outage: bool = False
@@ -63,16 +64,8 @@ class Waiting:
 
     def begin(self) -> None:
         """Another step is taken."""
-        self.failures = 0
+        self.backoff.reset()
         self.logged = False
-
-    def pause(self, rng: random.Random, error: Optional[StepError]) -> float:
-        """Seconds to wait after a failure: few at first, about a minute in the
-        end, never less than the server asked for."""
-        delay = min(60.0, 0.05 * 2.0 ** min(self.failures, 12))
-        delay *= 0.5 + rng.random() / 2
-        retry_after = error.retry_after if isinstance(error, KubeError) else None
-        return max(delay, retry_after or 0.0)
 
 
 class Notices:
@@ -162,26 +155,20 @@ class Notices:
         if answered:
             self.heard()
 
-    def failed(
-        self,
-        info: WorkflowInfo,
-        waiting: Waiting,
-        error: Optional[StepError],
-        what: str,
-    ) -> None:
-        """A step has failed; ``what`` happened."""
-        waiting.failures += 1
+    def failed(self, info: WorkflowInfo, waiting: Waiting, error: StepError) -> None:
+        """A step has failed."""
+        failures, what = waiting.backoff.failures + 1, reason_of(error)
         if self.outage is not None:
             self.tell(info, waiting)
             return
         unanswered = isinstance(error, KubeError) and error.status == 0
         # Without any answer it may be an outage, and a watch is about to tell.
-        early = unanswered and waiting.failures == 1
+        early = unanswered and failures == 1
         if not waiting.logged and not early and not is_not_ready(error):
             waiting.logged = True
             text = f"{f58(info.jobid)}: {what}; trying again"
             self._flux.log(syslog.LOG_WARNING, text)
-        if waiting.failures >= TRIES or isinstance(error, Occupied):
+        if failures >= TRIES or isinstance(error, Occupied):
             self._memo(info, waiting, what)
 
     def tell(self, info: WorkflowInfo, waiting: Waiting) -> None:
@@ -249,7 +236,7 @@ def is_not_ready(error: object) -> bool:
 
 def reason_of(error: StepError) -> str:
     """What a job waits for whose step failed like this."""
-    if isinstance(error, Occupied):
+    if isinstance(error, (Occupied, NoEffect)):
         return str(error)
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
         return "Flux: dws-jobtap.so is not loaded"

@@ -8,7 +8,7 @@ Those of one Workflow are carried out one after the other.
 from __future__ import annotations
 
 import contextlib
-from typing import Awaitable, Callable, Optional, Union
+from typing import Awaitable, Optional, Union
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, call
@@ -23,7 +23,7 @@ from flux_k8s.dws.workflowview import (
     WorkflowView,
     requested_key,
 )
-from flux_k8s.errors import DWSError, Occupied
+from flux_k8s.errors import DWSError, NoEffect, Occupied
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.tokens import Tokens
@@ -46,9 +46,8 @@ from flux_k8s.text import SHOWN, printable
 OVERLOOKED = 1.0
 """Seconds that we may take to see that PostRun is complete."""
 
-StepError = Union[KubeError, RpcError, Occupied, DWSError]
-FAILURES = (KubeError, RpcError, Occupied, DWSError)
-StepDone = Callable[[Optional[StepError]], None]
+StepError = Union[KubeError, RpcError, Occupied, NoEffect, DWSError]
+FAILURES = (KubeError, RpcError, Occupied, NoEffect, DWSError)
 """Gets None when the step was carried out, else what is in its way. May be
 called before the call that it was given to returns."""
 

@@ -19,11 +19,12 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
+from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import Advance, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import StepDone, StepError
+from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (
     STORAGE,
     CommitDone,
@@ -108,19 +109,23 @@ class _CrashingSteps(Steps):
         self.__dict__.update(steps.__dict__)
         self._crasher = crasher
 
-    def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
-        def ended(error: Optional[StepError]) -> None:
-            struck = self._crasher.reached("")
-            if struck:
-                self._crasher.strike()
-            if not (struck and self._crasher.mishap is Mishap.CRASH):
-                done(error)
-
+    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
         name = type(step).__name__
         if isinstance(step, Advance):
             name += f" to {step.state.name}"
         self._crasher.begins(name)
-        super().run(info, step, ended)
+        try:
+            await super().carry_out(info, step)
+        except FAILURES:
+            await self._ended()
+            raise
+        await self._ended()
+
+    async def _ended(self) -> None:
+        if self._crasher.reached(""):
+            self._crasher.strike()
+            if self._crasher.mishap is Mishap.CRASH:
+                await Call[None](lambda answer: None)  # there is no service any more
 
 
 class _CrashingPort:
@@ -226,8 +231,8 @@ class _CrashSystem(VirtualSystem):
             flux = _CrashingPort(port, crasher)
             service = make_service(flux, kube, settings, rng=random.Random(0))
             # There is no other way to learn where a step ends.
-            steps: Steps = service._steps
-            service._steps = _CrashingSteps(steps, crasher)
+            reconciler = service._reconciler
+            reconciler._steps = _CrashingSteps(reconciler._steps, crasher)
             self.service = service
             return service
 

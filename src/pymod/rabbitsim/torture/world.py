@@ -14,7 +14,6 @@ from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.jobs.workflowrequests import StepDone
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
@@ -63,14 +62,14 @@ class FaultySteps:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._steps, name)
 
-    def run(self, info: WorkflowInfo, step: Step, done: StepDone) -> None:
+    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
         left = self._faults.get(info.jobid)
         if left is not None:
             self._faults[info.jobid] = left - 1
             if left <= 0:
                 del self._faults[info.jobid]
                 raise RuntimeError("a fault that was planned")
-        self._steps.run(info, step, done)
+        await self._steps.carry_out(info, step)
 
 
 class TorturedSystem(VirtualSystem):
@@ -131,9 +130,10 @@ class TorturedSystem(VirtualSystem):
                 rng=rng,
                 setup_reader=VirtualReader(port),
             )
-            steps = FaultySteps(self.service._steps, self.step_faults)
+            reconciler = self.service._reconciler
+            steps = FaultySteps(reconciler._steps, self.step_faults)
             # It stands in for Steps, and is none.
-            self.service._steps = steps  # type: ignore[assignment]
+            reconciler._steps = steps  # type: ignore[assignment]
             return Receiver(self.service, every_other)
 
         self.loaded_at = self.loop.now()

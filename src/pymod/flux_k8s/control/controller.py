@@ -1,0 +1,261 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A level-triggered loop: a queue of keys, and a reconciler that is run for each
+(DESIGN section 4).
+
+Whoever learns something adds the key of what it is about. The reconciler reads what is
+known, decides by a pure function, and does one thing. What it learns while it runs, or
+what others do meanwhile, has it run again; an error has it run again later.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable, Coroutine, Generic, Hashable, Optional, TypeVar
+
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.coroutines import Bind, Call, drive
+from flux_k8s.ports import Clock, KubeError, RpcError, Timer
+
+Key = TypeVar("Key", bound=Hashable)
+
+Reconcile = Callable[[Key], Coroutine[Call[Any], Any, Optional[float]]]
+"""Does one thing about a key. Returns the seconds after which it is to be run for the
+key again; None: when the key is added again; 0.0: at once, since there is more to do.
+Failures are forgotten when there is no more."""
+
+BATCH = 64
+"""Keys handled in one go, so that the reactor is never held up for long."""
+
+
+@dataclass
+class _Item:
+    """What is known of a key that is queued, or that the reconciler is run for.
+
+    Attributes:
+        backoff: the pauses between failures.
+        run: which run is under way; an answer to any other does not count. None when
+            none is.
+        added: the key was added while the reconciler ran: seconds until it is to be
+            run again.
+        timer: runs the reconciler later, or tells that it takes long.
+        due: when the timer fires.
+    """
+
+    backoff: Backoff
+    run: Optional[int] = None
+    added: Optional[float] = None
+    timer: Optional[Timer] = None
+    due: float = 0.0
+
+    def stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+def _call(key: Any, function: Callable[[], None]) -> None:
+    function()
+
+
+def _ignore(key: Any) -> None:
+    pass
+
+
+@dataclass
+class Options(Generic[Key]):
+    """How a :class:`Controller` runs its reconciler.
+
+    Attributes:
+        settle: seconds from the first change until the reconciler is run: changes
+            come many at once.
+        backoff: gives the pauses of a key, which may be kept elsewhere.
+        expected: the errors that have the reconciler run again later. Another one
+            goes to the one who resumed it.
+        patience: seconds after which a run that is under way is reported to ``slow``.
+        slow: gets the key of a run that is under way for that long.
+        scope: calls a function on behalf of a key. What it does with an exception
+            that is not expected is its own affair.
+        bind: makes a callback one on behalf of the key that is being handled.
+    """
+
+    settle: float = 0.0
+    backoff: Callable[[Key], Backoff] = lambda key: Backoff(1.0, 60.0)
+    expected: tuple[type[Exception], ...] = (KubeError, RpcError)
+    patience: Optional[float] = None
+    slow: Callable[[Key], None] = _ignore
+    scope: Callable[[Key, Callable[[], None]], None] = _call
+    bind: Bind = lambda callback: callback
+
+
+class Controller(Generic[Key]):
+    """Runs a reconciler for the keys that are added, one run at a time for each.
+
+    Args:
+        reconcile: the reconciler.
+        failed: gets a key and the expected error that its reconciler raised, before
+            the pause until the next try begins.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        reconcile: Reconcile[Key],
+        failed: Callable[[Key, Any], None] = lambda key, error: None,
+        options: Optional[Options[Key]] = None,
+    ) -> None:
+        self._clock = clock
+        self._reconcile = reconcile
+        self._failed = failed
+        self._options = options or Options[Key]()
+        self._items: dict[Key, _Item] = {}
+        self._ready: dict[Key, None] = {}
+        self._pump_timer: Optional[Timer] = None
+        self._runs = 0
+        self._stopped = False
+
+    def stop(self) -> None:
+        """Run nothing any more. Answers that come do not count."""
+        self._stopped = True
+        for item in self._items.values():
+            item.stop_timer()
+        if self._pump_timer is not None:
+            self._pump_timer.cancel()
+
+    def add(self, key: Key, delay: Optional[float] = None) -> None:
+        """Run the reconciler for a key within ``delay`` seconds (None: ``settle``),
+        or, while it runs, as long after it has ended well. A pause after a failure
+        ends with that."""
+        if self._stopped:
+            return
+        delay = self._options.settle if delay is None else delay
+        item = self._item(key)
+        if item.run is None:
+            self._schedule(key, item, delay)
+        elif item.added is None or delay < item.added:
+            item.added = delay
+
+    def restart(self, key: Key, delay: Optional[float] = None) -> None:
+        """Forget what was done for a key, and begin anew. The answers to what is
+        under way do not count."""
+        self.forget(key)
+        self.add(key, delay)
+
+    def forget(self, key: Key) -> None:
+        """A key is not there any more. The answers to what is under way do not
+        count."""
+        item = self._items.pop(key, None)
+        if item is not None:
+            item.stop_timer()
+        self._ready.pop(key, None)
+
+    def abandon(self, key: Key) -> None:
+        """The run that is under way has ended by an exception."""
+        item = self._items.get(key)
+        if item is not None and item.run is not None:
+            added = self._end(item)
+            if added is not None:
+                self._schedule(key, item, added)
+
+    def retry(self, key: Key) -> None:
+        """Run the reconciler again after a pause, as after an error."""
+        item = self._item(key)
+        self._schedule(key, item, item.backoff.fail())
+
+    def failures(self, key: Key) -> int:
+        """How many runs for a key have failed since one did not."""
+        item = self._items.get(key)
+        return 0 if item is None else item.backoff.failures
+
+    def busy(self, key: Key) -> bool:
+        """Whether the reconciler is run for a key."""
+        item = self._items.get(key)
+        return item is not None and item.run is not None
+
+    def _item(self, key: Key) -> _Item:
+        item = self._items.get(key)
+        if item is None:
+            item = self._items[key] = _Item(self._options.backoff(key))
+        return item
+
+    def _schedule(self, key: Key, item: _Item, delay: float) -> None:
+        """Have a key handled within ``delay`` seconds, unless it is before."""
+        if delay <= 0.0:
+            item.stop_timer()
+            self._ready[key] = None
+            self._pump_later()
+            return
+        due = self._clock.now() + delay
+        if key in self._ready or (item.timer is not None and item.due <= due):
+            return
+        item.stop_timer()
+        item.due = due
+        item.timer = self._clock.call_later(delay, partial(self._add_ready, key))
+
+    def _add_ready(self, key: Key) -> None:
+        self._items[key].timer = None
+        self._ready[key] = None
+        self._pump_later()
+
+    def _pump_later(self) -> None:
+        if self._pump_timer is None and not self._stopped:
+            self._pump_timer = self._clock.call_later(0.0, self._pump)
+
+    def _pump(self) -> None:
+        """Handle the keys that are ready, in their order."""
+        self._pump_timer = None
+        for key in list(self._ready)[:BATCH]:
+            if self._stopped or key not in self._ready:
+                continue
+            del self._ready[key]
+            self._options.scope(key, partial(self._begin, key, self._items[key]))
+        if self._ready:
+            self._pump_later()
+
+    def _begin(self, key: Key, item: _Item) -> None:
+        item.stop_timer()
+        item.added = None
+        self._runs += 1
+        item.run = self._runs
+        if self._options.patience is not None:
+            slow = partial(self._options.slow, key)
+            item.timer = self._clock.call_later(self._options.patience, slow)
+        bind = partial(self._bind, key, item, item.run)
+        done = partial(self._done, key, item)
+        drive(self._reconcile(key), done, self._options.expected, bind)
+
+    def _bind(
+        self, key: Key, item: _Item, run: int, callback: Callable[..., None]
+    ) -> Callable[..., None]:
+        """``callback``, which is not called any more when its run has ended."""
+        bound = self._options.bind(callback)
+
+        def call(*args: Any) -> None:
+            if item.run == run and self._items.get(key) is item and not self._stopped:
+                bound(*args)
+
+        return call
+
+    def _end(self, item: _Item) -> Optional[float]:
+        """A run has ended. Return the delay with which the key was added meanwhile."""
+        item.run = None
+        item.stop_timer()
+        return item.added
+
+    def _done(self, key: Key, item: _Item, result: Any) -> None:
+        if self._items.get(key) is not item:
+            return  # it was forgotten by its own run
+        added = self._end(item)
+        if isinstance(result, self._options.expected):
+            self._failed(key, result)
+            retry_after = getattr(result, "retry_after", None)
+            self._schedule(key, item, item.backoff.fail(retry_after))
+            return
+        if result is None or result > 0.0:
+            item.backoff.reset()
+        delays = [delay for delay in (added, result) if delay is not None]
+        if delays:
+            self._schedule(key, item, min(delays))
+        else:
+            del self._items[key]

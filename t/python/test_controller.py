@@ -1,0 +1,281 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux_k8s.control.controller: a queue of keys and a reconciler."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Callable, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import Answer, Call
+from flux_k8s.ports import KubeError
+from rabbitsim.loop import VirtualLoop
+
+BROKEN = KubeError(500, "InternalError", "it broke")
+
+
+class Reconciler:
+    """A reconciler whose runs are requests that the test answers."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.runs: list[tuple[float, str]] = []
+        self.answers: dict[str, Answer] = {}
+
+    async def reconcile(self, key: str) -> Optional[float]:
+        self.runs.append((self.loop.now(), key))
+        again: Optional[float] = await Call(lambda answer: self._ask(key, answer))
+        return again
+
+    def _ask(self, key: str, answer: Answer) -> None:
+        assert key not in self.answers, f"{key} is handled twice at a time"
+        self.answers[key] = answer
+
+    def answer(self, key: str, what: Any = None) -> None:
+        self.answers.pop(key)(what)
+
+
+@pytest.fixture
+def loop() -> VirtualLoop:
+    return VirtualLoop(0.0)
+
+
+@pytest.fixture
+def reconciler(loop: VirtualLoop) -> Reconciler:
+    return Reconciler(loop)
+
+
+def controller_of(reconciler: Reconciler, **options: Any) -> Controller[str]:
+    return Controller(
+        reconciler.loop, reconciler.reconcile, options=Options[str](**options)
+    )
+
+
+def settle(loop: VirtualLoop, seconds: float = 1e6) -> None:
+    """Run until nothing is due any more."""
+    loop.run(lambda: loop.next_due() is None, timeout=seconds)
+
+
+def test_keys_that_are_added_many_times_are_handled_once(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler)
+    for _ in range(3):
+        controller.add("a")
+        controller.add("b")
+    settle(loop)
+    assert [key for _, key in reconciler.runs] == ["a", "b"]
+
+
+def test_changes_that_come_at_once_are_waited_for(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler, settle=0.5)
+    controller.add("a")
+    loop.call_later(0.3, lambda: controller.add("a"))
+    settle(loop)
+    assert reconciler.runs == [(0.5, "a")]
+
+
+def test_a_key_with_two_delays_is_handled_after_the_shorter_one(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler)
+    for delay in (5.0, 2.0, 9.0):
+        controller.add("a", delay)
+    settle(loop)
+    assert reconciler.runs == [(2.0, "a")]
+
+
+def test_a_key_that_is_added_while_it_is_handled_is_handled_again(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler)
+    controller.add("a")
+    settle(loop)
+    controller.add("a")
+    controller.add("a")
+    settle(loop)
+    assert len(reconciler.runs) == 1
+    reconciler.answer("a")
+    settle(loop)
+    assert len(reconciler.runs) == 2
+    reconciler.answer("a")
+    settle(loop)
+    assert len(reconciler.runs) == 2
+
+
+def test_a_reconciler_says_when_it_is_to_be_run_again(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler)
+    controller.add("a")
+    settle(loop)
+    reconciler.answer("a", 7.0)
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a"), (7.0, "a")]
+
+
+def test_pauses_after_failures_double_until_a_run_succeeds(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    failed: list[str] = []
+    controller = Controller(
+        loop,
+        reconciler.reconcile,
+        lambda key, error: failed.append(f"{key}: {error}"),
+        Options[str](backoff=lambda key: Backoff(1.0, 6.0)),
+    )
+    controller.add("a")
+    settle(loop)
+    for _ in range(5):
+        reconciler.answer("a", BROKEN)
+        settle(loop)
+    assert [when for when, _ in reconciler.runs] == [0.0, 1.0, 3.0, 7.0, 13.0, 19.0]
+    assert failed == ["a: it broke"] * 5 and controller.failures("a") == 5
+    reconciler.answer("a", 100.0)
+    settle(loop)
+    reconciler.answer("a", BROKEN)
+    settle(loop)
+    assert [when for when, _ in reconciler.runs[6:]] == [119.0, 120.0]
+
+
+def test_failures_count_on_while_a_reconciler_has_more_to_do(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler)
+    controller.add("a")
+    settle(loop)
+    for answer in (BROKEN, 0.0, BROKEN, 0.0):
+        reconciler.answer("a", answer)
+        settle(loop)
+    assert [when for when, _ in reconciler.runs] == [0.0, 1.0, 1.0, 3.0, 3.0]
+
+
+def test_a_server_that_asks_for_time_gets_it(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler)
+    controller.add("a")
+    settle(loop)
+    reconciler.answer("a", KubeError(429, "TooManyRequests", retry_after=30.0))
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a"), (30.0, "a")]
+
+
+def test_news_end_a_pause_but_not_those_that_came_before_it(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler)
+    controller.add("a")
+    settle(loop)
+    controller.add("a")
+    reconciler.answer("a", BROKEN)
+    loop.call_later(0.25, lambda: controller.add("a"))
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a"), (0.25, "a")]
+
+
+@pytest.mark.parametrize("end", ["restart", "forget", "abandon", "stop"])
+def test_an_answer_to_a_run_that_has_ended_does_not_count(
+    loop: VirtualLoop, reconciler: Reconciler, end: str
+) -> None:
+    controller = controller_of(reconciler)
+    controller.add("a")
+    settle(loop)
+    getattr(controller, end)(*([] if end == "stop" else ["a"]))
+    late = reconciler.answers.pop("a")
+    settle(loop)
+    late(3.0)
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a")] * (2 if end == "restart" else 1)
+    assert controller.busy("a") == (end in ("restart", "stop"))
+
+
+def test_an_unexpected_error_reaches_the_scope_of_its_key(
+    loop: VirtualLoop,
+) -> None:
+    broken: list[str] = []
+
+    def scope(key: str, function: Callable[[], None]) -> None:
+        try:
+            function()
+        except ArithmeticError as error:
+            broken.append(f"{key}: {error}")
+            controller.abandon(key)
+            controller.retry(key)
+
+    runs: list[str] = []
+
+    async def reconcile(key: str) -> None:
+        runs.append(key)
+        if runs.count(key) == 1 and key == "a":
+            raise ArithmeticError("it broke")
+
+    controller = Controller(loop, reconcile, options=Options[str](scope=scope))
+    controller.add("a")
+    controller.add("b")
+    settle(loop)
+    assert runs == ["a", "b", "a"] and broken == ["a: it broke"]
+
+
+def test_a_run_that_takes_long_is_reported(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    slow: list[tuple[float, str]] = []
+    controller = controller_of(
+        reconciler, patience=5.0, slow=lambda key: slow.append((loop.now(), key))
+    )
+    for key in ("a", "b"):
+        controller.add(key)
+    loop.call_later(4.0, lambda: reconciler.answer("b"))
+    settle(loop)
+    assert slow == [(5.0, "a")]
+
+
+@given(data=st.data())
+def test_nothing_that_is_added_is_lost(data: st.DataObject) -> None:
+    """Whatever comes in whatever order: in the end each key was handled after it was
+    added last, and nothing is kept of it."""
+    loop = VirtualLoop(0.0)
+    reconciler = Reconciler(loop)
+    controller = controller_of(reconciler, settle=data.draw(st.sampled_from([0, 0.1])))
+    added: dict[str, float] = {}
+    for _ in range(data.draw(st.integers(1, 20))):
+        act = data.draw(st.sampled_from(["add", "later", "answer", "fail", "time"]))
+        key = data.draw(st.sampled_from("abc"))
+        if act in ("add", "later"):
+            controller.add(key, None if act == "add" else 3.0)
+            added[key] = loop.now()
+        elif act == "time":
+            loop.run(lambda: False, timeout=data.draw(st.sampled_from([0.0, 0.05, 5])))
+        elif key in reconciler.answers:
+            reconciler.answer(key, BROKEN if act == "fail" else None)
+    for _ in range(100):
+        settle(loop)
+        if not reconciler.answers:
+            break
+        for key in list(reconciler.answers):
+            reconciler.answer(key)
+    last = {key: when for when, key in reconciler.runs}
+    assert all(last[key] >= when for key, when in added.items())
+    assert not any(controller.busy(key) or controller.failures(key) for key in "abc")
+
+
+@given(st.floats(0.01, 10.0), st.floats(10.0, 100.0), st.lists(st.just(0), max_size=40))
+def test_a_pause_with_chance_is_between_half_and_all_of_one_without(
+    first: float, longest: float, failures: list[int]
+) -> None:
+    plain, varied = Backoff(first, longest), Backoff(first, longest, random.Random(0))
+    for _ in failures:
+        most = plain.fail()
+        assert most / 2 <= varied.fail() <= most <= longest
+    assert plain.failures == varied.failures == len(failures)
+    plain.reset()
+    assert plain.fail() == first
