@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import random
 import threading
 from typing import Any, Callable, Optional
 
@@ -19,7 +18,6 @@ from test_client_fakes import (
 
 from flux_k8s.kube.cache import View
 from flux_k8s.kube.outbox import Outbox
-from flux_k8s.kube.watch import Backoff
 from flux_k8s.ports import Json, KubeError
 
 
@@ -281,16 +279,3 @@ class Test_Outbox:
         while thread.is_alive() or desk.waiting:
             desk.work()
         assert handler.told == [f"ADDED {n}" for n in range(20)]
-
-
-class Test_Backoff:
-    def test_grows_up_to_a_limit_and_starts_anew(self) -> None:
-        backoff = Backoff(random.Random(1))
-        delays = [backoff.next() for _ in range(20)]
-        assert Backoff.FIRST / 2 <= delays[0] <= Backoff.FIRST
-        assert all(Backoff.MOST / 2 <= delay <= Backoff.MOST for delay in delays[-5:])
-        backoff.reset()
-        assert backoff.next() <= Backoff.FIRST
-
-    def test_is_no_shorter_than_Retry_After(self) -> None:
-        assert Backoff(random.Random(1)).next(retry_after=100.0) == 100.0

@@ -23,13 +23,12 @@ from test_client_fakes import (
 )
 
 import flux_k8s.kube.watch
-from flux_k8s.kube.watch import Backoff
 from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
 
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(Backoff, "FIRST", 0.02)
+    monkeypatch.setattr(flux_k8s.kube.watch, "FIRST_PAUSE", 0.02)
     with Service() as service:
         yield service
 

@@ -13,7 +13,7 @@ from typing import Optional
 import pytest
 from test_client_fakes import Recorder, Service, computes
 
-from flux_k8s.kube.watch import Backoff
+import flux_k8s.kube.watch
 from flux_k8s.ports import COMPUTES, WORKFLOW
 from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.server import KubeServer
@@ -22,8 +22,8 @@ from rabbitsim.kube.store import Store
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Service]:
-    monkeypatch.setattr(Backoff, "FIRST", 0.01)
-    monkeypatch.setattr(Backoff, "MOST", 0.05)
+    monkeypatch.setattr(flux_k8s.kube.watch, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(flux_k8s.kube.watch, "LONGEST_PAUSE", 0.05)
     with Service() as service:
         yield service
 

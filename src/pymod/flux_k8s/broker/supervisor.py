@@ -26,6 +26,7 @@ from flux.constants import FLUX_MSGTYPE_RESPONSE, FLUX_ROLE_OWNER
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.rfc.jobid import f58
 
@@ -35,8 +36,8 @@ from .log import log
 from .relay import Relay
 from .watchdog import Watchdog
 
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 60.0
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
 """Seconds until the service is started again: doubled each time, and as at first after
 it was up for the longest of them."""
 
@@ -84,7 +85,7 @@ class Supervisor:
         self._signals: Any = None
         self._refusal: Optional[str] = None
         self._ready_since: Optional[float] = None
-        self._delay = FIRST_DELAY
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._starts = 0
         self._full = False
 
@@ -275,8 +276,8 @@ class Supervisor:
     def _fail(self) -> None:
         self._watchdog.stop()
         if self._ready_since is not None:
-            if time.monotonic() - self._ready_since >= LONGEST_DELAY:
-                self._delay = FIRST_DELAY
+            if time.monotonic() - self._ready_since >= LONGEST_PAUSE:
+                self._backoff.reset()
             self._ready_since = None
         self._relay.fail(errno.EHOSTUNREACH, "the dws service died")
 
@@ -314,8 +315,7 @@ class Supervisor:
         )
 
     def _again(self, what: str) -> None:
-        delay = self._delay
-        self._delay = min(2 * delay, LONGEST_DELAY)
+        delay = self._backoff.fail()
         self._later(delay, self._spawn)
         self._log(
             syslog.LOG_ERR,

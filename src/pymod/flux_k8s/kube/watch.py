@@ -21,6 +21,7 @@ import time
 from collections.abc import Iterator
 from typing import Callable, Optional
 
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.cache import Event, View, resource_version_of
 from flux_k8s.kube.outbox import Outbox
@@ -34,24 +35,9 @@ GRACE = 10.0
 """Seconds that the server may be late to end a watch."""
 
 
-class Backoff:
-    """How long to wait after failures in a row: longer each time, with jitter."""
-
-    FIRST = 0.2
-    MOST = 15.0
-
-    def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
-        self._delay = self.FIRST
-
-    def reset(self) -> None:
-        self._delay = self.FIRST
-
-    def next(self, retry_after: Optional[float] = None) -> float:
-        """Seconds; not less than what the server asked for."""
-        delay = self._delay * self._rng.uniform(0.5, 1.0)
-        self._delay = min(self._delay * 2, self.MOST)
-        return max(delay, retry_after or 0.0)
+FIRST_PAUSE = 0.2
+LONGEST_PAUSE = 15.0
+"""Seconds after a list or a watch has failed."""
 
 
 class Informer:
@@ -75,7 +61,7 @@ class Informer:
         self._rng = rng
         self._timeout = timeout
         self._view = View()
-        self._backoff = Backoff(rng)
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, rng)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
         self._stream: Optional[Stream] = None
@@ -118,7 +104,7 @@ class Informer:
         """Prepare for another attempt, which begins with a list; say when."""
         if self._view.lose(error):
             self._outbox.put_trouble(error)
-        return self._backoff.next(error.retry_after)
+        return self._backoff.fail(error.retry_after)
 
     def _list(self) -> None:
         self._view.begin_list()

@@ -13,6 +13,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.kube.cache import Event, View
 from flux_k8s.ports import (
     POD,
@@ -31,8 +32,8 @@ from rabbitsim.kube.routes import Target
 from rabbitsim.kube.store import Store
 from rabbitsim.kube.watch import StoreWatch
 
-_FIRST_RETRY = 0.5
-_LONGEST_RETRY = 30.0
+_FIRST_PAUSE = 0.5
+_LONGEST_PAUSE = 30.0
 
 
 @dataclass(frozen=True)
@@ -319,7 +320,7 @@ class DirectWatch:
         self._mail: deque[tuple[float, Callable[[], None]]] = deque()
         self._carrying = False
         self._source: Optional[StoreWatch] = None
-        self._retry = _FIRST_RETRY
+        self._backoff = Backoff(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._connection = 0
         self._connected = False
         self._silent = False
@@ -400,8 +401,7 @@ class DirectWatch:
         self._close()
 
         def tell() -> None:
-            wait, self._retry = self._retry, min(self._retry * 2, _LONGEST_RETRY)
-            self._after(max(wait, error.retry_after or 0.0), self._connect)
+            self._after(self._backoff.fail(error.retry_after), self._connect)
             if self._view.lose(error):
                 self._handler.trouble(error)
 
@@ -425,7 +425,7 @@ class DirectWatch:
             resource_version=self._view.resource_version,
             label_selector=self._selector,
         )
-        self._retry = _FIRST_RETRY
+        self._backoff.reset()
 
     def _post(self, call: Callable[[], None]) -> None:
         """Deliver by timer, not before what was posted earlier."""
