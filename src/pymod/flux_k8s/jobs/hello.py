@@ -21,17 +21,16 @@ import enum
 import errno
 import syslog
 from dataclasses import dataclass
-from functools import partial
 from typing import AbstractSet, Any, Callable, Optional, Union
 
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import Flux, Json, RpcError, Timer
+from flux_k8s.ports import Flux, RpcError
 
-FIRST_DELAY = 1.0
-LONGEST_DELAY = 60.0
-"""Seconds until the plugin is asked again after a failure: doubled each time."""
+TOPIC = "job-manager.dws.hello"
 
 
 class Phase(enum.Enum):
@@ -80,7 +79,7 @@ def held_job(entry: Any) -> HeldJob:
     Raises:
         BadObject: it is malformed.
     """
-    job = Reader("job-manager.dws.hello", entry)
+    job = Reader(TOPIC, entry)
     return HeldJob(
         job.integer("id", minimum=0),
         Phase(job.string("phase", choices=[phase.value for phase in Phase])),
@@ -116,53 +115,52 @@ class Greeter:
         self._learn = learn
         self._complete = complete
         self._refused = refused
-        self._round = 0
-        self._timer: Optional[Timer] = None
-        self._delay = FIRST_DELAY
         self._failure: Optional[str] = None
+        self._controller = Controller[str](
+            flux,
+            self._reconcile,
+            self._failed,
+            Options[str](expected=(RpcError, BadObject)),
+        )
 
     def greet(self) -> None:
         """Ask from the beginning. What was asked before does not count any more."""
-        self.stop()
-        self._ask({}, set())
+        self.asking = True
+        self._controller.restart(TOPIC)
 
     def stop(self) -> None:
         """No job is learnt any more."""
-        self._round += 1
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._controller.stop()
 
-    def _ask(self, payload: Json, held: set[int]) -> None:
-        self.asking = True
-        answered = partial(self._answered, self._round, held)
-        self._flux.rpc("job-manager.dws.hello", payload, answered)
+    async def _reconcile(self, topic: str) -> None:
+        held: set[int] = set()
+        cursor: Optional[int] = None
+        while True:
+            payload = {} if cursor is None else {"cursor": cursor}
+            self.asking = True
+            try:
+                answer = Reader(topic, await call(self._flux.rpc, topic, payload))
+            except RpcError as error:
+                if error.errnum != errno.ENOSYS:
+                    raise
+                self._is_absent()
+                return
+            jobs = answer.list("jobs")
+            cursor = answer.optional_integer("cursor", minimum=0)
+            self.asking = False
+            for entry in jobs:
+                self._take(entry, held)
+            if cursor is None:
+                self._failure = None
+                self._complete(held)
+                return
 
-    def _answered(
-        self, round: int, held: set[int], result: Union[Json, RpcError]
-    ) -> None:
-        if round != self._round:
-            return
+    def _is_absent(self) -> None:
+        """The plugin says hello when it is loaded."""
+        text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
+        self._flux.log(syslog.LOG_WARNING, text)
         self.asking = False
-        if isinstance(result, RpcError):
-            self._try_again(result)
-            self._refused()
-            return
-        try:
-            reader = Reader("job-manager.dws.hello", result)
-            jobs = reader.list("jobs")
-            cursor = reader.optional_integer("cursor", minimum=0)
-        except BadObject as error:
-            self._failed(str(error))
-            self._refused()
-            return
-        for entry in jobs:
-            self._take(entry, held)
-        if cursor is None:
-            self._delay, self._failure = FIRST_DELAY, None
-            self._complete(held)
-        else:
-            self._ask({"cursor": cursor}, held)
+        self._refused()
 
     def _take(self, entry: Any, held: set[int]) -> None:
         """One job that cannot be understood does not keep the others waiting."""
@@ -174,23 +172,14 @@ class Greeter:
         held.add(job.jobid)
         self._learn(job)
 
-    def _try_again(self, error: RpcError) -> None:
-        if error.errnum == errno.ENOSYS:
-            text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
-            self._flux.log(syslog.LOG_WARNING, text)
-            return  # the plugin says hello when it is loaded
-        if error.errnum == errno.EAGAIN:  # it will say hello when it is ready
-            self._again()
-            return
-        self._failed(f"job-manager.dws.hello: {error}")
-
-    def _failed(self, text: str) -> None:
-        """Log what is wrong, once, and ask again later."""
-        if text != self._failure:
+    def _failed(self, topic: str, error: Union[RpcError, BadObject]) -> None:
+        """Log what is wrong, once. A plugin that is not ready says hello when it is."""
+        text = str(error)
+        if isinstance(error, RpcError):
+            text = f"{topic}: {error}"
+        ready = not isinstance(error, RpcError) or error.errnum != errno.EAGAIN
+        if ready and text != self._failure:
             self._failure = text
             self._flux.log(syslog.LOG_ERR, f"{text}; trying again")
-        self._again()
-
-    def _again(self) -> None:
-        self._timer = self._flux.call_later(self._delay, self.greet)
-        self._delay = min(2 * self._delay, LONGEST_DELAY)
+        self.asking = False
+        self._refused()
