@@ -20,6 +20,7 @@ from rabbitsim.torture.record import RESOLUTION, Record, Transient
 from rabbitsim.torture.run import run
 from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.troubles import KINDS
+from rabbitsim.torture.world import World
 
 SEEDS = range(6)
 ARGUMENTS = ["torture", "--seed", "3", "--jobs", "20", "--trace"]
@@ -52,6 +53,21 @@ def test_without_trouble_all_good_jobs_complete() -> None:
 
 def test_two_hundred_jobs_at_once_are_no_trouble() -> None:
     assert run(make_plan(1, 200, 0.5)).breach is None
+
+
+def test_a_node_is_kept_out_until_another_than_the_administrator_puts_it_back() -> None:
+    world = World(make_plan(5, 1, None, ()), lambda line: None)
+    instance, host = world.system.instance, "compute-01"
+    assert not world.is_kept_out(host)
+    instance.drain(host, "it fails")
+    assert world.is_kept_out(host)
+    world.system.loop.run(timeout=1.0)
+    world.restore()
+    assert world.is_kept_out(host)
+    world.system.loop.run(timeout=1.0)
+    instance.drain(host, "it fails again")
+    instance.undrain(host)
+    assert not world.is_kept_out(host)
 
 
 def in_a_process_of_its_own(hashseed: str) -> bytes:

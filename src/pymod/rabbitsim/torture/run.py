@@ -67,7 +67,7 @@ class _Run:
             lambda: jobs,
             system.data,
             self._excuses,
-            self._drained,
+            world.is_kept_out,
             lambda jobid: jobid in system.instance.execution.jobs,
             note,
             {name: r.capacity for name, r in system.topology.rabbits.items()},
@@ -88,7 +88,7 @@ class _Run:
         nodes = world.system.instance.scheduler.pool.nodes
         drained = {node.host for node in nodes if node.drained is not None}
         for host in sorted(self._out - drained):
-            if world.put_back.get(host) != world.now:
+            if world.put_back.get(host) != world.system.loop.now():
                 self.monitor.put_back(host)
         self._out = drained
 
@@ -102,17 +102,6 @@ class _Run:
     def _rabbit(self, change: Change) -> None:
         """A Storage was written."""
         self._excuses.storage_changed(change, self._world.system.loop.now())
-
-    def _drained(self, host: str) -> bool:
-        """Whether a node is drained, or an administrator has put it back since."""
-        system = self._world.system
-        nodes = system.instance.scheduler.pool.nodes
-        if any(node.drained is not None for node in nodes if node.host == host):
-            return True
-        begin = f"resource: drained {host}: "
-        drains = [time for time, _, line in system.log if line.startswith(begin)]
-        put_back = self._world.put_back.get(host)
-        return bool(drains) and put_back is not None and put_back >= drains[-1]
 
     def _drains(self) -> list[tuple[str, str]]:
         """The nodes that were drained, and why."""

@@ -178,7 +178,8 @@ class World:
         disabled: the nodes that an operator disabled in SystemStatus, ever;
             ``disabled_now`` those that are.
         filled: when others last filled a Rabbit.
-        put_back: when an administrator last undrained a node, by its host name.
+        put_back: when (UNIX time) an administrator last undrained a node, by its host
+            name.
         note: takes a line for the trace.
     """
 
@@ -298,12 +299,22 @@ class World:
             self.note(f"cancel job {self.numbers[job.id]}")
             self.system.instance.cancel(job.id)
 
+    def is_kept_out(self, host: str) -> bool:
+        """Whether a node is drained, or an administrator has put it back since."""
+        nodes = self.system.instance.scheduler.pool.nodes
+        if any(node.drained is not None for node in nodes if node.host == host):
+            return True
+        begin = f"resource: drained {host}: "
+        drains = [time for time, _, line in self.system.log if line.startswith(begin)]
+        put_back = self.put_back.get(host)
+        return bool(drains) and put_back is not None and put_back >= drains[-1]
+
     def restore(self) -> None:
         """Put all nodes and Rabbits back into service."""
         system = self.system
         for node in system.instance.scheduler.pool.nodes:
             if node.drained is not None:
-                self.put_back[node.host] = self.now
+                self.put_back[node.host] = system.loop.now()
                 system.instance.undrain(node.host)
         for storage in system.store.list(STORAGE, None)["items"]:
             if storage["spec"].get("state") == "Disabled":
