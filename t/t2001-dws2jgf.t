@@ -42,7 +42,7 @@ match () {
     grep "^{" R.txt >R.json &&
     python_stdin '
 import json, sys
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.dws import mapping
 from flux_k8s.rfc import rset
 system = mapping.parse(json.load(open(sys.argv[1])))

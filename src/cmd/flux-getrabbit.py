@@ -10,7 +10,7 @@ import sys
 from typing import Any, Iterable, Iterator
 
 from flux_k8s.command import CommandError, load_mapping, parser, run
-from flux_k8s.dws import lookup
+from flux_k8s.dws import getrabbit
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.rfc import hostlist
 
@@ -119,7 +119,7 @@ def of_job(handles: Iterable[Any], text: str) -> tuple[str, ...]:
             raise CommandError(f"job {text} is not yours") from None
         if log is not None:
             R_text = None if R is None else R["R"]
-            return lookup.rabbits_of_job(text, log["eventlog"], R_text)
+            return getrabbit.rabbits_of_job(text, log["eventlog"], R_text)
     raise CommandError(f"job {text} not found")
 
 
@@ -131,10 +131,10 @@ def main() -> None:
         named = () if args.jobids is None else of_jobs(args.jobids)
         if args.computes is not None:
             computes = decode(args.computes)
-            named += lookup.rabbits_of(read_mapping(args), computes)
+            named += getrabbit.rabbits_of(read_mapping(args), computes)
         found = tuple(dict.fromkeys(named))
     elif args.rabbits:
-        found = lookup.computes_of(read_mapping(args), decode(args.rabbits))
+        found = getrabbit.computes_of(read_mapping(args), decode(args.rabbits))
     else:
         found = read_mapping(args).rabbits
     if found:

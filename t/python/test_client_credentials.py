@@ -209,7 +209,7 @@ def test_in_a_pod_its_service_account_is_used(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     with pytest.raises(ConfigError, match="service account"):
         service.client(None)
-    monkeypatch.setattr("flux_k8s.kube.login.load_incluster_config", load)
+    monkeypatch.setattr("flux_k8s.kube.transport.load_incluster_config", load)
     client = service.client(None)
     error = service.refused(client.get, WORKFLOW, "default", "w")
     assert error.reason == "ConnectionRefused"

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.submission import check_submission
 from flux_k8s.config.table import Config, parse_fsd
-from flux_k8s.dws import directives, lookup, mapping
+from flux_k8s.dws import directives, getrabbit, mapping
 from flux_k8s.dws.directivebreakdown import occupied_rabbits, requested_nodes
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.dws.workflowview import WorkflowView, parse_go_duration
@@ -151,7 +151,7 @@ def breakdown(text: str) -> None:
 
 def eventlog(text: str) -> None:
     memo = {"name": "memo", "context": {"rabbits": text}}
-    lookup.rabbits_of_job("f1", json.dumps(memo), None)
+    getrabbit.rabbits_of_job("f1", json.dumps(memo), None)
 
 
 def mapped(text: str) -> None:

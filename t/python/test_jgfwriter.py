@@ -14,8 +14,8 @@ from test_mapping import EXAMPLE
 
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import jgfwriter, mapping
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
 from flux_k8s.rfc import hostlist, idset, jgf, rset
 
 Json = dict[str, Any]

@@ -22,8 +22,8 @@ from test_service import (
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.damper import FIRST_HOLD
-from flux_k8s.dws import holding
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
+from flux_k8s.dws import storageusage
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json
 from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws.topology import Topology
@@ -162,7 +162,7 @@ def test_the_scheduling_key_of_R_leads_to_the_servers(type: str) -> None:
     wait(system)
     (servers,) = system.store.list(SERVERS, None)["items"]
     data = servers["spec"]["allocationSets"][0]  # a Lustre's first one is its OSTs
-    made = holding.parse({"spec": {"allocationSets": [data]}}).held
+    made = storageusage.parse({"spec": {"allocationSets": [data]}}).held
     given = chunks(system, jobid)
     assert made.keys() == given.keys() == {"rabbit-01", "rabbit-02"}
     for rabbit, size in made.items():

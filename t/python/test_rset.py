@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.errors import BadObject
 from flux_k8s.rfc import idset, jgf, rset
 

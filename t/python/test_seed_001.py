@@ -11,7 +11,7 @@ from test_service import jobspec, names, settle, started
 
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import mapping
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.ports import COMPUTES
 from flux_k8s.rfc import hostlist, rset
 

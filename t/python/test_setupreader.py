@@ -20,7 +20,7 @@ from test_service import LIFE, exceptions, jobspec, names, settle
 from flux_k8s.broker import readerprocess
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.dws import mapping
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.requests import LargeSetup
 from flux_k8s.jobs.setupreader import Result

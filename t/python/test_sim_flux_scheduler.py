@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.pool import GIB, Grant, Pool, RequestError, make_nodes

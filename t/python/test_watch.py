@@ -17,7 +17,7 @@ from test_client_fakes import (
 )
 
 from flux_k8s.kube.cache import View
-from flux_k8s.kube.outbox import Outbox
+from flux_k8s.kube.eventqueue import Outbox
 from flux_k8s.ports import Json, KubeError
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, Mapping, Optional
 
-from flux_k8s.dws import lookup
+from flux_k8s.dws import getrabbit
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.errors import DWSError, show
 from flux_k8s.json_reader import is_number
@@ -114,7 +114,7 @@ def moved(movements: Any, job: str) -> dict[str, int]:
 
 def _memo(history: History) -> tuple[str, ...]:
     """The Rabbits of the job's memo. Its owner may have written anything there."""
-    memo = history.memos.get(lookup.MEMO)
+    memo = history.memos.get(getrabbit.MEMO)
     try:
         return hostlist.decode(memo) if isinstance(memo, str) else ()
     except ValueError:

@@ -5,8 +5,9 @@
 Seed 001, "Topology mapping". The SystemConfiguration lists the compute nodes of each
 Rabbit. No object has the size of a Rabbit: ``Storage.status.capacity`` is the free
 part. The size is the sum of that and of the storage that NNF made there for Servers
-(:mod:`flux_k8s.dws.holding`). Storages and Servers cannot be read at the same moment.
-Storage that is made or deleted in between could be counted twice, so it is not counted.
+(:mod:`flux_k8s.dws.storageusage`). Storages and Servers cannot be read at the same
+moment. Storage that is made or deleted in between could be counted twice, so it is not
+counted.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import Iterable, Mapping, Optional, Sequence
 
-from flux_k8s.dws import holding, mapping
-from flux_k8s.dws.holding import Holding
+from flux_k8s.dws import mapping, storageusage
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.storageusage import Holding
 from flux_k8s.errors import DWSError
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
@@ -94,7 +95,9 @@ def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], Holding]:
     """The holding of each Servers object, by its name and UID: a new object may have
     the name of a deleted one."""
     return {
-        (_name("Servers", obj), obj.get("metadata", {}).get("uid")): holding.parse(obj)
+        (_name("Servers", obj), obj.get("metadata", {}).get("uid")): storageusage.parse(
+            obj
+        )
         for obj in servers
     }
 

@@ -18,6 +18,7 @@ from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Answer, Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import nodefailure
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Breakdown,
@@ -34,9 +35,8 @@ from flux_k8s.dws.directivebreakdown import (
 )
 from flux_k8s.dws.directivebreakdown.breakdown import JOB
 from flux_k8s.dws.directivebreakdown.resources import GIB
-from flux_k8s.dws.holding import WORKFLOW_LABEL, beyond_annotation, workflow_of
 from flux_k8s.dws.nodefailure import Survey
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation, workflow_of
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, DWSError, Occupied
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns

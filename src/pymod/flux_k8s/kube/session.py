@@ -33,7 +33,7 @@ import urllib3
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
 from flux_k8s.kube.failures import as_kube_error, parse_object, refusal
-from flux_k8s.kube.login import Login
+from flux_k8s.kube.transport import Login
 from flux_k8s.ports import Json, KubeError
 
 T = TypeVar("T")

@@ -4,7 +4,7 @@
 
 Each watch has three parts. A :class:`~flux_k8s.kube.cache.View` knows what was told and
 turns what the API server says into what is new. An
-:class:`~flux_k8s.kube.outbox.Outbox` hands that over to the service's thread, in
+:class:`~flux_k8s.kube.eventqueue.Outbox` hands that over to the service's thread, in
 portions. The :class:`Informer` is the thread which lists, watches, and starts again
 after any trouble.
 
@@ -24,7 +24,7 @@ from typing import Callable, Optional
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.cache import Event, View, resource_version_of
-from flux_k8s.kube.outbox import Outbox
+from flux_k8s.kube.eventqueue import Outbox
 from flux_k8s.kube.session import Stream
 from flux_k8s.ports import Kind, KubeError, WatchHandler
 

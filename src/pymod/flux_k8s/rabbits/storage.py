@@ -15,11 +15,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 
-from flux_k8s.dws import holding
+from flux_k8s.dws import storageusage as holding
 from flux_k8s.dws.directivebreakdown import Reference
-from flux_k8s.dws.holding import NOTHING, Holding
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
+from flux_k8s.dws.storageusage import NOTHING, Holding
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Callable, Iterable, Mapping, Sequence
 
-from flux_k8s.dws import holding
+from flux_k8s.dws import storageusage
 from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -67,11 +67,11 @@ class StorageMonitor:
         sets = (body.get("spec") or {}).get("allocationSets")
         if excused or not sets:
             return
-        total = Counter(holding.asked(sets))
+        total = Counter(storageusage.asked(sets))
         asked = tuple(total)
         for servers in self._store.list(SERVERS, None)["items"]:
             if servers["metadata"]["name"] != request.name:
-                total.update(holding.parse(servers).held)
+                total.update(storageusage.parse(servers).held)
         for rabbit in asked:
             if total[rabbit] > self._sizes.get(rabbit, total[rabbit]):
                 self._fail("room", f"{request.name} asks for what {rabbit} has not")

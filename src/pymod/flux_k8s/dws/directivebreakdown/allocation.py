@@ -22,7 +22,8 @@ from typing import (
     Union,
 )
 
-from flux_k8s.dws import holding
+from flux_k8s.dws import storageusage
+from flux_k8s.dws.allocatedssd import rabbit_chunks
 from flux_k8s.dws.directivebreakdown.breakdown import (
     ACROSS_SERVERS,
     AllocationSet,
@@ -31,7 +32,6 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
 )
 from flux_k8s.dws.directivebreakdown.resources import GIB
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.rabbitchunks import rabbit_chunks
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc.hostlist import natural_key
@@ -159,7 +159,7 @@ def beyond_shares(
     result = []
     for sets in specs:
         beyond = {}
-        for rabbit, size in holding.asked(sets).items():
+        for rabbit, size in storageusage.asked(sets).items():
             share = (allocation.ssd_per_rabbit.get(rabbit) or 0) * GIB
             before = max(share, taken[rabbit])
             taken[rabbit] += size
@@ -196,7 +196,7 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
             continue
         sets = reader.optional_objects("spec.allocationSets")
         keys_of_sets = _colocation_keys(name, text)
-        held = holding.parse(obj).held
+        held = storageusage.parse(obj).held
         for keys, entry in zip(keys_of_sets, sets):
             names = {s.string("name") for s in entry.optional_objects("storage")}
             for key in keys:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from test_mapping import EXAMPLE
 from test_rset import fluxion_r
 
-from flux_k8s.dws import lookup, mapping
+from flux_k8s.dws import getrabbit, mapping
 
 HETCHY = mapping.parse(EXAMPLE)
 ON_202 = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": [793]})
@@ -31,53 +31,53 @@ def eventlog(*memos: Optional[dict[str, Any]]) -> str:
 
 
 def test_the_nodes_of_rabbits_are_in_the_order_of_the_rabbits() -> None:
-    found = lookup.computes_of(HETCHY, ("hetchy202", "hetchy201"))
+    found = getrabbit.computes_of(HETCHY, ("hetchy202", "hetchy201"))
     assert found == (*HETCHY.hosts_of("hetchy202"), *HETCHY.hosts_of("hetchy201"))
 
 
 def test_the_rabbits_of_nodes_are_in_the_order_of_the_nodes() -> None:
     hosts = ("hetchy1018", "hetchy1001", "hetchy1003")
-    assert lookup.rabbits_of(HETCHY, hosts) == ("hetchy202", "hetchy201")
+    assert getrabbit.rabbits_of(HETCHY, hosts) == ("hetchy202", "hetchy201")
 
 
 @given(RABBITS)
 def test_rabbits_are_found_by_their_nodes_each_once(rabbits: list[str]) -> None:
-    hosts = lookup.computes_of(HETCHY, rabbits)
+    hosts = getrabbit.computes_of(HETCHY, rabbits)
     assert len(hosts) == len(set(hosts))
-    assert lookup.rabbits_of(HETCHY, hosts) == tuple(dict.fromkeys(rabbits))
+    assert getrabbit.rabbits_of(HETCHY, hosts) == tuple(dict.fromkeys(rabbits))
 
 
 def test_all_names_that_are_not_known_are_named_together() -> None:
-    with pytest.raises(lookup.NotFound, match=r"^no such Rabbit: r\[1-2\]$"):
-        lookup.computes_of(HETCHY, ("r1", "hetchy201", "r2", "r1"))
-    with pytest.raises(lookup.NotFound, match="^not connected to a Rabbit: login1$"):
-        lookup.rabbits_of(HETCHY, ("login1", "hetchy1001"))
+    with pytest.raises(getrabbit.NotFound, match=r"^no such Rabbit: r\[1-2\]$"):
+        getrabbit.computes_of(HETCHY, ("r1", "hetchy201", "r2", "r1"))
+    with pytest.raises(getrabbit.NotFound, match="^not connected to a Rabbit: login1$"):
+        getrabbit.rabbits_of(HETCHY, ("login1", "hetchy1001"))
 
 
 def test_a_job_s_last_memo_names_its_rabbits() -> None:
     log = eventlog({"rabbits": "r1"}, {"other": 1}, {"rabbits": "r[2-3]"}, {"a": None})
-    assert lookup.rabbits_of_job("f1", log, ON_202) == ("r2", "r3")
+    assert getrabbit.rabbits_of_job("f1", log, ON_202) == ("r2", "r3")
 
 
 def test_a_memo_may_have_any_character_that_json_allows() -> None:
     log = eventlog({"note": "one\u2028two"}, {"rabbits": "rabbit-02"})
     log = log.replace("\\u2028", "\u2028")
-    assert lookup.rabbits_of_job("f1", log, None) == ("rabbit-02",)
+    assert getrabbit.rabbits_of_job("f1", log, None) == ("rabbit-02",)
 
 
 def test_a_job_without_a_memo_has_the_rabbits_of_its_r() -> None:
-    assert lookup.rabbits_of_job("f1", eventlog(), ON_202) == ("hetchy202",)
+    assert getrabbit.rabbits_of_job("f1", eventlog(), ON_202) == ("hetchy202",)
 
 
 @pytest.mark.parametrize("R", [None, ON_NONE])
 def test_the_rabbits_of_a_job_without_storage_are_an_error(R: Any) -> None:
     log = eventlog({"rabbits": "r1"}, {"rabbits": None})
-    with pytest.raises(lookup.NotFound, match=r"^job f1 has no storage on Rabbits"):
-        lookup.rabbits_of_job("f1", log, R)
+    with pytest.raises(getrabbit.NotFound, match=r"^job f1 has no storage on Rabbits"):
+        getrabbit.rabbits_of_job("f1", log, R)
 
 
 def test_a_memo_of_many_levels_is_ignored() -> None:
     value = "[" * 1_500 + '"rabbits"' + "]" * 1_500
     deep = f'{{"timestamp": 1.0, "name": "memo", "context": {{"x": {value}}}}}\n'
     log = deep + eventlog({"rabbits": "r1"}) + deep
-    assert lookup.rabbits_of_job("f1", log, None) == ("r1",)
+    assert getrabbit.rabbits_of_job("f1", log, None) == ("r1",)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.holding import WORKFLOW_LABEL, Holding, parse
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL, Holding, parse
 from flux_k8s.errors import BadObject
 
 Json = dict[str, Any]
