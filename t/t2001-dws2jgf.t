@@ -42,13 +42,13 @@ match () {
     grep "^{" R.txt >R.json &&
     python_stdin '
 import json, sys
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws import mapping
 from flux_k8s.rfc import rset
 system = mapping.parse(json.load(open(sys.argv[1])))
 R = rset.parse(json.load(open(sys.argv[2])))
 nodes = [system.rabbit_of(host) for host in R.hosts]
-for rabbit, gib in rabbit_chunks(R, system).items():
+for rabbit, gib in ssd_per_rabbit(R, system).items():
     print(rabbit, nodes.count(rabbit), gib)' mapping.json R.json
 }
 

@@ -14,7 +14,7 @@ from test_mapping import EXAMPLE
 
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import jgfwriter, mapping
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.rfc import hostlist, idset, jgf, rset
 
@@ -170,7 +170,7 @@ def test_a_written_graph_can_be_read_again(
         rabbit: system.capacity(rabbit) // GIB // chunks * chunks
         for rabbit in system.rabbits
     }
-    assert rabbit_chunks(read, system) == graph.ssd
+    assert ssd_per_rabbit(read, system) == graph.ssd
     counts = db.job_allocation(read, system).nodes_per_rabbit
     assert counts == {rabbit: len(system.hosts_of(rabbit)) for rabbit in system.rabbits}
 

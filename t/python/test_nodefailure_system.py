@@ -22,7 +22,7 @@ from test_service import (
 )
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.nodefailure import ANNOTATION_DATE
+from flux_k8s.dws.nodefailure import EXCLUSION_DATE
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, WORKFLOW, Json, KubeError
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
@@ -457,4 +457,4 @@ def test_when_nodes_were_left_out_stands_where_a_restart_finds_it() -> None:
     watched.system.loop.run(lambda: bool(watched.drained), timeout=HOUR)
     watched.system.loop.run(timeout=0.5)
     (found,) = watched.system.store.list(COMPUTES, None)["items"]
-    assert ANNOTATION_DATE in found["metadata"]["annotations"]
+    assert EXCLUSION_DATE in found["metadata"]["annotations"]

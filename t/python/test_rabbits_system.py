@@ -23,7 +23,7 @@ from test_service import (
 from flux_k8s.config.table import Config
 from flux_k8s.control.damper import FIRST_HOLD
 from flux_k8s.dws import storageusage
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json
 from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws.topology import Topology
@@ -109,7 +109,7 @@ def stats(system: VirtualSystem) -> Json:
 def chunks(system: VirtualSystem, jobid: int) -> dict[str, Optional[int]]:
     """GiB on each Rabbit, as the scheduling key of a job's R has them."""
     R = system.instance.job(jobid).R
-    return rabbit_chunks(rset.parse(R), system.mapping)
+    return ssd_per_rabbit(rset.parse(R), system.mapping)
 
 
 # Nodes, and storage near them

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.errors import BadObject
 from flux_k8s.rfc import idset, jgf, rset
 
@@ -233,20 +233,20 @@ def test_the_graph_of_r_has_the_storage_of_a_job_on_each_rabbit() -> None:
         {"h0": "rab0", "h2": "rab1", "h3": "rab1"},
         {"rab1": [8, 8, 8, 8], "rab0": [1, 8]},
     )
-    assert rabbit_chunks(rset.parse(R), SYSTEM) == {"rab0": 9, "rab1": 32}
+    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab0": 9, "rab1": 32}
 
 
 def test_r_without_a_graph_has_the_rabbits_of_its_hosts_and_no_amounts() -> None:
     R = fluxion_r({"h2": "rab1", "h3": "rab1"}, {})
     for scheduling in (..., {}, {"writer": "other", "graph": 7}):
         resources = rset.parse(changed(R, "scheduling", scheduling))
-        assert rabbit_chunks(resources, SYSTEM) == {"rab1": None}
-    assert rabbit_chunks(rset.parse(R), SYSTEM) == {"rab1": None}
+        assert ssd_per_rabbit(resources, SYSTEM) == {"rab1": None}
+    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab1": None}
 
 
 def test_a_graph_without_ssd_below_a_rabbit_gives_the_job_none_there() -> None:
     R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab0": [8], "rab1": []})
-    assert rabbit_chunks(rset.parse(R), SYSTEM) == {"rab0": 8, "rab1": 0}
+    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab0": 8, "rab1": 0}
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_a_graph_that_contradicts_the_mapping_is_refused(
 ) -> None:
     resources = rset.parse(fluxion_r(hosts, ssd))
     with pytest.raises(BadObject) as caught:
-        rabbit_chunks(resources, SYSTEM, "R of job f1")
+        ssd_per_rabbit(resources, SYSTEM, "R of job f1")
     assert words in str(caught.value)
 
 
@@ -272,7 +272,7 @@ def test_a_graph_with_a_node_that_r_lacks_is_refused() -> None:
     R["execution"]["R_lite"][0]["rank"] = "0"
     R["execution"]["nodelist"] = ["h0"]
     with pytest.raises(BadObject, match="a node of execution.nodelist"):
-        rabbit_chunks(rset.parse(R), SYSTEM)
+        ssd_per_rabbit(rset.parse(R), SYSTEM)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_malformed_graph_is_refused_with_its_place(
 ) -> None:
     R = changed(fluxion_r({"h0": "rab0"}, {"rab0": [8]}), place, value)
     with pytest.raises(BadObject) as caught:
-        rabbit_chunks(rset.parse(R), SYSTEM)
+        ssd_per_rabbit(rset.parse(R), SYSTEM)
     assert words in str(caught.value)
 
 

@@ -11,7 +11,7 @@ from test_service import jobspec, names, settle, started
 
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import mapping
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.ports import COMPUTES
 from flux_k8s.rfc import hostlist, rset
 
@@ -187,7 +187,7 @@ def fluxion_r(*ssd_sizes: int) -> Json:
 
 def test_jgf_generation_an_ssd_vertex_may_stand_for_many_gib() -> None:
     system = mapping.parse(HETCHY)
-    held = rabbit_chunks(rset.parse(fluxion_r(793, 793)), system)
+    held = ssd_per_rabbit(rset.parse(fluxion_r(793, 793)), system)
     assert held == {"hetchy202": 1586}
 
 

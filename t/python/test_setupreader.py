@@ -20,7 +20,7 @@ from test_service import LIFE, exceptions, jobspec, names, settle
 from flux_k8s.broker import readerprocess
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.dws import mapping
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.requests import LargeSetup
 from flux_k8s.jobs.setupreader import Result
@@ -121,7 +121,7 @@ def test_a_malformed_graph_gets_its_sentence_when_it_is_needed(
     result = reading.read(payload(R))
     assert isinstance(result, Summary) and result.hosts == rset.parse(R).hosts
     with pytest.raises(UnreadableR, match=r"^R of job .*nodes\[[0-9]+\].* expected"):
-        rabbit_chunks(result, mapping.parse({"computes": {}, "rabbits": {}}))
+        ssd_per_rabbit(result, mapping.parse({"computes": {}, "rabbits": {}}))
 
 
 def test_one_process_reads_several(reading: Reading) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.pool import GIB, Grant, Pool, RequestError, make_nodes
@@ -184,7 +184,7 @@ def test_R_is_what_readers_of_R_expect(pool: Pool) -> None:
     read = rset.parse(R)
     assert read.hosts == ("node0", "node1", "node2")
     assert (read.starttime, read.expiration) == (1000, 1060)
-    assert rabbit_chunks(read, topology()) == {"rabbit0": 22, "rabbit1": 11}
+    assert ssd_per_rabbit(read, topology()) == {"rabbit0": 22, "rabbit1": 11}
 
 
 def test_R_without_a_time_limit_does_not_expire(pool: Pool) -> None:

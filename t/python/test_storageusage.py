@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL, Holding, parse
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage, parse
 from flux_k8s.errors import BadObject
 
 Json = dict[str, Any]
@@ -107,13 +107,13 @@ def test_a_size_against_the_schema_is_refused_with_its_place(size: Any) -> None:
     )
 
 
-def check(life: list[Holding]) -> None:
+def check(life: list[StorageUsage]) -> None:
     """Nobody else can have what is made now or later, and what is removed is
     free."""
-    for index, holding in enumerate(life):
+    for index, usage in enumerate(life):
         for later in life[index:]:
             for rabbit, size in later.made.items():
-                assert holding.held.get(rabbit, 0) >= size
+                assert usage.held.get(rabbit, 0) >= size
 
 
 rabbits = st.sampled_from(["r1", "r2", "r.3"])

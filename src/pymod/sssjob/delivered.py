@@ -114,7 +114,7 @@ def moved(movements: Any, job: str) -> dict[str, int]:
 
 def _memo(history: History) -> tuple[str, ...]:
     """The Rabbits of the job's memo. Its owner may have written anything there."""
-    memo = history.memos.get(getrabbit.MEMO)
+    memo = history.memos.get(getrabbit.RABBITS_MEMO)
     try:
         return hostlist.decode(memo) if isinstance(memo, str) else ()
     except ValueError:

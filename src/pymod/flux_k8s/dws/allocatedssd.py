@@ -12,7 +12,7 @@ from flux_k8s.rfc import jgf
 from flux_k8s.rfc.rset import Allocated
 
 
-def rabbit_chunks(
+def ssd_per_rabbit(
     rset: Allocated, mapping: RabbitMapping, name: str = "R"
 ) -> dict[str, Optional[int]]:
     """The Rabbits of R, in the mapping's order, and the ``ssd`` (GiB) on each.

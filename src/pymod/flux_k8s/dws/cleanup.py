@@ -12,8 +12,8 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.ports import DWS_GROUP, Json
 from flux_k8s.rfc.timestamps import format_timestamp
 
-ANNOTATION_REASON = "flux-framework.readthedocs.io/disable-reason"
-ANNOTATION_DATE = "flux-framework.readthedocs.io/disable-date"
+DISABLE_REASON = "flux-framework.readthedocs.io/disable-reason"
+DISABLE_DATE = "flux-framework.readthedocs.io/disable-date"
 
 
 def finalizer_patch(view: WorkflowView) -> list[Json]:
@@ -35,8 +35,8 @@ def disable_patch(reason: str, now: float) -> Json:
     return {
         "metadata": {
             "annotations": {
-                ANNOTATION_REASON: reason,
-                ANNOTATION_DATE: format_timestamp(now),
+                DISABLE_REASON: reason,
+                DISABLE_DATE: format_timestamp(now),
             }
         },
         "spec": {"state": "Disabled"},

@@ -15,7 +15,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError
 from flux_k8s.rfc import hostlist, jgf, rset
 
-MEMO = "rabbits"
+RABBITS_MEMO = "rabbits"
 """The key of a job's memo that names the Rabbits with its storage (RFC 29)."""
 
 
@@ -67,7 +67,7 @@ def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]
         try:
             names = hostlist.decode(memo)
         except ValueError as error:
-            raise NotFound(f"job {job}: memo {MEMO}: {error}") from None
+            raise NotFound(f"job {job}: memo {RABBITS_MEMO}: {error}") from None
         return _once(names, lambda name: (name,))
     if R is not None:
         graph = jgf.parse(rset.parse(R, f"R of job {job}").scheduling or {})
@@ -78,19 +78,19 @@ def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]
 
 
 def _memo(eventlog: str) -> Optional[str]:
-    """The hostlist in the last memo with the key ``MEMO``."""
+    """The hostlist in the last memo with the key ``RABBITS_MEMO``."""
     found: Optional[str] = None
     # Not splitlines(): that would split at separators that JSON allows in strings.
     for line in filter(None, eventlog.split("\n")):
-        if MEMO not in line:
+        if RABBITS_MEMO not in line:
             continue
         try:
             event = json.loads(line)
         except RecursionError:  # a memo of its owner's, of many levels
             continue
         context = event.get("context") or {}
-        if event["name"] == "memo" and MEMO in context:
-            memo = context[MEMO]
+        if event["name"] == "memo" and RABBITS_MEMO in context:
+            memo = context[RABBITS_MEMO]
             found = memo if isinstance(memo, str) else None
     return found
 

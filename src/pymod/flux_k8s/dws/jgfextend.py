@@ -13,7 +13,7 @@ from __future__ import annotations
 import copy
 from typing import Any, Optional
 
-from flux_k8s.dws.jgfwriter import GraphError, rabbit_chunk
+from flux_k8s.dws.jgfwriter import GraphError, chunk_size
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
@@ -52,7 +52,7 @@ def extend(
         raise GraphError(f"the root of R's graph is {graph.root}, not /{cluster}")
     for rabbit in mapping.rabbits:
         if rabbit not in graph.rabbits:
-            size = rabbit_chunk(mapping, rabbit, chunks)
+            size = chunk_size(mapping, rabbit, chunks)
             graph.add(rabbit, mapping.hosts_of(rabbit), chunks, size)
     return graph.finish()
 

@@ -207,7 +207,7 @@ def _branches(
 def _chassis(
     number: int, root: str, id: int, rabbit: str, mapping: RabbitMapping, chunks: int
 ) -> _Branch:
-    size = rabbit_chunk(mapping, rabbit, chunks)
+    size = chunk_size(mapping, rabbit, chunks)
     metadata = {
         "type": "chassis",
         "id": id,
@@ -219,7 +219,7 @@ def _chassis(
     return _Branch(number, 1, metadata, (_Leaf(SSD, ids, detail),))
 
 
-def rabbit_chunk(mapping: RabbitMapping, rabbit: str, chunks: int) -> int:
+def chunk_size(mapping: RabbitMapping, rabbit: str, chunks: int) -> int:
     """The size in GiB of a Rabbit's ``ssd`` vertices.
 
     Raises:

@@ -15,7 +15,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import hostlist
 
-NAME = "the rabbit mapping"
+DEFAULT_NAME = "the rabbit mapping"
 """How errors call the object, unless the caller has a better name (a path)."""
 
 SYSTEM = "system"
@@ -112,7 +112,7 @@ def assemble(
     )
 
 
-def parse(obj: Any, name: str = NAME) -> RabbitMapping:
+def parse(obj: Any, name: str = DEFAULT_NAME) -> RabbitMapping:
     """Read a rabbitmapping file's JSON.
 
     Raises:

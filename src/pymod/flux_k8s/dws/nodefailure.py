@@ -28,18 +28,18 @@ SERVING = frozenset({"Ready", "Degraded"})
 """The states of a Storage in which it can take allocations, and of a compute node
 in which it can mount them."""
 
-ANNOTATION_STATE = "flux-framework.readthedocs.io/exclusion-state"
-ANNOTATION_DATE = "flux-framework.readthedocs.io/exclusion-date"
+EXCLUSION_STATE = "flux-framework.readthedocs.io/exclusion-state"
+EXCLUSION_DATE = "flux-framework.readthedocs.io/exclusion-date"
 """An annotation of Computes: the state in which nodes were last taken out, and the
 time."""
 
-OWN = (PER_COMPUTE, PER_SERVER)
+OWN_RABBIT = (PER_COMPUTE, PER_SERVER)
 """Strategies that put a node's storage on its own Rabbit. With the other strategies all
 nodes share the storage: where a part of it is missing, no node has it."""
 
 
 @dataclass(frozen=True)
-class Cut:
+class RemainingServers:
     """A Servers object without the Rabbits that failed."""
 
     servers: Reference
@@ -72,7 +72,7 @@ class Survey:
     lost: tuple[str, ...]
     served: bool
     excluded: Optional[float] = None
-    cuts: tuple[Cut, ...] = ()
+    cuts: tuple[RemainingServers, ...] = ()
 
     @property
     def remaining(self) -> tuple[str, ...]:
@@ -136,8 +136,8 @@ def refusal_note(
 def computes_patch(survey: Survey, now: float) -> Json:
     """A merge patch for Computes that takes the failed nodes out of it."""
     annotations = {
-        ANNOTATION_STATE: survey.state.name,
-        ANNOTATION_DATE: format_timestamp(now),
+        EXCLUSION_STATE: survey.state.name,
+        EXCLUSION_DATE: format_timestamp(now),
     }
     return {
         "metadata": {"annotations": annotations},
@@ -164,18 +164,18 @@ def survey_storage(
     """
     hosts, excluded = _read_computes(computes, State.Setup)
     lost: set[str] = set()
-    cuts: list[Cut] = []
+    cuts: list[RemainingServers] = []
     for breakdown, servers in holdings:
         reader = Reader(f"Servers {breakdown.servers}", servers)
         missing = _missing(reader)
         strategies = {s.label: s.strategy for s in breakdown.allocation_sets}
         for label, rabbits in missing.items():
-            if breakdown.lifetime == JOB and strategies.get(label) in OWN:
+            if breakdown.lifetime == JOB and strategies.get(label) in OWN_RABBIT:
                 lost.update(h for h in hosts if mapping.rabbit_of(h) in rabbits)
             elif rabbits:
                 lost.update(hosts)
         if breakdown.servers is not None and any(missing.values()):
-            cuts.append(Cut(breakdown.servers, _without(reader, missing)))
+            cuts.append(RemainingServers(breakdown.servers, _without(reader, missing)))
     return Survey(
         State.Setup,
         asked,
@@ -236,8 +236,8 @@ def _read_computes(
     hosts = [entry.string("name") for entry in reader.optional_objects("data")]
     found = reader.optional_object("metadata.annotations")
     annotations = {} if found is None else found.value
-    date = str(annotations.get(ANNOTATION_DATE))
-    excluded = annotations.get(ANNOTATION_STATE) == state.name
+    date = str(annotations.get(EXCLUSION_DATE))
+    excluded = annotations.get(EXCLUSION_STATE) == state.name
     return tuple(dict.fromkeys(hosts)), parse_timestamp(date) if excluded else None
 
 

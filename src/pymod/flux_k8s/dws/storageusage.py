@@ -39,7 +39,7 @@ SYSTEM_STORAGE = "NnfSystemStorage"
 
 
 @dataclass(frozen=True)
-class Holding:
+class StorageUsage:
     """The bytes that Servers hold, by Rabbit. Rabbits without any are left out.
 
     Attributes:
@@ -63,10 +63,10 @@ class Holding:
         return None if self.workflow is None else jobid_of_workflow(self.workflow)
 
 
-NOTHING = Holding(None, {}, {})
+NOTHING = StorageUsage(None, {}, {})
 
 
-def parse(servers: Any) -> Holding:
+def parse(servers: Any) -> StorageUsage:
     """Read a Servers object.
 
     Raises:
@@ -86,7 +86,7 @@ def parse(servers: Any) -> Holding:
     beyond = _beyond(reader)
     beyond = {r: min(size, beyond[r]) for r, size in held.items() if r in beyond}
     system = _label(servers, OWNER_KIND_LABEL) == SYSTEM_STORAGE
-    return Holding(workflow_of(servers), made, held, beyond, system)
+    return StorageUsage(workflow_of(servers), made, held, beyond, system)
 
 
 def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
@@ -96,7 +96,7 @@ def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
 
 
 def workflow_of(servers: Any) -> Optional[str]:
-    """The Workflow of a Servers object, as in :class:`Holding`.
+    """The Workflow of a Servers object, as in :class:`StorageUsage`.
 
     Raises:
         BadObject: the metadata are malformed.

@@ -17,7 +17,7 @@ from typing import Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.dws import mapping, storageusage
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.storageusage import Holding
+from flux_k8s.dws.storageusage import StorageUsage
 from flux_k8s.errors import DWSError
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
@@ -91,7 +91,7 @@ def _made(
     return jobs, system
 
 
-def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], Holding]:
+def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], StorageUsage]:
     """The holding of each Servers object, by its name and UID: a new object may have
     the name of a deleted one."""
     return {

@@ -18,7 +18,7 @@ from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Answer, Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import nodefailure
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit as rabbit_chunks
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Breakdown,

@@ -19,7 +19,8 @@ from flux_k8s.dws import storageusage as holding
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
-from flux_k8s.dws.storageusage import NOTHING, Holding
+from flux_k8s.dws.storageusage import NOTHING
+from flux_k8s.dws.storageusage import StorageUsage as Holding
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (

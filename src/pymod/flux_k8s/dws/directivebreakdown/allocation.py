@@ -23,7 +23,7 @@ from typing import (
 )
 
 from flux_k8s.dws import storageusage
-from flux_k8s.dws.allocatedssd import rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown.breakdown import (
     ACROSS_SERVERS,
     AllocationSet,
@@ -122,7 +122,7 @@ def job_allocation(
     Raises:
         BadObject: R and the mapping do not agree. The error calls R ``name``.
     """
-    ssd = rabbit_chunks(rset, mapping, name)
+    ssd = ssd_per_rabbit(rset, mapping, name)
     if not any(ssd.values()):
         ssd = dict.fromkeys(ssd)
     hosts = tuple(dict.fromkeys(rset.hosts))
