@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.ports import Json, Kind
 from flux_k8s.rabbits.storage import RabbitManager

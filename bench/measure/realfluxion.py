@@ -16,7 +16,7 @@ from typing import Any
 
 from flux_k8s.dws import jgfwriter
 from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
 from flux_k8s.rfc import rset
 

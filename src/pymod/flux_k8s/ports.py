@@ -109,6 +109,10 @@ CommitDone = Callable[[Optional[RpcError]], None]
 """Gets None when something was written, else the error."""
 
 
+Deliver = Callable[[Callable[[], None]], None]
+"""Has the service's thread call a function. Any thread may use it."""
+
+
 class Timer(Protocol):
     """A timer that was started; cancelling it twice, or late, does nothing."""
 

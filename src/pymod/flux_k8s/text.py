@@ -31,6 +31,12 @@ def printable(text: str, limit: Optional[int] = None) -> str:
     return printable("".join(map(_escaped, text)), limit)
 
 
+def quoted(text: str) -> str:
+    """``text`` in quotation marks for a message: printable, cut to ``SHOWN``
+    characters."""
+    return repr(printable(text, SHOWN))
+
+
 def printable_lines(text: str) -> str:
     """A message of ours that may have several lines, each of them printable."""
     return "\n".join(map(printable, text.split("\n")))

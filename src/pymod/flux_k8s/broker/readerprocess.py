@@ -18,10 +18,11 @@ import subprocess
 import sys
 import threading
 from functools import partial
-from typing import Callable, Optional
+from typing import Optional
 
 from flux_k8s.jobs.requests import Payload
 from flux_k8s.jobs.setupreader import Done, Result, answer, understand
+from flux_k8s.ports import Deliver
 from flux_k8s.rfc.rset import UnreadableR
 
 TIME_LIMIT = 120.0
@@ -38,8 +39,6 @@ OOM_SCORE = 1000
 """The service, which has a lower one, outlives this process."""
 
 _LENGTH = struct.Struct("=Q")
-
-Deliver = Callable[[Callable[[], None]], None]
 
 
 class ReaderProcess:

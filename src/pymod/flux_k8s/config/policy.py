@@ -24,11 +24,9 @@ from typing import Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
-from flux_k8s.dws.directives import Directive
+from flux_k8s.dws.directives import GIB, Directive
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DirectiveError
-
-GIB = 2**30
 
 SHARED = ("lustre",)
 """The types whose capacity is that of all nodes together."""

@@ -42,13 +42,16 @@ BOUNDED = ("name", "profile")
 NAMING = frozenset(REQUIRED) - {"copy_in", "copy_out"}
 """Commands whose ``name`` must be unique among those of the same command."""
 
+GIB = 2**30
+"""Bytes of a GiB."""
+
 UNITS: Mapping[str, int] = MappingProxyType(
     {
         "KiB": 2**10,
         "KB": 10**3,
         "MiB": 2**20,
         "MB": 10**6,
-        "GiB": 2**30,
+        "GiB": GIB,
         "GB": 10**9,
         "TiB": 2**40,
         "TB": 10**12,

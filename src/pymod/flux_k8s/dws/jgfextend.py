@@ -17,11 +17,10 @@ from flux_k8s.dws.jgfwriter import GraphError, chunk_size
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Json
 from flux_k8s.rfc import jgf
 from flux_k8s.rfc.jgf import NODE, RABBIT_PROPERTY, SSD
 from flux_k8s.rfc.rset import ResourceSet
-
-Json = dict[str, Any]
 
 
 def has_graph(rset: ResourceSet) -> bool:

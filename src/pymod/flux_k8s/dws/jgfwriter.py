@@ -24,13 +24,12 @@ import json
 from dataclasses import dataclass
 from typing import Any, Collection, Iterable, Iterator, Mapping, NamedTuple
 
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError
 from flux_k8s.rfc import idset
 from flux_k8s.rfc.jgf import NODE, RABBIT_PROPERTY, SSD
 from flux_k8s.rfc.rset import ResourceSet, Target
-
-GIB = 2**30
 
 DEFAULT_CLUSTER = "cluster0"
 """The name of the root in the graphs that Fluxion makes itself."""

@@ -34,7 +34,7 @@ from flux_k8s.dws.directivebreakdown import (
     required_daemons,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import JOB
-from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation, workflow_of
 from flux_k8s.dws.workflowview import State

@@ -23,10 +23,18 @@ from flux_k8s.kube.api import Api
 from flux_k8s.kube.session import Session
 from flux_k8s.kube.watch import Informer, Watchers
 from flux_k8s.kube.workers import Workers
-from flux_k8s.ports import Json, Kind, KubeDone, KubeError, LogDone, Patch, WatchHandler
+from flux_k8s.ports import (
+    Deliver,
+    Json,
+    Kind,
+    KubeDone,
+    KubeError,
+    LogDone,
+    Patch,
+    WatchHandler,
+)
 
 Function = Callable[[], None]
-Deliver = Callable[[Function], None]
 Log = Callable[[int, str], None]
 Answer = TypeVar("Answer")
 

@@ -9,10 +9,10 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Optional
 
 from flux_k8s.kube.cache import Event, Key
-from flux_k8s.ports import Json, KubeError, WatchHandler
+from flux_k8s.ports import Deliver, Json, KubeError, WatchHandler
 
 
 class Outbox:
@@ -32,7 +32,7 @@ class Outbox:
     def __init__(
         self,
         handler: WatchHandler,
-        deliver: Callable[[Callable[[], None]], None],
+        deliver: Deliver,
     ) -> None:
         self._handler = handler
         self._deliver = deliver

@@ -19,14 +19,14 @@ import random
 import threading
 import time
 from collections.abc import Iterator
-from typing import Callable, Optional
+from typing import Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.cache import Event, View, resource_version_of
 from flux_k8s.kube.eventqueue import Outbox
 from flux_k8s.kube.session import Stream
-from flux_k8s.ports import Kind, KubeError, WatchHandler
+from flux_k8s.ports import Deliver, Kind, KubeError, WatchHandler
 
 PAGE = 200
 """Objects per page of a list."""
@@ -193,7 +193,7 @@ class Watchers:
     def __init__(
         self,
         api: Api,
-        deliver: Callable[[Callable[[], None]], None],
+        deliver: Deliver,
         rng: random.Random,
         timeout: float,
     ) -> None:

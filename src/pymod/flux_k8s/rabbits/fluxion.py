@@ -30,7 +30,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import AbstractSet, Mapping, Optional, Union
 
-from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, RpcDone, RpcError, Timer, Watch

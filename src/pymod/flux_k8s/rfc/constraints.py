@@ -11,8 +11,6 @@ from flux_k8s.errors import BadObject
 from flux_k8s.rfc import hostlist, idset
 from flux_k8s.rfc.rset import ILLEGAL_IN_PROPERTY
 
-Json = dict[str, Any]
-
 PROPERTIES = "properties"
 HOSTLIST = "hostlist"
 RANKS = "ranks"
@@ -81,7 +79,7 @@ class Constraint:
         """The values of ``and``, ``or`` and ``not``."""
         return tuple(value for value in self.values if isinstance(value, Constraint))
 
-    def to_json(self) -> Json:
+    def to_json(self) -> dict[str, Any]:
         """The constraint as RFC 31 JSON."""
         if not self.operator:
             return {}
@@ -111,17 +109,19 @@ def parse(obj: Any, name: str = "constraints") -> Constraint:
     return _parse(obj, name, "", 0, _Room(name))
 
 
-def exclude_properties(names: Iterable[str]) -> Json:
+def exclude_properties(names: Iterable[str]) -> dict[str, Any]:
     """The constraint for nodes that have none of these properties."""
     return normalise({PROPERTIES: [f"^{name}" for name in names]})
 
 
-def only_hosts(names: Iterable[str]) -> Json:
+def only_hosts(names: Iterable[str]) -> dict[str, Any]:
     """The constraint for nodes of these names."""
     return normalise({HOSTLIST: [hostlist.encode(names)]})
 
 
-def conjunction(*constraints: Optional[Any], name: str = "constraints") -> Json:
+def conjunction(
+    *constraints: Optional[Any], name: str = "constraints"
+) -> dict[str, Any]:
     """The constraint for nodes that all ``constraints`` match, normalised.
 
     None stands for no constraint. Raises BadObject as :func:`parse` does.
@@ -130,7 +130,7 @@ def conjunction(*constraints: Optional[Any], name: str = "constraints") -> Json:
     return _normal_and(Constraint(AND, tuple(parsed))).to_json()
 
 
-def normalise(constraint: Any, name: str = "constraints") -> Json:
+def normalise(constraint: Any, name: str = "constraints") -> dict[str, Any]:
     """A constraint that matches the same nodes, in its shortest form: constants
     are folded, ``and`` in ``and`` and ``or`` in ``or`` are flattened, repetitions
     are dropped, hostlists and idsets are encoded anew, and all properties that a

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Iterable, Iterator
 
-from flux_k8s.text import SHOWN, printable
+from flux_k8s.text import quoted
 
 MAX_HOSTS = 2**17
 """More hosts than this in one hostlist are taken for a mistake."""
@@ -50,7 +50,7 @@ def _decode(text: str, room: int) -> tuple[str, ...]:
         match = _EXPRESSION.match(expression)
         if match is None:
             raise ValueError(
-                f"hostlist {_shown(text)}: misplaced bracket in {_shown(expression)}"
+                f"hostlist {quoted(text)}: misplaced bracket in {quoted(expression)}"
             )
         prefix, idlist, suffix = match.groups()
         if idlist is None:
@@ -59,7 +59,7 @@ def _decode(text: str, room: int) -> tuple[str, ...]:
             _checked(prefix + suffix + "0", text)
             hosts.extend(_expand(prefix, idlist, suffix, text, room - len(hosts)))
         if len(hosts) > room:
-            raise ValueError(f"hostlist {_shown(text)}: more than {MAX_HOSTS} hosts")
+            raise ValueError(f"hostlist {quoted(text)}: more than {MAX_HOSTS} hosts")
     return tuple(hosts)
 
 
@@ -117,14 +117,10 @@ def _split(text: str) -> Iterator[str]:
 def _checked(name: str, text: str) -> str:
     if not _NAME.match(name):
         raise ValueError(
-            f"hostlist {_shown(text)}: host names have printable ASCII characters"
+            f"hostlist {quoted(text)}: host names have printable ASCII characters"
             f" only, at most {MAX_NAME}"
         )
     return name
-
-
-def _shown(text: str) -> str:
-    return repr(printable(text, SHOWN))
 
 
 def _expand(
@@ -135,18 +131,18 @@ def _expand(
         match = _RANGE.match(element)
         if match is None or max(map(len, match.groups(""))) > _MAX_DIGITS:
             raise ValueError(
-                f"hostlist {_shown(text)}: {_shown(element)} is neither a number nor a"
+                f"hostlist {quoted(text)}: {quoted(element)} is neither a number nor a"
                 " range like 1-4"
             )
         first, width = int(match[1]), len(match[1])
         last = first if match[2] is None else int(match[2])
         if last < first:
             raise ValueError(
-                f"hostlist {_shown(text)}: the range {element} runs backwards"
+                f"hostlist {quoted(text)}: the range {element} runs backwards"
             )
         room -= last - first + 1
         if room < 0:
-            raise ValueError(f"hostlist {_shown(text)}: more than {MAX_HOSTS} hosts")
+            raise ValueError(f"hostlist {quoted(text)}: more than {MAX_HOSTS} hosts")
         for number in range(first, last + 1):
             yield f"{prefix}{number:0{width}d}{suffix}"
 
@@ -157,7 +153,7 @@ def _fold(hosts: Iterable[str]) -> Iterator[str]:
     run: list[tuple[str, str]] = []
     for host in hosts:
         if not _NAME.match(host) or "[" in host or "]" in host or "," in host:
-            raise ValueError(f"{_shown(host)} cannot be a host name in a hostlist")
+            raise ValueError(f"{quoted(host)} cannot be a host name in a hostlist")
         stem = host.rstrip(_DIGIT)
         digits = host[len(stem) :]
         if not digits or len(digits) > _MAX_DIGITS:

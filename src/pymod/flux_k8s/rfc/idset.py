@@ -7,7 +7,7 @@ from __future__ import annotations
 import re
 from typing import Iterable
 
-from flux_k8s.text import SHOWN, printable
+from flux_k8s.text import quoted
 
 MAX_ID = 2**32 - 3
 """The largest id that Flux can hold: it keeps ids in 32 bits and reserves the
@@ -29,7 +29,7 @@ def decode(text: str) -> tuple[int, ...]:
     """
     found = spans(text)
     if sum(last - first + 1 for first, last in found) > MAX_SIZE:
-        raise ValueError(f"idset {_shown(text)}: more than {MAX_SIZE} ids")
+        raise ValueError(f"idset {quoted(text)}: more than {MAX_SIZE} ids")
     return tuple(id for first, last in found for id in range(first, last + 1))
 
 
@@ -50,25 +50,21 @@ def spans(text: str) -> tuple[tuple[int, int], ...]:
         match = _ELEMENT.match(element)
         if match is None:
             raise ValueError(
-                f"idset {_shown(text)}: {_shown(element)} is neither an id nor a"
+                f"idset {quoted(text)}: {quoted(element)} is neither an id nor a"
                 " range like 0-3"
             )
         first = int(match[1])
         last = first if match[2] is None else int(match[2])
         if match[2] is not None and last <= first:
             raise ValueError(
-                f"idset {_shown(text)}: the range {element} is not ascending"
+                f"idset {quoted(text)}: the range {element} is not ascending"
             )
         if found and first <= found[-1][1]:
-            raise ValueError(f"idset {_shown(text)}: {first} is not in ascending order")
+            raise ValueError(f"idset {quoted(text)}: {first} is not in ascending order")
         if last > MAX_ID:
-            raise ValueError(f"idset {_shown(text)}: {last} is above {MAX_ID}")
+            raise ValueError(f"idset {quoted(text)}: {last} is above {MAX_ID}")
         found.append((first, last))
     return tuple(found)
-
-
-def _shown(text: str) -> str:
-    return repr(printable(text, SHOWN))
 
 
 def encode(ids: Iterable[int]) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from flux_k8s.text import SHOWN, printable
+from flux_k8s.text import quoted
 
 _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _DIGITS = {character: value for value, character in enumerate(_ALPHABET)}
@@ -58,9 +58,7 @@ def decode(text: str) -> int:
     except (KeyError, ValueError):
         pass
     if not 0 <= jobid < _LIMIT:
-        raise ValueError(
-            f"{printable(text, SHOWN)!r} is not a job ID: expected one like ƒ26cdPmUM"
-        )
+        raise ValueError(f"{quoted(text)} is not a job ID: expected one like ƒ26cdPmUM")
     return jobid
 
 

@@ -30,14 +30,13 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
     Breakdown,
     Labels,
 )
-from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Json
 from flux_k8s.rfc.hostlist import natural_key
 from flux_k8s.rfc.rset import Allocated
-
-Json = dict[str, Any]
 
 COLOCATION_ANNOTATION = "flux-framework.readthedocs.io/colocation"
 """An annotation of Servers: a JSON array that has, for each allocation set, the

@@ -30,10 +30,9 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import AllocationError, DirectiveError
 from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import only_hosts
-
-Json = dict[str, Any]
 
 ONE_FOR_EACH_NODE = frozenset({"raw", "xfs"})
 """The labels of the allocation sets from which each compute node mounts an allocation

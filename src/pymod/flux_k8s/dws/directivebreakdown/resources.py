@@ -13,16 +13,13 @@ import re
 from typing import Any, Iterable, Mapping, Sequence
 
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.limits import NODES
+from flux_k8s.ports import Json
 from flux_k8s.rfc import idset
-
-Json = dict[str, Any]
-
-GIB = 2**30
-"""Bytes of one ``ssd``."""
 
 SLOT_LABEL = "rabbit"
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 from functools import reduce
-from typing import Any, Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown.allocation import Allocation, Room, gib
 from flux_k8s.dws.directivebreakdown.breakdown import (
@@ -32,11 +32,10 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
     AllocationSet,
     Breakdown,
 )
-from flux_k8s.dws.directivebreakdown.resources import GIB
+from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
+from flux_k8s.ports import Json
 from flux_k8s.rfc.hostlist import natural_key
-
-Json = dict[str, Any]
 
 
 class Placement(NamedTuple):
