@@ -32,8 +32,8 @@ from flux_k8s.jobs.answers import read_token, refusal
 from flux_k8s.jobs.hello import held_job
 from flux_k8s.jobs.records import join_logs
 from flux_k8s.jobs.requests import read_create
-from flux_k8s.kube.cache import View
-from flux_k8s.kube.failures import refusal as refused
+from flux_k8s.kube.cache import Cache
+from flux_k8s.kube.failures import response_error
 from flux_k8s.kube.status import status_error
 from flux_k8s.ports import Json, KubeError
 from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
@@ -110,7 +110,7 @@ def view(text: str) -> None:
 
 def event(text: str) -> None:
     for type in ("ADDED", "DELETED", text):
-        known = View()
+        known = Cache()
         for version in ("1", text, "2"):
             metadata = {"name": "a", "resourceVersion": version}
             known.add_event({"type": type, "object": {"metadata": metadata}})
@@ -196,7 +196,7 @@ def token(text: str) -> None:
     refusal(KubeError(403, "Forbidden", message))
     status_error({"reason": text, "details": {"retryAfterSeconds": text}}, 429)
     headers = {"Retry-After": text}
-    refused(urllib3.HTTPResponse(status=429, headers=headers), b"", "https://k")
+    response_error(urllib3.HTTPResponse(status=429, headers=headers), b"", "https://k")
 
 
 READERS: dict[str, Callable[[str], Any]] = {

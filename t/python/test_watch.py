@@ -16,13 +16,13 @@ from test_client_fakes import (
     workflow,
 )
 
-from flux_k8s.kube.cache import View
-from flux_k8s.kube.eventqueue import Outbox
+from flux_k8s.kube.cache import Cache
+from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.ports import Json, KubeError
 
 
 class Cluster(RuleBasedStateMachine):
-    """A cluster whose objects change while a view follows it through a list and
+    """A cluster whose objects change while a cache follows it through a list and
     a stream of events, which may break, and then misses what happens."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Cluster(RuleBasedStateMachine):
         self.log: list[Json] = []
         self.sent: Optional[int] = None
         """How much of the log the stream has sent; None without a stream."""
-        self.view = View()
+        self.cache = Cache()
         self.handler = Recorder()
 
     def tell(self, events: list[tuple[str, Json]]) -> None:
@@ -67,20 +67,20 @@ class Cluster(RuleBasedStateMachine):
     def send(self, count: int, twice: bool) -> None:
         assert self.sent is not None
         for event in self.log[self.sent : self.sent + count]:
-            self.tell(self.view.add_event(event))
+            self.tell(self.cache.add_event(event))
             if twice:
-                assert self.view.add_event(event) == []
+                assert self.cache.add_event(event) == []
             self.sent += 1
             expected = event["object"]["metadata"]["resourceVersion"]
-            assert self.view.resource_version == expected
+            assert self.cache.resource_version == expected
 
     @precondition(lambda self: self.sent == len(self.log))
     @rule()
     def bookmark(self) -> None:
         self.version += 1  # something of another kind changed
         object = {"metadata": {"resourceVersion": str(self.version)}}
-        assert self.view.add_event({"type": "BOOKMARK", "object": object}) == []
-        assert self.view.resource_version == str(self.version)
+        assert self.cache.add_event({"type": "BOOKMARK", "object": object}) == []
+        assert self.cache.resource_version == str(self.version)
 
     @rule()
     def break_stream(self) -> None:
@@ -90,14 +90,14 @@ class Cluster(RuleBasedStateMachine):
     def list(self, page: int, pages: int) -> None:
         """List; ``pages`` too few means that the list breaks off."""
         self.sent = None
-        self.view.begin_list()
-        assert self.view.resource_version == ""
+        self.cache.begin_list()
+        assert self.cache.resource_version == ""
         items = [self.objects[name] for name in sorted(self.objects)]
         for number in range(pages):
             chunk = items[number * page : (number + 1) * page]
-            self.tell(self.view.add_page(chunk))
+            self.tell(self.cache.add_page(chunk))
         if pages * page >= len(items):
-            self.tell(self.view.end_list(str(self.version)))
+            self.tell(self.cache.end_list(str(self.version)))
             self.sent = len(self.log)
 
     @invariant()
@@ -118,38 +118,38 @@ Test_any_history_ends_in_a_view_that_equals_the_cluster = Cluster.TestCase
 
 class Test_View:
     def test_an_object_made_again_is_deleted_then_added(self) -> None:
-        view = View()
-        view.begin_list()
-        view.add_page([workflow("w", 1, "first")])
-        view.end_list("1")
+        cache = Cache()
+        cache.begin_list()
+        cache.add_page([workflow("w", 1, "first")])
+        cache.end_list("1")
         again = workflow("w", 5, "second")
-        [gone, new] = view.add_event({"type": "MODIFIED", "object": again})
+        [gone, new] = cache.add_event({"type": "MODIFIED", "object": again})
         metadata = {"namespace": "default", "name": "w", "uid": "first"}
         assert gone == ("DELETED", {"metadata": metadata})
         assert new == ("ADDED", again)
 
     def test_a_stale_event_changes_nothing(self) -> None:
-        view = View()
-        view.begin_list()
-        view.add_page([workflow("w", 10)])
-        view.end_list("10")
+        cache = Cache()
+        cache.begin_list()
+        cache.add_page([workflow("w", 10)])
+        cache.end_list("10")
         for type in ("ADDED", "MODIFIED", "DELETED"):
-            assert view.add_event({"type": type, "object": workflow("w", 9)}) == []
+            assert cache.add_event({"type": type, "object": workflow("w", 9)}) == []
 
     def test_a_page_with_something_bad_in_it_is_told_when_it_comes_whole(self) -> None:
-        view = View()
-        view.begin_list()
+        cache = Cache()
+        cache.begin_list()
         with pytest.raises(KubeError):
-            view.add_page([workflow("w", 1), {"kind": "Workflow"}])
-        view.begin_list()
-        assert view.add_page([workflow("w", 1)]) == [("ADDED", workflow("w", 1))]
+            cache.add_page([workflow("w", 1), {"kind": "Workflow"}])
+        cache.begin_list()
+        assert cache.add_page([workflow("w", 1)]) == [("ADDED", workflow("w", 1))]
 
     def test_a_list_may_go_back_in_time(self) -> None:
-        view = View()
+        cache = Cache()
         for version in (10, 7):
-            view.begin_list()
-            events = view.add_page([workflow("w", version)])
-            view.end_list(str(version))
+            cache.begin_list()
+            events = cache.add_page([workflow("w", version)])
+            cache.end_list(str(version))
             assert len(events) == 1
 
     @pytest.mark.parametrize(
@@ -169,13 +169,13 @@ class Test_View:
     )
     def test_what_is_no_event_is_a_bad_response(self, event: Any) -> None:
         with pytest.raises(KubeError) as caught:
-            View().add_event(event)
+            Cache().add_event(event)
         assert caught.value.reason == "BadResponse"
 
     def test_an_ERROR_is_raised(self) -> None:
         status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}
         with pytest.raises(KubeError) as caught:
-            View().add_event({"type": "ERROR", "object": status})
+            Cache().add_event({"type": "ERROR", "object": status})
         assert (caught.value.status, caught.value.reason) == (410, "Expired")
 
 
@@ -196,41 +196,41 @@ class Desk:
         return count
 
 
-class Test_Outbox:
+class Test_EventQueue:
     def test_many_events_are_few_wake_ups_and_none_delivers_too_many(self) -> None:
         handler, desk = Recorder(), Desk()
-        outbox = Outbox(handler, desk)
+        queue = EventQueue(handler, desk)
         for start in range(0, 1000, 200):
-            outbox.put_events(
+            queue.put_events(
                 [("ADDED", workflow(str(n))) for n in range(start, start + 200)]
             )
         assert len(desk.waiting) == 1
         desk.waiting.pop()()
-        assert 0 < len(handler.told) <= Outbox.PORTION
+        assert 0 < len(handler.told) <= EventQueue.PORTION
         desk.work()
         assert handler.told == [f"ADDED {n}" for n in range(1000)]
 
     def test_a_change_that_waits_is_replaced_by_a_newer_one(self) -> None:
         handler, desk = Recorder(), Desk()
-        outbox = Outbox(handler, desk)
-        outbox.put_events([("ADDED", workflow("a", 1)), ("ADDED", workflow("b", 2))])
+        queue = EventQueue(handler, desk)
+        queue.put_events([("ADDED", workflow("a", 1)), ("ADDED", workflow("b", 2))])
         for version in range(3, 100):
-            outbox.put_events([("MODIFIED", workflow("a", version))])
+            queue.put_events([("MODIFIED", workflow("a", version))])
         desk.work()
         assert handler.told == ["ADDED a", "ADDED b"]
         assert handler.view["a"] == workflow("a", 99)
-        outbox.put_events([("MODIFIED", workflow("a", 100))])
+        queue.put_events([("MODIFIED", workflow("a", 100))])
         desk.work()
         assert handler.told[-1] == "MODIFIED a"
 
     def test_deletions_are_kept(self) -> None:
         handler, desk = Recorder(), Desk()
-        outbox = Outbox(handler, desk)
-        outbox.put_events([("ADDED", workflow("a", 1, "u1"))])
-        outbox.put_events([("DELETED", workflow("a", 2, "u1"))])
-        outbox.put_events([("ADDED", workflow("a", 3, "u2"))])
-        outbox.put_events([("MODIFIED", workflow("a", 4, "u2"))])
-        outbox.put_synced()
+        queue = EventQueue(handler, desk)
+        queue.put_events([("ADDED", workflow("a", 1, "u1"))])
+        queue.put_events([("DELETED", workflow("a", 2, "u1"))])
+        queue.put_events([("ADDED", workflow("a", 3, "u2"))])
+        queue.put_events([("MODIFIED", workflow("a", 4, "u2"))])
+        queue.put_synced()
         desk.work()
         assert handler.told == ["ADDED a", "DELETED a", "ADDED a", "synced"]
         assert handler.view["a"] == workflow("a", 4, "u2")
@@ -239,13 +239,13 @@ class Test_Outbox:
         class Closing(Recorder):
             def event(self, type: str, object: Json) -> None:
                 super().event(type, object)
-                outbox.close()
+                queue.close()
 
         handler, desk = Closing(), Desk()
-        outbox = Outbox(handler, desk)
-        outbox.put_events([("ADDED", workflow("a")), ("ADDED", workflow("b"))])
+        queue = EventQueue(handler, desk)
+        queue.put_events([("ADDED", workflow("a")), ("ADDED", workflow("b"))])
         desk.work()
-        outbox.put_events([("ADDED", workflow("c"))])
+        queue.put_events([("ADDED", workflow("c"))])
         desk.work()
         assert handler.told == ["ADDED a"]
 
@@ -256,8 +256,8 @@ class Test_Outbox:
                 raise ValueError
 
         handler, desk = Failing(), Desk()
-        outbox = Outbox(handler, desk)
-        outbox.put_events([("ADDED", workflow(name)) for name in "abc"])
+        queue = EventQueue(handler, desk)
+        queue.put_events([("ADDED", workflow(name)) for name in "abc"])
         for _ in "abc":
             with pytest.raises(ValueError):
                 desk.work()
@@ -266,13 +266,13 @@ class Test_Outbox:
     def test_a_watch_waits_for_a_service_that_is_far_behind(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(Outbox, "CAPACITY", 3)
+        monkeypatch.setattr(EventQueue, "CAPACITY", 3)
         handler, desk = Recorder(), Desk()
-        outbox = Outbox(handler, desk)
+        queue = EventQueue(handler, desk)
 
         def put() -> None:
             for number in range(20):
-                outbox.put_events([("ADDED", workflow(str(number)))])
+                queue.put_events([("ADDED", workflow(str(number)))])
 
         thread = threading.Thread(target=put)
         thread.start()

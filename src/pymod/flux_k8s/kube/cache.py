@@ -15,15 +15,15 @@ from flux_k8s.json_reader import decimal
 from flux_k8s.kube.status import status_error
 from flux_k8s.ports import Json, KubeError
 
-Key = tuple[str, str]
+ObjectKey = tuple[str, str]
 Event = tuple[str, Json]
 
 
-class View:
+class Cache:
     """What a handler was told, and what to tell it next.
 
     A list replaces the view: ``begin_list``, ``add_page`` for each page, then
-    ``end_list``. After that ``add_event`` takes what the watch says. ``lose``
+    ``end_list``. After that ``add_event`` takes what the watch says. ``note_error``
     takes any error of either; another list follows.
 
     Attributes:
@@ -32,12 +32,12 @@ class View:
 
     def __init__(self) -> None:
         self.resource_version = ""
-        self._known: dict[Key, _Version] = {}
-        self._listed: set[Key] = set()
+        self._known: dict[ObjectKey, _Version] = {}
+        self._listed: set[ObjectKey] = set()
         self._trouble: Optional[tuple[int, str]] = None
         self._expired = False
 
-    def lose(self, error: KubeError) -> bool:
+    def note_error(self, error: KubeError) -> bool:
         """Forget where to watch from: a watch that was lost may have lost events.
 
         Returns whether the handler is to hear of the error. Until a list succeeds
@@ -108,7 +108,7 @@ class View:
             return [("DELETED", object)]
         return [] if known == version else self._put(key, version, object)
 
-    def _put(self, key: Key, version: _Version, object: Json) -> list[Event]:
+    def _put(self, key: ObjectKey, version: _Version, object: Json) -> list[Event]:
         known = self._known.get(key)
         if known is not None and known.uid == version.uid:
             events = [("MODIFIED", object)]
@@ -118,7 +118,7 @@ class View:
         self._known[key] = version
         return events
 
-    def _remove(self, key: Key) -> Event:
+    def _remove(self, key: ObjectKey) -> Event:
         namespace, name = key
         metadata = {"name": name, "uid": self._known.pop(key).uid}
         if namespace:
@@ -145,7 +145,7 @@ def resource_version_of(object: Any) -> str:
     return version
 
 
-def _identify(object: Any) -> tuple[Key, _Version]:
+def _identify(object: Any) -> tuple[ObjectKey, _Version]:
     """An object's name and version. Its managedFields, which nobody reads and
     which may be half of it, are dropped."""
     resource_version = resource_version_of(object)

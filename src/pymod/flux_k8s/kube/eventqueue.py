@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Optional
 
-from flux_k8s.kube.cache import Event, Key
+from flux_k8s.kube.cache import Event, ObjectKey
 from flux_k8s.ports import Deliver, Json, KubeError, WatchHandler
 
 
-class Outbox:
+class EventQueue:
     """Hands events over from a watch's thread to the service's.
 
     One wake-up serves many events, and no more than ``PORTION`` of them, or
@@ -38,7 +38,7 @@ class Outbox:
         self._deliver = deliver
         self._changed = threading.Condition()
         self._waiting: deque[_Item] = deque()
-        self._latest: dict[Key, _Item] = {}
+        self._latest: dict[ObjectKey, _Item] = {}
         self._scheduled = False
         self._closed = False
 
@@ -125,4 +125,4 @@ class _Item:
     type: str
     object: Json
     error: Optional[KubeError] = None
-    key: Optional[Key] = None
+    key: Optional[ObjectKey] = None

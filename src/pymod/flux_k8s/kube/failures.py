@@ -33,7 +33,9 @@ def parse_object(body: bytes) -> Json:
     return value
 
 
-def refusal(response: urllib3.BaseHTTPResponse, body: bytes, server: str) -> KubeError:
+def response_error(
+    response: urllib3.BaseHTTPResponse, body: bytes, server: str
+) -> KubeError:
     """The error for an answer that is not a success.
 
     One from Kubernetes is a Status object. One from a proxy, or about a path

@@ -32,8 +32,8 @@ import urllib3
 
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
-from flux_k8s.kube.failures import as_kube_error, parse_object, refusal
-from flux_k8s.kube.transport import Login
+from flux_k8s.kube.failures import as_kube_error, parse_object, response_error
+from flux_k8s.kube.transport import Transport
 from flux_k8s.ports import Json, KubeError
 
 T = TypeVar("T")
@@ -116,10 +116,10 @@ class Session:
         self._lock = threading.Lock()
         self._renewed = float("-inf")
         self._problem = ""
-        self._login: Optional[Login] = None
+        self._transport: Optional[Transport] = None
         first = _kubeconfig.read(kubeconfig)
         if first is None or not first.asks_others:
-            self._login = Login(first, pool_size)
+            self._transport = Transport(first, pool_size)
 
     def request(
         self,
@@ -133,12 +133,12 @@ class Session:
         """Send a request and return the object that answers it."""
         headers = {} if body is None else {"Content-Type": content_type}
 
-        def exchange(login: Login) -> bytes:
+        def exchange(transport: Transport) -> bytes:
             deadline = time.monotonic() + 2 * self._read_timeout
-            response = self._open(login, method, path, query, body, headers)
-            return b"".join(_chunks(response, login.shown, deadline))
+            response = self._open(transport, method, path, query, body, headers)
+            return b"".join(_chunks(response, transport.name, deadline))
 
-        return parse_object(self._logged_in(exchange))
+        return parse_object(self._with_credentials(exchange))
 
     def stream(
         self,
@@ -152,54 +152,56 @@ class Session:
         ``read_timeout``: seconds until something more of it must arrive.
         """
 
-        def exchange(login: Login) -> Stream:
-            response = self._open(login, "GET", path, query, read_timeout=read_timeout)
-            return Stream(response, login.shown)
+        def exchange(transport: Transport) -> Stream:
+            response = self._open(
+                transport, "GET", path, query, read_timeout=read_timeout
+            )
+            return Stream(response, transport.name)
 
-        return self._logged_in(exchange)
+        return self._with_credentials(exchange)
 
     def tail(self, path: str, *, query: Mapping[str, str], size: int) -> bytes:
         """GET ``path`` and return the last ``size`` bytes of the answer."""
 
-        def exchange(login: Login) -> bytes:
+        def exchange(transport: Transport) -> bytes:
             deadline = time.monotonic() + 2 * self._read_timeout
-            response = self._open(login, "GET", path, query)
+            response = self._open(transport, "GET", path, query)
             tail = b""
-            for chunk in _chunks(response, login.shown, deadline):
+            for chunk in _chunks(response, transport.name, deadline):
                 tail = (tail + chunk)[-size:]
             return tail
 
-        return self._logged_in(exchange)
+        return self._with_credentials(exchange)
 
     def close(self) -> None:
-        login = self._login
-        if login is not None:
-            login.close()
+        transport = self._transport
+        if transport is not None:
+            transport.close()
 
-    def _logged_in(self, exchange: Callable[[Login], T]) -> T:
+    def _with_credentials(self, exchange: Callable[[Transport], T]) -> T:
         """``exchange``, and once again after renewing refused credentials."""
-        login = self._current()
+        transport = self._current_transport()
         try:
-            return exchange(login)
+            return exchange(transport)
         except KubeError as error:
             if error.status != 401 and error.reason != "TLS":
                 raise
-            renewed = self._renew(login, error)
+            renewed = self._renew(transport, error)
             if renewed is None:
                 raise
         return exchange(renewed)
 
-    def _current(self) -> Login:
-        login = self._login
-        if login is None:
-            login = self._renew(None, None)
-        if login is None:
+    def _current_transport(self) -> Transport:
+        transport = self._transport
+        if transport is None:
+            transport = self._renew(None, None)
+        if transport is None:
             raise KubeError(0, "Credentials", self._problem)
-        return login
+        return transport
 
     def _renew(
-        self, refused: Optional[Login], why: Optional[KubeError]
-    ) -> Optional[Login]:
+        self, refused: Optional[Transport], why: Optional[KubeError]
+    ) -> Optional[Transport]:
         """Read the kubeconfig again, unless another thread just did.
 
         None: it was read a moment ago, did not change, or cannot be used.
@@ -207,38 +209,38 @@ class Session:
         if not self._lock.acquire(timeout=self._read_timeout):
             raise KubeError(0, "Timeout", "the kubeconfig is being read")
         try:
-            if self._login is not refused:
-                return self._login
+            if self._transport is not refused:
+                return self._transport
             if time.monotonic() < self._renewed + _RENEW_INTERVAL:
                 return None
             return self._read_again(why)
         finally:
             self._lock.release()
 
-    def _read_again(self, why: Optional[KubeError]) -> Optional[Login]:
-        old = self._login
+    def _read_again(self, why: Optional[KubeError]) -> Optional[Transport]:
+        old = self._transport
         try:
             kubeconfig = _kubeconfig.read(self._path)
             if old is not None and kubeconfig is not None:
                 if kubeconfig.is_fixed and kubeconfig == old.kubeconfig:
                     return None
-            login = Login(kubeconfig, self._pool_size)
+            transport = Transport(kubeconfig, self._pool_size)
         except ConfigError as error:
             self._problem = str(error)
             self._renewed = time.monotonic()
             if old is not None:
                 self._log(syslog.LOG_ERR, self._problem)
             return None
-        self._login = login
+        self._transport = transport
         if old is not None:
             self._renewed = time.monotonic()
-            self._log(syslog.LOG_INFO, f"{login.origin}: read again after: {why}")
+            self._log(syslog.LOG_INFO, f"{transport.origin}: read again after: {why}")
             old.close()
-        return login
+        return transport
 
     def _open(
         self,
-        login: Login,
+        transport: Transport,
         method: str,
         path: str,
         query: Optional[Mapping[str, str]] = None,
@@ -251,16 +253,16 @@ class Session:
         Raises:
             KubeError: there is none, or it is not a success.
         """
-        url = login.server + path + ("?" + urlencode(query) if query else "")
+        url = transport.server + path + ("?" + urlencode(query) if query else "")
         timeout = urllib3.Timeout(
             connect=self._connect_timeout, read=read_timeout or self._read_timeout
         )
-        with as_kube_error(login.shown):
-            response = login.pool.urlopen(
+        with as_kube_error(transport.name):
+            response = transport.pool.urlopen(
                 method,
                 url,
                 body=body,
-                headers={**_HEADERS, **headers, **login.headers()},
+                headers={**_HEADERS, **headers, **transport.headers()},
                 timeout=timeout,
                 retries=False,
                 redirect=False,
@@ -269,8 +271,8 @@ class Session:
         if 200 <= response.status < 300:
             return response
         deadline = time.monotonic() + self._read_timeout
-        body = b"".join(_chunks(response, login.shown, deadline))
-        raise refusal(response, body, login.shown)
+        body = b"".join(_chunks(response, transport.name, deadline))
+        raise response_error(response, body, transport.name)
 
 
 def _chunks(

@@ -57,7 +57,7 @@ _PATIENCE = 30.0
 """Seconds to wait for another thread that is asking for credentials."""
 
 
-class Login:
+class Transport:
     """How to talk to one API server. Safe to use from several threads.
 
     Raises (the constructor):
@@ -82,7 +82,7 @@ class Login:
             server_name, proxy = kubeconfig.server_name, kubeconfig.proxy
         self._configuration = configuration
         self._lock = threading.Lock()
-        self.shown = _without_userinfo(self.server)
+        self.name = _without_userinfo(self.server)
         """The server as messages call it: its URL may have a password."""
         self.pool = _pool(self.server, context, server_name, proxy, pool_size)
 

@@ -1,15 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Watches: what a cluster shows, as a stream of events on the service's thread.
+"""Watches: the objects of a cluster as a stream of events on the service's thread.
 
-Each watch has three parts. A :class:`~flux_k8s.kube.cache.View` knows what was told and
-turns what the API server says into what is new. An
-:class:`~flux_k8s.kube.eventqueue.Outbox` hands that over to the service's thread, in
-portions. The :class:`Informer` is the thread which lists, watches, and starts again
-after any trouble.
+Each watch has three parts. The :class:`Informer` is the thread that lists, watches, and
+lists again after an error. Its :class:`~flux_k8s.kube.cache.Cache` drops what changes
+nothing. Its :class:`~flux_k8s.kube.eventqueue.EventQueue` delivers the rest on the
+service's thread.
 
-A list comes in pages, so that parsing one does not keep the service's thread from
-running for long, and so does what is handed over.
+Lists come in pages, and events are delivered in portions: neither the parser of a long
+list nor its delivery keeps the service's thread busy for long.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from typing import Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.kube.api import Api
-from flux_k8s.kube.cache import Event, View, resource_version_of
-from flux_k8s.kube.eventqueue import Outbox
+from flux_k8s.kube.cache import Cache, Event, resource_version_of
+from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.kube.session import Stream
 from flux_k8s.ports import Deliver, Kind, KubeError, WatchHandler
 
@@ -49,7 +48,7 @@ class Informer:
         kind: Kind,
         namespace: Optional[str],
         label_selector: str,
-        outbox: Outbox,
+        queue: EventQueue,
         rng: random.Random,
         timeout: float,
     ) -> None:
@@ -57,10 +56,10 @@ class Informer:
         self._kind = kind
         self._namespace = namespace
         self._selector = {"labelSelector": label_selector} if label_selector else {}
-        self._outbox = outbox
+        self._queue = queue
         self._rng = rng
         self._timeout = timeout
-        self._view = View()
+        self._cache = Cache()
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, rng)
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -76,7 +75,7 @@ class Informer:
 
     def stop(self) -> None:
         """End the watch; nothing is delivered after. For the service's thread."""
-        self._outbox.close()
+        self._queue.close()
         self._stopped.set()
         with self._lock:
             if self._stream is not None:
@@ -89,7 +88,7 @@ class Informer:
         while not self.stopped:
             delay = 0.0
             try:
-                if not self._view.resource_version:
+                if not self._cache.resource_version:
                     self._list()
                 if not self.stopped:
                     self._watch()
@@ -102,12 +101,12 @@ class Informer:
 
     def _recover(self, error: KubeError) -> float:
         """Prepare for another attempt, which begins with a list; say when."""
-        if self._view.lose(error):
-            self._outbox.put_trouble(error)
+        if self._cache.note_error(error):
+            self._queue.put_trouble(error)
         return self._backoff.fail(error.retry_after)
 
     def _list(self) -> None:
-        self._view.begin_list()
+        self._cache.begin_list()
         query = {**self._selector, "limit": str(PAGE)}
         while not self.stopped:
             page = self._api.request("GET", self._kind, self._namespace, query=query)
@@ -116,10 +115,10 @@ class Informer:
                 items = []
             if not isinstance(items, list) or not isinstance(metadata, dict):
                 raise KubeError(0, "BadResponse", "the answer is not a list")
-            self._outbox.put_events(self._view.add_page(items))
+            self._queue.put_events(self._cache.add_page(items))
             if not metadata.get("continue"):
-                self._outbox.put_events(self._view.end_list(resource_version_of(page)))
-                self._outbox.put_synced()
+                self._queue.put_events(self._cache.end_list(resource_version_of(page)))
+                self._queue.put_synced()
                 return
             query["continue"] = str(metadata["continue"])
 
@@ -128,7 +127,7 @@ class Informer:
         timeout = self._timeout * self._rng.uniform(1.0, 1.2)
         query = {
             **self._selector,
-            "resourceVersion": self._view.resource_version,
+            "resourceVersion": self._cache.resource_version,
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(int(timeout), 1)),
         }
@@ -164,9 +163,9 @@ class Informer:
                     raise KubeError(
                         0, "BadResponse", "the watch sent what is not JSON"
                     ) from None
-                events += self._view.add_event(event)
+                events += self._cache.add_event(event)
         finally:
-            self._outbox.put_events(events)
+            self._queue.put_events(events)
 
 
 def _lines(stream: Stream) -> Iterator[list[bytes]]:
@@ -215,7 +214,7 @@ class Watchers:
             kind,
             namespace,
             label_selector,
-            Outbox(handler, self._deliver),
+            EventQueue(handler, self._deliver),
             self._rng,
             self._timeout,
         )

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Optional, Union
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.kube.cache import Event, View
+from flux_k8s.kube.cache import Cache, Event
 from flux_k8s.ports import (
     POD,
     Clock,
@@ -300,7 +300,7 @@ class DirectWatch:
     every trouble.
 
     It stands in for the thread of :class:`flux_k8s.kube.watch.Informer`. What it
-    receives goes through the same :class:`~flux_k8s.kube.cache.View`.
+    receives goes through the same :class:`~flux_k8s.kube.cache.Cache`.
     """
 
     def __init__(
@@ -316,7 +316,7 @@ class DirectWatch:
         self._request = Request("watch", kind, namespace)
         self._handler = handler
         self._selector = label_selector
-        self._view = View()
+        self._cache = Cache()
         self._mail: deque[tuple[float, Callable[[], None]]] = deque()
         self._carrying = False
         self._source: Optional[StoreWatch] = None
@@ -390,7 +390,7 @@ class DirectWatch:
 
     def _arrive(self) -> None:
         try:
-            if self._view.resource_version:
+            if self._cache.resource_version:
                 self._watch()
             else:
                 self._list()
@@ -402,7 +402,7 @@ class DirectWatch:
 
         def tell() -> None:
             self._after(self._backoff.fail(error.retry_after), self._connect)
-            if self._view.lose(error):
+            if self._cache.note_error(error):
                 self._handler.trouble(error)
 
         self._after(delay, tell)
@@ -422,7 +422,7 @@ class DirectWatch:
             lambda event: self._post(
                 lambda: self._take(event.type, copy_json(event.object))
             ),
-            resource_version=self._view.resource_version,
+            resource_version=self._cache.resource_version,
             label_selector=self._selector,
         )
         self._backoff.reset()
@@ -457,16 +457,16 @@ class DirectWatch:
                     self._carry()
 
     def _take_list(self, page: Json) -> None:
-        self._view.begin_list()
-        events = self._view.add_page(page["items"])
-        events += self._view.end_list(page["metadata"]["resourceVersion"])
+        self._cache.begin_list()
+        events = self._cache.add_page(page["items"])
+        events += self._cache.end_list(page["metadata"]["resourceVersion"])
         self.open()
         self._tell(events)
         if not self._stopped:
             self._handler.synced()
 
     def _take(self, type: str, object: Json) -> None:
-        self._tell(self._view.add_event({"type": type, "object": object}))
+        self._tell(self._cache.add_event({"type": type, "object": object}))
 
     def _tell(self, events: list[Event]) -> None:
         for type, object in events:
