@@ -55,7 +55,7 @@ class Alone:
         ]
         self._next = FIRST_JOB + running + ended
         self._kube = KubeClient(
-            kubeconfig, deliver=self.reactor.mailbox.put, log=self.flux.log
+            kubeconfig, deliver=self.reactor.callbacks.put, log=self.flux.log
         )
         settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
         self.service = make_service(

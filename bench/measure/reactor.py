@@ -8,15 +8,15 @@ import select
 import time
 from typing import Callable, Optional
 
-from flux_k8s.kube.client import Mailbox
+from flux_k8s.broker.callbackqueue import CallbackQueue
 from rabbitsim.loop import Loop, LoopTimer
 
-MAILS_PER_TURN = 32
+CALLBACKS_PER_TURN = 32
 """As in ``flux_k8s.broker.process``."""
 
 
 class Reactor(Loop):
-    """Timers, and a mailbox whose content is taken in turns with them.
+    """Timers, and a queue of callbacks that takes turns with them.
 
     Attributes:
         gaps: how late each beat was, in seconds.
@@ -24,7 +24,7 @@ class Reactor(Loop):
 
     def __init__(self) -> None:
         super().__init__()
-        self.mailbox = Mailbox()
+        self.callbacks = CallbackQueue()
         self.gaps: list[float] = []
 
     def now(self) -> float:
@@ -39,9 +39,11 @@ class Reactor(Loop):
                 return False
             due = self.next_due()
             wait = min(end, due if due is not None else end) - now
-            ready, _, _ = select.select([self.mailbox.fileno()], [], [], max(wait, 0.0))
+            ready, _, _ = select.select(
+                [self.callbacks.fileno()], [], [], max(wait, 0.0)
+            )
             if ready:
-                self.mailbox.drain(MAILS_PER_TURN)
+                self.callbacks.run(CALLBACKS_PER_TURN)
             self._fire_due()
         return True
 

@@ -28,7 +28,7 @@ from test_client_fakes import (
     write_kubeconfig,
 )
 
-from flux_k8s.kube.client import Mailbox
+from flux_k8s.broker.callbackqueue import CallbackQueue
 from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 
 
@@ -242,9 +242,9 @@ class Test_order:
             client.get(WORKFLOW, "default", "w", answers.append, key="k")
             client.close()
             fake.close()
-            service.mailbox.drain()
+            service.callbacks.run()
             client.get(WORKFLOW, "default", "w", answers.append, key="k")
-            service.mailbox.drain()
+            service.callbacks.run()
             assert answers == []
 
 
@@ -330,59 +330,59 @@ class Test_versions:
             assert (error.status, error.reason) == (0, "BadResponse")
 
 
-class Test_Mailbox:
+class Test_CallbackQueue:
     def test_is_readable_while_there_is_something_to_do(self) -> None:
         def readable() -> bool:
-            return bool(select.select([mailbox], [], [], 0)[0])
+            return bool(select.select([callbacks], [], [], 0)[0])
 
-        mailbox = Mailbox()
+        callbacks = CallbackQueue()
         done: list[int] = []
         assert not readable()
         for number in range(5):
-            mailbox.put(functools.partial(done.append, number))
+            callbacks.put(functools.partial(done.append, number))
         assert readable()
-        assert mailbox.drain(limit=3) == 3
+        assert callbacks.run(limit=3) == 3
         assert readable()
-        assert mailbox.drain() == 2
+        assert callbacks.run() == 2
         assert not readable()
         assert done == [0, 1, 2, 3, 4]
-        mailbox.close()
-        mailbox.put(lambda: done.append(5))
-        mailbox.close()
+        callbacks.close()
+        callbacks.put(lambda: done.append(5))
+        callbacks.close()
 
     def test_stops_when_a_function_took_long(self) -> None:
-        mailbox = Mailbox()
+        callbacks = CallbackQueue()
         for _ in range(3):
-            mailbox.put(lambda: time.sleep(0.002))
-        assert mailbox.drain(seconds=0.001) == 1
-        mailbox.close()
+            callbacks.put(lambda: time.sleep(0.002))
+        assert callbacks.run(seconds=0.001) == 1
+        callbacks.close()
 
     def test_survives_a_function_that_raises(self) -> None:
-        mailbox = Mailbox()
+        callbacks = CallbackQueue()
         done: list[str] = []
-        mailbox.put(lambda: 1 / 0)  # type: ignore[arg-type]
-        mailbox.put(lambda: done.append("next"))
+        callbacks.put(lambda: 1 / 0)  # type: ignore[arg-type]
+        callbacks.put(lambda: done.append("next"))
         with pytest.raises(ZeroDivisionError):
-            mailbox.drain()
-        mailbox.drain()
+            callbacks.run()
+        callbacks.run()
         assert done == ["next"]
-        mailbox.close()
+        callbacks.close()
 
     def test_many_threads_lose_nothing(self) -> None:
-        mailbox = Mailbox()
+        callbacks = CallbackQueue()
         done: list[int] = []
         count, each = 4, 2000
 
         def put() -> None:
             for number in range(each):
-                mailbox.put(functools.partial(done.append, number))
+                callbacks.put(functools.partial(done.append, number))
 
         threads = [threading.Thread(target=put) for _ in range(count)]
         for thread in threads:
             thread.start()
         deadline = time.monotonic() + 10
         while len(done) < count * each and time.monotonic() < deadline:
-            if select.select([mailbox], [], [], 0.1)[0]:
-                mailbox.drain()
+            if select.select([callbacks], [], [], 0.1)[0]:
+                callbacks.run()
         assert len(done) == count * each
-        mailbox.close()
+        callbacks.close()

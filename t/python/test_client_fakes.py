@@ -4,7 +4,7 @@
 
 :class:`Fake` is an HTTP server whose answers are a script, down to the bytes,
 for the faults that no decent API server has. :class:`Service` stands for the
-service's thread: it owns a Mailbox and runs what arrives there.
+service's thread: it owns a CallbackQueue and runs what is put there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from flux_k8s.kube.client import KubeClient, Mailbox
+from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, Json, KubeError
 
 PATIENCE = 10.0
@@ -227,7 +228,7 @@ class Service:
     """The service's thread, which is the test's."""
 
     def __init__(self) -> None:
-        self.mailbox = Mailbox()
+        self.callbacks = CallbackQueue()
         self.logged: list[str] = []
         self._clients: list[KubeClient] = []
 
@@ -237,12 +238,12 @@ class Service:
     def __exit__(self, *exc: object) -> None:
         for client in self._clients:
             client.close()
-        self.mailbox.close()
+        self.callbacks.close()
 
     def client(self, kubeconfig: Optional[str], **options: Any) -> KubeClient:
         client = KubeClient(
             kubeconfig,
-            deliver=self.mailbox.put,
+            deliver=self.callbacks.put,
             rng=random.Random(1),
             log=lambda level, message: self.logged.append(message),
             **options,
@@ -256,8 +257,8 @@ class Service:
         while not until():
             left = deadline - time.monotonic()
             assert left > 0, "nothing happened"
-            if select.select([self.mailbox], [], [], min(left, 0.05))[0]:
-                self.mailbox.drain()
+            if select.select([self.callbacks], [], [], min(left, 0.05))[0]:
+                self.callbacks.run()
 
     def ask(self, request: Callable[..., None], *args: Any, **kwargs: Any) -> Any:
         """What a request gives to its ``done``."""

@@ -365,7 +365,7 @@ class Test_stop:
             informer = client.watch(WORKFLOW, None, handler)
             service.run(lambda: handler.told == ["synced", "ADDED 0"])
             informer.join(5)
-            service.mailbox.drain()
+            service.callbacks.run()
             assert handler.told == ["synced", "ADDED 0"]
 
     def test_closing_the_client_ends_all_threads(

@@ -104,7 +104,7 @@ def test_whatever_goes_wrong_the_view_ends_equal_to_the_store(
     client.watch(COMPUTES, "default", handler)
     for _ in range(40):
         chaos.step()
-        service.mailbox.drain()
+        service.callbacks.run()
         time.sleep(0.005)
     server.faults = None
 

@@ -16,7 +16,7 @@ from typing import Any, Callable, Mapping, Optional
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 from flux.job import JobID
 
-from flux_k8s.kube.client import Mailbox
+from flux_k8s.broker.callbackqueue import CallbackQueue
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
 from . import users
@@ -132,10 +132,10 @@ def module_status(traced: Any) -> Optional[int]:
 class BrokerFlux:
     """:class:`flux_k8s.ports.Flux` on the service's handle."""
 
-    def __init__(self, handle: Any, mailbox: Mailbox, name: str) -> None:
+    def __init__(self, handle: Any, callbacks: CallbackQueue, name: str) -> None:
         self._handle = handle
         self._writer = Writer(name)
-        self._mailbox = mailbox
+        self._callbacks = callbacks
         self._userids: queue.SimpleQueue[tuple[int, GroupDone, float]]
         self._userids = queue.SimpleQueue()
         self._lookups: Optional[threading.Thread] = None
@@ -212,7 +212,7 @@ class BrokerFlux:
                 number = error.errno or errno.EIO
                 text = f"cannot write {key}: {os.strerror(number)}"
                 failure = RpcError(number, text)
-            self._mailbox.put(functools.partial(done, failure))
+            self._callbacks.put(functools.partial(done, failure))
 
         self._writer.commit([(f"{JobID(jobid).kvs}.{key}", value)], committed)
 
@@ -297,11 +297,11 @@ class BrokerFlux:
             try:
                 group = users.primary_group(userid)
             except OSError as error:
-                self._mailbox.put(
+                self._callbacks.put(
                     functools.partial(self._look_up_later, userid, done, delay, error)
                 )
             else:
-                self._mailbox.put(functools.partial(done, group))
+                self._callbacks.put(functools.partial(done, group))
 
     def _look_up_later(
         self, userid: int, done: GroupDone, delay: float, error: OSError

@@ -25,6 +25,7 @@ from flux.core.inner import ffi, lib
 
 import flux
 from flux_k8s.broker.assembly import make_service
+from flux_k8s.broker.callbackqueue import CallbackQueue
 from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.config.settings import Settings
@@ -32,7 +33,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.isolation import Work
-from flux_k8s.kube.client import KubeClient, Mailbox
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json
 
 from .adapter import BrokerFlux
@@ -45,7 +46,7 @@ GC_THRESHOLDS = (5_000, 20, 1_000)
 """What is kept here is nearly free of cycles, and a full collection over ten
 thousand Workflows holds the reactor up for longer than it may be."""
 
-MAILS_PER_TURN = 32
+CALLBACKS_PER_TURN = 32
 """Answers from Kubernetes that are taken in before Flux has its turn again."""
 
 LAST_WRITES = 2.0
@@ -89,11 +90,11 @@ class Process:
         self._channel = channel
         self._arguments = Arguments.parse(arguments)
         self._loaded = config = Config.parse(tables["rabbit"])
-        self._mailbox = Mailbox()
-        self._flux = BrokerFlux(handle, self._mailbox, name)
+        self._callbacks = CallbackQueue()
+        self._flux = BrokerFlux(handle, self._callbacks, name)
         self._kube = KubeClient(
             config.kubeconfig,
-            deliver=self._mailbox.put,
+            deliver=self._callbacks.put,
             api_versions=api_versions(config),
             log=self._flux.log,
         )
@@ -104,7 +105,7 @@ class Process:
             owner=os.getuid(),
             queues=queue_properties(tables["queues"], self._arguments.queues),
         )
-        self._reader = ReaderProcess(self._mailbox.put)
+        self._reader = ReaderProcess(self._callbacks.put)
         self._service = make_service(
             self._flux,
             self._kube,
@@ -140,7 +141,8 @@ class Process:
         """
         self._watchers += [
             self._handle.fd_watcher_create(
-                self._mailbox.fileno(), lambda *_: self._mailbox.drain(MAILS_PER_TURN)
+                self._callbacks.fileno(),
+                lambda *_: self._callbacks.run(CALLBACKS_PER_TURN),
             ),
             self._handle.signal_watcher_create(
                 signal.SIGTERM, lambda *_: self._handle.reactor_stop()

@@ -11,11 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
-import threading
-import time
-from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Callable, Optional, TypeVar, Union
 
@@ -41,66 +37,6 @@ Answer = TypeVar("Answer")
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 CLOSE_TIMEOUT = 1.0
-
-
-class Mailbox:
-    """Functions that other threads want run on the thread of an event loop.
-
-    The loop watches :meth:`fileno` and calls :meth:`drain` when it is readable.
-    """
-
-    def __init__(self) -> None:
-        self._functions: deque[Function] = deque()
-        self._lock = threading.Lock()
-        self._signalled = False
-        self._closed = False
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-
-    def fileno(self) -> int:
-        """A file descriptor that is readable while there is something to do."""
-        return self._read
-
-    def put(self, function: Function) -> None:
-        """Have ``function`` run. From any thread; ignored after ``close``."""
-        with self._lock:
-            if self._closed:
-                return
-            self._functions.append(function)
-            if not self._signalled:
-                self._signalled = True
-                os.write(self._write, b"x")
-
-    def drain(self, limit: int = 100, seconds: float = 0.005) -> int:
-        """Run functions, in order, and return how many.
-
-        Stops after ``limit`` of them, or with the first that ends after
-        ``seconds``; ``fileno`` stays readable if there are more.
-        """
-        deadline = time.monotonic() + seconds
-        for count in range(limit):
-            with self._lock:
-                if not self._functions:
-                    self._reset()
-                    return count
-                function = self._functions.popleft()
-            function()
-            if time.monotonic() >= deadline:
-                return count + 1
-        return limit
-
-    def close(self) -> None:
-        """Drop what is left. For the loop's thread."""
-        with self._lock:
-            if not self._closed:
-                self._closed = True
-                self._functions.clear()
-                os.close(self._read)
-                os.close(self._write)
-
-    def _reset(self) -> None:
-        if self._signalled and not self._closed:
-            self._signalled = False
-            os.read(self._read, 1)
 
 
 class KubeClient:
