@@ -133,7 +133,7 @@ def test_one_process_reads_several(reading: Reading) -> None:
 
 
 def test_the_memory_of_a_very_large_R_is_given_back(reading: Reading) -> None:
-    reading.read(payload(large_R(readerprocess.KEPT)))
+    reading.read(payload(large_R(readerprocess.MAX_REUSE_SIZE)))
     assert reading.process.pid is None
 
 

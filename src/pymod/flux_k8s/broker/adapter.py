@@ -27,13 +27,13 @@ COMMIT_DELAY = 0.1
 
 INACTIVE = 64  # FLUX_JOB_STATE_INACTIVE
 RUNNING = 1  # FLUX_MODSTATE_RUNNING
-APPENDED = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
+WATCH_APPEND = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
 
-REOPEN = 5.0
+REOPEN_DELAY = 5.0
 """Seconds until a stream that has ended is opened again."""
 
-FIRST_LOOKUP_DELAY = 1.0
-LONGEST_LOOKUP_DELAY = 60.0
+FIRST_GROUP_DELAY = 1.0
+LONGEST_GROUP_DELAY = 60.0
 """Seconds until a user database that failed is asked again: doubled each time."""
 
 GroupDone = Callable[[Optional[int]], None]
@@ -52,7 +52,7 @@ class ReactorTimer:
             self._watcher = None
 
 
-class Stream:
+class StreamingRpc:
     """A streaming RPC, opened again when it ends.
 
     Args:
@@ -103,7 +103,7 @@ class Stream:
             if not self._ended:
                 self._flux.log(syslog.LOG_WARNING, f"{self._topic}: {error}")
             self._ended = True
-            self._flux.call_later(REOPEN, self._open)
+            self._flux.call_later(REOPEN_DELAY, self._open)
             return
         self._ended = False
         self._answered_once = True
@@ -111,10 +111,10 @@ class Stream:
         future.reset()
 
 
-class Streams:
+class StreamingRpcs:
     """Several streams that are stopped together."""
 
-    def __init__(self, streams: list[Stream]) -> None:
+    def __init__(self, streams: list[StreamingRpc]) -> None:
         self._streams = streams
 
     def stop(self) -> None:
@@ -136,9 +136,9 @@ class BrokerFlux:
         self._handle = handle
         self._writer = Writer(name)
         self._callbacks = callbacks
-        self._userids: queue.SimpleQueue[tuple[int, GroupDone, float]]
-        self._userids = queue.SimpleQueue()
-        self._lookups: Optional[threading.Thread] = None
+        self._group_requests: queue.SimpleQueue[tuple[int, GroupDone, float]]
+        self._group_requests = queue.SimpleQueue()
+        self._group_thread: Optional[threading.Thread] = None
         self._puts: list[tuple[str, Optional[str]]] = []
 
     def now(self) -> float:
@@ -169,7 +169,7 @@ class BrokerFlux:
 
         self._handle.rpc(topic, payload).then(answered)
 
-    def _tell(self, topic: str, payload: Json) -> None:
+    def _send(self, topic: str, payload: Json) -> None:
         """An RPC whose failure changes nothing: it is about a job that may
         have ended meanwhile."""
 
@@ -180,13 +180,13 @@ class BrokerFlux:
         self.rpc(topic, payload, answered)
 
     def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
-        self._tell(
+        self._send(
             "job-manager.raise",
             {"id": jobid, "type": type, "severity": severity, "note": note},
         )
 
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
-        self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
+        self._send("job-manager.memo", {"id": jobid, "memo": dict(memo)})
 
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False
@@ -230,27 +230,31 @@ class BrokerFlux:
         self.rpc("resource.drain", payload, answered)
 
     def undrain(self, hosts: str) -> None:
-        self._tell("resource.undrain", {"targets": hosts, "mode": "update"})
+        self._send("resource.undrain", {"targets": hosts, "mode": "update"})
 
-    def watch_nodes(self, changed: Callable[[], None]) -> Streams:
+    def watch_nodes(self, changed: Callable[[], None]) -> StreamingRpcs:
         """Drains are in the eventlog of the resource module, in the KVS; who is
         online is not. (The journal, which has both, begins with all of R, and that
         is 200 MB long on a large system.) The resource module shortens its eventlog
         when it is loaded, which ends the watch with EINVAL."""
-        drains = {"key": "resource.eventlog", "namespace": "primary", "flags": APPENDED}
+        drains = {
+            "key": "resource.eventlog",
+            "namespace": "primary",
+            "flags": WATCH_APPEND,
+        }
         online = {"name": "broker.online"}
 
         def got(future: Any) -> None:
             changed()
 
-        return Streams(
+        return StreamingRpcs(
             [
-                Stream(self, "kvs-watch.lookup", drains, got, errno.EINVAL),
-                Stream(self, "groups.get", online, got),
+                StreamingRpc(self, "kvs-watch.lookup", drains, got, errno.EINVAL),
+                StreamingRpc(self, "groups.get", online, got),
             ]
         )
 
-    def watch_module(self, name: str, loaded: Callable[[], None]) -> Streams:
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> StreamingRpcs:
         payload = {
             "typemask": FLUX_MSGTYPE_REQUEST,
             "topic_glob": "module.status",
@@ -267,7 +271,7 @@ class BrokerFlux:
             if running and not before:
                 loaded()
 
-        return Streams([Stream(self, "module.trace", payload, got)])
+        return StreamingRpcs([StreamingRpc(self, "module.trace", payload, got)])
 
     def open_stream(self, topic: str, payload: Json) -> Any:
         """A streaming RPC to this broker."""
@@ -286,24 +290,26 @@ class BrokerFlux:
 
     def primary_group(self, userid: int, done: GroupDone) -> None:
         """The user database may be on the network: it is asked on a thread."""
-        if self._lookups is None:
-            self._lookups = threading.Thread(target=self._look_up_groups, daemon=True)
-            self._lookups.start()
-        self._userids.put((userid, done, FIRST_LOOKUP_DELAY))
+        if self._group_thread is None:
+            self._group_thread = threading.Thread(
+                target=self._look_up_groups, daemon=True
+            )
+            self._group_thread.start()
+        self._group_requests.put((userid, done, FIRST_GROUP_DELAY))
 
     def _look_up_groups(self) -> None:
         while True:
-            userid, done, delay = self._userids.get()
+            userid, done, delay = self._group_requests.get()
             try:
                 group = users.primary_group(userid)
             except OSError as error:
                 self._callbacks.put(
-                    functools.partial(self._look_up_later, userid, done, delay, error)
+                    functools.partial(self._retry_group, userid, done, delay, error)
                 )
             else:
                 self._callbacks.put(functools.partial(done, group))
 
-    def _look_up_later(
+    def _retry_group(
         self, userid: int, done: GroupDone, delay: float, error: OSError
     ) -> None:
         self.log(
@@ -311,5 +317,5 @@ class BrokerFlux:
             f"the user database fails: user {userid}: {error.strerror};"
             f" asking it again in {delay:g} s",
         )
-        again = (userid, done, min(2 * delay, LONGEST_LOOKUP_DELAY))
-        self.call_later(delay, functools.partial(self._userids.put, again))
+        again = (userid, done, min(2 * delay, LONGEST_GROUP_DELAY))
+        self.call_later(delay, functools.partial(self._group_requests.put, again))

@@ -51,13 +51,13 @@ REFUSED = "service.refused"
 QUEUE_SIZE = 256 * 1024 * 1024
 """Bytes of messages that may wait for the service to take them."""
 
-BATCH = 32
+MESSAGES_PER_TURN = 32
 """Messages that are received before others have their turn."""
 
 WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 
-def pair() -> tuple[int, int]:
+def socket_pair() -> tuple[int, int]:
     """File descriptors of two connected sockets. For each end the byte is waiting that
     a handle expects of the one that accepts it."""
     ours, theirs = socket.socketpair()
@@ -66,7 +66,7 @@ def pair() -> tuple[int, int]:
     return ours.detach(), theirs.detach()
 
 
-def size_of(message: Any) -> int:
+def message_size(message: Any) -> int:
     """How many bytes a message has on its way."""
     return max(0, int(lib.flux_msg_encode_size(message.handle)))
 
@@ -84,7 +84,7 @@ class Channel:
     ) -> None:
         self._received = received
         self._lost = lost
-        fd, self.peer = pair()
+        fd, self.peer = socket_pair()
         """``peer`` is the file descriptor for the service."""
         self._fd = fd
         self._queue: deque[Any] = deque()
@@ -118,7 +118,7 @@ class Channel:
     def send(self, message: Any) -> None:
         """Send a message, in order, as soon as the other end takes it."""
         self._queue.append(message)
-        self._queued += size_of(message)
+        self._queued += message_size(message)
         if len(self._queue) == 1:
             self._flush()
 
@@ -130,11 +130,11 @@ class Channel:
     def has_room_for(self, message: Any) -> bool:
         """Whether a message may be sent that others can do without. There is room for
         one of any size."""
-        return not self._queue or self._queued + size_of(message) <= QUEUE_SIZE
+        return not self._queue or self._queued + message_size(message) <= QUEUE_SIZE
 
     def receive(self) -> None:
         """Handle what has arrived."""
-        for _ in range(BATCH):
+        for _ in range(MESSAGES_PER_TURN):
             if self._handle is None:  # closed by what came before
                 return
             raw = lib.flux_recv(self._handle, self._any[0], FLUX_O_NONBLOCK)
@@ -174,7 +174,7 @@ class Channel:
                 self._queue.clear()
                 self._queued = 0
                 break
-            self._queued -= size_of(self._queue.popleft())
+            self._queued -= message_size(self._queue.popleft())
         self._writable.stop()
 
     def _end(self) -> None:

@@ -12,7 +12,7 @@ from flux.core.inner import ffi, lib
 
 from flux_k8s.text import printable
 
-LIMIT = 1800
+MAX_LINE = 1800
 """Bytes of a line. ``flux_log`` cuts off what does not fit into 2048 with its header,
 in the midst of a character if need be."""
 
@@ -24,8 +24,8 @@ def log(handle: Any, level: int, text: str) -> None:
     ``flux_log`` as the format: a ``%s`` in it reads, a ``%n`` writes memory.
     """
     line = printable(text).encode()
-    if len(line) > LIMIT:
-        line = line[: LIMIT - 3].decode(errors="ignore").encode() + b"..."
+    if len(line) > MAX_LINE:
+        line = line[: MAX_LINE - 3].decode(errors="ignore").encode() + b"..."
     lib.flux_log(handle.handle, level, b"%s", ffi.new("char[]", line))
 
 

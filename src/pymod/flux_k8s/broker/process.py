@@ -49,10 +49,10 @@ thousand Workflows holds the reactor up for longer than it may be."""
 CALLBACKS_PER_TURN = 32
 """Answers from Kubernetes that are taken in before Flux has its turn again."""
 
-LAST_WRITES = 2.0
+CLOSE_TIMEOUT = 2.0
 """Seconds that the end of the service waits for what it writes to the log and KVS."""
 
-OOM_SCORE = 500
+SERVICE_OOM_SCORE = 500
 """The service is started again; the broker and the supervisor are not."""
 
 PR_SET_PDEATHSIG = 1
@@ -159,7 +159,7 @@ class Process:
                     raise OSError(errno.ECONNRESET, "the connection to Flux was lost")
                 self._service.stop()
             finally:
-                self._flux.close(LAST_WRITES)
+                self._flux.close(CLOSE_TIMEOUT)
 
     def _request(self, method: str, msg: Any) -> None:
         def respond(errnum: int, errstr: str, payload: Optional[Json]) -> None:
@@ -206,7 +206,7 @@ def payload_of(msg: Any) -> Optional[memoryview]:
     return memoryview(ffi.buffer(data[0], size[0])).toreadonly()[:-1]
 
 
-def end_with(parent: int) -> bool:
+def die_with(parent: int) -> bool:
     """Have the kernel kill this process when the supervisor ends, however it does.
     Return False if it has ended already."""
     libc = ctypes.CDLL(None, use_errno=True)
@@ -215,7 +215,7 @@ def end_with(parent: int) -> bool:
     return os.getppid() == parent
 
 
-def end_with_thread(name: str, failure: threading.ExceptHookArgs) -> None:
+def exit_on_thread_failure(name: str, failure: threading.ExceptHookArgs) -> None:
     """End the process when one of its threads fails: nobody else does its work.
 
     Args:
@@ -267,13 +267,13 @@ def main(argv: Sequence[str]) -> int:
             the supervisor, and the module's arguments.
     """
     name, fd, work_fd, parent, *arguments = argv
-    if not end_with(int(parent)):
+    if not die_with(int(parent)):
         return 1
-    raise_oom_score(OOM_SCORE)
+    raise_oom_score(SERVICE_OOM_SCORE)
     gc.set_threshold(*GC_THRESHOLDS)
     # For the reactor to take, whichever thread the kernel would choose.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
-    threading.excepthook = partial(end_with_thread, name)
+    threading.excepthook = partial(exit_on_thread_failure, name)
     try:
         handle, channel = connect(name, int(fd))
     except OSError as error:

@@ -31,11 +31,11 @@ TIME_LIMIT = 120.0
 IDLE_LIMIT = 30.0
 """Seconds that a process waits for the next request."""
 
-KEPT = 8 * 1024 * 1024
+MAX_REUSE_SIZE = 8 * 1024 * 1024
 """Bytes of a request after which the process goes on to the next. Python would not
 give the memory of a larger one back to the system."""
 
-OOM_SCORE = 1000
+READER_OOM_SCORE = 1000
 """The service, which has a lower one, outlives this process."""
 
 _LENGTH = struct.Struct("=Q")
@@ -108,7 +108,7 @@ class ReaderProcess:
         watchdog.cancel()
         if not line.endswith(b"\n"):
             return UnreadableR(f"the process that reads R {self._end()}")
-        if len(text) > KEPT:
+        if len(text) > MAX_REUSE_SIZE:
             self._end()
         try:
             return understand(line)
@@ -144,13 +144,13 @@ class ReaderProcess:
 def main() -> None:
     """Read requests until there are no more."""
     gc.disable()  # there are no cycles, and millions of objects
-    raise_oom_score(OOM_SCORE)
+    raise_oom_score(READER_OOM_SCORE)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while length := requests.read(_LENGTH.size):
         text = requests.read(_LENGTH.unpack(length)[0])
         answers.write(answer(text))
         answers.flush()
-        if len(text) > KEPT:
+        if len(text) > MAX_REUSE_SIZE:
             return
 
 

@@ -16,10 +16,10 @@ from flux.constants import FLUX_MSGTYPE_RESPONSE
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
-Key = tuple[bytes, int]
+RequestKey = tuple[bytes, int]
 
 
-def key_of(message: Any) -> Key:
+def key_of(message: Any) -> RequestKey:
     """Who has sent a request, and by which matchtag they know its response."""
     sender = lib.flux_msg_route_first(message.handle)
     matchtag = ffi.new("uint32_t [1]")
@@ -36,12 +36,12 @@ class Relay:
 
     def __init__(self, flux: Any) -> None:
         self._flux = flux
-        self._pending: dict[Key, Any] = {}
+        self._pending: dict[RequestKey, Any] = {}
 
     def __len__(self) -> int:
         return len(self._pending)
 
-    def note(self, message: Any) -> None:
+    def add(self, message: Any) -> None:
         """A request is passed on. What is kept of it has no payload."""
         if lib.flux_msg_is_noresponse(message.handle):
             return

@@ -47,10 +47,10 @@ START_TIMEOUT = 30.0
 STOP_TIMEOUT = 5.0
 """Seconds that the service gets to end in."""
 
-DEATHS = 5
+MAX_DEATHS = 5
 """How many services may die of the same work."""
 
-FULL = "the dws service does not take the requests that wait for it"
+QUEUE_FULL = "the dws service does not take the requests that wait for it"
 
 PROGRAM = Path(__file__).with_name("__main__.py")
 
@@ -72,7 +72,7 @@ class Supervisor:
         self._flux = flux
         self._name = name
         self._arguments = arguments
-        self._watchdog = Watchdog(flux, watchdog, self._ping, self._hung)
+        self._watchdog = Watchdog(flux, watchdog, self._ping, self._kill_hung)
         self._relay = Relay(flux)
         self._work_fd = os.memfd_create("dws-work")
         os.ftruncate(self._work_fd, mmap.PAGESIZE)
@@ -119,7 +119,7 @@ class Supervisor:
         """Have the service, this one and the next, use another configuration."""
         self._config = config
         if self._channel is not None:
-            self._channel.send(encode(CONFIG, config))
+            self._channel.send(encode_request(CONFIG, config))
 
     def request(self, message: Any) -> None:
         """Pass a request on to the service. Without one it fails with EAGAIN; if the
@@ -134,10 +134,10 @@ class Supervisor:
         if not self._channel.has_room_for(message):
             if not self._full:
                 self._full = True
-                self._log(syslog.LOG_WARNING, f"{FULL}: others are refused")
-            self._flux.respond_error(message, errno.EAGAIN, FULL)
+                self._log(syslog.LOG_WARNING, f"{QUEUE_FULL}: others are refused")
+            self._flux.respond_error(message, errno.EAGAIN, QUEUE_FULL)
             return
-        self._relay.note(message)
+        self._relay.add(message)
         self._channel.send(message)
 
     @property
@@ -206,20 +206,22 @@ class Supervisor:
         except OSError as error:
             if channel is not None:
                 channel.close()
-            self._again(f"cannot be started: {error}")
+            self._restart_later(f"cannot be started: {error}")
             return
         self._channel = channel
         channel.close_peer()
-        channel.send(encode(CONFIG, {**self._config, "barred": self._barred()}))
+        channel.send(
+            encode_request(CONFIG, {**self._config, "barred": self._barred_work()})
+        )
         self._full = False
         self._watchdog.start()
 
-    def _barred(self) -> list[tuple[int, bool]]:
+    def _barred_work(self) -> list[tuple[int, bool]]:
         """What no service is to do any more."""
         return [
             (work.jobid, work.releasing)
             for work, count in self._deaths.items()
-            if count >= DEATHS
+            if count >= MAX_DEATHS
         ]
 
     def _command(self, fd: int) -> list[str]:
@@ -238,11 +240,11 @@ class Supervisor:
         return environment
 
     def _received(self, message: Any) -> None:
-        self._watchdog.heard()
+        self._watchdog.reset()
         if self._full and self._channel is not None and self._channel.is_empty:
             # Those whose requests were refused send them again at the next hello.
             self._full = False
-            self._channel.send(encode(f"{self._name}.hello", {}))
+            self._channel.send(encode_request(f"{self._name}.hello", {}))
         if message.type == FLUX_MSGTYPE_RESPONSE:
             self._relay.respond(message)
         elif message.topic == READY:
@@ -254,9 +256,9 @@ class Supervisor:
 
     def _ping(self) -> None:
         if self._channel is not None:
-            self._channel.send(encode(PING, {}))
+            self._channel.send(encode_request(PING, {}))
 
-    def _hung(self) -> None:
+    def _kill_hung(self) -> None:
         if self._channel is None or self._process is None:
             return
         text = f"has not answered for {self._watchdog.seconds:g} s: killed"
@@ -268,12 +270,12 @@ class Supervisor:
     def _lost(self) -> None:
         """The service has closed its end: it ends, or has ended."""
         self._channel = None
-        self._fail()
+        self._fail_requests()
         if self._process is not None:
-            self._later(STOP_TIMEOUT, self._process.kill)
+            self._start_timer(STOP_TIMEOUT, self._process.kill)
             self._reap()
 
-    def _fail(self) -> None:
+    def _fail_requests(self) -> None:
         self._watchdog.stop()
         if self._ready_since is not None:
             if time.monotonic() - self._ready_since >= LONGEST_PAUSE:
@@ -291,14 +293,14 @@ class Supervisor:
         if self._channel is not None:
             self._channel.close()
             self._channel = None
-            self._fail()
+            self._fail_requests()
         if self._refusal is not None:
-            self._again(f"cannot start: {self._refusal}")
+            self._restart_later(f"cannot start: {self._refusal}")
         else:
-            self._again(f"died ({how_ended(status)})")
-            self._blame()
+            self._restart_later(f"died ({describe_status(status)})")
+            self._count_death()
 
-    def _blame(self) -> None:
+    def _count_death(self) -> None:
         """Count what the service died of, if it was doing something for one job."""
         work = self._work.get()
         if work is None:
@@ -309,21 +311,21 @@ class Supervisor:
         text = f"{f58(work.jobid)}: the dws service died while working on {what}"
         self._log(
             syslog.LOG_ERR,
-            f"{text}, {count} of {DEATHS} times"
-            if count < DEATHS
+            f"{text}, {count} of {MAX_DEATHS} times"
+            if count < MAX_DEATHS
             else f"{text} {count} times: that is not tried again",
         )
 
-    def _again(self, what: str) -> None:
+    def _restart_later(self, what: str) -> None:
         delay = self._backoff.fail()
-        self._later(delay, self._spawn)
+        self._start_timer(delay, self._spawn)
         self._log(
             syslog.LOG_ERR,
             f"the dws service {what}: jobs with #DW directives wait, starting it again"
             f" in {delay:g} s",
         )
 
-    def _later(self, delay: float, function: Any) -> None:
+    def _start_timer(self, delay: float, function: Any) -> None:
         self._cancel_timer()
         self._timer = self._flux.timer_watcher_create(delay, lambda *_: function())
         self._timer.start()
@@ -338,7 +340,7 @@ class Supervisor:
         log(self._flux, level, text)
 
 
-def how_ended(status: int) -> str:
+def describe_status(status: int) -> str:
     """What ``Popen.returncode`` says, in words."""
     if status >= 0:
         return f"exit status {status}"
@@ -348,7 +350,7 @@ def how_ended(status: int) -> str:
         return f"killed by signal {-status}"
 
 
-def encode(topic: str, payload: Any) -> Any:
+def encode_request(topic: str, payload: Any) -> Any:
     """A request of the owner, without response."""
     raw = lib.flux_request_encode(topic.encode(), json.dumps(payload).encode())
     if raw == ffi.NULL:

@@ -13,7 +13,7 @@ import errno
 import os
 from typing import Optional
 
-LARGEST = 1 << 20
+MAX_ENTRY_SIZE = 1 << 20
 """Bytes that an entry may have."""
 
 
@@ -52,7 +52,7 @@ def primary_group(userid: int) -> Optional[int]:
         )
         if error == errno.EINTR:
             continue
-        if error == errno.ERANGE and size < LARGEST:
+        if error == errno.ERANGE and size < MAX_ENTRY_SIZE:
             size *= 4
             continue
         if error:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-LOOKS = 6
+STEPS = 6
 """The time is counted in so many steps of a timer. A time in which this process did not
 run either, since the machine was asleep, counts as one step at most."""
 
@@ -18,7 +18,7 @@ class Watchdog:
         flux: the module's handle.
         seconds: how long a service may be silent after a ping; 0 for ever.
         ping: sends something that a service answers.
-        hung: is called once when it does not.
+        expired: is called once when it does not.
     """
 
     def __init__(
@@ -26,21 +26,21 @@ class Watchdog:
         flux: Any,
         seconds: float,
         ping: Callable[[], None],
-        hung: Callable[[], None],
+        expired: Callable[[], None],
     ) -> None:
         self._flux = flux
         self.seconds = seconds
         self._ping = ping
-        self._hung = hung
+        self._expired = expired
         self._unanswered = 0
         self._timer: Any = None
 
     def start(self) -> None:
         """Watch a service that has just been started."""
         self._unanswered = 0
-        self._await()
+        self._start_timer()
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         """Something came from the service."""
         self._unanswered = 0
 
@@ -50,20 +50,20 @@ class Watchdog:
             self._timer.destroy()
             self._timer = None
 
-    def _await(self) -> None:
+    def _start_timer(self) -> None:
         self.stop()
         if self.seconds > 0:
             self._timer = self._flux.timer_watcher_create(
-                self.seconds / LOOKS, lambda *_: self._look()
+                self.seconds / STEPS, lambda *_: self._tick()
             )
             self._timer.start()
 
-    def _look(self) -> None:
-        if self._unanswered >= LOOKS:
+    def _tick(self) -> None:
+        if self._unanswered >= STEPS:
             self.stop()
-            self._hung()
+            self._expired()
             return
         if self._unanswered == 0:
             self._ping()
         self._unanswered += 1
-        self._await()
+        self._start_timer()

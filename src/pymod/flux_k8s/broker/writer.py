@@ -24,7 +24,7 @@ import flux
 
 from .log import log
 
-Task = Callable[[Any], None]
+Write = Callable[[Any], None]
 
 Puts = Sequence[tuple[str, Optional[str]]]
 """Keys and values; None removes the key."""
@@ -56,7 +56,7 @@ class Writer:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._tasks: queue.SimpleQueue[Optional[Task]] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Optional[Write]] = queue.SimpleQueue()
         self._waiting: deque[tuple[Puts, Optional[Committed]]] = deque()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
