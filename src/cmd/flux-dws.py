@@ -15,7 +15,7 @@ import sys
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 import sssjob as jobobject
-from flux_k8s.command import STDIN, CommandError, parser, run, tell
+from flux_k8s.command import STDIN, CommandError, parser, run, write_message
 from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError
 from flux_k8s.rfc import jobid
@@ -53,7 +53,7 @@ def arguments() -> argparse.Namespace:
 
 def warn(message: str) -> None:
     """Tell what a job object does not say, or not quite."""
-    tell(NAME, "WARNING", message)
+    write_message(NAME, "WARNING", message)
 
 
 # ---- flux dws job-object ---------------------------------------------------------
@@ -432,7 +432,7 @@ def take_back(handle: Any, jobids: Mapping[str, Any]) -> None:
         try:
             cancel(handle, id, "the rest of its job object cannot be submitted")
         except OSError as error:
-            tell(NAME, "ERROR", f"{id} is not cancelled: {error.strerror}")
+            write_message(NAME, "ERROR", f"{id} is not cancelled: {error.strerror}")
 
 
 def main() -> None:

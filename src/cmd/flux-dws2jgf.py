@@ -17,7 +17,7 @@ from flux_k8s.command import (
     load_mapping,
     parser,
     run,
-    tell,
+    write_message,
 )
 from flux_k8s.dws import jgfextend, jgfwriter
 from flux_k8s.dws.mapping import RabbitMapping
@@ -108,7 +108,9 @@ def validate(R: rset.ResourceSet, mapping: RabbitMapping) -> None:
         )
     if found.apart:
         hosts = hostlist.encode(found.apart)
-        tell(NAME, "WARNING", f"without a Rabbit, outside of all chassis: {hosts}")
+        write_message(
+            NAME, "WARNING", f"without a Rabbit, outside of all chassis: {hosts}"
+        )
 
 
 def graph(
@@ -137,7 +139,7 @@ def main() -> None:
     text = graph(args, found, mapping)
     crowded = jgfwriter.crowded(mapping, args.chunks_per_nnf)
     if crowded:
-        tell(
+        write_message(
             NAME,
             "WARNING",
             f"more nodes than chunks, so not all can have storage at once:"

@@ -89,9 +89,10 @@ def test_a_number_has_a_bound_and_zeros_before_it_do_not_matter() -> None:
 
 
 def test_a_name_has_the_bound_of_names_in_kubernetes() -> None:
-    assert parse_attribute(XFS + "n" * limits.NAME)
+    assert parse_attribute(XFS + "n" * limits.NAME_LENGTH)
     assert (
-        problem(XFS + "n" * (limits.NAME + 1)) == "name= has more than 253 characters"
+        problem(XFS + "n" * (limits.NAME_LENGTH + 1))
+        == "name= has more than 253 characters"
     )
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from test_service import HOUR, XFS, exceptions, jobspec, started
 
-from flux_k8s.command import tell
+from flux_k8s.command import write_message
 from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import BadObject, ConfigError, DirectiveError, DWSError, show
@@ -88,7 +88,7 @@ def test_a_directive_is_repeated_up_to_a_bound() -> None:
 def test_a_command_writes_no_control_character(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    tell("dws", "ERROR", EVIL)
+    write_message("dws", "ERROR", EVIL)
     assert capsys.readouterr().err.rstrip("\n").isprintable()
 
 

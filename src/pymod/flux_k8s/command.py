@@ -61,16 +61,18 @@ def run(name: str, main: Callable[[], None]) -> int:
         return 1
     except (DWSError, KubeError) as error:
         for line in str(error).split("\n"):
-            tell(name, "ERROR", line)
+            write_message(name, "ERROR", line)
         return 1
     except OSError as error:
         place = "" if error.filename is None else f"{error.filename}: "
-        tell(name, "ERROR", f"{place}{error.strerror or error}")
+        write_message(name, "ERROR", f"{place}{error.strerror or error}")
         return 1
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "flux":
             raise
-        tell(name, "ERROR", f"needs Flux's own Python modules: run it as flux {name}")
+        write_message(
+            name, "ERROR", f"needs Flux's own Python modules: run it as flux {name}"
+        )
         return 1
     except KeyboardInterrupt:
         return 130
@@ -85,7 +87,7 @@ def _open_streams() -> None:
             setattr(sys, stream, open(os.devnull, mode))
 
 
-def tell(name: str, level: str, message: str) -> None:
+def write_message(name: str, level: str, message: str) -> None:
     """Write a line about ``flux NAME`` to standard error."""
     print(f"flux-{name}: {level}: {printable(message)}", file=sys.stderr)
 

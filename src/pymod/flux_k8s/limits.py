@@ -16,7 +16,7 @@ DIRECTIVES_BYTES = 65536
 DIRECTIVES = 64
 """Directives of a job, and strings in ``attributes.system.dw``."""
 
-NAME = 253
+NAME_LENGTH = 253
 """Characters of a ``name=`` or ``profile=``: of the name of a Kubernetes object."""
 
 DIGITS = 32

@@ -11,10 +11,10 @@ from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError, show
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP
 
-WATCHDOG = 120.0
+DEFAULT_WATCHDOG = 120.0
 """Seconds. The service is never busy for more than a few with one thing."""
 
-DAY = 86400.0
+MAX_WATCHDOG = 86400.0
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Arguments:
 
     scheduler: bool = True
     queues: tuple[str, ...] = ()
-    watchdog: float = WATCHDOG
+    watchdog: float = DEFAULT_WATCHDOG
 
     @classmethod
     def parse(cls, args: Iterable[str]) -> Arguments:
@@ -65,7 +65,7 @@ def _seconds(arg: str, value: str) -> float:
         seconds = float(value)
     except ValueError:
         seconds = -1.0
-    if not (0 <= seconds <= DAY):
+    if not (0 <= seconds <= MAX_WATCHDOG):
         raise ConfigError(arg, "expected watchdog=SECONDS, 0 for none")
     return seconds
 

@@ -28,7 +28,7 @@ from flux_k8s.dws.directives import GIB, Directive
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DirectiveError
 
-SHARED = ("lustre",)
+SHARED_TYPES = ("lustre",)
 """The types whose capacity is that of all nodes together."""
 
 
@@ -49,7 +49,7 @@ def check_request(request: StorageRequest, config: Config, owner: int) -> None:
     for type, maximum in config.maximums.items():
         directives = [d for d in request.directives if d.arguments.get("type") == type]
         if directives:
-            sharers = requested_nodes(request.resources) if type in SHARED else 1
+            sharers = requested_nodes(request.resources) if type in SHARED_TYPES else 1
             _check_maximum(directives, type, maximum, max(sharers, 1))
 
 

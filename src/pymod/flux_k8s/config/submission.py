@@ -17,7 +17,7 @@ from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import ConfigError
 
-_SOMEBODY = 0
+_ANY_USER = 0
 
 
 def check_submission(dw: Any, resources: list[Any], table: Any) -> None:
@@ -39,6 +39,6 @@ def check_submission(dw: Any, resources: list[Any], table: Any) -> None:
         config = Config.parse(table)
     except ConfigError:
         return
-    request = StorageRequest(_SOMEBODY, parse_attribute(dw, config.presets), resources)
+    request = StorageRequest(_ANY_USER, parse_attribute(dw, config.presets), resources)
     anybody = dataclasses.replace(config, restrict_persistent_creation=False)
-    check_request(request, anybody, _SOMEBODY)
+    check_request(request, anybody, _ANY_USER)

@@ -19,7 +19,7 @@ from types import MappingProxyType
 from typing import Any, Iterable, Iterator, Mapping, Sequence
 
 from flux_k8s.errors import DirectiveError, show
-from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME
+from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME_LENGTH
 
 PREFIX = "#DW"
 
@@ -125,8 +125,8 @@ def parse(text: str) -> Directive:
         if key not in arguments:
             raise DirectiveError(text, f"missing argument '{key}='")
     for key in BOUNDED:
-        if len(arguments.get(key, "")) > NAME:
-            raise DirectiveError(text, f"{key}= has more than {NAME} characters")
+        if len(arguments.get(key, "")) > NAME_LENGTH:
+            raise DirectiveError(text, f"{key}= has more than {NAME_LENGTH} characters")
     directive = Directive(text, command, MappingProxyType(arguments))
     directive.capacity  # noqa: B018 (raises when it is no size)
     return directive

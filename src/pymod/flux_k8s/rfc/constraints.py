@@ -106,7 +106,7 @@ def parse(obj: Any, name: str = "constraints") -> Constraint:
             ``not`` has more than one value; a value is no property name,
             hostlist, idset or constraint.
     """
-    return _parse(obj, name, "", 0, _Room(name))
+    return _parse(obj, name, "", 0, _MemberCount(name))
 
 
 def exclude_properties(names: Iterable[str]) -> dict[str, Any]:
@@ -220,21 +220,23 @@ def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
     return list(found)
 
 
-class _Room:
+class _MemberCount:
     """The number of hosts and ranks that the rest of a constraint may name."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._left = MAX_MEMBERS
 
-    def take(self, members: int) -> None:
+    def add(self, members: int) -> None:
         self._left -= members
         if self._left < 0:
             found = f"more than {MAX_MEMBERS} hosts and ranks"
             raise BadObject(self._name, "the whole", found, f"at most {MAX_MEMBERS}")
 
 
-def _parse(obj: Any, name: str, path: str, depth: int, room: _Room) -> Constraint:
+def _parse(
+    obj: Any, name: str, path: str, depth: int, count: _MemberCount
+) -> Constraint:
     here = path or "the whole"
     if not isinstance(obj, dict):
         raise BadObject(name, here, obj, "an RFC 31 constraint object")
@@ -256,14 +258,14 @@ def _parse(obj: Any, name: str, path: str, depth: int, room: _Room) -> Constrain
         if operator == NOT and len(values) > 1:
             raise BadObject(name, here, values, "an array of one constraint")
         children = tuple(
-            _parse(value, name, f"{here}[{index}]", depth + 1, room)
+            _parse(value, name, f"{here}[{index}]", depth + 1, count)
             for index, value in enumerate(values)
         )
         return Constraint(operator, children)
     members: set[Union[str, int]] = set()
     for index, value in enumerate(values):
         found = _members(operator, value, name, f"{here}[{index}]")
-        room.take(len(found))
+        count.add(len(found))
         members.update(found)
     return Constraint(operator, tuple(values), frozenset(members))
 
