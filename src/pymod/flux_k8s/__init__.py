@@ -7,13 +7,14 @@ The folders are layers. Each may import those below it:
 - :mod:`.broker`, the Flux adapter;
 - :mod:`.kube`, the Kubernetes adapter;
 - :mod:`.jobs` and :mod:`.rabbits`, side by side: one job, and the machine;
-- :mod:`.control`: queues, pauses;
-- :mod:`.config`: what a site configures;
+- :mod:`.control`: queues, pauses, the driver of coroutines;
+- :mod:`.config`: the configuration of a site;
 - :mod:`.dws`: formats and rules of DWS;
 - :mod:`.rfc`: formats of Flux.
 
-Beside them stand :mod:`.ports` (the two interfaces through which all see the world),
+All folders may import :mod:`.ports` (the interfaces to Flux and Kubernetes),
 :mod:`.errors`, :mod:`.json_reader`, :mod:`.limits` and :mod:`.text`. Start with
 :mod:`.jobs.workflow`. The modules :mod:`.cleanup`, :mod:`.directivebreakdown`,
-:mod:`.storage`, :mod:`.systemstatus` and :mod:`.watch` are names that seed 001 gives.
+:mod:`.storage`, :mod:`.systemstatus` and :mod:`.watch` are names that seed 001 gives to
+modules in the folders. The commands share :mod:`.command`.
 """

@@ -1,9 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the commands in ``src/cmd`` have in common: files, and errors.
+"""The common part of the commands in ``src/cmd``: arguments, files, and errors.
 
-They tell errors as Flux's own commands do, one line for each, but without one
-that only a programmer can read.
+A command writes each error on one line of standard error, as Flux's own commands do.
 """
 
 from __future__ import annotations
@@ -25,20 +24,21 @@ STDIN = "-"
 
 
 class CommandError(DWSError):
-    """The command cannot do what it was asked to."""
+    """The command cannot do its work. The message has the reason."""
 
 
 def parser(name: str, description: str) -> argparse.ArgumentParser:
-    """A parser for ``flux NAME``, which like Flux's takes no half options."""
+    """A parser for ``flux NAME``. Like the parsers of Flux's own commands, it refuses
+    abbreviated options."""
     return argparse.ArgumentParser(
         prog=f"flux {name}", description=description, allow_abbrev=False
     )
 
 
 def prefer_own_packages() -> None:
-    """Find packages beside this one first, and not the system's.
+    """Have Python find the packages beside this one before those of the system.
 
-    Flux's Python finds flux_k8s by a link, and nothing of what that needs:
+    Flux's Python finds ``flux_k8s`` by a link, but not the packages that it needs:
     ``kubernetes``, and a ``urllib3`` that may be newer than the system's. A command
     calls this before it imports them.
     """
@@ -46,17 +46,17 @@ def prefer_own_packages() -> None:
 
 
 def run(name: str, main: Callable[[], None]) -> int:
-    """Run ``flux NAME``; the exit status.
+    """Run ``main`` as ``flux NAME``, and return the exit status.
 
-    ``main`` may raise a DWSError, KubeError or OSError: that is told on
-    standard error.
+    A DWSError, KubeError or OSError from ``main`` is written to standard error.
     """
     _open_streams()
     try:
         main()
         sys.stdout.flush()
     except BrokenPipeError:
-        # Whoever reads has seen enough. Python would complain at exit.
+        # The reader of standard output has ended. Without this line Python would
+        # write an error about it at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (DWSError, KubeError) as error:
@@ -80,8 +80,8 @@ def run(name: str, main: Callable[[], None]) -> int:
 
 
 def _open_streams() -> None:
-    """Open what the caller has closed: Python has None for it, and a file that is
-    opened later would take its place."""
+    """Open those standard streams that the caller has closed. Python has None for them,
+    and the next file to be opened would take their place."""
     for stream, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, stream) is None:
             setattr(sys, stream, open(os.devnull, mode))

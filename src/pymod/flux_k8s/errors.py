@@ -28,8 +28,7 @@ def show(value: Any, limit: int = 80) -> str:
 
 
 def _beginning(value: Any, limit: int) -> str:
-    """The JSON of a value; of one that is longer than ``limit``, some more than
-    that."""
+    """The JSON of a value, or more than ``limit`` characters from its beginning."""
     if isinstance(value, str):
         return json.dumps(value[: limit + 1])
     text = ""
@@ -43,7 +42,7 @@ def _beginning(value: Any, limit: int) -> str:
 class DWSError(Exception):
     """The base of all errors of this package that are meant for people.
 
-    Its message is printable, whatever it was made of; it may have several lines.
+    Its message is always printable, and may have several lines.
     """
 
     def __init__(self, message: str) -> None:
@@ -54,8 +53,8 @@ class DirectiveError(DWSError):
     """A ``#DW`` directive, or the job attribute that holds it, is wrong.
 
     Attributes:
-        directive: the directive as the user wrote it (or the whole value, when
-            no directive could be told apart). The message has its beginning.
+        directive: the directive as the user wrote it, or the whole attribute if the
+            error is about that. The message has its beginning.
         problem: what is wrong with it, and what would be right.
     """
 
@@ -69,12 +68,12 @@ class ConfigError(DWSError):
     """A key of the ``[rabbit]`` table, or a module argument, is wrong.
 
     Attributes:
-        key: the key, dotted, as in ``rabbit.tc_timeout``.
+        key: the key, dotted, as in ``rabbit.tc_timeout``, or the argument.
         problem: what is wrong with it, and what would be right.
     """
 
     def __init__(self, key: str, problem: str) -> None:
-        # A name in the table may hold anything, a line feed too.
+        # A key of the table may have any characters, line feeds included.
         super().__init__(f"{printable(key, SHOWN)}: {printable(problem, NOTE)}")
         self.key = key
         self.problem = problem
@@ -86,8 +85,8 @@ class BadObject(DWSError):
     Attributes:
         name: the object, as in ``DirectiveBreakdown default/fluxjob-1-0``.
         path: the field, as in ``status.storage.allocationSets[0].label``.
-        value: what stands there.
-        expected: what may stand there.
+        value: the value of the field.
+        expected: a description of valid values.
     """
 
     def __init__(self, name: str, path: str, value: Any, expected: str) -> None:
@@ -101,16 +100,17 @@ class BadObject(DWSError):
 
 
 class NotReady(BadObject):
-    """An object of DWS is not ready yet: what it says counts only when it is."""
+    """An object of DWS is not ready yet. Its other fields do not count until it is."""
 
 
 class AllocationError(DWSError):
-    """A request for storage cannot be satisfied with what the job was given."""
+    """A request for storage cannot be satisfied with the nodes and the storage of the
+    job."""
 
 
 class Occupied(Exception):
-    """A request for storage cannot be satisfied yet: the storage of others leaves no
-    room, or a Rabbit is broken. The message says what is waited for."""
+    """A request for storage cannot be satisfied yet: the storage of other jobs leaves
+    no room, or a Rabbit is broken. The message names the reason."""
 
 
 class NoEffect(Exception):

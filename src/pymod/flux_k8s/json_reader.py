@@ -1,19 +1,19 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Typed reading of JSON that came from outside.
+"""Typed reading of JSON from outside.
 
-A :class:`Reader` is a JSON object together with its name and its place. Each
-method takes the dotted path of a field, and gives the field's value with the
-type that the method is named after, or raises
-:class:`~flux_k8s.errors.BadObject` with the full path and the value found::
+A :class:`Reader` is a JSON object with its name and its place. Each method takes the
+dotted path of a field, and returns the field's value with the type that the method is
+named after, or raises :class:`~flux_k8s.errors.BadObject` with the full path and the
+value found::
 
     breakdown = Reader("DirectiveBreakdown default/fluxjob-1-0", obj)
     breakdown.boolean("status.ready")
     for entry in breakdown.objects("status.storage.allocationSets"):
         entry.integer("minimumCapacity", minimum=1)
 
-A method whose name begins with ``optional_`` gives None (or an empty tuple)
-for a field that is missing or null, which Kubernetes treats alike.
+A method whose name begins with ``optional_`` returns None (or an empty tuple) for a
+field that is missing or null. Kubernetes treats the two alike.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ INT64_MAX = 2**63 - 1
 
 
 class _Missing:
-    """Stands for a field that is not there; shows as ``missing``."""
+    """The value of a field that is missing, in error messages ``missing``."""
 
     def __repr__(self) -> str:
         return "missing"
@@ -40,12 +40,12 @@ MISSING = _Missing()
 
 
 class Reader:
-    """A JSON object, with what an error message about it has to say.
+    """A JSON object, or an object within it, with the words for error messages.
 
     Attributes:
-        name: the object, as in ``Workflow default/fluxjob-1``.
-        path: where in that object ``value`` stands; empty for the whole.
-        value: the object itself, as it came.
+        name: the whole object, as in ``Workflow default/fluxjob-1``.
+        path: the place of ``value`` in the whole object; empty for the whole.
+        value: the object itself, unchanged.
 
     Raises:
         BadObject: from the constructor, when ``value`` is no JSON object.
@@ -63,12 +63,12 @@ class Reader:
         return BadObject(self.name, self._full(path), self._find(path), expected)
 
     def has(self, path: str) -> bool:
-        """Whether there is a value at ``path`` (null counts as none)."""
+        """Whether there is a value other than null at ``path``."""
         value = self._find(path)
         return value is not MISSING and value is not None
 
     def string(self, path: str, choices: Optional[Iterable[str]] = None) -> str:
-        """A string; one that is not empty, or one of ``choices``."""
+        """A string that is not empty, or one of ``choices``."""
         value = self._find(path)
         if choices is not None:
             allowed = tuple(choices)
@@ -88,14 +88,14 @@ class Reader:
     def integer(
         self, path: str, minimum: int = -INT64_MAX - 1, maximum: int = INT64_MAX
     ) -> int:
-        """An integer within the limits, both inclusive. Booleans are none."""
+        """An integer from ``minimum`` to ``maximum``. Booleans are no integers."""
         value = self._find(path)
         if not is_integer(value) or not minimum <= value <= maximum:
             raise self.bad(path, _limits("an integer", minimum, maximum))
         return int(value)
 
     def number(self, path: str, minimum: float = -math.inf) -> float:
-        """A finite number of at least ``minimum``. Booleans are none."""
+        """A finite number of at least ``minimum``. Booleans are no numbers."""
         value = self._find(path)
         if not is_number(value) or value < minimum:
             limit = "" if minimum == -math.inf else f" of at least {minimum:g}"
@@ -103,13 +103,14 @@ class Reader:
         return float(value)
 
     def boolean(self, path: str) -> bool:
+        """True or false."""
         value = self._find(path)
         if not isinstance(value, bool):
             raise self.bad(path, "true or false")
         return value
 
     def object(self, path: str) -> Reader:
-        """An object, to read on from."""
+        """An object."""
         value = self._find(path)
         if not isinstance(value, dict):
             raise self.bad(path, "an object")
@@ -167,8 +168,12 @@ class Reader:
         return f"{self.path}.{path}" if self.path else path
 
     def _find(self, path: str) -> Any:
-        """What stands at ``path``; MISSING when it, or what holds it, is not
-        there. Something on the way that is no object is an error of its own."""
+        """The value at ``path``; MISSING when the field, or an object around it, is
+        missing or null.
+
+        Raises:
+            BadObject: a value on the way to ``path`` is no object.
+        """
         value: Any = self.value
         for key in path.split("."):
             if isinstance(value, dict):
@@ -193,23 +198,23 @@ class Reader:
 
 
 def is_integer(value: Any) -> bool:
-    """Whether a JSON value is an integer; true and false are none."""
+    """Whether a JSON value is an integer. Booleans are no integers."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number; true and false are none, and
-    neither are integers beyond all floats."""
+    """Whether a JSON value is a finite number that a float can hold. Booleans are no
+    numbers."""
     number = is_integer(value) or isinstance(value, float)
     return number and abs(value) <= sys.float_info.max
 
 
 def check_levels(name: str, path: str, value: Any) -> None:
-    """Refuse a value with more levels of arrays and objects than ``LEVELS``: Python
-    cannot write as JSON all that it can read.
+    """Refuse a value with more levels of arrays and objects than ``LEVELS``. Python can
+    read deeper JSON than it can write.
 
     Raises:
-        BadObject: it has more.
+        BadObject: ``value``, at ``path`` of the object ``name``, has more levels.
     """
     level = [value]
     for _ in range(LEVELS):
@@ -227,16 +232,16 @@ def check_levels(name: str, path: str, value: Any) -> None:
 
 
 def decimal(text: str, digits: int = 20) -> Optional[int]:
-    """The number that ``text`` is in ASCII digits, at most ``digits`` of them;
-    None if it is none. (Python refuses to read numbers of thousands of digits.)"""
+    """The number that ``text`` has in at most ``digits`` ASCII digits; None for any
+    other text. (Python refuses to read numbers of thousands of digits.)"""
     if len(text) <= digits and text.isascii() and text.isdecimal():
         return int(text)
     return None
 
 
 def _limits(what: str, minimum: int, maximum: Union[int, float]) -> str:
-    """The words for "``what`` between the limits", without limits that only
-    say how wide an integer is."""
+    """The words for "``what`` between the limits". The limits of a 64-bit integer are
+    left out."""
     if minimum <= -INT64_MAX:
         return what if maximum >= INT64_MAX else f"{what} of at most {maximum}"
     if maximum >= INT64_MAX:

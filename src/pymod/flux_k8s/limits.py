@@ -1,23 +1,23 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How much a guest may ask us to read.
+"""Bounds on the size of a job's request.
 
-A job's owner writes its directives, and rank 0 reads them, at submission and in the
-module. So their size is bounded, far above what DWS is ever asked for, and what is
-beyond is refused before it is looked at. ``src/jobtap/job.h`` has the first two as
+Guests write directives, and rank 0 reads them, at submission and in the module. So
+their size is bounded, far above the size of any sensible request, and a larger
+request is refused before it is parsed. ``src/jobtap/job.h`` has the first two bounds as
 well: a site may have no validator.
 """
 
 from __future__ import annotations
 
 DIRECTIVES_BYTES = 65536
-"""Bytes (UTF-8) of ``attributes.system.dw``: of all its strings together."""
+"""Bytes (UTF-8) of all strings in ``attributes.system.dw`` together."""
 
 DIRECTIVES = 64
 """Directives of a job, and strings in ``attributes.system.dw``."""
 
 NAME_LENGTH = 253
-"""Characters of a ``name=`` or ``profile=``: of the name of a Kubernetes object."""
+"""Characters of ``name=`` and ``profile=``, which are names of Kubernetes objects."""
 
 DIGITS = 32
 """Digits of a number in a directive: 2^63 has 19, and zeros may stand before them."""

@@ -2,13 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The interfaces between the service and the world.
 
-The service sees Flux through :class:`Flux` and Kubernetes through
-:class:`Kube`. The broker module and :mod:`flux_k8s.kube.client` implement them for
+The service sees Flux through :class:`Flux` and Kubernetes through :class:`Kube`.
+:mod:`flux_k8s.broker.adapter` and :mod:`flux_k8s.kube.client` implement them for
 production, ``rabbitsim`` for machines that have neither.
 
-Every call returns at once. An answer arrives later, through the ``done``
-function that was given, on the thread that owns the service. ``done`` is never
-called from within the call that it was given to.
+Every call returns at once. Its answer is passed to ``done`` later, on the service's
+thread, and never before the call has returned.
 """
 
 from __future__ import annotations
@@ -19,7 +18,10 @@ from typing import Any, Callable, Mapping, Optional, Protocol, Union
 from flux_k8s.text import NOTE, printable
 
 Json = dict[str, Any]
+"""A JSON object."""
+
 Patch = Union[dict[str, Any], list[dict[str, Any]]]
+"""A JSON merge patch (an object, RFC 7386), or a JSON patch (operations, RFC 6902)."""
 
 DWS_GROUP = "dataworkflowservices.github.io"
 NNF_GROUP = "nnf.cray.hpe.com"
@@ -27,7 +29,13 @@ NNF_GROUP = "nnf.cray.hpe.com"
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of custom resource. Its API version comes from discovery."""
+    """A kind of Kubernetes object. The API version of its group comes from discovery.
+
+    Attributes:
+        group: the API group.
+        name: the kind, as in ``kind`` of an object.
+        plural: the name in paths of the API.
+    """
 
     group: str
     name: str
@@ -49,7 +57,7 @@ DWDIRECTIVERULE = Kind(DWS_GROUP, "DWDirectiveRule", "dwdirectiverules")
 NNFDATAMOVEMENT = Kind(NNF_GROUP, "NnfDataMovement", "nnfdatamovements")
 SECRET = Kind("", "Secret", "secrets")
 POD = Kind("", "Pod", "pods")
-"""These two are no custom resources: group "" is the core API."""
+"""Secrets and Pods belong to the core API, which is the group ""."""
 
 
 class KubeError(Exception):
@@ -59,10 +67,11 @@ class KubeError(Exception):
         status: the HTTP status, or 0 when there was no answer (connection
             refused or lost, time-out, TLS failure).
         reason: the ``reason`` of Kubernetes' Status ("NotFound", "Conflict",
-            "AlreadyExists", "Invalid", "Expired"...), or a word for what
-            happened to the connection.
-        message: a sentence for a person, printable whatever the server sent.
-        retry_after: seconds that the server asked us to wait, or None.
+            "AlreadyExists", "Invalid", "Expired"...), or a word for the failure of
+            the connection ("Timeout", "ConnectionLost"...).
+        message: a sentence for a person, always printable.
+        retry_after: seconds to wait before the next attempt, by the server's wish;
+            None without one.
     """
 
     def __init__(
@@ -81,8 +90,9 @@ class KubeError(Exception):
 
 
 def gone(error: KubeError) -> bool:
-    """The object does not exist. (Where its whole kind is not served, the
-    reason is another: that is trouble, and tells nothing about the object.)"""
+    """Whether the error says that an object does not exist. An API server that does not
+    serve the kind answers 404 with another reason, which says nothing about the
+    object."""
     return error.status == 404 and error.reason == "NotFound"
 
 
@@ -96,25 +106,25 @@ class RpcError(Exception):
 
 
 KubeDone = Callable[[Union[Json, KubeError]], None]
-"""Gets the object (a List object for ``list``), or the error."""
+"""Receives the object (a List object from ``list``), or the error."""
 
 LogDone = Callable[[Union[str, KubeError]], None]
-"""Gets what a container wrote, or the error."""
+"""Receives the text of a container's log, or the error."""
 
 RpcDone = Callable[[Union[Json, RpcError]], None]
-"""Gets the response's payload, or the error."""
-
+"""Receives the payload of the response, or the error."""
 
 CommitDone = Callable[[Optional[RpcError]], None]
-"""Gets None when something was written, else the error."""
+"""Receives None after success, else the error."""
 
 
 Deliver = Callable[[Callable[[], None]], None]
-"""Has the service's thread call a function. Any thread may use it."""
+"""Has the service's thread call a function. Any thread may call it."""
 
 
 class Timer(Protocol):
-    """A timer that was started; cancelling it twice, or late, does nothing."""
+    """A timer that was started. To cancel it again, or after it has fired, has no
+    effect."""
 
     def cancel(self) -> None: ...
 
@@ -126,7 +136,8 @@ class Watch(Protocol):
 
 
 class WatchHandler(Protocol):
-    """Who is told what a watch saw. Called on the service's thread, in order."""
+    """The receiver of a watch's events. Its methods are called on the service's thread,
+    in the order of the events."""
 
     def event(self, type: str, object: Json) -> None:
         """An object was ADDED, MODIFIED or DELETED.
@@ -139,29 +150,31 @@ class WatchHandler(Protocol):
         """
 
     def synced(self) -> None:
-        """All objects that existed when the watch was (re)opened were given."""
+        """All objects that existed when the watch was opened, or opened again, have
+        been passed to ``event``."""
 
     def trouble(self, error: KubeError) -> None:
-        """The watch was lost or cannot be opened. It goes on trying by itself;
-        ``synced`` tells when it is back."""
+        """The watch was lost, or cannot be opened. It tries again by itself, and calls
+        ``synced`` when it has succeeded."""
 
 
 class Kube(Protocol):
     """Kubernetes. Objects are plain dictionaries, as in its JSON.
 
     ``key`` names a queue: requests with the same key are carried out one after
-    the other, in the order of the calls; those of different keys concurrently.
-    Nothing is retried here: who asks knows best.
+    the other, in the order of the calls; requests with different keys concurrently.
+    A request that fails is not sent again: the caller decides.
     """
 
     def create(
         self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
     ) -> None:
-        """Create an object. ``apiVersion`` and ``kind`` are filled in."""
+        """Create an object. ``body`` needs no ``apiVersion`` and ``kind``."""
 
     def get(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
-    ) -> None: ...
+    ) -> None:
+        """Get an object."""
 
     def patch(
         self,
@@ -173,12 +186,12 @@ class Kube(Protocol):
         *,
         key: str,
     ) -> None:
-        """Apply a JSON merge patch (a dictionary, RFC 7386) or a JSON patch (a
-        list of operations, RFC 6902)."""
+        """Change an object."""
 
     def delete(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
-    ) -> None: ...
+    ) -> None:
+        """Delete an object."""
 
     def list(
         self,
@@ -189,7 +202,7 @@ class Kube(Protocol):
         key: str,
         label_selector: str = "",
     ) -> None:
-        """List objects of one namespace, or of all (None)."""
+        """List the objects of a namespace, or of all namespaces (None)."""
 
     def pod_log(
         self,
@@ -201,7 +214,7 @@ class Kube(Protocol):
         key: str,
         characters: int,
     ) -> None:
-        """Get the last ``characters`` of what a container of a pod wrote."""
+        """Get the end of the log of a container, at most ``characters`` long."""
 
     def watch(
         self,
@@ -211,62 +224,65 @@ class Kube(Protocol):
         *,
         label_selector: str = "",
     ) -> Watch:
-        """List, then watch, for ever (until ``stop``)."""
+        """List objects as ``list`` does, then watch them, until ``Watch.stop``."""
 
 
 class Clock(Protocol):
-    """Time. ``now`` is UNIX time in seconds."""
+    """Time, and timers."""
 
-    def now(self) -> float: ...
+    def now(self) -> float:
+        """The UNIX time, in seconds."""
 
-    def call_later(self, delay: float, function: Callable[[], None]) -> Timer: ...
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        """Call ``function`` after ``delay`` seconds."""
 
 
 class Flux(Clock, Protocol):
     """The enclosing Flux instance. Job IDs are integers."""
 
     def log(self, level: int, message: str) -> None:
-        """Log a line. ``level`` as in :mod:`syslog`."""
+        """Log a line. ``level`` is one of :mod:`syslog`."""
 
-    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None: ...
+    def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
+        """Send a request to a service of Flux."""
 
     def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
-        """Raise a job exception. One on a job that has ended is ignored."""
+        """Raise a job exception. It has no effect on a job that has ended."""
 
     def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
-        """Post a memo to the job's eventlog (RFC 21); null removes a key."""
+        """Post a memo to the job's eventlog (RFC 21). A value of None removes a
+        key."""
 
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False
     ) -> None:
-        """Write ``value`` to ``key`` in the job's KVS directory, or (None) unlink
-        the key: at once when it is the ``last`` thing to be written before something
-        goes, else soon. A failure is logged, nothing more."""
+        """Write ``value`` to ``key`` in the job's KVS directory, or unlink the key if
+        it is None. The write may wait a moment for others; ``last`` commits it at once,
+        with all that wait. A failure is only logged."""
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
-        """Write ``value`` to ``key`` in the job's KVS directory at once. Who is told
-        of an event that is posted after ``done`` can read it."""
+        """Write ``value`` to ``key`` in the job's KVS directory at once. A reader that
+        learns of an event which was posted after ``done`` finds the value."""
 
     def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
-        """Drain the nodes of an RFC 29 hostlist that are not drained yet. Once
-        ``done`` gets None the scheduler knows of it."""
+        """Drain those nodes of an RFC 29 hostlist that are not drained yet. When
+        ``done`` receives None, the scheduler knows of the drain."""
 
     def undrain(self, hosts: str) -> None:
-        """Let jobs use the nodes of an RFC 29 hostlist again. Those that are not
-        drained are left alone."""
+        """Undrain those nodes of an RFC 29 hostlist that are drained."""
 
     def watch_nodes(self, changed: Callable[[], None]) -> Watch:
-        """Have ``changed`` called when a node may have come, gone, been drained
-        or been undrained. ``resource.status`` then tells how things are."""
+        """Call ``changed`` whenever a node may have come online, gone offline, been
+        drained or been undrained. ``resource.status`` has the new states."""
 
     def watch_module(self, name: str, loaded: Callable[[], None]) -> Watch:
-        """Have ``loaded`` called whenever a broker module of this name has begun
-        to run on this broker. Not for one that does so already."""
+        """Call ``loaded`` whenever a broker module of this name starts to run on this
+        broker. A module that runs already causes no call."""
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
-        """Tell the primary group of a user, or None when the user is unknown. A user
-        database that cannot tell is asked again, until it can."""
+        """Pass the primary group of a user to ``done``, or None when the user is
+        unknown. A user database that fails is asked again, until it answers."""
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
-        """Tell whether a job is INACTIVE or unknown (True), active (False), or
-        that Flux could not say (None)."""
+        """Pass to ``done`` whether a job is INACTIVE or unknown (True) or active
+        (False); None when Flux cannot answer."""

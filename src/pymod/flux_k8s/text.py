@@ -1,10 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Text of guests and of Kubernetes that people get to see.
+"""Text from guests and from Kubernetes, made safe for logs and terminals.
 
-It may hold anything: an escape sequence that changes the reader's terminal, a line
-feed that begins a false line of the log, a mark that turns the order of letters
-around.
+Such text may have an escape sequence that changes the reader's terminal, a line feed
+that begins a false line of the log, or a mark that reverses the order of letters.
 """
 
 from __future__ import annotations
@@ -12,17 +11,17 @@ from __future__ import annotations
 from typing import Optional
 
 SHOWN = 400
-"""Characters of one thing that a message repeats."""
+"""The most characters that a message repeats of one text."""
 
 NOTE = 4096
-"""Characters of an exception's note, or of a memo."""
+"""The most characters of an exception's note, or of a memo."""
 
 
 def printable(text: str, limit: Optional[int] = None) -> str:
     r"""``text`` on one line, cut to ``limit`` characters. Characters that are not
     printable are written as in a Python string: ``\n``, ``\x1b``, ``\u202e``.
 
-    Printable text is not changed, so text may pass here twice.
+    A printable text is not changed, unless it is cut.
     """
     if limit is not None and len(text) > limit:
         text = text[: limit - 3] + "..."
@@ -38,7 +37,7 @@ def quoted(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """A message of ours that may have several lines, each of them printable."""
+    """``text``, which may have several lines, with each line printable."""
     return "\n".join(map(printable, text.split("\n")))
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The arguments of the broker module, and what is derived from its settings."""
+"""The arguments of the broker module, and settings derived from the configuration."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from flux_k8s.errors import ConfigError, show
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP
 
 DEFAULT_WATCHDOG = 120.0
-"""Seconds. The service is never busy for more than a few with one thing."""
+"""Seconds. The service answers within a few seconds, whatever it is busy with."""
 
 MAX_WATCHDOG = 86400.0
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,9 @@ class Arguments:
     """The module's arguments.
 
     Attributes:
-        scheduler: one that knows Rabbits is there.
-        queues: the queues whose nodes the module is to see to; none for all.
+        scheduler: whether the instance has a scheduler that knows Rabbits.
+        queues: names of queues: only their nodes are drained or marked when a
+            connection to a Rabbit breaks. Empty for all nodes.
         watchdog: seconds after which a service that does not answer is killed and
             started again; 0 for never.
     """
@@ -34,10 +36,10 @@ class Arguments:
 
     @classmethod
     def parse(cls, args: Iterable[str]) -> Arguments:
-        """Read the arguments.
+        """Read the arguments of ``flux module load``.
 
         Raises:
-            ConfigError: one is unknown, or has a value that it may not have.
+            ConfigError: an argument is unknown, or its value is invalid.
         """
         result = cls()
         for arg in args:
@@ -73,14 +75,14 @@ def _seconds(arg: str, value: str) -> float:
 def queue_properties(
     queues: Any, names: Iterable[str]
 ) -> Optional[tuple[frozenset[str], ...]]:
-    """For each of some queues, the properties that it requires of its nodes; None
-    when one takes any node, and for no queues at all.
+    """The properties that each of the queues ``names`` requires of its nodes. None, for
+    all nodes, when a queue requires none, and without ``names``.
 
     Args:
         queues: the ``[queues]`` table of Flux's configuration.
 
     Raises:
-        ConfigError: there is no such queue, or it requires what is no property.
+        ConfigError: a queue does not exist, or its ``requires`` is no array.
     """
     required: list[frozenset[str]] = []
     table = queues if isinstance(queues, dict) else {}
@@ -97,6 +99,6 @@ def queue_properties(
 
 
 def api_versions(config: Config) -> dict[str, str]:
-    """The API versions that the configuration forces."""
+    """The API versions that the configuration sets, by API group."""
     forced = {DWS_GROUP: config.dws_api_version, NNF_GROUP: config.nnf_api_version}
     return {group: version for group, version in forced.items() if version}

@@ -1,21 +1,21 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the administrator lets users ask for.
+"""Limits on the storage that users may request.
 
-``rabbit.policy.maximums`` limits what a job asks for on each of its nodes, in
-GiB, for each file system type by itself:
+``rabbit.policy.maximums`` limits the storage that a job requests on each of its nodes,
+in GiB, for each file system type by itself:
 
-- A ``capacity`` of xfs, gfs2 or raw is that of one allocation, which each node
-  gets. That of a Lustre file system is shared by the job's nodes, and so is
-  divided by the least number of nodes that the job accepts.
-- All directives of a job with the same type count together, or two directives
-  would be a way around the limit. ``create_persistent`` counts like ``jobdw``;
-  how a directive came about (a preset, say) makes no difference.
-- What counts is the ``capacity`` that was asked for. What NNF adds for its own
-  use (padding, metadata targets) is not the user's doing.
-- It applies to everyone, as Flux's own limits do: it is about the size of the
-  system, not about rights. ``restrict_persistent_creation`` is about rights, and
-  the instance owner has all of them.
+- A ``capacity`` of xfs, gfs2 or raw is that of one allocation, and each node gets one.
+  The capacity of a Lustre file system is shared by the job's nodes, so it is divided by
+  the least number of nodes that the job accepts.
+- The directives of a job with the same type count together: two directives are no way
+  around the limit. ``create_persistent`` counts like ``jobdw``, and a directive from a
+  preset counts like any other.
+- The ``capacity`` of the directive counts. Storage that NNF adds for its own use
+  (padding, metadata targets) does not.
+- The limits apply to all users, as Flux's own limits do: they are about the size of the
+  system, not about rights. ``restrict_persistent_creation`` is about rights, and the
+  instance owner has all rights.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DirectiveError
 
 SHARED_TYPES = ("lustre",)
-"""The types whose capacity is that of all nodes together."""
+"""The file system types whose capacity is shared by the nodes of a job."""
 
 
 def check_request(request: StorageRequest, config: Config, owner: int) -> None:
-    """Refuse what the configuration forbids.
+    """Refuse a request that the configuration forbids.
 
     Args:
-        request: what the job asks for.
-        config: with ``restrict_persistent_creation`` and ``maximums``.
+        request: the directives and resources of a job.
+        config: has ``restrict_persistent_creation`` and ``maximums``.
         owner: the user ID of the instance's owner.
 
     Raises:
-        DirectiveError: naming the directive and the rule.
-        BadObject: the job's ``resources`` are not what RFC 14 says.
+        DirectiveError: a directive is forbidden; the error names the rule.
+        BadObject: the job's ``resources`` are not as RFC 14 says.
     """
     if config.restrict_persistent_creation and request.userid != owner:
         _refuse_creation(request.directives)
@@ -66,8 +66,8 @@ def _refuse_creation(directives: Sequence[Directive]) -> None:
 def _check_maximum(
     directives: Sequence[Directive], type: str, maximum: float, sharers: int
 ) -> None:
-    """Refuse the directive with which a job exceeds ``maximum`` GiB of a type
-    per node; ``sharers`` nodes share each capacity."""
+    """Refuse the first directive with which a job exceeds ``maximum`` GiB of a type per
+    node. ``sharers`` nodes share each capacity."""
     asked = 0
     for directive in directives:
         before, asked = asked, asked + directive.capacity

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the administrator decided, gathered for the service."""
+"""The settings of the service, from the configuration and the module's arguments."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.mapping import RabbitMapping
 
 Queues = Optional[tuple[frozenset[str], ...]]
-"""For each of some queues, the properties that its nodes have; None for all nodes."""
+"""The properties that the nodes of each queue have; None for all nodes."""
 
 
 @dataclass
@@ -21,15 +21,15 @@ class Settings:
     Attributes:
         config: the ``[rabbit]`` table.
         mapping: the PCIe topology.
-        scheduler: false for an instance without Fluxion: jobs' ``resources``
-            are left alone then.
+        scheduler: whether Fluxion schedules the instance. Without it the ``resources``
+            of jobs are not changed.
         owner: the user ID of the instance's owner.
-        namespace: where Workflows are made, and where Storages are.
-        queues: the properties of the nodes that are drained, or marked, when
-            their connection to a Rabbit breaks: those that have all of a set.
-            None for all nodes.
-        ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
-            by its nodes (:mod:`flux_k8s.rabbits.fluxion`).
+        namespace: the namespace of Workflows and Storages.
+        queues: sets of properties. A node that has all of a set is drained, or marked,
+            when its connection to a Rabbit breaks. None for all nodes.
+        ssds_by_status: the most ``ssd`` of a Rabbit that are taken out of service one
+            by one. A Rabbit with more is taken out by a property of its nodes
+            (:mod:`flux_k8s.rabbits.fluxion`).
     """
 
     config: Config

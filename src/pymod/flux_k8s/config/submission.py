@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What can be said of a job's directives when it is submitted.
+"""The check of a job's directives at its submission.
 
-The rules are those that the module applies in ``dws.create``, less those that
-need to know the user; what only DWS knows, it says later.
+The rules are those that the module applies in ``dws.create``, except for the rules that
+depend on the user. DWS applies its own rules later.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ _ANY_USER = 0
 
 
 def check_submission(dw: Any, resources: list[Any], table: Any) -> None:
-    """Refuse a job that the module would refuse in any case.
+    """Refuse a job that the module would refuse for any user.
 
     Args:
         dw: ``attributes.system.dw`` of the jobspec.
         resources: ``resources`` of the jobspec.
-        table: the ``[rabbit]`` table. When it is wrong nothing is refused: the
-            module tells the administrator, and goes on with the table before.
+        table: the ``[rabbit]`` table. A wrong table refuses no job: the module logs
+            the error, and keeps the table that it had before.
 
     Raises:
-        DirectiveError: naming the directive and what is wrong with it.
-        BadObject: ``resources`` are not what RFC 14 says.
+        DirectiveError: a directive is invalid or forbidden.
+        BadObject: ``resources`` are not as RFC 14 says.
     """
     if is_empty(dw):
         return

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The ``[rabbit]`` table of Flux's configuration (DESIGN section 9).
 
-:meth:`Config.parse` refuses what it does not know, so that a misspelt key is
-told to the administrator and not found out by users.
+:meth:`Config.parse` refuses unknown keys: the administrator hears of a misspelt key
+before users notice its effect.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 _UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
 
 READ_ONCE = ("mapping", "kubeconfig", "dws_api_version", "nnf_api_version")
-"""Keys that count when the module is loaded, and not before it is loaded again."""
+"""Keys that are read when the module is loaded. A reload of the configuration does not
+put new values in force."""
 
 _FSD = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ms|s|m|h|d)?")
 _FSD_SECONDS = MappingProxyType(
@@ -34,10 +35,10 @@ _FSD_SECONDS = MappingProxyType(
 
 @dataclass(frozen=True)
 class Daemon:
-    """How a daemon that a directive ``requires=`` is enabled for a job.
+    """How to enable a daemon for a job with the argument ``requires=``.
 
     Attributes:
-        environment: variables that the job's tasks get.
+        environment: variables for the job's tasks.
         unit: a systemd unit that the prolog script starts on the job's nodes.
     """
 
@@ -47,7 +48,7 @@ class Daemon:
 
 @dataclass(frozen=True)
 class Config:
-    """The values in force. Times are in seconds; None means off."""
+    """The values of the table. Times are in seconds; None means off."""
 
     mapping: Optional[str] = None
     kubeconfig: Optional[str] = None
@@ -62,20 +63,20 @@ class Config:
     save_datamovements: int = 0
     restrict_persistent_creation: bool = True
     maximums: Mapping[str, float] = field(default_factory=dict)
-    """GiB per node that a job's directives of a type may ask for together."""
+    """By file system type, the GiB per node that a job may request."""
     presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     dws_api_version: Optional[str] = None
     nnf_api_version: Optional[str] = None
     module_nopanic: Optional[bool] = None
-    """Accepted, without effect."""
+    """Accepted, and without effect."""
     daemons: Mapping[str, Daemon] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, table: Any) -> Config:
-        """Check a ``[rabbit]`` table (None where there is none).
+        """Read and check a ``[rabbit]`` table; None for a configuration without one.
 
         Raises:
-            ConfigError: a key is unknown, or its value is not what it may be.
+            ConfigError: a key is unknown, or its value is invalid.
         """
         values: dict[str, Any] = {}
         for key, value in _table("rabbit", {} if table is None else table).items():
@@ -89,10 +90,10 @@ class Config:
         return dataclasses.replace(cls(), **values)
 
     def not_in_force(self, loaded: Config) -> list[str]:
-        """Keys whose values wait for the module to be loaded again.
+        """The keys whose new values are not in force until the module is loaded again.
 
         Args:
-            loaded: what the module was loaded with.
+            loaded: the values with which the module was loaded.
         """
         return [
             f"rabbit.{key}"
@@ -102,7 +103,11 @@ class Config:
 
 
 def parse_fsd(key: str, value: Any) -> float:
-    """Seconds from a Flux Standard Duration (RFC 23), or from a number."""
+    """Seconds from a Flux Standard Duration (RFC 23), or from a number.
+
+    Raises:
+        ConfigError: ``value`` is neither. The error names ``key``.
+    """
     if isinstance(value, str):
         match = _FSD.fullmatch(value)
         if match is None:
@@ -133,8 +138,8 @@ def _string(key: str, value: Any) -> str:
 
 
 def _unit(key: str, value: Any) -> str:
-    """The prolog script takes blanks for the end of a name, and uses names as those of
-    folders."""
+    """The name of a systemd unit, without blanks and slashes: the prolog script ends a
+    name at a blank, and has a folder with the name of each unit."""
     if not _UNIT.fullmatch(_string(key, value)):
         expected = "expected the name of one systemd unit, like daemon.service"
         raise ConfigError(key, f"is {show(value)}, {expected}")
