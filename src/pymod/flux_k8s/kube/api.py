@@ -16,11 +16,12 @@ T = TypeVar("T")
 
 
 class Api:
-    """Kinds of objects on an API server. Waits; safe to use from any thread.
+    """Requests to an API server about kinds of objects. The methods wait for the
+    answer. Any thread may call them, several at a time.
 
     Args:
-        versions: API groups whose version is not to be discovered, and it.
-        log: gets a syslog level and a line.
+        versions: the API versions, by group, that are used without discovery.
+        log: receives a syslog level and a line.
     """
 
     def __init__(
@@ -45,10 +46,16 @@ class Api:
         body: Optional[Callable[[str], bytes]] = None,
         content_type: str = "application/json",
     ) -> Json:
-        """Send a request about an object, or about all when ``name`` is empty.
+        """Send a request about an object, or about all objects of a kind. Return
+        the answer.
 
-        ``namespace`` None: of all namespaces, or a kind that has none.
-        ``body`` makes the body; it is given the apiVersion in use.
+        Args:
+            namespace: None for all namespaces, and for a kind without namespaces.
+            name: the object; empty for all objects.
+            body: makes the body of the request from the apiVersion in use.
+
+        Raises:
+            KubeError: the request failed.
         """
 
         def send(api_version: str) -> Json:
@@ -70,7 +77,14 @@ class Api:
         query: Mapping[str, str],
         read_timeout: float,
     ) -> Stream:
-        """Open a watch: a stream of lines, each a JSON object with an event."""
+        """Open a watch: a stream of lines, each with an event as a JSON object.
+
+        Args:
+            read_timeout: seconds within which the server must send something.
+
+        Raises:
+            KubeError: the watch cannot be opened.
+        """
 
         def send(api_version: str) -> Stream:
             return self._session.stream(
@@ -84,13 +98,19 @@ class Api:
     def pod_log(
         self, namespace: str, name: str, query: Mapping[str, str], size: int
     ) -> bytes:
-        """The last ``size`` bytes of the log that ``query`` asks for."""
+        """The last ``size`` bytes of a pod's log. ``query`` has the container and the
+        number of lines.
+
+        Raises:
+            KubeError: the request failed.
+        """
         space, pod = quote(namespace, safe=""), quote(name, safe="")
         path = f"/api/v1/namespaces/{space}/pods/{pod}/log"
         return self._session.tail(path, query=query, size=size)
 
     def _versioned(self, kind: Kind, send: Callable[[str], T]) -> T:
-        """``send`` with the kind's apiVersion, once again if that is gone."""
+        """The result of ``send``, called with the kind's apiVersion. If the server does
+        not serve this version any more, it is discovered again."""
         api_version = self._api_version(kind.group)
         try:
             return send(api_version)

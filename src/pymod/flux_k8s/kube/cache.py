@@ -1,8 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""From lists and watch events to what is new. Pure: no I/O, no threads.
+"""The cache of a watch: from lists and watch events to the changes of objects.
 
-Production (:mod:`.watch`) and the simulator's virtual time share it.
+The module is pure, without I/O and threads. The service (:mod:`.watch`) and the
+simulator's virtual time run the same code.
 """
 
 from __future__ import annotations
@@ -16,18 +17,22 @@ from flux_k8s.kube.status import status_error
 from flux_k8s.ports import Json, KubeError
 
 ObjectKey = tuple[str, str]
+"""Namespace (empty for an object without one) and name."""
+
 Event = tuple[str, Json]
+"""ADDED, MODIFIED or DELETED, and the object."""
 
 
 class Cache:
-    """What a handler was told, and what to tell it next.
+    """The versions of the objects that the handler of a watch knows.
 
-    A list replaces the view: ``begin_list``, ``add_page`` for each page, then
-    ``end_list``. After that ``add_event`` takes what the watch says. ``note_error``
-    takes any error of either; another list follows.
+    A list is read by ``begin_list``, ``add_page`` for each page, and ``end_list``; then
+    ``add_event`` reads each event of the watch. All three return the events for the
+    handler. ``note_error`` is called with any error, after which another list follows.
 
     Attributes:
-        resource_version: where to watch from; empty when a list is needed.
+        resource_version: the resourceVersion to watch from; empty when a list is
+            needed.
     """
 
     def __init__(self) -> None:
@@ -38,11 +43,12 @@ class Cache:
         self._expired = False
 
     def note_error(self, error: KubeError) -> bool:
-        """Forget where to watch from: a watch that was lost may have lost events.
+        """Require a list: a watch that was lost may have lost events.
 
-        Returns whether the handler is to hear of the error. Until a list succeeds
-        it hears of the same trouble once. That the server no longer remembers a
-        resourceVersion (410) is trouble only when it says so again.
+        Returns:
+            Whether to pass the error to the handler. Until a list succeeds, the
+            handler receives the same error once. The first 410 (the server has
+            forgotten the resourceVersion) is not passed on.
         """
         self.resource_version = ""
         if error.status == 410 and not self._expired:
@@ -55,14 +61,15 @@ class Cache:
         return True
 
     def begin_list(self) -> None:
+        """Begin with a new list of all objects."""
         self.resource_version = ""
         self._listed = set()
 
     def add_page(self, items: Iterable[Any]) -> list[Event]:
-        """Events for objects of a list.
+        """The events for a page of a list.
 
         Raises:
-            KubeError: one of them is no object; the whole page was ignored.
+            KubeError: an item is no Kubernetes object; the whole page is ignored.
         """
         identified = [(*_identify(item), item) for item in items]
         events: list[Event] = []
@@ -73,7 +80,11 @@ class Cache:
         return events
 
     def end_list(self, resource_version: str) -> list[Event]:
-        """Events for objects that are gone."""
+        """The events for known objects that the list lacks: they are deleted.
+
+        Args:
+            resource_version: the resourceVersion of the list.
+        """
         self.resource_version = resource_version
         self._trouble, self._expired = None, False
         gone = [key for key in self._known if key not in self._listed]
@@ -81,10 +92,10 @@ class Cache:
         return [self._remove(key) for key in gone]
 
     def add_event(self, event: Any) -> list[Event]:
-        """Events for one of the API server's.
+        """The events for an event of the watch, as the API server sent it.
 
         Raises:
-            KubeError: it reports an error, or is none.
+            KubeError: it reports an error, or is malformed.
         """
         type = event.get("type") if isinstance(event, dict) else None
         if type == "ERROR":
@@ -128,16 +139,24 @@ class Cache:
 
 @dataclass(frozen=True)
 class _Version:
+    """The identity and the version of an object."""
+
     uid: str
     resource_version: str
 
     def is_newer_than(self, other: _Version) -> bool:
-        """Resource versions of one kind are ordered, as decimal numbers."""
+        """Whether this version is the newer one. The resource versions of a kind are
+        ordered decimal numbers; versions of another form are not compared."""
         mine, its = decimal(self.resource_version), decimal(other.resource_version)
         return mine is not None and its is not None and mine > its
 
 
 def resource_version_of(object: Any) -> str:
+    """The resourceVersion of an object, or of a list.
+
+    Raises:
+        KubeError: it has none.
+    """
     metadata = object.get("metadata") if isinstance(object, dict) else None
     version = metadata.get("resourceVersion") if isinstance(metadata, dict) else None
     if not isinstance(version, str) or not version:
@@ -146,8 +165,8 @@ def resource_version_of(object: Any) -> str:
 
 
 def _identify(object: Any) -> tuple[ObjectKey, _Version]:
-    """An object's name and version. Its managedFields, which nobody reads and
-    which may be half of it, are dropped."""
+    """The key and the version of an object. Its ``managedFields`` are removed: they may
+    be half of the object, and no part of the service reads them."""
     resource_version = resource_version_of(object)
     metadata = object["metadata"]
     metadata.pop("managedFields", None)

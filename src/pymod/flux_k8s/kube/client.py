@@ -1,10 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Kubernetes for the service: :class:`~flux_k8s.ports.Kube` over HTTP.
+""":class:`flux_k8s.ports.Kube` over HTTP.
 
-The service lives on one thread, which must never wait. Requests are made on a
-few worker threads, each watch has a thread of its own, and all that they have
-to say comes back through one :class:`Mailbox`.
+The service's thread must never wait. A few worker threads make the requests, and each
+watch has a thread of its own. Answers and events return to the service's thread through
+the function ``deliver``, which :class:`flux_k8s.broker.callbackqueue.CallbackQueue`
+provides.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from flux_k8s.ports import (
 
 Function = Callable[[], None]
 Log = Callable[[int, str], None]
-Answer = TypeVar("Answer")
+T = TypeVar("T")
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
@@ -43,15 +44,15 @@ class KubeClient:
     """A cluster, with the credentials of a kubeconfig.
 
     Args:
-        kubeconfig: its path, or None for the client's default (``KUBECONFIG``,
-            ``~/.kube/config``, the service account of a pod).
-        workers: how many requests may be under way at once, watches aside.
-        deliver: runs a function on the service's thread; callable from any.
-        api_versions: versions of API groups that are not to be discovered.
+        kubeconfig: the path of the kubeconfig, or None for the default of kubectl
+            (``KUBECONFIG``, ``~/.kube/config``, the service account of a pod).
+        workers: the number of requests, without watches, that are made at a time.
+        deliver: calls a function on the service's thread.
+        api_versions: the API versions, by group, that are used without discovery.
         rng: the source of jitter.
-        log: gets a syslog level and a line, on the service's thread.
-        read_timeout: seconds to wait for (more of) an answer.
-        watch_timeout: seconds after which a watch is opened anew.
+        log: receives a syslog level and a line, on the service's thread.
+        read_timeout: seconds to wait for an answer, or for more of it.
+        watch_timeout: seconds after which a watch is opened again.
 
     Raises:
         ConfigError: the kubeconfig cannot be used.
@@ -173,8 +174,8 @@ class KubeClient:
         key: str,
         characters: int,
     ) -> None:
-        # The API cuts off the end of a log by lines only. Each has a character
-        # or more, and a character has up to four bytes.
+        # The API returns the last lines of a log. Each line has one character or
+        # more, and a character has up to four bytes.
         query = {"container": container, "tailLines": str(characters)}
 
         def fetch() -> str:
@@ -184,9 +185,10 @@ class KubeClient:
         self._submit(key, done, fetch)
 
     def close(self) -> None:
-        """Stop all watches and workers; no ``done`` or handler is called after.
+        """Stop all watches and workers. No ``done`` and no handler is called after it.
 
-        Waits for threads, but not for those that wait for the server.
+        The call waits up to ``2 * CLOSE_TIMEOUT`` for the threads. It leaves threads
+        behind that wait for the server longer than that.
         """
         self._closed = True
         self._watchers.stop()
@@ -197,11 +199,11 @@ class KubeClient:
     def _submit(
         self,
         key: str,
-        done: Callable[[Union[Answer, KubeError]], None],
-        request: Callable[[], Answer],
+        done: Callable[[Union[T, KubeError]], None],
+        request: Callable[[], T],
     ) -> None:
         def task() -> None:
-            answer: Union[Answer, KubeError]
+            answer: Union[T, KubeError]
             try:
                 answer = request()
             except KubeError as error:
@@ -213,7 +215,8 @@ class KubeClient:
         self._workers.submit(key, task)
 
     def _deliver(self, function: Function) -> None:
-        """Run ``function`` on the service's thread, unless closed by then."""
+        """Call ``function`` on the service's thread, unless the client is closed
+        first."""
 
         def run() -> None:
             if not self._closed:
@@ -227,8 +230,7 @@ class KubeClient:
 
 @contextlib.contextmanager
 def blocking(kubeconfig: Optional[str]) -> Iterator[Api]:
-    """A cluster, for a program that may wait: requests return their answer, or
-    raise :class:`~flux_k8s.ports.KubeError`.
+    """The API of a cluster for a program that may wait.
 
     Args:
         kubeconfig: as for :class:`KubeClient`.
@@ -238,7 +240,7 @@ def blocking(kubeconfig: Optional[str]) -> Iterator[Api]:
     """
 
     def log(level: int, message: str) -> None:
-        """Who waits for an answer hears of trouble by the error."""
+        """Log nothing: the caller of a request receives its error."""
 
     session = Session(
         kubeconfig,

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The way of a watch's events to the service's thread."""
+"""The queue from the thread of a watch to the service's thread."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from flux_k8s.ports import Deliver, Json, KubeError, WatchHandler
 
 
 class EventQueue:
-    """Hands events over from a watch's thread to the service's.
+    """Delivers the events of a watch to its handler, on the service's thread.
 
-    One wake-up serves many events, and no more than ``PORTION`` of them, or
-    about ``SECONDS`` worth of them, are delivered before others have their turn.
-    A MODIFIED that still waits is replaced by a newer one of the same object, so
-    that a service which falls behind catches up. When ``CAPACITY`` events wait,
-    so does the watch.
+    One call of ``deliver`` serves many events: up to ``PORTION`` events, for about
+    ``SECONDS`` seconds, are delivered before other work has its turn. A MODIFIED that
+    waits is replaced by a newer one of the same object, so that a service which falls
+    behind catches up. When ``CAPACITY`` events wait, ``put_events`` waits too.
     """
 
     PORTION = 50
@@ -37,29 +36,32 @@ class EventQueue:
         self._handler = handler
         self._deliver = deliver
         self._changed = threading.Condition()
-        self._waiting: deque[_Item] = deque()
-        self._latest: dict[ObjectKey, _Item] = {}
+        self._waiting: deque[_QueuedEvent] = deque()
+        self._latest: dict[ObjectKey, _QueuedEvent] = {}
         self._scheduled = False
         self._closed = False
 
     def put_events(self, events: Iterable[Event]) -> None:
-        self._put([_Item(type, object) for type, object in events])
+        """Have ``handler.event`` called for each event."""
+        self._put([_QueuedEvent(type, object) for type, object in events])
 
     def put_synced(self) -> None:
-        self._put([_Item("synced", {})])
+        """Have ``handler.synced`` called."""
+        self._put([_QueuedEvent("synced", {})])
 
     def put_trouble(self, error: KubeError) -> None:
-        self._put([_Item("trouble", {}, error)])
+        """Have ``handler.trouble`` called."""
+        self._put([_QueuedEvent("trouble", {}, error)])
 
     def close(self) -> None:
-        """Deliver nothing more. For the service's thread."""
+        """Deliver nothing more. Only the service's thread may call this."""
         with self._changed:
             self._closed = True
             self._waiting.clear()
             self._latest.clear()
             self._changed.notify_all()
 
-    def _put(self, items: list[_Item]) -> None:
+    def _put(self, items: list[_QueuedEvent]) -> None:
         with self._changed:
             while len(self._waiting) >= self.CAPACITY and not self._closed:
                 self._changed.wait()
@@ -70,9 +72,9 @@ class EventQueue:
             if self._scheduled:
                 return
             self._scheduled = True
-        self._deliver(self._hand_over)
+        self._deliver(self._deliver_portion)
 
-    def _enqueue(self, item: _Item) -> None:
+    def _enqueue(self, item: _QueuedEvent) -> None:
         metadata = item.object.get("metadata")
         if metadata is not None:
             key = (metadata.get("namespace") or "", metadata["name"])
@@ -84,7 +86,7 @@ class EventQueue:
             self._latest[key] = item
         self._waiting.append(item)
 
-    def _take(self) -> Optional[_Item]:
+    def _take(self) -> Optional[_QueuedEvent]:
         with self._changed:
             if not self._waiting:
                 return None
@@ -95,23 +97,23 @@ class EventQueue:
                 self._changed.notify_all()
             return item
 
-    def _hand_over(self) -> None:
+    def _deliver_portion(self) -> None:
         deadline = time.monotonic() + self.SECONDS
         try:
             for _ in range(self.PORTION):
                 item = self._take()
                 if item is None:
                     return
-                self._tell(item)
+                self._call_handler(item)
                 if time.monotonic() >= deadline:
                     return
         finally:
             with self._changed:
                 more = self._scheduled = bool(self._waiting)
             if more:
-                self._deliver(self._hand_over)
+                self._deliver(self._deliver_portion)
 
-    def _tell(self, item: _Item) -> None:
+    def _call_handler(self, item: _QueuedEvent) -> None:
         if item.type == "synced":
             self._handler.synced()
         elif item.error is not None:
@@ -121,7 +123,9 @@ class EventQueue:
 
 
 @dataclass(eq=False)
-class _Item:
+class _QueuedEvent:
+    """An event, or ``synced`` or ``trouble``, that waits for its delivery."""
+
     type: str
     object: Json
     error: Optional[KubeError] = None

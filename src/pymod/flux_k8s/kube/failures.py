@@ -1,8 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What an exchange with the API server that failed is called.
+"""From failed requests to :class:`~flux_k8s.ports.KubeError`.
 
-Messages are made here and not taken from exceptions, which may quote a header.
+The messages of exceptions are not used: they may quote a header, and so credentials.
 """
 
 from __future__ import annotations
@@ -24,6 +24,11 @@ from flux_k8s.ports import Json, KubeError
 
 
 def parse_object(body: bytes) -> Json:
+    """The JSON object in the body of an answer.
+
+    Raises:
+        KubeError: the body is no JSON object.
+    """
     try:
         value = json.loads(body)
     except (ValueError, RecursionError):
@@ -36,11 +41,11 @@ def parse_object(body: bytes) -> Json:
 def response_error(
     response: urllib3.BaseHTTPResponse, body: bytes, server: str
 ) -> KubeError:
-    """The error for an answer that is not a success.
+    """The error for an answer whose HTTP status is not a success.
 
-    One from Kubernetes is a Status object. One from a proxy, or about a path
-    that is not served, is anything. Who does not know us says no more than
-    that, so it is named.
+    The body of an answer from Kubernetes is a Status object. An answer from a proxy, or
+    about a path that is not served, may have any body. The message of a 401 says only
+    "Unauthorized", so ``server`` is put before it.
     """
     retry_after = _retry_after(response)
     try:
@@ -68,7 +73,8 @@ def _retry_after(response: urllib3.BaseHTTPResponse) -> Optional[float]:
 
 @contextlib.contextmanager
 def as_kube_error(server: str) -> Iterator[None]:
-    """Turn whatever urllib3 and the system raise into a KubeError."""
+    """Raise all exceptions of urllib3 and of the system as KubeError. The message
+    begins with ``server``."""
     try:
         yield
     except KubeError:
@@ -79,7 +85,7 @@ def as_kube_error(server: str) -> Iterator[None]:
 
 
 def _diagnose(error: BaseException) -> tuple[str, str]:
-    """A reason and a sentence for an exchange that did not end well."""
+    """The reason and the message of the KubeError for an exception."""
     causes: list[BaseException] = []
     cause: Optional[BaseException] = error
     while cause is not None and cause not in causes:
@@ -122,4 +128,5 @@ _DIAGNOSES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
     ((ssl.SSLCertVerificationError,), "TLS", "the certificate is not valid"),
     ((ssl.SSLError, urllib3_errors.SSLError), "TLS", "TLS failed"),
 )
-"""What an exception among the causes means; the first line that fits counts."""
+"""Reason and message by the type of an exception or of one of its causes. The first
+line that fits counts."""

@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Find a kubeconfig, read the context that it selects, and check it.
 
-The ``kubernetes`` package (31 and 37 were tried) reads a kubeconfig as well, but
-does not check it. It accepts a user that is not there, a server that is missing or
-has no scheme, and a token that is a list: requests would go out without
-credentials, or to http://localhost. What is not base64 and what is of another type
-end in an exception of Python's that names neither file nor key. Messages from here
-name both, and never a value that could be a secret.
+The ``kubernetes`` package (31 and 37 were tried) reads a kubeconfig as well, but does
+not check it. It accepts a missing user, a server that is missing or has no scheme, and
+a token that is a list: requests would be sent without credentials, or to
+http://localhost. For malformed base64 and values of a wrong type it raises an exception
+of Python's that names neither file nor key. The errors of this module name both, and
+never a value that could be a secret.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ KEY = "rabbit.kubeconfig"
 
 @dataclass(frozen=True)
 class Kubeconfig:
-    """One context of a kubeconfig. What it names is there and readable.
+    """One context of a kubeconfig, with the contents of the files that it names.
 
     Attributes:
-        origin: the file, for messages.
+        origin: the path of the kubeconfig, for messages.
         server: the API server's URL, without a slash at its end.
         ca: PEM certificates to trust, or None for those of the system.
         certificate: PEM client certificate, or None.
         key: PEM key of the client certificate, or None.
-        insecure: do not verify the server's certificate.
-        server_name: the name to expect in the server's certificate, or None
-            for the one in the URL.
+        insecure: whether to accept any certificate of the server.
+        server_name: the name that the server's certificate must have; None for the
+            name in the URL.
         proxy: URL of an HTTP proxy, or None.
         user: the rest of the user's entry, with absolute paths.
     """
@@ -60,25 +60,33 @@ class Kubeconfig:
 
     @property
     def asks_others(self) -> bool:
-        """Whether a plugin or an identity provider gives the credentials, which
-        may take any time."""
+        """Whether a plugin or an identity provider gives the credentials. Either may
+        take any time."""
         return "exec" in self.user or "auth-provider" in self.user
 
     @property
     def is_fixed(self) -> bool:
-        """Whether all of the credentials are in here, and so do not change."""
+        """Whether the kubeconfig itself has the credentials, which then do not change
+        unless it does."""
         return not self.asks_others and "tokenFile" not in self.user
 
 
 @dataclass(frozen=True)
 class _Entry:
-    """A cluster, context or user, and where it was found."""
+    """A cluster, context or user of a kubeconfig.
+
+    Attributes:
+        what: the kind and the name of the entry, for messages.
+        file: the path of the kubeconfig.
+        value: the entry.
+    """
 
     what: str
     file: str
     value: Json
 
     def wrong(self, problem: str) -> ConfigError:
+        """The error to raise for this entry."""
         return ConfigError(KEY, f"{self.file}: {self.what}: {problem}")
 
     def text(self, key: str) -> Optional[str]:
@@ -114,12 +122,12 @@ class _Entry:
 def read(path: Optional[str]) -> Optional[Kubeconfig]:
     """The current context of the kubeconfig ``path``.
 
-    ``path`` None stands for the client's default: the files of ``KUBECONFIG``,
-    else ``~/.kube/config``, else the service account of the pod that this
-    process runs in, for which None is returned.
+    ``path`` None stands for the default of kubectl: the files of ``KUBECONFIG``, else
+    ``~/.kube/config``, else the service account of the pod that this process runs in.
+    For a service account the result is None.
 
     Raises:
-        ConfigError: there is none, or it cannot be used as it is.
+        ConfigError: there is no kubeconfig, or it is invalid.
     """
     files = _find(path)
     if not files:
@@ -186,7 +194,8 @@ def _looks_right(content: Json) -> bool:
 
 
 def _entry(contents: list[tuple[str, Json]], noun: str, name: str, user: str) -> _Entry:
-    """The entry ``name``; where several files have it, the first one counts."""
+    """The entry ``name`` of kind ``noun``, from the first file that has it. ``user`` is
+    the subject of the error message if no file has it."""
     for file, content in contents:
         for item in content.get(noun + "s") or []:
             if not isinstance(item, dict) or item.get("name") != name:
@@ -224,7 +233,7 @@ def _combine(origin: str, cluster: _Entry, user: _Entry) -> Kubeconfig:
 
 
 def _user(entry: _Entry) -> Json:
-    """The user's entry without certificates, with absolute paths."""
+    """The entry of a user, without certificates, with absolute paths."""
     user: dict[str, Any] = {
         key: value
         for key, value in entry.value.items()

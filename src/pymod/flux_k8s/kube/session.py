@@ -1,18 +1,17 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""HTTP requests to the API server, and what can go wrong with them.
+"""HTTP requests to the API server.
 
-Everything here waits, so it is called on worker threads only. Whatever fails
-is raised as :class:`~flux_k8s.ports.KubeError`, whose message holds no header,
-so no credentials.
+All functions wait for the server, so only worker threads call them. Every failure is
+raised as :class:`~flux_k8s.ports.KubeError`, whose message has no header, and so no
+credentials.
 
-Requests are not made by the client of the ``kubernetes`` package. Its exceptions
-quote headers and bodies, it has no limit for the whole of an answer, and it gives
-no way to end a watch that waits in another thread. Nor does it renew credentials
-that the server refuses: a token is renewed only when it comes with a time at which
-it expires, so one from a file, one of OpenID Connect and the certificate of a
-plugin are never renewed. Here the kubeconfig is read again after a 401, or when
-TLS fails.
+The client of the ``kubernetes`` package does not make the requests: its exceptions
+quote headers and bodies, it has no time limit for a whole answer, and it cannot end a
+watch that waits in another thread. Nor does it renew credentials that the server
+refuses. It renews a token only when the token came with its time of expiry, but never
+a token from a file or of OpenID Connect, nor the certificate of a plugin. This module
+reads the kubeconfig again after a 401, and when TLS fails.
 """
 
 from __future__ import annotations
@@ -41,43 +40,45 @@ T = TypeVar("T")
 _CHUNK = 65536
 
 _RENEW_INTERVAL = 5.0
-"""Seconds between two readings of a kubeconfig that the server refuses."""
+"""Seconds between two readings of a kubeconfig whose credentials are refused."""
 
 _HEADERS = {"User-Agent": "flux-dws", "Accept": "application/json, */*"}
 
 
 class Stream:
-    """The body of a response, as it arrives."""
+    """The body of a response, read while it arrives. One thread reads; any thread may
+    interrupt it."""
 
     def __init__(self, response: urllib3.BaseHTTPResponse, server: str) -> None:
         self._response = response
         self._server = server
-        # Closing a file does not wake up the thread that reads from it, but
-        # shutting down its socket does. A duplicate cannot be closed, and its
-        # number reused, by the reader meanwhile.
+        # Closing a file does not wake up the thread that reads from it, but shutting
+        # down its socket does. The reader cannot close a duplicate, so the number of
+        # its descriptor is not reused meanwhile.
         self._socket: Optional[socket.socket] = None
         with contextlib.suppress(AttributeError, OSError):  # an empty body
             self._socket = socket.socket(fileno=os.dup(response.fileno()))
         self._lock = threading.Lock()
 
     def chunks(self) -> Iterator[bytes]:
-        """Pieces of the body, each as soon as it is there.
+        """The pieces of the body, as they arrive.
 
         Raises:
-            KubeError: the body ended early, or nothing came for too long.
+            KubeError: the body ended early, or the read timeout has passed.
         """
         with as_kube_error(self._server):
             while chunk := self._response.read1(_CHUNK):
                 yield chunk
 
     def interrupt(self) -> None:
-        """End a ``chunks`` that waits in another thread. May be called twice."""
+        """End ``chunks`` in the thread that waits in it. A second call has no
+        effect."""
         with self._lock, contextlib.suppress(OSError):
             if self._socket is not None:
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """Give up the connection. For the thread that reads."""
+        """Close the connection. Only the thread that reads may call this."""
         with self._lock:
             if self._socket is not None:
                 self._socket.close()
@@ -85,18 +86,19 @@ class Stream:
 
 
 class Session:
-    """An API server, and our credentials there. Safe to use from any thread.
+    """An API server, and the service's credentials there. Any thread may use it.
 
     Args:
-        kubeconfig: its path, or None for the client's default.
-        connect_timeout: seconds until a connection must stand.
-        read_timeout: seconds until something more of an answer must arrive;
-            twice as long for all of it.
-        log: gets a syslog level and a line.
+        kubeconfig: the path of the kubeconfig, or None for the default of kubectl.
+        pool_size: the number of idle connections to keep.
+        connect_timeout: seconds to wait for a connection.
+        read_timeout: seconds to wait for more of an answer; the whole answer may take
+            twice as long.
+        log: receives a syslog level and a line.
 
     Raises:
-        ConfigError: the kubeconfig cannot be used. Whether a credential plugin
-            works is found out with the first request.
+        ConfigError: the kubeconfig is invalid. The first request calls a credential
+            plugin, so an error of a plugin is an error of that request.
     """
 
     def __init__(
@@ -130,7 +132,11 @@ class Session:
         body: Optional[bytes] = None,
         content_type: str = "application/json",
     ) -> Json:
-        """Send a request and return the object that answers it."""
+        """Send a request, and return the JSON object of the answer.
+
+        Raises:
+            KubeError: the request failed.
+        """
         headers = {} if body is None else {"Content-Type": content_type}
 
         def exchange(transport: Transport) -> bytes:
@@ -147,9 +153,13 @@ class Session:
         query: Optional[Mapping[str, str]] = None,
         read_timeout: Optional[float] = None,
     ) -> Stream:
-        """GET ``path`` and return as soon as the answer begins.
+        """GET ``path``, and return when the answer begins.
 
-        ``read_timeout``: seconds until something more of it must arrive.
+        Args:
+            read_timeout: seconds to wait for more of the answer.
+
+        Raises:
+            KubeError: the request failed.
         """
 
         def exchange(transport: Transport) -> Stream:
@@ -161,7 +171,11 @@ class Session:
         return self._with_credentials(exchange)
 
     def tail(self, path: str, *, query: Mapping[str, str], size: int) -> bytes:
-        """GET ``path`` and return the last ``size`` bytes of the answer."""
+        """GET ``path``, and return the last ``size`` bytes of the answer.
+
+        Raises:
+            KubeError: the request failed.
+        """
 
         def exchange(transport: Transport) -> bytes:
             deadline = time.monotonic() + 2 * self._read_timeout
@@ -174,12 +188,14 @@ class Session:
         return self._with_credentials(exchange)
 
     def close(self) -> None:
+        """Close the idle connections."""
         transport = self._transport
         if transport is not None:
             transport.close()
 
     def _with_credentials(self, exchange: Callable[[Transport], T]) -> T:
-        """``exchange``, and once again after renewing refused credentials."""
+        """The result of ``exchange``. When the server refuses the credentials, they are
+        renewed, and ``exchange`` is called once more."""
         transport = self._current_transport()
         try:
             return exchange(transport)
@@ -202,9 +218,15 @@ class Session:
     def _renew(
         self, refused: Optional[Transport], why: Optional[KubeError]
     ) -> Optional[Transport]:
-        """Read the kubeconfig again, unless another thread just did.
+        """The transport by a new reading of the kubeconfig.
 
-        None: it was read a moment ago, did not change, or cannot be used.
+        None when the kubeconfig has been read within ``_RENEW_INTERVAL``, has not
+        changed, or is invalid.
+
+        Args:
+            refused: the transport whose credentials the server refused. When another
+                thread has replaced it, the result is the new one.
+            why: the error of the server, for the log.
         """
         if not self._lock.acquire(timeout=self._read_timeout):
             raise KubeError(0, "Timeout", "the kubeconfig is being read")
@@ -248,10 +270,10 @@ class Session:
         headers: Mapping[str, str] = MappingProxyType({}),
         read_timeout: Optional[float] = None,
     ) -> urllib3.BaseHTTPResponse:
-        """Send a request; return the answer, whose body was not read yet.
+        """Send a request, and return the answer, with its body still to be read.
 
         Raises:
-            KubeError: there is none, or it is not a success.
+            KubeError: there is no answer, or its status is not a success.
         """
         url = transport.server + path + ("?" + urlencode(query) if query else "")
         timeout = urllib3.Timeout(
@@ -278,7 +300,12 @@ class Session:
 def _chunks(
     response: urllib3.BaseHTTPResponse, server: str, deadline: float
 ) -> Iterator[bytes]:
-    """The whole body, after which the connection is free for another request."""
+    """The pieces of the whole body. After the last one the connection is free for
+    another request.
+
+    Raises:
+        KubeError: the body ended early, or has not ended at ``deadline``.
+    """
     with as_kube_error(server):
         try:
             while chunk := response.read1(_CHUNK):

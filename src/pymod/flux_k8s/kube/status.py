@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The errors that Kubernetes describes in Status objects. Pure."""
+"""From Status objects of Kubernetes to errors. The module is pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Optional
 from flux_k8s.ports import Json, KubeError
 
 LONGEST_PAUSE = 3600.0
-"""Seconds that a server may ask us to wait."""
+"""The most seconds that the service waits because a server asks for it."""
 
 
 def status_error(
@@ -18,8 +18,12 @@ def status_error(
 ) -> KubeError:
     """The error that a Status object describes.
 
-    A 404 that does not say what was not found means that the path is not
-    served, and gets the reason "PathNotFound".
+    A 404 that names no object means that the API server does not serve the path. Its
+    reason becomes "PathNotFound".
+
+    Args:
+        code: the HTTP status, if it is known; else that of the Status counts.
+        retry_after: the header Retry-After in seconds, if there was one.
     """
     details = status.get("details")
     if not isinstance(details, dict):

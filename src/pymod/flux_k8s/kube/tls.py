@@ -1,10 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Whom to trust, and who we are: TLS for a kubeconfig.
+"""TLS for a kubeconfig: the certificates to trust, and the client's own.
 
-The ``kubernetes`` package leaves this to urllib3, with the names of files. Then what
-is no PEM certificate is found out with the first request, and Python 3.13 refuses
-certificates that kubectl accepts: there is no setting for that.
+The ``kubernetes`` package passes the names of files to urllib3. An invalid certificate
+would then be found with the first request only, and Python 3.13 would refuse
+certificates that kubectl accepts, without a setting for that.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from flux_k8s.kube.kubeconfig import KEY, Kubeconfig
 
 
 def verifying(origin: str, pem: Optional[bytes]) -> ssl.SSLContext:
-    """TLS that trusts ``pem``, or else the system's certificates.
+    """A context that trusts the certificates in ``pem``; None for those of the system.
 
     Raises:
-        ConfigError: it is no PEM certificate.
+        ConfigError: ``pem`` has no PEM certificate. The error names ``origin``.
     """
     try:
         text = None if pem is None else pem.decode("ascii", "replace")
@@ -40,13 +40,14 @@ def context(
     certificate: Optional[str] = None,
     key: Optional[str] = None,
 ) -> Optional[ssl.SSLContext]:
-    """TLS as the kubeconfig wants it; None when the server speaks plain HTTP.
+    """The context that a kubeconfig describes; None for a server without TLS.
 
     Args:
-        certificate, key: files with what a plugin gave, if it did.
+        certificate, key: the paths of the client certificate and key of a credential
+            plugin; they take the place of those in the kubeconfig.
 
     Raises:
-        ConfigError: it cannot be used.
+        ConfigError: a certificate or a key is invalid.
     """
     if not kubeconfig.server.startswith("https:"):
         return None
@@ -72,5 +73,5 @@ def context(
 
 
 def _no_passphrase() -> str:
-    """Keeps OpenSSL from asking for one on the terminal."""
+    """An empty passphrase: OpenSSL would ask for one on the terminal."""
     return ""

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""From a kubeconfig to a pool of connections and the headers that log us in.
+"""From a kubeconfig to a pool of connections, and the headers with credentials.
 
 The ``kubernetes`` package gives the credentials: tokens, token files, plugins,
 identity providers, the service account of a pod. It knows the protocols of
@@ -9,16 +9,16 @@ costs 19 MiB and 0.2 s with 37, which loads the classes of the API only when the
 are used, and 46 to 55 MiB and 0.3 s with 31 to 36. No smaller import is possible:
 ``kubernetes/__init__`` imports all of its packages.
 
-What is done here is what the package does not do:
+This module does what the package does not do:
 
-- Certificates do not pass through it: it would write them, the key too, to temporary
-  files, and read those again for each connection, long after a cleaner of ``/tmp``
-  has taken them. So the pool of connections is ours. In 31 that of the package also
-  has no keep-alive, and takes no proxy from the environment.
-- A credential plugin that fails is an error. The package logs that, and goes on
-  without credentials.
-- One thread at a time renews credentials: the package has no lock. Others wait for a
-  plugin, which the package gives any time, for a while and not for ever.
+- It keeps certificates in memory, in a pool of connections of its own. The package
+  would write them, the key included, to temporary files, and read these again for each
+  connection, long after a cleaner of ``/tmp`` has removed them. The pool of 31 also has
+  no keep-alive, and takes no proxy from the environment.
+- It raises an error when a credential plugin fails. The package logs the failure, and
+  goes on without credentials.
+- It lets one thread at a time renew credentials: the package has no lock. The other
+  threads wait for a limited time. The package gives a plugin any time.
 """
 
 from __future__ import annotations
@@ -51,17 +51,30 @@ _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 4),
     (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 40_000),
 )
-"""A peer that is gone without a word is noticed after 40 s, on watches too."""
+"""Options of sockets. A connection whose other end has vanished is closed after 40 s,
+that of a watch included."""
 
 _PATIENCE = 30.0
-"""Seconds to wait for another thread that is asking for credentials."""
+"""Seconds to wait for another thread that renews the credentials."""
 
 
 class Transport:
-    """How to talk to one API server. Safe to use from several threads.
+    """The connections to one API server, and the credentials there. Several threads may
+    use it at a time.
 
-    Raises (the constructor):
-        ConfigError: the credentials cannot be had or used.
+    Args:
+        kubeconfig: the context; None for the service account of this pod.
+        pool_size: the number of idle connections to keep.
+
+    Attributes:
+        kubeconfig: as above.
+        origin: the source of the credentials, for messages.
+        server: the URL of the API server, without a slash at its end.
+        name: ``server`` for messages: without the password that the URL may have.
+        pool: the connections.
+
+    Raises:
+        ConfigError: there are no credentials, or they are invalid.
     """
 
     def __init__(self, kubeconfig: Optional[Kubeconfig], pool_size: int) -> None:
@@ -83,14 +96,13 @@ class Transport:
         self._configuration = configuration
         self._lock = threading.Lock()
         self.name = _without_userinfo(self.server)
-        """The server as messages call it: its URL may have a password."""
         self.pool = _pool(self.server, context, server_name, proxy, pool_size)
 
     def headers(self) -> dict[str, str]:
-        """The headers that carry the credentials; refreshed when they expire.
+        """The headers with the credentials, which are renewed when they have expired.
 
         Raises:
-            KubeError: they cannot be had, or not in time.
+            KubeError: the credentials cannot be renewed, or not in time.
         """
         if not self._lock.acquire(timeout=_PATIENCE):
             raise KubeError(
@@ -112,7 +124,8 @@ class Transport:
         return headers
 
     def close(self) -> None:
-        """Close connections that are idle; those in use close when done."""
+        """Close the idle connections. Each other connection closes after its
+        request."""
         self.pool.clear()
 
 
@@ -126,7 +139,7 @@ def _load(function: Any, origin: str, *args: Any, **kwargs: Any) -> None:
     except ConfigException as error:
         raise ConfigError(KEY, f"{origin}: {_first_line(error)}") from None
     except Exception as error:
-        # What the package raises beyond its own exception may quote a token.
+        # Exceptions that are not the package's own may quote a token.
         name = type(error).__name__
         raise ConfigError(KEY, f"{origin}: cannot be used ({name})") from None
 

@@ -31,8 +31,7 @@ PAGE = 200
 """Objects per page of a list."""
 
 GRACE = 10.0
-"""Seconds that the server may be late to end a watch."""
-
+"""Seconds that the server may take longer to end a watch than it was asked to."""
 
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
@@ -40,7 +39,15 @@ LONGEST_PAUSE = 15.0
 
 
 class Informer:
-    """A watch that is running: lists, then watches, for ever."""
+    """A watch, with a thread of its own that lists and watches until :meth:`stop`.
+
+    Args:
+        namespace: None for all namespaces.
+        label_selector: limits the watch to some objects; empty for all.
+        queue: receives the events.
+        rng: the source of jitter.
+        timeout: seconds after which the watch is opened again, without a list.
+    """
 
     def __init__(
         self,
@@ -71,10 +78,12 @@ class Informer:
 
     @property
     def stopped(self) -> bool:
+        """Whether :meth:`stop` was called."""
         return self._stopped.is_set()
 
     def stop(self) -> None:
-        """End the watch; nothing is delivered after. For the service's thread."""
+        """End the watch. Nothing is delivered afterwards. Only the service's thread may
+        call this."""
         self._queue.close()
         self._stopped.set()
         with self._lock:
@@ -82,6 +91,7 @@ class Informer:
                 self._stream.interrupt()
 
     def join(self, seconds: float) -> None:
+        """Wait up to ``seconds`` for the thread to end."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -100,7 +110,8 @@ class Informer:
             self._stopped.wait(delay)
 
     def _recover(self, error: KubeError) -> float:
-        """Prepare for another attempt, which begins with a list; say when."""
+        """Prepare for a new list after an error. Return the seconds to wait before
+        it."""
         if self._cache.note_error(error):
             self._queue.put_trouble(error)
         return self._backoff.fail(error.retry_after)
@@ -111,7 +122,7 @@ class Informer:
         while not self.stopped:
             page = self._api.request("GET", self._kind, self._namespace, query=query)
             items, metadata = page.get("items"), page.get("metadata")
-            if items is None:  # as an empty list may be written
+            if items is None:  # an empty list may be null
                 items = []
             if not isinstance(items, list) or not isinstance(metadata, dict):
                 raise KubeError(0, "BadResponse", "the answer is not a list")
@@ -123,7 +134,7 @@ class Informer:
             query["continue"] = str(metadata["continue"])
 
     def _watch(self) -> None:
-        """Watch until the server ends it, as it does every few minutes."""
+        """Watch until the server ends the watch, as it does every few minutes."""
         timeout = self._timeout * self._rng.uniform(1.0, 1.2)
         query = {
             **self._selector,
@@ -169,7 +180,11 @@ class Informer:
 
 
 def _lines(stream: Stream) -> Iterator[list[bytes]]:
-    """Whole lines, as many as are there."""
+    """The lines of a stream, in lists of those that arrive together.
+
+    Raises:
+        KubeError: the stream ended within a line.
+    """
     rest: list[bytes] = []
     for chunk in stream.chunks():
         first, *others = chunk.split(b"\n")
@@ -187,7 +202,13 @@ def _lines(stream: Stream) -> Iterator[list[bytes]]:
 
 
 class Watchers:
-    """All watches of a client."""
+    """All watches of a client.
+
+    Args:
+        deliver: calls a function on the service's thread.
+        rng: the source of jitter.
+        timeout: seconds after which a watch is opened again, without a list.
+    """
 
     def __init__(
         self,
@@ -209,6 +230,7 @@ class Watchers:
         handler: WatchHandler,
         label_selector: str = "",
     ) -> Informer:
+        """Start a watch, as :meth:`flux_k8s.ports.Kube.watch` describes it."""
         informer = Informer(
             self._api,
             kind,
@@ -222,6 +244,7 @@ class Watchers:
         return informer
 
     def stop(self) -> None:
+        """Stop all watches."""
         for informer in self._informers:
             informer.stop()
 

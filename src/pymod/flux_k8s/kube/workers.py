@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A few threads that work off many queues."""
+"""A few threads that carry out the tasks of many queues."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ Task = Callable[[], None]
 
 
 class Workers:
-    """Runs tasks on ``count`` daemon threads.
+    """Carries out tasks on ``count`` daemon threads.
 
-    Tasks with the same key run one after the other, in the order in which they
-    were given. Keys take turns: one with many tasks does not hold up the rest.
+    Tasks with the same key are carried out one after the other, in the order of
+    :meth:`submit`. Keys take turns: a key with many tasks does not delay the others.
+
+    Args:
+        name: the beginning of the threads' names.
     """
 
     def __init__(self, count: int, name: str) -> None:
@@ -30,7 +33,8 @@ class Workers:
         self._closed = False
 
     def submit(self, key: str, task: Task) -> None:
-        """Run ``task`` later. It must not raise. Ignored after ``close``."""
+        """Have ``task`` carried out. The task must not raise. After :meth:`close` the
+        call has no effect."""
         with self._changed:
             if self._closed:
                 return
@@ -46,7 +50,7 @@ class Workers:
                 self._start_thread()
 
     def close(self, seconds: float) -> None:
-        """Drop what was not begun; wait up to ``seconds`` for what was."""
+        """Drop the tasks that wait. Wait up to ``seconds`` for those that run."""
         with self._changed:
             self._closed = True
             self._queues.clear()
