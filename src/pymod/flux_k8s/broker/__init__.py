@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Flux adapter: the only part of the package that imports ``flux``.
+"""The Flux adapter: the only folder that imports ``flux``.
 
-``dws.py``, the broker module, is a supervisor: it runs :mod:`.process` (the service,
-with :mod:`.adapter` as its :class:`flux_k8s.ports.Flux`) as a child, and relays
-requests to it. Read :mod:`.supervisor` first. It and what it imports do without
-Kubernetes.
+``dws.py``, the broker module, runs a :mod:`.supervisor`; read that first. The
+supervisor starts the service (:mod:`.process`) as a child process, and relays requests
+to it. The service sees Flux through :mod:`.adapter`, its
+:class:`flux_k8s.ports.Flux`. The supervisor and its imports need no Kubernetes.
 """

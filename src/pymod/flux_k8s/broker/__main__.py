@@ -5,9 +5,9 @@
 import sys
 from pathlib import Path
 
-# The script's folder comes first otherwise, and another flux_k8s might be found than
-# the one that the supervisor is of. What this one needs is installed beside it, and not
-# beside the link that Flux's Python finds it by.
+# Import the flux_k8s that this file is part of. Python would look in the folder of this
+# file first, and might then find another flux_k8s. The packages that flux_k8s needs are
+# installed beside it, and not beside the link by which Flux's Python finds it.
 sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-""":class:`flux_k8s.ports.Flux` on a handle of Flux."""
+""":class:`flux_k8s.ports.Flux` over a Flux handle."""
 
 from __future__ import annotations
 
@@ -23,20 +23,22 @@ from . import users
 from .writer import Writer
 
 COMMIT_DELAY = 0.1
-"""Seconds that a write to a job's KVS may wait for others."""
+"""Seconds that a write to a job's KVS waits for others, to share their commit."""
 
 INACTIVE = 64  # FLUX_JOB_STATE_INACTIVE
 RUNNING = 1  # FLUX_MODSTATE_RUNNING
 WATCH_APPEND = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
 
 REOPEN_DELAY = 5.0
-"""Seconds until a stream that has ended is opened again."""
+"""Seconds until a streaming RPC that has failed is sent again."""
 
 FIRST_GROUP_DELAY = 1.0
 LONGEST_GROUP_DELAY = 60.0
-"""Seconds until a user database that failed is asked again: doubled each time."""
+"""Seconds until a user database that has failed is asked again. The delay doubles with
+each failure."""
 
 GroupDone = Callable[[Optional[int]], None]
+"""Receives the ID of a user's primary group; None for an unknown user."""
 
 
 class ReactorTimer:
@@ -53,12 +55,12 @@ class ReactorTimer:
 
 
 class StreamingRpc:
-    """A streaming RPC, opened again when it ends.
+    """A streaming RPC that is sent again when it ends.
 
     Args:
         got: is called with the future at each response.
-        normal_end: the errno of an end that is no failure: the stream is opened
-            again at once, without a warning.
+        normal_end: the errno that ends the RPC without a failure: it is sent again at
+            once, without a warning in the log.
     """
 
     def __init__(
@@ -81,7 +83,7 @@ class StreamingRpc:
         self._open()
 
     def stop(self) -> None:
-        """No response is taken any more. The broker ends the RPC when the service
+        """Ignore all further responses. The broker ends the RPC when the service
         ends."""
         self._stopped = True
 
@@ -112,7 +114,7 @@ class StreamingRpc:
 
 
 class StreamingRpcs:
-    """Several streams that are stopped together."""
+    """Streaming RPCs that are stopped together."""
 
     def __init__(self, streams: list[StreamingRpc]) -> None:
         self._streams = streams
@@ -123,14 +125,21 @@ class StreamingRpcs:
 
 
 def module_status(traced: Any) -> Optional[int]:
-    """The status in a traced ``module.status`` message; None for anything else."""
+    """The status in a ``module.status`` message that ``module.trace`` shows; None for
+    any other message."""
     payload = traced.get("payload") if isinstance(traced, dict) else None
     status = payload.get("status") if isinstance(payload, dict) else None
     return status if isinstance(status, int) else None
 
 
 class BrokerFlux:
-    """:class:`flux_k8s.ports.Flux` on the service's handle."""
+    """:class:`flux_k8s.ports.Flux` for the service.
+
+    Args:
+        handle: the service's own Flux handle.
+        callbacks: the queue for calls from other threads.
+        name: the module's name, for the log.
+    """
 
     def __init__(self, handle: Any, callbacks: CallbackQueue, name: str) -> None:
         self._handle = handle
@@ -170,7 +179,7 @@ class BrokerFlux:
         self._handle.rpc(topic, payload).then(answered)
 
     def _send(self, topic: str, payload: Json) -> None:
-        """An RPC whose failure changes nothing: it is about a job that may
+        """Send an RPC whose failure is only logged. ENOENT is not logged: the job may
         have ended meanwhile."""
 
         def answered(result: Any) -> None:
@@ -191,8 +200,8 @@ class BrokerFlux:
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False
     ) -> None:
-        """A commit costs more than all else that a state does here: what comes
-        within a moment goes into one."""
+        """Writes within ``COMMIT_DELAY`` share a commit: a commit costs more than all
+        other work of a state."""
         self._puts.append((f"{JobID(jobid).kvs}.{key}", value))
         if last:
             self.commit()
@@ -200,7 +209,7 @@ class BrokerFlux:
             self.call_later(COMMIT_DELAY, self.commit)
 
     def commit(self) -> None:
-        """Write what :meth:`kvs_put` has gathered."""
+        """Commit the waiting writes of :meth:`kvs_put`."""
         puts, self._puts = self._puts, []
         if puts:
             self._writer.commit(puts)
@@ -217,7 +226,7 @@ class BrokerFlux:
         self._writer.commit([(f"{JobID(jobid).kvs}.{key}", value)], committed)
 
     def close(self, timeout: float) -> None:
-        """Write what is not written yet, to the KVS and to the log."""
+        """Write all that waits to the KVS and the log, within ``timeout`` seconds."""
         self.commit()
         self._writer.close(timeout)
 
@@ -225,7 +234,7 @@ class BrokerFlux:
         def answered(result: Any) -> None:
             done(result if isinstance(result, RpcError) else None)
 
-        # Without a mode, one node that is drained already would spare the others.
+        # Without a mode, the request fails for all nodes if one is drained already.
         payload = {"targets": hosts, "reason": reason, "mode": "update"}
         self.rpc("resource.drain", payload, answered)
 
@@ -233,10 +242,11 @@ class BrokerFlux:
         self._send("resource.undrain", {"targets": hosts, "mode": "update"})
 
     def watch_nodes(self, changed: Callable[[], None]) -> StreamingRpcs:
-        """Drains are in the eventlog of the resource module, in the KVS; who is
-        online is not. (The journal, which has both, begins with all of R, and that
-        is 200 MB long on a large system.) The resource module shortens its eventlog
-        when it is loaded, which ends the watch with EINVAL."""
+        """The eventlog of the resource module, in the KVS, has the drains; the group
+        ``broker.online`` has the nodes that are online. (The journal of the resource
+        module has both, but begins with all of R, which has 200 MB on a large system.)
+        The resource module shortens its eventlog when it is loaded. That ends the watch
+        with EINVAL."""
         drains = {
             "key": "resource.eventlog",
             "namespace": "primary",
@@ -264,7 +274,7 @@ class BrokerFlux:
         running = False
 
         def got(future: Any) -> None:
-            # Each message is seen twice: as the module sends it, and as it arrives.
+            # The trace has each message twice: when it is sent and when it arrives.
             nonlocal running
             before = running
             running = module_status(future.get()) == RUNNING
@@ -274,7 +284,7 @@ class BrokerFlux:
         return StreamingRpcs([StreamingRpc(self, "module.trace", payload, got)])
 
     def open_stream(self, topic: str, payload: Json) -> Any:
-        """A streaming RPC to this broker."""
+        """Send a streaming RPC to this broker. Return its future."""
         return self._handle.rpc(
             topic, payload, nodeid=FLUX_NODEID_ANY, flags=FLUX_RPC_STREAMING
         )
@@ -289,7 +299,7 @@ class BrokerFlux:
         self.rpc("job-list.list-id", {"id": jobid, "attrs": ["state"]}, answered)
 
     def primary_group(self, userid: int, done: GroupDone) -> None:
-        """The user database may be on the network: it is asked on a thread."""
+        """A thread asks the user database, which may be on the network."""
         if self._group_thread is None:
             self._group_thread = threading.Thread(
                 target=self._look_up_groups, daemon=True

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The service, put together: jobs and the machine that they run on."""
+"""The construction of the service from its parts in ``jobs`` and ``rabbits``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from flux_k8s.rabbits.availability import Availability
 
 
 def make_service(flux: Flux, kube: Kube, settings: Settings, **options: Any) -> Service:
-    """A service with its machine. ``options`` are those of
-    :class:`~flux_k8s.jobs.service.Service`."""
+    """The service for a Flux instance and a cluster. ``options`` are further arguments
+    of :class:`~flux_k8s.jobs.service.Service`."""
     machine = partial(Availability, flux, kube, settings)
     return Service(flux, kube, settings, machine, **options)

@@ -3,9 +3,9 @@
 """The connection between the supervisor and the service: a pair of sockets with a Flux
 handle (``fd://``) at each end.
 
-The supervisor sends the requests of others as they are, :data:`CONFIG` at the start
-and whenever the configuration changes, and :data:`PING` now and then. The service sends
-its responses, :data:`PONG` for each PING, and once :data:`READY` or :data:`REFUSED`.
+The supervisor passes requests on unchanged. It sends :data:`CONFIG` at the start and at
+each change of the configuration, and :data:`PING` from time to time. The service sends
+the responses, :data:`PONG` for each PING, and once :data:`READY` or :data:`REFUSED`.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ METHODS = MappingProxyType(
         FLUX_ROLE_OWNER,
     )
 )
-"""The topics of the service without ``dws.``, and who may use each: FLUX_ROLE_OWNER, or
-FLUX_ROLE_ALL for a topic whose handler checks the message's user itself."""
+"""The roles that may use each topic of the service (without ``dws.``): FLUX_ROLE_OWNER,
+or FLUX_ROLE_ALL for a topic whose handler checks the user of the message itself."""
 
 CONFIG = "service.config"
-"""Has ``{"rabbit": TABLE or null, "queues": TABLE or null}``; the first one also has
-``"barred"``, a list of ``[JOBID, RELEASING]``
-(:class:`flux_k8s.jobs.isolation.Work`)."""
+"""The payload is ``{"rabbit": TABLE or null, "queues": TABLE or null}``. That of the
+first request also has ``"barred"``, a list of ``[JOBID, RELEASING]``: the
+:class:`flux_k8s.jobs.isolation.Work` that the service must not do."""
 PING = "service.ping"
 PONG = "service.pong"
 READY = "service.ready"
 REFUSED = "service.refused"
-"""The service cannot start; has ``{"reason": TEXT}``."""
+"""The service cannot start. The payload is ``{"reason": TEXT}``."""
 
 QUEUE_SIZE = 256 * 1024 * 1024
-"""Bytes of messages that may wait for the service to take them."""
+"""The most bytes of requests that wait until the service receives them."""
 
 MESSAGES_PER_TURN = 32
-"""Messages that are received before others have their turn."""
+"""The most messages that are received before the reactor has its turn again."""
 
 WOULD_BLOCK = (errno.EAGAIN, errno.EWOULDBLOCK)
 
 
 def socket_pair() -> tuple[int, int]:
-    """File descriptors of two connected sockets. For each end the byte is waiting that
-    a handle expects of the one that accepts it."""
+    """The file descriptors of two connected sockets. A Flux handle reads a byte first,
+    by which the other end accepts it; that byte is in both sockets already."""
     ours, theirs = socket.socketpair()
     ours.sendall(b"\0")
     theirs.sendall(b"\0")
@@ -67,16 +67,24 @@ def socket_pair() -> tuple[int, int]:
 
 
 def message_size(message: Any) -> int:
-    """How many bytes a message has on its way."""
+    """The size of an encoded message in bytes."""
     return max(0, int(lib.flux_msg_encode_size(message.handle)))
 
 
 class Channel:
-    """The supervisor's end. Neither sending nor receiving waits for the other end.
+    """The supervisor's end of the connection. Neither sending nor receiving waits for
+    the service.
 
     Args:
-        received: gets each message.
-        lost: is called once, when the other end is gone.
+        flux: the module's handle.
+        received: is called with each message.
+        lost: is called once, when the service has closed its end.
+
+    Attributes:
+        peer: the file descriptor for the service; -1 after :meth:`close_peer`.
+
+    Raises:
+        OSError: the connection cannot be made.
     """
 
     def __init__(
@@ -85,7 +93,6 @@ class Channel:
         self._received = received
         self._lost = lost
         fd, self.peer = socket_pair()
-        """``peer`` is the file descriptor for the service."""
         self._fd = fd
         self._queue: deque[Any] = deque()
         self._queued = 0
@@ -113,10 +120,11 @@ class Channel:
             raise
 
     def fileno(self) -> int:
+        """The file descriptor that is readable when messages have arrived."""
         return int(self._fd)
 
     def send(self, message: Any) -> None:
-        """Send a message, in order, as soon as the other end takes it."""
+        """Send a message, after those before it, as soon as the socket has room."""
         self._queue.append(message)
         self._queued += message_size(message)
         if len(self._queue) == 1:
@@ -124,18 +132,19 @@ class Channel:
 
     @property
     def is_empty(self) -> bool:
-        """All that was sent was taken."""
+        """Whether no message waits to be sent."""
         return not self._queue
 
     def has_room_for(self, message: Any) -> bool:
-        """Whether a message may be sent that others can do without. There is room for
-        one of any size."""
+        """Whether ``QUEUE_SIZE`` allows another request. An empty queue has room for a
+        request of any size."""
         return not self._queue or self._queued + message_size(message) <= QUEUE_SIZE
 
     def receive(self) -> None:
-        """Handle what has arrived."""
+        """Call ``received`` with the messages that have arrived, at most
+        ``MESSAGES_PER_TURN``."""
         for _ in range(MESSAGES_PER_TURN):
-            if self._handle is None:  # closed by what came before
+            if self._handle is None:  # closed by an earlier message
                 return
             raw = lib.flux_recv(self._handle, self._any[0], FLUX_O_NONBLOCK)
             if raw == ffi.NULL:
@@ -153,6 +162,7 @@ class Channel:
             self.peer = -1
 
     def close(self) -> None:
+        """Close this end. ``lost`` is not called."""
         if self._handle is not None:
             for watcher in (self._readable, self._writable):
                 if watcher is not None:
@@ -170,7 +180,7 @@ class Channel:
                 if ffi.errno in WOULD_BLOCK:
                     self._writable.start()
                     return
-                # The reader finds the end, after what the service still has sent.
+                # receive() finds the end, after the last messages of the service.
                 self._queue.clear()
                 self._queued = 0
                 break

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the service is working on, in memory that outlives it."""
+"""The work that the service is doing, in memory that outlives the service."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ _NOTHING, _STORAGE, _RELEASE = range(3)
 
 
 class CurrentWork:
-    """Memory that the supervisor and the service share. The service writes.
+    """Memory that the service writes and the supervisor reads.
 
     Args:
-        fd: of a file in memory, which is closed by others.
+        fd: the descriptor of a file in memory. The caller closes it.
     """
 
     def __init__(self, fd: int) -> None:
         self._memory = mmap.mmap(fd, _LAYOUT.size)
 
     def set(self, work: Optional[Work]) -> None:
+        """Note the work for a job; None while the service works for no single job."""
         if work is None:
             _LAYOUT.pack_into(self._memory, 0, _NOTHING, 0)
         else:
@@ -32,5 +33,6 @@ class CurrentWork:
             _LAYOUT.pack_into(self._memory, 0, kind, work.jobid)
 
     def get(self) -> Optional[Work]:
+        """The work that was noted last."""
         kind, jobid = _LAYOUT.unpack_from(self._memory)
         return None if kind == _NOTHING else Work(jobid, kind == _RELEASE)

@@ -14,7 +14,12 @@ from flux_k8s.errors import ConfigError
 
 
 def load_mapping(config: Config) -> RabbitMapping:
-    """Read the file that ``rabbit.mapping`` names."""
+    """Read the file that ``rabbit.mapping`` names.
+
+    Raises:
+        ConfigError: the key is not set, or the file cannot be read.
+        BadObject: the file is no rabbitmapping.
+    """
     path = config.mapping
     if path is None:
         raise ConfigError("rabbit.mapping", "is not set: expected the path of a file")
@@ -28,11 +33,11 @@ def load_mapping(config: Config) -> RabbitMapping:
 
 
 def check_files(config: Config) -> None:
-    """Look at the files that the next service would start with. What is in a
-    kubeconfig only the service can tell.
+    """Check the files with which the next service would start. Of the kubeconfig only
+    the existence is checked: the service reads it.
 
     Raises:
-        DWSError: one is missing, or wrong.
+        DWSError: a file is missing or invalid.
     """
     load_mapping(config)
     path = config.kubeconfig

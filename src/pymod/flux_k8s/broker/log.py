@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The one way to Flux's log."""
+"""Writing to Flux's log."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from flux.core.inner import ffi, lib
 from flux_k8s.text import printable
 
 MAX_LINE = 1800
-"""Bytes of a line. ``flux_log`` cuts off what does not fit into 2048 with its header,
-in the midst of a character if need be."""
+"""Bytes of a line. ``flux_log`` cuts a line with its header after 2048 bytes, and may
+cut a character in two."""
 
 
 def log(handle: Any, level: int, text: str) -> None:
-    """Log a line, whatever is in ``text``.
+    """Log a line at a level of :mod:`syslog`. ``text`` may have any characters.
 
     ``handle.log`` and the methods of ``BrokerModule.log`` pass their text to
-    ``flux_log`` as the format: a ``%s`` in it reads, a ``%n`` writes memory.
+    ``flux_log`` as the format: a ``%s`` in it would read memory, a ``%n`` write it.
     """
     line = printable(text).encode()
     if len(line) > MAX_LINE:
@@ -30,7 +30,7 @@ def log(handle: Any, level: int, text: str) -> None:
 
 
 def log_exception(handle: Any, what: str, error: BaseException) -> None:
-    """Log an unexpected exception, and where it arose."""
+    """Log an unexpected exception with its traceback, after a line with ``what``."""
     trace = "".join(traceback.format_tb(error.__traceback__))
     log(handle, syslog.LOG_CRIT, f"{what}: {type(error).__name__}: {error}")
     for line in trace.splitlines():

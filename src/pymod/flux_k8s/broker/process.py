@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The process of the service: a child of the supervisor, which may die.
 
-It has two handles: its own, through the local connector as the instance owner, and the
-channel to the supervisor, from which it gets the requests of others.
+The process has two Flux handles: one through the local connector, as the instance
+owner, and the channel to the supervisor, through which requests arrive.
 """
 
 from __future__ import annotations
@@ -43,17 +43,18 @@ from .files import load_mapping
 from .log import log_exception
 
 GC_THRESHOLDS = (5_000, 20, 1_000)
-"""What is kept here is nearly free of cycles, and a full collection over ten
-thousand Workflows holds the reactor up for longer than it may be."""
+"""The service's data has nearly no cycles, and a full collection over ten thousand
+Workflows would hold up the reactor for too long."""
 
 CALLBACKS_PER_TURN = 32
-"""Answers from Kubernetes that are taken in before Flux has its turn again."""
+"""The most callbacks from other threads that run before Flux has its turn again."""
 
 CLOSE_TIMEOUT = 2.0
-"""Seconds that the end of the service waits for what it writes to the log and KVS."""
+"""Seconds that the service waits, at its end, for its writes to the log and the KVS."""
 
 SERVICE_OOM_SCORE = 500
-"""The service is started again; the broker and the supervisor are not."""
+"""The kernel kills the service before the broker and the supervisor: only the service
+is started again."""
 
 PR_SET_PDEATHSIG = 1
 
@@ -61,17 +62,17 @@ PR_SET_PDEATHSIG = 1
 class Process:
     """The ``dws`` service and its connections.
 
-    An exception that escapes a callback ends the reactor, and the process with
-    it: what was done and what was not is uncertain then, and the next service
-    begins with what is true.
+    An exception that leaves a callback ends the reactor, and the process with it. The
+    state in memory is uncertain then; the next service reads it from Flux and
+    Kubernetes.
 
     Args:
-        handle: of the instance owner.
-        channel: to the supervisor.
+        handle: the Flux handle of the instance owner.
+        channel: the Flux handle to the supervisor.
         name: the module's name.
         arguments: the module's arguments.
-        tables: the configuration, as :data:`~flux_k8s.broker.channel.CONFIG` has it.
-        work: where the supervisor finds what this service has died of.
+        tables: the payload of :data:`~flux_k8s.broker.channel.CONFIG`.
+        work: the memory in which the supervisor finds the work of a service that died.
 
     Raises:
         DWSError: the service cannot start with this configuration.
@@ -150,7 +151,7 @@ class Process:
         ]
         for watcher in self._watchers:
             watcher.start()
-        # Before hello, which the plugin answers with requests.
+        # READY goes before hello, which the plugin answers with requests.
         self._channel.rpc(READY, {}, flags=FLUX_RPC_NORESPONSE)
         self._service.start()
         with contextlib.closing(self._kube), contextlib.closing(self._reader):
@@ -177,7 +178,7 @@ class Process:
         try:
             self._service.request(method, payload, respond)
         except Exception:
-            # Who asked must not ask the next service the same again, and again.
+            # Without a response the request would be sent to each next service.
             respond(errno.EINVAL, "internal error, see the log", None)
             raise
 
@@ -185,7 +186,7 @@ class Process:
         self._channel.rpc(PONG, {}, flags=FLUX_RPC_NORESPONSE)
 
     def _configure(self, tables: Json) -> None:
-        """Take over another configuration, which the supervisor has checked."""
+        """Put another configuration in force, which the supervisor has checked."""
         config = Config.parse(tables["rabbit"])
         queues = queue_properties(tables["queues"], self._arguments.queues)
         self._service.reconfigure(config, queues)
@@ -198,8 +199,8 @@ class Process:
 
 
 def payload_of(msg: Any) -> Optional[memoryview]:
-    """The text of a message's payload, where it is in memory: it may be large. It
-    is there for as long as the message."""
+    """The text of a message's payload; None without one. The text may be large, and is
+    not copied: it is valid for as long as the message."""
     data, size = ffi.new("void *[1]"), ffi.new("size_t [1]")
     if lib.flux_msg_get_payload(msg.handle, data, size) < 0:
         return None
@@ -207,8 +208,17 @@ def payload_of(msg: Any) -> Optional[memoryview]:
 
 
 def die_with(parent: int) -> bool:
-    """Have the kernel kill this process when the supervisor ends, however it does.
-    Return False if it has ended already."""
+    """Have the kernel kill this process when its parent ends.
+
+    Args:
+        parent: the process ID of the supervisor.
+
+    Returns:
+        False if the parent has ended already.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL) < 0:
         raise OSError(ctypes.get_errno(), "prctl")
@@ -216,7 +226,7 @@ def die_with(parent: int) -> bool:
 
 
 def exit_on_thread_failure(name: str, failure: threading.ExceptHookArgs) -> None:
-    """End the process when one of its threads fails: nobody else does its work.
+    """End the process when a thread has failed: no other thread does its work.
 
     Args:
         name: the module's name.
@@ -230,14 +240,23 @@ def exit_on_thread_failure(name: str, failure: threading.ExceptHookArgs) -> None
 
 
 def open_handle(name: str) -> Any:
-    """A handle of the instance owner, whose lines in the log are the module's."""
+    """A Flux handle of the instance owner. Its lines in the log have the module's
+    name."""
     handle = flux.Flux()
     lib.flux_log_set_appname(handle.handle, name.encode())
     return handle
 
 
 def connect(name: str, fd: int) -> tuple[Any, Any]:
-    """The two handles, on one reactor."""
+    """The handles of the instance owner and of the channel, on one reactor.
+
+    Args:
+        name: the module's name.
+        fd: the descriptor of the service's end of the channel.
+
+    Raises:
+        OSError: Flux or the supervisor is gone.
+    """
     handle = open_handle(name)
     channel = flux.Flux(f"fd://{fd}")
     channel.set_reactor(handle.get_reactor())
@@ -245,7 +264,12 @@ def connect(name: str, fd: int) -> tuple[Any, Any]:
 
 
 def first_config(channel: Any) -> Json:
-    """Wait for the configuration, which the supervisor sends before all else."""
+    """Wait for the first message of the supervisor, and return its payload: the
+    configuration.
+
+    Raises:
+        OSError: the supervisor is gone.
+    """
     anything = ffi.new("struct flux_match *", {"topic_glob": ffi.NULL})
     anything.typemask = FLUX_MSGTYPE_REQUEST
     anything.matchtag = 0
@@ -259,7 +283,7 @@ def first_config(channel: Any) -> Json:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Run the service.
+    """Run the service, and return the exit status.
 
     Args:
         argv: the module's name, the file descriptors of the channel and of the memory
@@ -271,7 +295,7 @@ def main(argv: Sequence[str]) -> int:
         return 1
     raise_oom_score(SERVICE_OOM_SCORE)
     gc.set_threshold(*GC_THRESHOLDS)
-    # For the reactor to take, whichever thread the kernel would choose.
+    # The reactor receives these signals; the kernel would choose any thread.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     threading.excepthook = partial(exit_on_thread_failure, name)
     try:

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """A process that reads large ``dws.setup`` requests.
 
-It gets each as its length (8 bytes) and its text, and answers with a line. It is
-started for the first, and ends when nothing comes for a while, or with the one that
-took it much memory.
+The service writes each request as its length (8 bytes) and its text, and reads one line
+as the answer. It starts the process for the first request, and ends it when no request
+comes for a while, or after a request that took much memory.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from flux_k8s.ports import Deliver
 from flux_k8s.rfc.rset import UnreadableR
 
 TIME_LIMIT = 120.0
-"""Seconds after which a process that has not answered is killed."""
+"""Seconds after which a process that does not answer is killed."""
 
 IDLE_LIMIT = 30.0
 """Seconds that a process waits for the next request."""
 
 MAX_REUSE_SIZE = 8 * 1024 * 1024
-"""Bytes of a request after which the process goes on to the next. Python would not
-give the memory of a larger one back to the system."""
+"""The most bytes of a request after which the process reads another one. Python would
+not give the memory of a larger request back to the system."""
 
 READER_OOM_SCORE = 1000
-"""The service, which has a lower one, outlives this process."""
+"""The kernel kills this process before the service, which has a lower score."""
 
 _LENGTH = struct.Struct("=Q")
 
@@ -44,10 +44,10 @@ _LENGTH = struct.Struct("=Q")
 class ReaderProcess:
     """Implements :class:`flux_k8s.jobs.setupreader.SetupReader`.
 
-    One request is read at a time: each may need ten times its size in memory.
+    The process reads one request at a time: each may need ten times its size in memory.
 
     Args:
-        deliver: runs a function on the service's thread. Called from another one.
+        deliver: calls a function on the service's thread.
     """
 
     def __init__(self, deliver: Deliver) -> None:
@@ -59,7 +59,7 @@ class ReaderProcess:
 
     @property
     def pid(self) -> Optional[int]:
-        """The process, if there is one."""
+        """The ID of the process; None while there is none."""
         process = self._process
         return None if process is None else process.pid
 
@@ -70,7 +70,7 @@ class ReaderProcess:
         self._requests.put((text, done))
 
     def close(self) -> None:
-        """End the process, whatever it does."""
+        """Kill the process. No ``done`` of a request that waits is called."""
         self._requests.put(None)
         process = self._process
         if process is not None:
@@ -88,19 +88,20 @@ class ReaderProcess:
                 return
             text, done = request
             result = self._ask(text)
-            del request, text  # 100 MB, until the next one comes
+            del request, text  # frees up to 100 MB before the next request
             self._deliver(partial(done, result))
 
     def _ask(self, text: Payload) -> Result:
+        """Have the process read a request. Wait for its answer."""
         line = b""
         try:
-            process = self._running()
+            process = self._start_process()
         except OSError as error:
             return UnreadableR(f"cannot start a process that reads R: {error}")
         assert process.stdin is not None and process.stdout is not None
         watchdog = threading.Timer(TIME_LIMIT, process.kill)
         watchdog.start()
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError):  # the process has ended
             process.stdin.write(_LENGTH.pack(len(text)))
             process.stdin.write(text)
             process.stdin.flush()
@@ -115,7 +116,8 @@ class ReaderProcess:
         except (KeyError, TypeError, ValueError):
             return UnreadableR(f"the process that reads R wrote {line[:80]!r}")
 
-    def _running(self) -> subprocess.Popen[bytes]:
+    def _start_process(self) -> subprocess.Popen[bytes]:
+        """The running process; a new one if there is none."""
         if self._process is not None and self._process.poll() is not None:
             self._end()
         if self._process is None:
@@ -130,7 +132,7 @@ class ReaderProcess:
         return self._process
 
     def _end(self) -> str:
-        """End the process, and say how it has ended."""
+        """End the process. Return words for the way in which it has ended."""
         process, self._process = self._process, None
         if process is None:
             return "is not there"
@@ -142,7 +144,8 @@ class ReaderProcess:
 
 
 def main() -> None:
-    """Read requests until there are no more."""
+    """Read requests from standard input until its end, and write the answers to
+    standard output."""
     gc.disable()  # there are no cycles, and millions of objects
     raise_oom_score(READER_OOM_SCORE)
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
@@ -155,11 +158,11 @@ def main() -> None:
 
 
 def raise_oom_score(score: int) -> None:
-    """Have the kernel kill this process rather than the broker when memory runs out.
+    """Have the kernel kill this process before others when memory runs out.
 
     Args:
-        score: what is added to the process's score; the kernel begins with the
-            highest (at most 1000).
+        score: up to 1000, added to the process's score. The kernel kills the process
+            with the highest score first.
     """
     with contextlib.suppress(OSError):
         with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:

@@ -1,10 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Requests on their way to the service, and responses on their way back.
+"""The relay of requests to the service, and of responses to the sender.
 
-A message is passed on as it is, with its user, role, matchtag and route: the broker
-delivers the service's response as if the module had made it. Nothing looks into a
-payload.
+Messages are passed on unchanged, with user, role, matchtag and route, so the broker
+delivers the service's response like a response of the module. No payload is read.
 """
 
 from __future__ import annotations
@@ -17,10 +16,11 @@ from flux.core.inner import ffi, lib
 from flux.message import Message
 
 RequestKey = tuple[bytes, int]
+"""The sender and the matchtag of a request."""
 
 
 def key_of(message: Any) -> RequestKey:
-    """Who has sent a request, and by which matchtag they know its response."""
+    """The key of a request. The response to it has the same key."""
     sender = lib.flux_msg_route_first(message.handle)
     matchtag = ffi.new("uint32_t [1]")
     lib.flux_msg_get_matchtag(message.handle, matchtag)
@@ -28,7 +28,7 @@ def key_of(message: Any) -> RequestKey:
 
 
 class Relay:
-    """The requests that the service has got and not answered.
+    """The requests that were sent to the service and are not answered yet.
 
     Args:
         flux: the module's handle.
@@ -42,7 +42,11 @@ class Relay:
         return len(self._pending)
 
     def add(self, message: Any) -> None:
-        """A request is passed on. What is kept of it has no payload."""
+        """Note a request that is sent to the service. Its payload is not kept.
+
+        Raises:
+            OSError: there is no memory for it.
+        """
         if lib.flux_msg_is_noresponse(message.handle):
             return
         raw = lib.flux_msg_copy(message.handle, False)
@@ -52,21 +56,21 @@ class Relay:
         lib.flux_msg_decref(raw)
 
     def respond(self, message: Any) -> None:
-        """Pass on a response."""
+        """Send a response of the service to the sender of the request."""
         assert message.type == FLUX_MSGTYPE_RESPONSE
         if not (lib.flux_msg_is_streaming(message.handle) and succeeded(message)):
             self._pending.pop(key_of(message), None)
         self._flux.send(message)
 
     def fail(self, errnum: int, text: str) -> None:
-        """Respond to all that was not answered with an error."""
+        """Answer all open requests with an error."""
         pending, self._pending = self._pending, {}
         for message in pending.values():
             self._flux.respond_error(message, errnum, text)
 
 
 def succeeded(message: Any) -> bool:
-    """A response is no error."""
+    """Whether a response is no error."""
     errnum = ffi.new("int [1]")
     rc = int(lib.flux_msg_get_errnum(message.handle, errnum))
     return rc == 0 and int(errnum[0]) == 0

@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Runs the service as a child process, and another one when it has ended.
+"""The supervisor runs the service as a child process, and starts it again when it ends.
 
-The broker panics when one of its modules dies. This one does nothing that can fail, and
-the service, which can, is no module (doc/architecture.md, "Supervision").
+The broker panics when one of its modules dies. So the module does nothing that may
+fail, and the service, which may, is no module (doc/architecture.md, "Supervision").
 """
 
 from __future__ import annotations
@@ -38,17 +38,18 @@ from .watchdog import Watchdog
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0
-"""Seconds until the service is started again: doubled each time, and as at first after
-it was up for the longest of them."""
+"""Seconds until the service is started again. The delay doubles each time. It begins
+anew when a service has run for ``LONGEST_PAUSE``."""
 
 START_TIMEOUT = 30.0
-"""Seconds that the load of the module waits for the service."""
+"""Seconds that the load of the module waits until the service is ready."""
 
 STOP_TIMEOUT = 5.0
-"""Seconds that the service gets to end in."""
+"""Seconds after which a service that does not end is killed."""
 
 MAX_DEATHS = 5
-"""How many services may die of the same work."""
+"""The number of services that may die of the same work. Then that work is not done any
+more."""
 
 QUEUE_FULL = "the dws service does not take the requests that wait for it"
 
@@ -56,7 +57,7 @@ PROGRAM = Path(__file__).with_name("__main__.py")
 
 
 class Supervisor:
-    """One service, or none for a while.
+    """Runs one service at a time.
 
     Args:
         flux: the module's handle.
@@ -90,14 +91,14 @@ class Supervisor:
         self._full = False
 
     def start(self, config: Any) -> None:
-        """Start the service, and wait until it is there.
+        """Start the service, and wait until it is ready, has died, or ``START_TIMEOUT``
+        has passed.
 
         Args:
-            config: what :meth:`configure` gets later.
+            config: the tables of the configuration, as for :meth:`configure`.
 
         Raises:
-            OSError: EINVAL when the service refuses to start. A service that dies, or
-                takes too long, is the concern of the reactor.
+            OSError: EINVAL when the service refuses to start.
         """
         self._config = config
         self._signals = self._flux.signal_watcher_create(
@@ -116,17 +117,23 @@ class Supervisor:
                 raise OSError(errno.EINVAL, self._refusal)
 
     def configure(self, config: Any) -> None:
-        """Have the service, this one and the next, use another configuration."""
+        """Send another configuration to this service and to all later ones.
+
+        Args:
+            config: the payload of :data:`~flux_k8s.broker.channel.CONFIG`, without
+                ``barred``.
+        """
         self._config = config
         if self._channel is not None:
             self._channel.send(encode_request(CONFIG, config))
 
     def request(self, message: Any) -> None:
-        """Pass a request on to the service. Without one it fails with EAGAIN; if the
-        service dies first, with EHOSTUNREACH."""
+        """Pass a request on to the service. The request fails with EAGAIN while no
+        service is ready or too many requests wait, and with EHOSTUNREACH when the
+        service dies before it has answered."""
         if self._ready_since is None and self._channel is not None:
-            # A request that follows from what the service has sent elsewhere may
-            # overtake its READY.
+            # The service sends READY, then hello on its other handle. A request that
+            # answers the hello may arrive before READY.
             self._channel.receive()
         if self._ready_since is None or self._channel is None:
             self._flux.respond_error(message, errno.EAGAIN, self.state())
@@ -142,10 +149,11 @@ class Supervisor:
 
     @property
     def ready(self) -> bool:
+        """Whether the service accepts requests."""
         return self._ready_since is not None
 
     def state(self) -> str:
-        """How the service is, in words."""
+        """The state of the service, in words."""
         if self.ready:
             return "the dws service is running"
         if self._channel is not None:
@@ -153,11 +161,12 @@ class Supervisor:
         return "the dws service has died and is being started again"
 
     def stats(self) -> dict[str, Any]:
-        """What ``flux module stats`` shows while there is no service to ask."""
+        """The answer to ``flux module stats`` while no service is ready."""
         return {"service": self.state(), "starts": self._starts}
 
     def stop(self) -> None:
-        """End the service. Returns when it is gone."""
+        """End the service, and wait until it has ended. Its open requests fail with
+        EHOSTUNREACH."""
         self._cancel_timer()
         self._watchdog.stop()
         if self._signals is not None:
@@ -167,7 +176,7 @@ class Supervisor:
             if self.ready:
                 process.terminate()
                 process.send_signal(signal.SIGCONT)  # it may have been stopped
-            else:  # it has begun nothing
+            else:  # it has not begun any work
                 process.kill()
             try:
                 process.wait(STOP_TIMEOUT)
@@ -187,7 +196,7 @@ class Supervisor:
     # The child process
 
     def _spawn(self) -> None:
-        """Start the service. That it cannot be started is like a death."""
+        """Start the service. If that fails, try again later."""
         self._cancel_timer()
         self._refusal = None
         self._starts += 1
@@ -217,7 +226,7 @@ class Supervisor:
         self._watchdog.start()
 
     def _barred_work(self) -> list[tuple[int, bool]]:
-        """What no service is to do any more."""
+        """The work that no service may do any more, as in the payload of CONFIG."""
         return [
             (work.jobid, work.releasing)
             for work, count in self._deaths.items()
@@ -229,8 +238,9 @@ class Supervisor:
         return [sys.executable, str(PROGRAM), *ours, *self._arguments]
 
     def _environment(self) -> dict[str, str]:
-        """That of the broker, in which FLUX_URI is the parent instance; with what the
-        supervisor was told of where packages are."""
+        """The environment of the service: that of the broker, with the URI of this
+        broker (in the broker itself, FLUX_URI is the parent instance), and with the
+        supervisor's own paths of Python packages."""
         environment = {
             **os.environ,
             "FLUX_URI": self._flux.attr_get("local-uri"),
@@ -242,7 +252,7 @@ class Supervisor:
     def _received(self, message: Any) -> None:
         self._watchdog.reset()
         if self._full and self._channel is not None and self._channel.is_empty:
-            # Those whose requests were refused send them again at the next hello.
+            # The plugin sends the requests that were refused again at the next hello.
             self._full = False
             self._channel.send(encode_request(f"{self._name}.hello", {}))
         if message.type == FLUX_MSGTYPE_RESPONSE:
@@ -259,6 +269,7 @@ class Supervisor:
             self._channel.send(encode_request(PING, {}))
 
     def _kill_hung(self) -> None:
+        """Kill a service that does not answer."""
         if self._channel is None or self._process is None:
             return
         text = f"has not answered for {self._watchdog.seconds:g} s: killed"
@@ -268,7 +279,7 @@ class Supervisor:
         self._lost()
 
     def _lost(self) -> None:
-        """The service has closed its end: it ends, or has ended."""
+        """Handle the end of the channel: the service ends, or has ended."""
         self._channel = None
         self._fail_requests()
         if self._process is not None:
@@ -276,6 +287,7 @@ class Supervisor:
             self._reap()
 
     def _fail_requests(self) -> None:
+        """Fail the open requests, and note that no service is ready."""
         self._watchdog.stop()
         if self._ready_since is not None:
             if time.monotonic() - self._ready_since >= LONGEST_PAUSE:
@@ -284,12 +296,12 @@ class Supervisor:
         self._relay.fail(errno.EHOSTUNREACH, "the dws service died")
 
     def _reap(self) -> None:
-        """See whether the service has ended."""
+        """Start the service again if it has ended."""
         if self._process is None or self._process.poll() is None:
             return
         status, self._process = self._process.returncode, None
         if self._channel is not None:
-            self._channel.receive()  # what it has sent before
+            self._channel.receive()  # the last messages of the service
         if self._channel is not None:
             self._channel.close()
             self._channel = None
@@ -301,7 +313,8 @@ class Supervisor:
             self._count_death()
 
     def _count_death(self) -> None:
-        """Count what the service died of, if it was doing something for one job."""
+        """Count the death for the work that the service was doing, if it was doing any
+        for a single job."""
         work = self._work.get()
         if work is None:
             return
@@ -317,6 +330,8 @@ class Supervisor:
         )
 
     def _restart_later(self, what: str) -> None:
+        """Start the service again after the delay. ``what`` says what has happened to
+        it."""
         delay = self._backoff.fail()
         self._start_timer(delay, self._spawn)
         self._log(
@@ -341,7 +356,7 @@ class Supervisor:
 
 
 def describe_status(status: int) -> str:
-    """What ``Popen.returncode`` says, in words."""
+    """The meaning of ``Popen.returncode``, in words."""
     if status >= 0:
         return f"exit status {status}"
     try:
@@ -351,7 +366,11 @@ def describe_status(status: int) -> str:
 
 
 def encode_request(topic: str, payload: Any) -> Any:
-    """A request of the owner, without response."""
+    """A request of the instance owner that gets no response.
+
+    Raises:
+        OSError: the message cannot be made.
+    """
     raw = lib.flux_request_encode(topic.encode(), json.dumps(payload).encode())
     if raw == ffi.NULL:
         raise OSError(ffi.errno, os.strerror(ffi.errno))

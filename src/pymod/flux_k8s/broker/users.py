@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The user database (NSS), which may be on the network, and may fail.
 
-``pwd.getpwuid`` raises KeyError both for a user who is unknown and for a database that
-cannot tell.
+``pwd.getpwuid`` raises KeyError both for an unknown user and for a database that fails,
+so this module calls the C library itself.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import os
 from typing import Optional
 
 MAX_ENTRY_SIZE = 1 << 20
-"""Bytes that an entry may have."""
+"""The most bytes of an entry of the database."""
 
 
 class Passwd(ctypes.Structure):
@@ -32,10 +32,11 @@ class Passwd(ctypes.Structure):
 
 
 def primary_group(userid: int) -> Optional[int]:
-    """The primary group of a user, or None when there is no such user. May take long.
+    """The ID of a user's primary group; None for an unknown user. The call may take
+    long.
 
     Raises:
-        OSError: the database cannot tell.
+        OSError: the database fails.
     """
     libc = ctypes.CDLL(None)
     entry = Passwd()

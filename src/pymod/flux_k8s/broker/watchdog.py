@@ -1,24 +1,24 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Tells when nothing is heard of the service for too long."""
+"""A watchdog that reports a service which does not answer."""
 
 from __future__ import annotations
 
 from typing import Any, Callable
 
 STEPS = 6
-"""The time is counted in so many steps of a timer. A time in which this process did not
-run either, since the machine was asleep, counts as one step at most."""
+"""The number of timer steps that make up the watchdog's time. When this process did not
+run either, because the machine was asleep, that time counts as one step at most."""
 
 
 class Watchdog:
-    """Watches one service after the other.
+    """Watches one service at a time.
 
     Args:
         flux: the module's handle.
-        seconds: how long a service may be silent after a ping; 0 for ever.
-        ping: sends something that a service answers.
-        expired: is called once when it does not.
+        seconds: the time that a service has to answer a ping; 0 for no limit.
+        ping: sends a ping to the service.
+        expired: is called once when the service has not answered in time.
     """
 
     def __init__(
@@ -41,10 +41,11 @@ class Watchdog:
         self._start_timer()
 
     def reset(self) -> None:
-        """Something came from the service."""
+        """Note that the service has sent a message."""
         self._unanswered = 0
 
     def stop(self) -> None:
+        """Stop watching."""
         if self._timer is not None:
             self._timer.stop()
             self._timer.destroy()

@@ -1,10 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the service writes and gets no answer to: lines of the log, and the KVS.
+"""Writes to the log and to the KVS, on a thread.
 
-A handle sends a message before it returns, and waits while its socket is full. Where
-much is written (the records of a hundred jobs) that would hold up the reactor. So a
-thread writes, on a handle of its own.
+A Flux handle waits while its socket is full. Many writes at a time (the records of a
+hundred jobs) would hold up the reactor. So a thread of its own, with a handle of its
+own, writes.
 """
 
 from __future__ import annotations
@@ -25,15 +25,18 @@ import flux
 from .log import log
 
 Write = Callable[[Any], None]
+"""Writes something with the Flux handle that it is called with."""
 
 Puts = Sequence[tuple[str, Optional[str]]]
-"""Keys and values; None removes the key."""
+"""Keys and values. The value None removes the key."""
 
 Committed = Callable[[Optional[OSError]], None]
+"""Receives None after success, else the error."""
 
 
 def _stage(transaction: Any, puts: Puts) -> Optional[OSError]:
-    """Add to a transaction. What cannot be added spares the others in it."""
+    """Add writes to a transaction. Return the error of the first write that cannot be
+    added; the writes after it are not added."""
     try:
         for path, value in puts:
             if value is None:
@@ -42,16 +45,16 @@ def _stage(transaction: Any, puts: Puts) -> Optional[OSError]:
                 transaction.put(path, value, raw=True)
     except OSError as error:
         return error
-    except (TypeError, ValueError) as error:  # a text that cannot be encoded, say
+    except (TypeError, ValueError) as error:  # such as a text that cannot be encoded
         return OSError(errno.EINVAL, str(error))
     return None
 
 
 class Writer:
-    """Writes in the order of the calls.
+    """Writes on its thread, in the order of the calls.
 
     Args:
-        name: whose lines they are.
+        name: the module's name, for the lines of the log.
     """
 
     def __init__(self, name: str) -> None:
@@ -62,20 +65,20 @@ class Writer:
         self._thread.start()
 
     def log(self, level: int, text: str) -> None:
+        """Write a line to the log, at a level of :mod:`syslog`."""
         self._tasks.put(partial(log, level=level, text=text))
 
     def commit(self, puts: Puts, committed: Optional[Committed] = None) -> None:
         """Write to keys of the KVS.
 
         Args:
-            committed: gets None, or why it failed, on the writer's thread. Without it
-                a failure is logged.
+            committed: is called on the writer's thread. Without it a failure is logged.
         """
         self._waiting.append((puts, committed))
         self._tasks.put(self._commit)
 
     def close(self, timeout: float) -> None:
-        """Wait until all is written, but not for longer than this."""
+        """Wait until all is written, for at most ``timeout`` seconds."""
         self._tasks.put(None)
         self._thread.join(timeout)
 
@@ -86,10 +89,11 @@ class Writer:
             task(handle)
 
     def _commit(self, handle: Any) -> None:
-        """Write all that waits, in one commit: it costs as much as one of them."""
+        """Write all that waits in one commit, which costs as much as a commit of one
+        write."""
         transaction = flux.kvs.KVSTxn(handle)
         commits = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if not commits:  # an earlier call has taken it
+        if not commits:  # an earlier call has committed them
             return
         failures = [_stage(transaction, puts) for puts, _ in commits]
         failed = None
