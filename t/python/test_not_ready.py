@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from test_service import HOUR, LIFE, XFS, exceptions, jobspec, memo, names, settle
 
-from flux_k8s.jobs.waiting import MEMO
+from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Kind, KubeDone, KubeError
 from rabbitsim.system import VirtualSystem
 

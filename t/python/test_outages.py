@@ -22,7 +22,7 @@ from test_service import (
     started,
 )
 
-from flux_k8s.jobs.waiting import MEMO, PATIENCE
+from flux_k8s.jobs.reporter import MEMO, PATIENCE
 from flux_k8s.ports import DWS_GROUP, WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault

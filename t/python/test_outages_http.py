@@ -17,7 +17,7 @@ from typing import Any, Callable, Optional
 import pytest
 from test_service import LIFE, jobspec
 
-from flux_k8s.jobs.waiting import MEMO
+from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, WORKFLOW
 from flux_k8s.rfc.jobid import workflow_name

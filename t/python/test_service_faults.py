@@ -13,9 +13,9 @@ from test_service import exceptions, jobspec, names, started
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.reporter import Notices
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.waiting import Notices
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 from test_service import DwsFault, exceptions, jobspec, memo, settle, started
 
-from flux_k8s.jobs.waiting import DWS_PATIENCE, MEMO
+from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem
 

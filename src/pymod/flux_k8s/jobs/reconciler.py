@@ -14,8 +14,8 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import Faults
+from flux_k8s.jobs.reporter import Notices, Waiting
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.waiting import Notices, Waiting
 from flux_k8s.jobs.workflow import DrainMounted, Fail, Lookup, Step, Wait, next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError

@@ -37,7 +37,9 @@ from flux_k8s.jobs.isolation import (
     summary,
 )
 from flux_k8s.jobs.machine import MakeMachine
+from flux_k8s.jobs.orphans import Strays, given_up
 from flux_k8s.jobs.reconciler import Job, Reconciler
+from flux_k8s.jobs.reporter import PATIENCE, Notices, Waiting
 from flux_k8s.jobs.requests import (
     LargeSetup,
     read_create,
@@ -49,8 +51,6 @@ from flux_k8s.jobs.requests import (
 )
 from flux_k8s.jobs.setupreader import Result, SetupReader
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.strays import Strays, given_up
-from flux_k8s.jobs.waiting import PATIENCE, Notices, Waiting
 from flux_k8s.jobs.workflow import Forget, Wait
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.jobs.workflowrequests import FAILURES

@@ -8,7 +8,7 @@ import json
 
 import pytest
 
-from flux_k8s.jobs.strays import given_up
+from flux_k8s.jobs.orphans import given_up
 
 SEPARATORS = "\u2028\u2029\x85"
 """Line separators that JSON allows in strings."""
