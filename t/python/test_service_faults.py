@@ -13,7 +13,7 @@ from test_service import exceptions, jobspec, names, started
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
-from flux_k8s.jobs.reporter import Notices
+from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
@@ -95,7 +95,7 @@ def run_beside_another(
 
 @pytest.mark.parametrize(
     "owner, name",
-    UP + [(Notices, "tell"), (Notices, "begins")],
+    UP + [(Reporter, "tell"), (Reporter, "begins")],
 )
 def test_an_exception_on_the_way_up_fails_that_job_with_a_note(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch

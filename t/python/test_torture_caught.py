@@ -174,7 +174,7 @@ def test_a_service_with_something_wrong_is_caught(
 def test_a_service_that_leaves_orphans_is_caught_when_the_module_dies(
     monkeypatch: Patch,
 ) -> None:
-    monkeypatch.setattr(Service, "_check_strays", lambda self: None)
+    monkeypatch.setattr(Service, "_check_orphans", lambda self: None)
     standard = SCENARIOS[0]
     points = live(standard).points
     lives = (live(standard, number) for number in range(len(points)))

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Workflows in our naming scheme that no job claims.
 
-Either their job has not been heard of yet, or it has ended without us: then nobody
-else will tear them down.
+Either the plugin has not told of the job yet, or the job has ended while the module
+was away: then nobody but the module tears the Workflow down.
 """
 
 from __future__ import annotations
@@ -18,8 +18,13 @@ from flux_k8s.rfc.jobid import f58
 
 
 def given_up(eventlog: str, owner: int) -> bool:
-    """Whether a job's epilog was given up, as its eventlog (RFC 18) says. That is
-    there whoever was away meanwhile."""
+    """Whether a job's epilog was given up, as its eventlog (RFC 18) says. The eventlog
+    says so even if neither the plugin nor the module was there.
+
+    Args:
+        owner: the user ID of the instance owner: an exception of a guest does not
+            count.
+    """
     # Not splitlines(): that would split at separators that JSON allows in strings.
     for line in eventlog.split("\n"):
         if EPILOG_TIMEOUT not in line:
@@ -36,12 +41,12 @@ def given_up(eventlog: str, owner: int) -> bool:
     return False
 
 
-class Strays:
-    """The Workflows that were seen and belong to no job that is known.
+class Orphans:
+    """The Workflows of no known job, by job ID.
 
     Args:
-        check_ended: is called with a job that has left a Workflow, as soon as all
-            Workflows and all jobs have been told of.
+        check_ended: finds out whether the job of an orphan has ended. It is called
+            once all Workflows and all jobs are known.
     """
 
     def __init__(self, check_ended: Callable[[int], None]) -> None:
@@ -50,8 +55,8 @@ class Strays:
         self._complete = False
 
     def see(self, jobid: int, view: Optional[WorkflowView], workflow: Json) -> None:
-        """There is a Workflow, or (None) there is none any more. One that is not
-        ours is never touched."""
+        """Add a Workflow of no known job, or (``view`` is None) drop it. A Workflow
+        that another workload manager has made is ignored."""
         if view is None:
             self._found.pop(jobid, None)
         elif view.wlm == WLM_ID and view.jobid == f58(jobid):
@@ -61,29 +66,28 @@ class Strays:
                 self._check_ended(jobid)
 
     def claim(self, jobid: int) -> Optional[tuple[WorkflowView, Json]]:
-        """The Workflow of a job that has turned up, which is none of these any
-        more."""
+        """Remove the Workflow of a job that has become known, and return it."""
         return self._found.pop(jobid, None)
 
     def check(self) -> None:
-        """All Workflows and all jobs have been told of (again)."""
+        """All Workflows and all jobs are known (again): check the job of each."""
         self._complete = True
         for jobid, (view, _) in list(self._found.items()):
             if not leaves(view):
                 self._check_ended(jobid)
 
     def view(self, jobid: int) -> Optional[WorkflowView]:
-        """The Workflow that a job has left, if there is one."""
+        """The Workflow of a job that is not known; None if there is none."""
         found = self._found.get(jobid)
         return None if found is None else found[0]
 
     def stuck(self, jobid: int) -> bool:
-        """Whether a job has left a Workflow that does not go by itself."""
+        """Whether there is a Workflow of this job that does not go by itself."""
         found = self._found.get(jobid)
         return found is not None and not leaves(found[0])
 
 
 def leaves(view: WorkflowView) -> bool:
-    """A Workflow is on its way out and needs nothing from us for that. Its job,
-    should one turn up, has to wait for its end all the same."""
+    """Whether a Workflow is being deleted, and no finalizer of ours holds it. A job of
+    the same ID that becomes known has to wait until it is gone all the same."""
     return view.deleting and FINALIZER not in view.finalizers

@@ -1,8 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What is done for a job when something about it has changed: the step that
-:func:`flux_k8s.jobs.workflow.next_step` names is carried out by
-:class:`flux_k8s.jobs.steps.Steps`.
+"""Carries out the next step of a job, and reports how the job gets on.
+
+:func:`flux_k8s.jobs.workflow.next_step` decides which step that is,
+:class:`flux_k8s.jobs.steps.Steps` carries it out.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import Faults
-from flux_k8s.jobs.reporter import Notices, Waiting
+from flux_k8s.jobs.reporter import Progress, Reporter
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import DrainMounted, Fail, Lookup, Step, Wait, next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -27,21 +28,21 @@ Decision = tuple[Step, Optional[WorkflowView]]
 
 @dataclass
 class Job:
-    """A job's storage, and what is done about it.
+    """A job that has storage, or asks for some.
 
     Attributes:
-        waiting: what its user and the log are told while it does not get on.
+        progress: how the job gets on, as its user and the log are told.
         step: the step that was begun last, and ``since`` when (UNIX time).
         last: the last decision, look-ups aside. When it comes up again, it is another
             try.
         asked: the job is to be handled again without a pause.
         faults: exceptions that nobody expected.
-        unknown: the plugin asked for something, and is about to tell about the job
-            (its answer to hello and its requests take ways of their own).
+        unknown: the plugin has sent a request about the job, and its answer to hello
+            is still to come: only that answer has all that is known of the job.
     """
 
     info: WorkflowInfo
-    waiting: Waiting
+    progress: Progress
     step: Optional[Step] = None
     since: float = 0.0
     last: Optional[Decision] = None
@@ -54,19 +55,19 @@ class Reconciler:
     """Does the next thing for a job."""
 
     def __init__(
-        self, clock: Clock, settings: Settings, steps: Steps, notices: Notices
+        self, clock: Clock, settings: Settings, steps: Steps, reporter: Reporter
     ) -> None:
         self._clock = clock
         self._settings = settings
         self._steps = steps
-        self._notices = notices
+        self._reporter = reporter
 
     def next_step(self, job: Job) -> Step:
         return next_step(job.info, self._clock.now(), self._settings.config)
 
     def wait(self, job: Job, step: Wait) -> Optional[float]:
         """Seconds until there may be something to do for a job, or to tell."""
-        dues = step.until, self._notices.gets_on(job.info, job.waiting)
+        dues = step.until, self._reporter.report_state(job.info, job.progress)
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._clock.now())
 
@@ -82,34 +83,34 @@ class Reconciler:
         try:
             await self._steps.carry_out(info, step)
         except FAILURES as error:
-            self._notices.stepped(step, error)
+            self._reporter.step_ended(step, error)
             self._failed(job, error)
             return
-        self._notices.stepped(step, None)
+        self._reporter.step_ended(step, None)
         if not isinstance(step, Lookup):
-            self._notices.gets_on(info, job.waiting)
+            self._reporter.report_state(info, job.progress)
         if (self.next_step(job), info.view) == decision:
             self._failed(job, NoEffect(step))
 
     def slow(self, job: Job) -> None:
         """The step of a job takes long."""
         if job.step is not None:
-            self._notices.slow(job.info, job.waiting, job.step, job.since)
+            self._reporter.report_slow_step(job.info, job.progress, job.step, job.since)
 
     def _begin(self, job: Job, decision: Decision) -> None:
         step, _ = decision
         looks = isinstance(step, Lookup)
         if job.asked or not (looks or decision == job.last):
-            job.waiting.begin()
+            job.progress.begin()
         if not looks:
             job.last = decision
         job.asked = False
         job.step, job.since = step, self._clock.now()
-        self._notices.begins(job.info, job.waiting, step)
+        self._reporter.step_begins(job.info, job.progress, step)
 
     def _failed(self, job: Job, error: StepError) -> None:
         """Raise the error of a step, unless something else is to be done at once."""
-        self._notices.failed(job.info, job.waiting, error)
+        self._reporter.step_failed(job.info, job.progress, error)
         following = self.next_step(job)
         gives_up = isinstance(following, (DrainMounted, Fail))
         again = job.last is not None and type(following) is type(job.last[0])

@@ -1,9 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Why jobs wait: what is told to their users and to the administrator.
+"""Reports why jobs wait, to their users and to the administrator.
 
-A job that does not get on says in a memo what it waits for. The log has one line
-for a job whose step fails, and one for an outage, which is everybody's.
+A job that does not get on has a memo that says what it waits for. The log has one line
+for a job whose step fails, and one for an outage of Kubernetes, which concerns all
+jobs.
 """
 
 from __future__ import annotations
@@ -24,13 +25,13 @@ from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
 
 PATIENCE = 10.0
-"""Seconds without an answer until that is told."""
+"""Seconds without an answer until the job's memo says so."""
 
 DWS_PATIENCE = 60.0
-"""Seconds that DWS may work on a state until that is told."""
+"""Seconds that DWS may work on a state until the job's memo says so."""
 
 TRIES = 3
-"""Failures in a row until a job's user is told."""
+"""Failures in a row until the job's memo names the reason."""
 
 MEMO = "rabbit_waits_for"
 
@@ -38,17 +39,16 @@ SILENCE = f"no answer for {PATIENCE:g} s"
 
 
 @dataclass
-class Waiting:
+class Progress:
     """How one job gets on.
 
     Attributes:
-        backoff: the pauses between tries of a step: few seconds at first, about a
-            minute in the end.
-        logged: the log says that they do.
-        memo: what the job waits for, as its memo says; None when it does not, and
-            empty when that is a memo of the service before.
-        outage: that is an outage's end.
-        state: the one that DWS works on, and since when it is known to.
+        backoff: the pauses between tries of a step.
+        logged: the log has a line about the step that fails.
+        memo: the text of the job's memo; None when there is no memo, empty when an
+            earlier service has posted it, with a text that is not known.
+        outage: the job waits for the end of an outage.
+        state: the state that DWS works on, and since when (UNIX time).
     """
 
     backoff: Backoff
@@ -58,22 +58,21 @@ class Waiting:
     state: Optional[tuple[State, float]] = None
 
     def inherit(self) -> None:
-        """The job has a memo, which the service before may have posted."""
+        """The job has a memo of an earlier service."""
         if self.memo is None:
             self.memo = ""
 
     def begin(self) -> None:
-        """Another step is taken."""
+        """Another step begins: earlier failures do not count any more."""
         self.backoff.reset()
         self.logged = False
 
 
-class Notices:
-    """Tells why jobs wait.
+class Reporter:
+    """Posts memos and logs lines about jobs that wait.
 
-    An outage begins when a watch is lost, or when nothing at all is heard of
-    Kubernetes for a while. It ends when the watches are back and Kubernetes
-    answers.
+    An outage begins when a watch is lost, or when Kubernetes sends nothing at all for
+    ``PATIENCE``. It ends when all watches are back and Kubernetes answers.
 
     Args:
         changed: is called when an outage has begun, is another, or has ended.
@@ -88,34 +87,34 @@ class Notices:
 
     @property
     def outage(self) -> Optional[str]:
-        """What keeps us from Kubernetes, or None."""
+        """The reason of the outage; None if Kubernetes is within reach."""
         lost = next(iter(self._lost.values()), None)
         return SILENCE if lost is None and self._silent else lost
 
-    def watched(self, kind: Kind, error: Optional[KubeError]) -> None:
-        """A watch was lost, or (None) is complete."""
+    def note_watch(self, kind: Kind, error: Optional[KubeError]) -> None:
+        """A watch was lost by an error, or (None) has listed all objects."""
         before = self.outage
         if error is not None:
             self._lost[kind] = str(error)
         else:
             self._lost.pop(kind, None)
-            self._note_answer()
+            self._note_time()
         self._compare(before)
 
-    def heard(self) -> None:
-        """Kubernetes has told something."""
+    def note_answer(self) -> None:
+        """Kubernetes has sent something."""
         before = self.outage
-        self._note_answer()
+        self._note_time()
         self._compare(before)
 
-    def unheard(self, since: float) -> None:
-        """For ``PATIENCE``, since then, an answer of Kubernetes is awaited."""
+    def note_silence(self, since: float) -> None:
+        """An answer of Kubernetes is awaited since ``since``, ``PATIENCE`` ago."""
         before = self.outage
         if self._heard <= since:
             self._silent = True
         self._compare(before)
 
-    def _note_answer(self) -> None:
+    def _note_time(self) -> None:
         self._heard = self._flux.now()
         self._silent = False
 
@@ -131,97 +130,98 @@ class Notices:
 
     # Each of these is about one job
 
-    def begins(self, info: WorkflowInfo, waiting: Waiting, step: Step) -> None:
-        """A step is about to be taken. A job that ends waits for nothing more."""
+    def step_begins(self, info: WorkflowInfo, progress: Progress, step: Step) -> None:
+        """A step begins. A job whose epilog is released waits for nothing more."""
         if isinstance(step, ReleaseEpilog):
-            self._memo(info, waiting, None)
+            self._memo(info, progress, None)
 
-    def slow(
-        self, info: WorkflowInfo, waiting: Waiting, step: Step, since: float
+    def report_slow_step(
+        self, info: WorkflowInfo, progress: Progress, step: Step, since: float
     ) -> None:
-        """A step is under way for ``PATIENCE``, since then."""
+        """A step is under way since a time, which was ``PATIENCE`` ago: post a memo."""
         source = awaited(info, step)
         if source == "Kubernetes":
-            self.unheard(since)
-        if self.outage is None and not waiting.memo:
-            self._memo(info, waiting, f"{source}: {SILENCE}")
+            self.note_silence(since)
+        if self.outage is None and not progress.memo:
+            self._memo(info, progress, f"{source}: {SILENCE}")
 
-    def stepped(self, step: Step, error: Optional[StepError]) -> None:
-        """A step has ended: does that tell that Kubernetes answers?"""
+    def step_ended(self, step: Step, error: Optional[StepError]) -> None:
+        """A step has ended. Most steps end with an answer of Kubernetes."""
         if error is None:
             answered = not isinstance(step, (Fail, ReleaseProlog, ReleaseEpilog))
         else:
             answered = isinstance(error, KubeError) and error.status != 0
         if answered:
-            self.heard()
+            self.note_answer()
 
-    def failed(self, info: WorkflowInfo, waiting: Waiting, error: StepError) -> None:
-        """A step has failed."""
-        failures, what = waiting.backoff.failures + 1, reason_of(error)
+    def step_failed(
+        self, info: WorkflowInfo, progress: Progress, error: StepError
+    ) -> None:
+        """A step has failed: log that once, and post a memo after ``TRIES`` failures."""
+        failures, what = progress.backoff.failures + 1, reason_of(error)
         if self.outage is not None:
-            self.tell(info, waiting)
+            self.report_outage(info, progress)
             return
         unanswered = isinstance(error, KubeError) and error.status == 0
         # Without any answer it may be an outage, and a watch is about to tell.
         early = unanswered and failures == 1
-        if not waiting.logged and not early and not is_not_ready(error):
-            waiting.logged = True
+        if not progress.logged and not early and not is_not_ready(error):
+            progress.logged = True
             text = f"{f58(info.jobid)}: {what}; trying again"
             self._flux.log(syslog.LOG_WARNING, text)
         if failures >= TRIES or isinstance(error, Occupied):
-            self._memo(info, waiting, what)
+            self._memo(info, progress, what)
 
-    def tell(self, info: WorkflowInfo, waiting: Waiting) -> None:
-        """Say whether a job that has not got what it needs waits for an outage's
-        end."""
-        if self.outage is None and waiting.outage:
-            self._memo(info, waiting, None)
+    def report_outage(self, info: WorkflowInfo, progress: Progress) -> None:
+        """Post a memo while a job waits for the end of an outage, remove it then."""
+        if self.outage is None and progress.outage:
+            self._memo(info, progress, None)
         elif self.outage is not None and not info.satisfied:
-            self._memo(info, waiting, f"Kubernetes: {self.outage}")
-        waiting.outage = self.outage is not None
+            self._memo(info, progress, f"Kubernetes: {self.outage}")
+        progress.outage = self.outage is not None
 
-    def gets_on(self, info: WorkflowInfo, waiting: Waiting) -> Optional[float]:
-        """Say that a job waits for nothing unusual, or what DWS says of a state
-        that takes long: copying much data may, and so may what never ends.
+    def report_state(self, info: WorkflowInfo, progress: Progress) -> Optional[float]:
+        """Remove a job's memo, or post one with the message of DWS about a state that
+        takes long: copying much data may take long, and so may a state that never ends.
 
         Returns:
-            When it will have taken long.
+            When (UNIX time) the state will have taken long; None if no memo is due.
         """
         view, now = info.view, self._flux.now()
         if view is None or view.complete or view.desired is None:
-            waiting.state = None
-        elif waiting.state is None or waiting.state[0] is not view.desired:
+            progress.state = None
+        elif progress.state is None or progress.state[0] is not view.desired:
             since = now if view.since is None else min(view.since, now)
-            waiting.state = view.desired, since
+            progress.state = view.desired, since
         if self.outage is not None:
             return None
-        if view is None or waiting.state is None:
-            self._memo(info, waiting, None)
+        if view is None or progress.state is None:
+            self._memo(info, progress, None)
             return None
-        state, since = waiting.state
+        state, since = progress.state
         due = since + DWS_PATIENCE
-        self._memo(info, waiting, _progress(state, view) if now >= due else None)
+        self._memo(info, progress, _progress(state, view) if now >= due else None)
         return due if now < due else None
 
     def _memo(
-        self, info: WorkflowInfo, waiting: Waiting, reason: Optional[str]
+        self, info: WorkflowInfo, progress: Progress, reason: Optional[str]
     ) -> None:
-        """Once it was let go a job is its user's no more."""
-        if waiting.memo != reason and not info.released:
-            waiting.memo = reason
+        """Post a memo. A job whose epilog was released has ended, and takes none."""
+        if progress.memo != reason and not info.released:
+            progress.memo = reason
             text = None if reason is None else printable(reason, NOTE)
             self._flux.post_memo(info.jobid, {MEMO: text})
 
 
 def _progress(state: State, view: WorkflowView) -> str:
-    """What DWS says of the state that it was asked for."""
+    """The message of DWS about the state that was requested."""
     if view.state is not state:
         return f"DWS, to begin with {state.name}"
     return f"DWS in {state.name}: {view.message or view.status or 'no message'}"
 
 
 def awaited(info: WorkflowInfo, step: Step) -> str:
-    """Whose answer a step that is under way waits for."""
+    """The party whose answer a step waits for, for a memo."""
     if isinstance(step, (Fail, ReleaseEpilog)):
         return "Flux"
     if isinstance(step, Create) and info.group is None:
@@ -230,12 +230,12 @@ def awaited(info: WorkflowInfo, step: Step) -> str:
 
 
 def is_not_ready(error: object) -> bool:
-    """Whether the plugin is loaded, and cannot say yet what its jobs wait for."""
+    """Whether the error is that of a plugin that still reads its jobs' eventlogs."""
     return isinstance(error, RpcError) and error.errnum == errno.EAGAIN
 
 
 def reason_of(error: StepError) -> str:
-    """What a job waits for whose step failed like this."""
+    """What a job waits for after this error of its step, for a memo."""
     if isinstance(error, (Occupied, NoEffect)):
         return str(error)
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:

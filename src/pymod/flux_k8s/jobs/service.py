@@ -37,9 +37,9 @@ from flux_k8s.jobs.isolation import (
     summary,
 )
 from flux_k8s.jobs.machine import MakeMachine
-from flux_k8s.jobs.orphans import Strays, given_up
+from flux_k8s.jobs.orphans import Orphans, given_up
 from flux_k8s.jobs.reconciler import Job, Reconciler
-from flux_k8s.jobs.reporter import PATIENCE, Notices, Waiting
+from flux_k8s.jobs.reporter import PATIENCE, Progress, Reporter
 from flux_k8s.jobs.requests import (
     LargeSetup,
     read_create,
@@ -100,7 +100,7 @@ class Service:
         self.settings = settings
         self._flux = flux
         self._kube = kube
-        self._notices = Notices(flux, self._look_at_outage)
+        self._reporter = Reporter(flux, self._look_at_outage)
         self._out_since: Optional[float] = None
         self._machine = make_machine(
             self._watched, self._awaited_nodes, self._may_mount, self._retry_all
@@ -119,12 +119,12 @@ class Service:
             self._machine,
             self._scope.bind,
         )
-        self._reconciler = Reconciler(flux, settings, self._steps, self._notices)
+        self._reconciler = Reconciler(flux, settings, self._steps, self._reporter)
         self._controller = Controller(
             flux,
             self._reconcile,
             options=Options(
-                backoff=lambda jobid: self._jobs[jobid].waiting.backoff,
+                backoff=lambda jobid: self._jobs[jobid].progress.backoff,
                 expected=FAILURES,
                 patience=PATIENCE,
                 slow=lambda jobid: self._reconciler.slow(self._jobs[jobid]),
@@ -134,7 +134,7 @@ class Service:
         )
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
-        self._strays = Strays(self._check_ended)
+        self._orphans = Orphans(self._check_ended)
         self._watch_timer: Optional[Timer] = None
         self._watch: Optional[Watch] = None
         self._synced = False
@@ -303,7 +303,7 @@ class Service:
             "retrying": sum(
                 self._controller.failures(jobid) > 0 for jobid in self._jobs
             ),
-            "kubernetes": self._notices.outage
+            "kubernetes": self._reporter.outage
             or ("ok" if self._complete else "connecting"),
             "rabbits": self._machine.stats(),
         }
@@ -314,11 +314,11 @@ class Service:
         if job is None:
             info = WorkflowInfo(jobid, goal, out_since=self._out_since)
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
-            job = Job(info, Waiting(backoff), unknown=self._greeter.asking)
+            job = Job(info, Progress(backoff), unknown=self._greeter.asking)
             self._jobs[jobid] = job
-            stray = self._strays.claim(jobid)
-            if stray is not None:
-                view, workflow = stray
+            orphan = self._orphans.claim(jobid)
+            if orphan is not None:
+                view, workflow = orphan
                 job.info.shown = view.uid
                 job.info.see(view, self._flux.now())
                 self._steps.records.note(job.info, workflow)
@@ -342,7 +342,7 @@ class Service:
             self._check_ended(jobid)
         for jobid in [jobid for jobid in self._unseen if jobid not in self._jobs]:
             self.event(*self._unseen.pop(jobid))
-        self._check_strays()
+        self._check_orphans()
         self._machine.jobs_changed()
 
     def _greeting_ends(self) -> None:
@@ -360,7 +360,7 @@ class Service:
         job.unknown = False
         info = job.info
         if entry.waits:
-            job.waiting.inherit()
+            job.progress.inherit()
         info.failure_tolerance = entry.failure_tolerance
         info.failed = info.failed or entry.told
         if known:
@@ -373,10 +373,10 @@ class Service:
         info.abandoned = info.abandoned or entry.teardown
         self._controller.add(entry.jobid)
 
-    def _check_strays(self) -> None:
+    def _check_orphans(self) -> None:
         """Workflows in our naming scheme that no job claims."""
         if self._synced and self._greeted:
-            self._strays.check()
+            self._orphans.check()
 
     def _check_ended(self, jobid: int) -> None:
         done = partial(self._scope.run, jobid, self._ended, jobid)
@@ -402,7 +402,7 @@ class Service:
         """When a job has ended, or was given up, nobody waits for its storage any
         more, and what is left of it goes."""
         if jobid not in self._jobs:
-            if not self._strays.stuck(jobid):
+            if not self._orphans.stuck(jobid):
                 return
             self._flux.log(
                 syslog.LOG_NOTICE,
@@ -423,7 +423,7 @@ class Service:
         jobid = jobid_of_workflow(str(object.get("metadata", {}).get("name")))
         if self._stopped or jobid is None:
             return
-        self._notices.heard()
+        self._reporter.note_answer()
         if self._is_left_alone(jobid):
             self._unseen[jobid] = type, object
         else:
@@ -433,7 +433,7 @@ class Service:
         view = WorkflowView.parse(object)
         job = self._jobs.get(jobid)
         if job is None:
-            self._strays.see(jobid, None if type == "DELETED" else view, object)
+            self._orphans.see(jobid, None if type == "DELETED" else view, object)
         elif type == "DELETED":
             job.info.see_gone(view.uid)
             self._controller.add(jobid)
@@ -453,7 +453,7 @@ class Service:
                 job.info.missed = True
                 self._controller.add(jobid)
         self._watched(WORKFLOW, None)
-        self._check_strays()
+        self._check_orphans()
 
     def trouble(self, error: KubeError) -> None:
         """The watch is interrupted."""
@@ -461,10 +461,10 @@ class Service:
 
     def _watched(self, kind: Kind, error: Optional[KubeError]) -> None:
         """A watch was lost, or (None) is complete. That of the Rabbits keeps no
-        job waiting once they are known."""
+        job from getting on once the Rabbits are known."""
         if self._stopped or (kind == STORAGE and error and self._rabbits.complete):
             return
-        self._notices.watched(kind, error)
+        self._reporter.note_watch(kind, error)
         if error is None:
             self._look_at_outage()
 
@@ -484,7 +484,7 @@ class Service:
         if not (self._complete and self._greeted):
             return True
         job = self._jobs.get(jobid)
-        view = self._strays.view(jobid) if job is None else job.info.view
+        view = self._orphans.view(jobid) if job is None else job.info.view
         return view is not None and (
             view.desired is None or view.desired <= State.PreRun
         )
@@ -495,7 +495,7 @@ class Service:
 
         def look() -> None:
             if not self._complete:
-                self._notices.unheard(since)
+                self._reporter.note_silence(since)
                 self._await_watches()
 
         self._watch_timer = self._flux.call_later(PATIENCE, look)
@@ -505,7 +505,7 @@ class Service:
     def _look_at_outage(self) -> None:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
         now = self._flux.now()
-        away = self._notices.outage is not None or not self._complete
+        away = self._reporter.outage is not None or not self._complete
         if away and self._out_since is None:
             self._out_since = now
         elif not away:
@@ -516,7 +516,7 @@ class Service:
             elif job.info.out_since is None:
                 job.info.out_since = now
             if self._controller.busy(job.info.jobid):
-                self._notices.tell(job.info, job.waiting)
+                self._reporter.report_outage(job.info, job.progress)
             self._asked(job)
 
     def _retry_all(self) -> None:
@@ -572,7 +572,7 @@ class Service:
         unseen = self._unseen.pop(jobid, None)
         if unseen is not None:
             self._seen(jobid, *unseen)
-        self._notices.tell(job.info, job.waiting)
+        self._reporter.report_outage(job.info, job.progress)
         self._machine.jobs_changed()
         return job if self._complete and not job.unknown else None
 
