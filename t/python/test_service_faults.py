@@ -95,7 +95,7 @@ def run_beside_another(
 
 @pytest.mark.parametrize(
     "owner, name",
-    UP + [(Reporter, "tell"), (Reporter, "begins")],
+    UP + [(Reporter, "report_outage"), (Reporter, "step_begins")],
 )
 def test_an_exception_on_the_way_up_fails_that_job_with_a_note(
     owner: type, name: str, monkeypatch: pytest.MonkeyPatch

@@ -157,7 +157,7 @@ class Reporter:
     def step_failed(
         self, info: WorkflowInfo, progress: Progress, error: StepError
     ) -> None:
-        """A step has failed: log that once, and post a memo after ``TRIES`` failures."""
+        """A step has failed: log it once, post a memo after ``TRIES`` failures."""
         failures, what = progress.backoff.failures + 1, reason_of(error)
         if self.outage is not None:
             self.report_outage(info, progress)

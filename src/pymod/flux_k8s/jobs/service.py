@@ -18,13 +18,14 @@ import errno
 import random
 import syslog
 from functools import partial
-from typing import AbstractSet, Any, Callable, Collection, Mapping, Optional, Union
+from typing import AbstractSet, Any, Callable, Collection, Mapping, Optional
 
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import call, drive
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.jobs.hello import Greeter, HeldJob, Phase
@@ -93,9 +94,15 @@ class Service:
         works_on: WorksOn = lambda work: None,
         barred: Collection[Work] = (),
     ) -> None:
-        """``setup_reader`` is needed where requests may be
-        :class:`~flux_k8s.jobs.requests.LargeSetup`. ``barred`` is the work that is not
-        to be done, and ``works_on`` notes the one that is."""
+        """
+        Args:
+            make_machine: makes what is known of Rabbits and nodes.
+            rng: for the pauses after failures.
+            setup_reader: reads R where requests may be
+                :class:`~flux_k8s.jobs.requests.LargeSetup`.
+            works_on: is called with the work that is being done.
+            barred: the work that is not to be done, since services have died of it.
+        """
         self._setup_reader = setup_reader
         self.settings = settings
         self._flux = flux
@@ -325,7 +332,8 @@ class Service:
         return job
 
     def _asked(self, job: Job) -> None:
-        """Flux asked for something: do not wait for an earlier failure's end."""
+        """Flux has sent a request for the job, or something that it may have waited for
+        has come: do not wait for the end of a pause."""
         job.asked = True
         self._controller.add(job.info.jobid)
 
@@ -352,8 +360,8 @@ class Service:
                 self._controller.add(jobid)
 
     def _learn(self, entry: HeldJob) -> None:
-        """Take in what the plugin says about a job. Where something is to be
-        done for it now, the plugin's request with the details follows."""
+        """Take note of a job that the plugin holds. If the plugin waits for something,
+        its request follows."""
         job = self._jobs.get(entry.jobid)
         known = job is not None and not job.unknown
         job = self._job(entry.jobid, entry.phase.goal)
@@ -379,28 +387,30 @@ class Service:
             self._orphans.check()
 
     def _check_ended(self, jobid: int) -> None:
-        done = partial(self._scope.run, jobid, self._ended, jobid)
-        self._flux.job_ended(jobid, done)
+        """Find out whether a job that the plugin does not hold has ended."""
+        self._scope.run(jobid, self._begin_check, jobid)
 
-    def _ended(self, jobid: int, ended: Optional[bool]) -> None:
-        """A job that the plugin does not hold: its eventlog tells whether its
-        epilog was given up."""
+    def _begin_check(self, jobid: int) -> None:
+        drive(self._leave_if_ended(jobid), lambda result: None, (), self._scope.bind)
+
+    async def _leave_if_ended(self, jobid: int) -> None:
+        """Release what is left of a job that has ended, or whose epilog was given up,
+        as its eventlog tells."""
+        ended = await call(self._flux.job_ended, jobid)
         if self._stopped or ended is None:
             return
-
-        def answer(result: Union[Json, RpcError]) -> None:
-            # A job that was purged has no eventlog.
-            log = "" if isinstance(result, RpcError) else str(result.get("eventlog"))
-            aborted = given_up(log, self.settings.owner)
-            if not self._stopped and (ended or aborted):
-                self._take_leave(jobid, aborted)
-
         payload = {"id": jobid, "keys": ["eventlog"], "flags": 0}
-        self._flux.rpc("job-info.lookup", payload, self._scope.bind(answer))
+        try:
+            answer = await call(self._flux.rpc, "job-info.lookup", payload)
+            log = str(answer.get("eventlog"))
+        except RpcError:
+            log = ""  # a job that was purged has no eventlog
+        aborted = given_up(log, self.settings.owner)
+        if not self._stopped and (ended or aborted):
+            self._leave(jobid, aborted)
 
-    def _take_leave(self, jobid: int, aborted: bool) -> None:
-        """When a job has ended, or was given up, nobody waits for its storage any
-        more, and what is left of it goes."""
+    def _leave(self, jobid: int, aborted: bool) -> None:
+        """Release the storage of a job that waits for nothing any more."""
         if jobid not in self._jobs:
             if not self._orphans.stuck(jobid):
                 return
@@ -510,13 +520,14 @@ class Service:
             self._out_since = now
         elif not away:
             self._out_since = None
-        for job in self._jobs.values():
+        for jobid, job in self._jobs.items():
             if not away:
                 job.info.end_outage(now)
             elif job.info.out_since is None:
                 job.info.out_since = now
-            if self._controller.busy(job.info.jobid):
-                self._reporter.report_outage(job.info, job.progress)
+            if self._controller.busy(jobid):
+                report = self._reporter.report_outage
+                self._scope.run(jobid, report, job.info, job.progress)
             self._asked(job)
 
     def _retry_all(self) -> None:
