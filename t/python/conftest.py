@@ -6,9 +6,13 @@ from __future__ import annotations
 
 from typing import Iterator
 
-import jobtap_host
 import pytest
 from hypothesis import HealthCheck, settings
+
+# An assertion of a helper says what it compared, as that of a test does.
+pytest.register_assert_rewrite("support")
+
+from support.jobtap import JobManager  # noqa: E402
 
 # A machine that is busy with something else is no reason for a test to fail.
 settings.register_profile(
@@ -24,9 +28,9 @@ settings.load_profile("patient")
 
 
 @pytest.fixture
-def manager(request: pytest.FixtureRequest) -> Iterator[jobtap_host.JobManager]:
+def manager(request: pytest.FixtureRequest) -> Iterator[JobManager]:
     """A job manager with the compiled plugin, which gets the parameter as ``conf``."""
-    manager = jobtap_host.JobManager(getattr(request, "param", None))
+    manager = JobManager(getattr(request, "param", None))
     yield manager
     if manager.plugin is not None:
         manager.unload()

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_client_fakes import (
+from support.client import (
     OK,
     TOKEN,
     WORKFLOWS,

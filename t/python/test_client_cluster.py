@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 import yaml
-from test_client_apiserver import ApiServer, missing
-from test_client_fakes import Recorder, Service, computes
+from support.client import Recorder, Service, computes
 
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.kube.watch import PAGE
 from flux_k8s.ports import COMPUTES, SECRET, WORKFLOW, Json, Kind, KubeError
+from rabbitsim.kube.assets import ApiServer, missing
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 

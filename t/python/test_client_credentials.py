@@ -13,7 +13,7 @@ from typing import Any, Callable
 import certifi
 import pytest
 import yaml
-from test_client_fakes import (
+from support.client import (
     OK,
     TOKEN,
     WORKFLOWS,

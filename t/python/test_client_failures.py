@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
-from test_client_fakes import (
+from support.client import (
     OK,
     TOKEN,
     Fake,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import SOURCES, refused, run
+from support.commands import SOURCES, refused, run
 from test_mapping import EXAMPLE
 
 from flux_k8s.rfc import jgf, rset

@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 import pytest
-from commands import refused, run
+from support.commands import refused, run
 from test_mapping import EXAMPLE
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import refused, run
+from support.commands import refused, run
 from test_mapping import EXAMPLE
 from test_topology import HETCHY, of_system, servers, storages, system_of
 

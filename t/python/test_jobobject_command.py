@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import refused, run
+from support.commands import refused, run
 from test_jobobject_fromflux import extensions, says
 from test_jobobject_records import SUBMIT, eventlog, spec
 

@@ -10,7 +10,7 @@ from typing import Iterator, Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobobjects import complete, objects
+from support.jobobjects import complete, objects
 
 from sssjob import Element, check, effective, element, read, walk
 from sssjob.defaults import walk_with_policy

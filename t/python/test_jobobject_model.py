@@ -11,7 +11,7 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobobjects import VALUES, complete, objects, strings
+from support.jobobjects import VALUES, complete, objects, strings
 
 from sssjob import Element, ObjectError, check, element, read, walk, write
 from sssjob.model import rule_of

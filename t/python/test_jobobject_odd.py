@@ -12,7 +12,7 @@ from typing import Any, Iterator
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from submissions import extension, job, refused
+from support.submissions import extension, job, refused
 from test_jobobject_fromflux import XFS
 from test_jobobject_records import eventlog, spec
 

@@ -13,8 +13,8 @@ from typing import Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from jobobjects import objects
 from lxml import etree
+from support.jobobjects import objects
 
 from sssjob import (
     Element,

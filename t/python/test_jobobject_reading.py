@@ -9,7 +9,7 @@ from typing import Union
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from jobobjects import EXAMPLES, complete, objects
+from support.jobobjects import EXAMPLES, complete, objects
 
 from flux_k8s.text import printable
 from sssjob import Element, ObjectError, check, element, read, write

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from submissions import PLAIN, extension, job, left_out, refused, system
+from support.submissions import PLAIN, extension, job, left_out, refused, system
 
 from sssjob import relations
 from sssjob.relations import Bracket, Leaf, Link, Tree, Unclear
@@ -204,7 +204,7 @@ def test_a_task_group_adds_to_its_job() -> None:
 
 
 def test_a_hold_of_a_job_holds_whatever_its_task_group_says() -> None:
-    from submissions import submitted
+    from support.submissions import submitted
 
     said = "<State>Hold</State><TaskGroup><State>Idle</State></TaskGroup>"
     assert submitted(job(said)).held

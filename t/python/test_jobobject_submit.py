@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import refused, run, run_without
-from jobobjects import DATA
-from submissions import APP, extension, job
+from support.commands import refused, run, run_without
+from support.jobobjects import DATA
+from support.submissions import APP, extension, job
 
 from sssjob.markup import MAX_SIZE
 

@@ -9,7 +9,15 @@ import json
 from typing import Any
 
 import pytest
-from submissions import PLAIN, extension, job, left_out, refused, submitted, system
+from support.submissions import (
+    PLAIN,
+    extension,
+    job,
+    left_out,
+    refused,
+    submitted,
+    system,
+)
 from test_jobobject_records import spec
 
 from flux_k8s.ports import Json

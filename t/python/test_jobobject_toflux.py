@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jobobjects import DATA, complete, objects
-from submissions import APP, PLAIN, extension, job, left_out, refused, submitted
+from support.jobobjects import DATA, complete, objects
+from support.submissions import APP, PLAIN, extension, job, left_out, refused, submitted
 from test_jobobject_records import spec
 
 from sssjob import Element, effective, element, read, walk

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
-from submissions import job, left_out, refused, submitted
+from support.submissions import job, left_out, refused, submitted
 from test_jobobject_records import spec
 
 from flux_k8s.errors import BadObject

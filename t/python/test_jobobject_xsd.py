@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
-from jobobjects import EXAMPLES, complete, objects
 from lxml import etree
+from support.jobobjects import EXAMPLES, complete, objects
 
 from sssjob import Element, effective, read, write
 from sssjob.xsd import schema

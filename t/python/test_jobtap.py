@@ -10,8 +10,16 @@ import os
 from typing import Any, Iterator, Optional
 
 import pytest
-from jobtap_host import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, JobManager
-from jobtap_jobs import OK, WITH_TIMEOUT, error_of, finish, notes, submitted, up_to
+from support.jobtap import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, JobManager
+from support.jobtap_jobs import (
+    OK,
+    WITH_TIMEOUT,
+    error_of,
+    finish,
+    notes,
+    submitted,
+    up_to,
+)
 
 
 def test_the_whole_life_of_a_job_leaves_the_documented_eventlog(

@@ -7,8 +7,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from jobtap_host import CLEANUP, INACTIVE, Hostile, Job, JobManager
-from jobtap_jobs import WITH_TIMEOUT, notes, submitted, up_to
+from support.jobtap import CLEANUP, INACTIVE, Hostile, Job, JobManager
+from support.jobtap_jobs import WITH_TIMEOUT, notes, submitted, up_to
 
 
 def cancel(manager: JobManager, job: Job) -> None:

@@ -7,8 +7,8 @@ from __future__ import annotations
 import errno
 
 import pytest
-from jobtap_host import INACTIVE, JobManager
-from jobtap_jobs import WITH_TIMEOUT, notes, submitted, up_to
+from support.jobtap import INACTIVE, JobManager
+from support.jobtap_jobs import WITH_TIMEOUT, notes, submitted, up_to
 
 
 def test_a_module_that_is_away_for_long_fails_nothing(manager: JobManager) -> None:

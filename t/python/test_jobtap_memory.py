@@ -9,9 +9,9 @@ import itertools
 from typing import Any, Callable, Iterator, Optional
 
 import pytest
-from jobtap_host import DEPEND, JobManager
-from jobtap_jobs import error_of, notes, up_to
 from rabbitsim._jobtap import lib
+from support.jobtap import DEPEND, JobManager
+from support.jobtap_jobs import error_of, notes, up_to
 
 
 @pytest.fixture(autouse=True)

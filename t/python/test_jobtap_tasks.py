@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import errno
 
-from jobtap_host import JobManager
-from jobtap_jobs import OK, up_to
+from support.jobtap import JobManager
+from support.jobtap_jobs import OK, up_to
 
 
 def test_the_last_release_tells_that_tasks_have_ended_if_there_is_no_finish(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jobtap_host import JobManager
+from support.jobtap import JobManager
 
 from flux_k8s import limits
 from flux_k8s.config.submission import check_submission

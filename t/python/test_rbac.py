@@ -15,7 +15,6 @@ from typing import Any, Callable, NamedTuple, Optional
 import kubernetes
 import pytest
 import yaml
-from test_client_apiserver import ApiServer, missing
 from test_client_cluster import CRDS, install_crds
 from test_nodefailure_system import MOUNT, STATES
 from test_planning import (
@@ -48,6 +47,7 @@ from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
+from rabbitsim.kube.assets import ApiServer, missing
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.rbac import Rbac, account_user, groups_of
 from rabbitsim.kube.routes import Target, authorize

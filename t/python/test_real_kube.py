@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
-from test_client_apiserver import ApiServer, missing
 from test_client_cluster import CRDS, install_crds
 
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Kind
 from rabbitsim.dws import Topology
 from rabbitsim.dws.cli import ControllerClient
 from rabbitsim.flux.events import State
+from rabbitsim.kube.assets import ApiServer, missing
 from rabbitsim.system import LocalFlux
 
 PATIENCE = 60.0

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
-from jobobjects import DATA, EXAMPLES
 from lxml import etree
-from seed_003 import INLINE, job, refused, row_of, rows
+from support.jobobjects import DATA, EXAMPLES
+from support.seed_003 import INLINE, job, refused, row_of, rows
 
 from sssjob import ObjectError, check, effective, read, walk, write
 from sssjob.properties import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from seed_003 import Row, job, refused, row_of, rows
+from support.seed_003 import Row, job, refused, row_of, rows
 
 from sssjob import ObjectError, check, element, read, write
 from sssjob.properties import DELIVERED, JOB_PROPERTIES, REQUESTED

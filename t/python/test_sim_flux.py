@@ -9,7 +9,7 @@ import json
 from typing import Optional
 
 import pytest
-from test_sim_flux_helpers import (
+from support.flux import (
     GUEST,
     PLAIN,
     Json,

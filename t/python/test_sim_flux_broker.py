@@ -8,7 +8,7 @@ import errno
 from typing import Optional
 
 import pytest
-from test_sim_flux_helpers import GUEST, Json, System, load
+from support.flux import GUEST, Json, System, load
 
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import State

@@ -8,7 +8,7 @@ from typing import Any, Optional
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_sim_flux_helpers import System, epilog, hold, load, prolog
+from support.flux import System, epilog, hold, load, prolog
 
 from rabbitsim.flux.events import State
 from rabbitsim.flux.instance import Instance

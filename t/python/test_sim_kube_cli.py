@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
-from test_sim_kube_http_fakes import (
+from support.kubernetes import (
     make_server,
     workflow,
 )

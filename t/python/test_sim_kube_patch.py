@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_sim_kube_fakes import refused
+from support.store import refused
 
 from flux_k8s.ports import (
     Json,

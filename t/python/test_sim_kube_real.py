@@ -17,7 +17,7 @@ from typing import Any, Iterator
 
 import pytest
 import yaml
-from test_client_fakes import workflow
+from support.client import workflow
 
 from flux_k8s.ports import COMPUTES, WORKFLOW
 from rabbitsim.cli import main

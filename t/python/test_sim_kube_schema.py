@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import yaml
-from test_sim_kube_fakes import KINDS, new_store, workflow
+from support.store import KINDS, new_store, workflow
 
 from flux_k8s.ports import (
     CLIENTMOUNT,

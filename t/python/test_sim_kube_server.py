@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
-from test_sim_kube_http_fakes import (
+from support.kubernetes import (
     ALL,
     CLIENT,
     PATH,

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from test_sim_kube_http_fakes import (
+from support.kubernetes import (
     ALL,
     LOST,
     PATH,

@@ -8,7 +8,7 @@ import copy
 from typing import Any, Optional
 
 import pytest
-from test_sim_kube_fakes import new_store, owned, refused, workflow
+from support.store import new_store, owned, refused, workflow
 
 from flux_k8s.ports import (
     COMPUTES,

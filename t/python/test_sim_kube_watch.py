@@ -9,7 +9,7 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_sim_kube_fakes import new_store, refused
+from support.store import new_store, refused
 
 from flux_k8s.ports import (
     COMPUTES,

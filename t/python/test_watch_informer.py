@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
-from test_client_fakes import (
+from support.client import (
     Fake,
     Recorder,
     Request,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
-from test_client_fakes import Recorder, Service, computes
+from support.client import Recorder, Service, computes
 
 import flux_k8s.kube.watch
 from flux_k8s.ports import COMPUTES, WORKFLOW

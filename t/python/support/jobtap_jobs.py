@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from jobtap_host import Job, JobManager
+
+from support.jobtap import Job, JobManager
 
 OK = {"success": True}
 WITH_TIMEOUT = pytest.mark.parametrize(

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the tests of the client and of the watches share; no tests.
+"""An HTTP server that misbehaves, and the client on a thread like the service's.
 
 :class:`Fake` is an HTTP server whose answers are a script, down to the bytes,
 for the faults that no decent API server has. :class:`Service` stands for the

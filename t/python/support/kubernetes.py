@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the tests of the API server's HTTP side share; no tests."""
+"""The simulated API server, and requests to it over HTTP."""
 
 from __future__ import annotations
 

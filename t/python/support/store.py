@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the tests of rabbitsim.kube share; no tests."""
+"""The simulated API server's store, and objects to put into it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import ApiError, Store
 
 KINDS = load_kinds()
-FINALIZER = "flux-framework.readthedocs.io/workflow"
 
 
 def new_store(history: int = 4096) -> Store:

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What tests of the stand-in Flux have in common."""
+"""The stand-in Flux by itself, and plugins in Python for it."""
 
 from __future__ import annotations
 

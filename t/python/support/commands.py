@@ -7,10 +7,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
-SOURCES = Path(__file__).parents[2] / "src"
+from support.tree import TOP
+
+SOURCES = TOP / "src"
 
 
 def run(

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Iterator, Optional
 
 from hypothesis import strategies as st
@@ -20,8 +19,9 @@ from sssjob.properties import (
     Rule,
 )
 from sssjob.values import SPACE, Datatype, Value, unwritable
+from support.tree import TOP
 
-DATA = Path(__file__).parents[1] / "data" / "jobobject"
+DATA = TOP / "t" / "data" / "jobobject"
 EXAMPLES = sorted(DATA.glob("*.xml"))
 """The three examples of section 1.3."""
 
