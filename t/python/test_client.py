@@ -14,6 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 from support.client import (
     OK,
     TOKEN,
@@ -27,9 +30,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-
-from flux_k8s.broker.callbackqueue import CallbackQueue
-from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 
 
 @pytest.fixture

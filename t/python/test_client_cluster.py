@@ -7,24 +7,17 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from support.client import Recorder, Service, computes
 
-from flux_k8s.kube.client import KubeClient
 from flux_k8s.kube.watch import PAGE
 from flux_k8s.ports import COMPUTES, SECRET, WORKFLOW, Json, Kind, KubeError
 from rabbitsim.kube.assets import ApiServer, missing
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
-
-CRDS = Path(__file__).parents[2].parent / "shared" / "crds"
-CRD = Kind(
-    "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"
-)
+from support.apiserver import CRDS, install_crds
+from support.client import Recorder, Service, computes
 
 
 @pytest.fixture
@@ -57,26 +50,6 @@ def kubeconfig(
         yield str(path)
     finally:
         real.stop()
-
-
-def install_crds(kubeconfig: str) -> None:
-    """Create the CRDs, and wait until their kinds are served."""
-    with Service() as service:
-        client = service.client(kubeconfig)
-        for file in CRDS.glob("*_*.yaml"):
-            answer = service.ask(
-                client.create, CRD, "", yaml.safe_load(file.read_text())
-            )
-            assert not isinstance(answer, KubeError), (file, answer)
-        for kind in (WORKFLOW, COMPUTES):
-            wait_for(service, client, kind)
-
-
-def wait_for(service: Service, client: KubeClient, kind: Kind) -> None:
-    handler = Recorder()
-    watch = client.watch(kind, None, handler)
-    service.run(lambda: "synced" in handler.told, patience=60)
-    watch.stop()
 
 
 def workflow(name: str) -> Json:

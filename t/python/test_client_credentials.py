@@ -13,6 +13,9 @@ from typing import Any, Callable
 import certifi
 import pytest
 import yaml
+
+from flux_k8s.errors import ConfigError
+from flux_k8s.ports import WORKFLOW
 from support.client import (
     OK,
     TOKEN,
@@ -26,9 +29,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-
-from flux_k8s.errors import ConfigError
-from flux_k8s.ports import WORKFLOW
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Callable
 
 import pytest
+
+from flux_k8s.ports import WORKFLOW, KubeError
 from support.client import (
     OK,
     TOKEN,
@@ -23,8 +25,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-
-from flux_k8s.ports import WORKFLOW, KubeError
 
 
 @pytest.fixture

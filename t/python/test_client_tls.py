@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from flux_k8s.ports import WORKFLOW
 from support.client import (
     OK,
     Fake,
@@ -26,8 +28,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-
-from flux_k8s.ports import WORKFLOW
 
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="openssl, which makes certificates"

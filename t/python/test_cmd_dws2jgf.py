@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import SOURCES, refused, run
-from test_mapping import EXAMPLE
 
 from flux_k8s.rfc import jgf, rset
+from support.commands import SOURCES, refused, run
+from support.mapping import EXAMPLE
 
 R: dict[str, Any] = {
     "version": 1,

@@ -9,8 +9,9 @@ import json
 from pathlib import Path
 
 import pytest
+
 from support.commands import refused, run
-from test_mapping import EXAMPLE
+from support.mapping import EXAMPLE
 
 
 @pytest.fixture

@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import refused, run
-from test_mapping import EXAMPLE
-from test_topology import HETCHY, of_system, servers, storages, system_of
 
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMCONFIGURATION, Json
 from rabbitsim.dws.topology import Topology, system_configuration
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
+from support.commands import refused, run
+from support.mapping import EXAMPLE, HETCHY, of_system, servers, storages, system_of
 
 
 class Cluster:

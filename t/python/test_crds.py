@@ -11,7 +11,6 @@ from typing import Any, Optional
 
 import pytest
 import yaml
-from test_service import jobspec, settle, started
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws import directivebreakdown
@@ -22,6 +21,7 @@ from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.patch import merge_patch, same_json
 from rabbitsim.kube.schema import Problems, Schema, compile_schema
 from rabbitsim.system import VirtualSystem
+from support.service import jobspec, settle, started
 
 SHARED = pathlib.Path(__file__).parents[2].parent / "shared"
 RECORDINGS = sorted((SHARED / "recorded").glob("*.jsonl"))

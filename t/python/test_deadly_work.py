@@ -8,11 +8,9 @@ The module is the service itself here, and the test is the supervisor, which cou
 
 from __future__ import annotations
 
-from collections import Counter
-from typing import Any, Optional
+from typing import Any
 
 import pytest
-from test_service import LIFE, exceptions, jobspec, names, started
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.isolation import Work
@@ -21,8 +19,9 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.system import VirtualSystem
+from support.service import LIFE, exceptions, jobspec, names
+from support.supervised import DEATHS, Death, Supervised
 
-DEATHS = 5
 UP = [
     (WorkflowRequests, "create"),
     (Steps, "_plan"),
@@ -33,55 +32,6 @@ UP = [
     (Service, "_set_up"),
 ]
 DOWN = [(Steps, "_release_epilog"), (WorkflowRequests, "delete")]
-
-
-class Death(BaseException):
-    """The end of a process, which no handler of exceptions sees."""
-
-
-class Supervised:
-    """A system whose service dies at each call of a method for a job in ``guilty``."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: type, name: str) -> None:
-        self.guilty: set[int] = set()
-        self.work: Optional[Work] = None
-        self.died_of: Optional[Work] = None
-        self.deaths: Counter[Optional[Work]] = Counter()
-        self.system: VirtualSystem = started(message_latency=0.01)
-        self.system.works_on = self.works_on
-        original = getattr(owner, name)
-
-        def deadly(target: Any, *args: Any, **options: Any) -> Any:
-            for arg in args:
-                jobid = getattr(getattr(arg, "info", arg), "jobid", arg)
-                if isinstance(jobid, dict):
-                    jobid = jobid.get("jobid")
-                if isinstance(jobid, int) and jobid in self.guilty:
-                    self.died_of = self.work
-                    raise Death
-            return original(target, *args, **options)
-
-        monkeypatch.setattr(owner, name, deadly)
-        self.system.unload_module()
-        self.system.load_module()
-
-    def works_on(self, work: Optional[Work]) -> None:
-        self.work = work
-
-    def run(self, seconds: float) -> None:
-        """Run, and do what the supervisor does at a death."""
-        loop = self.system.loop
-        end = loop.now() + seconds
-        while loop.now() < end:
-            try:
-                loop.run(timeout=end - loop.now())
-            except Death:
-                self.deaths[self.died_of] += 1
-                if self.died_of and self.deaths[self.died_of] >= DEATHS:
-                    self.system.barred.add(self.died_of)
-                self.work = None
-                self.system.kill_module()
-                loop.call_later(1.0, self.system.load_module)
 
 
 @pytest.mark.parametrize("owner, name", UP, ids=str)

@@ -9,8 +9,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_rabbits_system import marked, requests, set_status, ssds_free, stats, wait
-from test_service import jobspec, settle
 
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.errors import BadObject
@@ -21,6 +19,8 @@ from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import Json
 from rabbitsim.system import VirtualSystem
+from support.rabbits import marked, requests, set_status, ssds_free, stats, wait
+from support.service import jobspec, settle
 
 GIB = 2**30
 

@@ -10,10 +10,10 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_mapping import EXAMPLE
-from test_rset import fluxion_r
 
 from flux_k8s.dws import getrabbit, mapping
+from support.mapping import EXAMPLE
+from support.rset import fluxion_r
 
 HETCHY = mapping.parse(EXAMPLE)
 ON_202 = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": [793]})

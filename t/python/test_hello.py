@@ -8,7 +8,6 @@ import errno
 from typing import Any, Optional
 
 import pytest
-from test_service import COPY_OUT, HOUR, LIFE, XFS, jobspec, names, settle, started
 
 from flux_k8s.ports import KubeError
 from rabbitsim.dws.options import Fault as DwsFault
@@ -16,6 +15,7 @@ from rabbitsim.dws.options import Options
 from rabbitsim.flux.broker import Respond
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.service import COPY_OUT, HOUR, LIFE, XFS, jobspec, names, settle, started
 
 HELLO = "job-manager.dws.hello"
 GARBAGE: list[dict[str, Any]] = [{}, {"jobs": 1}, {"jobs": [], "cursor": "x"}]

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_mapping import EXAMPLE
 
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import jgfwriter, mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.rfc import hostlist, idset, jgf, rset
+from support.mapping import EXAMPLE
 
 Json = dict[str, Any]
 

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.commands import refused, run
-from test_jobobject_fromflux import extensions, says
-from test_jobobject_records import SUBMIT, eventlog, spec
 
 from rabbitsim.cli import main
 from sssjob import Element, read
+from support.commands import refused, run
+from support.jobrecords import SUBMIT, eventlog, extensions, says, spec
 
 DATA = Path(__file__).parents[1] / "data"
 

@@ -10,11 +10,11 @@ from typing import Iterator, Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.jobobjects import complete, objects
 
 from sssjob import Element, check, effective, element, read, walk
 from sssjob.defaults import walk_with_policy
 from sssjob.properties import JOB_DEFAULTS, JOB_PROPERTIES, Rule
+from support.jobobjects import complete, objects
 
 DEFAULTS = ("JobDefaults", "TaskGroupDefaults", "TaskDefaults")
 POLICIES = ["Reject", "Warn", "Ignore"]

@@ -11,17 +11,11 @@ from typing import Any, Optional
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from test_jobobject_constraints import (
-    CONSTRAINTS,
-    FEATURES,
-    HOSTS,
-    NODES,
-    matches,
-)
 
 from flux_k8s.rfc import constraints
 from sssjob import Element, element
 from sssjob.expression import from_elements, to_elements
+from support.expressions import CONSTRAINTS, FEATURES, HOSTS, NODES, matches
 
 
 def strict(index: int, problem: str) -> None:

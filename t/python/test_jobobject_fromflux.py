@@ -6,73 +6,25 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Optional
 
 import pytest
-from test_service import XFS, jobspec, settle, started
 
-from flux_k8s.config.table import Config
-from flux_k8s.ports import Json
 from rabbitsim.dws import Fault, Files, Options
-from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
-from sssjob import Element, read, write
+from sssjob import read, write
 from sssjob.fromflux import (
     EVENTLOG,
-    KEYS,
     JobRecord,
     Telling,
     group_object,
     job_object,
 )
+from support.jobrecords import SAVING, extensions, ran, record_of, says, told
+from support.service import XFS, jobspec, settle, started
 
 MIB = 1 << 20
 PLAIN = submit_jobspec(["true"])
-SAVING = Config(save_datamovements=10, presets={"fast": (XFS,)})
-
-
-def record_of(system: VirtualSystem, jobid: int) -> JobRecord:
-    """What Flux has of a job."""
-    job = system.instance.job(jobid)
-    kvs = {**job.kvs, EVENTLOG: encode_eventlog(job.events)}
-    return JobRecord(jobid, {key: kvs[key] for key in KEYS if key in kvs})
-
-
-def told(system: VirtualSystem, jobid: int, **options: Any) -> Element:
-    """A job as others read it, without a warning."""
-    warnings: list[str] = []
-    telling = Telling(warn=warnings.append, **{"environment": True, **options})
-    written = write(job_object(record_of(system, jobid), telling))
-    assert not warnings
-    return read(written)
-
-
-def ran(spec: Json, **options: Any) -> tuple[VirtualSystem, int]:
-    """A system in which a job ran to its end."""
-    system = started(**{"config": SAVING, **options})
-    jobid = system.instance.submit(spec)
-    settle(system)
-    return system, jobid
-
-
-def says(parent: Optional[Element], tag: str, /, **attributes: str) -> list[Any]:
-    """What the elements of a name, with these attributes, say in another."""
-    assert parent is not None
-    return [
-        inner.value
-        for inner in parent.all(tag)
-        if all(inner.attribute(key) == value for key, value in attributes.items())
-    ]
-
-
-def extensions(job: Element) -> dict[str, Any]:
-    """What the Extensions say, but the one that names Rabbits."""
-    return {
-        str(inner.attribute("name")): json.loads(str(inner.value))
-        for inner in job.all("Extension")
-        if inner.attribute("type") == "Flux" and inner.attribute("name") != "rabbits"
-    }
 
 
 def event_time(system: VirtualSystem, jobid: int, name: str) -> float:

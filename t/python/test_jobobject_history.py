@@ -9,12 +9,11 @@ import json
 from typing import Any
 
 import pytest
-from test_jobobject_fromflux import says
-from test_jobobject_records import JOBID, SUBMIT, T, eventlog, job_of, shown, spec
 
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
 from sssjob.fromflux import JobRecord, Telling, job_object
+from support.jobrecords import JOBID, SUBMIT, T, eventlog, job_of, says, shown, spec
 
 
 def test_a_job_that_was_only_submitted_is_idle() -> None:

@@ -12,9 +12,6 @@ from typing import Any, Iterator
 
 from hypothesis import example, given
 from hypothesis import strategies as st
-from support.submissions import extension, job, refused
-from test_jobobject_fromflux import XFS
-from test_jobobject_records import eventlog, spec
 
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
@@ -22,6 +19,9 @@ from sssjob import read, write
 from sssjob.asking import ObjectErrors
 from sssjob.fromflux import JobRecord, job_object
 from sssjob.toflux import to_jobspecs
+from support.jobrecords import eventlog, spec
+from support.service import XFS
+from support.submissions import extension, job, refused
 
 JOBSPEC = spec(
     "-N2",

@@ -14,7 +14,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lxml import etree
-from support.jobobjects import objects
 
 from sssjob import (
     Element,
@@ -27,6 +26,7 @@ from sssjob import (
     write,
 )
 from sssjob.properties import CONTENTS
+from support.jobobjects import objects
 
 POLICIES = ["Reject", "Warn", "Ignore"]
 REJECTED = "; awarenessPolicy is Reject here"

@@ -9,12 +9,12 @@ from typing import Union
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from support.jobobjects import EXAMPLES, complete, objects
 
 from flux_k8s.text import printable
 from sssjob import Element, ObjectError, check, element, read, write
 from sssjob.markup import ENCODINGS
 from sssjob.model import ObjectErrors
+from support.jobobjects import EXAMPLES, complete, objects
 
 SIMPLE = "<Job><Id>1</Id><Name>n</Name></Job>"
 TEXTS = [path.read_bytes() for path in EXAMPLES]

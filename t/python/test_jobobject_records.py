@@ -11,21 +11,25 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_jobobject_fromflux import extensions, says
 
 from flux_k8s.dws.directivebreakdown import apply_breakdowns
 from flux_k8s.ports import Json
-from rabbitsim.flux.options import submit_jobspec
-from sssjob import Element, read, write
+from sssjob import Element, write
 from sssjob.fromflux import JobRecord, Telling, job_object
 from sssjob.terms import path_keys
 from sssjob.toattributes import Submitter
 from sssjob.toflux import to_jobspecs
 from sssjob.untold import Untold
+from support.jobrecords import (
+    JOBID,
+    eventlog,
+    extensions,
+    job_of,
+    says,
+    shown,
+    spec,
+)
 
-JOBID = 6731191091817518
-T = 1_700_000_000.25
-SUBMIT = {"userid": 5588, "urgency": 16, "flags": 0, "version": 1}
 HOLD = ("dependency-add", {"description": "dws-create"})
 LET_GO = ("dependency-remove", {"description": "dws-create"})
 RABBIT = {
@@ -37,25 +41,6 @@ RABBIT = {
         {"type": "ssd", "count": 10, "exclusive": True},
     ],
 }
-
-
-def eventlog(*events: Any, submit: Any = None) -> str:
-    """An eventlog with an event each second. Each is a name, or one with its
-    context."""
-    lines = [("submit", submit or SUBMIT), *events]
-    entries = []
-    for seconds, event in enumerate(lines):
-        name, context = event if isinstance(event, tuple) else (event, None)
-        entry: Json = {"timestamp": T + seconds, "name": name}
-        entries.append(entry if context is None else {**entry, "context": context})
-    return "".join(json.dumps(entry) + "\n" for entry in entries)
-
-
-def spec(*options: str, **system: Any) -> Json:
-    """The jobspec of ``flux submit OPTIONS``, with some more attributes."""
-    jobspec = submit_jobspec(["app", "-x", "a b"], list(options))
-    jobspec["attributes"]["system"].update(system)
-    return jobspec
 
 
 def shell(**options: Any) -> Json:
@@ -71,39 +56,10 @@ def update(**changes: Any) -> tuple[str, Json]:
     return "jobspec-update", paths
 
 
-def job_of(
-    jobspec: Any, *events: Any, warnings: Optional[list[str]] = None, **kvs: Any
-) -> Element:
-    """The job object of what Flux has, as others read it."""
-    texts = {
-        "eventlog": eventlog(*events),
-        "jobspec": json.dumps(jobspec),
-        **{key: json.dumps(value) for key, value in kvs.items()},
-    }
-    told: list[str] = []
-    job = job_object(
-        JobRecord(JOBID, texts), Telling(warn=told.append, environment=True)
-    )
-    if warnings is None:
-        assert not told
-    else:
-        warnings += told
-    return read(write(job))
-
-
 def requested(*args: Any, **kvs: Any) -> Element:
     found = job_of(*args, **kvs).find("Requested")
     assert found is not None
     return found
-
-
-def shown(parent: Optional[Element], tag: str) -> list[str]:
-    """The elements of a name: what they say, and their attributes."""
-    assert parent is not None
-    return [
-        " ".join([str(e.value), *(f"{key}={value}" for key, value in e.attributes)])
-        for e in parent.all(tag)
-    ]
 
 
 # Nothing gets lost

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.submissions import PLAIN, extension, job, left_out, refused, system
 
 from sssjob import relations
 from sssjob.relations import Bracket, Leaf, Link, Tree, Unclear
+from support.submissions import PLAIN, extension, job, left_out, refused, system
 
 ONLY = (
     "conj and group: alternatives and exceptions are for Feature and Node only in Flux"

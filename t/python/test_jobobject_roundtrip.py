@@ -19,10 +19,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_jobobject_constraints import CONSTRAINTS, NODES
-from test_jobobject_fromflux import ran, told
-from test_jobobject_records import eventlog, job_of, spec
-from test_service import XFS, jobspec, names, settle
 
 from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.ports import Json
@@ -30,6 +26,9 @@ from flux_k8s.rfc import constraints, jobid
 from sssjob import Element, read, write
 from sssjob.fromflux import JobRecord, group_object, job_object
 from sssjob.toflux import Submission, to_jobspecs
+from support.expressions import CONSTRAINTS, NODES
+from support.jobrecords import eventlog, job_of, ran, spec, told
+from support.service import XFS, jobspec, names, settle
 
 OF_JOBS = ("after", "afterstart", "afterany", "afterok", "afternotok")
 

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from sssjob.markup import MAX_SIZE
 from support.commands import refused, run, run_without
 from support.jobobjects import DATA
 from support.submissions import APP, extension, job
-
-from sssjob.markup import MAX_SIZE
 
 
 def submit(*args: Any, stdin: str = "", **environment: str) -> Any:

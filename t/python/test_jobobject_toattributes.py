@@ -9,6 +9,11 @@ import json
 from typing import Any
 
 import pytest
+
+from flux_k8s.ports import Json
+from sssjob import read
+from sssjob.toattributes import Submitter
+from support.jobrecords import spec
 from support.submissions import (
     PLAIN,
     extension,
@@ -18,11 +23,6 @@ from support.submissions import (
     submitted,
     system,
 )
-from test_jobobject_records import spec
-
-from flux_k8s.ports import Json
-from sssjob import read
-from sssjob.toattributes import Submitter
 
 # Attributes
 

@@ -12,9 +12,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.jobobjects import DATA, complete, objects
-from support.submissions import APP, PLAIN, extension, job, left_out, refused, submitted
-from test_jobobject_records import spec
 
 from sssjob import Element, effective, element, read, walk
 from sssjob.asking import ObjectErrors
@@ -23,6 +20,9 @@ from sssjob.properties import CONTENTS, JOB, REQUESTED, Rule
 from sssjob.toattributes import Submitter
 from sssjob.toflux import Submission, to_jobspecs
 from sssjob.values import Datatype
+from support.jobobjects import DATA, complete, objects
+from support.jobrecords import spec
+from support.submissions import APP, PLAIN, extension, job, left_out, refused, submitted
 
 # The examples of section 1.3
 

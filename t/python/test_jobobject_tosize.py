@@ -7,12 +7,12 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
-from support.submissions import job, left_out, refused, submitted
-from test_jobobject_records import spec
 
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Json
 from sssjob.shape import totals_of
+from support.jobrecords import spec
+from support.submissions import job, left_out, refused, submitted
 
 # How large it is
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from lxml import etree
-from support.jobobjects import EXAMPLES, complete, objects
 
 from sssjob import Element, effective, read, write
 from sssjob.xsd import schema
+from support.jobobjects import EXAMPLES, complete, objects
 
 PUBLISHED = Path(__file__).parents[2] / "doc" / "jobobject.xsd"
 SCHEMA = etree.XMLSchema(etree.fromstring(schema().encode()))

@@ -10,6 +10,7 @@ import os
 from typing import Any, Iterator, Optional
 
 import pytest
+
 from support.jobtap import CLEANUP, DEPEND, INACTIVE, RUN, SCHED, JobManager
 from support.jobtap_jobs import (
     OK,

@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 
 import pytest
+
 from support.jobtap import CLEANUP, INACTIVE, Hostile, Job, JobManager
 from support.jobtap_jobs import WITH_TIMEOUT, notes, submitted, up_to
 

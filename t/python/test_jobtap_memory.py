@@ -10,6 +10,7 @@ from typing import Any, Callable, Iterator, Optional
 
 import pytest
 from rabbitsim._jobtap import lib
+
 from support.jobtap import DEPEND, JobManager
 from support.jobtap_jobs import error_of, notes, up_to
 

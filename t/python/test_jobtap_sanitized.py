@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from support.tree import TOP, copy_sources
 
 OURS = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")

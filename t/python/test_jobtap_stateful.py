@@ -10,6 +10,7 @@ from typing import Optional
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
 from support.jobtap import (
     CLEANUP,
     DEPEND,

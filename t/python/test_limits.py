@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.jobtap import JobManager
 
 from flux_k8s import limits
 from flux_k8s.config.submission import check_submission
@@ -17,6 +16,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.jobs.requests import read_create
+from support.jobtap import JobManager
 
 HEADER = Path(__file__).parents[2] / "src/jobtap/job.h"
 NAMELESS = "#DW copy_in source=/a destination=/b"

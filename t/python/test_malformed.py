@@ -10,12 +10,12 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_service import HOUR, XFS, jobspec, started
 
 from flux_k8s.jobs.records import failed_first
 from flux_k8s.ports import STORAGE, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
+from support.service import HOUR, XFS, jobspec, started
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),

@@ -11,19 +11,7 @@ import pytest
 
 from flux_k8s.dws import mapping
 from flux_k8s.errors import BadObject
-
-CAPACITY = 30659987046400
-
-EXAMPLE: dict[str, Any] = {
-    "computes": {
-        **{f"hetchy{n}": "hetchy201" for n in range(1001, 1003)},
-        **{f"hetchy{n}": "hetchy202" for n in range(1003, 1019)},
-    },
-    "rabbits": {
-        "hetchy201": {"capacity": CAPACITY, "hostlist": "hetchy[1001-1002]"},
-        "hetchy202": {"capacity": CAPACITY, "hostlist": "hetchy[1003-1018]"},
-    },
-}
+from support.mapping import CAPACITY, EXAMPLE
 
 
 def test_the_example_of_topology_mapping_is_read() -> None:

@@ -11,16 +11,6 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_nodefailure import (
-    HOSTS,
-    JOBID,
-    MAPPING,
-    NOW,
-    breakdown,
-    computes,
-    servers,
-    surveys,
-)
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.nodefailure import Survey, computes_patch, survey_storage, tolerated
@@ -39,6 +29,16 @@ from flux_k8s.jobs.workflow import (
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58
+from support.nodefailure import (
+    HOSTS,
+    JOBID,
+    MAPPING,
+    NOW,
+    breakdown,
+    computes,
+    servers,
+    surveys,
+)
 
 R = rset.parse(
     {

@@ -8,18 +8,6 @@ from __future__ import annotations
 from typing import Any, Optional, Sequence
 
 import pytest
-from test_service import (
-    COPY_OUT,
-    HOUR,
-    LIFE,
-    XFS,
-    exceptions,
-    jobspec,
-    names,
-    run_to,
-    settle,
-    started,
-)
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.nodefailure import EXCLUSION_DATE
@@ -33,10 +21,21 @@ from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
+from support.rabbits import MOUNT, STATES
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    names,
+    run_to,
+    settle,
+    started,
+)
 
-STATES = {"Setup": 0.1, "DataIn": 0.1, "PreRun": 0.2, "PostRun": 0.1}
 TYPE = "dws-node-failure"
-MOUNT = Fault("PreRun", "mount", node="compute-04", message="no such device")
 COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
 
 

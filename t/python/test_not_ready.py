@@ -7,11 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from test_service import HOUR, LIFE, XFS, exceptions, jobspec, memo, names, settle
 
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Kind, KubeDone, KubeError
 from rabbitsim.system import VirtualSystem
+from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memo, names, settle
 
 KEEP = "#DW create_persistent type=xfs capacity=1GiB name=keep"
 USE = "#DW persistentdw name=keep"

@@ -11,8 +11,6 @@ from functools import partial
 from typing import Any, Optional
 
 import pytest
-from test_rabbits_system import drained, shown
-from test_service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, started
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.cleanup import mounted_nodes
@@ -26,6 +24,8 @@ from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.rabbits import drained, shown
+from support.service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, started
 
 STUCK = DwsFault("PostRun", "mount", node="compute-02")
 LOST = "not copied: $DW_JOB_p1/x to /lustre/x"

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 import pytest
-from test_service import LIFE, jobspec
 
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.kube.client import KubeClient
@@ -27,6 +26,7 @@ from rabbitsim.kube.kinds import Kinds
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.watch import Stored
 from rabbitsim.system import LocalFlux, LocalKube
+from support.service import LIFE, jobspec
 
 PATIENCE = 60.0
 TOPOLOGY = Topology.regular(4, 2)

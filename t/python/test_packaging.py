@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from support.tree import TOP, copy_sources
 
 SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]

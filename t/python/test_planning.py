@@ -10,7 +10,6 @@ from dataclasses import replace
 from typing import Any, Callable, Optional
 
 import pytest
-from test_service import LIFE, exceptions, jobspec, memo, names, settle, started
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import Access, Breakdown, occupied_rabbits, parse
@@ -20,57 +19,34 @@ from flux_k8s.jobs import breakdownreader
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
 from flux_k8s.rfc import hostlist, rset
 from rabbitsim.dws import Options, Topology
-from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.options import table
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem, mapping_of
+from support.service import (
+    DAY,
+    LIFE,
+    LUSTRE,
+    MGT,
+    exceptions,
+    jobspec,
+    labelled,
+    long,
+    memo,
+    memos,
+    names,
+    placed,
+    running,
+    settle_jobs,
+    started,
+    wants,
+)
 
-DAY = 86400.0
 GIB = 2**30
-TIB = 2**40
 PROFILES: Json = read_data("profiles.yaml")["profiles"]
 KINDS = [(name, type) for name, types in PROFILES.items() for type in types]
 OWNER = 500
-
-
-def running(system: VirtualSystem, *jobids: int) -> None:
-    """Run until these jobs do."""
-    jobs = [system.instance.job(jobid) for jobid in jobids]
-    assert system.loop.run(
-        lambda: all("start" in [e.name for e in job.events] for job in jobs),
-        timeout=DAY,
-    ), [(job.state, exceptions(system, job.id), memos(system, job.id)) for job in jobs]
-
-
-def memos(system: VirtualSystem, jobid: int) -> Json:
-    found: Json = {}
-    for event in system.instance.eventlog(jobid):
-        if event.name == "memo":
-            found.update(event.context or {})
-    return found
-
-
-def long(dw: Any, nodes: int = 1, seconds: int = 600, **system: Any) -> Json:
-    """The jobspec of a job that runs for a while."""
-    spec = jobspec(dw, nodes, **system)
-    test = {"run_duration": f"{seconds}s"}
-    spec["attributes"]["system"]["exec"] = {"test": test}
-    return spec
-
-
-def placed(system: VirtualSystem, name: str = "") -> dict[str, Counter[str]]:
-    """For each label, the allocations on each Rabbit of all Servers, or of one."""
-    found: dict[str, Counter[str]] = {}
-    for servers in system.store.list(SERVERS, None)["items"]:
-        if name and servers["metadata"]["name"] != name:
-            continue
-        for entry in servers["spec"].get("allocationSets", ()):
-            counts = found.setdefault(entry["label"], Counter())
-            for storage in entry["storage"]:
-                counts[storage["name"]] += storage["allocationCount"]
-    return found
 
 
 def hosts(system: VirtualSystem, jobid: int) -> tuple[str, ...]:
@@ -85,10 +61,6 @@ def runs(system: VirtualSystem, spec: Json, userid: int = OWNER) -> int:
     settle_jobs(system)
     assert names(system, jobid) == LIFE, exceptions(system, jobid)
     return jobid
-
-
-def settle_jobs(system: VirtualSystem) -> None:
-    settle(system, DAY)
 
 
 @pytest.mark.parametrize(("profile", "type"), KINDS)
@@ -238,9 +210,6 @@ def test_a_connection_that_is_only_wished_for_is_tried(
 
 # Colocation
 
-LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
-MGT = LUSTRE + " profile=standalone-mgt"
-
 
 def keys(system: VirtualSystem) -> list[tuple[str, str]]:
     """Key and Rabbit of all allocations whose place is exclusive."""
@@ -371,20 +340,6 @@ def test_a_malformed_status_of_servers_is_refused_with_its_place() -> None:
 
 
 # Labels
-
-
-def labelled(**fast: str) -> Topology:
-    return Topology.of(
-        [
-            Rabbit("rabbit-01", TIB, ("compute-01", "compute-02")),
-            Rabbit("rabbit-02", TIB, ("compute-03", "compute-04"), fast),
-        ]
-    )
-
-
-def wants(*labels: str) -> Options:
-    data = {**read_data("profiles.yaml"), "labels": [f"{RABBIT_LABEL}=Rabbit", *labels]}
-    return Options(profiles=Profiles(data))
 
 
 def test_storage_goes_only_where_all_labels_are() -> None:

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_service import LIFE, exceptions, jobspec, names, settle, started
 
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DirectiveError
+from support.service import LIFE, exceptions, jobspec, names, settle, started
 
 OWNER = 500
 USER = 4711

@@ -8,7 +8,37 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
-from test_service import (
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws import storageusage
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.ports import SERVERS, STORAGE, Json
+from flux_k8s.rfc import rset
+from rabbitsim.dws.topology import Topology
+from rabbitsim.flux.scheduler import UNSATISFIABLE
+from rabbitsim.system import VirtualSystem
+from support.rabbits import (
+    DESTROY,
+    GIB,
+    PERSISTENT,
+    SMALL,
+    drained,
+    finish,
+    hosts,
+    marked,
+    requests,
+    run_job,
+    set_link,
+    set_status,
+    shown,
+    small,
+    ssds_free,
+    stats,
+    submit,
+    system_of,
+    wait,
+)
+from support.service import (
     HOUR,
     LIFE,
     XFS,
@@ -17,93 +47,9 @@ from test_service import (
     memo,
     names,
     settle,
-    started,
 )
 
-from flux_k8s.config.table import Config
-from flux_k8s.control.damper import FIRST_HOLD
-from flux_k8s.dws import storageusage
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit
-from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json
-from flux_k8s.rfc import hostlist, rset
-from rabbitsim.dws.topology import Topology
-from rabbitsim.flux.events import State
-from rabbitsim.flux.scheduler import UNSATISFIABLE
-from rabbitsim.system import VirtualSystem
-
-GIB = 2**30
 OURS = "dws: PCIe connection to Rabbit rabbit-02 is Offline"
-PERSISTENT = "#DW create_persistent type=xfs capacity=10GiB name=keep"
-DESTROY = "#DW destroy_persistent name=keep"
-
-
-def system_of(config: Optional[Config] = None, **options: Any) -> VirtualSystem:
-    """Four nodes on two Rabbits, started and settled."""
-    system: VirtualSystem = started(config=config, **options)
-    wait(system)
-    return system
-
-
-def wait(system: VirtualSystem, seconds: float = 10 * FIRST_HOLD) -> None:
-    system.loop.run(timeout=seconds)
-
-
-def submit(system: VirtualSystem, dw: Any = XFS, nodes: int = 1) -> int:
-    """Submit a job whose tasks run for a minute."""
-    spec = jobspec(dw, nodes=nodes)
-    spec["attributes"]["system"]["exec"] = {"test": {"run_duration": "60s"}}
-    if dw is None:
-        del spec["attributes"]["system"]["dw"]
-    return system.instance.submit(spec)
-
-
-def run_job(system: VirtualSystem, nodes: int = 1, dw: Any = XFS) -> Optional[str]:
-    """Submit a job. The nodes that it got at once, None if it waits."""
-    jobid = submit(system, dw, nodes)
-    wait(system)
-    return hosts(system, jobid)
-
-
-def hosts(system: VirtualSystem, jobid: int) -> Optional[str]:
-    R = system.instance.job(jobid).R
-    return None if R is None else R["execution"]["nodelist"][0]
-
-
-def marked(system: VirtualSystem, name: str = "badrabbit") -> str:
-    nodes = system.instance.scheduler.pool.nodes
-    return hostlist.encode(node.host for node in nodes if name in node.dynamic)
-
-
-def drained(system: VirtualSystem) -> dict[str, str]:
-    nodes = system.instance.scheduler.pool.nodes
-    return {n.host: n.drained for n in nodes if n.drained is not None}
-
-
-def requests(system: VirtualSystem) -> dict[str, int]:
-    """The requests to Fluxion since this was last asked."""
-    counter = system.instance.fluxion.requests
-    result = dict(counter)
-    counter.clear()
-    return result
-
-
-def set_status(system: VirtualSystem, rabbit: str, status: str) -> None:
-    system.controllers.rabbits.set_status(rabbit, status)
-
-
-def set_link(system: VirtualSystem, host: str, up: bool) -> None:
-    system.controllers.rabbits.set_link(host, up)
-
-
-def stats(system: VirtualSystem) -> Json:
-    assert system.service is not None
-    answers: list[Json] = []
-    system.instance.request(
-        "dws.stats-get", {}, lambda errnum, text, payload: answers.append(payload or {})
-    )
-    system.loop.run(lambda: bool(answers), timeout=1.0)
-    result: Json = answers[0]["rabbits"]
-    return result
 
 
 def chunks(system: VirtualSystem, jobid: int) -> dict[str, Optional[int]]:
@@ -113,14 +59,6 @@ def chunks(system: VirtualSystem, jobid: int) -> dict[str, Optional[int]]:
 
 
 # Nodes, and storage near them
-
-SMALL = Topology.regular(4, 2, capacity=64 * GIB)
-"""Of its Rabbits each ``ssd`` is taken out of service by itself; those of the usual
-topology are so large that their nodes are marked instead."""
-
-
-def small(**options: Any) -> VirtualSystem:
-    return system_of(topology=SMALL, **options)
 
 
 def storage_of(gib: int) -> str:
@@ -369,17 +307,6 @@ def test_nodes_of_a_rabbit_that_is_down_are_not_drained() -> None:
 # Storage that the scheduler does not know of
 
 
-def finish(system: VirtualSystem, dw: Any) -> None:
-    jobid = system.instance.submit(jobspec(dw, nodes=1))
-    settle(system)
-    assert system.instance.job(jobid).state is State.INACTIVE
-
-
-def ssds_free(system: VirtualSystem) -> list[int]:
-    pool = system.instance.scheduler.pool
-    return [pool.free("ssd", chassis.index) for chassis in pool.chassis]
-
-
 def test_persistent_storage_takes_as_much_from_the_scheduler_as_it_holds() -> None:
     system = small()
     finish(system, PERSISTENT)
@@ -417,12 +344,6 @@ def test_it_gives_it_back_when_it_is_destroyed() -> None:
 
 
 # What DWS is told about nodes
-
-
-def shown(system: VirtualSystem) -> dict[str, str]:
-    """The nodes that are not Enabled."""
-    nodes = system.store.get(SYSTEMSTATUS, "default", "default")["data"]["nodes"]
-    return {host: status for host, status in nodes.items() if status != "Enabled"}
 
 
 def test_a_node_that_is_offline_is_disabled_until_it_returns() -> None:

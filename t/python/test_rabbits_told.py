@@ -8,7 +8,14 @@ from __future__ import annotations
 from typing import Optional
 
 import pytest
-from test_rabbits_system import (
+
+from flux_k8s.config.table import Config
+from flux_k8s.control.damper import FIRST_HOLD
+from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
+from rabbitsim.dws.topology import Topology
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+from support.rabbits import (
     DESTROY,
     PERSISTENT,
     drained,
@@ -26,14 +33,7 @@ from test_rabbits_system import (
     system_of,
     wait,
 )
-from test_service import settle
-
-from flux_k8s.config.table import Config
-from flux_k8s.control.damper import FIRST_HOLD
-from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
-from rabbitsim.dws.topology import Topology
-from rabbitsim.kube.direct import Fault, Request
-from rabbitsim.system import VirtualSystem
+from support.service import settle
 
 # When, and how often
 

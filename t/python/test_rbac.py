@@ -15,30 +15,6 @@ from typing import Any, Callable, NamedTuple, Optional
 import kubernetes
 import pytest
 import yaml
-from test_client_cluster import CRDS, install_crds
-from test_nodefailure_system import MOUNT, STATES
-from test_planning import (
-    LUSTRE,
-    MGT,
-    labelled,
-    long,
-    placed,
-    running,
-    settle_jobs,
-    wants,
-)
-from test_rabbits_system import GIB, PERSISTENT, drained, finish, ssds_free, wait
-from test_records import COPY_IN, OFFLOAD, in_state, movements, offloading, pod
-from test_service import (
-    COPY_OUT,
-    HOUR,
-    LIFE,
-    XFS,
-    exceptions,
-    jobspec,
-    names,
-    settle,
-)
 
 from flux_k8s.config.table import Config
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json, KubeError
@@ -53,6 +29,37 @@ from rabbitsim.kube.rbac import Rbac, account_user, groups_of
 from rabbitsim.kube.routes import Target, authorize
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.system import LocalFlux, LocalKube, VirtualSystem
+from support.apiserver import CRDS, install_crds
+from support.rabbits import (
+    GIB,
+    MOUNT,
+    PERSISTENT,
+    STATES,
+    drained,
+    finish,
+    ssds_free,
+    wait,
+)
+from support.records import COPY_IN, OFFLOAD, movements, offloading, pod
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    LUSTRE,
+    MGT,
+    XFS,
+    exceptions,
+    in_state,
+    jobspec,
+    labelled,
+    long,
+    names,
+    placed,
+    running,
+    settle,
+    settle_jobs,
+    wants,
+)
 
 MANIFEST = Path(__file__).parents[2] / "etc/examples/rbac.yaml"
 OBJECTS: list[Json] = list(yaml.safe_load_all(MANIFEST.read_text()))

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Iterator
 
 import pytest
-from test_client_cluster import CRDS, install_crds
 
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Kind
 from rabbitsim.dws import Topology
@@ -18,6 +17,7 @@ from rabbitsim.dws.cli import ControllerClient
 from rabbitsim.flux.events import State
 from rabbitsim.kube.assets import ApiServer, missing
 from rabbitsim.system import LocalFlux
+from support.apiserver import CRDS, install_crds
 
 PATIENCE = 60.0
 DIRECTIVES = [

@@ -5,17 +5,28 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Callable, Optional
+from typing import Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_service import (
+
+from flux_k8s.config.table import Config
+from flux_k8s.jobs.records import CHARACTERS, CONTAINERS, TRIES, fair_shares, join_logs
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options, table
+from rabbitsim.kube.direct import Fault, Faults, Request
+from rabbitsim.system import VirtualSystem
+from support.records import COPY_IN, OFFLOAD, labels, movements, offloading, pod
+from support.service import (
     COPY_OUT,
     HOUR,
     LIFE,
     XFS,
     exceptions,
+    in_state,
     jobspec,
     memo,
     names,
@@ -23,41 +34,11 @@ from test_service import (
     started,
 )
 
-from flux_k8s.config.table import Config
-from flux_k8s.jobs.records import CHARACTERS, CONTAINERS, TRIES, fair_shares, join_logs
-from flux_k8s.ports import DWS_GROUP, NNFDATAMOVEMENT, POD, WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import workflow_name
-from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.dws.options import Options, table
-from rabbitsim.kube.direct import Fault, Faults, Request
-from rabbitsim.system import VirtualSystem
-
-COPY_IN = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
-OFFLOAD = f"{XFS} requires=copy-offload"
-NAMESPACE = f"{DWS_GROUP}/workflow.namespace"
-
 
 def saving(most: int = 10, faults: Optional[Faults] = None) -> VirtualSystem:
     config = Config.parse({"save_datamovements": most, "daemons": {"copy-offload": {}}})
     latency = table({"DataIn": 0.1, "PreRun": 0.1, "DataOut": 0.1, "Teardown": 0.1})
     return started(config=config, options=Options(latency=latency), faults=faults)
-
-
-def in_state(system: VirtualSystem, state: str) -> Callable[[], bool]:
-    return lambda: any(w["spec"]["desiredState"] == state for w in system.workflows())
-
-
-def movements(system: VirtualSystem, jobid: int) -> list[Json]:
-    """What is recorded of a job's data movements."""
-    found: list[Json] = json.loads(
-        system.instance.job(jobid).kvs["rabbit_datamovements"]
-    )
-    return found
-
-
-def labels(jobid: int) -> dict[str, str]:
-    """By which the job's objects are found."""
-    return {f"{DWS_GROUP}/workflow.name": workflow_name(jobid), NAMESPACE: "default"}
 
 
 def offload(system: VirtualSystem, jobid: int, name: str, status: str) -> None:
@@ -74,30 +55,6 @@ def offload(system: VirtualSystem, jobid: int, name: str, status: str) -> None:
     system.store.merge_patch(
         NNFDATAMOVEMENT, "rabbit-01", name, ended, subresource="status"
     )
-
-
-def pod(
-    system: VirtualSystem, jobid: int, name: str, logs: dict[str, str], phase: str = ""
-) -> None:
-    """A pod of the job, and what its containers wrote."""
-    body: Json = {
-        "metadata": {"name": name, "labels": labels(jobid)},
-        "spec": {"containers": [{"name": container} for container in logs]},
-        "status": {"phase": phase or "Succeeded"},
-    }
-    system.store.create(POD, "default", body)
-    ended = {"status": body["status"]}
-    system.store.merge_patch(POD, "default", name, ended, subresource="status")
-    for container, text in logs.items():
-        system.store.pod_logs["default", name, container] = text
-
-
-def offloading(system: VirtualSystem, dw: Any = OFFLOAD) -> int:
-    """A job that is about to run its containers, for a minute."""
-    test = {"run_duration": "60s"}
-    jobid = system.instance.submit(jobspec(dw, exec={"test": test}))
-    assert system.loop.run(in_state(system, "PreRun"), HOUR)
-    return jobid
 
 
 def asked(system: VirtualSystem) -> list[str]:

@@ -9,29 +9,6 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_planning import memos
-from test_rabbits_system import (
-    DESTROY,
-    GIB,
-    finish,
-    hosts,
-    marked,
-    set_status,
-    small,
-    submit,
-    system_of,
-    wait,
-)
-from test_servers import (
-    RABBIT,
-    across,
-    allocation,
-    breakdown,
-    per_compute,
-    place,
-    single,
-)
-from test_service import HOUR, LIFE, XFS, exceptions, jobspec, names, settle
 
 from flux_k8s.dws import mapping, topology
 from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
@@ -49,6 +26,28 @@ from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.breakdowns import (
+    RABBIT,
+    across,
+    allocation,
+    breakdown,
+    per_compute,
+    place,
+    single,
+)
+from support.rabbits import (
+    DESTROY,
+    GIB,
+    finish,
+    hosts,
+    marked,
+    set_status,
+    small,
+    submit,
+    system_of,
+    wait,
+)
+from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memos, names, settle
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""

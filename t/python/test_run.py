@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from support.tree import TOP
 
 GOOD = "echo 'ok 1 - all is well'; echo 1..1"

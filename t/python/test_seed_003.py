@@ -11,8 +11,6 @@ from typing import Iterator
 
 import pytest
 from lxml import etree
-from support.jobobjects import DATA, EXAMPLES
-from support.seed_003 import INLINE, job, refused, row_of, rows
 
 from sssjob import ObjectError, check, effective, read, walk, write
 from sssjob.properties import (
@@ -26,6 +24,8 @@ from sssjob.properties import (
     Rule,
 )
 from sssjob.values import UNITS, Datatype, in_bytes
+from support.jobobjects import DATA, EXAMPLES
+from support.seed_003 import INLINE, job, refused, row_of, rows
 
 Shape = tuple[object, ...]
 

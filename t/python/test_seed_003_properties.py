@@ -7,11 +7,11 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from support.seed_003 import Row, job, refused, row_of, rows
 
 from sssjob import ObjectError, check, element, read, write
 from sssjob.properties import DELIVERED, JOB_PROPERTIES, REQUESTED
 from sssjob.values import Datatype
+from support.seed_003 import Row, job, refused, row_of, rows
 
 TABLE_2 = """
     Application             String   MAY

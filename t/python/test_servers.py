@@ -17,12 +17,9 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import directivebreakdown, mapping
 from flux_k8s.dws.directivebreakdown import (
-    Access,
     Allocation,
     AllocationSet,
     Breakdown,
-    Location,
-    Reference,
     build_allocation_sets,
     build_servers,
     colocation_annotations,
@@ -32,58 +29,22 @@ from flux_k8s.dws.directivebreakdown import (
 )
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.rfc import hostlist, rset
+from support.breakdowns import (
+    GIB,
+    RABBIT,
+    across,
+    allocation,
+    breakdown,
+    counts,
+    per_compute,
+    place,
+    single,
+)
 
 Json = dict[str, Any]
 
 SHARED = pathlib.Path(__file__).parents[2].parent / "shared"
-GIB = 2**30
-RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}
 MGT = ("lustre-mgt",)
-OWN = Reference("default", "own-0")
-
-
-def breakdown(*sets: AllocationSet, pcie: bool = False) -> Breakdown:
-    access = (Access("physical", "mandatory"),)
-    locations = tuple(Location(OWN, index, access) for index in range(len(sets)))
-    return Breakdown(
-        "DirectiveBreakdown default/own-0",
-        "#DW ...",
-        "job",
-        sets,
-        OWN,
-        locations if pcie else (),
-    )
-
-
-def per_compute(capacity: int, **more: Any) -> AllocationSet:
-    return AllocationSet("xfs", "AllocatePerCompute", capacity, **more)
-
-
-def across(capacity: int, label: str = "ost", **more: Any) -> AllocationSet:
-    return AllocationSet(label, "AllocateAcrossServers", capacity, **more)
-
-
-def single(capacity: int, **more: Any) -> AllocationSet:
-    return AllocationSet("mgt", "AllocateSingleServer", capacity, **more)
-
-
-def allocation(nodes: dict[str, int], ssd: Any = None, **more: Any) -> Allocation:
-    """A job with so many nodes on each Rabbit, and GiB of storage: a number
-    for each node, or for each Rabbit."""
-    hosts = [f"{rabbit}-h{n}" for rabbit in nodes for n in range(nodes[rabbit])]
-    if isinstance(ssd, int):
-        ssd = {rabbit: ssd * count for rabbit, count in nodes.items()}
-    unconnected = more.get("unconnected", ())
-    return Allocation((*hosts, *unconnected), nodes, ssd_per_rabbit=ssd or {}, **more)
-
-
-def counts(entry: Json) -> dict[str, int]:
-    return {each["name"]: each["allocationCount"] for each in entry["storage"]}
-
-
-def place(entry: AllocationSet, on: Allocation, pcie: bool = False) -> dict[str, int]:
-    (made,) = build_allocation_sets(breakdown(entry, pcie=pcie), on)
-    return counts(made)
 
 
 def test_every_node_gets_its_allocation_on_its_own_rabbit() -> None:

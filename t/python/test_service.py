@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import random
 import syslog
-from typing import Any, Callable, Iterable, Optional
+from typing import Any, Callable, Optional
 
 import pytest
 
@@ -16,113 +16,23 @@ from flux_k8s.ports import CLIENTMOUNT, STORAGE, WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-
-XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
-COPY_OUT = "#DW copy_out source=$DW_JOB_p1/x destination=/lustre/x"
-HOUR = 3600.0
-
-LIFE = [
-    "submit",
-    "validate",
-    "dependency-add",
-    "jobspec-update",
-    "dependency-remove",
-    "depend",
-    "priority",
-    "alloc",
-    "prolog-start",
-    "dws_environment",
-    "prolog-finish",
-    "start",
-    "finish",
-    "epilog-start",
-    "release",
-    "epilog-finish",
-    "free",
-    "clean",
-]
-
-
-def jobspec(dw: Any = XFS, nodes: int = 2, **system: Any) -> dict[str, Any]:
-    slot = {
-        "type": "slot",
-        "count": 1,
-        "label": "task",
-        "with": [{"type": "core", "count": 1}],
-    }
-    attributes = {"duration": 0, "dw": dw, **system}
-    return {
-        "version": 1,
-        "resources": [{"type": "node", "count": nodes, "with": [slot]}],
-        "tasks": [
-            {"command": ["sleep", "1"], "slot": "task", "count": {"per_slot": 1}}
-        ],
-        "attributes": {"system": attributes},
-    }
-
-
-def names(system: VirtualSystem, jobid: int) -> list[str]:
-    skipped = ("memo", "annotations")
-    events = system.instance.eventlog(jobid)
-    return [event.name for event in events if event.name not in skipped]
-
-
-def exceptions(system: VirtualSystem, jobid: int) -> list[dict[str, Any]]:
-    return [
-        event.context or {}
-        for event in system.instance.eventlog(jobid)
-        if event.name == "exception"
-    ]
-
-
-def memo(system: VirtualSystem, jobid: int, key: str) -> Any:
-    value = None
-    for event in system.instance.eventlog(jobid):
-        if event.name == "memo" and event.context and key in event.context:
-            value = event.context[key]
-    return value
-
-
-def started(**options: Any) -> VirtualSystem:
-    system = VirtualSystem(**options)
-    system.start()
-    return system
-
-
-def settle(system: VirtualSystem, timeout: float = HOUR) -> None:
-    """Run until all jobs are inactive and all Workflows gone, and check what
-    must hold after every run (DESIGN section 11)."""
-
-    def done() -> bool:
-        return system.instance.idle() and not system.workflows()
-
-    assert system.loop.run(done, timeout=timeout), (
-        f"stuck: jobs {system.instance.manager.active_jobs}, "
-        f"Workflows {system.workflows()}, log {system.log[-20:]}"
-    )
-    for job in system.instance.manager.jobs.values():
-        check_job(job.events)
-
-
-def check_job(events: Iterable[Event]) -> None:
-    posted = [event.name for event in events]
-    assert posted.count("clean") == 1 and posted[-1] == "clean"
-    for action in ("dependency-add", "prolog-start", "epilog-start"):
-        end = {"dependency-add": "dependency-remove"}.get(
-            action, action.replace("start", "finish")
-        )
-        if action != "dependency-add" or "exception" not in posted:
-            assert posted.count(action) == posted.count(end), posted
-    if "start" in posted and "dependency-add" in posted:
-        assert posted.index("dws_environment") < posted.index("start")
-
-
-def run_to(system: VirtualSystem, steps: int) -> bool:
-    """Let ``steps`` things happen; False if there were not that many."""
-    return all(system.loop.step() for _ in range(steps))
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    check_job,
+    exceptions,
+    jobspec,
+    memo,
+    names,
+    run_to,
+    settle,
+    started,
+)
 
 
 def steps_of_a_job() -> int:

@@ -8,7 +8,6 @@ import syslog
 from typing import Any
 
 import pytest
-from test_service import exceptions, jobspec, names, started
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.reconciler import Reconciler
@@ -22,6 +21,8 @@ from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem
+from support.service import exceptions, jobspec, names, started
+from support.supervised import breaks
 
 UP = [
     (WorkflowRequests, "create"),
@@ -40,22 +41,6 @@ DOWN = [
     (Steps, "_release_epilog"),
     (Records, "record"),
 ]
-
-
-def breaks(
-    monkeypatch: pytest.MonkeyPatch, owner: type, name: str, guilty: list[int]
-) -> None:
-    """A method fails for a job whose ID is in ``guilty``."""
-    original = getattr(owner, name)
-
-    def fragile(self: Any, *args: Any, **options: Any) -> Any:
-        for arg in args:
-            jobid = getattr(getattr(arg, "info", arg), "jobid", None)
-            if jobid in guilty:
-                raise RuntimeError(f"it broke\nin {name}")
-        return original(self, *args, **options)
-
-    monkeypatch.setattr(owner, name, fragile)
 
 
 def end(system: VirtualSystem) -> None:

@@ -9,11 +9,11 @@ import itertools
 from typing import Any
 
 import pytest
-from test_sim_flux_system import LIFE, XFS, finish, names, run_until, submit
 
 from flux_k8s.control.controller import Controller
 from flux_k8s.jobs.service import Service
 from rabbitsim.system import VirtualSystem
+from support.service import LIFE, OPTION, names, run_until, settle, submit
 
 EVENTS = ["submit", "dependency-add", "alloc", "prolog-start", "start", "finish"]
 DELAY = 1.0
@@ -33,10 +33,10 @@ def rest(system: VirtualSystem, seconds: float) -> None:
 def test_a_job_does_not_notice_that_the_service_dies(event: str) -> None:
     system = VirtualSystem(message_latency=0.01)
     system.start()
-    jobid = submit(system, "-N2", "-S", XFS)
+    jobid = submit(system, "-N2", "-S", OPTION)
     run_until(system, jobid, event)
     die(system)
-    finish(system)
+    settle(system)
     assert names(system, jobid) == LIFE
 
 
@@ -62,12 +62,12 @@ def test_nor_that_it_ends_by_an_error_of_its_own(
     monkeypatch.setattr(owner, name, fragile)
     system = VirtualSystem(message_latency=0.01)
     system.start()
-    jobid = submit(system, "-N2", "-S", XFS)
+    jobid = submit(system, "-N2", "-S", OPTION)
     try:
-        finish(system)
+        settle(system)
     except ArithmeticError:
         die(system)
-        finish(system)
+        settle(system)
     assert names(system, jobid) == LIFE
 
 
@@ -89,6 +89,6 @@ def test_plugin_and_service_may_come_and_go_in_any_order(seed: int) -> None:
     if not system.instance.module_loaded:
         system.load_module()
     rest(system, 10.0)
-    jobid = submit(system, "-N2", "-S", XFS)
-    finish(system)
+    jobid = submit(system, "-N2", "-S", OPTION)
+    settle(system)
     assert names(system, jobid) == LIFE

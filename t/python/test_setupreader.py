@@ -14,8 +14,6 @@ import time
 from typing import Any, Callable, Iterator
 
 import pytest
-from test_rset import fluxion_r
-from test_service import LIFE, exceptions, jobspec, names, settle
 
 from flux_k8s.broker import readerprocess
 from flux_k8s.broker.readerprocess import ReaderProcess
@@ -28,6 +26,8 @@ from flux_k8s.rfc import rset
 from flux_k8s.rfc.rset import Summary, UnreadableR
 from rabbitsim.setups import READING
 from rabbitsim.system import VirtualSystem
+from support.rset import fluxion_r
+from support.service import LIFE, exceptions, jobspec, names, settle
 
 JOBID = 1234
 PATIENCE = 60.0

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 import yaml
-from test_sim_dws_system import XFS, System
 
 from flux_k8s.ports import WORKFLOW, Json
 from rabbitsim.dws import Profiles, Rules, objects
 from rabbitsim.dws.breakdown import storage_status
 from rabbitsim.dws.directive import InvalidDirective, capacity, parse
 from rabbitsim.kube.errors import ApiError
+from support.dws import XFS, System
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 WEBHOOK = 'admission webhook "vworkflow.kb.io" denied the request: '

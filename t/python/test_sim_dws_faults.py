@@ -7,11 +7,12 @@ from __future__ import annotations
 from typing import Any, Sequence
 
 import pytest
-from test_sim_dws_system import STATES, XFS, System
 
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, SERVERS, STORAGE, SYSTEMSTATUS, Json
 from rabbitsim.cli import main
 from rabbitsim.dws import Fault, Options, Topology, constant
+from rabbitsim.dws.directive import STATES
+from support.dws import XFS, System
 
 
 def start(

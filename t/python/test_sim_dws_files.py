@@ -11,7 +11,6 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from test_sim_dws_system import STATES, XFS, System
 
 from flux_k8s.ports import (
     COMPUTES,
@@ -23,9 +22,11 @@ from flux_k8s.ports import (
 )
 from rabbitsim.dws import Files, Options, Topology, constant
 from rabbitsim.dws.cli import read_topology, serve
+from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import CopyError
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
+from support.dws import XFS, System
 
 JOB = "#DW jobdw type=xfs capacity=1GiB name=my-data"
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from test_sim_dws_system import STATES, System
 
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json
 from rabbitsim.dws import Options, Rabbit, Topology, table
+from rabbitsim.dws.directive import STATES
 from rabbitsim.kube.errors import ApiError
+from support.dws import System
 
 RECORDED = Path(__file__).parents[2].parent / "shared" / "recorded"
 pytestmark = pytest.mark.skipif(

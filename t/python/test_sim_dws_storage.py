@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import pytest
-from test_sim_dws_system import STATES, XFS, System
 
 from flux_k8s.ports import COMPUTES, PERSISTENTSTORAGE, SECRET, Json
 from rabbitsim.dws import Options, Topology, constant
+from rabbitsim.dws.directive import STATES
+from support.dws import XFS, System
 
 
 def test_a_storage_that_is_full_makes_the_next_job_wait() -> None:

@@ -9,6 +9,12 @@ import json
 from typing import Optional
 
 import pytest
+
+from rabbitsim.flux import fluid
+from rabbitsim.flux.events import State
+from rabbitsim.flux.manager import SubmitError
+from rabbitsim.flux.options import submit_jobspec
+from rabbitsim.flux.taphost import TapHost
 from support.flux import (
     GUEST,
     PLAIN,
@@ -19,12 +25,6 @@ from support.flux import (
     load,
     prolog,
 )
-
-from rabbitsim.flux import fluid
-from rabbitsim.flux.events import State
-from rabbitsim.flux.manager import SubmitError
-from rabbitsim.flux.options import submit_jobspec
-from rabbitsim.flux.taphost import TapHost
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ import errno
 from typing import Optional
 
 import pytest
-from support.flux import GUEST, Json, System, load
 
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import State
+from support.flux import GUEST, Json, System, load
 
 
 @pytest.fixture

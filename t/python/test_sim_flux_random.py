@@ -8,10 +8,10 @@ from typing import Any, Optional
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.flux import System, epilog, hold, load, prolog
 
 from rabbitsim.flux.events import State
 from rabbitsim.flux.instance import Instance
+from support.flux import System, epilog, hold, load, prolog
 
 ACTIONS = st.lists(
     st.tuples(

@@ -11,17 +11,8 @@ import pytest
 
 from rabbitsim.dws import Options, recorded
 from rabbitsim.flux.events import State
-from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
-
-XFS = "dw=#DW jobdw type=xfs capacity=10GiB name=p1"
-HOUR = 3600.0
-
-LIFE = (
-    "submit validate dependency-add jobspec-update dependency-remove depend"
-    " priority alloc prolog-start dws_environment prolog-finish start finish"
-    " epilog-start release epilog-finish free clean"
-).split()
+from support.service import LIFE, OPTION, names, run_until, settle, submit
 
 
 def make(seed: int = 1, **options: Any) -> VirtualSystem:
@@ -33,43 +24,18 @@ def make(seed: int = 1, **options: Any) -> VirtualSystem:
     return system
 
 
-def submit(system: VirtualSystem, *args: str) -> int:
-    test = "exec.test.run_duration=2s"
-    return system.instance.submit(submit_jobspec(["app"], [*args, "-S", test]))
-
-
-def names(system: VirtualSystem, jobid: int) -> list[str]:
-    events = system.instance.eventlog(jobid)
-    return [event.name for event in events if event.name != "memo"]
-
-
-def run_until(system: VirtualSystem, jobid: int, event: str) -> None:
-    job = system.instance.job(jobid)
-    assert system.loop.run(lambda: job.was_posted(event), HOUR), names(system, jobid)
-
-
-def finish(system: VirtualSystem) -> None:
-    """Run until all jobs have ended and nothing is left in Kubernetes."""
-    loop = system.loop
-    assert loop.run(system.instance.idle, HOUR), [
-        (str(job), [event.name for event in job.events])
-        for job in system.instance.manager.active_jobs
-    ]
-    assert loop.run(lambda: not system.workflows(), HOUR), system.workflows()
-
-
 def test_a_job_with_storage_has_the_eventlog_of_the_specification() -> None:
     system = make()
-    jobid = submit(system, "-N2", "-S", XFS)
-    finish(system)
+    jobid = submit(system, "-N2", "-S", OPTION)
+    settle(system)
     assert names(system, jobid) == LIFE
     assert system.instance.job(jobid).exit_code == 0
 
 
 def test_every_shell_sees_the_variables() -> None:
     system = make()
-    jobid = submit(system, "-N3", "-S", XFS)
-    finish(system)
+    jobid = submit(system, "-N3", "-S", OPTION)
+    settle(system)
     environments = system.executor.environments[jobid]
     assert len(environments) == 3
     assert all(e["DW_JOB_p1"].startswith("/mnt/nnf/") for e in environments)
@@ -78,15 +44,15 @@ def test_every_shell_sees_the_variables() -> None:
 def test_a_job_without_directives_is_left_alone() -> None:
     system = make()
     jobid = submit(system, "-N2")
-    finish(system)
+    settle(system)
     assert not [n for n in names(system, jobid) if "log-" in n or "dependency" in n]
 
 
 def test_a_seed_gives_the_same_run_each_time() -> None:
     def run(seed: int) -> list[Any]:
         system = make(seed)
-        jobs = [submit(system, "-N2", "-S", XFS) for _ in range(5)]
-        finish(system)
+        jobs = [submit(system, "-N2", "-S", OPTION) for _ in range(5)]
+        settle(system)
         return [
             [event.as_json() for event in system.instance.eventlog(jobid)]
             for jobid in jobs
@@ -98,8 +64,8 @@ def test_a_seed_gives_the_same_run_each_time() -> None:
 
 def test_jobs_have_their_nodes_one_after_the_other() -> None:
     system = make()
-    jobs = [submit(system, "-N4", "-S", XFS) for _ in range(3)]
-    finish(system)
+    jobs = [submit(system, "-N4", "-S", OPTION) for _ in range(3)]
+    settle(system)
     spans = []
     for jobid in jobs:
         times = {e.name: e.timestamp for e in system.instance.eventlog(jobid)}
@@ -114,10 +80,10 @@ def test_jobs_have_their_nodes_one_after_the_other() -> None:
 )
 def test_a_job_may_be_cancelled_at_any_time(event: str) -> None:
     system = make()
-    jobid = submit(system, "-N2", "-S", XFS)
+    jobid = submit(system, "-N2", "-S", OPTION)
     run_until(system, jobid, event)
     system.instance.cancel(jobid)
-    finish(system)
+    settle(system)
     assert names(system, jobid)[-1] == "clean"
 
 
@@ -126,41 +92,41 @@ def test_a_job_may_be_cancelled_at_any_time(event: str) -> None:
 )
 def test_the_module_may_die_at_any_time(event: str) -> None:
     system = make()
-    jobid = submit(system, "-N2", "-S", XFS)
+    jobid = submit(system, "-N2", "-S", OPTION)
     run_until(system, jobid, event)
     system.kill_module()
     system.loop.call_later(5.0, system.load_module)
-    finish(system)
+    settle(system)
     assert names(system, jobid) == LIFE
 
 
 @pytest.mark.parametrize("event", ["dependency-add", "prolog-start", "start", "finish"])
 def test_the_plugin_may_be_unloaded_and_loaded_again(event: str) -> None:
     system = make()
-    jobid = submit(system, "-N2", "-S", XFS)
+    jobid = submit(system, "-N2", "-S", OPTION)
     run_until(system, jobid, event)
     system.instance.unload_plugin()
     system.loop.call_later(0.05, system.load_plugin)
-    finish(system)
+    settle(system)
     assert system.instance.job(jobid).state is State.INACTIVE
 
 
 def test_a_job_submitted_while_the_module_is_away_waits_for_it() -> None:
     system = make()
     system.unload_module()
-    jobid = submit(system, "-N2", "-S", XFS)
+    jobid = submit(system, "-N2", "-S", OPTION)
     system.loop.call_later(60.0, lambda: None)
     system.loop.run(timeout=60.0)
     assert system.instance.job(jobid).state is State.DEPEND
     system.load_module()
-    finish(system)
+    settle(system)
     assert names(system, jobid) == LIFE
 
 
 def test_a_bad_directive_ends_the_job_with_one_exception() -> None:
     system = make()
     jobid = submit(system, "-N2", "-S", "dw=#DW jobdw type=foo capacity=1GiB name=a")
-    finish(system)
+    settle(system)
     exception = system.instance.job(jobid).fatal_exception
     assert exception is not None
     assert "foo" in exception["note"]

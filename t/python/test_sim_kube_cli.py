@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
+
+from rabbitsim.kube.server import KubeServer
+from rabbitsim.kube.table import age
 from support.kubernetes import (
     make_server,
     workflow,
 )
-
-from rabbitsim.kube.server import KubeServer
-from rabbitsim.kube.table import age
 
 
 @pytest.fixture

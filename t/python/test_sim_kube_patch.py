@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.store import refused
 
 from flux_k8s.ports import (
     Json,
 )
 from rabbitsim.kube.patch import json_patch, merge_patch, same_json
+from support.store import refused
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab~/", max_size=2),

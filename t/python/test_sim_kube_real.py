@@ -17,7 +17,6 @@ from typing import Any, Iterator
 
 import pytest
 import yaml
-from support.client import workflow
 
 from flux_k8s.ports import COMPUTES, WORKFLOW
 from rabbitsim.cli import main
@@ -31,6 +30,7 @@ from rabbitsim.kube.schema import compile_schema
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.system import LocalKube
+from support.client import workflow
 
 Captured = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch

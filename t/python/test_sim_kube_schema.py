@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import yaml
-from support.store import KINDS, new_store, workflow
 
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -27,6 +26,7 @@ from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.objects import shape
 from rabbitsim.kube.patch import same_json
 from rabbitsim.kube.store import ApiError, Store
+from support.store import KINDS, new_store, workflow
 
 SHARED = Path(__file__).parents[2].parent / "shared"
 

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 from kubernetes.client.exceptions import ApiException
+
+from flux_k8s.ports import DWS_GROUP, WORKFLOW
+from rabbitsim.kube.server import KubeServer
 from support.kubernetes import (
     ALL,
     CLIENT,
@@ -25,9 +28,6 @@ from support.kubernetes import (
     python_client,
     workflow,
 )
-
-from flux_k8s.ports import DWS_GROUP, WORKFLOW
-from rabbitsim.kube.server import KubeServer
 
 
 @pytest.fixture

@@ -12,6 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from flux_k8s.ports import COMPUTES, DWS_GROUP, WORKFLOW, Json, KubeError
+from rabbitsim.kube.direct import DirectKube
+from rabbitsim.kube.handler import HttpFault
+from rabbitsim.kube.server import KubeServer
 from support.kubernetes import (
     ALL,
     LOST,
@@ -24,11 +29,6 @@ from support.kubernetes import (
     python_client,
     workflow,
 )
-
-from flux_k8s.ports import COMPUTES, DWS_GROUP, WORKFLOW, Json, KubeError
-from rabbitsim.kube.direct import DirectKube
-from rabbitsim.kube.handler import HttpFault
-from rabbitsim.kube.server import KubeServer
 
 
 @pytest.fixture

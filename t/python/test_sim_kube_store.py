@@ -8,7 +8,6 @@ import copy
 from typing import Any, Optional
 
 import pytest
-from support.store import new_store, owned, refused, workflow
 
 from flux_k8s.ports import (
     COMPUTES,
@@ -20,6 +19,7 @@ from flux_k8s.ports import (
 )
 from rabbitsim.kube.kinds import CRD, NAMESPACE
 from rabbitsim.kube.store import Event, Forbidden, Store, denied
+from support.store import new_store, owned, refused, workflow
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from typing import Any, Optional
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.store import new_store, refused
 
 from flux_k8s.ports import (
     COMPUTES,
@@ -17,6 +16,7 @@ from flux_k8s.ports import (
     Json,
 )
 from rabbitsim.kube.store import ApiError, Event, Store
+from support.store import new_store, refused
 
 
 @pytest.fixture

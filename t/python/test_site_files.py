@@ -22,12 +22,12 @@ from typing import Any, Callable, Iterator, Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_resources import GIB, breakdown, per_compute
 
 from flux_k8s.config.submission import check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import apply_breakdowns, requested_nodes
 from flux_k8s.errors import DirectiveError
+from support.breakdowns import GIB, breakdown, per_compute
 
 ETC = Path(__file__).parents[2] / "etc"
 SCRIPTS = [

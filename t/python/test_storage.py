@@ -10,15 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_rabbits_system import (
-    drained,
-    marked,
-    set_link,
-    set_status,
-    shown,
-    system_of,
-    wait,
-)
 
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
@@ -29,6 +20,15 @@ from flux_k8s.rabbits.storage import parse_storage
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import parse
 from rabbitsim.system import VirtualSystem
+from support.rabbits import (
+    drained,
+    marked,
+    set_link,
+    set_status,
+    shown,
+    system_of,
+    wait,
+)
 
 RABBITS = ("rabbit-01", "rabbit-02")
 HOSTS = ("compute-01", "compute-02", "compute-03", "compute-04")

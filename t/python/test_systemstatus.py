@@ -9,15 +9,6 @@ from typing import Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_rabbits_system import (
-    drained,
-    marked,
-    run_job,
-    shown,
-    system_of,
-    wait,
-)
-from test_service import HOUR, XFS, exceptions, jobspec, names, settle, started
 
 from flux_k8s.config.table import Config
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
@@ -27,6 +18,8 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.rabbits import drained, marked, run_job, shown, system_of, wait
+from support.service import HOUR, XFS, exceptions, jobspec, names, settle, started
 
 HOSTS = ("a", "b", "c")
 FAILED = "fABC: Rabbit storage could not be mounted"

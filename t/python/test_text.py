@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_service import HOUR, XFS, exceptions, jobspec, started
 
 from flux_k8s.command import write_message
 from flux_k8s.dws.directives import parse_attribute
@@ -23,6 +22,7 @@ from rabbitsim.cli.report import JobProgress, Report
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem
+from support.service import HOUR, XFS, exceptions, jobspec, started
 
 TEXT = st.text(st.characters(), max_size=300)
 """With surrogates, which JSON may have."""

@@ -9,19 +9,6 @@ from typing import Any, Callable, Optional
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_outages import OUTAGES, RECONNECT, job_in, slow, strike
-from test_service import (
-    COPY_OUT,
-    HOUR,
-    LIFE,
-    XFS,
-    exceptions,
-    jobspec,
-    names,
-    settle,
-    started,
-)
-from test_torture_found import in_state
 
 from flux_k8s.config.table import Config
 from flux_k8s.ports import KubeError
@@ -30,6 +17,19 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.outages import OUTAGES, RECONNECT, job_in, slow, strike
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    in_state,
+    jobspec,
+    names,
+    settle,
+    started,
+)
 
 LIMITS = ("setup_timeout", "prerun_timeout", "postrun_timeout", "teardown_after")
 ALL = Config.parse(dict.fromkeys(LIMITS, 5))

@@ -9,8 +9,6 @@ import json
 from typing import Callable
 
 import pytest
-from test_service import COPY_OUT, HOUR, jobspec, names, settle, started
-from test_torture_found import in_state
 
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.tokens import TOKEN_KEY
@@ -19,6 +17,7 @@ from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem
+from support.service import COPY_OUT, HOUR, in_state, jobspec, names, settle, started
 
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 OFFLOAD = [f"{XFS} requires=copy-offload", COPY_OUT]

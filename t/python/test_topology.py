@@ -12,47 +12,15 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from test_mapping import EXAMPLE
 
 from flux_k8s.dws import mapping, topology
 from flux_k8s.errors import BadObject
-from rabbitsim.dws.topology import Rabbit, Topology, storage, system_configuration
+from rabbitsim.dws.topology import system_configuration
+from support.mapping import EXAMPLE, HETCHY, of_system, servers, storages, system_of
 
 Json = dict[str, Any]
 
 TIB = 2**40
-HETCHY = Topology.from_mapping(EXAMPLE)
-
-
-def storages(system: Topology) -> list[Json]:
-    return [storage(rabbit) for rabbit in system.rabbits.values()]
-
-
-def system_of(hosts_of: dict[str, tuple[str, ...]], capacity: int = TIB) -> Topology:
-    return Topology.of([Rabbit(r, capacity, hosts) for r, hosts in hosts_of.items()])
-
-
-def servers(name: str, **sizes: int) -> Json:
-    """A Servers object that holds bytes on some Rabbits."""
-    held = {
-        rabbit: {"allocationSize": size, "ready": True}
-        for rabbit, size in sizes.items()
-    }
-    return {
-        "metadata": {"namespace": "default", "name": name},
-        "spec": {"allocationSets": []},
-        "status": {
-            "ready": True,
-            "allocationSets": [{"label": "xfs", "storage": held}],
-        },
-    }
-
-
-def of_system(servers: Json) -> Json:
-    """The same, made by NNF for an NnfSystemStorage."""
-    owner = {"dataworkflowservices.github.io/owner.kind": "NnfSystemStorage"}
-    servers["metadata"]["labels"] = owner
-    return servers
 
 
 def test_hetchy_becomes_the_mapping_of_the_seed() -> None:

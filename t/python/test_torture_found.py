@@ -4,21 +4,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Optional
 
 import pytest
-from test_service import (
-    COPY_OUT,
-    HOUR,
-    LIFE,
-    XFS,
-    exceptions,
-    jobspec,
-    memo,
-    names,
-    settle,
-    started,
-)
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.workflowview import FINALIZER
@@ -30,12 +18,21 @@ from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    in_state,
+    jobspec,
+    memo,
+    names,
+    settle,
+    started,
+)
 
 RAW = "#DW jobdw type=raw capacity=1GiB name=p1"
-
-
-def in_state(system: VirtualSystem, state: str) -> Callable[[], bool]:
-    return lambda: any(w["spec"]["desiredState"] == state for w in system.workflows())
 
 
 def long(seconds: int) -> Json:

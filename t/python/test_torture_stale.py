@@ -8,11 +8,11 @@ import random
 from typing import Any, Optional
 
 import pytest
-from test_service import COPY_OUT, LIFE, XFS, exceptions, jobspec, names, settle
 
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.service import COPY_OUT, LIFE, XFS, exceptions, jobspec, names, settle
 
 Past = list[tuple[str, Json]]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import Callable
 
 import pytest
-from test_service import COPY_OUT, LIFE, XFS, jobspec, names, settle
 
 from flux_k8s.ports import KubeError
 from rabbitsim.system import VirtualSystem
+from support.service import COPY_OUT, LIFE, XFS, jobspec, names, settle
 
 EVERY = (0.3, 2.0, 7.0, 61.0)
 

@@ -5,12 +5,11 @@
 from __future__ import annotations
 
 import pytest
-from test_deadly_work import DEATHS, Supervised
-from test_service import LIFE, exceptions, jobspec, names, settle, started
-from test_service_faults import breaks
 
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.planning import Planner
+from support.service import LIFE, exceptions, jobspec, names, settle, started
+from support.supervised import DEATHS, Supervised, breaks
 
 LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
 

@@ -5,11 +5,12 @@
 from __future__ import annotations
 
 import pytest
-from test_service import DwsFault, exceptions, jobspec, memo, settle, started
 
-from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
+from flux_k8s.jobs.waiting import DWS_PATIENCE, MEMO
+from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem
+from support.service import exceptions, jobspec, memo, settle, started
 
 
 def system_with(*faults: DwsFault) -> VirtualSystem:

@@ -11,14 +11,14 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from support.client import (
-    Recorder,
-    workflow,
-)
 
 from flux_k8s.kube.cache import Cache
 from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.ports import Json, KubeError
+from support.client import (
+    Recorder,
+    workflow,
+)
 
 
 class Cluster(RuleBasedStateMachine):

@@ -10,6 +10,9 @@ from pathlib import Path
 from typing import Any, Callable
 
 import pytest
+
+import flux_k8s.kube.watch
+from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
 from support.client import (
     Fake,
     Recorder,
@@ -21,9 +24,6 @@ from support.client import (
     workflow,
     write_kubeconfig,
 )
-
-import flux_k8s.kube.watch
-from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
 
 
 @pytest.fixture

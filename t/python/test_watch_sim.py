@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Optional
 
 import pytest
-from support.client import Recorder, Service, computes
 
 import flux_k8s.kube.watch
 from flux_k8s.ports import COMPUTES, WORKFLOW
 from rabbitsim.kube.handler import HttpFault
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
+from support.client import Recorder, Service, computes
 
 
 @pytest.fixture

@@ -1,0 +1,38 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A real kube-apiserver with the CRDs of DWS and NNF, where there is one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import yaml
+
+from flux_k8s.kube.client import KubeClient
+from flux_k8s.ports import COMPUTES, WORKFLOW, Kind, KubeError
+from support.client import Recorder, Service
+
+CRDS = Path(__file__).parents[2].parent / "shared" / "crds"
+CRD = Kind(
+    "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"
+)
+
+
+def install_crds(kubeconfig: str) -> None:
+    """Create the CRDs, and wait until their kinds are served."""
+    with Service() as service:
+        client = service.client(kubeconfig)
+        for file in CRDS.glob("*_*.yaml"):
+            answer = service.ask(
+                client.create, CRD, "", yaml.safe_load(file.read_text())
+            )
+            assert not isinstance(answer, KubeError), (file, answer)
+        for kind in (WORKFLOW, COMPUTES):
+            wait_for(service, client, kind)
+
+
+def wait_for(service: Service, client: KubeClient, kind: Kind) -> None:
+    handler = Recorder()
+    watch = client.watch(kind, None, handler)
+    service.run(lambda: "synced" in handler.told, patience=60)
+    watch.stop()

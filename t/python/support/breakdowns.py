@@ -1,0 +1,68 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What DWS breaks directives down to, and where a job runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flux_k8s.dws.directivebreakdown import (
+    Access,
+    Allocation,
+    AllocationSet,
+    Breakdown,
+    Location,
+    Reference,
+    build_allocation_sets,
+)
+from flux_k8s.ports import Json
+
+RABBIT = {"dataworkflowservices.github.io/storage": "Rabbit"}
+OWN = Reference("default", "own-0")
+
+
+def breakdown(*sets: AllocationSet, pcie: bool = False) -> Breakdown:
+    access = (Access("physical", "mandatory"),)
+    locations = tuple(Location(OWN, index, access) for index in range(len(sets)))
+    return Breakdown(
+        "DirectiveBreakdown default/own-0",
+        "#DW ...",
+        "job",
+        sets,
+        OWN,
+        locations if pcie else (),
+    )
+
+
+def per_compute(capacity: int, **more: Any) -> AllocationSet:
+    return AllocationSet("xfs", "AllocatePerCompute", capacity, **more)
+
+
+def across(capacity: int, label: str = "ost", **more: Any) -> AllocationSet:
+    return AllocationSet(label, "AllocateAcrossServers", capacity, **more)
+
+
+def single(capacity: int, **more: Any) -> AllocationSet:
+    return AllocationSet("mgt", "AllocateSingleServer", capacity, **more)
+
+
+def allocation(nodes: dict[str, int], ssd: Any = None, **more: Any) -> Allocation:
+    """A job with so many nodes on each Rabbit, and GiB of storage: a number
+    for each node, or for each Rabbit."""
+    hosts = [f"{rabbit}-h{n}" for rabbit in nodes for n in range(nodes[rabbit])]
+    if isinstance(ssd, int):
+        ssd = {rabbit: ssd * count for rabbit, count in nodes.items()}
+    unconnected = more.get("unconnected", ())
+    return Allocation((*hosts, *unconnected), nodes, ssd_per_rabbit=ssd or {}, **more)
+
+
+def counts(entry: Json) -> dict[str, int]:
+    return {each["name"]: each["allocationCount"] for each in entry["storage"]}
+
+
+def place(entry: AllocationSet, on: Allocation, pcie: bool = False) -> dict[str, int]:
+    (made,) = build_allocation_sets(breakdown(entry, pcie=pcie), on)
+    return counts(made)
+
+
+GIB = 2**30

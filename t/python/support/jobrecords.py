@@ -1,0 +1,121 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What Flux has of a job, and the job object that is made of it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+from flux_k8s.config.table import Config
+from flux_k8s.ports import Json
+from rabbitsim.flux.events import encode_eventlog
+from rabbitsim.flux.options import submit_jobspec
+from rabbitsim.system import VirtualSystem
+from sssjob import Element, read, write
+from sssjob.fromflux import (
+    EVENTLOG,
+    KEYS,
+    JobRecord,
+    Telling,
+    job_object,
+)
+from support.service import XFS, settle, started
+
+SAVING = Config(save_datamovements=10, presets={"fast": (XFS,)})
+
+
+def record_of(system: VirtualSystem, jobid: int) -> JobRecord:
+    """What Flux has of a job."""
+    job = system.instance.job(jobid)
+    kvs = {**job.kvs, EVENTLOG: encode_eventlog(job.events)}
+    return JobRecord(jobid, {key: kvs[key] for key in KEYS if key in kvs})
+
+
+def told(system: VirtualSystem, jobid: int, **options: Any) -> Element:
+    """A job as others read it, without a warning."""
+    warnings: list[str] = []
+    telling = Telling(warn=warnings.append, **{"environment": True, **options})
+    written = write(job_object(record_of(system, jobid), telling))
+    assert not warnings
+    return read(written)
+
+
+def ran(spec: Json, **options: Any) -> tuple[VirtualSystem, int]:
+    """A system in which a job ran to its end."""
+    system = started(**{"config": SAVING, **options})
+    jobid = system.instance.submit(spec)
+    settle(system)
+    return system, jobid
+
+
+def says(parent: Optional[Element], tag: str, /, **attributes: str) -> list[Any]:
+    """What the elements of a name, with these attributes, say in another."""
+    assert parent is not None
+    return [
+        inner.value
+        for inner in parent.all(tag)
+        if all(inner.attribute(key) == value for key, value in attributes.items())
+    ]
+
+
+def extensions(job: Element) -> dict[str, Any]:
+    """What the Extensions say, but the one that names Rabbits."""
+    return {
+        str(inner.attribute("name")): json.loads(str(inner.value))
+        for inner in job.all("Extension")
+        if inner.attribute("type") == "Flux" and inner.attribute("name") != "rabbits"
+    }
+
+
+JOBID = 6731191091817518
+T = 1_700_000_000.25
+SUBMIT = {"userid": 5588, "urgency": 16, "flags": 0, "version": 1}
+
+
+def eventlog(*events: Any, submit: Any = None) -> str:
+    """An eventlog with an event each second. Each is a name, or one with its
+    context."""
+    lines = [("submit", submit or SUBMIT), *events]
+    entries = []
+    for seconds, event in enumerate(lines):
+        name, context = event if isinstance(event, tuple) else (event, None)
+        entry: Json = {"timestamp": T + seconds, "name": name}
+        entries.append(entry if context is None else {**entry, "context": context})
+    return "".join(json.dumps(entry) + "\n" for entry in entries)
+
+
+def spec(*options: str, **system: Any) -> Json:
+    """The jobspec of ``flux submit OPTIONS``, with some more attributes."""
+    jobspec = submit_jobspec(["app", "-x", "a b"], list(options))
+    jobspec["attributes"]["system"].update(system)
+    return jobspec
+
+
+def job_of(
+    jobspec: Any, *events: Any, warnings: Optional[list[str]] = None, **kvs: Any
+) -> Element:
+    """The job object of what Flux has, as others read it."""
+    texts = {
+        "eventlog": eventlog(*events),
+        "jobspec": json.dumps(jobspec),
+        **{key: json.dumps(value) for key, value in kvs.items()},
+    }
+    told: list[str] = []
+    job = job_object(
+        JobRecord(JOBID, texts), Telling(warn=told.append, environment=True)
+    )
+    if warnings is None:
+        assert not told
+    else:
+        warnings += told
+    return read(write(job))
+
+
+def shown(parent: Optional[Element], tag: str) -> list[str]:
+    """The elements of a name: what they say, and their attributes."""
+    assert parent is not None
+    return [
+        " ".join([str(e.value), *(f"{key}={value}" for key, value in e.attributes)])
+        for e in parent.all(tag)
+    ]

@@ -1,0 +1,203 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The service in a whole system under virtual time, and its jobs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Callable, Iterable
+
+from flux_k8s.ports import (
+    SERVERS,
+    Json,
+)
+from rabbitsim.dws import Options, Topology
+from rabbitsim.dws.breakdown import Profiles
+from rabbitsim.dws.directive import read_data
+from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
+from rabbitsim.flux.events import Event
+from rabbitsim.flux.options import submit_jobspec
+from rabbitsim.system import VirtualSystem
+
+XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
+OPTION = f"dw={XFS}"
+COPY_OUT = "#DW copy_out source=$DW_JOB_p1/x destination=/lustre/x"
+HOUR = 3600.0
+
+LIFE = [
+    "submit",
+    "validate",
+    "dependency-add",
+    "jobspec-update",
+    "dependency-remove",
+    "depend",
+    "priority",
+    "alloc",
+    "prolog-start",
+    "dws_environment",
+    "prolog-finish",
+    "start",
+    "finish",
+    "epilog-start",
+    "release",
+    "epilog-finish",
+    "free",
+    "clean",
+]
+
+
+def jobspec(dw: Any = XFS, nodes: int = 2, **system: Any) -> dict[str, Any]:
+    slot = {
+        "type": "slot",
+        "count": 1,
+        "label": "task",
+        "with": [{"type": "core", "count": 1}],
+    }
+    attributes = {"duration": 0, "dw": dw, **system}
+    return {
+        "version": 1,
+        "resources": [{"type": "node", "count": nodes, "with": [slot]}],
+        "tasks": [
+            {"command": ["sleep", "1"], "slot": "task", "count": {"per_slot": 1}}
+        ],
+        "attributes": {"system": attributes},
+    }
+
+
+def names(system: VirtualSystem, jobid: int) -> list[str]:
+    skipped = ("memo", "annotations")
+    events = system.instance.eventlog(jobid)
+    return [event.name for event in events if event.name not in skipped]
+
+
+def exceptions(system: VirtualSystem, jobid: int) -> list[dict[str, Any]]:
+    return [
+        event.context or {}
+        for event in system.instance.eventlog(jobid)
+        if event.name == "exception"
+    ]
+
+
+def memo(system: VirtualSystem, jobid: int, key: str) -> Any:
+    value = None
+    for event in system.instance.eventlog(jobid):
+        if event.name == "memo" and event.context and key in event.context:
+            value = event.context[key]
+    return value
+
+
+def started(**options: Any) -> VirtualSystem:
+    system = VirtualSystem(**options)
+    system.start()
+    return system
+
+
+def settle(system: VirtualSystem, timeout: float = HOUR) -> None:
+    """Run until all jobs are inactive and all Workflows gone, and check what
+    must hold after every run (DESIGN section 11)."""
+
+    def done() -> bool:
+        return system.instance.idle() and not system.workflows()
+
+    assert system.loop.run(done, timeout=timeout), (
+        f"stuck: jobs {system.instance.manager.active_jobs}, "
+        f"Workflows {system.workflows()}, log {system.log[-20:]}"
+    )
+    for job in system.instance.manager.jobs.values():
+        check_job(job.events)
+
+
+def check_job(events: Iterable[Event]) -> None:
+    posted = [event.name for event in events]
+    assert posted.count("clean") == 1 and posted[-1] == "clean"
+    for action in ("dependency-add", "prolog-start", "epilog-start"):
+        end = {"dependency-add": "dependency-remove"}.get(
+            action, action.replace("start", "finish")
+        )
+        if action != "dependency-add" or "exception" not in posted:
+            assert posted.count(action) == posted.count(end), posted
+    if "start" in posted and "dependency-add" in posted:
+        assert posted.index("dws_environment") < posted.index("start")
+
+
+def run_to(system: VirtualSystem, steps: int) -> bool:
+    """Let ``steps`` things happen; False if there were not that many."""
+    return all(system.loop.step() for _ in range(steps))
+
+
+DAY = 86400.0
+TIB = 2**40
+
+
+def running(system: VirtualSystem, *jobids: int) -> None:
+    """Run until these jobs do."""
+    jobs = [system.instance.job(jobid) for jobid in jobids]
+    assert system.loop.run(
+        lambda: all("start" in [e.name for e in job.events] for job in jobs),
+        timeout=DAY,
+    ), [(job.state, exceptions(system, job.id), memos(system, job.id)) for job in jobs]
+
+
+def memos(system: VirtualSystem, jobid: int) -> Json:
+    found: Json = {}
+    for event in system.instance.eventlog(jobid):
+        if event.name == "memo":
+            found.update(event.context or {})
+    return found
+
+
+def long(dw: Any, nodes: int = 1, seconds: int = 600, **system: Any) -> Json:
+    """The jobspec of a job that runs for a while."""
+    spec = jobspec(dw, nodes, **system)
+    test = {"run_duration": f"{seconds}s"}
+    spec["attributes"]["system"]["exec"] = {"test": test}
+    return spec
+
+
+def placed(system: VirtualSystem, name: str = "") -> dict[str, Counter[str]]:
+    """For each label, the allocations on each Rabbit of all Servers, or of one."""
+    found: dict[str, Counter[str]] = {}
+    for servers in system.store.list(SERVERS, None)["items"]:
+        if name and servers["metadata"]["name"] != name:
+            continue
+        for entry in servers["spec"].get("allocationSets", ()):
+            counts = found.setdefault(entry["label"], Counter())
+            for storage in entry["storage"]:
+                counts[storage["name"]] += storage["allocationCount"]
+    return found
+
+
+def settle_jobs(system: VirtualSystem) -> None:
+    settle(system, DAY)
+
+
+LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
+MGT = LUSTRE + " profile=standalone-mgt"
+
+
+def labelled(**fast: str) -> Topology:
+    return Topology.of(
+        [
+            Rabbit("rabbit-01", TIB, ("compute-01", "compute-02")),
+            Rabbit("rabbit-02", TIB, ("compute-03", "compute-04"), fast),
+        ]
+    )
+
+
+def wants(*labels: str) -> Options:
+    data = {**read_data("profiles.yaml"), "labels": [f"{RABBIT_LABEL}=Rabbit", *labels]}
+    return Options(profiles=Profiles(data))
+
+
+def in_state(system: VirtualSystem, state: str) -> Callable[[], bool]:
+    return lambda: any(w["spec"]["desiredState"] == state for w in system.workflows())
+
+
+def submit(system: VirtualSystem, *args: str) -> int:
+    test = "exec.test.run_duration=2s"
+    return system.instance.submit(submit_jobspec(["app"], [*args, "-S", test]))
+
+
+def run_until(system: VirtualSystem, jobid: int, event: str) -> None:
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.was_posted(event), HOUR), names(system, jobid)
