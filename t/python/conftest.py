@@ -4,15 +4,22 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+if TYPE_CHECKING:  # a test waits for no import that it does not need
+    from rabbitsim.kube.server import KubeServer
+    from rabbitsim.kube.store import Store
+    from support.client import Service
+    from support.flux import System
+    from support.jobtap import JobManager
+
 # An assertion of a helper says what it compared, as that of a test does.
 pytest.register_assert_rewrite("support")
-
-from support.jobtap import JobManager  # noqa: E402
 
 # A machine that is busy with something else is no reason for a test to fail.
 settings.register_profile(
@@ -30,7 +37,55 @@ settings.load_profile("patient")
 @pytest.fixture
 def manager(request: pytest.FixtureRequest) -> Iterator[JobManager]:
     """A job manager with the compiled plugin, which gets the parameter as ``conf``."""
+    from support.jobtap import JobManager
+
     manager = JobManager(getattr(request, "param", None))
     yield manager
     if manager.plugin is not None:
         manager.unload()
+
+
+@pytest.fixture
+def system() -> System:
+    """The stand-in Flux under virtual time."""
+    from support.flux import System
+
+    return System()
+
+
+@pytest.fixture
+def store() -> Store:
+    """The simulated API server's store, empty."""
+    from support.store import new_store
+
+    return new_store()
+
+
+@pytest.fixture
+def server() -> Iterator[KubeServer]:
+    """The simulated API server, empty, on a port of loopback."""
+    from support.kubernetes import make_server
+
+    server = make_server()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """A thread that has clients of an API server."""
+    from support.client import Service
+
+    with Service() as service:
+        yield service
+
+
+@pytest.fixture
+def mapping(tmp_path: Path) -> Path:
+    """A file with the mapping of seed 001."""
+    from support.mapping import EXAMPLE
+
+    path = tmp_path / "mapping.json"
+    path.write_text(json.dumps(EXAMPLE))
+    return path

@@ -21,7 +21,8 @@ from typing import Iterator, NamedTuple
 
 import pytest
 
-TOP = Path(__file__).parents[2]
+from support.tree import TOP
+
 ROOTS = ("", "src/pymod", "etc")
 DOCUMENTS = sorted([*TOP.glob("*.md"), *TOP.glob("doc/*.md")])
 SKIPPED = {".git", ".venv", "build", "dist", "__pycache__"}

@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-import pathlib
 from typing import Any
 
 import pytest
@@ -21,11 +19,10 @@ from flux_k8s.dws.directivebreakdown import (
 )
 from flux_k8s.errors import AllocationError, BadObject, DirectiveError
 from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Json
+from support import objects
+from support.tree import RECORDED
 
-Json = dict[str, Any]
-
-SHARED = pathlib.Path(__file__).parents[2].parent / "shared"
-RECORDED = SHARED / "recorded"
 RABBIT = "dataworkflowservices.github.io/storage=Rabbit"
 
 XFS: Json = {
@@ -110,16 +107,7 @@ def recorded(name: str) -> list[Json]:
 
 def changed(place: str, value: Any) -> Json:
     """XFS with another value at a dotted place; ``...`` takes the field away."""
-    obj = copy.deepcopy(XFS)
-    keys = [int(key) if key.isdigit() else key for key in place.split(".")]
-    parent: Any = obj
-    for key in keys[:-1]:
-        parent = parent[key]
-    if value is ...:
-        del parent[keys[-1]]
-    else:
-        parent[keys[-1]] = value
-    return obj
+    return objects.changed(XFS, place, value)
 
 
 def near(servers: Reference, *access: tuple[str, str], index: int = 0) -> Location:

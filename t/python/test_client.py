@@ -9,7 +9,6 @@ import json
 import select
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +29,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service() as service:
-        yield service
 
 
 class Test_requests:

@@ -13,17 +13,11 @@ import pytest
 
 from flux_k8s.kube.watch import PAGE
 from flux_k8s.ports import COMPUTES, SECRET, WORKFLOW, Json, Kind, KubeError
-from rabbitsim.kube.assets import ApiServer, missing
+from rabbitsim.kube.assets import ApiServer
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
-from support.apiserver import CRDS, install_crds
+from support.apiserver import WHY_NOT, install_crds
 from support.client import Recorder, Service, computes
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service() as service:
-        yield service
 
 
 @pytest.fixture(scope="module", params=["rabbitsim", "real"])
@@ -39,9 +33,8 @@ def kubeconfig(
         yield str(path)
         simulated.stop()
         return
-    why_not = missing() or (None if CRDS.is_dir() else "the CRDs are not here")
-    if why_not:
-        pytest.skip(why_not)
+    if WHY_NOT:
+        pytest.skip(WHY_NOT)
     real = ApiServer(folder)
     real.start()
     try:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
 
@@ -29,12 +28,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service() as service:
-        yield service
 
 
 def only(token: str) -> Callable[[Request, Wire], None]:

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from email.utils import formatdate
 from pathlib import Path
 from typing import Callable
@@ -25,12 +24,6 @@ from support.client import (
     with_discovery,
     write_kubeconfig,
 )
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service() as service:
-        yield service
 
 
 class Test_failures:

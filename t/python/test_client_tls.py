@@ -10,7 +10,6 @@ import ssl
 import subprocess
 import tempfile
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,12 +64,6 @@ def data(path: Path) -> str:
 def identities(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Identity]:
     folder = tmp_path_factory.mktemp("tls")
     return {name: Identity(folder, name) for name in ("server", "other", "client")}
-
-
-@pytest.fixture
-def service() -> Iterator[Service]:
-    with Service() as service:
-        yield service
 
 
 def url(fake: Fake, host: str = "127.0.0.1") -> str:

@@ -43,13 +43,6 @@ properties = ["login"]
 
 
 @pytest.fixture
-def mapping(tmp_path: Path) -> Path:
-    path = tmp_path / "mapping.json"
-    path.write_text(json.dumps(EXAMPLE))
-    return path
-
-
-@pytest.fixture
 def config(tmp_path: Path) -> Path:
     path = tmp_path / "resource.toml"
     path.write_text(CONFIG)

@@ -11,14 +11,11 @@ from pathlib import Path
 import pytest
 
 from support.commands import refused, run
-from support.mapping import EXAMPLE
 
 
 @pytest.fixture
-def mapping(tmp_path: Path) -> str:
-    path = tmp_path / "mapping.json"
-    path.write_text(json.dumps(EXAMPLE))
-    return f"--mapping={path}"
+def mapping(mapping: Path) -> str:
+    return f"--mapping={mapping}"
 
 
 @pytest.mark.parametrize(

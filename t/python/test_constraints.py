@@ -15,9 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
+from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints
-
-Json = dict[str, Any]
 
 NODES: list[tuple[str, int, frozenset[str]]] = [
     ("host0", 0, frozenset({"ssd"})),

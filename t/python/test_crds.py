@@ -22,18 +22,18 @@ from rabbitsim.kube.patch import merge_patch, same_json
 from rabbitsim.kube.schema import Problems, Schema, compile_schema
 from rabbitsim.system import VirtualSystem
 from support.service import jobspec, settle, started
+from support.tree import CRDS, RECORDED
 
-SHARED = pathlib.Path(__file__).parents[2].parent / "shared"
-RECORDINGS = sorted((SHARED / "recorded").glob("*.jsonl"))
+RECORDINGS = sorted(RECORDED.glob("*.jsonl"))
 
 pytestmark = pytest.mark.skipif(
-    not (SHARED / "crds").is_dir(), reason="the CRDs of DWS are not here"
+    not CRDS.is_dir(), reason="the CRDs of DWS are not here"
 )
 
 
 def schema(plural: str) -> Schema:
     """The schema of a CRD of DWS."""
-    path = SHARED / "crds" / f"{DWS_GROUP}_{plural}.yaml"
+    path = CRDS / f"{DWS_GROUP}_{plural}.yaml"
     crd = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     (version,) = crd["spec"]["versions"]
     return compile_schema(version["schema"]["openAPIV3Schema"])

@@ -20,9 +20,7 @@ from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import Json
 from rabbitsim.system import VirtualSystem
 from support.rabbits import marked, requests, set_status, ssds_free, stats, wait
-from support.service import jobspec, settle
-
-GIB = 2**30
+from support.service import GIB, jobspec, settle
 
 
 def vertex(path: str, type: str = "chassis", **properties: str) -> Json:

@@ -15,7 +15,17 @@ from rabbitsim.dws.options import Options
 from rabbitsim.flux.broker import Respond
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.service import COPY_OUT, HOUR, LIFE, XFS, jobspec, names, settle, started
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    LIFE,
+    XFS,
+    jobspec,
+    lines,
+    names,
+    settle,
+    started,
+)
 
 HELLO = "job-manager.dws.hello"
 GARBAGE: list[dict[str, Any]] = [{}, {"jobs": 1}, {"jobs": [], "cursor": "x"}]
@@ -68,10 +78,6 @@ def late(system: VirtualSystem, seconds: float) -> None:
         send(topic, payload, answered, userid)
 
     broker.send = altered  # type: ignore[method-assign]
-
-
-def lines(system: VirtualSystem, text: str) -> list[str]:
-    return [line for _, _, line in system.log if text in line]
 
 
 @pytest.mark.parametrize("answer", GARBAGE, ids=str)

@@ -15,6 +15,7 @@ from sssjob import Element, check, effective, element, read, walk
 from sssjob.defaults import walk_with_policy
 from sssjob.properties import JOB_DEFAULTS, JOB_PROPERTIES, Rule
 from support.jobobjects import complete, objects
+from support.submissions import requested
 
 DEFAULTS = ("JobDefaults", "TaskGroupDefaults", "TaskDefaults")
 POLICIES = ["Reject", "Warn", "Ignore"]
@@ -168,10 +169,6 @@ def test_what_is_delivered_is_only_overridden_by_what_is_delivered() -> None:
     plain = "<Memory>1</Memory>"
     assert merged(plain, delivered) == job(plain + delivered)
     assert merged(delivered, plain) == job(plain + delivered)
-
-
-def requested(contents: str) -> str:
-    return f"<Requested>{contents}</Requested>"
 
 
 MEMORY = "<Memory>1</Memory>"

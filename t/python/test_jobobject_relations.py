@@ -13,15 +13,19 @@ from hypothesis import strategies as st
 
 from sssjob import relations
 from sssjob.relations import Bracket, Leaf, Link, Tree, Unclear
-from support.submissions import PLAIN, extension, job, left_out, refused, system
+from support.submissions import (
+    PLAIN,
+    extension,
+    job,
+    left_out,
+    refused,
+    requested,
+    system,
+)
 
 ONLY = (
     "conj and group: alternatives and exceptions are for Feature and Node only in Flux"
 )
-
-
-def requested(contents: str) -> str:
-    return f"<Requested>{contents}</Requested>"
 
 
 # Expressions across properties

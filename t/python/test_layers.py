@@ -12,7 +12,10 @@ from typing import Iterator
 
 import pytest
 
-SOURCES = Path(__file__).parents[2] / "src" / "pymod"
+from support.tree import TOP
+
+SOURCES = TOP / "src" / "pymod"
+TESTS = TOP / "t" / "python"
 
 NAMED_BY_SEED = {"cleanup", "directivebreakdown", "storage", "systemstatus", "watch"}
 """Modules that are but names of others (seed 001)."""
@@ -122,3 +125,14 @@ def test_importing_the_service_imports_nothing_that_is_heavy() -> None:
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_what_tests_share_is_in_support_and_in_no_test() -> None:
+    found = {
+        path.name: [name for name in imports(path, "") if name.startswith("test_")]
+        for path in TESTS.rglob("*.py")
+    }
+    assert found.pop("conftest.py") == []
+    assert {name: names for name, names in found.items() if names} == {}
+    beside = {path.name for path in TESTS.glob("*.py")} - {"conftest.py"}
+    assert {name for name in beside if not name.startswith("test_")} == set()

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-TOP = Path(__file__).parents[2]
+from support.tree import TOP
+
 LINK = TOP / "src/link.sh"
 PREFIX = Path(sys.prefix)
 

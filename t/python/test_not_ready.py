@@ -11,10 +11,18 @@ import pytest
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, Kind, KubeDone, KubeError
 from rabbitsim.system import VirtualSystem
-from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memo, names, settle
-
-KEEP = "#DW create_persistent type=xfs capacity=1GiB name=keep"
-USE = "#DW persistentdw name=keep"
+from support.service import (
+    HOUR,
+    KEEP,
+    LIFE,
+    USE,
+    XFS,
+    exceptions,
+    jobspec,
+    memo,
+    names,
+    settle,
+)
 
 
 def unready(system: VirtualSystem, kind: Kind, status: Any, seconds: float) -> None:

@@ -25,12 +25,20 @@ from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.rabbits import drained, shown
-from support.service import COPY_OUT, HOUR, XFS, exceptions, jobspec, settle, started
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    KEEP,
+    USE,
+    XFS,
+    exceptions,
+    jobspec,
+    settle,
+    started,
+)
 
 STUCK = DwsFault("PostRun", "mount", node="compute-02")
 LOST = "not copied: $DW_JOB_p1/x to /lustre/x"
-KEEP = "#DW create_persistent type=xfs capacity=1GiB name=keep"
-USE = "#DW persistentdw name=keep"
 
 
 def system_of(

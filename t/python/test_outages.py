@@ -9,7 +9,7 @@ from typing import Callable, Optional
 
 import pytest
 
-from flux_k8s.jobs.waiting import MEMO, PATIENCE
+from flux_k8s.jobs.reporter import MEMO, PATIENCE
 from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
@@ -33,15 +33,12 @@ from support.service import (
     XFS,
     exceptions,
     jobspec,
+    lines,
     memo,
     names,
     settle,
     started,
 )
-
-
-def lines(system: VirtualSystem, text: str) -> list[str]:
-    return [line for _, _, line in system.log if text in line]
 
 
 def time_until_clean(system: VirtualSystem, jobid: int) -> float:

@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from rabbitsim.cli import main
+from support.tree import RECORDED
 
-SHARED = pathlib.Path(__file__).parents[2].parent / "shared"
-RECORDED = SHARED / "recorded"
 TIB = 2**40
 
 Captured = pytest.CaptureFixture[str]

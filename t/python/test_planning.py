@@ -26,9 +26,11 @@ from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.service import (
     DAY,
+    GIB,
     LIFE,
     LUSTRE,
     MGT,
+    XFS,
     exceptions,
     jobspec,
     labelled,
@@ -43,7 +45,6 @@ from support.service import (
     wants,
 )
 
-GIB = 2**30
 PROFILES: Json = read_data("profiles.yaml")["profiles"]
 KINDS = [(name, type) for name, types in PROFILES.items() for type in types]
 OWNER = 500
@@ -348,9 +349,6 @@ def test_storage_goes_only_where_all_labels_are() -> None:
     running(system, jobid)
     assert all(set(counts) == {"rabbit-02"} for counts in placed(system).values())
     settle_jobs(system)
-
-
-XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 
 
 @pytest.mark.parametrize("scheduler", [True, False])

@@ -19,7 +19,6 @@ from rabbitsim.flux.scheduler import UNSATISFIABLE
 from rabbitsim.system import VirtualSystem
 from support.rabbits import (
     DESTROY,
-    GIB,
     PERSISTENT,
     SMALL,
     drained,
@@ -39,6 +38,7 @@ from support.rabbits import (
     wait,
 )
 from support.service import (
+    GIB,
     HOUR,
     LIFE,
     XFS,

@@ -23,26 +23,18 @@ from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
-from rabbitsim.kube.assets import ApiServer, missing
+from rabbitsim.kube.assets import ApiServer
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.rbac import Rbac, account_user, groups_of
 from rabbitsim.kube.routes import Target, authorize
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.system import LocalFlux, LocalKube, VirtualSystem
-from support.apiserver import CRDS, install_crds
-from support.rabbits import (
-    GIB,
-    MOUNT,
-    PERSISTENT,
-    STATES,
-    drained,
-    finish,
-    ssds_free,
-    wait,
-)
+from support.apiserver import WHY_NOT, install_crds
+from support.rabbits import MOUNT, PERSISTENT, STATES, drained, finish, ssds_free, wait
 from support.records import COPY_IN, OFFLOAD, movements, offloading, pod
 from support.service import (
     COPY_OUT,
+    GIB,
     HOUR,
     LIFE,
     LUSTRE,
@@ -66,7 +58,6 @@ OBJECTS: list[Json] = list(yaml.safe_load_all(MANIFEST.read_text()))
 USER = account_user("flux-dws", "flux-dws")
 PATIENCE = 60.0
 TOPOLOGY = Topology.regular(4, 2)
-WHY_NOT = missing() or (None if CRDS.is_dir() else "the CRDs are not here")
 
 
 class Permission(NamedTuple):

@@ -15,16 +15,15 @@ from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Kind
 from rabbitsim.dws import Topology
 from rabbitsim.dws.cli import ControllerClient
 from rabbitsim.flux.events import State
-from rabbitsim.kube.assets import ApiServer, missing
+from rabbitsim.kube.assets import ApiServer
 from rabbitsim.system import LocalFlux
-from support.apiserver import CRDS, install_crds
+from support.apiserver import WHY_NOT, install_crds
 
 PATIENCE = 60.0
 DIRECTIVES = [
     "#DW jobdw type=xfs capacity=10GiB name=p1",
     "#DW jobdw type=lustre capacity=20GiB name=p2",
 ]
-WHY_NOT = missing() or (None if CRDS.is_dir() else "the CRDs are not here")
 
 
 @pytest.fixture(scope="module")

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from flux_k8s.errors import BadObject
+from flux_k8s.ports import Json
 from flux_k8s.rfc import resourceconfig
-
-Json = dict[str, Any]
 
 EXAMPLE: Json = {
     "resource": {

@@ -22,8 +22,7 @@ from flux_k8s.dws.directivebreakdown import (
 from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
 from flux_k8s.dws.mapping import assemble
 from flux_k8s.errors import AllocationError, BadObject
-
-Json = dict[str, Any]
+from flux_k8s.ports import Json
 
 GIB = 2**30
 TASK = {

@@ -37,7 +37,6 @@ from support.breakdowns import (
 )
 from support.rabbits import (
     DESTROY,
-    GIB,
     finish,
     hosts,
     marked,
@@ -47,7 +46,17 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memos, names, settle
+from support.service import (
+    GIB,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    memos,
+    names,
+    settle,
+)
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from flux_k8s.dws import mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.errors import BadObject
+from flux_k8s.ports import Json
 from flux_k8s.rfc import idset, jgf, rset
-from support.rset import changed, fluxion_r, vertex
-
-Json = dict[str, Any]
+from support.objects import changed
+from support.rset import fluxion_r, vertex
 
 EXAMPLE: Json = {
     "version": 1,

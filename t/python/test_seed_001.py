@@ -5,18 +5,13 @@
 from __future__ import annotations
 
 import json
-from typing import Any
 
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
-from flux_k8s.ports import COMPUTES
+from flux_k8s.ports import COMPUTES, Json
 from flux_k8s.rfc import hostlist, rset
-from support.service import jobspec, names, settle, started
-
-Json = dict[str, Any]
-
-GIB = 2**30
+from support.service import GIB, jobspec, names, settle, started
 
 PROPOSAL_BEFORE = json.loads(
     """

@@ -4,13 +4,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
+from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints
-
-Json = dict[str, Any]
 
 NODES = {
     "host0": {"ssd"},

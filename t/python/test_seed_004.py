@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from flux_k8s.errors import BadObject
+from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
-
-Json = dict[str, Any]
 
 # "ranks 19 through 22 ... correspond to the nodes node186 through node189. Each
 # of the nodes contains 48 cores (0-47) and 8 gpus (0-7). There are 32 slots in

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 import random
 from collections import Counter
 from dataclasses import replace
@@ -28,9 +27,9 @@ from flux_k8s.dws.directivebreakdown import (
     ssd_per_node,
 )
 from flux_k8s.errors import AllocationError, BadObject
+from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist, rset
 from support.breakdowns import (
-    GIB,
     RABBIT,
     across,
     allocation,
@@ -40,10 +39,9 @@ from support.breakdowns import (
     place,
     single,
 )
+from support.service import GIB
+from support.tree import RECORDED
 
-Json = dict[str, Any]
-
-SHARED = pathlib.Path(__file__).parents[2].parent / "shared"
 MGT = ("lustre-mgt",)
 
 
@@ -471,7 +469,7 @@ def event_object(line: str) -> Json:
 
 
 def recorded_breakdown(name: str) -> Breakdown:
-    path = SHARED / "recorded" / f"{name}.jsonl"
+    path = RECORDED / f"{name}.jsonl"
     if not path.exists():
         pytest.skip(f"there is no {path}")
     for line in path.read_text().splitlines():
@@ -491,7 +489,7 @@ def test_a_recorded_breakdown_gives_servers_of_the_recorded_shape(name: str) -> 
         storages=storages,
     )
     sets = build_allocation_sets(found, on)
-    path = SHARED / "recorded" / f"{name}.jsonl"
+    path = RECORDED / f"{name}.jsonl"
     accepted = next(
         obj["spec"]["allocationSets"]
         for obj in map(event_object, path.read_text().splitlines())

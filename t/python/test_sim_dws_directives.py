@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 import yaml
 
@@ -15,8 +13,8 @@ from rabbitsim.dws.breakdown import storage_status
 from rabbitsim.dws.directive import InvalidDirective, capacity, parse
 from rabbitsim.kube.errors import ApiError
 from support.dws import XFS, System
+from support.tree import CRDS
 
-SHARED = Path(__file__).parents[2].parent / "shared"
 WEBHOOK = 'admission webhook "vworkflow.kb.io" denied the request: '
 
 
@@ -186,7 +184,7 @@ def test_durations_are_those_of_go(seconds: float, text: str) -> None:
     assert objects.duration(seconds) == text
 
 
-@pytest.mark.skipif(not SHARED.is_dir(), reason="the real rule set is not here")
+@pytest.mark.skipif(not CRDS.is_dir(), reason="the real rule set is not here")
 def test_our_rules_mean_what_the_real_ones_mean() -> None:
-    real = yaml.safe_load((SHARED / "crds" / "nnf-ruleset.yaml").read_text())
+    real = yaml.safe_load((CRDS / "nnf-ruleset.yaml").read_text())
     assert Rules.default().object["spec"] == real["spec"]

@@ -9,7 +9,6 @@ import functools
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
@@ -19,8 +18,8 @@ from rabbitsim.dws import Options, Rabbit, Topology, table
 from rabbitsim.dws.directive import STATES
 from rabbitsim.kube.errors import ApiError
 from support.dws import System
+from support.tree import RECORDED
 
-RECORDED = Path(__file__).parents[2].parent / "shared" / "recorded"
 pytestmark = pytest.mark.skipif(
     not RECORDED.is_dir(), reason="the recordings of real controllers are not here"
 )

@@ -27,11 +27,6 @@ from support.flux import (
 )
 
 
-@pytest.fixture
-def system() -> System:
-    return System()
-
-
 class TestLife:
     def test_a_job_goes_through_all_states(self, system: System) -> None:
         jobid = system.submit()

@@ -7,16 +7,9 @@ from __future__ import annotations
 import errno
 from typing import Optional
 
-import pytest
-
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import State
 from support.flux import GUEST, Json, System, load
-
-
-@pytest.fixture
-def system() -> System:
-    return System()
 
 
 class Module:

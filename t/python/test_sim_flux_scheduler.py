@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.pool import GIB, Grant, Pool, RequestError, make_nodes
 
-Json = dict[str, Any]
 NODES, CORES, SSDS = 6, 4, 100
 
 

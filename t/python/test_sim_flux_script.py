@@ -12,11 +12,10 @@ from typing import Any
 
 import pytest
 
+from flux_k8s.ports import Json
 from rabbitsim.flux import requires
 from rabbitsim.flux.options import OptionError, batch_jobspec, submit_jobspec
 from rabbitsim.flux.script import ScriptError, read_directives
-
-Json = dict[str, Any]
 
 needs_flux = pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
 

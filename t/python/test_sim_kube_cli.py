@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Optional
 
@@ -20,17 +19,8 @@ import pytest
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.table import age
 from support.kubernetes import (
-    make_server,
     workflow,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[KubeServer]:
-    server = make_server()
-    server.start()
-    yield server
-    server.stop()
 
 
 @pytest.mark.parametrize(

@@ -31,13 +31,12 @@ from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.system import LocalKube
 from support.client import workflow
+from support.tree import CRDS, TOP
 
 Captured = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 
-TOP = pathlib.Path(__file__).parents[2]
 SCRIPT = str(TOP / "t" / "data" / "copy-in-out.sh")
-SHARED = TOP.parent / "shared" / "crds"
 KINDS = [r for r in load_kinds().resources.values() if r.custom]
 PATIENCE = 60.0
 
@@ -132,7 +131,7 @@ def test_status_is_a_subresource_only_where_kinds_yaml_says_so(
 
 @pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
 def test_the_crds_name_kinds_as_those_of_dws_do(resource: Resource) -> None:
-    file = SHARED / f"{resource.kind.group}_{resource.kind.plural}.yaml"
+    file = CRDS / f"{resource.kind.group}_{resource.kind.plural}.yaml"
     if not file.is_file():
         pytest.skip(f"{file.name} is not here")
     theirs = yaml.safe_load(file.read_text())["spec"]

@@ -27,8 +27,7 @@ from rabbitsim.kube.objects import shape
 from rabbitsim.kube.patch import same_json
 from rabbitsim.kube.store import ApiError, Store
 from support.store import KINDS, new_store, workflow
-
-SHARED = Path(__file__).parents[2].parent / "shared"
+from support.tree import CRDS, RECORDED
 
 
 def strip(node: Any) -> Any:
@@ -58,11 +57,11 @@ def in_order(node: Any) -> Any:
     return node
 
 
-CRDS = sorted((SHARED / "crds").glob("*_*.yaml"))
+SCHEMAS = sorted(CRDS.glob("*_*.yaml"))
 
 
-@pytest.mark.skipif(not CRDS, reason="the CRDs of DWS and NNF are not here")
-@pytest.mark.parametrize("path", CRDS, ids=lambda path: path.stem)
+@pytest.mark.skipif(not SCHEMAS, reason="the CRDs of DWS and NNF are not here")
+@pytest.mark.parametrize("path", SCHEMAS, ids=lambda path: path.stem)
 def test_our_schemas_say_what_the_crds_say(path: Path) -> None:
     crd = yaml.load(path.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
     spec, version = crd["spec"], crd["spec"]["versions"][0]
@@ -77,7 +76,7 @@ def test_our_schemas_say_what_the_crds_say(path: Path) -> None:
     assert in_order(resource.open_api) == in_order(theirs)
 
 
-RECORDINGS = sorted((SHARED / "recorded").glob("*.jsonl"))
+RECORDINGS = sorted(RECORDED.glob("*.jsonl"))
 
 
 @pytest.mark.skipif(not RECORDINGS, reason="the recordings are not here")

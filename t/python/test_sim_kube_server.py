@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,6 @@ from support.kubernetes import (
     python_client,
     workflow,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[KubeServer]:
-    server = make_server()
-    server.start()
-    yield server
-    server.stop()
 
 
 def test_the_official_client_walks_an_object_through_its_life(

@@ -8,7 +8,6 @@ import json
 import os
 import stat
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,15 +28,6 @@ from support.kubernetes import (
     python_client,
     workflow,
 )
-
-
-@pytest.fixture
-def server() -> Iterator[KubeServer]:
-    server = make_server()
-    server.start()
-    yield server
-    server.stop()
-
 
 # Who may do what
 

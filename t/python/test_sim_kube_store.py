@@ -21,12 +21,6 @@ from rabbitsim.kube.kinds import CRD, NAMESPACE
 from rabbitsim.kube.store import Event, Forbidden, Store, denied
 from support.store import new_store, owned, refused, workflow
 
-
-@pytest.fixture
-def store() -> Store:
-    return new_store()
-
-
 # Objects
 
 

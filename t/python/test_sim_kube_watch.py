@@ -19,11 +19,6 @@ from rabbitsim.kube.store import ApiError, Event, Store
 from support.store import new_store, refused
 
 
-@pytest.fixture
-def store() -> Store:
-    return new_store()
-
-
 @pytest.mark.parametrize(
     ("selector", "names"),
     [

@@ -27,7 +27,8 @@ from flux_k8s.config.submission import check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import apply_breakdowns, requested_nodes
 from flux_k8s.errors import DirectiveError
-from support.breakdowns import GIB, breakdown, per_compute
+from support.breakdowns import breakdown, per_compute
+from support.service import GIB
 
 ETC = Path(__file__).parents[2] / "etc"
 SCRIPTS = [

@@ -29,10 +29,10 @@ from support.rabbits import (
     system_of,
     wait,
 )
+from support.service import HOUR
 
 RABBITS = ("rabbit-01", "rabbit-02")
 HOSTS = ("compute-01", "compute-02", "compute-03", "compute-04")
-HOUR = 3600.0
 
 events = st.one_of(
     st.tuples(

@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import json
-import pathlib
 from typing import Any
 
 import pytest
@@ -14,11 +13,11 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL, StorageUsage, parse
 from flux_k8s.errors import BadObject
+from flux_k8s.ports import Json
+from support.tree import RECORDED
 
-Json = dict[str, Any]
 Sizes = dict[str, int]
 
-RECORDED = pathlib.Path(__file__).parents[2].parent / "shared" / "recorded"
 ASKED = {"r1": 10, "r2": 5}
 
 

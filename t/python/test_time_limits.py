@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from flux_k8s.config.table import Config
 from flux_k8s.ports import KubeError
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
+from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
@@ -33,7 +34,6 @@ from support.service import (
 
 LIMITS = ("setup_timeout", "prerun_timeout", "postrun_timeout", "teardown_after")
 ALL = Config.parse(dict.fromkeys(LIMITS, 5))
-STATES = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
 
 
 def reload_every(system: VirtualSystem, seconds: float) -> Callable[[], None]:

@@ -17,9 +17,17 @@ from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem
-from support.service import COPY_OUT, HOUR, in_state, jobspec, names, settle, started
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    XFS,
+    in_state,
+    jobspec,
+    names,
+    settle,
+    started,
+)
 
-XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 OFFLOAD = [f"{XFS} requires=copy-offload", COPY_OUT]
 CONFIG = Config.parse({"daemons": {"copy-offload": {}}})
 LATENCY = table({"PreRun": 1.0, "PostRun": 1.0, "Teardown": 1.0})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,12 +14,10 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping, topology
 from flux_k8s.errors import BadObject
+from flux_k8s.ports import Json
 from rabbitsim.dws.topology import system_configuration
 from support.mapping import EXAMPLE, HETCHY, of_system, servers, storages, system_of
-
-Json = dict[str, Any]
-
-TIB = 2**40
+from support.service import TIB
 
 
 def test_hetchy_becomes_the_mapping_of_the_seed() -> None:

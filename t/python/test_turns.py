@@ -8,10 +8,8 @@ import pytest
 
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.planning import Planner
-from support.service import LIFE, exceptions, jobspec, names, settle, started
+from support.service import LIFE, LUSTRE, exceptions, jobspec, names, settle, started
 from support.supervised import DEATHS, Supervised, breaks
-
-LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
 
 
 @pytest.mark.parametrize("place", range(3))

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from flux_k8s.jobs.waiting import DWS_PATIENCE, MEMO
+from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem

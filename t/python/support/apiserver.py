@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import yaml
 
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import COMPUTES, WORKFLOW, Kind, KubeError
+from rabbitsim.kube.assets import missing
 from support.client import Recorder, Service
+from support.tree import CRDS
 
-CRDS = Path(__file__).parents[2].parent / "shared" / "crds"
+WHY_NOT = missing() or (None if CRDS.is_dir() else "the CRDs are not here")
+"""Why there is none; None if there is one."""
 CRD = Kind(
     "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"
 )

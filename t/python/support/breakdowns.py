@@ -63,6 +63,3 @@ def counts(entry: Json) -> dict[str, int]:
 def place(entry: AllocationSet, on: Allocation, pcie: bool = False) -> dict[str, int]:
     (made,) = build_allocation_sets(breakdown(entry, pcie=pcie), on)
     return counts(made)
-
-
-GIB = 2**30

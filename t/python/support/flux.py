@@ -8,6 +8,7 @@ import errno
 from typing import Any, Optional
 
 from flux_k8s.dws import mapping
+from flux_k8s.ports import Json
 from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import State
 from rabbitsim.flux.execution import VirtualExecutor
@@ -16,7 +17,6 @@ from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.flux.taphost import TapHost
 from rabbitsim.loop import VirtualLoop
 
-Json = dict[str, Any]
 GUEST = 4711
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from flux_k8s.ports import DWS_GROUP, KubeError
+from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
@@ -20,7 +21,6 @@ from support.service import (
     started,
 )
 
-STATES = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
 READ_TIMEOUT = 30.0
 RECONNECT = 31.0
 """Seconds until a watch tries again, at most."""

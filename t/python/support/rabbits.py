@@ -18,13 +18,13 @@ from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem
 from support.service import (
+    GIB,
     XFS,
     jobspec,
     settle,
     started,
 )
 
-GIB = 2**30
 PERSISTENT = "#DW create_persistent type=xfs capacity=10GiB name=keep"
 DESTROY = "#DW destroy_persistent name=keep"
 

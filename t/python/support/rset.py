@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 from flux_k8s.ports import Json
@@ -42,18 +41,3 @@ def fluxion_r(hosts: dict[str, str], ssd: dict[str, list[int]]) -> Json:
         },
         "scheduling": {"graph": {"nodes": nodes, "edges": []}},
     }
-
-
-def changed(obj: Json, place: str, value: Any) -> Json:
-    """A copy of ``obj`` with another value at a dotted place; numbers are
-    indices of arrays, and ``...`` as value takes the field away."""
-    obj = copy.deepcopy(obj)
-    keys = [int(key) if key.isdigit() else key for key in place.split(".")]
-    parent: Any = obj
-    for key in keys[:-1]:
-        parent = parent[key]
-    if value is ...:
-        del parent[keys[-1]]
-    else:
-        parent[keys[-1]] = value
-    return obj

@@ -19,10 +19,18 @@ from rabbitsim.flux.events import Event
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
 
+GIB = 2**30
+TIB = 2**40
+HOUR = 3600.0
+DAY = 24 * HOUR
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 OPTION = f"dw={XFS}"
+"""What ``flux submit -S`` takes."""
+LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
+MGT = LUSTRE + " profile=standalone-mgt"
 COPY_OUT = "#DW copy_out source=$DW_JOB_p1/x destination=/lustre/x"
-HOUR = 3600.0
+KEEP = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+USE = "#DW persistentdw name=keep"
 
 LIFE = [
     "submit",
@@ -65,6 +73,7 @@ def jobspec(dw: Any = XFS, nodes: int = 2, **system: Any) -> dict[str, Any]:
 
 
 def names(system: VirtualSystem, jobid: int) -> list[str]:
+    """A job's events, as LIFE has them."""
     skipped = ("memo", "annotations")
     events = system.instance.eventlog(jobid)
     return [event.name for event in events if event.name not in skipped]
@@ -78,12 +87,22 @@ def exceptions(system: VirtualSystem, jobid: int) -> list[dict[str, Any]]:
     ]
 
 
-def memo(system: VirtualSystem, jobid: int, key: str) -> Any:
-    value = None
+def memos(system: VirtualSystem, jobid: int) -> Json:
+    """What a job's memos say in the end."""
+    found: Json = {}
     for event in system.instance.eventlog(jobid):
-        if event.name == "memo" and event.context and key in event.context:
-            value = event.context[key]
-    return value
+        if event.name == "memo":
+            found.update(event.context or {})
+    return found
+
+
+def memo(system: VirtualSystem, jobid: int, key: str) -> Any:
+    return memos(system, jobid).get(key)
+
+
+def lines(system: VirtualSystem, text: str) -> list[str]:
+    """The lines of the log with a text."""
+    return [line for _, _, line in system.log if text in line]
 
 
 def started(**options: Any) -> VirtualSystem:
@@ -125,10 +144,6 @@ def run_to(system: VirtualSystem, steps: int) -> bool:
     return all(system.loop.step() for _ in range(steps))
 
 
-DAY = 86400.0
-TIB = 2**40
-
-
 def running(system: VirtualSystem, *jobids: int) -> None:
     """Run until these jobs do."""
     jobs = [system.instance.job(jobid) for jobid in jobids]
@@ -136,14 +151,6 @@ def running(system: VirtualSystem, *jobids: int) -> None:
         lambda: all("start" in [e.name for e in job.events] for job in jobs),
         timeout=DAY,
     ), [(job.state, exceptions(system, job.id), memos(system, job.id)) for job in jobs]
-
-
-def memos(system: VirtualSystem, jobid: int) -> Json:
-    found: Json = {}
-    for event in system.instance.eventlog(jobid):
-        if event.name == "memo":
-            found.update(event.context or {})
-    return found
 
 
 def long(dw: Any, nodes: int = 1, seconds: int = 600, **system: Any) -> Json:
@@ -169,10 +176,6 @@ def placed(system: VirtualSystem, name: str = "") -> dict[str, Counter[str]]:
 
 def settle_jobs(system: VirtualSystem) -> None:
     settle(system, DAY)
-
-
-LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
-MGT = LUSTRE + " profile=standalone-mgt"
 
 
 def labelled(**fast: str) -> Topology:

@@ -26,6 +26,10 @@ def job(contents: str, id: str = "1", **attributes: str) -> str:
     return f"<Job{said}><Id>{id}</Id>{program}{contents}</Job>"
 
 
+def requested(contents: str) -> str:
+    return f"<Requested>{contents}</Requested>"
+
+
 def submitted(document: str, submitter: Optional[Submitter] = None) -> Submission:
     """The one job of an object of which nothing is left out."""
     warnings: list[str] = []

@@ -8,6 +8,11 @@ import shutil
 from pathlib import Path
 
 TOP = Path(__file__).parents[3]
+SHARED = TOP.parent / "shared"
+"""What was recorded on real systems; not everywhere where the sources are."""
+RECORDED = SHARED / "recorded"
+CRDS = SHARED / "crds"
+
 FILES = ["pyproject.toml", "setup.py", "MANIFEST.in", "README.md"]
 LICENCES = ["COPYING", "COPYING.LESSER"]
 FOLDERS = ["src", "etc"]
