@@ -19,12 +19,16 @@ from flux_k8s.command import STDIN, CommandError, parser, run, write_message
 from flux_k8s.config.table import Config
 from flux_k8s.errors import ConfigError
 from flux_k8s.rfc import jobid
-from sssjob import Element, fromflux, history, markup, toflux
-from sssjob.fromflux import JobRecord, Telling
-from sssjob.model import ObjectError
-from sssjob.properties import AWARENESS_POLICY, REJECT
-from sssjob.toattributes import Submitter
-from sssjob.toflux import Submission
+from sssjob import Element
+from sssjob.from_flux import convert as from_flux
+from sssjob.from_flux import history
+from sssjob.from_flux.convert import JobRecord, Telling
+from sssjob.schema.model import ObjectError
+from sssjob.schema.properties import AWARENESS_POLICY, REJECT
+from sssjob.to_jobspec import convert as to_jobspec
+from sssjob.to_jobspec.attributes import Submitter
+from sssjob.to_jobspec.convert import Submission
+from sssjob.xml import markup
 
 NAME = "dws"
 DESCRIPTION = """
@@ -110,13 +114,13 @@ def job_object(args: argparse.Namespace) -> None:
     else:
         records, presets = known(args.jobids, args.steps)
     telling = Telling(presets, user_name, args.machine, args.environment, warn)
-    jobs = [fromflux.job_object(record, telling) for record in records]
+    jobs = [from_flux.job_object(record, telling) for record in records]
     if len(jobs) == 1 and args.group is None and not args.steps:
         write_object(jobs[0], args.output)
         return
     first = jobs[0].text("Id") if args.steps else f"group-{jobs[0].text('Id')}"
     name = jobs[0].text("Name") if args.steps else None
-    group = fromflux.group_object(args.group or str(first), jobs, name)
+    group = from_flux.group_object(args.group or str(first), jobs, name)
     write_object(group, args.output)
 
 
@@ -145,9 +149,9 @@ def saved(directory: pathlib.Path) -> list[JobRecord]:
     if not directory.is_dir():
         raise CommandError(f"{directory}: is not a directory")
     directory = directory.resolve()
-    if (directory / fromflux.EVENTLOG).exists():
+    if (directory / from_flux.EVENTLOG).exists():
         return [record_in(directory)]
-    found = [record_in(path.parent) for path in directory.rglob(fromflux.JOBSPEC)]
+    found = [record_in(path.parent) for path in directory.rglob(from_flux.JOBSPEC)]
     if not found:
         raise CommandError(f"{directory}: is no record of a job: {NOT_A_RECORD}")
     return sorted(found, key=lambda record: record.jobid)
@@ -156,11 +160,11 @@ def saved(directory: pathlib.Path) -> list[JobRecord]:
 def record_in(directory: pathlib.Path) -> JobRecord:
     """What was saved of one job."""
     kvs = {}
-    for key in fromflux.KEYS:
+    for key in from_flux.KEYS:
         path = directory / key
         if path.exists():
             kvs[key] = read_text(path)
-    for key in (fromflux.EVENTLOG, fromflux.JOBSPEC):
+    for key in (from_flux.EVENTLOG, from_flux.JOBSPEC):
         if key not in kvs:
             raise CommandError(f"{directory}: has no file {key}")
     return JobRecord(id_of(directory), kvs)
@@ -233,11 +237,11 @@ def look_up(handle: Any, id: int, parent: str = "") -> JobRecord:
     """What Flux has of a job."""
     job = parent + jobid.f58(id)
     kvs = {}
-    for key in fromflux.KEYS:
+    for key in from_flux.KEYS:
         text = look_up_key(handle, id, key, job)
         if text is not None:
             kvs[key] = text
-        elif key == fromflux.EVENTLOG:
+        elif key == from_flux.EVENTLOG:
             raise CommandError(f"job {job} not found")
     return JobRecord(id, kvs, parent)
 
@@ -272,7 +276,7 @@ def steps_of(batch: JobRecord) -> list[JobRecord]:
 
     from flux import Flux
 
-    past = history.parse(batch.kvs[fromflux.EVENTLOG], batch.id)
+    past = history.parse(batch.kvs[from_flux.EVENTLOG], batch.id)
     if past.finished is not None or past.ended is not None:
         raise CommandError(
             f"job {batch.id} has ended: its steps are known only while it runs (flux"
@@ -350,7 +354,7 @@ def submit_object(args: argparse.Namespace) -> None:
     """Submit the jobs of a job object."""
     document = read_document(args.file)
     by_default = args.awareness.capitalize()
-    found = toflux.jobspecs_in(document, warn, submitter(args.machine), by_default)
+    found = to_jobspec.jobspecs_in(document, warn, submitter(args.machine), by_default)
     if args.dry_run:
         lines = {one.id: json.dumps(one.jobspec) for one in found}
     else:

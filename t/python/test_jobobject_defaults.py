@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sssjob import Element, check, effective, element, read, walk
-from sssjob.defaults import walk_with_policy
-from sssjob.properties import JOB_DEFAULTS, JOB_PROPERTIES, Rule
+from sssjob.schema.defaults import walk_with_policy
+from sssjob.schema.properties import JOB_DEFAULTS, JOB_PROPERTIES, Rule
 from support.jobobjects import complete, objects
 from support.submissions import requested
 

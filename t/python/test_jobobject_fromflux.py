@@ -13,7 +13,7 @@ from rabbitsim.dws import Fault, Files, Options
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
 from sssjob import read, write
-from sssjob.fromflux import (
+from sssjob.from_flux.convert import (
     EVENTLOG,
     JobRecord,
     Telling,

@@ -12,7 +12,7 @@ import pytest
 
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
-from sssjob.fromflux import JobRecord, Telling, job_object
+from sssjob.from_flux.convert import JobRecord, Telling, job_object
 from support.jobrecords import JOBID, SUBMIT, T, eventlog, job_of, says, shown, spec
 
 

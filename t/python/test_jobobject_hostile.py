@@ -158,7 +158,7 @@ def test_a_hostile_document_is_refused_within_bounds(
 SUBMIT = """
 import resource, sys
 from sssjob import ObjectError
-from sssjob.toflux import jobspecs_in
+from sssjob.to_jobspec.convert import jobspecs_in
 document = eval(sys.argv[1])
 resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[2]),) * 2)
 try:

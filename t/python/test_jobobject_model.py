@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sssjob import Element, ObjectError, check, element, read, walk, write
-from sssjob.model import rule_of
-from sssjob.properties import CONTENTS, FILES, IN_ORDER
-from sssjob.values import Datatype, to_text, unwritable
+from sssjob.schema.model import rule_of
+from sssjob.schema.properties import CONTENTS, FILES, IN_ORDER
+from sssjob.schema.values import Datatype, to_text, unwritable
 from support.jobobjects import VALUES, complete, objects, strings
 
 ID = element("Id", "1")

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
 from sssjob import read, write
-from sssjob.asking import ObjectErrors
-from sssjob.fromflux import JobRecord, job_object
-from sssjob.toflux import to_jobspecs
+from sssjob.from_flux.convert import JobRecord, job_object
+from sssjob.to_jobspec.asking import ObjectErrors
+from sssjob.to_jobspec.convert import to_jobspecs
 from support.jobrecords import eventlog, spec
 from support.service import XFS
 from support.submissions import extension, job, refused

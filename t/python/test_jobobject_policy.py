@@ -25,7 +25,7 @@ from sssjob import (
     walk_with_policy,
     write,
 )
-from sssjob.properties import CONTENTS
+from sssjob.schema.properties import CONTENTS
 from support.jobobjects import objects
 
 POLICIES = ["Reject", "Warn", "Ignore"]

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from flux_k8s.text import printable
 from sssjob import Element, ObjectError, check, element, read, write
-from sssjob.markup import ENCODINGS
-from sssjob.model import ObjectErrors
+from sssjob.schema.model import ObjectErrors
+from sssjob.xml.markup import ENCODINGS
 from support.jobobjects import EXAMPLES, complete, objects
 
 SIMPLE = "<Job><Id>1</Id><Name>n</Name></Job>"

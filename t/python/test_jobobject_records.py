@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 from flux_k8s.dws.directivebreakdown import apply_breakdowns
 from flux_k8s.ports import Json
 from sssjob import Element, write
-from sssjob.fromflux import JobRecord, Telling, job_object
+from sssjob.from_flux.convert import JobRecord, Telling, job_object
+from sssjob.from_flux.remainder import Untold
 from sssjob.terms import path_keys
-from sssjob.toattributes import Submitter
-from sssjob.toflux import to_jobspecs
-from sssjob.untold import Untold
+from sssjob.to_jobspec.attributes import Submitter
+from sssjob.to_jobspec.convert import to_jobspecs
 from support.jobrecords import (
     JOBID,
     eventlog,

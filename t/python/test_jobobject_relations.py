@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sssjob import relations
-from sssjob.relations import Bracket, Leaf, Link, Tree, Unclear
+from sssjob.schema import relations
+from sssjob.schema.relations import Bracket, Leaf, Link, Tree, Unclear
 from support.submissions import (
     PLAIN,
     extension,
@@ -294,7 +294,7 @@ def test_a_hint_goes_alone() -> None:
 
 
 def test_an_extension_of_ours_may_be_left_out_by_others() -> None:
-    from sssjob.untold import extension as ours
+    from sssjob.from_flux.remainder import extension as ours
 
     assert ours("attributes.user", 1).attribute("awarenessPolicy") == "Ignore"
     assert json.loads(json.dumps(system(extension("attributes.user", 1))))

@@ -24,8 +24,8 @@ from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints, jobid
 from sssjob import Element, read, write
-from sssjob.fromflux import JobRecord, group_object, job_object
-from sssjob.toflux import Submission, to_jobspecs
+from sssjob.from_flux.convert import JobRecord, group_object, job_object
+from sssjob.to_jobspec.convert import Submission, to_jobspecs
 from support.expressions import CONSTRAINTS, NODES
 from support.jobrecords import eventlog, job_of, ran, spec, told
 from support.service import XFS, jobspec, names, settle

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sssjob.markup import MAX_SIZE
+from sssjob.xml.markup import MAX_SIZE
 from support.commands import refused, run, run_without
 from support.jobobjects import DATA
 from support.submissions import APP, extension, job

@@ -12,7 +12,7 @@ import pytest
 
 from flux_k8s.ports import Json
 from sssjob import read
-from sssjob.toattributes import Submitter
+from sssjob.to_jobspec.attributes import Submitter
 from support.jobrecords import spec
 from support.submissions import (
     PLAIN,

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from lxml import etree
 
 from sssjob import Element, effective, read, write
-from sssjob.xsd import schema
 from support.jobobjects import EXAMPLES, complete, objects
+from support.xsd import schema
 
 PUBLISHED = Path(__file__).parents[2] / "doc" / "jobobject.xsd"
 SCHEMA = etree.XMLSchema(etree.fromstring(schema().encode()))
@@ -29,7 +29,7 @@ def job(contents: str) -> str:
 
 
 def test_the_published_schema_is_that_of_the_rules() -> None:
-    # sssjob.xsd says how to write it anew.
+    # support.xsd says how to write it anew.
     assert PUBLISHED.read_text() == schema()
 
 

@@ -97,7 +97,7 @@ def system(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("module", ["flux_k8s.config.submission", "sssjob.model"])
+@pytest.mark.parametrize("module", ["flux_k8s.config.submission", "sssjob.xml.reading"])
 def test_a_python_that_knows_only_flux_finds_the_package(
     flux: Flux, system: Path, module: str
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 from lxml import etree
 
 from sssjob import ObjectError, check, effective, read, walk, write
-from sssjob.properties import (
+from sssjob.schema.properties import (
     CONTENTS,
     DELIVERED,
     GROUP_PROPERTIES,
@@ -23,7 +23,7 @@ from sssjob.properties import (
     TASK_PROPERTIES,
     Rule,
 )
-from sssjob.values import UNITS, Datatype, in_bytes
+from sssjob.schema.values import UNITS, Datatype, in_bytes
 from support.jobobjects import DATA, EXAMPLES
 from support.seed_003 import INLINE, job, refused, row_of, rows
 

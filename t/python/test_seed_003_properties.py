@@ -9,8 +9,8 @@ from collections import Counter
 import pytest
 
 from sssjob import ObjectError, check, element, read, write
-from sssjob.properties import DELIVERED, JOB_PROPERTIES, REQUESTED
-from sssjob.values import Datatype
+from sssjob.schema.properties import DELIVERED, JOB_PROPERTIES, REQUESTED
+from sssjob.schema.values import Datatype
 from support.seed_003 import Row, job, refused, row_of, rows
 
 TABLE_2 = """

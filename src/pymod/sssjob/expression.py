@@ -3,7 +3,7 @@
 """Constraints on nodes: RFC 31, and the expressions of Requested (section 8.1).
 
 An expression is a sequence of Feature and Node, which
-:mod:`~sssjob.relations` puts together. ``op`` NE is for nodes that lack the
+:mod:`~sssjob.schema.relations` puts together. ``op`` NE is for nodes that lack the
 feature, or are not among those named.
 
 No node has two names. So Nodes side by side that all hold are the nodes that a job
@@ -26,10 +26,10 @@ from flux_k8s.rfc.constraints import (
     PROPERTIES,
     Constraint,
 )
-from sssjob import relations
-from sssjob.model import Element, element
-from sssjob.relations import Bracket, Leaf, Tree
-from sssjob.values import unwritable
+from sssjob.schema import relations
+from sssjob.schema.model import Element, element
+from sssjob.schema.relations import Bracket, Leaf, Tree
+from sssjob.schema.values import unwritable
 
 FEATURE = "Feature"
 NODE = "Node"

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Iterable, Mapping, Sequence
 
 from flux_k8s.dws.directives import Directive
-from sssjob.values import UNITS
+from sssjob.schema.values import UNITS
 
 SYSTEM = ("attributes", "system")
 OPTIONS = (*SYSTEM, "shell", "options")

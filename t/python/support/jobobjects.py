@@ -8,8 +8,8 @@ from typing import Any, Iterator, Optional
 
 from hypothesis import strategies as st
 
-from sssjob.model import ROOT_RULES, Element
-from sssjob.properties import (
+from sssjob.schema.model import ROOT_RULES, Element
+from sssjob.schema.properties import (
     AWARENESS_POLICY,
     CONTENTS,
     JOB,
@@ -18,7 +18,7 @@ from sssjob.properties import (
     Attribute,
     Rule,
 )
-from sssjob.values import SPACE, Datatype, Value, unwritable
+from sssjob.schema.values import SPACE, Datatype, Value, unwritable
 from support.tree import TOP
 
 DATA = TOP / "t" / "data" / "jobobject"

@@ -13,7 +13,7 @@ from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
 from sssjob import Element, read, write
-from sssjob.fromflux import (
+from sssjob.from_flux.convert import (
     EVENTLOG,
     KEYS,
     JobRecord,

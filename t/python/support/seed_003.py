@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from sssjob import ObjectError, read
-from sssjob.properties import Rule
+from sssjob.schema.properties import Rule
 
 Row = tuple[str, str, str, str]
 

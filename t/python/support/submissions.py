@@ -12,9 +12,9 @@ import pytest
 
 from flux_k8s.ports import Json
 from sssjob import read
-from sssjob.model import ObjectErrors
-from sssjob.toattributes import Submitter
-from sssjob.toflux import Submission, jobspecs_in, to_jobspecs
+from sssjob.schema.model import ObjectErrors
+from sssjob.to_jobspec.attributes import Submitter
+from sssjob.to_jobspec.convert import Submission, jobspecs_in, to_jobspecs
 
 APP = "<Executable>app</Executable>"
 

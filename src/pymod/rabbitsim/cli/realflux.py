@@ -34,7 +34,7 @@ from rabbitsim.flux.script import ScriptError, read_directives
 from rabbitsim.flux.transitions import apply
 from rabbitsim.loop import RealLoop
 from rabbitsim.system import hosts_of, mapping_of
-from sssjob.fromflux import KEYS
+from sssjob.from_flux.convert import KEYS
 
 MAX_NODES = 16
 """More brokers than this on one machine are no pleasure."""

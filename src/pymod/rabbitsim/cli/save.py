@@ -15,7 +15,7 @@ from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.job import Job
-from sssjob.fromflux import EVENTLOG, KEYS
+from sssjob.from_flux.convert import EVENTLOG, KEYS
 
 MOVEMENTS = 100
 """How many NnfDataMovements of a job that is to be saved are kept."""

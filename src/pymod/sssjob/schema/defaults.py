@@ -45,8 +45,8 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Iterable, Iterator, Optional
 
-from sssjob.model import Element, ObjectError, paths
-from sssjob.properties import (
+from sssjob.schema.model import Element, ObjectError, paths
+from sssjob.schema.properties import (
     AWARENESS_POLICY,
     DELIVERED,
     JOB,
@@ -59,8 +59,8 @@ from sssjob.properties import (
     TASK_GROUP,
     TASK_GROUP_DEFAULTS,
 )
-from sssjob.relations import GROUP, link_of
-from sssjob.values import Value
+from sssjob.schema.relations import GROUP, link_of
+from sssjob.schema.values import Value
 
 MAX_ADDED = 1_000_000
 """How many elements defaults may add to an object in all."""

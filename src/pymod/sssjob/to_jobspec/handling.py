@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Mapping
 
-from sssjob.properties import (
+from sssjob.schema.properties import (
     DELIVERED,
     ENVIRONMENT,
     JOB,

@@ -13,11 +13,9 @@ from flux_k8s.errors import show
 from flux_k8s.json_reader import INT64_MAX
 from flux_k8s.rfc import constraints, hostlist
 from flux_k8s.rfc.constraints import AND, HOSTLIST
-from sssjob.asking import MAX_NAMES, Ask, Asks, Nodes, Problems
-from sssjob.building import CONSTRAINTS, DURATION, Builder, Saying
 from sssjob.expression import from_tree, names_in
-from sssjob.model import items_of
-from sssjob.relations import Bracket, Leaf, leaves
+from sssjob.schema.model import items_of
+from sssjob.schema.relations import Bracket, Leaf, leaves
 from sssjob.terms import (
     ELSEWHERE,
     LIMITS,
@@ -27,7 +25,9 @@ from sssjob.terms import (
     UNLIMITED,
     names_variable,
 )
-from sssjob.tofiles import say_files
+from sssjob.to_jobspec.asking import MAX_NAMES, Ask, Asks, Nodes, Problems
+from sssjob.to_jobspec.building import CONSTRAINTS, DURATION, Builder, Saying
+from sssjob.to_jobspec.files import say_files
 
 Json = dict[str, Any]
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Iterator, Optional
 
-from sssjob.model import Element, element
+from sssjob.from_flux.remainder import Untold
+from sssjob.schema.model import Element, element
 from sssjob.shape import (
     NONE,
     Amount,
@@ -20,7 +21,6 @@ from sssjob.shape import (
     totals_of,
 )
 from sssjob.terms import GPU, OPTIONS, RULES
-from sssjob.untold import Untold
 
 _PER_RESOURCE = (*OPTIONS, "per-resource")
 _TASKMAP = (*OPTIONS, "taskmap")

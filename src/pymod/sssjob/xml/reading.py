@@ -31,14 +31,14 @@ What section 9 implies:
   that it is indispensable.
 - What is left out does not make the rest wrong. An element of which nothing else is
   left goes as well, and the brackets of an expression stay around what is left in
-  them (:mod:`~sssjob.relations`).
+  them (:mod:`~sssjob.schema.relations`).
 - What is understood and wrong is an error under each policy: a value of another
   type, attributes that contradict each other, something that is missing or there
   too often, text among elements, elements with nothing in them.
 - A root that is not understood leaves nothing to go on with.
 - What is understood may still be more than whoever uses the object supports. So
   the policies stay in the object, for
-  :func:`~sssjob.defaults.walk_with_policy`.
+  :func:`~sssjob.schema.defaults.walk_with_policy`.
 
 Elements and attributes are meant whether they are in no namespace or in that of
 the root; those of other namespaces are not understood. Strings are taken as they
@@ -53,9 +53,8 @@ from dataclasses import replace
 from typing import Callable, Optional, Union
 
 from flux_k8s.errors import show
-from sssjob import relations
-from sssjob.markup import Node, cut, parse
-from sssjob.model import (
+from sssjob.schema import relations
+from sssjob.schema.model import (
     ROOT_RULES,
     Element,
     ObjectError,
@@ -68,7 +67,7 @@ from sssjob.model import (
     problems_of,
     rule_of,
 )
-from sssjob.properties import (
+from sssjob.schema.properties import (
     AWARENESS_POLICY,
     ENVIRONMENT,
     REFERENCES,
@@ -78,7 +77,8 @@ from sssjob.properties import (
     WARN,
     Rule,
 )
-from sssjob.values import SPACE, Datatype, Value
+from sssjob.schema.values import SPACE, Datatype, Value
+from sssjob.xml.markup import Node, cut, parse
 
 _POLICY = AWARENESS_POLICY.name
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from typing import Iterator
 
-from sssjob.model import Element, check
-from sssjob.values import to_text
+from sssjob.schema.model import Element, check
+from sssjob.schema.values import to_text
 
 DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>'
 
@@ -38,7 +38,7 @@ def write(root: Element) -> str:
     """A Job or JobGroup as an XML document.
 
     ``read(write(root)) == root``, as long as it is within the bounds of
-    :mod:`~sssjob.markup`. The text is the same for all objects that are
+    :mod:`~sssjob.xml.markup`. The text is the same for all objects that are
     equal.
 
     Raises:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Mapping, Optional
 
-from sssjob.asking import Ask, Asks, Problems
-from sssjob.building import Builder, Keys
-from sssjob.model import items_of
+from sssjob.schema.model import items_of
 from sssjob.terms import OPTIONS, STREAMS
+from sssjob.to_jobspec.asking import Ask, Asks, Problems
+from sssjob.to_jobspec.building import Builder, Keys
 
 _OUTPUT = (*OPTIONS, "output")
 

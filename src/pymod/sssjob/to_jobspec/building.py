@@ -12,7 +12,6 @@ from typing import Any, Optional
 from flux_k8s.errors import BadObject, show
 from flux_k8s.json_reader import MISSING, is_number
 from flux_k8s.rfc import constraints
-from sssjob.asking import Asks, Problems
 from sssjob.terms import (
     EXTENSION_TYPE,
     RABBITS,
@@ -20,6 +19,7 @@ from sssjob.terms import (
     path_keys,
     path_name,
 )
+from sssjob.to_jobspec.asking import Asks, Problems
 
 Json = dict[str, Any]
 Keys = tuple[str, ...]

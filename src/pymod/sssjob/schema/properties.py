@@ -16,7 +16,7 @@ its name comes from:
 ``ours``
     nothing tells: the name is made from the row's description.
 
-The order of the rules is the order in which :mod:`~sssjob.writing`
+The order of the rules is the order in which :mod:`~sssjob.xml.writing`
 writes elements.
 """
 
@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Mapping, Optional
 
-from sssjob.values import Datatype
+from sssjob.schema.values import Datatype
 
 JOB_GROUP = "JobGroup"
 JOB = "Job"

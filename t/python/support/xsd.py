@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The XML Schema (XSD 1.0) of what :func:`~sssjob.writing.write`
-writes, made of the rules. ``doc/jobobject.xsd`` is a copy of it::
+"""The XML Schema (XSD 1.0) of what :func:`~sssjob.xml.writing.write`
+writes, made of the rules. ``doc/jobobject.xsd`` is a copy of it, written by::
 
-    python3 -c 'from sssjob.xsd import schema
+    PYTHONPATH=t/python .venv/bin/python -c 'from support.xsd import schema
     print(schema(), end="")' > doc/jobobject.xsd
 """
 
@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import Iterable, Iterator
 from xml.etree import ElementTree
 
-from sssjob.properties import (
+from sssjob.schema.properties import (
     AWARENESS_POLICY,
     CONSUMABLE,
     CONTENTS,
@@ -30,7 +30,7 @@ from sssjob.properties import (
     Attribute,
     Rule,
 )
-from sssjob.values import Datatype
+from sssjob.schema.values import Datatype
 
 _HEAD = """\
 <?xml version="1.0" encoding="UTF-8"?>

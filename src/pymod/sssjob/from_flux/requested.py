@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """What a job asks for: time, storage, nodes of a kind, and a queue. How large it is
-is the business of :mod:`~sssjob.size`."""
+is the business of :mod:`~sssjob.from_flux.size`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ from flux_k8s.dws.directives import Directive, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.json_reader import is_number
 from sssjob.expression import to_elements
-from sssjob.history import CONSTRAINTS, QUEUE, RESOURCES
-from sssjob.model import Element, element
+from sssjob.from_flux.history import CONSTRAINTS, QUEUE, RESOURCES
+from sssjob.from_flux.remainder import Untold
+from sssjob.schema.model import Element, element
+from sssjob.schema.values import Datatype
 from sssjob.terms import (
     STORAGE,
     STORAGE_UNIT,
@@ -23,8 +25,6 @@ from sssjob.terms import (
     path_name,
     storage_of,
 )
-from sssjob.untold import Untold
-from sssjob.values import Datatype
 
 Json = dict[str, Any]
 

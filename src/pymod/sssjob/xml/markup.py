@@ -27,7 +27,7 @@ from typing import Optional, Union
 from xml.parsers import expat
 
 from flux_k8s.errors import show
-from sssjob.model import ObjectError
+from sssjob.schema.model import ObjectError
 
 MAX_SIZE = 16 * 2**20
 """Bytes of a document."""

@@ -3,7 +3,7 @@
 """The model: elements, and whether they make up a valid job object.
 
 A job object is a tree of :class:`Element`. Which elements there are, and what
-they may contain, is the business of :mod:`~sssjob.properties`.
+they may contain, is the business of :mod:`~sssjob.schema.properties`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import (
 
 from flux_k8s.errors import DWSError, show
 from flux_k8s.text import printable
-from sssjob.properties import (
+from sssjob.schema.properties import (
     AWARENESS_POLICY,
     CONTENTS,
     ENVIRONMENT,
@@ -38,7 +38,7 @@ from sssjob.properties import (
     Attribute,
     Rule,
 )
-from sssjob.values import SPACE, Datatype, Value, to_text
+from sssjob.schema.values import SPACE, Datatype, Value, to_text
 
 Attributes = tuple[tuple[str, Value], ...]
 

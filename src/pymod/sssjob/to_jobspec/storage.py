@@ -10,8 +10,7 @@ from flux_k8s.config.table import FILE_SYSTEMS
 from flux_k8s.dws.directives import UNITS, parse_attribute
 from flux_k8s.errors import DirectiveError, show
 from flux_k8s.json_reader import INT64_MAX
-from sssjob.asking import Ask, Asks, Problems
-from sssjob.building import Builder
+from sssjob.schema.values import in_bytes
 from sssjob.terms import (
     GPU,
     STORAGE,
@@ -19,7 +18,8 @@ from sssjob.terms import (
     SYSTEM,
     storage_of,
 )
-from sssjob.values import in_bytes
+from sssjob.to_jobspec.asking import Ask, Asks, Problems
+from sssjob.to_jobspec.building import Builder
 
 DW = (*SYSTEM, "dw")
 

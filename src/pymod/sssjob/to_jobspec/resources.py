@@ -9,8 +9,7 @@ from typing import Any, Optional
 
 from flux_k8s.errors import BadObject, show
 from flux_k8s.json_reader import INT64_MAX
-from sssjob.asking import Ask, Asks, Problems
-from sssjob.building import Builder, Saying, find
+from sssjob.schema.values import Datatype, Value
 from sssjob.shape import (
     SLOT,
     Amount,
@@ -22,7 +21,8 @@ from sssjob.shape import (
     totals_of,
 )
 from sssjob.terms import GPU, OPTIONS, RULES
-from sssjob.values import Datatype, Value
+from sssjob.to_jobspec.asking import Ask, Asks, Problems
+from sssjob.to_jobspec.building import Builder, Saying, find
 
 Json = dict[str, Any]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Collection, Iterator, NamedTuple, Optional, Sequence, Union
 
 from flux_k8s.rfc.constraints import AND, MAX_DEPTH, OR
-from sssjob.model import Element
+from sssjob.schema.model import Element
 
 CONJ = "conj"
 GROUP = "group"

@@ -14,11 +14,11 @@ from flux_k8s.json_reader import is_number
 from flux_k8s.rfc import hostlist, idset, jgf
 from flux_k8s.rfc.rset import ResourceSet
 from sssjob.expression import nodes_element
-from sssjob.history import History
-from sssjob.model import Element, element
+from sssjob.from_flux.history import History
+from sssjob.from_flux.remainder import flux_extension
+from sssjob.schema.model import Element, element
+from sssjob.schema.values import UNITS, Datatype
 from sssjob.terms import GPU, RABBITS, STORAGE, STORAGE_UNIT
-from sssjob.untold import flux_extension
-from sssjob.values import UNITS, Datatype
 
 SSD = "ssd"
 WORKFLOW_STATE = "WorkflowState"

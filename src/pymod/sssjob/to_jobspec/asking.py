@@ -15,16 +15,9 @@ from typing import Callable, Iterable, Iterator, Optional, Sequence
 
 from flux_k8s.errors import show
 from flux_k8s.rfc.constraints import AND
-from sssjob import relations
-from sssjob.handling import (
-    ASKS_NOTHING,
-    HANDLING,
-    HINTS,
-    SAID_ATTRIBUTES,
-    Kind,
-)
-from sssjob.model import Element, ObjectError, ObjectErrors, paths, walk
-from sssjob.properties import (
+from sssjob.schema import relations
+from sssjob.schema.model import Element, ObjectError, ObjectErrors, paths, walk
+from sssjob.schema.properties import (
     AWARENESS_POLICY,
     DELIVERED,
     IGNORE,
@@ -34,8 +27,15 @@ from sssjob.properties import (
     TASK,
     TASK_GROUP,
 )
-from sssjob.relations import Bracket, Leaf, Tree
-from sssjob.values import Value, to_text
+from sssjob.schema.relations import Bracket, Leaf, Tree
+from sssjob.schema.values import Value, to_text
+from sssjob.to_jobspec.handling import (
+    ASKS_NOTHING,
+    HANDLING,
+    HINTS,
+    SAID_ATTRIBUTES,
+    Kind,
+)
 
 Warn = Callable[[str], None]
 
@@ -216,7 +216,7 @@ def asks_of(path: str, job: Element, inherited: str, problems: Problems) -> Asks
     """What a job asks for.
 
     Args:
-        job: without defaults (see :func:`~sssjob.defaults.effective`).
+        job: without defaults (see :func:`~sssjob.schema.defaults.effective`).
         inherited: the awarenessPolicy around it.
         problems: gets what Flux cannot be told.
     """

@@ -17,23 +17,23 @@ from flux_k8s.errors import DWSError
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.rset import ResourceSet
-from sssjob import history
-from sssjob.delivered import delivered, rabbits_extension, timing_key
-from sssjob.history import History, State
-from sssjob.model import Element, element
-from sssjob.program import environment, program
-from sssjob.properties import (
+from sssjob.from_flux import history
+from sssjob.from_flux.delivered import delivered, rabbits_extension, timing_key
+from sssjob.from_flux.history import History, State
+from sssjob.from_flux.program import environment, program
+from sssjob.from_flux.remainder import Untold, Warn
+from sssjob.from_flux.requested import directives_of, requested, updated
+from sssjob.from_flux.size import size_of
+from sssjob.schema.model import Element, element
+from sssjob.schema.properties import (
     DELIVERED,
     JOB,
     JOB_GROUP,
     REQUESTED,
     TASK_GROUP,
 )
-from sssjob.requested import directives_of, requested, updated
-from sssjob.size import size_of
+from sssjob.schema.values import Datatype, unwritable
 from sssjob.terms import SYSTEM
-from sssjob.untold import Untold, Warn
-from sssjob.values import Datatype, unwritable
 
 EVENTLOG = "eventlog"
 JOBSPEC = "jobspec"

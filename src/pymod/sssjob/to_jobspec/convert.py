@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Jobspecs of job objects: what to submit so that the same runs (again).
 
-Objects may come from Flux (:mod:`~sssjob.fromflux`) or from anywhere.
+Objects may come from Flux (:mod:`~sssjob.from_flux.convert`) or from anywhere.
 What of them cannot be told to Flux, the awarenessPolicy decides (seed 003, section
-9); :mod:`~sssjob.handling` has what becomes of each element.
+9); :mod:`~sssjob.to_jobspec.handling` has what becomes of each element.
 """
 
 from __future__ import annotations
@@ -16,14 +16,12 @@ from typing import Any, Mapping, Optional, Union
 
 from flux_k8s.errors import show
 from flux_k8s.rfc import jobid
-from sssjob.asking import Ask, Asks, Problems, Warn, asks_of, within
-from sssjob.building import DURATION, Builder, extensions_of
-from sssjob.defaults import effective
-from sssjob.model import Element, ObjectError, ObjectErrors
-from sssjob.properties import JOB, JOB_GROUP, REJECT
-from sssjob.reading import UnreadableObject, read
+from sssjob.schema.defaults import effective
+from sssjob.schema.model import Element, ObjectError, ObjectErrors
+from sssjob.schema.properties import JOB, JOB_GROUP, REJECT
 from sssjob.shape import SLOT
-from sssjob.toattributes import (
+from sssjob.to_jobspec.asking import Ask, Asks, Problems, Warn, asks_of, within
+from sssjob.to_jobspec.attributes import (
     CWD,
     Submitter,
     check_command,
@@ -31,9 +29,11 @@ from sssjob.toattributes import (
     command_of,
     say_attributes,
 )
-from sssjob.todependencies import Group, resolved, say_dependencies
-from sssjob.toresources import TASKS, Size
-from sssjob.tostorage import say_storage
+from sssjob.to_jobspec.building import DURATION, Builder, extensions_of
+from sssjob.to_jobspec.dependencies import Group, resolved, say_dependencies
+from sssjob.to_jobspec.resources import TASKS, Size
+from sssjob.to_jobspec.storage import say_storage
+from sssjob.xml.reading import UnreadableObject, read
 
 Json = dict[str, Any]
 

@@ -9,10 +9,10 @@ import json
 from typing import Any, Callable, Iterator
 
 from flux_k8s.json_reader import Reader
-from sssjob.model import Element, element
-from sssjob.properties import AWARENESS_POLICY, IGNORE
+from sssjob.schema.model import Element, element
+from sssjob.schema.properties import AWARENESS_POLICY, IGNORE
+from sssjob.schema.values import unwritable
 from sssjob.terms import EXTENSION_TYPE, SYSTEM, path_name
-from sssjob.values import unwritable
 
 Json = dict[str, Any]
 Path = tuple[str, ...]

@@ -10,7 +10,9 @@ from typing import Any, Iterator, Optional
 
 from flux_k8s.json_reader import is_integer
 from flux_k8s.rfc import jobid
-from sssjob.model import Element, element
+from sssjob.from_flux.remainder import Untold, extension
+from sssjob.schema.model import Element, element
+from sssjob.schema.values import Datatype, unwritable
 from sssjob.shape import SLOT
 from sssjob.terms import (
     BEGIN_TIME,
@@ -25,8 +27,6 @@ from sssjob.terms import (
     names_variable,
     path_name,
 )
-from sssjob.untold import Untold, extension
-from sssjob.values import Datatype, unwritable
 
 _CWD = (*SYSTEM, "cwd")
 _DEPENDENCIES = (*SYSTEM, "dependencies")
