@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits of a job's R, and the storage that the scheduler gave the job on each."""
+"""The ``ssd`` in a job's R: the storage that the scheduler gave the job on each
+Rabbit."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ def ssd_per_rabbit(
     Raises:
         BadObject: the graph and the mapping, or the graph and ``nodelist``,
             do not agree: a Rabbit that the mapping lacks, a node below another
-            Rabbit than the mapping says, a node that R does not have.
-        UnreadableR: the graph is malformed; another process has read it.
+            Rabbit than the mapping says, a node that R does not have. The error calls
+            R ``name``.
+        UnreadableR: the process that read R found the graph malformed.
     """
     graph = rset.graph(name)
     hosts = dict.fromkeys(rset.hosts)

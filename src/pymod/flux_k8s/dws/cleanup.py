@@ -14,10 +14,11 @@ from flux_k8s.rfc.timestamps import format_timestamp
 
 DISABLE_REASON = "flux-framework.readthedocs.io/disable-reason"
 DISABLE_DATE = "flux-framework.readthedocs.io/disable-date"
+"""Annotations of a Storage: the reason for which it was disabled, and the time."""
 
 
 def finalizer_patch(view: WorkflowView) -> list[Json]:
-    """A JSON patch that removes our finalizer and nothing else.
+    """A JSON patch that removes the service's finalizer and nothing else.
 
     Controllers add and remove their finalizers at the same time. A merge patch
     would write the whole list and undo their changes. Kubernetes refuses this JSON
@@ -31,7 +32,11 @@ def finalizer_patch(view: WorkflowView) -> list[Json]:
 
 
 def disable_patch(reason: str, now: float) -> Json:
-    """A merge patch that disables a Storage until an administrator enables it."""
+    """A merge patch that disables a Storage until an administrator enables it.
+
+    Args:
+        now: the UNIX time.
+    """
     return {
         "metadata": {
             "annotations": {
@@ -49,7 +54,7 @@ def workflow_selector(name: str) -> str:
 
 
 def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
-    """The nodes on which a ClientMount is not known to be unmounted."""
+    """The nodes with a ClientMount whose status does not show that it is unmounted."""
     nodes: dict[str, None] = {}
     for clientmount in clientmounts:
         node = clientmount.get("metadata", {}).get("namespace")
@@ -59,9 +64,9 @@ def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
 
 
 def _is_unmounted(clientmount: Json) -> bool:
-    """Whether the node has unmounted. NNF writes ``unmounted`` before it tries, and
-    ``ready`` as well when it is done. For a node that has no status yet the state
-    counts that NNF is to bring about."""
+    """Whether the node has unmounted all file systems of a ClientMount. NNF writes the
+    state ``unmounted`` before it unmounts, and ``ready`` when it has succeeded. A
+    ClientMount without a status counts by its desired state."""
     try:
         reader = Reader("ClientMount", clientmount)
         mounts = reader.optional_objects("status.mounts")
@@ -77,7 +82,7 @@ def _is_unmounted(clientmount: Json) -> bool:
 
 
 def allocated_rabbits(servers: Iterable[Json]) -> tuple[str, ...]:
-    """The Rabbits on which a Servers object still holds storage."""
+    """The Rabbits on which storage of Servers still exists."""
     rabbits: dict[str, None] = {}
     for server in servers:
         status = server.get("status")

@@ -84,7 +84,12 @@ class Directive:
 
 
 def parse_capacity(directive: str, text: str) -> int:
-    """Bytes from a size such as ``10GiB``, with the suffixes of NNF's rules."""
+    """Bytes from a size such as ``10GiB``, with the suffixes of NNF's rules.
+
+    Raises:
+        DirectiveError: ``text`` is no size, or too large. The error names
+            ``directive``.
+    """
     match = _CAPACITY.fullmatch(text)
     if match is None:
         raise DirectiveError(
@@ -239,6 +244,7 @@ def _split_directives(string: str) -> Iterator[str]:
 
 
 def _check_names(directives: Iterable[Directive]) -> None:
+    """Refuse a name that two directives with the same command have."""
     seen: set[tuple[str, str]] = set()
     for directive in directives:
         if directive.command not in NAMING:

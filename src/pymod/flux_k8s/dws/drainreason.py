@@ -1,9 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The reason for which a node is drained that could not mount or unmount storage.
+"""The reasons for which the service drains a node that cannot mount or unmount storage.
 
-The text of the drain in Flux has the job and the reason. It is the only record: the
-next service reads from it which nodes an earlier one has drained, and why.
+The reason of the drain in Flux has the job's ID and a text of this module. It is the
+only record: a service that is started later learns from it which nodes an earlier one
+has drained, and why.
 """
 
 from __future__ import annotations
@@ -33,18 +34,19 @@ _REASON = re.compile(
 
 
 def drain_reason(jobid: int, reason: str) -> str:
-    """The text of a drain."""
+    """The reason of a drain: the job's ID in F58, and a text of this module."""
     return f"{f58(jobid)}: {reason}"
 
 
 def cannot_mount(text: str) -> bool:
-    """Whether a node that is drained with this text could not mount or unmount."""
+    """Whether ``text`` is the reason of a drain because a node could not mount or
+    unmount storage."""
     return _REASON.match(text) is not None
 
 
 def unknown_of(text: str) -> Optional[int]:
-    """The job whose abort drained a node for the reason :data:`UNKNOWN`; None for any
-    other text."""
+    """The job whose abort drained a node for the reason :data:`UNKNOWN`; None if
+    ``text`` is another reason of a drain."""
     job, _, reason = text.partition(": ")
     try:
         return decode(job) if reason == UNKNOWN else None

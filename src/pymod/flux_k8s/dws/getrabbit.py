@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits of compute nodes and of jobs, and the compute nodes of Rabbits: the
-answers of ``flux getrabbit``.
+"""The answers of ``flux getrabbit``: the Rabbits of compute nodes and of jobs, and the
+compute nodes of Rabbits.
 
-Every answer has each name once, in the order of the question.
+Each answer has every name once, in the order of the arguments.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ def rabbits_of(mapping: RabbitMapping, hosts: Iterable[str]) -> tuple[str, ...]:
 def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]:
     """The Rabbits that have storage of a job, or had it when the job has ended.
 
-    The job's memo names them. Before the job's storage is placed there is no memo;
-    then the Rabbits are those of R, if Fluxion scheduled the job.
+    The job's memo names them. Before the job's storage is placed there is no memo; then
+    the result is the Rabbits of R, if Fluxion scheduled the job.
 
     Args:
-        job: how errors call the job.
+        job: the name of the job in errors.
         eventlog: the job's eventlog (RFC 18).
         R: the job's resources; None before it has any.
 
     Raises:
-        NotFound: the job has no storage, its place is not known yet, or the job's
-            owner has overwritten the memo with something else.
+        NotFound: the job has no storage, its place is not known yet, or the memo is no
+            hostlist, since the job's owner has overwritten it.
         BadObject: R is not as RFC 20 says.
     """
     memo = _memo(eventlog)
@@ -86,7 +86,7 @@ def _memo(eventlog: str) -> Optional[str]:
             continue
         try:
             event = json.loads(line)
-        except RecursionError:  # a memo of its owner's, of many levels
+        except RecursionError:  # a memo of the job's owner with many levels
             continue
         context = event.get("context") or {}
         if event["name"] == "memo" and RABBITS_MEMO in context:

@@ -44,7 +44,7 @@ def extend(
 
     Raises:
         GraphError: the graph cannot be extended, or a Rabbit cannot be cut.
-        BadObject: the graph is not what RFC 40 says.
+        BadObject: the graph is not as RFC 40 says.
     """
     graph = _Graph(copy.deepcopy(dict(rset.scheduling or {})), "R")
     if cluster is not None and graph.root != f"/{cluster}":
@@ -95,7 +95,16 @@ class _Graph:
         self._moved: dict[str, str] = {}
 
     def add(self, rabbit: str, hosts: tuple[str, ...], chunks: int, size: int) -> None:
-        """Add a Rabbit above those of its compute nodes that the graph has."""
+        """Add a Rabbit above those of its compute nodes that the graph has.
+
+        Args:
+            chunks: the number of ``ssd`` vertices.
+            size: GiB of each of them.
+
+        Raises:
+            GraphError: the nodes are below different vertices, or an ``ssd`` vertex is
+                there already.
+        """
         paths = [self.nodes[host] for host in hosts if host in self.nodes]
         above = sorted(set(map(_above, paths)))
         if len(above) > 1:
@@ -116,7 +125,8 @@ class _Graph:
             self._vertex(path, type=SSD, id=number, unit="GiB", size=size)
 
     def _insert(self, above: str, paths: list[str]) -> str:
-        """Put a chassis between a vertex and nodes below it."""
+        """Put a chassis between the vertex ``above`` and nodes below it. Return the
+        path of the chassis."""
         number = 0
         while f"{above}/chassis{number}" in self._at:
             number += 1

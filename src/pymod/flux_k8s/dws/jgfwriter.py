@@ -50,7 +50,7 @@ _NUMBER, _RANK, _PATH = "\0", "\1", "\2"
 
 
 class GraphError(DWSError):
-    """R and the mapping make no graph."""
+    """No graph can be made of R and the mapping."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Differences:
 
     Attributes:
         missing: compute nodes of the mapping that R lacks.
-        apart: hosts of R that are neither Rabbits nor connected to one.
+        apart: hosts of R that are no Rabbits and are connected to none.
     """
 
     missing: tuple[str, ...]
@@ -222,7 +222,7 @@ def chunk_size(mapping: RabbitMapping, rabbit: str, chunks: int) -> int:
     """The size in GiB of a Rabbit's ``ssd`` vertices.
 
     Raises:
-        GraphError: there is less than a GiB for each.
+        GraphError: the Rabbit has less than a GiB for each of them.
     """
     gib = mapping.capacity(rabbit) // GIB
     if not gib:
@@ -251,7 +251,7 @@ def _node(
         "rank": target.rank,
     }
     if is_rabbit:
-        # As in Fluxion's own graphs: it tells such nodes apart in constraints.
+        # Fluxion's own graphs mark the nodes of Rabbits so, for constraints.
         properties = {**properties, RABBIT_PROPERTY: ""}
     if properties:
         metadata["properties"] = properties

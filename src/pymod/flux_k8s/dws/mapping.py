@@ -16,11 +16,11 @@ from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import hostlist
 
 DEFAULT_NAME = "the rabbit mapping"
-"""How errors call the object, unless the caller has a better name (a path)."""
+"""The name of the mapping in errors, unless the caller has a better name (a path)."""
 
 SYSTEM = "system"
-"""Bytes that storage of the system holds, which ``capacity`` does not include. The seed
-does not have this key."""
+"""A key of the file: bytes that storage of the system uses, and that ``capacity`` does
+not include. The seed does not have this key."""
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,8 @@ class RabbitMapping:
     """The PCIe connections of a system.
 
     Attributes:
-        rabbits: the names of all Rabbits; those that were read from a file are
-            sorted by name and number.
+        rabbits: the names of all Rabbits. A mapping from a file has them sorted by name
+            and number.
     """
 
     rabbits: tuple[str, ...]
@@ -63,7 +63,7 @@ class RabbitMapping:
 
     def size(self, rabbit: str) -> int:
         """The size of a Rabbit's storage in bytes: its capacity, and the bytes that
-        storage of the system holds."""
+        storage of the system uses."""
         return self.capacity(rabbit) + self._system.get(rabbit, 0)
 
     def to_json(self) -> dict[str, Any]:
@@ -95,8 +95,8 @@ def assemble(
     Args:
         hosts_of: the compute nodes of each Rabbit. None may be listed twice.
         capacity: the bytes of each Rabbit that are for jobs.
-        system: the bytes of each Rabbit that storage of the system holds.
-        sort: put Rabbits and nodes in natural order, or else leave their order.
+        system: the bytes of each Rabbit that storage of the system uses.
+        sort: whether to sort Rabbits and nodes by name and number.
     """
 
     def ordered(names: Iterable[str]) -> tuple[str, ...]:
@@ -113,7 +113,7 @@ def assemble(
 
 
 def parse(obj: Any, name: str = DEFAULT_NAME) -> RabbitMapping:
-    """Read a rabbitmapping file's JSON.
+    """Read the JSON of a rabbitmapping file. Errors call it ``name``.
 
     Raises:
         BadObject: a field is missing or has the wrong type; a capacity is

@@ -3,10 +3,10 @@
 """Nodes that fail file system creation or mounting (seed 001, "Node failure
 tolerance").
 
-A Workflow in trouble does not name the nodes with the trouble. The objects that DWS
-made for it show them: in Setup the Servers, which name the Rabbits that have their
-storage; in PreRun the ClientMounts. Nodes that are in the job's R and not in the
-Workflow's Computes have failed before. There is no other record of these.
+A Workflow that fails does not name the nodes that fail. The objects that DWS made for
+it show them: in Setup the Servers, which name the Rabbits that have their storage; in
+PreRun the ClientMounts. Nodes that are in the job's R and not in the Workflow's
+Computes have failed before: the difference is the only record of them.
 """
 
 from __future__ import annotations
@@ -30,40 +30,44 @@ in which it can mount them."""
 
 EXCLUSION_STATE = "flux-framework.readthedocs.io/exclusion-state"
 EXCLUSION_DATE = "flux-framework.readthedocs.io/exclusion-date"
-"""An annotation of Computes: the state in which nodes were last taken out, and the
-time."""
+"""Annotations of Computes: the state in which nodes were last removed, and the time."""
 
 OWN_RABBIT = (PER_COMPUTE, PER_SERVER)
 """Strategies that put a node's storage on its own Rabbit. With the other strategies all
-nodes share the storage: where a part of it is missing, no node has it."""
+nodes share the storage: if a part of it is missing, no node has it."""
 
 
 @dataclass(frozen=True)
 class RemainingServers:
-    """A Servers object without the Rabbits that failed."""
+    """A Servers object without the Rabbits that failed.
+
+    Attributes:
+        servers: the object.
+        sets: its remaining ``spec.allocationSets``.
+    """
 
     servers: Reference
     sets: tuple[Json, ...]
 
     @property
     def patch(self) -> Json:
-        """The merge patch that takes the Rabbits out."""
+        """The merge patch that removes the Rabbits."""
         return {"spec": {"allocationSets": list(self.sets)}}
 
 
 @dataclass(frozen=True)
 class Survey:
-    """Which of a job's nodes have their storage.
+    """The nodes of a job that have their storage, and those that have not.
 
     Attributes:
         state: Setup, or PreRun.
-        asked: when the objects were requested from Kubernetes (UNIX time).
+        asked: the UNIX time at which the objects were requested from Kubernetes.
         computes: the nodes in the Workflow's Computes.
         lost: the nodes in Computes that failed.
-        served: whether DWS has nothing left to do on the other nodes.
-        excluded: when nodes were last taken out of Computes in this state; None
-            without any.
-        cuts: in Setup, the Servers as they should be without ``lost``.
+        served: whether DWS has done all of its work on the other nodes.
+        excluded: the UNIX time at which nodes were last removed from Computes in this
+            state; None without any.
+        cuts: in Setup, the Servers without the Rabbits that failed.
     """
 
     state: State
@@ -80,16 +84,18 @@ class Survey:
         return tuple(host for host in self.computes if host not in set(self.lost))
 
     def without_lost(self, now: float) -> Survey:
-        """The survey after the failed nodes were taken out of Computes."""
+        """The survey after the failed nodes were removed from Computes at ``now``."""
         return Survey(self.state, now, self.remaining, (), self.served, now)
 
 
 def may_be_forced(state: State, outstanding: Sequence[str]) -> bool:
-    """Whether DWS may take a state for reached once the remaining nodes are served.
+    """Whether a state may be forced (``forceReady``) once the remaining nodes are
+    served.
 
-    DWS works through the directives one by one. A state that is forced leaves out the
-    rest: in Setup storage, which exists according to the survey; in PreRun the
-    variables of the next file system; in both states containers.
+    DWS works through the directives one by one, and a forced state leaves out the rest
+    of them. In Setup that is storage, which exists according to the survey. In PreRun
+    it may be the variables of the next file system, in both states containers: then the
+    state must not be forced.
 
     Args:
         outstanding: the commands of the directives that DWS has not completed.
@@ -99,14 +105,14 @@ def may_be_forced(state: State, outstanding: Sequence[str]) -> bool:
 
 
 def failed_nodes(allocated: Iterable[str], survey: Survey) -> tuple[str, ...]:
-    """The nodes of R that have failed until now, in R's order."""
+    """The nodes of R (``allocated``) that have failed until now, in R's order."""
     remaining = set(survey.remaining)
     return tuple(host for host in dict.fromkeys(allocated) if host not in remaining)
 
 
 def tolerated(allocated: Sequence[str], survey: Survey, tolerance: int) -> bool:
-    """Whether a job may go on without the nodes that failed: there are at most
-    ``tolerance``, and at least one is left."""
+    """Whether a job may go on without the nodes that failed: at most ``tolerance``
+    nodes have failed, and at least one is left."""
     failed = len(failed_nodes(allocated, survey))
     return failed <= tolerance and failed < len(set(allocated))
 
@@ -114,7 +120,7 @@ def tolerated(allocated: Sequence[str], survey: Survey, tolerance: int) -> bool:
 def exclusion_note(
     allocated: Sequence[str], survey: Survey, tolerance: int, problem: str
 ) -> str:
-    """The note of the exception that names the nodes which are left out."""
+    """The note of the exception about nodes without which the job goes on."""
     return (
         f"{hostlist.encode(survey.lost)}: {problem}; the job goes on without its"
         f" storage there (failed nodes: {len(failed_nodes(allocated, survey))},"
@@ -134,7 +140,7 @@ def refusal_note(
 
 
 def computes_patch(survey: Survey, now: float) -> Json:
-    """A merge patch for Computes that takes the failed nodes out of it."""
+    """A merge patch that removes the failed nodes from Computes."""
     annotations = {
         EXCLUSION_STATE: survey.state.name,
         EXCLUSION_DATE: format_timestamp(now),
@@ -151,16 +157,18 @@ def survey_storage(
     holdings: Iterable[tuple[Breakdown, Json]],
     mapping: RabbitMapping,
 ) -> Survey:
-    """Which of a job's nodes have their storage in Setup.
+    """The survey of a job's nodes in Setup, by its Servers.
 
     Storage that all nodes share, and storage that outlives the job, must be complete:
     without it all nodes count as failed.
 
     Args:
+        asked: the UNIX time at which the objects were requested.
+        computes: the Workflow's Computes.
         holdings: the breakdowns that ask for storage, each with its Servers.
 
     Raises:
-        BadObject: an object is not what DWS's schema says.
+        BadObject: an object is not as DWS's schema says.
     """
     hosts, excluded = _read_computes(computes, State.Setup)
     lost: set[str] = set()
@@ -195,17 +203,19 @@ def survey_mounts(
     expected: int,
     mapping: RabbitMapping,
 ) -> Survey:
-    """Which of a job's nodes have mounted their storage in PreRun.
+    """The survey of a job's nodes in PreRun, by its ClientMounts.
 
-    NNF makes the ClientMounts of a file system all at once, with the same name in a
-    namespace for each node, and only when every node can reach its Rabbit. As long as
-    ClientMounts are missing, the Storages show which nodes cannot reach theirs.
+    NNF makes the ClientMounts of a file system all at once, with the same name in the
+    namespace of each node, and only when every node can reach its Rabbit. As long as
+    ClientMounts are missing, the Storages show which nodes cannot reach their Rabbits.
 
     Args:
+        asked: the UNIX time at which the objects were requested.
+        computes: the Workflow's Computes.
         expected: the number of file systems that each node mounts.
 
     Raises:
-        BadObject: Computes is not what DWS's schema says.
+        BadObject: Computes is not as DWS's schema says.
     """
     hosts, excluded = _read_computes(computes, State.PreRun)
     mounted: dict[str, dict[str, bool]] = {}
@@ -230,8 +240,8 @@ def survey_mounts(
 def _read_computes(
     computes: Json, state: State
 ) -> tuple[tuple[str, ...], Optional[float]]:
-    """The nodes of a Computes object, and when nodes were last taken out of it in
-    ``state``."""
+    """The nodes of a Computes object, and the UNIX time at which nodes were last
+    removed from it in ``state``."""
     reader = Reader(f"Computes {computes.get('metadata', {}).get('name')}", computes)
     hosts = [entry.string("name") for entry in reader.optional_objects("data")]
     found = reader.optional_object("metadata.annotations")
@@ -297,7 +307,7 @@ def _is_mounted(clientmount: Json) -> bool:
 
 
 def _reachable(storages: Iterable[Json]) -> set[str]:
-    """The compute nodes that are connected to a Rabbit which serves them."""
+    """The compute nodes that can reach their Rabbit, by the Storages."""
     nodes: set[str] = set()
     for storage in storages:
         try:

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The storage that a job asks for."""
+"""The request of a job for storage."""
 
 from __future__ import annotations
 
@@ -12,7 +12,13 @@ from flux_k8s.dws.directives import Directive
 
 @dataclass(frozen=True)
 class StorageRequest:
-    """The directives and resources of a job, from ``dws.create``."""
+    """The request of a job for storage, from ``dws.create``.
+
+    Attributes:
+        userid: the job's owner.
+        directives: the job's directives.
+        resources: ``resources`` of the jobspec.
+    """
 
     userid: int
     directives: tuple[Directive, ...]

@@ -1,21 +1,21 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The bytes that a Servers object holds on each Rabbit. Only this module counts them.
+"""The bytes that a Servers object uses on each Rabbit. Only this module counts them.
 
-A Servers object has two numbers. ``spec`` is the workload manager's request: the size
-of an allocation, and the count of allocations on each Rabbit. ``status`` is the storage
-that NNF has made, in bytes on each Rabbit (size x count). It is 0 until Setup has made
+A Servers object has two numbers for each Rabbit. ``spec`` has the request of the
+workload manager: the size of an allocation, and the count of allocations. ``status``
+has the bytes of the storage that NNF has made (size x count): 0 until Setup has made
 the storage of that Rabbit, and 0 again when Teardown has deleted it, one Rabbit after
 the other.
 
-The storage that NNF has made reduces ``Storage.status.capacity``. Storage that is only
-requested reduces nothing, and yet nobody else may have it: NNF makes it in Setup, and
-reserves no room before. So Servers that were never complete hold, on each Rabbit, the
-larger of the two numbers. Servers that were complete once (``ready``, which stays true
-after Teardown) or are being deleted hold what NNF has made: nothing is added to them.
+Storage that NNF has made reduces ``Storage.status.capacity``. Storage that is only
+requested does not, but no other job may have it: NNF makes it in Setup, and reserves no
+room before. So Servers that were never complete hold, on each Rabbit, the larger of the
+two numbers. Servers that were complete once (``ready``, which stays true after
+Teardown), and Servers that are being deleted, hold only the storage that NNF has made.
 
-A scheduler that gives out storage counts what it gave to each job. An annotation of the
-job's Servers has the bytes that the job takes beyond that.
+A scheduler knows the storage that it gave to each job. An annotation of the job's
+Servers has the bytes that the job takes beyond that share.
 """
 
 from __future__ import annotations
@@ -40,15 +40,17 @@ SYSTEM_STORAGE = "NnfSystemStorage"
 
 @dataclass(frozen=True)
 class StorageUsage:
-    """The bytes that Servers hold, by Rabbit. Rabbits without any are left out.
+    """The bytes that a Servers object uses, by Rabbit. Rabbits without any are left
+    out.
 
     Attributes:
         workflow: the Workflow whose Teardown deletes the storage; None for storage
             that outlives the Workflow that made it.
-        made: bytes that NNF has made.
-        held: bytes that nobody else can have: ``made``, and those still to be made.
-        beyond: the part of ``held`` that a job took beyond its scheduler's share.
-        system: the storage belongs to an NnfSystemStorage.
+        made: the bytes of the storage that NNF has made.
+        held: the bytes that no other job can have: ``made``, and the bytes that NNF
+            will still make.
+        beyond: the part of ``held`` that is beyond the job's share from the scheduler.
+        system: whether the storage belongs to an NnfSystemStorage.
     """
 
     workflow: Optional[str]
@@ -70,7 +72,7 @@ def parse(servers: Any) -> StorageUsage:
     """Read a Servers object.
 
     Raises:
-        BadObject: the object is not what DWS's schema says.
+        BadObject: the object is not as DWS's schema says.
     """
     reader = Reader("Servers", servers)
     place = (reader.optional_string(f"metadata.{key}") for key in ("namespace", "name"))
@@ -81,8 +83,8 @@ def parse(servers: Any) -> StorageUsage:
         reader.optional_boolean("status.ready")
         or reader.has("metadata.deletionTimestamp")
     ):
-        asked = _asked(reader)
-        held = {r: max(asked.get(r, 0), made.get(r, 0)) for r in {**asked, **made}}
+        wanted = _requested(reader)
+        held = {r: max(wanted.get(r, 0), made.get(r, 0)) for r in {**wanted, **made}}
     beyond = _beyond(reader)
     beyond = {r: min(size, beyond[r]) for r, size in held.items() if r in beyond}
     system = _label(servers, OWNER_KIND_LABEL) == SYSTEM_STORAGE
@@ -90,13 +92,13 @@ def parse(servers: Any) -> StorageUsage:
 
 
 def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
-    """The annotation that goes with the ``spec`` of a job's Servers; None removes
-    it."""
+    """The annotation for a job's Servers with the bytes that the job takes beyond its
+    share, by Rabbit. Without any bytes the value is None, which removes it."""
     return {BEYOND_ANNOTATION: json.dumps(beyond) if beyond else None}
 
 
 def workflow_of(servers: Any) -> Optional[str]:
-    """The Workflow of a Servers object, as in :class:`StorageUsage`.
+    """The Workflow of a Servers object, as in :attr:`StorageUsage.workflow`.
 
     Raises:
         BadObject: the metadata are malformed.
@@ -110,13 +112,13 @@ def _label(servers: Any, key: str) -> Optional[str]:
     return value if isinstance(value, str) else None
 
 
-def asked(sets: Iterable[Any]) -> dict[str, int]:
+def requested(sets: Iterable[Any]) -> dict[str, int]:
     """The bytes that ``spec.allocationSets`` of Servers request, by Rabbit."""
-    return _asked(Reader("Servers", {"spec": {"allocationSets": sets}}))
+    return _requested(Reader("Servers", {"spec": {"allocationSets": sets}}))
 
 
 def _beyond(servers: Reader) -> dict[str, int]:
-    """The bytes in the annotation; none when another program has overwritten it."""
+    """The bytes in the annotation; none when it is malformed."""
     annotations = servers.optional_object("metadata.annotations")
     text = annotations and annotations.value.get(BEYOND_ANNOTATION)
     try:
@@ -128,7 +130,7 @@ def _beyond(servers: Reader) -> dict[str, int]:
     return {r: size for r, size in found.items() if is_integer(size) and size > 0}
 
 
-def _asked(servers: Reader) -> dict[str, int]:
+def _requested(servers: Reader) -> dict[str, int]:
     """The bytes that ``spec`` requests, by Rabbit."""
     sizes: dict[str, int] = {}
     for entry in servers.optional_objects("spec.allocationSets"):

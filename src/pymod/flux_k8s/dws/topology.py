@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The topology of a live cluster: from DWS's objects to the rabbitmapping.
+"""The topology of a live cluster: from objects of DWS to the rabbitmapping.
 
 Seed 001, "Topology mapping". The SystemConfiguration lists the compute nodes of each
 Rabbit. No object has the size of a Rabbit: ``Storage.status.capacity`` is the free
@@ -27,10 +27,10 @@ RABBIT = "Rabbit"
 
 
 class TopologyError(DWSError):
-    """The objects of the cluster give no mapping.
+    """The objects of the cluster contradict each other, or are incomplete.
 
     Attributes:
-        problems: one sentence for each.
+        problems: a sentence for each problem.
     """
 
     def __init__(self, problems: Sequence[str]) -> None:
@@ -62,7 +62,7 @@ def parse(
     Raises:
         TopologyError: a Rabbit or a compute node is listed twice, or a Rabbit
             has no capacity.
-        BadObject: an object is not what DWS's schema says.
+        BadObject: an object is not as DWS's schema says.
     """
     problems: list[str] = []
     hosts_of = _hosts_of(configuration, problems)
@@ -78,9 +78,9 @@ def parse(
 def _made(
     servers: Iterable[Json], later: Optional[Iterable[Json]]
 ) -> tuple[Counter[str], Counter[str]]:
-    """The bytes of each Rabbit that are in use both before and after: those of jobs
-    and persistent storage, and those of NnfSystemStorages. Bytes that are only
-    requested are still free, and do not count."""
+    """The bytes of storage that exists on each Rabbit both before and after the
+    Storages were read: first that of jobs and persistent storage, then that of
+    NnfSystemStorages. Storage that is only requested does not exist."""
     before = _by_object(servers)
     after = before if later is None else _by_object(later)
     jobs: Counter[str] = Counter()
@@ -92,8 +92,8 @@ def _made(
 
 
 def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], StorageUsage]:
-    """The holding of each Servers object, by its name and UID: a new object may have
-    the name of a deleted one."""
+    """The usage of each Servers object, by its name and UID: a new object may have the
+    name of a deleted one."""
     return {
         (_name("Servers", obj), obj.get("metadata", {}).get("uid")): storageusage.parse(
             obj
@@ -103,7 +103,8 @@ def _by_object(servers: Iterable[Json]) -> dict[tuple[str, object], StorageUsage
 
 
 def _hosts_of(configuration: Json, problems: list[str]) -> dict[str, list[str]]:
-    """The compute nodes of each Rabbit, in the order of the SystemConfiguration."""
+    """The compute nodes of each Rabbit, in the order of the SystemConfiguration. A
+    sentence for each contradiction is added to ``problems``."""
     reader = Reader(_name("SystemConfiguration", configuration), configuration)
     hosts_of: dict[str, list[str]] = {}
     rabbit_of: dict[str, str] = {}
@@ -143,8 +144,8 @@ def _capacities(
     taken: Mapping[str, int],
     problems: list[str],
 ) -> dict[str, int]:
-    """The bytes of each Rabbit that are for jobs: the free ones and the ``taken``
-    ones."""
+    """The bytes of each Rabbit that are for jobs: the free bytes and the ``taken``
+    bytes. A sentence for each Rabbit without any is added to ``problems``."""
     found = {}
     for obj in storages:
         reader = Reader(_name("Storage", obj), obj)

@@ -17,14 +17,19 @@ from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
+"""The finalizer of the service, by which Kubernetes keeps a Workflow."""
+
 WLM_ID = "flux"
+"""``spec.wlmID`` of the service's Workflows."""
+
 DISMISSED = "flux-framework.readthedocs.io/dismissed"
-"""An annotation that the service writes when it moves a Workflow to Teardown. A
-Workflow in Teardown without it was moved by somebody else, under its job."""
+"""An annotation that the service writes when it moves a Workflow to Teardown. Another
+program has moved a Workflow that is in Teardown without it."""
+
 CUT_OFF = "flux-framework.readthedocs.io/cut-off"
-"""An annotation: the abort of the job was carried out. A service that is started later
-does not take nodes and Rabbits out of service again that an administrator has put
-back."""
+"""An annotation: the abort of the job was carried out. It keeps a service that is
+started later from draining nodes and disabling Rabbits again that an administrator has
+put back into service."""
 
 REQUESTED = "flux-framework.readthedocs.io/requested-"
 """The beginning of the names of annotations that end with a state in lower case: the
@@ -40,7 +45,8 @@ OUT_OF_REACH = "flux-framework.readthedocs.io/out-of-reach"
 service waited for PostRun and DataOut."""
 
 WARNED = "flux-framework.readthedocs.io/warned"
-"""An annotation: an exception of the job says that its Teardown does not get on."""
+"""An annotation: the job has an exception about its Teardown, which makes no
+progress."""
 
 
 class State(enum.IntEnum):

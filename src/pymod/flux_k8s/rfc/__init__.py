@@ -3,6 +3,6 @@
 """Formats of Flux: hostlists (RFC 29), idsets (RFC 22), job IDs (RFC 19), R (RFC 20),
 constraints (RFC 31), JGF and the configuration of resources.
 
-All is pure: data in, data out. It imports :mod:`flux_k8s.errors`,
-:mod:`flux_k8s.json_reader` and :mod:`flux_k8s.limits`. Read :mod:`.hostlist` first.
+The folder is pure: data in, data out. It imports :mod:`flux_k8s.errors`,
+:mod:`flux_k8s.json_reader` and :mod:`flux_k8s.text`. Read :mod:`.hostlist` first.
 """

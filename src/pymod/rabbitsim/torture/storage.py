@@ -67,7 +67,7 @@ class StorageMonitor:
         sets = (body.get("spec") or {}).get("allocationSets")
         if excused or not sets:
             return
-        total = Counter(storageusage.asked(sets))
+        total = Counter(storageusage.requested(sets))
         asked = tuple(total)
         for servers in self._store.list(SERVERS, None)["items"]:
             if servers["metadata"]["name"] != request.name:

@@ -148,17 +148,20 @@ def job_allocation(
 def beyond_shares(
     specs: Sequence[Sequence[Json]], allocation: Allocation
 ) -> list[dict[str, int]]:
-    """Bytes on each Rabbit that each of a job's Servers takes beyond the job's share.
-    The scheduler does not know of them, and may give them to others.
+    """The bytes on each Rabbit that each of a job's Servers takes beyond the job's
+    share. The scheduler does not know of these bytes, and may give them to other jobs.
 
     Args:
-        specs: ``spec.allocationSets`` of each Servers.
+        specs: ``spec.allocationSets`` of each Servers object.
+
+    Returns:
+        For each Servers object, the bytes by Rabbit.
     """
     taken: Counter[str] = Counter()
     result = []
     for sets in specs:
         beyond = {}
-        for rabbit, size in storageusage.asked(sets).items():
+        for rabbit, size in storageusage.requested(sets).items():
             share = (allocation.ssd_per_rabbit.get(rabbit) or 0) * GIB
             before = max(share, taken[rabbit])
             taken[rabbit] += size
@@ -278,8 +281,9 @@ class Room:
     def fits(
         self, capacity: int, rabbits: Sequence[str], most_each: Optional[int]
     ) -> Callable[[int], bool]:
-        """A function that says whether ``capacity`` bytes, divided into so
-        many allocations of the same size, fit into what is left."""
+        """A function of a number of allocations: whether ``capacity`` bytes, divided
+        into so many allocations of the same size, fit into the job's shares of
+        ``rabbits``, with at most ``most_each`` on each."""
         free = Counter(self._free[rabbit] for rabbit in rabbits)
         enough = sum(max(0, left) * n for left, n in free.items()) >= capacity
 

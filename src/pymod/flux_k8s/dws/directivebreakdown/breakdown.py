@@ -92,6 +92,7 @@ class Location:
     access: tuple[Access, ...]
 
     def asks_for(self, type: str, priority: str) -> bool:
+        """Whether the location has an access of this type and priority."""
         return Access(type, priority) in self.access
 
 
@@ -168,7 +169,11 @@ def parse(obj: Any) -> Breakdown:
 
 
 def check_ready(reader: Reader) -> None:
-    """Raises NotReady for an object of DWS whose ``status.ready`` is not true."""
+    """Check that an object of DWS is ready.
+
+    Raises:
+        NotReady: ``status.ready`` is not true.
+    """
     if not reader.optional_boolean("status.ready"):
         error = reader.bad("status.ready", "true")
         raise NotReady(error.name, error.path, error.value, error.expected)

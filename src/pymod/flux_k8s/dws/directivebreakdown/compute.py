@@ -127,8 +127,8 @@ def wished_hosts(
     servers: Mapping[Reference, Any],
     mapping: RabbitMapping,
 ) -> Optional[frozenset[str]]:
-    """The nodes with all PCIe connections to existing storage that the job should have
-    if it can; None when there are none.
+    """The nodes with all PCIe connections to existing storage that the job prefers
+    (bestEffort); None when it prefers none.
 
     Raises:
         BadObject: a Servers object is malformed.
@@ -184,8 +184,11 @@ def labelled_hosts(
 def check_enough(hosts: AbstractSet[str], nodes: int, what: str) -> None:
     """Refuse a job that needs more nodes than ``hosts`` has.
 
+    Args:
+        what: the end of the error message: the property that only these hosts have.
+
     Raises:
-        AllocationError: names the hosts. ``what`` says what only these can do.
+        AllocationError: there are too few hosts. The error names them.
     """
     if len(hosts) < nodes:
         names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
@@ -259,8 +262,8 @@ def required_daemons(
 
 
 def _unavailable(daemon: str, known: Sequence[str]) -> str:
-    """The error for a daemon that the site does not configure (any more), with what an
-    administrator can do."""
+    """The error message for a daemon that the site does not configure, with the advice
+    for the administrator."""
     here = f"one of {', '.join(known)}" if known else "no requires= at all"
     return (
         f"requires={daemon} is not available here, expected {here} (an administrator"

@@ -53,7 +53,7 @@ def apply_breakdowns(
 
     Raises:
         AllocationError: storage was asked for, but no whole nodes.
-        BadObject: ``resources`` is not what RFC 14 says.
+        BadObject: ``resources`` is not as RFC 14 says.
     """
     bare = _without_any_storage(resources, name)
     breakdowns = tuple(breakdowns)
@@ -80,7 +80,7 @@ def requested_nodes(
     a request without whole nodes.
 
     Raises:
-        BadObject: ``resources`` is not what RFC 14 says. The error calls the object
+        BadObject: ``resources`` is not as RFC 14 says. The error calls the object
             ``name``.
     """
     return sum(
@@ -180,8 +180,8 @@ def _minimum_of_string(vertex: Reader, text: str) -> int:
 
 
 def _nodes(vertex: Reader, above: int = 1) -> list[int]:
-    """The least total count of each ``node`` vertex at or below ``vertex``,
-    of which there are ``above`` already through the vertices above it."""
+    """The least total count of each ``node`` vertex at or below ``vertex``. ``above``
+    is the product of the counts of the vertices above it."""
     count = minimum_count(vertex)
     type = vertex.string("type")
     if type == "node":

@@ -57,6 +57,7 @@ class Demand(NamedTuple):
 
     @property
     def name(self) -> str:
+        """The set as errors call it."""
         return f"{self.breakdown.name}: allocation set {self.entry.label}"
 
     @property
@@ -102,9 +103,8 @@ def build_servers(
       Storage takes at most one allocation for each colocation key.
 
     Raises:
-        AllocationError: the job has no nodes, a node has no Rabbit that can
-            serve it, there are too few Rabbits that a set may use, or one of
-            them has too little left.
+        AllocationError: the job has no nodes, a node has no Rabbit that can serve it,
+            a set may use too few Rabbits, or a Rabbit has too little room left.
     """
     if not allocation.hosts:
         raise AllocationError("the job has no compute nodes to make storage for")
