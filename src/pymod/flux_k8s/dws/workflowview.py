@@ -73,6 +73,9 @@ MOUNTING = ("jobdw", "persistentdw")
 
 COPYING = ("copy_in", "copy_out")
 
+_Directive = tuple[str, dict[str, str]]
+"""The command and the arguments of a directive."""
+
 
 @dataclass(frozen=True)
 class WorkflowView:
@@ -261,7 +264,12 @@ def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _spec(reader: Reader) -> dict[str, Any]:
-    offloads = _offloads(reader)
+    directives = _directives(reader)
+    commands = [command for command, _ in directives]
+    # A daemon that a directive requires is a container as well, and may move data.
+    runs_containers = "container" in commands or any(
+        "requires" in arguments for _, arguments in directives
+    )
     desired = STATES[reader.string("spec.desiredState", choices=STATES)]
     annotations = _annotations(reader.object("metadata").value)
     return {
@@ -270,21 +278,23 @@ def _spec(reader: Reader) -> dict[str, Any]:
         "desired": desired,
         "requested": _time(annotations, desired),
         "forced": reader.optional_boolean("spec.forceReady") or False,
-        "mounts": sum(command in MOUNTING for command in _commands(reader)),
-        "unsaved": _unsaved(reader),
+        "mounts": sum(command in MOUNTING for command in commands),
+        "unsaved": _unsaved(reader, directives),
         "keeps": tuple(
-            words.get("name", "")
-            for command, words in _directives(reader)
+            arguments.get("name", "")
+            for command, arguments in directives
             if command == "persistentdw"
         ),
-        "moves_data": offloads or any(c in COPYING for c in _commands(reader)),
-        "runs_containers": offloads,
+        "moves_data": runs_containers or any(c in COPYING for c in commands),
+        "runs_containers": runs_containers,
     }
 
 
 def _status(reader: Reader) -> dict[str, Any]:
     state = reader.optional_string("status.state", choices=STATES)
-    commands: Mapping[Optional[int], str] = dict(enumerate(_commands(reader)))
+    commands: dict[Optional[int], str] = {
+        index: command for index, (command, _) in enumerate(_directives(reader))
+    }
     return {
         "state": None if state is None else STATES[state],
         "ready": reader.optional_boolean("status.ready") or False,
@@ -310,14 +320,8 @@ def _status(reader: Reader) -> dict[str, Any]:
     }
 
 
-def _commands(reader: Reader) -> list[str]:
-    """The command of each directive, "" where there is none."""
-    texts = reader.optional_strings("spec.dwDirectives")
-    return ["".join(text.split()[1:2]) for text in texts]
-
-
-def _directives(reader: Reader) -> list[tuple[str, dict[str, str]]]:
-    """The command and the arguments of each directive."""
+def _directives(reader: Reader) -> list[_Directive]:
+    """The command (empty where it is missing) and the arguments of each directive."""
     found = []
     for text in reader.optional_strings("spec.dwDirectives"):
         words = text.split()
@@ -326,7 +330,8 @@ def _directives(reader: Reader) -> list[tuple[str, dict[str, str]]]:
     return found
 
 
-def _unsaved(reader: Reader) -> tuple[str, ...]:
+def _unsaved(reader: Reader, directives: list[_Directive]) -> tuple[str, ...]:
+    """Source and destination of each copy_out that DWS has not completed."""
     copied = {
         driver.optional_integer("dwdIndex")
         for driver in reader.optional_objects("status.drivers")
@@ -335,17 +340,8 @@ def _unsaved(reader: Reader) -> tuple[str, ...]:
     }
     return tuple(
         f"{arguments.get('source')} to {arguments.get('destination')}"
-        for index, (command, arguments) in enumerate(_directives(reader))
+        for index, (command, arguments) in enumerate(directives)
         if command == "copy_out" and index not in copied
-    )
-
-
-def _offloads(reader: Reader) -> bool:
-    """Whether containers work for the job. A daemon that a directive ``requires`` is a
-    container as well, and may move data."""
-    return any(
-        "container" in words[1:2] or any(word.startswith("requires=") for word in words)
-        for words in map(str.split, reader.optional_strings("spec.dwDirectives"))
     )
 
 
