@@ -126,13 +126,15 @@ class Timer(Protocol):
     """A timer that was started. To cancel it again, or after it has fired, has no
     effect."""
 
-    def cancel(self) -> None: ...
+    def cancel(self) -> None:
+        """Stop the timer."""
 
 
 class Watch(Protocol):
     """A watch that is running. No event is delivered after ``stop``."""
 
-    def stop(self) -> None: ...
+    def stop(self) -> None:
+        """End the watch."""
 
 
 class WatchHandler(Protocol):

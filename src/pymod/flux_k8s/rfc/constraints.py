@@ -20,7 +20,7 @@ NOT = "not"
 OPERATORS = (PROPERTIES, HOSTLIST, RANKS, AND, OR, NOT)
 
 MAX_DEPTH = 64
-"""Deeper nesting than this is taken for a mistake."""
+"""The most levels of a constraint. More are taken for a mistake."""
 
 MAX_MEMBERS = 2**20
 """More hosts and ranks than this in one constraint, repetitions included, are taken
@@ -34,9 +34,9 @@ class Constraint:
     Attributes:
         operator: one of ``OPERATORS``; empty for the empty constraint ``{}``,
             which matches everything.
-        values: property names (those that must not be there begin with ``^``),
-            hostlists or idsets, as they were written; for the conditional
-            operators, constraints.
+        values: names of properties (a property that the node must not have begins with
+            ``^``), hostlists or idsets, as they were written. Those of ``and``, ``or``
+            and ``not`` are constraints.
     """
 
     operator: str = ""
@@ -124,7 +124,10 @@ def conjunction(
 ) -> dict[str, Any]:
     """The constraint for nodes that all ``constraints`` match, normalised.
 
-    None stands for no constraint. Raises BadObject as :func:`parse` does.
+    None stands for no constraint.
+
+    Raises:
+        BadObject: as :func:`parse`.
     """
     parsed = [parse(item, name) for item in constraints if item is not None]
     return _normal_and(Constraint(AND, tuple(parsed))).to_json()
@@ -136,7 +139,8 @@ def normalise(constraint: Any, name: str = "constraints") -> dict[str, Any]:
     are dropped, hostlists and idsets are encoded anew, and all properties that a
     node must have stand in one list.
 
-    Raises BadObject as :func:`parse` does.
+    Raises:
+        BadObject: as :func:`parse`.
     """
     return _normal(parse(constraint, name)).to_json()
 
@@ -221,13 +225,18 @@ def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
 
 
 class _MemberCount:
-    """The number of hosts and ranks that the rest of a constraint may name."""
+    """Counts the hosts and ranks that a constraint names, repetitions included."""
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._left = MAX_MEMBERS
 
     def add(self, members: int) -> None:
+        """Count more hosts or ranks.
+
+        Raises:
+            BadObject: there are more than ``MAX_MEMBERS``.
+        """
         self._left -= members
         if self._left < 0:
             found = f"more than {MAX_MEMBERS} hosts and ranks"

@@ -115,6 +115,7 @@ def _split(text: str) -> Iterator[str]:
 
 
 def _checked(name: str, text: str) -> str:
+    """``name``, if it may be the name of a host in the hostlist ``text``."""
     if not _NAME.match(name):
         raise ValueError(
             f"hostlist {quoted(text)}: host names have printable ASCII characters"

@@ -24,7 +24,7 @@ WRITERS = (None, "fluxion", "fluxion:jgf")
 """The values of ``scheduling.writer`` whose graph has all that is allocated."""
 
 MAX_DEPTH = 64
-"""Levels of a machine."""
+"""The most levels of a vertex's path."""
 
 SSD = "ssd"
 NODE = "node"
@@ -82,8 +82,8 @@ def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
     """Read the Rabbits of the graph in ``scheduling``. Errors call R ``name``.
 
     Raises:
-        BadObject: the graph is not what RFC 40 says, or has storage that
-            belongs to no Rabbit.
+        BadObject: the graph is not as RFC 40 says, or has storage that belongs to no
+            Rabbit.
     """
     found = tuple(vertices(scheduling, name))
     rabbit_at = {v.path: v.rabbit for v in found if v.rabbit is not None}

@@ -65,9 +65,9 @@ def decode(text: str) -> int:
 def of_flux(text: str) -> Optional[int]:
     """The number of the job that ``text`` names in F58 as Flux writes it, or None.
 
-    A plain number or a short word may be the job ID of another resource manager, and
-    gives None. The bits of an ID above the lowest 24 are the milliseconds since the
-    instance began: an ID that has none of them is not Flux's.
+    The result is None for a plain number or a short word, which may be the job ID of
+    another resource manager. The bits of an ID above the lowest 24 are the milliseconds
+    since the instance began: an ID without any of them is not Flux's.
     """
     if _F58.fullmatch(text) is None:
         return None

@@ -14,9 +14,10 @@ from flux_k8s.rfc import hostlist, idset, jgf
 ILLEGAL_IN_PROPERTY = "!&'\"^`|()"
 """The characters that a property's name may not have."""
 
-T = TypeVar("T")
-
 DEFAULT_WRITER = "fluxion"
+"""The writer of ``scheduling`` if R does not name it."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class ResourceSet:
 
     @property
     def ranks(self) -> tuple[int, ...]:
+        """The broker ranks, ascending."""
         return tuple(target.rank for target in self.targets)
 
     @property
@@ -112,7 +114,7 @@ class ResourceSet:
 
 
 class UnreadableR(DWSError):
-    """The process that reads R could not read it, or found that R is malformed."""
+    """The process that reads R for the service has failed, or has found R malformed."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ class Summary:
     """The part of a job's R that the service keeps.
 
     Attributes:
-        rabbits: the Rabbits of the graph, or the reason why the graph is malformed.
+        hosts: the host of each rank, as in :class:`Allocated`.
+        rabbits: the Rabbits of the graph, or the error if the graph is malformed.
     """
 
     hosts: tuple[str, ...]
@@ -132,6 +135,7 @@ class Summary:
         return self.rabbits
 
     def to_json(self) -> dict[str, Any]:
+        """The summary as JSON, for :meth:`from_json`."""
         result: dict[str, Any] = {"hosts": self.hosts}
         if isinstance(self.rabbits, UnreadableR):
             result["bad_graph"] = str(self.rabbits)
