@@ -49,7 +49,7 @@ Workflows would hold up the reactor for too long."""
 CALLBACKS_PER_TURN = 32
 """The most callbacks from other threads that run before Flux has its turn again."""
 
-CLOSE_TIMEOUT = 2.0
+WRITE_TIMEOUT = 2.0
 """Seconds that the service waits, at its end, for its writes to the log and the KVS."""
 
 SERVICE_OOM_SCORE = 500
@@ -160,7 +160,7 @@ class Process:
                     raise OSError(errno.ECONNRESET, "the connection to Flux was lost")
                 self._service.stop()
             finally:
-                self._flux.close(CLOSE_TIMEOUT)
+                self._flux.close(WRITE_TIMEOUT)
 
     def _request(self, method: str, msg: Any) -> None:
         def respond(errnum: int, errstr: str, payload: Optional[Json]) -> None:

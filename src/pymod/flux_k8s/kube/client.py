@@ -31,7 +31,6 @@ from flux_k8s.ports import (
     WatchHandler,
 )
 
-Function = Callable[[], None]
 Log = Callable[[int, str], None]
 T = TypeVar("T")
 
@@ -214,7 +213,7 @@ class KubeClient:
 
         self._workers.submit(key, task)
 
-    def _deliver(self, function: Function) -> None:
+    def _deliver(self, function: Callable[[], None]) -> None:
         """Call ``function`` on the service's thread, unless the client is closed
         first."""
 

@@ -19,7 +19,7 @@ import urllib3
 from urllib3 import exceptions as urllib3_errors
 from urllib3.util.retry import Retry
 
-from flux_k8s.kube.status import LONGEST_PAUSE, status_error
+from flux_k8s.kube.status import MAX_RETRY_AFTER, status_error
 from flux_k8s.ports import Json, KubeError
 
 
@@ -68,7 +68,7 @@ def _retry_after(response: urllib3.BaseHTTPResponse) -> Optional[float]:
         seconds = Retry().get_retry_after(response)
     except (urllib3_errors.InvalidHeader, ValueError, OverflowError):
         return None
-    return None if seconds is None else min(seconds, LONGEST_PAUSE)
+    return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
 
 
 @contextlib.contextmanager

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from flux_k8s.ports import Json, KubeError
 
-LONGEST_PAUSE = 3600.0
+MAX_RETRY_AFTER = 3600.0
 """The most seconds that the service waits because a server asks for it."""
 
 
@@ -45,4 +45,4 @@ def _seconds(value: Any) -> Optional[float]:
         return None
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    return float(min(max(value, 0), LONGEST_PAUSE))
+    return float(min(max(value, 0), MAX_RETRY_AFTER))

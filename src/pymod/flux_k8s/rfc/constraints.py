@@ -19,7 +19,7 @@ OR = "or"
 NOT = "not"
 OPERATORS = (PROPERTIES, HOSTLIST, RANKS, AND, OR, NOT)
 
-MAX_DEPTH = 64
+MAX_CONSTRAINT_DEPTH = 64
 """The most levels of a constraint. More are taken for a mistake."""
 
 MAX_MEMBERS = 2**20
@@ -253,9 +253,11 @@ def _parse(
         return ALWAYS
     if len(obj) > 1:
         raise BadObject(name, here, obj, "one operator")
-    if depth > MAX_DEPTH:
-        levels = f"at most {MAX_DEPTH} levels"
-        raise BadObject(name, "the whole", f"more than {MAX_DEPTH} levels", levels)
+    if depth > MAX_CONSTRAINT_DEPTH:
+        levels = f"at most {MAX_CONSTRAINT_DEPTH} levels"
+        raise BadObject(
+            name, "the whole", f"more than {MAX_CONSTRAINT_DEPTH} levels", levels
+        )
     operator, values = next(iter(obj.items()))
     if operator not in OPERATORS:
         expected = f"one of {', '.join(OPERATORS)}"

@@ -23,7 +23,7 @@ RABBIT_PROPERTY = "rabbit"
 WRITERS = (None, "fluxion", "fluxion:jgf")
 """The values of ``scheduling.writer`` whose graph has all that is allocated."""
 
-MAX_DEPTH = 64
+MAX_PATH_DEPTH = 64
 """The most levels of a vertex's path."""
 
 SSD = "ssd"
@@ -133,8 +133,10 @@ def _vertex(metadata: Reader) -> Vertex:
 
 def _path(metadata: Reader) -> str:
     path = metadata.string("paths.containment")
-    if path.count("/") > MAX_DEPTH:
-        raise metadata.bad("paths.containment", f"a path of at most {MAX_DEPTH} levels")
+    if path.count("/") > MAX_PATH_DEPTH:
+        raise metadata.bad(
+            "paths.containment", f"a path of at most {MAX_PATH_DEPTH} levels"
+        )
     return path
 
 

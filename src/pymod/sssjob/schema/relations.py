@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Collection, Iterator, NamedTuple, Optional, Sequence, Union
 
-from flux_k8s.rfc.constraints import AND, MAX_DEPTH, OR
+from flux_k8s.rfc.constraints import AND, MAX_CONSTRAINT_DEPTH, OR
 from sssjob.schema.model import Element
 
 CONJ = "conj"
@@ -90,9 +90,9 @@ def parse(links: Sequence[Link]) -> Bracket:
         if index == 0 and operator == OR:
             raise Unclear(0, f'conj="{conj}" relates it to an element before it')
         depth = len(stack) - 1 + group
-        if depth > MAX_DEPTH:
+        if depth > MAX_CONSTRAINT_DEPTH:
             problem = f"group opens {depth} brackets within each other"
-            raise Unclear(index, f"{problem}, expected at most {MAX_DEPTH}")
+            raise Unclear(index, f"{problem}, expected at most {MAX_CONSTRAINT_DEPTH}")
         for _ in range(group):
             stack.append(_Open(index, operator, negated))
             operator, negated = AND, False

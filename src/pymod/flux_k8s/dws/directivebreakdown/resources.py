@@ -23,7 +23,7 @@ from flux_k8s.rfc import idset
 
 SLOT_LABEL = "rabbit"
 
-MAX_DEPTH = 32
+MAX_RESOURCE_DEPTH = 32
 """More levels of resources than this in a request are taken for a mistake."""
 
 # RFC 45: min-max:operand:operator or min+:operand:operator
@@ -238,8 +238,8 @@ def _without_any_storage(
 
 def _without_storage(vertex: Reader) -> Json:
     """The vertex as it was before :func:`_with_storage`."""
-    if vertex.path.count(".with[") > MAX_DEPTH:
-        raise vertex.bad("type", f"at most {MAX_DEPTH} levels of resources")
+    if vertex.path.count(".with[") > MAX_RESOURCE_DEPTH:
+        raise vertex.bad("type", f"at most {MAX_RESOURCE_DEPTH} levels of resources")
     children = vertex.optional_objects("with")
     types = [child.string("type") for child in children]
     if (
