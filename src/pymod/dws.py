@@ -4,19 +4,21 @@
 
 Serves ``dws.create``, ``dws.setup``, ``dws.post_run``, ``dws.teardown``, ``dws.abort``
 and ``dws.hello`` to ``dws-jobtap.so`` (seed 001, "RPC Interface", and
-:mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``. What they mean is the business of
-:mod:`flux_k8s.jobs.service`, which runs in a child process of the module; this file
-passes them on, and answers what must be answered without it.
+:mod:`flux_k8s.jobs.hello`), and ``dws.stats-get``. The service
+(:mod:`flux_k8s.jobs.service`) handles these requests in a child process of the module.
+The module relays them. It answers ``config-reload`` itself, and ``dws.stats-get`` while
+no service is ready.
 
 Load with::
 
     flux module load dws [scheduler=none] [queues=NAME,...] [watchdog=SECONDS]
 
-``scheduler=none`` leaves jobs' resources alone, for instances without Fluxion.
-``queues`` limits what is done about broken PCIe connections to the nodes of these
-queues.
-``watchdog`` is how long the service may give no answer, 120 by default; then it is
-killed, and started again. 0 means for ever.
+``scheduler=none``, for instances without Fluxion, leaves the resources of jobs
+unchanged.
+``queues`` names the queues whose nodes are drained or marked when a PCIe connection
+breaks; without it, all nodes are.
+``watchdog`` is the time after which a service that does not answer is killed and
+started again: 120 s by default, 0 for never.
 The configuration is the ``[rabbit]`` table.
 """
 
@@ -44,7 +46,7 @@ STATS = "stats-get"
 
 
 class DwsModule(BrokerModule):
-    """The ``dws`` service as the broker sees it.
+    """The broker module ``dws``: a supervisor with the topics of the service.
 
     Raises:
         DWSError: an argument or the ``[rabbit]`` table is wrong.
@@ -80,7 +82,11 @@ class DwsModule(BrokerModule):
             self._supervisor.stop()
 
     def _check(self, config: Any) -> dict[str, Any]:
-        """What of Flux's configuration the service gets, if it is right."""
+        """The part of Flux's configuration that the service receives.
+
+        Raises:
+            ConfigError: the part is invalid, or has no ``[rabbit]`` table.
+        """
         tables = {name: config.get(name) for name in ("rabbit", "queues")}
         if tables["rabbit"] is None:
             raise ConfigError(
@@ -104,7 +110,8 @@ class DwsModule(BrokerModule):
 
     @request_handler("config-reload")
     def config_reload(self, msg: Any) -> None:
-        """Take over a new ``[rabbit]`` table; keep the old one if it is bad."""
+        """Put a new ``[rabbit]`` table in force. An invalid table is refused, and the
+        old one kept."""
         config = payload_of(msg)
         if not isinstance(config, dict):
             text = f"{self.name}.config-reload: expected an object"
@@ -123,7 +130,7 @@ class DwsModule(BrokerModule):
 
 
 def payload_of(msg: Any) -> Any:
-    """The payload of a message, or None if that is no JSON."""
+    """The payload of a message; None if it is no JSON."""
     try:
         return msg.payload
     except (OSError, TypeError, ValueError, RecursionError):
@@ -131,9 +138,13 @@ def payload_of(msg: Any) -> Any:
 
 
 def mod_main(handle: Any, *args: str) -> None:
-    """What the broker calls. Raises OSError, which makes ``flux module load`` fail; the
-    reason is in the broker's log. Once loaded, nothing: the broker would panic."""
-    # For the reactor to take, whichever thread the kernel would choose.
+    """The entry point of the module, which the broker calls.
+
+    Raises:
+        OSError: the module cannot be loaded; the broker's log has the reason. After the
+            load nothing is raised: the broker would panic.
+    """
+    # The reactor receives these signals; the kernel would choose any thread.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
         module = DwsModule(handle, *args)
