@@ -11,8 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
+from flux_k8s.dws.systemstatusview import (
+    SystemStatusView,
+    changes,
+    disabled_nodes,
+    patch,
+)
 from flux_k8s.ports import SYSTEMSTATUS, KubeError
-from flux_k8s.rabbits.systemstatus import Shown, changes, disabled_nodes, parse, patch
 from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
@@ -49,19 +54,21 @@ def test_what_is_told_makes_it_true_and_touches_nothing_else(
     ours: frozenset[str],
     awaited: frozenset[str],
 ) -> None:
-    shown = Shown("7", before, ours)
-    told = changes(nodes, shown, awaited)
-    body = patch(shown, told)
+    view = SystemStatusView("7", before, ours)
+    written = changes(nodes, view, awaited)
+    body = patch(view, written)
     assert body["metadata"]["resourceVersion"] == "7"
-    after = parse({"metadata": body["metadata"], "data": {"nodes": {**before, **told}}})
+    after = SystemStatusView.parse(
+        {"metadata": body["metadata"], "data": {"nodes": {**before, **written}}}
+    )
     disabled = disabled_nodes(nodes) - awaited
-    assert after.foreign == shown.foreign
+    assert after.disabled_by_others == view.disabled_by_others
     for host in HOSTS:
-        wanted = host in disabled or host in shown.foreign
+        wanted = host in disabled or host in view.disabled_by_others
         assert (after.nodes.get(host) == "Disabled") == wanted
     assert after.nodes.get("rabbit") == before.get("rabbit")
     assert changes(nodes, after, awaited) == {}
-    assert all(before.get(host, "Enabled") != value for host, value in told.items())
+    assert all(before.get(host, "Enabled") != value for host, value in written.items())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The name that seed 001 gives to :mod:`flux_k8s.rabbits.systemstatus`."""
 
-from flux_k8s.rabbits.systemstatus import SystemStatus, disabled_nodes
+from flux_k8s.dws.systemstatusview import disabled_nodes
+from flux_k8s.rabbits.systemstatus import SystemStatus
 
 __all__ = ["SystemStatus", "disabled_nodes"]

@@ -15,7 +15,6 @@ from typing import (
     Mapping,
     Optional,
     Protocol,
-    Union,
 )
 
 from flux_k8s.dws.directivebreakdown import Reference
@@ -61,16 +60,10 @@ class Nodes(Protocol):
 class SystemStatus(Protocol):
     """:class:`flux_k8s.rabbits.systemstatus.SystemStatus`."""
 
-    def was_any_disabled(
-        self,
-        hosts: Optional[Iterable[str]],
-        since: Optional[float],
-        key: str,
-        done: Callable[[Union[bool, KubeError]], None],
-    ) -> None: ...
-    def enable(
-        self, hosts: Iterable[str], done: Callable[[Optional[KubeError]], None]
-    ) -> None: ...
+    async def was_any_disabled(
+        self, hosts: Optional[Iterable[str]], since: Optional[float], key: str
+    ) -> bool: ...
+    async def enable(self, hosts: Iterable[str]) -> None: ...
 
 
 class Machine(Protocol):

@@ -179,7 +179,7 @@ class Steps:
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         if step.state is State.PreRun and info.allocation is not None:
-            await call(self._system_status.enable, info.allocation.hosts)
+            await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
             await self._drain_unheard(info)
         await self.workflows.move(info, step)
@@ -199,10 +199,7 @@ class Steps:
         reached."""
         hosts = None if info.allocation is None else info.allocation.hosts
         since = None if info.view is None else info.view.since
-        disabled: bool = await call(
-            self._system_status.was_any_disabled, hosts, since, info.name
-        )
-        return disabled
+        return await self._system_status.was_any_disabled(hosts, since, info.name)
 
     # Storage: planned before the job is scheduled, placed afterwards
 

@@ -167,7 +167,7 @@ class Availability:
     def _nodes_changed(self) -> None:
         states = self.nodes.states
         if states is not None:
-            self.system_status.see(states)
+            self.system_status.nodes_changed(states)
             self.mount_watch.see(states)
         self.look(GATHER)
 
@@ -191,7 +191,7 @@ class Availability:
             lost = {} if states is None else self._within_queues(lost, states)
         config = self._settings.config
         soft = config.soft_drain and not config.drain_compute_nodes
-        marked = self.system_status.foreign.union(lost if soft else ())
+        marked = self.system_status.disabled_by_others.union(lost if soft else ())
         # A job keeps its constraint: what is only held back is not in it.
         self._bad = marked.union(self._hosts_of(broken))
         self._tell_fluxion(down, marked)

@@ -1,0 +1,123 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""SystemStatus: the object in which DWS reads which compute nodes are Disabled.
+
+DWS does not wait for nodes that are Disabled there. Flux disables the nodes whose
+broker is not online, and those that were drained because storage could not be
+mounted or unmounted on them, until they return or are undrained.
+
+Others write to the object as well. An annotation has the nodes that Flux has disabled.
+Others have disabled the rest, and only they enable those nodes again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import AbstractSet, Any, Mapping
+
+from flux_k8s.dws.drainreason import cannot_mount
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader, decimal
+from flux_k8s.ports import Json
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.resourcestatus import NodeStates
+
+NAME = "default"
+"""The name of the one SystemStatus."""
+
+ENABLED = "Enabled"
+DISABLED = "Disabled"
+
+ANNOTATION_OURS = "flux-framework.readthedocs.io/disabled-nodes"
+"""The nodes that Flux has disabled (RFC 29)."""
+
+
+def disabled_nodes(states: NodeStates) -> frozenset[str]:
+    """The nodes that DWS is not to wait for."""
+    failed = {host for host, why in states.drained.items() if cannot_mount(why)}
+    return states.offline | failed
+
+
+@dataclass(frozen=True)
+class SystemStatusView:
+    """The fields of a SystemStatus that the service reads.
+
+    Attributes:
+        version: its resourceVersion.
+        nodes: the status of each node; one that is missing is Enabled.
+        ours: the nodes that Flux has disabled.
+    """
+
+    version: str = ""
+    nodes: Mapping[str, Any] = field(default_factory=dict)
+    ours: frozenset[str] = frozenset()
+
+    @classmethod
+    def parse(cls, object: Json) -> SystemStatusView:
+        """Read a SystemStatus.
+
+        Raises:
+            BadObject: a field has another type or format than it should.
+        """
+        reader = Reader(f"SystemStatus {NAME}", object)
+        nodes = reader.optional_object("data.nodes")
+        annotations = reader.optional_object("metadata.annotations")
+        text = None if annotations is None else annotations.value.get(ANNOTATION_OURS)
+        try:
+            ours = frozenset(hostlist.decode(text or ""))
+        except (TypeError, ValueError):
+            place = f"metadata.annotations[{ANNOTATION_OURS}]"
+            raise BadObject(reader.name, place, text, "a hostlist (RFC 29)") from None
+        version = reader.optional_string("metadata.resourceVersion") or ""
+        return cls(version, {} if nodes is None else nodes.value, ours)
+
+    @property
+    def disabled(self) -> frozenset[str]:
+        """The nodes that are not Enabled."""
+        return frozenset(h for h, status in self.nodes.items() if status != ENABLED)
+
+    @property
+    def disabled_by_us(self) -> frozenset[str]:
+        """The nodes that Flux has disabled, and that are still so."""
+        return self.disabled & self.ours
+
+    @property
+    def disabled_by_others(self) -> frozenset[str]:
+        """The nodes that somebody else has disabled."""
+        return self.disabled - self.ours
+
+    def is_newer_than(self, other: SystemStatusView) -> bool:
+        """Whether it was written after another one, as far as versions tell."""
+        mine, its = decimal(self.version), decimal(other.version)
+        return mine is not None and its is not None and mine > its
+
+
+def changes(
+    states: NodeStates, view: SystemStatusView, awaited: AbstractSet[str]
+) -> dict[str, str]:
+    """The nodes whose status is to be written, with that status.
+
+    A node on which a job waits for its storage (``awaited``) is never Disabled: DWS
+    would report all mounts as complete, and the job would start without that one.
+    Nodes that Flux does not have (Rabbits are among them) and nodes that somebody
+    else has disabled are left as they are."""
+    disabled = disabled_nodes(states) - awaited
+    desired = {host: DISABLED if host in disabled else ENABLED for host in states.hosts}
+    return {
+        host: status
+        for host, status in desired.items()
+        if view.nodes.get(host, ENABLED) != status
+        and host not in view.disabled_by_others
+    }
+
+
+def patch(view: SystemStatusView, nodes: Mapping[str, str]) -> Json:
+    """A merge patch that writes the status of ``nodes``. It fails if somebody else has
+    written meanwhile: they may have disabled one of these nodes."""
+    newly_disabled = {host for host, status in nodes.items() if status == DISABLED}
+    ours = view.disabled_by_us - nodes.keys() | newly_disabled
+    names = hostlist.encode(sorted(ours, key=hostlist.natural_key))
+    metadata: Json = {"annotations": {ANNOTATION_OURS: names}}
+    if view.version:
+        metadata["resourceVersion"] = view.version
+    return {"metadata": metadata, "data": {"nodes": dict(nodes)}}
