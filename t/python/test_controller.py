@@ -111,6 +111,26 @@ def test_a_key_that_is_added_while_it_is_handled_is_handled_again(
     assert len(reconciler.runs) == 2
 
 
+def test_a_run_that_is_begun_at_once_is_neither_late_nor_done_twice(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler, settle=5.0)
+    controller.add("a")
+    controller.run("a")
+    assert reconciler.runs == [(0.0, "a")]
+    controller.run("a")
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a")], "a run was begun within another"
+    reconciler.answer("a")
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a")] * 2
+    reconciler.answer("a")
+    controller.stop()
+    controller.run("a")
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a")] * 2
+
+
 def test_a_reconciler_says_when_it_is_to_be_run_again(
     loop: VirtualLoop, reconciler: Reconciler
 ) -> None:

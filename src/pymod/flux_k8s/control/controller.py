@@ -136,6 +136,16 @@ class Controller(Generic[Key]):
         elif item.added is None or delay < item.added:
             item.added = delay
 
+    def run(self, key: Key) -> None:
+        """Add a key, and begin its run before this returns, unless one is under way:
+        the reconciler's first request is sent before those of the caller that
+        follow."""
+        self.add(key, 0.0)
+        item = self._items.get(key)
+        if item is not None and item.run is None and not self._stopped:
+            self._ready.pop(key, None)
+            self._options.scope(key, partial(self._begin, key, item))
+
     def restart(self, key: Key, delay: Optional[float] = None) -> None:
         """Forget what was done for a key, and begin anew. The answers to what is
         under way do not count."""
