@@ -21,6 +21,7 @@ class Resource:
 
     def __init__(self, nodes: set[str]) -> None:
         self.loop = VirtualLoop()
+        self.call_later = self.loop.call_later
         self.nodes = nodes
         self.drained: set[str] = set()
 
@@ -39,9 +40,9 @@ class Resource:
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), unique_by=lambda x: x[0]))
 def test_a_node_that_flux_lacks_spares_no_other(asked: list[tuple[int, bool]]) -> None:
     flux: Any = Resource({f"n{number}" for number, there in asked if there})
-    done: list[bool] = []
+    done: list[None] = []
     hosts = [f"n{number}" for number, _ in asked]
-    Nodes(flux, lambda: None).drain(hosts, "broken", lambda: done.append(True))
+    Nodes(flux, lambda: None).drain(hosts, "broken", done.append)
     flux.loop.run()
     assert flux.drained == flux.nodes
-    assert done == [True]
+    assert done == [None]

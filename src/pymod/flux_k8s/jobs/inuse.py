@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import Call, settle
+from flux_k8s.control.coroutines import Call, call, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import (
@@ -91,15 +91,9 @@ class InUse:
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
             # A module that dies before the drain was sent raises this again.
             self._raise(info, NODE_FAILURE, WARNING, text)
-            await self._drain(news, reason)
+            await call(self._nodes.drain, news, reason)
         info.stuck = hosts
         info.unmounted = True
-
-    def _drain(self, hosts: Sequence[str], reason: str) -> Call[None]:
-        """Drain nodes. It is answered when no job is given them any more."""
-        return Call(
-            lambda answer: self._nodes.drain(hosts, reason, partial(answer, None))
-        )
 
     @property
     def _drained(self) -> Mapping[str, str]:
@@ -155,7 +149,7 @@ class InUse:
         reason = drain_reason(info.jobid, IN_USE)
         calls: list[Call[Any]] = [*self._disabling(info, rabbits)]
         if nodes:
-            calls.insert(0, self._drain(nodes, reason))
+            calls.insert(0, call(self._nodes.drain, nodes, reason))
         answers = await settle(calls)
         out = []
         for rabbit, answer in zip(rabbits, answers[1 if nodes else 0 :]):

@@ -6,98 +6,98 @@ from __future__ import annotations
 
 import errno
 import syslog
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Callable, Iterable, Mapping, Optional, Union
 
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
-from flux_k8s.ports import Flux, Json, RpcError, Timer, Watch
+from flux_k8s.ports import Flux, RpcError, Watch
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates, parse
 
 SETTLE = 0.1
-"""Seconds from a first change until the nodes are looked at: brokers come, and
+"""Seconds from a first change until Flux is asked for the states: brokers come, and
 are drained, many at once."""
 
 RETRY = 5.0
-"""Seconds until Flux is asked again after an error."""
+"""Seconds until a request that failed is sent again."""
+
+STATUS = "resource.status"
+
+
+@dataclass(eq=False)
+class _Drain:
+    """Nodes to be drained.
+
+    Attributes:
+        parts: the nodes, in the parts in which they are drained.
+        reason: the text of the drain.
+        done: is called with None when all parts are done.
+    """
+
+    parts: list[tuple[str, ...]]
+    reason: str
+    done: Callable[[None], None]
 
 
 class Nodes:
     """Follows the nodes, and drains them.
 
-    Events only say that something may have changed; what is true is asked for.
+    Events only say that something may have changed; Flux is then asked for the states.
 
     Args:
         changed: is called when the states are known, and have changed.
 
     Attributes:
-        states: what is known; None until something is.
+        states: the last known states; None until there are some.
     """
 
     def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
         self._flux = flux
         self._changed = changed
         self._watch: Optional[Watch] = None
-        self._timer: Optional[Timer] = None
-        self._asked = False
-        self._stale = False
-        self._failed = False
-        self._stopped = False
         self.states: Optional[NodeStates] = None
+        self._status = Controller[str](
+            flux,
+            self._read_states,
+            self._read_failed,
+            Options(
+                settle=SETTLE,
+                backoff=lambda key: Backoff(RETRY, RETRY),
+                expected=(RpcError, BadObject),
+            ),
+        )
+        self._drains = Controller[_Drain](
+            flux,
+            self._drain_part,
+            options=Options(backoff=lambda drain: Backoff(RETRY, RETRY)),
+        )
 
     def start(self) -> None:
-        self._watch = self._flux.watch_nodes(self._look)
-        self._ask()
+        self._watch = self._flux.watch_nodes(lambda: self._status.add(STATUS))
+        self._status.run(STATUS)
 
     def stop(self) -> None:
-        self._stopped = True
+        self._status.stop()
+        self._drains.stop()
         if self._watch is not None:
             self._watch.stop()
-        if self._timer is not None:
-            self._timer.cancel()
 
     def drain(
         self,
         hosts: Iterable[str],
         reason: str,
-        done: Callable[[], None] = lambda: None,
+        done: Callable[[None], None] = lambda _: None,
     ) -> None:
-        """Drain nodes that are not drained yet. When ``done`` is called, no job is
-        given these nodes any more."""
+        """Drain nodes that are not drained yet. The request is sent before this
+        returns, and again until Flux carries it out. When ``done`` is called, no job
+        is given these nodes any more."""
         names = tuple(hosts)
-        self._send_drain(names, reason, done)
+        self._drains.run(_Drain([names], reason, done))
         if self.states is not None:
-            self._see({**dict.fromkeys(names, reason), **self.states.drained})
-
-    def _send_drain(
-        self, hosts: tuple[str, ...], reason: str, done: Callable[[], None]
-    ) -> None:
-        """Send the request until Flux carries it out, or says that it never will.
-        EINVAL: Flux lacks one of the nodes, and drains none of them. The others are
-        drained in halves."""
-        if self._stopped:
-            return
-        names = hostlist.encode(hosts)
-
-        def answered(error: Optional[RpcError]) -> None:
-            if self._stopped:
-                return
-            if error is not None and error.errnum == errno.EINVAL and len(hosts) > 1:
-                half = len(hosts) // 2
-                rest = partial(self._send_drain, hosts[half:], reason, done)
-                self._send_drain(hosts[:half], reason, rest)
-                return
-            if error is not None:
-                text = f"cannot drain {names}: {error}"
-                self._flux.log(syslog.LOG_ERR, text)
-            if error is None or error.errnum == errno.EINVAL:
-                done()
-            else:
-                again = partial(self._send_drain, hosts, reason, done)
-                self._flux.call_later(RETRY, again)
-
-        self._flux.drain(names, reason, answered)
+            self._set_drained({**dict.fromkeys(names, reason), **self.states.drained})
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""
@@ -105,48 +105,42 @@ class Nodes:
         self._flux.undrain(hostlist.encode(sorted(names, key=hostlist.natural_key)))
         if self.states is not None:
             items = self.states.drained.items()
-            self._see({host: reason for host, reason in items if host not in names})
+            self._set_drained({host: why for host, why in items if host not in names})
 
-    def _see(self, drained: Mapping[str, str]) -> None:
-        """What was just done, which the next look would only confirm."""
+    def _set_drained(self, drained: Mapping[str, str]) -> None:
+        """Note what Flux has just been asked for. Its next answer confirms it."""
         if self.states is not None and drained != self.states.drained:
             self.states = replace(self.states, drained=drained)
             self._changed()
 
-    def _look(self) -> None:
-        """Ask a moment later; once more if the answer may be older than this."""
-        if self._asked:
-            self._stale = True
-        elif self._timer is None:
-            self._again(SETTLE)
-
-    def _again(self, delay: float) -> None:
-        if not self._stopped:
-            self._timer = self._flux.call_later(delay, self._ask)
-
-    def _ask(self) -> None:
-        self._timer = None
-        self._asked = True
-        self._flux.rpc("resource.status", {}, self._answered)
-
-    def _answered(self, result: Union[Json, RpcError]) -> None:
-        self._asked = False
-        if self._stopped:
-            return
+    async def _drain_part(self, drain: _Drain) -> Optional[float]:
+        """Drain the next part. EINVAL: Flux lacks one of its nodes, and drains none of
+        them. The others are drained in halves."""
+        hosts = drain.parts[0]
+        names = hostlist.encode(hosts)
         try:
-            if isinstance(result, RpcError):
-                raise result
-            states = parse(result)
-        except (RpcError, BadObject) as error:
-            if not self._failed:
-                self._flux.log(syslog.LOG_ERR, f"resource.status: {error}")
-            self._failed = True
-            self._again(RETRY)
-            return
-        self._failed = False
-        if self._stale:
-            self._stale = False
-            self._again(SETTLE)
+            await call(self._flux.drain, names, drain.reason)
+        except RpcError as error:
+            if error.errnum == errno.EINVAL and len(hosts) > 1:
+                half = len(hosts) // 2
+                drain.parts[:1] = hosts[:half], hosts[half:]
+                return 0.0
+            self._flux.log(syslog.LOG_ERR, f"cannot drain {names}: {error}")
+            if error.errnum != errno.EINVAL:
+                raise
+        del drain.parts[0]
+        if drain.parts:
+            return 0.0
+        drain.done(None)
+        return None
+
+    async def _read_states(self, key: str) -> None:
+        states = parse(await call(self._flux.rpc, STATUS, {}))
         if states != self.states:
             self.states = states
             self._changed()
+
+    def _read_failed(self, key: str, error: Union[RpcError, BadObject]) -> None:
+        """Log the first failure."""
+        if not self._status.failures(key):
+            self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}")
