@@ -10,7 +10,7 @@ from typing import Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.control.damper import FIRST_HOLD
+from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request

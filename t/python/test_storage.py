@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
-from flux_k8s.control.damper import FIRST_HOLD, LAST_HOLD, Damper
+from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, Damper
 from flux_k8s.errors import BadObject, ConfigError
 from flux_k8s.rabbits.availability import OURS
 from flux_k8s.rabbits.storage import parse_storage

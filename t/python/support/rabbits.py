@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.control.damper import FIRST_HOLD
+from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.ports import (
     SYSTEMSTATUS,
     Json,

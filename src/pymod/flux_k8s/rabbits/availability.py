@@ -20,7 +20,7 @@ from functools import partial
 from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.damper import Damper
+from flux_k8s.control.holddown import Damper
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError, Timer
 from flux_k8s.rabbits.fluxion import ALLOC_RABBIT, BAD_RABBIT, Fluxion
 from flux_k8s.rabbits.mountwatch import MountWatch
