@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
-from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, Damper
+from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, HoldDown
 from flux_k8s.errors import BadObject, ConfigError
 from flux_k8s.rabbits.availability import OURS
 from flux_k8s.rabbits.storage import parse_storage
@@ -106,25 +106,27 @@ def test_what_flux_was_told_becomes_what_kubernetes_shows(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 100.0)), max_size=40))
-def test_what_is_broken_always_counts_as_broken(
+def test_what_was_broken_is_held_down_for_a_while_and_not_for_ever(
     steps: list[tuple[bool, float]],
 ) -> None:
-    damper, now = Damper(), 0.0
+    hold_down, now, was_broken = HoldDown(), 0.0, False
     for broken, seconds in steps:
-        counted = damper.see({"x"} if broken else set(), now)
-        assert not broken or counted == {"x"}
+        held = hold_down.update({"x"} if broken else set(), now)
+        assert held <= {"x"} and not (broken and held)
+        assert broken or not was_broken or held == {"x"}
+        was_broken = broken
         now += seconds
-    assert damper.see(set(), now) | {"x"} == {"x"}
-    assert damper.see(set(), now + LAST_HOLD) == set()
+    assert hold_down.update(set(), now) <= {"x"}
+    assert hold_down.update(set(), now + LAST_HOLD) == set()
 
 
 def test_the_hold_doubles_with_each_break() -> None:
-    damper, now = Damper(), 0.0
+    hold_down, now = HoldDown(), 0.0
     for hold in (FIRST_HOLD, 2 * FIRST_HOLD, 4 * FIRST_HOLD):
-        assert damper.see({"x"}, now) == {"x"}
-        damper.see(set(), now)
-        assert damper.due(now) == now + hold
-        assert damper.see(set(), now + hold) == set()
+        assert hold_down.update({"x"}, now) == set()
+        assert hold_down.update(set(), now) == {"x"}
+        assert hold_down.next_end(now) == now + hold
+        assert hold_down.update(set(), now + hold) == set()
         now += hold
 
 

@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Hardware that flaps: trouble is believed at once, its end only when it lasts."""
+"""Hold-down, as routers have it: hardware that has recovered is not used until it has
+been well for a while, and the longer the more often it broke."""
 
 from __future__ import annotations
 
@@ -8,19 +9,19 @@ from dataclasses import dataclass
 from typing import AbstractSet, Optional
 
 FIRST_HOLD = 2.0
-"""Seconds for which something must be well until that is believed. They double
-each time that it breaks again, up to ``LAST_HOLD``."""
+"""Seconds from the first recovery until something is used again. They double each
+time that it breaks again, up to ``LAST_HOLD``."""
 
 LAST_HOLD = 300.0
 
 FORGET = 3600.0
-"""Seconds of good health after which earlier trouble does not count any more."""
+"""Seconds of good health after which earlier failures do not count any more."""
 
 
 @dataclass
 class _Record:
     """Attributes:
-    since: when it became well; None while it is broken.
+    since: when it recovered; None while it is broken.
     breaks: how often it broke.
     """
 
@@ -28,22 +29,26 @@ class _Record:
     breaks: int = 1
 
     @property
-    def believed(self) -> float:
-        """When its good health is believed. Only for what is well."""
+    def ends(self) -> float:
+        """When its hold-down ends. Only for what has recovered."""
         assert self.since is not None
         exponent = min(self.breaks - 1, 16)
         return self.since + min(FIRST_HOLD * 2.0**exponent, LAST_HOLD)
 
 
-class Damper:
-    """Which of many things count as broken. Names stand for things; those that
-    were never broken cost nothing."""
+class HoldDown:
+    """Which of many things are held down. Names stand for things; those that were
+    never broken cost nothing."""
 
     def __init__(self) -> None:
         self._records: dict[str, _Record] = {}
 
-    def see(self, broken: AbstractSet[str], now: float) -> frozenset[str]:
-        """What counts as broken, now that ``broken`` is."""
+    def update(self, broken: AbstractSet[str], now: float) -> frozenset[str]:
+        """Note which things are ``broken`` now.
+
+        Returns:
+            Those that are not, and are held down.
+        """
         for name in broken:
             record = self._records.get(name)
             if record is None:
@@ -52,17 +57,19 @@ class Damper:
                 forgotten = now >= record.since + FORGET
                 record.breaks = 1 if forgotten else record.breaks + 1
                 record.since = None
-        counted = set()
+        held = set()
         for name, record in list(self._records.items()):
-            if name not in broken and record.since is None:
+            if name in broken:
+                continue
+            if record.since is None:
                 record.since = now
-            if record.since is None or now < record.believed:
-                counted.add(name)
+            if now < record.ends:
+                held.add(name)
             elif now >= record.since + FORGET:
                 del self._records[name]
-        return frozenset(counted)
+        return frozenset(held)
 
-    def due(self, now: float) -> Optional[float]:
-        """When the answer changes next, unless something breaks before."""
-        times = [r.believed for r in self._records.values() if r.since is not None]
+    def next_end(self, now: float) -> Optional[float]:
+        """When the next hold-down ends, unless something breaks before."""
+        times = [r.ends for r in self._records.values() if r.since is not None]
         return min((time for time in times if time > now), default=None)

@@ -180,7 +180,7 @@ class Service:
         """Use another configuration, and other queues, from now on."""
         self.settings.config = config
         self.settings.queues = queues
-        self._machine.look()
+        self._machine.config_changed()
         for jobid in self._jobs:
             self._controller.add(jobid)
 

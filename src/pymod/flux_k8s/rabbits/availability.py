@@ -16,12 +16,12 @@ reason says so: one with another reason is not touched.
 from __future__ import annotations
 
 import syslog
-from functools import partial
 from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.holddown import Damper
-from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError, Timer
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.holddown import HoldDown
+from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.fluxion import ALLOC_RABBIT, BAD_RABBIT, Fluxion
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
@@ -34,8 +34,10 @@ from flux_k8s.rfc.resourcestatus import NodeStates
 OURS = "dws: PCIe connection to Rabbit "
 """How the reasons of our drains begin."""
 
-GATHER = 0.05
-"""Seconds to wait for more events before anything is done about the first."""
+SETTLE = 0.05
+"""Seconds from a first change until anything is done: events come many at once."""
+
+KEY = "rabbits"
 
 
 def drain_reason(rabbit: str, status: str) -> str:
@@ -73,29 +75,29 @@ class Availability:
         self._flux = flux
         self._settings = settings
         self._mended = mended
+        self._controller = Controller[str](
+            flux, self._reconcile, options=Options(settle=SETTLE)
+        )
         self.rabbits = RabbitManager(
             kube,
             settings.mapping,
             settings.namespace,
             flux.log,
             watched,
-            partial(self.look, GATHER),
+            self._changed,
         )
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.system_status = SystemStatus(
-            flux, kube, settings.namespace, awaited, partial(self.look, GATHER)
+            flux, kube, settings.namespace, awaited, self._changed
         )
         self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
-        self._rabbits_damped = Damper()
-        self._links_damped = Damper()
+        self._rabbit_hold_down = HoldDown()
+        self._link_hold_down = HoldDown()
         self._down: frozenset[str] = frozenset()
         self._unmapped: frozenset[str] = frozenset()
-        self._bad: frozenset[str] = frozenset()
-        self._telling = False
-        self._timer: Optional[Timer] = None
-        self._timer_due = 0.0
-        self._stopped = False
+        self._avoided: frozenset[str] = frozenset()
+        self._fluxion_started = False
 
     def start(self) -> None:
         self.rabbits.start()
@@ -103,27 +105,19 @@ class Availability:
         self.system_status.start()
 
     def stop(self) -> None:
-        self._stopped = True
+        self._controller.stop()
         self.rabbits.stop()
         self.nodes.stop()
         self.system_status.stop()
         self.mount_watch.stop()
         self._fluxion.stop()
-        if self._timer is not None:
-            self._timer.cancel()
 
-    def look(self, delay: float = 0.0) -> None:
-        """Do what is to be done, within ``delay`` seconds."""
-        due = self._flux.now() + delay
-        if self._stopped or (self._timer is not None and self._timer_due <= due):
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_due = due
-        self._timer = self._flux.call_later(delay, self._work)
+    def config_changed(self) -> None:
+        """Use the configuration that the settings have now."""
+        self._controller.add(KEY, 0.0)
 
     def jobs_changed(self) -> None:
-        """What a job waits for, or how far its storage is, may be another."""
+        """A job may not wait for its mounts any more, or not have any left."""
         self.system_status.jobs_changed()
         self.mount_watch.jobs_changed()
 
@@ -137,9 +131,9 @@ class Availability:
         if self._settings.scheduler:
             return exclude_properties([BAD_RABBIT])
         properties = exclude_properties([BAD_RABBIT, ALLOC_RABBIT])
-        if self._fluxion.present or not self._bad:
+        if self._fluxion.present or not self._avoided:
             return properties
-        hosts = hostlist.encode(sorted(self._bad, key=hostlist.natural_key))
+        hosts = hostlist.encode(sorted(self._avoided, key=hostlist.natural_key))
         return conjunction(properties, {"not": [{"hostlist": [hosts]}]})
 
     def stats(self) -> Json:
@@ -168,19 +162,22 @@ class Availability:
         states = self.nodes.states
         if states is not None:
             self.system_status.nodes_changed(states)
-            self.mount_watch.see(states)
-        self.look(GATHER)
+            self.mount_watch.nodes_changed(states)
+        self._changed()
 
-    def _work(self) -> None:
-        self._timer = None
+    def _changed(self) -> None:
+        self._controller.add(KEY)
+
+    async def _reconcile(self, key: str) -> Optional[float]:
+        """Have Fluxion and Flux know what Kubernetes shows. Returns the seconds until
+        the next Rabbit or connection that has recovered may be used."""
         rabbits = self.rabbits
         if not (rabbits.complete and (rabbits.counted or rabbits.uncountable)):
-            return
+            return None
         now = self._flux.now()
         unwell = dict(rabbits.unwell)
-        has = self._settings.mapping.has
-        broken = {n for n, state in unwell.items() if not state.serving and has(n)}
-        down = self._rabbits_damped.see(broken, now)
+        broken = frozenset(rabbits.broken)
+        down = broken | self._rabbit_hold_down.update(broken, now)
         mended = self._down - down
         self._log_changes(down, unwell)
         if mended:
@@ -192,15 +189,14 @@ class Availability:
         config = self._settings.config
         soft = config.soft_drain and not config.drain_compute_nodes
         marked = self.system_status.disabled_by_others.union(lost if soft else ())
-        # A job keeps its constraint: what is only held back is not in it.
-        self._bad = marked.union(self._hosts_of(broken))
+        # A job keeps its constraint: Rabbits that are held down are not in it.
+        self._avoided = marked.union(self._hosts_of(broken))
         self._tell_fluxion(down, marked)
         if states is not None:
             self._drain(lost if config.drain_compute_nodes else {}, states)
-        dues = self._rabbits_damped.due(now), self._links_damped.due(now)
-        due = min((time for time in dues if time is not None), default=None)
-        if due is not None:
-            self.look(due - now)
+        hold_downs = self._rabbit_hold_down, self._link_hold_down
+        ends = [hold_down.next_end(now) for hold_down in hold_downs]
+        return min((end - now for end in ends if end is not None), default=None)
 
     def _lost_links(
         self, unwell: Mapping[str, RabbitState], down: AbstractSet[str], now: float
@@ -214,10 +210,9 @@ class Availability:
             if name not in down
             for host, status in state.lost.items()
         }
-        for host in self._links_damped.see(lost.keys(), now):
-            if host not in lost:
-                rabbit = self._settings.mapping.rabbit_of(host)
-                lost[host] = drain_reason(str(rabbit), "back only just now")
+        for host in self._link_hold_down.update(lost.keys(), now):
+            rabbit = self._settings.mapping.rabbit_of(host)
+            lost[host] = drain_reason(str(rabbit), "back only just now")
         return lost
 
     def _within_queues(
@@ -236,8 +231,8 @@ class Availability:
             used = () if scheduler else self._hosts_of(self.rabbits.in_use)
             self._fluxion.want(ALLOC_RABBIT, frozenset(used))
             self._fluxion.want_reserved(self.rabbits.unscheduled if scheduler else {})
-        if not self._telling:
-            self._telling = True
+        if not self._fluxion_started:
+            self._fluxion_started = True
             self._fluxion.start()
 
     def _drain(self, lost: Mapping[str, str], states: NodeStates) -> None:

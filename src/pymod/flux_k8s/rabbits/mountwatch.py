@@ -16,16 +16,19 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Mapping, Optional
 
+from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import unknown_of
-from flux_k8s.ports import CLIENTMOUNT, Flux, Json, Kube, KubeError, Timer, Watch
+from flux_k8s.ports import CLIENTMOUNT, Flux, Json, Kube, KubeError, Watch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.resourcestatus import NodeStates
 
-GATHER = 0.05
-"""Seconds from a first change until the nodes are looked at."""
+SETTLE = 0.05
+"""Seconds from a first change until nodes are undrained: mounts go many at once."""
+
+KEY = "clientmounts"
 
 
 class MountWatch:
@@ -47,15 +50,17 @@ class MountWatch:
         self._mounts: set[tuple[str, str]] = set()
         self._watch: Optional[Watch] = None
         self._synced = False
-        self._told = False
-        self._timer: Optional[Timer] = None
+        self._trouble_logged = False
+        self._controller = Controller[str](
+            flux, self._reconcile, options=Options(settle=SETTLE)
+        )
 
     def stop(self) -> None:
-        self._drained = {}
+        self._controller.stop()
         self._close()
 
-    def see(self, states: NodeStates) -> None:
-        """The nodes are like this now."""
+    def nodes_changed(self, states: NodeStates) -> None:
+        """The states of the nodes have changed."""
         found = ((host, unknown_of(text)) for host, text in states.drained.items())
         drained = {host: jobid for host, jobid in found if jobid is not None}
         news = drained.items() - self._drained.items()
@@ -68,20 +73,20 @@ class MountWatch:
 
     def jobs_changed(self) -> None:
         """A job's storage may have got to where it is not mounted any more."""
-        if self._synced and self._timer is None:
-            self._timer = self._flux.call_later(GATHER, self._look)
+        if self._synced:
+            self._controller.add(KEY)
 
     def _close(self) -> None:
         if self._watch is not None:
             self._watch.stop()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._watch = self._timer = None
-        self._synced = self._told = False
+        self._watch = None
+        self._synced = self._trouble_logged = False
         self._mounts.clear()
 
-    def _look(self) -> None:
-        self._timer = None
+    async def _reconcile(self, key: str) -> None:
+        """Undrain the nodes that have unmounted."""
+        if not self._synced:
+            return
         mounted = {host for host, _ in self._mounts}
         back: dict[int, list[str]] = {}
         for host, jobid in self._drained.items():
@@ -112,7 +117,7 @@ class MountWatch:
     def trouble(self, error: KubeError) -> None:
         """No job depends on this: it is logged once, unless it is an outage, which is
         logged as one."""
-        if error.status and not self._told:
-            self._told = True
+        if error.status and not self._trouble_logged:
+            self._trouble_logged = True
             text = f"ClientMounts: {error}; drained nodes stay so until they are seen"
             self._flux.log(syslog.LOG_WARNING, text)
