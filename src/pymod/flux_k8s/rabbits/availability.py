@@ -8,9 +8,9 @@ do not. A node that lost its PCIe connection to a Rabbit that serves is drained
 (``rabbit.drain_compute_nodes``), or only marked ``badrabbit`` (``rabbit.soft_drain``),
 or left alone.
 
-All is derived from what Kubernetes and Flux show, and done when they differ: so it
-does not matter what happened while the module was away. A drain is ours if its
-reason says so: one with another reason is not touched.
+The reconciler compares what Kubernetes shows with what Flux shows, and acts where they
+differ: what happened while the module was away makes no difference. Its own drains
+begin with :data:`OURS`; a drain with another reason is not touched.
 """
 
 from __future__ import annotations
@@ -45,21 +45,51 @@ def drain_reason(rabbit: str, status: str) -> str:
     return f"{OURS}{rabbit} is {status}"
 
 
+def lost_links(
+    unwell: Mapping[str, RabbitState], down: AbstractSet[str]
+) -> dict[str, str]:
+    """The nodes that cannot reach their Rabbit, with the reasons for which they are
+    drained. The connections of a Rabbit that is ``down`` do not matter: jobs with
+    Rabbit storage avoid its nodes, and other jobs need no connection."""
+    return {
+        host: drain_reason(name, status)
+        for name, state in unwell.items()
+        if name not in down
+        for host, status in state.lost.items()
+    }
+
+
+def hosts_to_drain(lost: Mapping[str, str], states: NodeStates) -> dict[str, list[str]]:
+    """The nodes to be drained, by reason."""
+    by_reason: dict[str, list[str]] = {}
+    for host in states.hosts:
+        if host in lost and host not in states.drained:
+            by_reason.setdefault(lost[host], []).append(host)
+    return by_reason
+
+
+def hosts_to_undrain(lost: Mapping[str, str], states: NodeStates) -> list[str]:
+    """The nodes that this module has drained, and that are not cut off any more."""
+    return [
+        host
+        for host, reason in states.drained.items()
+        if reason.startswith(OURS) and host not in lost
+    ]
+
+
 class Availability:
-    """What becomes of the health of Rabbits and nodes.
+    """Takes Rabbits and nodes that are broken out of service, and puts them back.
 
     Args:
-        watched: is told about the watch of the Storages, as by
-            :class:`~flux_k8s.rabbits.storage.RabbitManager`.
-        awaited: tells :class:`~flux_k8s.rabbits.systemstatus.SystemStatus` the nodes
-            of jobs that wait for their storage to be mounted.
+        watched: as for :class:`~flux_k8s.rabbits.storage.RabbitManager`.
+        awaited: as for :class:`~flux_k8s.rabbits.systemstatus.SystemStatus`.
         may_mount: as for :class:`~flux_k8s.rabbits.mountwatch.MountWatch`.
-        mended: is called when a Rabbit takes allocations again.
+        mended: is called when a Rabbit is used again.
 
     Attributes:
-        rabbits: what is known of the Rabbits.
+        rabbits: the Rabbits of the cluster.
         nodes: the nodes of the instance.
-        system_status: what DWS is told about nodes.
+        system_status: the nodes that DWS does not wait for.
     """
 
     def __init__(
@@ -169,8 +199,8 @@ class Availability:
         self._controller.add(KEY)
 
     async def _reconcile(self, key: str) -> Optional[float]:
-        """Have Fluxion and Flux know what Kubernetes shows. Returns the seconds until
-        the next Rabbit or connection that has recovered may be used."""
+        """Make Fluxion and Flux as Kubernetes shows the Rabbits. Returns the seconds
+        until the next hold-down ends."""
         rabbits = self.rabbits
         if not (rabbits.complete and (rabbits.counted or rabbits.uncountable)):
             return None
@@ -178,52 +208,44 @@ class Availability:
         unwell = dict(rabbits.unwell)
         broken = frozenset(rabbits.broken)
         down = broken | self._rabbit_hold_down.update(broken, now)
-        mended = self._down - down
-        self._log_changes(down, unwell)
-        if mended:
-            self._mended()
+        self._note_down(down, unwell)
+        self._log_unmapped()
         states = self.nodes.states
-        lost = self._lost_links(unwell, down, now)
-        if self._settings.queues is not None:
-            lost = {} if states is None else self._within_queues(lost, states)
+        lost = self._lost_links(unwell, down, states, now)
         config = self._settings.config
         soft = config.soft_drain and not config.drain_compute_nodes
         marked = self.system_status.disabled_by_others.union(lost if soft else ())
         # A job keeps its constraint: Rabbits that are held down are not in it.
         self._avoided = marked.union(self._hosts_of(broken))
-        self._tell_fluxion(down, marked)
+        self._update_fluxion(down, marked)
         if states is not None:
-            self._drain(lost if config.drain_compute_nodes else {}, states)
+            self._update_drains(lost if config.drain_compute_nodes else {}, states)
         hold_downs = self._rabbit_hold_down, self._link_hold_down
         ends = [hold_down.next_end(now) for hold_down in hold_downs]
         return min((end - now for end in ends if end is not None), default=None)
 
     def _lost_links(
-        self, unwell: Mapping[str, RabbitState], down: AbstractSet[str], now: float
+        self,
+        unwell: Mapping[str, RabbitState],
+        down: AbstractSet[str],
+        states: Optional[NodeStates],
+        now: float,
     ) -> dict[str, str]:
-        """The nodes that cannot reach their Rabbit, with why they are drained. The
-        connections of a Rabbit that is down are of no interest: its nodes can do
-        all but what they cannot do anyway."""
-        lost = {
-            host: drain_reason(name, status)
-            for name, state in unwell.items()
-            if name not in down
-            for host, status in state.lost.items()
-        }
+        """The nodes that count as cut off from their Rabbit, with the reasons for
+        which they are drained."""
+        lost = lost_links(unwell, down)
         for host in self._link_hold_down.update(lost.keys(), now):
             rabbit = self._settings.mapping.rabbit_of(host)
             lost[host] = drain_reason(str(rabbit), "back only just now")
-        return lost
-
-    def _within_queues(
-        self, lost: Mapping[str, str], states: NodeStates
-    ) -> dict[str, str]:
-        """Those of the nodes that are in the queues that the module is to see to."""
-        queues = self._settings.queues or ()
-        hosts = frozenset[str]().union(*map(states.with_all, queues))
+        queues = self._settings.queues
+        if queues is None:
+            return lost
+        # The module sees to the nodes of these queues only.
+        found = [] if states is None else [states.with_all(each) for each in queues]
+        hosts = frozenset[str]().union(*found)
         return {host: reason for host, reason in lost.items() if host in hosts}
 
-    def _tell_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
+    def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
         self._fluxion.want_out(down)
         self._fluxion.want(BAD_RABBIT, marked)
         if self.rabbits.counted:
@@ -235,32 +257,25 @@ class Availability:
             self._fluxion_started = True
             self._fluxion.start()
 
-    def _drain(self, lost: Mapping[str, str], states: NodeStates) -> None:
+    def _update_drains(self, lost: Mapping[str, str], states: NodeStates) -> None:
         """Drain nodes that lost their connection, undrain those that have it back."""
-        by_reason: dict[str, list[str]] = {}
-        for host in states.hosts:
-            if host in lost and host not in states.drained:
-                by_reason.setdefault(lost[host], []).append(host)
-        for reason, hosts in by_reason.items():
+        for reason, hosts in hosts_to_drain(lost, states).items():
             self.nodes.drain(hosts, reason)
-        back = [
-            host
-            for host, reason in states.drained.items()
-            if reason.startswith(OURS) and host not in lost
-        ]
-        if back:
-            names = hostlist.encode(sorted(back, key=hostlist.natural_key))
+        hosts = hosts_to_undrain(lost, states)
+        if hosts:
+            names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
             text = f"undraining {names}: the PCIe connection is no reason any more"
             self._flux.log(syslog.LOG_NOTICE, text)
-            self.nodes.undrain(back)
+            self.nodes.undrain(hosts)
 
     def _hosts_of(self, rabbits: Iterable[str]) -> Iterator[str]:
         for rabbit in rabbits:
             yield from self._settings.mapping.hosts_of(rabbit)
 
-    def _log_changes(
+    def _note_down(
         self, down: frozenset[str], unwell: Mapping[str, RabbitState]
     ) -> None:
+        """Log which Rabbits are out of service, and which are no more."""
         for rabbit in sorted(down - self._down, key=hostlist.natural_key):
             hosts = hostlist.encode(self._settings.mapping.hosts_of(rabbit))
             status = unwell[rabbit].status if rabbit in unwell else "down"
@@ -268,9 +283,14 @@ class Availability:
                 syslog.LOG_WARNING,
                 f"Rabbit {rabbit} is {status}: jobs with Rabbit storage avoid {hosts}",
             )
-        for rabbit in sorted(self._down - down, key=hostlist.natural_key):
+        mended = sorted(self._down - down, key=hostlist.natural_key)
+        for rabbit in mended:
             self._flux.log(syslog.LOG_NOTICE, f"Rabbit {rabbit} is used again")
         self._down = down
+        if mended:
+            self._mended()
+
+    def _log_unmapped(self) -> None:
         unmapped = frozenset(self.rabbits.unmapped)
         if unmapped - self._unmapped:
             names = hostlist.encode(sorted(unmapped, key=hostlist.natural_key))

@@ -1,14 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Gives nodes back that were drained because Kubernetes did not say whether they still
-mount a job's storage (:data:`~flux_k8s.dws.drainreason.UNKNOWN`).
+"""Undrains nodes that were drained because Kubernetes did not answer whether a job's
+storage is still mounted there (:data:`~flux_k8s.dws.drainreason.UNKNOWN`).
 
 Once Kubernetes answers, ClientMounts are watched for as long as there are such nodes.
 A node is undrained when all of its mounts are unmounted or gone: the agent on the node
-keeps a ClientMount there, by a finalizer, until it has unmounted. Those of other jobs
-count as well: a node that two jobs share is drained with the text of one.
-Which nodes these are and for which jobs, Flux tells by the text of the drain, so a
-module that is loaded later goes on with them.
+keeps a ClientMount there, by a finalizer, until it has unmounted. The mounts of other
+jobs count as well: a node that two jobs share is drained with the text of one.
+The text of the drain names the job, so a module that is loaded later goes on with these
+nodes.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ KEY = "clientmounts"
 
 
 class MountWatch:
-    """Undrains nodes that prove to have unmounted (a ``WatchHandler``).
+    """Undrains nodes once they have unmounted (a ``WatchHandler``).
 
     Args:
-        may_mount: tells whether a job's storage may be mounted yet, or that is not
-            known.
+        may_mount: returns whether a job's storage may still be mounted, or that is
+            not known.
     """
 
     def __init__(
@@ -68,11 +68,11 @@ class MountWatch:
         if news or not drained:
             self._close()
         if news:
-            # The list that it begins with is newer than the drain.
+            # A new watch begins with a list, which is newer than the drain.
             self._watch = self._kube.watch(CLIENTMOUNT, None, self)
 
     def jobs_changed(self) -> None:
-        """A job's storage may have got to where it is not mounted any more."""
+        """A job may have got to a state in which its storage is not mounted."""
         if self._synced:
             self._controller.add(KEY)
 
