@@ -1,11 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""flux_k8s.rabbits.nodes: draining of nodes."""
+"""flux_k8s.rabbits.nodes: the states of nodes, and their drains."""
 
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, Callable, Optional
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,26 +15,60 @@ from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rfc import hostlist
 from rabbitsim.loop import VirtualLoop
 
+BUSY = RpcError(errno.EAGAIN, "busy")
+
 
 class Resource:
-    """The part of Flux that drains: all nodes of a list, or none."""
+    """The part of Flux that knows the nodes, and drains all of a list, or none.
 
-    def __init__(self, nodes: set[str]) -> None:
-        self.loop = VirtualLoop()
+    Args:
+        refusals: how many requests it refuses at first.
+    """
+
+    def __init__(self, nodes: set[str], refusals: int = 0) -> None:
+        self.loop = VirtualLoop(0.0)
+        self.now = self.loop.now
         self.call_later = self.loop.call_later
         self.nodes = nodes
+        self.refusals = refusals
         self.drained: set[str] = set()
+        self.asked: list[float] = []
+        self.logged: list[str] = []
+        self.changed: Callable[[], None] = lambda: None
 
     def drain(self, hosts: str, reason: str, done: Any) -> None:
         names = set(hostlist.decode(hosts))
-        error = None
-        if names <= self.nodes:
+        error = self._refusal()
+        if error is None and names <= self.nodes:
             self.drained |= names
-        else:
+        elif error is None:
             error = RpcError(errno.EINVAL, "unknown host")
         self.loop.call_soon(lambda: done(error))
 
-    def log(self, level: int, message: str) -> None: ...
+    def rpc(self, topic: str, payload: Any, done: Any) -> None:
+        assert topic == "resource.status"
+        status = {"R": R, "drain": {}, "offline": "0" if self.drained else ""}
+        answer = self._refusal() or status
+        self.loop.call_soon(lambda: done(answer))
+
+    def watch_nodes(self, changed: Callable[[], None]) -> None:
+        self.changed = changed
+
+    def log(self, level: int, message: str) -> None:
+        self.logged.append(message)
+
+    def _refusal(self) -> Optional[RpcError]:
+        self.asked.append(self.loop.now())
+        return BUSY if len(self.asked) <= self.refusals else None
+
+
+R = {
+    "version": 1,
+    "execution": {
+        "R_lite": [{"rank": "0", "children": {"core": "0"}}],
+        "nodelist": ["n1"],
+    },
+}
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.booleans()), unique_by=lambda x: x[0]))
@@ -46,3 +80,40 @@ def test_a_node_that_flux_lacks_spares_no_other(asked: list[tuple[int, bool]]) -
     flux.loop.run()
     assert flux.drained == flux.nodes
     assert done == [None]
+
+
+def test_a_drain_that_flux_refuses_is_requested_until_flux_carries_it_out() -> None:
+    flux: Any = Resource({"n1", "n2"}, refusals=3)
+    done: list[None] = []
+    Nodes(flux, lambda: None).drain(["n1", "n2"], "broken", done.append)
+    assert flux.asked == [0.0], "it is requested before drain returns"
+    flux.loop.run(lambda: bool(flux.drained), timeout=60.0)
+    flux.loop.run()
+    assert flux.asked == [0.0, 5.0, 10.0, 15.0]
+    assert flux.drained == {"n1", "n2"}
+    assert done == [None]
+
+
+def test_states_that_flux_refuses_are_logged_once_and_requested_again() -> None:
+    flux: Any = Resource({"n1"}, refusals=3)
+    changes: list[None] = []
+    nodes = Nodes(flux, lambda: changes.append(None))
+    nodes.start()
+    flux.loop.run(lambda: bool(changes), timeout=60.0)
+    assert flux.asked == [0.0, 5.0, 10.0, 15.0]
+    assert flux.logged == ["resource.status: busy"]
+    assert nodes.states is not None and nodes.states.hosts == ("n1",)
+
+
+def test_many_changes_of_nodes_are_one_request() -> None:
+    flux: Any = Resource({"n1"})
+    changes: list[None] = []
+    nodes = Nodes(flux, lambda: changes.append(None))
+    nodes.start()
+    flux.loop.run(lambda: bool(changes), timeout=60.0)
+    flux.drained.add("n1")
+    for _ in range(5):
+        flux.changed()
+    flux.loop.run(lambda: len(changes) == 2, timeout=60.0)
+    assert flux.asked == [0.0, 0.1]
+    assert nodes.states is not None and nodes.states.offline == {"n1"}
