@@ -3,9 +3,9 @@
 """What Fluxion, the scheduler, is told about nodes and Rabbits while it runs.
 
 Others say which nodes should have a property, and how much of a Rabbit's storage
-should be out of service (:mod:`flux_k8s.rabbits.withheld` says which ``ssd`` that is).
-:class:`Fluxion` finds out what Fluxion must be told for that, in as few requests as
-there can be: one for all nodes that get a property, one for all that lose it. What
+should be out of service (:mod:`flux_k8s.rabbits.fluxionstate` says which ``ssd`` that
+is). :class:`Fluxion` finds out what Fluxion must be told for that, in as few requests
+as there can be: one for all nodes that get a property, one for all that lose it. What
 was told is kept, and told again when Fluxion has been reloaded.
 
 A Rabbit is down when its ``ssd`` are, or when its nodes carry ``badrabbit``: jobs
@@ -43,7 +43,7 @@ from flux_k8s.rabbits.fluxiongraph import (
     find_places,
     find_ssds,
 )
-from flux_k8s.rabbits.withheld import Looking, Noting, Switching, Withheld
+from flux_k8s.rabbits.fluxionstate import Looking, Noting, Switching, Withheld
 from flux_k8s.rfc import hostlist, idset, resourcestatus
 from flux_k8s.rfc.jgf import RABBIT_PROPERTY, SSD
 

@@ -15,7 +15,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from flux_k8s.rabbits.withheld import Looking, Noting, Switching, Withheld
+from flux_k8s.rabbits.fluxionstate import Looking, Noting, Switching, Withheld
 
 TOTAL = 8
 numbers = st.frozensets(st.integers(0, TOTAL - 1))
