@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.errors import BadObject
 from flux_k8s.rabbits.fluxion import MODULE
-from flux_k8s.rabbits.fluxiongraph import Chassis, find_above, find_places
+from flux_k8s.rabbits.fluxiongraph import Chassis, read_parent, read_rabbits
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
@@ -35,7 +35,7 @@ def found(*vertices: Json) -> Json:
 
 
 def test_rabbits_are_where_their_names_are() -> None:
-    places = find_places(
+    paths = read_rabbits(
         found(
             vertex("/c/rack1/chassis0", rabbit="r0", ssdcount="36"),
             vertex("/c/chassis1", type="rack", rabbit="r1", ssddown="2-3"),
@@ -44,25 +44,25 @@ def test_rabbits_are_where_their_names_are() -> None:
             vertex("/c", type="cluster"),
         )
     )
-    assert places.chassis == {
+    assert paths.chassis == {
         "r0": Chassis("/c/rack1/chassis0", 36),
         "r1": Chassis("/c/chassis1", 0, frozenset({2, 3})),
     }
-    assert places.of("n7", "r0") == "/c/rack1/chassis0/n7"
-    assert places.of("n7", "r2") is None
+    assert paths.of_node("n7", "r0") == "/c/rack1/chassis0/n7"
+    assert paths.of_node("n7", "r2") is None
 
 
 def test_nothing_is_found_in_a_graph_without_rabbits() -> None:
-    assert find_places({"R": None}).chassis == {}
-    assert find_above(found(vertex("/c/n1"), vertex("/c/n2")), "n2") == "/c"
+    assert read_rabbits({"R": None}).chassis == {}
+    assert read_parent(found(vertex("/c/n1"), vertex("/c/n2")), "n2") == "/c"
     with pytest.raises(BadObject):
-        find_above({"R": None}, "n1")
+        read_parent({"R": None}, "n1")
 
 
 @pytest.mark.parametrize("answer", [None, [], {"R": 1}, {"R": {"graph": {}}}])
 def test_an_answer_that_is_none_is_refused(answer: Any) -> None:
     with pytest.raises(BadObject):
-        find_places(answer)
+        read_rabbits(answer)
 
 
 def test_a_rabbit_with_few_ssd_goes_down_by_their_status() -> None:
@@ -182,7 +182,8 @@ def test_what_fails_is_told_again(method: str) -> None:
     set_status(system, "rabbit-01", "Ready")
     wait(system, 100.0)
     assert (marked(system), failures) == ("", 0)
-    assert any("error; trying again" in line for _, _, line in system.log)
+    logged = [line for _, _, line in system.log if "error; trying again" in line]
+    assert 0 < len(logged) < 3  # not one for each failure
 
 
 # Storage that no job holds

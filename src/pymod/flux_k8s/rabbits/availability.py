@@ -22,7 +22,8 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
-from flux_k8s.rabbits.fluxion import ALLOC_RABBIT, BAD_RABBIT, Fluxion
+from flux_k8s.rabbits.fluxion import Fluxion
+from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState

@@ -1,11 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Where nodes and Rabbits are in Fluxion's graph, and what it was told of them."""
+"""Reads Fluxion's answers to ``find``: the paths of Rabbits, nodes and ``ssd``."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Generic, Iterable, Mapping, Optional, TypeVar
+from dataclasses import dataclass
+from typing import Any, Iterable, Mapping, Optional
 
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal
@@ -14,50 +14,18 @@ from flux_k8s.rfc.jgf import NODE, RABBIT_PROPERTY, SSD
 
 SSD_COUNT = "ssdcount"
 SSD_DOWN = "ssddown"
-"""The property in which a Rabbit's chassis keeps which ``ssd`` we took out of
-service, as an idset (RFC 22): the next module learns it from there."""
-
-T = TypeVar("T")
-
-
-@dataclass
-class Told(Generic[T]):
-    """What is known of a set that was told to someone: it has all of ``certain``,
-    and nothing but what is in ``possible``."""
-
-    certain: set[T] = field(default_factory=set)
-    possible: set[T] = field(default_factory=set)
-
-    def missing(self, wanted: AbstractSet[T]) -> set[T]:
-        return set(wanted) - self.certain
-
-    def surplus(self, wanted: AbstractSet[T]) -> set[T]:
-        return self.possible - wanted
-
-    def begin(self, items: Iterable[T], present: bool) -> None:
-        """They are being added, or removed: who knows when."""
-        if present:
-            self.possible.update(items)
-        else:
-            self.certain.difference_update(items)
-
-    def end(self, items: Iterable[T], present: bool) -> None:
-        """They were added, or removed."""
-        if present:
-            self.certain.update(items)
-        else:
-            self.possible.difference_update(items)
+"""The property in which a Rabbit's chassis keeps which ``ssd`` the module has set
+down, as an idset (RFC 22): the next module reads it there."""
 
 
 @dataclass(frozen=True)
 class Chassis:
-    """Where a Rabbit is in Fluxion's graph.
+    """A Rabbit in Fluxion's graph.
 
     Attributes:
         path: of its chassis.
         ssds: how many ``ssd`` it has; 0 when the graph does not say.
-        down: the numbers of those that an earlier module may have taken out of
-            service.
+        down: the numbers of those that an earlier module may have set down.
     """
 
     path: str
@@ -66,8 +34,8 @@ class Chassis:
 
 
 @dataclass(frozen=True)
-class Places:
-    """Where things are in Fluxion's graph.
+class Paths:
+    """The paths of Rabbits and nodes in Fluxion's graph.
 
     Attributes:
         chassis: by the name of the Rabbit.
@@ -77,14 +45,20 @@ class Places:
     chassis: Mapping[str, Chassis]
     nodes: Optional[str] = None
 
-    def of(self, host: str, rabbit: str) -> Optional[str]:
+    @property
+    def root(self) -> str:
+        """The path of the graph's root."""
+        paths = [chassis.path for chassis in self.chassis.values()]
+        return "/" + (paths or [self.nodes or "/"])[0].split("/")[1]
+
+    def of_node(self, host: str, rabbit: str) -> Optional[str]:
         """The path of a node, as far as the graph's form tells."""
         chassis = self.chassis.get(rabbit)
-        above = self.nodes if chassis is None else chassis.path
-        return None if above is None else f"{above}/{host}"
+        parent = self.nodes if chassis is None else chassis.path
+        return None if parent is None else f"{parent}/{host}"
 
 
-def find_places(result: Any) -> Places:
+def read_rabbits(result: Any) -> Paths:
     """The Rabbits in Fluxion's answer to ``find property=rabbit``.
 
     Raises:
@@ -102,11 +76,11 @@ def find_places(result: Any) -> Places:
                 _count(properties.get(SSD_COUNT)),
                 _numbers(properties.get(SSD_DOWN)),
             )
-    return Places(chassis)
+    return Paths(chassis)
 
 
-def find_ssds(result: Any) -> dict[str, set[int]]:
-    """The numbers of the ``ssd`` in Fluxion's answer, by the path above them.
+def read_ssds(result: Any) -> dict[str, set[int]]:
+    """The numbers of the ``ssd`` in Fluxion's answer, by the path of their chassis.
 
     Raises:
         BadObject: it is something else.
@@ -114,23 +88,22 @@ def find_ssds(result: Any) -> dict[str, set[int]]:
     numbers: dict[str, set[int]] = {}
     for metadata in _vertices(result):
         if metadata.optional_string("type") == SSD:
-            above, _, name = metadata.string("paths.containment").rpartition("/")
+            parent, _, name = metadata.string("paths.containment").rpartition("/")
             number = _count(name[len(SSD) :])
-            numbers.setdefault(above, set()).add(number)
+            numbers.setdefault(parent, set()).add(number)
     return numbers
 
 
-def find_above(result: Any, host: str) -> str:
-    """The path of what is above a node, from Fluxion's answer to ``find
-    names=HOST``.
+def read_parent(result: Any, host: str) -> str:
+    """The path of a node's parent, from Fluxion's answer to ``find names=HOST``.
 
     Raises:
         BadObject: the answer is something else, or lacks the node.
     """
     for metadata in _vertices(result):
-        above, _, name = metadata.string("paths.containment").rpartition("/")
+        parent, _, name = metadata.string("paths.containment").rpartition("/")
         if name == host:
-            return above
+            return parent
     raise BadObject("the answer", "R.graph", None, f"a vertex named {host}")
 
 

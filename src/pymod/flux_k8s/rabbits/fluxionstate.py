@@ -1,147 +1,440 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which ``ssd`` of a Rabbit Fluxion must not give to jobs.
+"""What Fluxion, the scheduler, is to be told next about nodes and Rabbits.
 
-Storage that no job holds, as that of a persistent file system, is in the graph only
-by ``ssd`` that are out of service. Each of them has to be one that no job has: as long
-as one does, it takes nothing away, and the job's end brings nothing back.
+:class:`Desired` has what Fluxion is to know, :class:`FluxionState` what it was told
+since it was loaded. :meth:`FluxionState.next_request` compares the two. It sends
+nothing (:mod:`flux_k8s.rabbits.fluxion` does), and needs as few requests as there can
+be: one for all nodes that get a property, one for all that lose it.
 
-Fluxion gives a vertex that is down to nobody, and can be asked which of them jobs
-have. So the first ``ssd`` go down, then they are looked at, and for each that a job
-has another goes down, until there are enough. Only then the superfluous ones come up
-again. When there are not enough, all of them are down, and no job gets any until
-enough have come back.
+A Rabbit is out of service when its ``ssd`` are down, or when its nodes have the
+property ``badrabbit``: jobs take both from the same chassis (seed 001, "Resource
+Scheduling Integration"). With its ``ssd`` down, a job that fits nowhere else waits.
+With the property Fluxion denies such a job, since its check for jobs that can never
+run looks at properties. But each ``ssd`` is a request of its own, and the property is
+one request for all nodes: so a Rabbit with many ``ssd`` is taken out of service by the
+property.
 
-The match policies ``first`` and ``firstnodex`` give the last ``ssd`` first: the first
-ones are usually free.
+:class:`DownSsds` chooses which ``ssd`` of one Rabbit are down. Storage that no job
+holds, as that of a persistent file system, is in the graph only by ``ssd`` that are
+down. Each of these must be one that no job has: as long as a job has it, it takes
+nothing away, and the job's end brings nothing back.
+
+Fluxion gives a vertex that is down to no job, and can be asked which of them jobs have.
+So the first ``ssd`` are set down, then Fluxion is asked about them, and for each that
+a job has another is set down, until there are enough. Only then the superfluous ones
+are set up again. When there are not enough, all of them are down, and no job gets any
+until jobs have given back enough. The match policies ``first`` and ``firstnodex`` give
+the last ``ssd`` first: the first ones are usually free.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import AbstractSet, Optional, Union
+from collections import deque
+from dataclasses import dataclass, field
+from typing import AbstractSet, Generic, Iterable, Mapping, Optional, TypeVar, Union
 
-from flux_k8s.rabbits.fluxiongraph import Told
+from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.rabbits.fluxiongraph import Chassis, Paths
+from flux_k8s.rfc import hostlist
+
+BAD_RABBIT = "badrabbit"
+"""The property of nodes that must not get jobs with Rabbit storage."""
+
+ALLOC_RABBIT = "alloc_rabbit"
+"""The property of nodes whose Rabbit has a job's storage, where the scheduler
+does not know the storage itself."""
+
+PROPERTIES = (BAD_RABBIT, ALLOC_RABBIT)
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Noting:
-    """It is written to the graph which ``ssd`` are down: the next module learns it
-    from there."""
+class RecordDown:
+    """Write to the graph which ``ssd`` are down, for the next module."""
 
-    down: frozenset[int]
+    numbers: frozenset[int]
 
 
 @dataclass(frozen=True)
-class Switching:
-    """An ``ssd`` goes down, or up."""
+class SetStatus:
+    """Set an ``ssd`` down, or up."""
 
     number: int
     down: bool
 
 
 @dataclass(frozen=True)
-class Looking:
-    """Fluxion is asked which of these ``ssd`` jobs have."""
+class CheckAllocated:
+    """Find out which of these ``ssd`` jobs have."""
 
     numbers: frozenset[int]
 
 
-Step = Union[Noting, Switching, Looking]
+SsdChange = Union[RecordDown, SetStatus]
 
 
-class Withheld:
-    """The ``ssd`` of one Rabbit that are out of service, by their numbers.
+@dataclass(frozen=True)
+class ChangeProperty:
+    """Give nodes a property, or remove it from them."""
+
+    key: str
+    present: bool
+    hosts: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ChangeSsd:
+    """Do something about the ``ssd`` of a Rabbit."""
+
+    rabbit: str
+    change: SsdChange
+
+
+@dataclass(frozen=True)
+class FindAllocated:
+    """Find out which ``ssd`` that are down jobs have, for all Rabbits at once: Fluxion
+    goes through its whole graph."""
+
+    checks: Mapping[str, CheckAllocated]
+
+
+@dataclass(frozen=True)
+class Reschedule:
+    """Have Fluxion look again at jobs that did not fit before, by setting a vertex up
+    that is up. (A property that is removed does not have it do so.)"""
+
+    path: str
+
+
+@dataclass(frozen=True)
+class ReportUnknown:
+    """Log nodes that are not where they should be in the graph."""
+
+    hosts: tuple[str, ...]
+
+
+Request = Union[ChangeProperty, ChangeSsd, FindAllocated, Reschedule, ReportUnknown]
+
+
+@dataclass
+class AppliedSet(Generic[T]):
+    """A set that Fluxion keeps, as far as its answers tell: it has all of ``certain``,
+    and nothing but what is in ``possible``. A request whose answer did not come may
+    have been carried out, or may be later."""
+
+    certain: set[T] = field(default_factory=set)
+    possible: set[T] = field(default_factory=set)
+
+    def missing(self, desired: AbstractSet[T]) -> set[T]:
+        return set(desired) - self.certain
+
+    def surplus(self, desired: AbstractSet[T]) -> set[T]:
+        return self.possible - desired
+
+    def begin(self, items: Iterable[T], present: bool) -> None:
+        """A request to add, or to remove, these is being sent."""
+        if present:
+            self.possible.update(items)
+        else:
+            self.certain.difference_update(items)
+
+    def end(self, items: Iterable[T], present: bool) -> None:
+        """They were added, or removed."""
+        if present:
+            self.certain.update(items)
+        else:
+            self.possible.difference_update(items)
+
+
+class DownSsds:
+    """The ``ssd`` of one Rabbit that are down, or are to be, by their numbers.
 
     Args:
-        total: how many there are.
-        noted: those that an earlier module may have taken out.
+        total: how many ``ssd`` the Rabbit has.
+        recorded: those that an earlier module may have set down.
 
     Attributes:
-        told: which are down in Fluxion.
+        applied: which are down in Fluxion.
         short: jobs have so many that there are not enough.
     """
 
-    def __init__(self, total: int, noted: AbstractSet[int] = frozenset()) -> None:
-        self._everything = frozenset(range(total))
-        self._noted = self._everything.intersection(noted)
+    def __init__(self, total: int, recorded: AbstractSet[int] = frozenset()) -> None:
+        self._all = frozenset(range(total))
+        self._recorded = self._all.intersection(recorded)
         self._needed = -1
-        self._all = False
-        self._chosen = self._noted
-        self._sure = False
-        self.told: Told[int] = Told(possible=set(self._noted))
+        self._out = False
+        self._chosen = self._recorded
+        self._checked = False  # no job has any of those that are chosen
+        self.applied: AppliedSet[int] = AppliedSet(possible=set(self._recorded))
         self.short = False
 
-    def want(self, needed: int, all: bool = False) -> None:
-        """Have so many out of service that no job has.
+    def want(self, needed: int, out: bool = False) -> None:
+        """Have so many ``ssd`` down that no job has.
 
         Args:
-            all: have none given to jobs, whatever is needed.
+            out: have all of them down, whatever is needed.
         """
-        self._all = all
-        needed = min(needed, len(self._everything))
+        self._out = out
+        needed = min(needed, len(self._all))
         if needed == self._needed:
             return
         self._needed = needed
         self.short = False
-        if needed in (0, len(self._everything)):
-            self._chosen = self._everything if needed else frozenset()
-            self._sure = True
+        if needed in (0, len(self._all)):
+            self._chosen = self._all if needed else frozenset()
+            self._checked = True
         elif needed > len(self._chosen):
             self._add(needed - len(self._chosen))
-        elif self._sure:
-            # Where all were needed, nobody has looked which of them jobs have.
-            self._sure = self._chosen != self._everything
+        elif self._checked:
+            # Where all were needed, Fluxion was not asked which of them jobs have.
+            self._checked = self._chosen != self._all
             self._chosen = _first(self._chosen, needed)
 
-    def next(self) -> Optional[Step]:
-        """What is to be done next; None when all is done that can be."""
-        wanted = self._everything if self._all else self._chosen
-        if not wanted <= self._noted:  # what is noted is never less than what is down
-            return Noting(self._noted | wanted)
-        for number in sorted(self.told.missing(wanted)):
-            return Switching(number, True)
-        if not (self._sure or self._all or self.short):
-            return Looking(self._chosen)
-        for number in sorted(self.told.surplus(wanted)):
-            return Switching(number, False)
-        return None if wanted == self._noted else Noting(wanted)
+    def next(self) -> Union[SsdChange, CheckAllocated, None]:
+        """What to do next; None when all is done that can be."""
+        desired = self._all if self._out else self._chosen
+        if not desired <= self._recorded:  # never record less than what is down
+            return RecordDown(self._recorded | desired)
+        for number in sorted(self.applied.missing(desired)):
+            return SetStatus(number, True)
+        if not (self._checked or self._out or self.short):
+            return CheckAllocated(self._chosen)
+        for number in sorted(self.applied.surplus(desired)):
+            return SetStatus(number, False)
+        return None if desired == self._recorded else RecordDown(desired)
 
-    def begin(self, step: Union[Noting, Switching]) -> None:
-        """Fluxion is being told: who knows when it will be so."""
-        if isinstance(step, Switching):
-            self.told.begin([step.number], step.down)
+    def begin(self, change: SsdChange) -> None:
+        """A request is being sent. It may be carried out at any time."""
+        if isinstance(change, SetStatus):
+            self.applied.begin([change.number], change.down)
         else:
-            self._noted &= step.down
+            self._recorded &= change.numbers
 
-    def end(self, step: Union[Noting, Switching]) -> None:
-        """Fluxion was told."""
-        if isinstance(step, Switching):
-            self.told.end([step.number], step.down)
+    def end(self, change: SsdChange) -> None:
+        """Fluxion has carried out a request."""
+        if isinstance(change, SetStatus):
+            self.applied.end([change.number], change.down)
         else:
-            self._noted = step.down
+            self._recorded = change.numbers
 
-    def looked(self, looking: Looking, taken: AbstractSet[int]) -> None:
-        """Of these ``ssd``, jobs have those that are ``taken``."""
-        if looking.numbers != self._chosen:
+    def see_allocated(self, check: CheckAllocated, allocated: AbstractSet[int]) -> None:
+        """Of the ``ssd`` that were to be checked, jobs have those in ``allocated``."""
+        if check.numbers != self._chosen:
             return  # others are needed now
-        good = self._chosen - taken
-        if len(good) < self._needed:
-            self._add(self._needed - len(good))
+        free = self._chosen - allocated
+        if len(free) < self._needed:
+            self._add(self._needed - len(free))
         else:
-            self._chosen = _first(good, self._needed)
-            self._sure = True
+            self._chosen = _first(free, self._needed)
+            self._checked = True
 
-    def look_again(self) -> None:
-        """Jobs may have given some back."""
+    def check_again(self) -> None:
+        """Jobs may have given back what there was too little of."""
         self.short = False
 
     def _add(self, count: int) -> None:
-        more = _first(self._everything - self._chosen, count)
+        more = _first(self._all - self._chosen, count)
         self._chosen |= more
-        self._sure = False
+        self._checked = False
         self.short = not more
 
 
 def _first(numbers: AbstractSet[int], count: int) -> frozenset[int]:
     return frozenset(sorted(numbers)[:count])
+
+
+@dataclass
+class Desired:
+    """What Fluxion is to know.
+
+    Attributes:
+        properties: the nodes to carry a property. A property that nobody has asked
+            for stays as an earlier module has left it.
+        out: the Rabbits that are out of service.
+        reserved: the bytes of each Rabbit that no job holds and that jobs must not
+            get. None: as an earlier module has left it.
+    """
+
+    properties: dict[str, frozenset[str]] = field(default_factory=dict)
+    out: frozenset[str] = frozenset()
+    reserved: Optional[dict[str, int]] = None
+
+
+class FluxionState:
+    """What Fluxion was told since it was loaded, and what it is to be told next.
+
+    Args:
+        ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
+            by its nodes.
+        possible: the nodes that may carry properties already.
+
+    Attributes:
+        paths: where the Rabbits are in the graph; None before they were found.
+        unknown: the nodes of the mapping that the graph lacks.
+        properties: the nodes that carry each property.
+        ssds: which ``ssd`` are down, by Rabbit.
+    """
+
+    def __init__(
+        self,
+        mapping: RabbitMapping,
+        ssds_by_status: int,
+        desired: Desired,
+        possible: Iterable[str] = (),
+    ) -> None:
+        self._mapping = mapping
+        self._ssds_by_status = ssds_by_status
+        self._desired = desired
+        self.paths: Optional[Paths] = None
+        self.unknown: set[str] = set()
+        everywhere = frozenset(possible)
+        self.properties: dict[str, AppliedSet[str]] = {
+            key: AppliedSet(possible=set(everywhere)) for key in PROPERTIES
+        }
+        self.ssds: dict[str, DownSsds] = {}
+        self._unreported: list[str] = []
+        self._halves: deque[ChangeProperty] = deque()
+        self._reschedule = False
+
+    @property
+    def short(self) -> bool:
+        """Jobs have ``ssd`` that are needed for what no job holds."""
+        return any(ssds.short for ssds in self.ssds.values())
+
+    def see_paths(self, paths: Paths) -> None:
+        """The graph was read."""
+        self.paths = paths
+        self.unknown = {
+            host
+            for rabbit in self._mapping.rabbits
+            for host in self._mapping.hosts_of(rabbit)
+            if paths.of_node(host, rabbit) is None
+        }
+        self._unreported = sorted(self.unknown, key=hostlist.natural_key)
+        for rabbit, chassis in paths.chassis.items():
+            if chassis.ssds and chassis.down:
+                self.ssds[rabbit] = DownSsds(chassis.ssds, chassis.down)
+
+    def choose_ssds(self) -> None:
+        """Choose the ``ssd`` to be down by what is desired now."""
+        assert self.paths is not None
+        reserved, out = self._desired.reserved or {}, self._desired.out
+        for rabbit in {**self.ssds, **reserved, **dict.fromkeys(out)}:
+            chassis = self.paths.chassis.get(rabbit)
+            if chassis is None or not chassis.ssds:
+                continue
+            if rabbit not in self.ssds:
+                self.ssds[rabbit] = DownSsds(chassis.ssds)
+            needed = self._ssds_needed(rabbit, chassis)
+            self.ssds[rabbit].want(needed, rabbit in out and self._by_status(chassis))
+
+    def next_request(self) -> Optional[Request]:
+        """What to tell Fluxion next: bad news first. None when it knows all."""
+        return (
+            self._next_of_properties() or self._next_of_ssds() or self._next_of_rest()
+        )
+
+    def begin(self, request: Request) -> None:
+        """A request is being sent. It may be carried out at any time."""
+        if isinstance(request, ChangeProperty):
+            self.properties[request.key].begin(request.hosts, request.present)
+        elif isinstance(request, ChangeSsd):
+            self.ssds[request.rabbit].begin(request.change)
+
+    def end(self, request: Request) -> None:
+        """A request was carried out."""
+        if isinstance(request, ChangeProperty):
+            self._leave_half(request)
+            self.properties[request.key].end(request.hosts, request.present)
+            self._reschedule = self._reschedule or not request.present
+        elif isinstance(request, ChangeSsd):
+            self.ssds[request.rabbit].end(request.change)
+        elif isinstance(request, Reschedule):
+            self._reschedule = False
+        elif isinstance(request, ReportUnknown):
+            self._unreported = []
+
+    def divide(self, request: ChangeProperty) -> None:
+        """Fluxion does not know a node. One such spoils a request for many: the
+        request is made again in halves, until the node stands alone."""
+        self._leave_half(request)
+        hosts, middle = request.hosts, len(request.hosts) // 2
+        if not middle:
+            self.unknown.update(hosts)
+            self._unreported.extend(hosts)
+            return
+        for half in (hosts[middle:], hosts[:middle]):
+            self._halves.appendleft(ChangeProperty(request.key, request.present, half))
+
+    def see_allocated(
+        self, request: FindAllocated, allocated: Mapping[str, AbstractSet[int]]
+    ) -> None:
+        """Of the ``ssd`` that are down, jobs have those in ``allocated``, by the path
+        of their chassis."""
+        assert self.paths is not None
+        for rabbit, check in request.checks.items():
+            numbers = allocated.get(self.paths.chassis[rabbit].path, frozenset())
+            self.ssds[rabbit].see_allocated(check, numbers)
+
+    def check_again(self) -> None:
+        """Jobs may have given back ``ssd``."""
+        for ssds in self.ssds.values():
+            ssds.check_again()
+
+    def _next_of_properties(self) -> Optional[Request]:
+        if self._halves:
+            return self._halves[0]
+        for present in (True, False):
+            for key, desired in self._desired.properties.items():
+                applied = self.properties[key]
+                hosts = self._bad_hosts() if key == BAD_RABBIT else desired
+                change = applied.missing(hosts) if present else applied.surplus(hosts)
+                known = sorted(change - self.unknown, key=hostlist.natural_key)
+                if known:
+                    return ChangeProperty(key, present, tuple(known))
+        return None
+
+    def _next_of_ssds(self) -> Optional[Request]:
+        checks: dict[str, CheckAllocated] = {}
+        for rabbit, ssds in self.ssds.items():
+            change = ssds.next()
+            if isinstance(change, CheckAllocated):
+                checks[rabbit] = change
+            elif change is not None:
+                return ChangeSsd(rabbit, change)
+        return FindAllocated(checks) if checks else None
+
+    def _next_of_rest(self) -> Optional[Request]:
+        assert self.paths is not None
+        if self._reschedule:
+            return Reschedule(self.paths.root)  # the root is never down
+        if self._unreported:
+            return ReportUnknown(tuple(self._unreported))
+        return None
+
+    def _leave_half(self, request: ChangeProperty) -> None:
+        if self._halves and self._halves[0] is request:
+            self._halves.popleft()
+
+    def _bad_hosts(self) -> frozenset[str]:
+        """The nodes to carry ``badrabbit``."""
+        assert self.paths is not None
+        hosts = set(self._desired.properties.get(BAD_RABBIT, ()))
+        for rabbit in self._desired.out:
+            if not self._by_status(self.paths.chassis.get(rabbit)):
+                hosts.update(self._mapping.hosts_of(rabbit))
+        return frozenset(hosts)
+
+    def _by_status(self, chassis: Optional[Chassis]) -> bool:
+        """A Rabbit is taken out of service by the status of its ``ssd``."""
+        return chassis is not None and 0 < chassis.ssds <= self._ssds_by_status
+
+    def _ssds_needed(self, rabbit: str, chassis: Chassis) -> int:
+        """How many ``ssd`` of a Rabbit hold what is reserved there."""
+        if self._desired.reserved is None:
+            return len(chassis.down)
+        size = self._mapping.capacity(rabbit) // GIB // chassis.ssds * GIB
+        return -(-self._desired.reserved.get(rabbit, 0) // size) if size else 0
