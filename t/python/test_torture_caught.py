@@ -11,8 +11,9 @@ from typing import Any, Callable
 import pytest
 
 from flux_k8s.config.table import Config
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.jobs import service, workflow, workflowrequests
+from flux_k8s.jobs import reconciler, service, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.workflow import (
@@ -42,7 +43,7 @@ def choosing(choose: Callable[[Step, WorkflowInfo], Step]) -> Wrong:
     def wrong(info: WorkflowInfo, now: float, config: Config) -> Step:
         return choose(next_step(info, now, config), info)
 
-    return lambda patch: patch.setattr(service, "next_step", wrong)
+    return lambda patch: patch.setattr(reconciler, "next_step", wrong)
 
 
 def replacing(owner: Any, name: str, value: Any) -> Wrong:
@@ -116,7 +117,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "never tries again": (
         "left",
-        replacing(Service, "_failed", lambda self, job, *reason: None),
+        replacing(service, "Backoff", lambda first, longest, rng: Backoff(1e9, 1e9)),
         ("api",),
     ),
     "counts a state's time from the state before": (
