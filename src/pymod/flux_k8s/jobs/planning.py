@@ -18,7 +18,7 @@ from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Answer, Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import nodefailure
-from flux_k8s.dws.allocatedssd import ssd_per_rabbit as rabbit_chunks
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Breakdown,
@@ -178,7 +178,7 @@ class Planner:
         """Keep other jobs off what the scheduler gave this one."""
         assert info.allocation is not None
         name = f"R of job {f58(info.jobid)}"
-        ssd = rabbit_chunks(info.allocation, self._settings.mapping, name)
+        ssd = ssd_per_rabbit(info.allocation, self._settings.mapping, name)
         self._settle(info.jobid)
         shares = {rabbit: (count or 0) * GIB for rabbit, count in ssd.items()}
         self._shares[info.jobid] = Counter(shares)

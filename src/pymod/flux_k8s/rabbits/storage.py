@@ -15,12 +15,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Collection, Iterator, Mapping, Optional
 
-from flux_k8s.dws import storageusage as holding
+from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
-from flux_k8s.dws.storageusage import NOTHING
-from flux_k8s.dws.storageusage import StorageUsage as Holding
+from flux_k8s.dws.storageusage import NOTHING, StorageUsage
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (
@@ -117,8 +116,8 @@ class RabbitManager:
         self._labels: dict[str, Mapping[str, str]] = {}
         self._unwell: dict[str, RabbitState] = {}
         self._unseen = dict.fromkeys(mapping.rabbits, RabbitState(ABSENT, False))
-        self._seen: dict[Reference, Holding] = {}
-        self._promised: dict[Reference, Holding] = {}
+        self._seen: dict[Reference, StorageUsage] = {}
+        self._promised: dict[Reference, StorageUsage] = {}
         self._reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
         self._unscheduled: dict[str, int] = {}
@@ -246,7 +245,7 @@ class RabbitManager:
             object: what they will be.
         """
         before = self._holding(servers)
-        self._promised[servers] = holding.parse(object)
+        self._promised[servers] = storageusage.parse(object)
         self._recount(servers, before)
 
     def withdraw(self, servers: Reference) -> None:
@@ -325,7 +324,7 @@ class RabbitManager:
         found = NOTHING
         if type != "DELETED":
             try:
-                found = holding.parse(object)
+                found = storageusage.parse(object)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error))
         before = self._holding(key)
@@ -350,11 +349,11 @@ class RabbitManager:
         self.uncountable = error is not None
         self._changed()
 
-    def _holding(self, servers: Reference) -> Holding:
+    def _holding(self, servers: Reference) -> StorageUsage:
         found = self._promised.get(servers) or self._seen.get(servers, NOTHING)
         return NOTHING if found.jobid in self._over else found
 
-    def _recount(self, servers: Reference, before: Holding) -> None:
+    def _recount(self, servers: Reference, before: StorageUsage) -> None:
         """What Servers hold may be another than it was before."""
         after = self._holding(servers)
         if after != before:
@@ -375,7 +374,7 @@ class RabbitManager:
         if after is not None:
             self._of_job.setdefault(after, set()).add(servers)
 
-    def _count(self, found: Holding, sign: int) -> None:
+    def _count(self, found: StorageUsage, sign: int) -> None:
         known = found.jobid is not None and found.jobid not in self._let_go
         _add(self._reserved if found.jobid is None else self._in_use, found.held, sign)
         _add(self._unscheduled, found.beyond if known else found.held, sign)
