@@ -42,6 +42,11 @@ def test_each_kind_of_trouble_alone_breaks_nothing(kind: str) -> None:
     assert {trouble.kind for trouble in outcome.plan.troubles} <= kinds
 
 
+def test_persistent_storage_that_was_not_set_up_yet_needs_no_rabbit() -> None:
+    """DWS names its Rabbits to those jobs that are submitted later."""
+    assert run(make_plan(5, 60, None, ["rabbit"])).breach is None
+
+
 def test_without_trouble_all_good_jobs_complete() -> None:
     outcome = run(make_plan(5, 60, None, ()))
     assert outcome.breach is None

@@ -16,6 +16,7 @@ from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes, workflow_sele
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,
+    DIRECTIVEBREAKDOWN,
     PERSISTENTSTORAGE,
     SERVERS,
     STORAGE,
@@ -78,15 +79,25 @@ class StorageMonitor:
 
     def sets_up(self, job: Job, workflow: Json, broken: Callable[[str], bool]) -> None:
         """A job that needs the Rabbits of its nodes for persistent storage goes on:
-        they are not broken."""
-        if job.R is None:
-            return
-        commands = {directive.command for directive in _directives(workflow)}
-        if "persistentdw" not in commands:
+        they are not broken. (DWS asks for no Rabbit where the persistent storage was
+        not set up yet when the job was submitted.)"""
+        if job.R is None or not self._needs_existing_storage(workflow):
             return
         for rabbit in rabbits_below(self._store, job.R):
             if broken(rabbit):
                 self._fail("broken", f"{job} has its nodes below {rabbit}")
+
+    def _needs_existing_storage(self, workflow: Json) -> bool:
+        references = (workflow.get("status") or {}).get("directiveBreakdowns") or ()
+        for directive, reference in zip(_directives(workflow), references):
+            if directive.command != "persistentdw":
+                continue
+            name, namespace = reference["name"], reference["namespace"]
+            found: Json = self._store.find(DIRECTIVEBREAKDOWN, namespace, name) or {}
+            compute = (found.get("status") or {}).get("compute") or {}
+            if (compute.get("constraints") or {}).get("location"):
+                return True
+        return False
 
     def starts(self, job: Job, record: Record) -> None:
         """A job's tasks start."""
