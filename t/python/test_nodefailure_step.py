@@ -109,7 +109,7 @@ def test_trouble_is_looked_into_after_tc_timeout(state: State, status: str) -> N
     info.see(noted, NOW)
     assert step(info, NOW) == Wait(NOW + 10)
     assert step(info, NOW + 10) == Lookup()
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     assert step(info, NOW + 10) == Inspect()
     info.survey = dataclasses.replace(LOST, state=state)
     assert isinstance(step(info, NOW + 10), Exclude)
@@ -122,7 +122,7 @@ def test_trouble_is_looked_into_after_tc_timeout(state: State, status: str) -> N
 @pytest.mark.parametrize("tolerance", [0, 1])
 def test_so_is_a_prerun_timeout(tolerance: int) -> None:
     info = info_of(view_of(status="DriverWait"), tolerance)
-    info.looked = NOW + 60
+    info.looked_up = NOW + 60
     assert step(info, NOW + 59, prerun_timeout=60.0) == Wait(NOW + 60)
     assert step(info, NOW + 60, prerun_timeout=60.0) == Inspect()
 
@@ -130,7 +130,7 @@ def test_so_is_a_prerun_timeout(tolerance: int) -> None:
 def test_a_prerun_timeout_names_the_nodes_to_a_job_that_tolerates_no_failure() -> None:
     survey = dataclasses.replace(LOST, asked=NOW + 60)
     info = info_of(view_of(status="DriverWait"), tolerance=0, survey=survey)
-    info.looked = NOW + 60
+    info.looked_up = NOW + 60
     chosen = step(info, NOW + 60, prerun_timeout=60.0)
     assert isinstance(chosen, Fail)
     assert chosen.note == (
@@ -141,26 +141,26 @@ def test_a_prerun_timeout_names_the_nodes_to_a_job_that_tolerates_no_failure() -
 
 def test_a_setup_timeout_is_not() -> None:
     info = info_of(view_of(State.Setup, "DriverWait"))
-    info.looked = NOW + 60
+    info.looked_up = NOW + 60
     assert isinstance(step(info, NOW + 60, setup_timeout=60.0), Fail)
 
 
 @pytest.mark.parametrize("status", ["TransientCondition", "Error"])
 def test_a_job_that_tolerates_no_failure_fails_as_it_always_did(status: str) -> None:
     info = info_of(view_of(status=status), tolerance=0)
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     assert isinstance(step(info, NOW + 10), Fail)
 
 
 def test_a_module_that_was_just_started_waits_for_the_jobs_r() -> None:
     info = info_of(view_of())
-    info.looked, info.allocation = NOW + 10, None
+    info.looked_up, info.allocation = NOW + 10, None
     assert step(info, NOW + 10) == Wait()
 
 
 def test_what_was_found_out_before_the_trouble_is_found_out_again() -> None:
     info = info_of(view_of(), survey=dataclasses.replace(LOST, asked=NOW + 9))
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     assert step(info, NOW + 10) == Inspect()
     info.survey = dataclasses.replace(LOST, state=State.Setup)
     assert step(info, NOW + 10) == Inspect()
@@ -169,7 +169,7 @@ def test_what_was_found_out_before_the_trouble_is_found_out_again() -> None:
 def test_more_than_are_tolerated_fail_the_job() -> None:
     lost = dataclasses.replace(LOST, lost=("node3", "node4"))
     info = info_of(view_of(), survey=lost)
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     chosen = step(info, NOW + 10)
     assert isinstance(chosen, Fail)
     assert chosen.note.startswith("DWS reports a TransientCondition in PreRun")
@@ -178,7 +178,7 @@ def test_more_than_are_tolerated_fail_the_job() -> None:
 
 def test_where_no_node_can_be_named_the_job_fails_as_it_always_did() -> None:
     info = info_of(view_of(), survey=dataclasses.replace(LOST, lost=()))
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     chosen = step(info, NOW + 10)
     assert isinstance(chosen, Fail) and chosen.note.endswith("10s: no mount")
 
@@ -191,7 +191,7 @@ def test_dws_gets_as_long_again_for_what_it_has_to_do_on_the_others(
 ) -> None:
     survey = dataclasses.replace(LOST, lost=(), served=served, excluded=NOW + 10)
     info = info_of(view_of(outstanding=outstanding), survey=survey)
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     assert step(info, NOW + 15) == Wait(NOW + 20)
     assert step(info, NOW + 20) == Inspect()
     info.survey = dataclasses.replace(survey, asked=NOW + 20)
@@ -212,7 +212,7 @@ def test_servers_that_were_not_written_before_a_crash_are_written_after_it() -> 
         MAPPING,
     )
     info = info_of(view_of(State.Setup), tolerance=2, survey=survey)
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     assert step(info, NOW + 10) == Exclude()
 
 
@@ -235,7 +235,7 @@ INFOS = st.builds(
 def test_nobody_is_left_out_or_forced_who_should_not_be(
     info: WorkflowInfo, now: float
 ) -> None:
-    info.looked = now
+    info.looked_up = now
     chosen = step(info, now, prerun_timeout=60.0, setup_timeout=60.0)
     survey, view = info.survey, info.view
     assert view is not None
@@ -261,7 +261,7 @@ def test_trouble_comes_to_an_end(info: WorkflowInfo) -> None:
     or fails after a few steps and waits."""
     now = 2 * NOW
     for _ in range(30):
-        info.looked = now
+        info.looked_up = now
         chosen = step(info, now, prerun_timeout=60.0, setup_timeout=60.0)
         view, survey = info.view, info.survey
         assert view is not None

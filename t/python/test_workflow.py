@@ -210,7 +210,7 @@ def test_an_error_after_the_job_is_told_and_then_torn_down(state: State) -> None
     info = info_of(RELEASED, view, ran=True)
     if state is S.PostRun:
         assert step(info) == DrainMounted("DWS failed in PostRun: quota")
-        info.stuck = ()
+        info.still_mounted = ()
     assert step(info) == Fail(f"DWS failed in {state.name}: quota")
     info.failed = True
     assert step(info) == Advance(S.Teardown)
@@ -259,7 +259,7 @@ def test_a_transient_condition_is_tolerated_for_tc_timeout_from_first_sight() ->
     info.see(dataclasses.replace(view, resource_version="2"), NOW + 5)
     assert step(info, NOW, tc_timeout=10.0) == Wait(NOW + 10)
     assert step(info, NOW + 10, tc_timeout=10.0) == Lookup()
-    info.looked = NOW + 10
+    info.looked_up = NOW + 10
     failed = step(info, NOW + 10, tc_timeout=10.0)
     assert isinstance(failed, Fail) and "tc_timeout=10s: busy" in failed.note
     view = view_of(S.Setup, ready=False, status="DriverWait")
@@ -271,7 +271,7 @@ def test_setup_timeout_fails_the_job() -> None:
     info = info_of(READY, view_of(S.Setup, ready=False, changed=NOW))
     assert step(info, NOW + 59, setup_timeout=60.0) == Wait(NOW + 60)
     assert step(info, NOW + 60, setup_timeout=60.0) == Lookup()
-    info.looked = NOW + 60
+    info.looked_up = NOW + 60
     failed = step(info, NOW + 60, setup_timeout=60.0)
     assert isinstance(failed, Fail) and "setup_timeout=60s" in failed.note
 
@@ -280,7 +280,7 @@ def test_at_prerun_timeout_the_nodes_that_have_not_mounted_are_looked_for() -> N
     info = info_of(READY, view_of(S.PreRun, ready=False, changed=NOW))
     assert step(info, NOW + 59, prerun_timeout=60.0) == Wait(NOW + 60)
     assert step(info, NOW + 60, prerun_timeout=60.0) == Lookup()
-    info.looked = NOW + 60
+    info.looked_up = NOW + 60
     assert step(info, NOW + 60, prerun_timeout=60.0) == Inspect()
 
 
@@ -298,11 +298,11 @@ def test_a_state_timeout_after_the_job_leads_to_teardown(
     info = info_of(RELEASED, view_of(state, ready=False, changed=NOW), ran=True)
     assert step(info, NOW + 59, **{key: 60.0}) == Wait(NOW + 60)
     assert step(info, NOW + 60, **{key: 60.0}) == Lookup()
-    info.looked = NOW + 60
+    info.looked_up = NOW + 60
     if state is S.PostRun:
         note = f"PostRun took more than {key}=60s"
         assert step(info, NOW + 60, **{key: 60.0}) == DrainMounted(note)
-        info.stuck = ()
+        info.still_mounted = ()
     assert step(info, NOW + 60, **{key: 60.0}) == Advance(S.Teardown)
 
 
@@ -311,11 +311,11 @@ OUT = "$DW_JOB_p1/x to /lustre/x"
 
 def with_output(state: State, **facts: Any) -> WorkflowInfo:
     view = dataclasses.replace(view_of(state, ready=False), unsaved=(OUT,))
-    return info_of(RELEASED, view, ran=True, stuck=(), **facts)
+    return info_of(RELEASED, view, ran=True, still_mounted=(), **facts)
 
 
 def test_data_that_is_not_copied_is_told_whoever_gives_it_up() -> None:
-    late = with_output(S.DataOut, looked=NOW + 60)
+    late = with_output(S.DataOut, looked_up=NOW + 60)
     note = f"PostRun and DataOut took more than teardown_after=60s; not copied: {OUT}"
     assert step(late, NOW + 60, teardown_after=60.0) == Fail(note)
     cancelled = with_output(S.DataOut, abandoned=True)
@@ -330,7 +330,9 @@ def test_data_that_is_not_copied_is_told_whoever_gives_it_up() -> None:
 
 def test_nodes_that_do_not_unmount_may_cost_persistent_storage_some_data() -> None:
     view = dataclasses.replace(view_of(S.PostRun, ready=False), keeps=("keep",))
-    info = info_of(RELEASED, view, ran=True, looked=NOW + 60, stuck=("n1", "n2"))
+    info = info_of(
+        RELEASED, view, ran=True, looked_up=NOW + 60, still_mounted=("n1", "n2")
+    )
     failed = step(info, NOW + 60, postrun_timeout=60.0)
     assert isinstance(failed, Fail)
     assert "n[1-2] may not have written everything to keep" in failed.note
@@ -441,7 +443,7 @@ def carry_out(info: WorkflowInfo, chosen: Step) -> None:
     elif isinstance(chosen, CutOff):
         info.cut_off = True
     elif isinstance(chosen, DrainMounted):
-        info.unmounted, info.stuck = True, ()
+        info.unmounted, info.still_mounted = True, ()
     elif isinstance(chosen, Fail):
         info.failed = True
 

@@ -132,7 +132,7 @@ class Exclusion:
         except BadObject as error:
             info.failure = str(error)
         if workflow:
-            info.looked = asked
+            info.looked_up = asked
             info.see(WorkflowView.parse(workflow), self._flux.now())
             self._records.note(info, workflow)
         elif known is not None:
@@ -168,10 +168,10 @@ class Exclusion:
 
     def tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
         """Drain the nodes that failed, and tell the job's owner."""
-        news = [host for host in survey.lost if host not in info.told]
+        news = [host for host in survey.lost if host not in info.reported_nodes]
         if not news:
             return
-        info.told |= frozenset(news)
+        info.reported_nodes |= frozenset(news)
         note = printable(note, NOTE)
         reason = drain_reason(info.jobid, NOT_SERVED[survey.state])
         self._flux.log(syslog.LOG_NOTICE, f"{f58(info.jobid)}: {note}")

@@ -60,7 +60,7 @@ def _is_judged(info: WorkflowInfo) -> bool:
     """Whether it is known what an abort has to take out of service, be it by an
     earlier module."""
     recorded = info.view is not None and info.view.cut_off
-    return bool(info.found) or info.cut_off or recorded
+    return bool(info.use_report) or info.cut_off or recorded
 
 
 class InUse:
@@ -92,7 +92,7 @@ class InUse:
             # A module that dies before the drain was sent raises this again.
             self._raise(info, NODE_FAILURE, WARNING, text)
             await call(self._nodes.drain, news, reason)
-        info.stuck = hosts
+        info.still_mounted = hosts
         info.unmounted = True
 
     @property
@@ -104,7 +104,7 @@ class InUse:
     def _failed(self, info: WorkflowInfo) -> frozenset[str]:
         """The nodes that the job went on without: they are drained already."""
         reasons = {drain_reason(info.jobid, why) for why in NOT_SERVED.values()}
-        return info.told | {
+        return info.reported_nodes | {
             host for host, why in self._drained.items() if why in reasons
         }
 
@@ -164,7 +164,7 @@ class InUse:
     def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
         """The requests that disable the Rabbits that are in use."""
         reason = drain_reason(info.jobid, IN_USE)
-        if names and not info.found:
+        if names and not info.use_report:
             text = f"disabling {', '.join(names)}: {reason}"
             self._flux.log(syslog.LOG_WARNING, text)
         body = cleanup.disable_patch(reason, self._flux.now())
@@ -235,8 +235,8 @@ class InUse:
             parts.append("nothing is in use any more")
         parts += self._unsaved(info)
         text = f"epilog-timeout in {state}: {'; '.join(parts)}"
-        if text != info.found:
-            info.found = text
+        if text != info.use_report:
+            info.use_report = text
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
         self._verdict(info, text)
 
@@ -251,9 +251,9 @@ class InUse:
     def _verdict(self, info: WorkflowInfo, note: str) -> None:
         """Tell the job's owner, once, as long as there is a job to tell about. An
         abort itself is told by a fatal exception; so is the loss of data."""
-        if not info.verdict:
+        if not info.verdict_posted:
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
-            info.verdict = info.failed = True
+            info.verdict_posted = info.failed = True
             self._raise(info, DWS, severity, note)
 
     async def _finish(

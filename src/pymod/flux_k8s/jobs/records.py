@@ -79,12 +79,12 @@ class Records:
         view = info.view
         if view is None or not info.owns(view):
             return
-        if view.desired is State.Teardown and not (view.complete or info.left):
-            info.left = True
+        if view.desired is State.Teardown and not (view.complete or info.end_recorded):
+            info.end_recorded = True
             self._put(info, "rabbit_workflow", json.dumps(workflow))
-        if not view.complete or view.state is None or view.state in info.timed:
+        if not view.complete or view.state is None or view.state in info.timed_states:
             return
-        info.timed |= {view.state}
+        info.timed_states |= {view.state}
         if view.elapsed is not None:
             self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
@@ -106,10 +106,10 @@ class Records:
             view: with the state that is left.
         """
         state = view.desired
-        if state is None or state is State.Teardown or state in info.timed:
+        if state is None or state is State.Teardown or state in info.timed_states:
             return
         if not (view.complete or view.since is None):
-            info.timed |= {state}
+            info.timed_states |= {state}
             self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
 
     def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:

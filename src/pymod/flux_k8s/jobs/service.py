@@ -326,7 +326,7 @@ class Service:
             orphan = self._orphans.claim(jobid)
             if orphan is not None:
                 view, workflow = orphan
-                job.info.shown = view.uid
+                job.info.watched_uid = view.uid
                 job.info.see(view, self._flux.now())
                 self._steps.records.note(job.info, workflow)
         return job
@@ -448,7 +448,7 @@ class Service:
             job.info.see_gone(view.uid)
             self._controller.add(jobid)
         else:
-            job.info.shown = view.uid
+            job.info.watched_uid = view.uid
             job.info.see(view, self._flux.now())
             self._steps.records.note(job.info, object)
             self._controller.add(jobid)
@@ -459,8 +459,8 @@ class Service:
             return
         self._synced = True
         for jobid, job in self._jobs.items():
-            if job.info.view is not None and job.info.view.uid != job.info.shown:
-                job.info.missed = True
+            if job.info.view is not None and job.info.view.uid != job.info.watched_uid:
+                job.info.unlisted = True
                 self._controller.add(jobid)
         self._watched(WORKFLOW, None)
         self._check_orphans()

@@ -179,9 +179,13 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 
     Pure, and total: every combination of wants and views has an answer.
     """
-    if info.taken is not None and info.ran and not (info.failed or info.abandoned):
-        return Fail(info.taken)
-    if info.missed:
+    if (
+        info.interference is not None
+        and info.ran
+        and not (info.failed or info.abandoned)
+    ):
+        return Fail(info.interference)
+    if info.unlisted:
         return Lookup()
     if info.view is None:
         return _without_workflow(info, now, config)
@@ -208,7 +212,7 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
         return Lookup()
     deleted = f"Workflow {info.name} was deleted under the job"
     if info.goal is Goal.RELEASED:
-        missed = info.ran and info.gone is None  # a restart in its epilog
+        missed = info.ran and info.deleted_uid is None  # a restart in its epilog
         if missed and not (info.released or info.abandoned or info.failed):
             return Fail(deleted)
         return Forget() if info.released else ReleaseEpilog()
@@ -294,7 +298,7 @@ def _give_up(
     if not info.ran or info.released:
         return _dismiss(info, view, config)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
-        if info.stuck is None:
+        if info.still_mounted is None:
             return DrainMounted(problem.note)
     fatal = problem is not None and not (problem.limit or info.abandoned)
     if not info.failed and (fatal or _losses(info, view)):
@@ -309,8 +313,8 @@ def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
     losses = []
     if view.unsaved:
         losses.append(f"not copied: {', '.join(view.unsaved)}")
-    if info.stuck and view.keeps:
-        hosts, names = hostlist.encode(info.stuck), ", ".join(view.keeps)
+    if info.still_mounted and view.keeps:
+        hosts, names = hostlist.encode(info.still_mounted), ", ".join(view.keeps)
         losses.append(f"{hosts} may not have written everything to {names}")
     return "; ".join(losses)
 
@@ -422,4 +426,4 @@ def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool
     """A time limit has passed by what is known. A watch that was interrupted, or
     hangs, may have kept from us that the state was reached in time: so Kubernetes
     is asked before it costs a job its life or its data."""
-    return deadline is not None and info.looked < deadline <= now
+    return deadline is not None and info.looked_up < deadline <= now

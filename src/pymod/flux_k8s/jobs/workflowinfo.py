@@ -47,55 +47,55 @@ class WorkflowInfo:
 
     Attributes:
         goal: what Flux wants.
-        request: what the job asked for; None for a job that was past that when
-            the module was started.
+        request: the storage that the job asks for; None for a job that was planned
+            before the module was started.
         group: the primary group of the job's user, once it is known.
-        failure_tolerance: without the storage of how many nodes it may run.
-        allocation: what the job's R says, once it is known.
+        failure_tolerance: without the storage of how many nodes the job may run.
+        allocation: the job's nodes and Rabbits by its R, once they are known.
         ran: the job's tasks were started (with goal RELEASED).
         abandoned: give up unmounting and data movement, go to Teardown.
         aborted: as abandoned, and do not wait for Teardown either.
         announced: the job's eventlog names the Workflow.
-        planned, mounted, released: Flux was told of it: ``resource-update``,
-            ``prolog-remove``, ``epilog-remove`` were answered.
+        planned, mounted, released: the plugin has answered ``resource-update``,
+            ``prolog-remove``, ``epilog-remove``.
         view: the Workflow, or None while there is none.
         existed: there has been a Workflow.
-        shown: the uid of the Workflow that the watch has shown last.
-        missed: the watch has listed all Workflows, and not the one that is known from
-            answers: it may be gone, and the watch has nothing to tell of that.
-        gone: the ``uid`` of the one that was deleted last.
-        uncertain: a request to create it got no answer.
+        watched_uid: the uid of the Workflow that the watch has shown last.
+        unlisted: the watch has listed all Workflows without the one that is known from
+            answers. That one may be gone, and the watch will not say so.
+        deleted_uid: the uid of the Workflow that was deleted last.
+        uncertain: a request to create the Workflow got no answer.
         failure: the note of the job's fatal exception.
-        failed: Flux was told of the failure.
-        warned: Flux was told that Teardown does not get on.
-        troubled_since: when the Error or TransientCondition that the Workflow is
-            in was first seen, by us or by the module before.
-        survey: what was last found out about the job's nodes.
-        told: the failed nodes that Flux was told of.
-        looked: when Kubernetes was last asked for the Workflow itself (UNIX time).
+        failed: the job has a fatal exception about its storage.
+        warned: the job has a warning that Teardown does not get on.
+        troubled_since: when this module, or the one before, first saw the Error or
+            TransientCondition that the Workflow is in (UNIX time).
+        survey: which of the job's nodes lack their storage, as last found out.
+        reported_nodes: the failed nodes that an exception of the job names.
+        looked_up: when Kubernetes was last asked for the Workflow itself (UNIX time).
         rejected: the request that Kubernetes does not take, if there is one.
         out_since: since when Kubernetes is out of reach (UNIX time); None when it is
             not.
         out_of_reach: for how long it was in PostRun and DataOut, seconds.
-        taken: what somebody else did to the Workflow before the job's data was
+        interference: what somebody else did to the Workflow before the job's data was
             safe, or None.
-        stuck: the nodes that had not unmounted when PostRun was given up, which
-            are drained; None as long as nobody has looked.
+        still_mounted: the nodes that had not unmounted when PostRun was given up. They
+            are drained. None before that was found out.
         unmounted: all nodes have unmounted, or are drained.
         cut_off: nodes and Rabbits that were still in use at an abort were
             taken out of service.
         failing_since: when a part of that failed first although Kubernetes answered
             otherwise (UNIX time); None during an outage.
-        found: what was in use then, as the log tells it.
-        all_drained: all of its nodes were drained, since Kubernetes did not say which
-            are in use.
-        verdict: its owner was told what an abort has found.
-        timed: the states of which it was recorded how long they took.
-        left: the Workflow was recorded as it was when it moved to Teardown.
-        token: the Workflow has, or had, a workflow token, which is in the job's KVS
-            then; None when it is not known.
-        recorded: what goes in Teardown was recorded, or that was given up.
-        record_failures: how often that failed.
+        use_report: the line of the log that names what was in use at an abort.
+        all_drained: all nodes of the job were drained, since Kubernetes did not say
+            which are in use.
+        verdict_posted: an exception of the job says what was in use at an abort.
+        timed_states: the states whose durations were recorded.
+        end_recorded: the Workflow was recorded as it was when it moved to Teardown.
+        token: the Workflow has, or had, a workflow token, and the job's KVS has it;
+            None when that is not known.
+        recorded: what Teardown deletes was recorded, or that was given up.
+        record_failures: how often recording it has failed.
     """
 
     jobid: int
@@ -113,30 +113,30 @@ class WorkflowInfo:
     released: bool = False
     view: Optional[WorkflowView] = None
     existed: bool = False
-    shown: Optional[str] = None
-    missed: bool = False
-    gone: Optional[str] = None
+    watched_uid: Optional[str] = None
+    unlisted: bool = False
+    deleted_uid: Optional[str] = None
     uncertain: bool = False
     failure: Optional[str] = None
     failed: bool = False
     warned: bool = False
     troubled_since: Optional[float] = None
     survey: Optional[Survey] = None
-    told: frozenset[str] = frozenset()
-    looked: float = 0.0
+    reported_nodes: frozenset[str] = frozenset()
+    looked_up: float = 0.0
     rejected: Optional[RejectedRequest] = None
     out_since: Optional[float] = None
     out_of_reach: float = 0.0
-    taken: Optional[str] = None
-    stuck: Optional[tuple[str, ...]] = None
+    interference: Optional[str] = None
+    still_mounted: Optional[tuple[str, ...]] = None
     unmounted: bool = False
     cut_off: bool = False
     failing_since: Optional[float] = None
-    found: str = ""
+    use_report: str = ""
     all_drained: bool = False
-    verdict: bool = False
-    timed: frozenset[State] = frozenset()
-    left: bool = False
+    verdict_posted: bool = False
+    timed_states: frozenset[State] = frozenset()
+    end_recorded: bool = False
     token: Optional[bool] = None
     recorded: bool = False
     record_failures: int = 0
@@ -165,7 +165,7 @@ class WorkflowInfo:
         """
         if view.deleting and not view.finalizers:
             self.see_gone(view.uid)
-        elif view.uid != self.gone and not self._is_late(view):
+        elif view.uid != self.deleted_uid and not self._is_late(view):
             if view.deleting and view.desired is not State.Teardown:
                 self._is_taken(view.uid, "deleted", view)
             elif view.desired is State.Teardown and not view.dismissed:
@@ -220,9 +220,9 @@ class WorkflowInfo:
 
     def see_gone(self, uid: str) -> None:
         """Take in that a Workflow does not exist any more."""
-        self.gone = uid
+        self.deleted_uid = uid
         self.existed = True
-        self.missed = False
+        self.unlisted = False
         if self.view is not None and self.view.uid == uid:
             self._is_taken(uid, "deleted", self.view)
             self.view = None
@@ -236,9 +236,9 @@ class WorkflowInfo:
             safe = known.desired is State.DataOut and known.complete
             if safe or known.deleting or known.desired is State.Teardown:
                 return
-        self.taken = f"Workflow {self.name} was {how} under the job"
+        self.interference = f"Workflow {self.name} was {how} under the job"
         if view.unsaved:
-            self.taken += f"; not copied: {', '.join(view.unsaved)}"
+            self.interference += f"; not copied: {', '.join(view.unsaved)}"
 
     def _is_late(self, view: WorkflowView) -> bool:
         known = self.view

@@ -128,12 +128,12 @@ class WorkflowRequests:
         except KubeError as error:
             if not gone(error):
                 raise
-            info.uncertain = info.missed = False
+            info.uncertain = info.unlisted = False
             if known is not None:
                 info.see_gone(known.uid)
         else:
-            info.looked = asked
-            info.missed = False
+            info.looked_up = asked
+            info.unlisted = False
             self._see(info, workflow)
 
     def _patch(self, info: WorkflowInfo, body: Patch) -> Call[Json]:
