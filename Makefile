@@ -3,7 +3,7 @@
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
 #   make soak     what takes hours: 1,000 seeds of torture, every crash point, the
-#                 mutants, 20,000 hostile jobs, 2,000 examples of each property
+#                 mutants, 20,000 hostile jobs, 2,000 examples of a property
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make bench    measure (prints a table, writes bench/results.json)
 #   make wheel    build what make install WHEELS=dist takes

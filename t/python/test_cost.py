@@ -39,6 +39,7 @@ from flux_k8s.ports import Json, KubeError
 from flux_k8s.rfc import constraints, hostlist, idset, jgf, jobid, rset
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import printable
+from support.effort import examples
 
 SMALL, LARGE = 8_192, 32_768
 GROWTH = 9.0
@@ -310,7 +311,7 @@ def test_known_traps_are_none(name: str, parts: tuple[str, str, str]) -> None:
     assert not grows_too_fast(name, parts)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(name=NAMES, parts=TEXTS)
 def test_a_megabyte_is_read_or_refused(name: str, parts: tuple[str, str, str]) -> None:
     harmless(name, long_text(parts, MEGABYTE))

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping as rabbitmapping
@@ -19,6 +19,7 @@ from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import Json
 from rabbitsim.system import VirtualSystem
+from support.effort import examples
 from support.rabbits import marked, requests, set_status, ssds_free, stats, wait
 from support.service import GIB, jobspec, settle
 
@@ -241,7 +242,7 @@ happenings = st.one_of(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(happenings, max_size=12))
 def test_whatever_happens_jobs_get_just_what_there_is(
     program: list[tuple[Any, ...]],

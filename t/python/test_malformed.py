@@ -8,13 +8,14 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.jobs.records import failed_first
 from flux_k8s.ports import STORAGE, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
+from support.effort import examples
 from support.service import HOUR, XFS, jobspec, started
 
 JSON = st.recursive(
@@ -82,7 +83,7 @@ def test_a_workflow_may_be_anything(data: st.DataObject) -> None:
     system.loop.run(timeout=60.0)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.data())
 def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     system = system_in("Proposal")

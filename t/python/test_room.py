@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping, topology
@@ -35,6 +35,7 @@ from support.breakdowns import (
     place,
     single,
 )
+from support.effort import examples
 from support.rabbits import (
     DESTROY,
     finish,
@@ -313,7 +314,7 @@ requests = st.tuples(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(10)
 @given(st.lists(requests, min_size=1, max_size=8), st.integers(0, 99))
 def test_jobs_that_fit_each_by_itself_all_get_their_storage(
     jobs: list[tuple[str, int, int]], seed: int
@@ -336,7 +337,7 @@ mixes = st.lists(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(mixes, st.booleans())
 def test_what_is_counted_is_what_dws_shows(
     jobs: list[tuple[str, int, int, bool]], scheduler: bool

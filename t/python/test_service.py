@@ -19,6 +19,7 @@ from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.events import State
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.effort import SOAKING
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -46,7 +47,7 @@ def steps_of_a_job() -> int:
     return count
 
 
-STEPS = range(0, steps_of_a_job() + 1, 4)
+STEPS = range(0, steps_of_a_job() + 1, 1 if SOAKING else 8)
 """Moments of the standard job's life."""
 
 

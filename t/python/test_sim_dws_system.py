@@ -10,7 +10,7 @@ import random
 from typing import Optional
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.ports import (
@@ -24,6 +24,7 @@ from rabbitsim.dws import (
 from rabbitsim.dws.directive import STATES
 from rabbitsim.kube import direct
 from support.dws import TIMEOUT, XFS, System
+from support.effort import examples
 
 LIVES = (
     (XFS,),
@@ -116,7 +117,7 @@ STEP = st.sampled_from(
 )
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     life=st.sampled_from(LIVES),
     steps=st.lists(STEP, max_size=12),
@@ -162,7 +163,7 @@ def _random_step(system: System, step: str) -> None:
         system.patch({"desiredState": STATES[STATES.index(state) + 1]})
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(life=st.sampled_from(LIVES), seed=st.integers(0, 2**32 - 1))
 @example(life=LIVES[0], seed=17248)
 def test_an_api_server_with_trouble_only_delays(

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 from typing import Any, Optional
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from rabbitsim.flux.events import State
 from rabbitsim.flux.instance import Instance
+from support.effort import examples
 from support.flux import System, epilog, hold, load, prolog
 
 ACTIONS = st.lists(
@@ -25,7 +26,7 @@ ACTIONS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(ACTIONS, st.integers(0, 3))
 def test_every_job_becomes_inactive_once_whatever_happens(
     actions: list[tuple[str, int]], latency: int

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
@@ -16,6 +16,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
 from rabbitsim.flux.pool import GIB, Grant, Pool, RequestError, make_nodes
+from support.effort import examples
 
 NODES, CORES, SSDS = 6, 4, 100
 
@@ -245,7 +246,7 @@ REQUESTS = st.one_of(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(st.lists(st.tuples(REQUESTS, st.booleans()), max_size=12))
 def test_nothing_is_given_to_two_jobs_and_all_of_it_comes_back(
     steps: list[tuple[Json, bool]],

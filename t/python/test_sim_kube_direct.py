@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from typing import Any, Optional, Union
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json, Kube, KubeError
@@ -15,6 +15,7 @@ from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.kube.kinds import load_kinds
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import VirtualLoop
+from support.effort import examples
 
 KINDS = load_kinds()
 Answer = Union[Json, KubeError]
@@ -141,7 +142,7 @@ def test_nobody_shares_what_can_be_changed() -> None:
     assert cluster.store.get(COMPUTES, "default", "c")["data"] == [{"name": "n1"}]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(seed=st.integers(0, 2**32), keys=st.lists(st.sampled_from("abc"), max_size=30))
 def test_requests_of_one_key_stay_in_order(seed: int, keys: list[str]) -> None:
     cluster = Cluster(seed, slowest=1.0)
@@ -286,7 +287,7 @@ def test_a_watch_from_a_version_that_is_forgotten_lists_again_without_trouble() 
     assert watcher.log[4:] == ["synced"]
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(
     seed=st.integers(0, 2**32),
     steps=st.lists(

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.ports import (
@@ -16,6 +16,7 @@ from flux_k8s.ports import (
     Json,
 )
 from rabbitsim.kube.store import ApiError, Event, Store
+from support.effort import examples
 from support.store import new_store, refused
 
 
@@ -191,7 +192,7 @@ class Mirror:
         self.versions.append(event.object.version)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     before=STEPS,
     after=STEPS,
@@ -235,7 +236,7 @@ def test_a_list_and_the_watch_from_it_always_show_the_present(
     assert late.versions == live.versions == sorted(set(live.versions))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(steps=STEPS)
 def test_an_object_is_there_until_it_is_deleted_and_has_no_finalizer(
     steps: list[Any],

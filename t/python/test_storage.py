@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
@@ -20,6 +20,7 @@ from flux_k8s.rabbits.storage import parse_storage
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import parse
 from rabbitsim.system import VirtualSystem
+from support.effort import examples
 from support.rabbits import (
     drained,
     marked,
@@ -72,7 +73,7 @@ def happen(system: VirtualSystem, what: str, name: Any, value: Any) -> None:
     wait(system, value if what == "wait" else 0.01)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(st.lists(events, max_size=12), st.sampled_from(["drain", "soft", "none"]))
 def test_what_flux_was_told_becomes_what_kubernetes_shows(
     sequence: list[tuple[str, Any, Any]], mode: str

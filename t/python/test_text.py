@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.command import write_message
@@ -22,6 +22,7 @@ from rabbitsim.cli.report import JobProgress, Report
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem
+from support.effort import examples
 from support.service import HOUR, XFS, exceptions, jobspec, started
 
 TEXT = st.text(st.characters(), max_size=300)
@@ -147,7 +148,7 @@ CONTROLS = st.text(
 """Flux takes no NUL in a jobspec."""
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.lists(CONTROLS, min_size=1, max_size=3))
 def test_nothing_that_a_guest_writes_into_directives_is_shown_raw(
     texts: list[str],

@@ -21,9 +21,10 @@ from rabbitsim.torture.run import run
 from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.troubles import KINDS
 from rabbitsim.torture.world import World
+from support.effort import SOAKING, seeds
 
-SEEDS = range(6)
-ARGUMENTS = ["torture", "--seed", "3", "--jobs", "20", "--trace"]
+SEEDS = seeds(3, 30)
+ARGUMENTS = ["torture", "--seed", "3", "--jobs", "8", "--trace"]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -56,8 +57,9 @@ def test_without_trouble_all_good_jobs_complete() -> None:
     assert len(sure) <= ended <= len(good)
 
 
-def test_two_hundred_jobs_at_once_are_no_trouble() -> None:
-    assert run(make_plan(1, 200, 0.5)).breach is None
+def test_many_jobs_at_once_are_no_trouble() -> None:
+    jobs = 200 if SOAKING else 80
+    assert run(make_plan(1, jobs, 0.5)).breach is None
 
 
 def test_a_node_is_kept_out_until_another_than_the_administrator_puts_it_back() -> None:
@@ -93,7 +95,7 @@ def test_the_same_seed_gives_the_same_output_byte_for_byte(
     assert capsys.readouterr().out == first
     assert in_a_process_of_its_own("1").decode() == first
     assert in_a_process_of_its_own("2").decode() == first
-    assert len(first.splitlines()) > 500
+    assert len(first.splitlines()) > 100
 
 
 def test_another_seed_gives_another_run() -> None:

@@ -1,7 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
 """Crashes between two related writes: the module dies after each step that it
-takes, and after each single request, and no job can tell."""
+takes, and after each single request, and no job can tell.
+
+``make soak`` has it die at each of these points in each scenario. Here it does so in
+the standard job, and at every third point of the others, which begin at different ones.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +20,9 @@ from rabbitsim.torture.crashpoints import SCENARIOS, Mishap, Scenario, check, li
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_job_can_tell_that_the_module_died(scenario: Scenario) -> None:
-    results = check(scenario)
-    assert len(results) >= 9
+    number = SCENARIOS.index(scenario)
+    results = check(scenario, first=number % 3, every=3 if number else 1)
+    assert len(results) >= 3
     assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 

@@ -380,19 +380,21 @@ def _same(one: Event, other: Event) -> bool:
     return bool(first == second)
 
 
-def check(scenario: Scenario, mishap: Mishap = Mishap.CRASH) -> list[tuple[Point, str]]:
-    """Each point, and what was wrong after a mishap there ("": nothing)."""
+def check(
+    scenario: Scenario, mishap: Mishap = Mishap.CRASH, first: int = 0, every: int = 1
+) -> list[tuple[Point, str]]:
+    """Each point, or some, and what was wrong after a mishap there ("": nothing)."""
     whole = live(scenario)
     if whole.breach is not None:
         raise AssertionError(f"{scenario.name}: {whole.breach}")
     results: list[tuple[Point, str]] = []
-    for number, point in enumerate(whole.points):
+    for number in range(first, len(whole.points), every):
         life = live(scenario, number, mishap)
         if life.breach is not None:
             wrong = str(life.breach)
         else:
             wrong = "" if mishap is Mishap.CANCEL else _difference(whole, life)
-        results.append((point, wrong))
+        results.append((whole.points[number], wrong))
     return results
 
 
