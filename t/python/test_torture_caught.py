@@ -150,7 +150,8 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
 that show it."""
 
 FIRST = {
-    "believes what is out of date": 8,
+    "takes 404 for an error": 5,
+    "believes what is out of date": 19,
     "counts a state's time from the state before": 4,
     "does not obey a cancel in the epilog": 14,
     "is silent when a Workflow is taken away": 2,
