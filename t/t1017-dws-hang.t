@@ -82,6 +82,7 @@ test_expect_success 'one that hangs while it starts is replaced' '
 '
 test_expect_success 'one that is paused for shorter, again and again, is left alone' '
     module_load_copy impatient 10 </dev/null &&
+    eventually service_is_ready &&
     service=$(service_pid) &&
     for _ in 1 2; do
         process_stop $service && sleep 4 && kill -CONT $service && sleep 4 || return 1
@@ -102,6 +103,7 @@ test_expect_success 'so is one if the module was paused with it: the machine was
 '
 test_expect_success 'watchdog=0 waits for ever' '
     module_load_copy impatient 0 </dev/null &&
+    eventually service_is_ready &&
     service=$(service_pid) &&
     process_stop $service &&
     sleep 12 &&
