@@ -16,22 +16,25 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
     link NODE STATUS           of its PCIe connection: Ready, Offline...
     node NODE [STATUS]         its SystemStatus, which becomes STATUS
     wait WORKFLOW STATE...     until one of these is its desiredState
+    wait-each WORKFLOW=STATE...  until each of these is in its state
     wait-ready WORKFLOW STATE  until DWS has reached this state
     wait-gone WORKFLOW         until it is not there (any more)
     wait-none PLURAL [WORKFLOW...]  until there is none (that is, or is of, one of
                                these)
+    wait-node NODE STATUS      until its SystemStatus has this
 """
 
 from __future__ import annotations
 
 import argparse
+import http.client
 import json
 import sys
 import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Iterator, Optional
 
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
@@ -40,6 +43,10 @@ from flux_k8s.kube import tls as _tls
 GROUP = "dataworkflowservices.github.io"
 LABEL = f"{GROUP}/workflow.name"
 INTERVAL = 0.05
+"""Seconds between two watches."""
+
+Ready = Callable[[list[Any]], bool]
+"""Whether the objects of a kind are as they are to be."""
 
 
 class Cluster:
@@ -62,18 +69,39 @@ class Cluster:
         self._api = group["preferredVersion"]["groupVersion"]
         self._base += f"/apis/{self._api}"
 
-    def _request(self, path: str, **options: Any) -> Any:
+    def _open(self, path: str, timeout: float, **options: Any) -> Any:
         request = urllib.request.Request(f"{self._base}/{path}", **options)
         for name, value in self._headers.items():
             request.add_header(name, value)
-        with urllib.request.urlopen(
-            request, context=self._tls, timeout=self._timeout
-        ) as response:
+        return urllib.request.urlopen(request, context=self._tls, timeout=timeout)
+
+    def _request(self, path: str, **options: Any) -> Any:
+        with self._open(path, self._timeout, **options) as response:
             return json.load(response)
 
     def list(self, plural: str) -> Any:
         """All objects of a kind."""
         return self._request(plural)
+
+    def follow(self, plural: str, seconds: float) -> Iterator[list[Any]]:
+        """All objects of a kind, now and after each change within a time."""
+        found = self.list(plural)
+        objects = {identity(item): item for item in found["items"]}
+        yield list(objects.values())
+        version = found["metadata"]["resourceVersion"]
+        options = f"watch=1&resourceVersion={version}&timeoutSeconds={int(seconds) + 1}"
+        try:
+            with self._open(f"{plural}?{options}", seconds) as response:
+                for line in response:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        return
+                    objects[identity(event["object"])] = event["object"]
+                    if event["type"] == "DELETED":
+                        del objects[identity(event["object"])]
+                    yield list(objects.values())
+        except (OSError, http.client.HTTPException):
+            pass  # who lists again is told what lasts
 
     def patch(self, path: str, body: Any) -> None:
         """Apply a JSON merge patch."""
@@ -94,10 +122,17 @@ class Cluster:
 
     def find(self, plural: str, name: str) -> Optional[Any]:
         """The object of this name, in any namespace."""
-        for item in self.list(plural)["items"]:
-            if item["metadata"]["name"] == name:
-                return item
-        return None
+        return named(self.list(plural)["items"], name)
+
+
+def identity(item: Any) -> tuple[Any, Any]:
+    """What tells an object from all others of its kind."""
+    return item["metadata"].get("namespace"), item["metadata"]["name"]
+
+
+def named(items: list[Any], name: str) -> Optional[Any]:
+    """The object of this name."""
+    return next((item for item in items if item["metadata"]["name"] == name), None)
 
 
 def of(items: list[Any], workflows: list[str]) -> list[Any]:
@@ -110,13 +145,70 @@ def of(items: list[Any], workflows: list[str]) -> list[Any]:
     ]
 
 
-def wait(ready: Callable[[], bool], timeout: float, what: str) -> None:
-    """Look until ``ready``; exit with an error after ``timeout`` seconds."""
+def wait(
+    cluster: Cluster, plural: str, ready: Ready, timeout: float, what: str
+) -> None:
+    """Follow the objects of a kind until they are ``ready``; exit with an error after
+    ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
-    while not ready():
-        if time.monotonic() > deadline:
-            sys.exit(f"not after {timeout:g} s: {what}")
+    while (left := deadline - time.monotonic()) > 0:
+        if any(ready(items) for items in cluster.follow(plural, left)):
+            return
         time.sleep(INTERVAL)
+    sys.exit(f"not after {timeout:g} s: {what}")
+
+
+def desired(items: list[Any], name: str) -> Optional[str]:
+    """The desiredState of a Workflow, if it is there."""
+    workflow = named(items, name)
+    return workflow["spec"]["desiredState"] if workflow else None
+
+
+def is_ready(items: list[Any], name: str, state: str) -> bool:
+    """Whether DWS has brought a Workflow to a state."""
+    status = (named(items, name) or {}).get("status", {})
+    return status.get("state") == state and status.get("ready") is True
+
+
+def node_status(items: list[Any], node: str) -> str:
+    """What the SystemStatus says of a node."""
+    (status,) = items
+    return str(status["data"]["nodes"].get(node, "Enabled"))
+
+
+def awaited(command: str, words: list[str]) -> tuple[str, Ready, str]:
+    """What a command waits for: the kind of objects, whether they are so, in words."""
+    if command == "wait":
+        name, *states = words
+        what = f"{name} is to be in {' or '.join(states)}"
+        return "workflows", lambda items: desired(items, name) in states, what
+    if command == "wait-each":
+        each = [word.split("=") for word in words]
+        return (
+            "workflows",
+            lambda items: all(desired(items, name) == state for name, state in each),
+            f"these are to be there: {' '.join(words)}",
+        )
+    if command == "wait-ready":
+        name, state = words
+        what = f"{name} is to be ready in {state}"
+        return "workflows", lambda items: is_ready(items, name, state), what
+    if command == "wait-gone":
+        (name,) = words
+        return (
+            "workflows",
+            lambda items: not named(items, name),
+            f"{name} is to be gone",
+        )
+    if command == "wait-node":
+        node, status = words
+        what = f"{node} is to be {status}"
+        return "systemstatuses", lambda items: node_status(items, node) == status, what
+    if command == "wait-none":
+        plural, *names = words
+        what = f"no {plural}"
+        return plural, lambda items: not (of(items, names) if names else items), what
+    sys.exit(f"{command}: unknown command\n{__doc__}")
 
 
 def summary(workflow: Any) -> str:
@@ -186,44 +278,12 @@ def main() -> None:
         if wanted:
             body = {"data": {"nodes": {node: wanted[0]}}}
             cluster.patch("namespaces/default/systemstatuses/default", body)
-        (status,) = cluster.list("systemstatuses")["items"]
-        print(status["data"]["nodes"].get(node, "Enabled"))
+        print(node_status(cluster.list("systemstatuses")["items"], node))
     elif args.command == "version":
         print(cluster.list("workflows")["metadata"]["resourceVersion"])
-    elif args.command == "wait":
-        name, *states = args.words
-
-        def desired() -> bool:
-            workflow = cluster.find("workflows", name)
-            return workflow is not None and workflow["spec"]["desiredState"] in states
-
-        wait(desired, args.timeout, f"{name} is to be in {' or '.join(states)}")
-    elif args.command == "wait-ready":
-        name, state = args.words
-
-        def ready() -> bool:
-            workflow = cluster.find("workflows", name)
-            status = {} if workflow is None else workflow.get("status", {})
-            return status.get("state") == state and status.get("ready") is True
-
-        wait(ready, args.timeout, f"{name} is to be ready in {state}")
-    elif args.command == "wait-gone":
-        (name,) = args.words
-        wait(
-            lambda: cluster.find("workflows", name) is None,
-            args.timeout,
-            f"{name} is to be gone",
-        )
-    elif args.command == "wait-none":
-        plural, *names = args.words
-
-        def gone() -> bool:
-            items = cluster.list(plural)["items"]
-            return not (of(items, names) if names else items)
-
-        wait(gone, args.timeout, f"no {plural}")
     else:
-        sys.exit(f"{args.command}: unknown command\n{__doc__}")
+        plural, ready, what = awaited(args.command, args.words)
+        wait(cluster, plural, ready, args.timeout, what)
 
 
 def problem(error: OSError) -> str:

@@ -83,7 +83,7 @@ test_expect_success 'the node that has not unmounted is drained by name, and no 
     test "$(flux resource drain -no "{nodelist}")" = compute-02
 '
 test_expect_success 'DWS is told not to wait for it' '
-    eventually node_is compute-02 Disabled
+    kube wait-node compute-02 Disabled
 '
 test_expect_success 'no job gets the node, and the Workflow goes' '
     no_workflows &&
@@ -93,7 +93,7 @@ test_expect_success 'no job gets the node, and the Workflow goes' '
 '
 test_expect_success 'once it is undrained, DWS waits for it again' '
     flux resource undrain compute-02 &&
-    eventually node_is compute-02 Enabled
+    kube wait-node compute-02 Enabled
 '
 test_expect_success 'a job that has nothing to copy does not fail for it' '
     id=$(job_submit -N2 --requires=host:compute-[01-02] true) &&

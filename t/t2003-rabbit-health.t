@@ -174,16 +174,12 @@ test_expect_success 'a queue that there is not is refused' '
     flux dmesg | grep "queues=nosuch: no such queue, known: all, batch"
 '
 
-# usage: node_is STATUS HOST: in the SystemStatus of DWS
-node_is () {
-    test "$(kube node "$2")" = "$1"
-}
 test_expect_success 'DWS is not to wait for a node that was drained for its mounts' '
     flux module load dws &&
     flux resource drain compute-08 "fABC: Rabbit storage could not be mounted" &&
-    eventually node_is Disabled compute-08 &&
+    kube wait-node compute-08 Disabled &&
     flux resource undrain compute-08 &&
-    eventually node_is Enabled compute-08
+    kube wait-node compute-08 Enabled
 '
 
 test_done

@@ -48,7 +48,7 @@ test_expect_success 'load the module' '
 '
 test_expect_success 'DWS is not to wait for a node that goes offline' '
     broker_dies 3 &&
-    eventually node_is Disabled compute-04 &&
+    kube wait-node compute-04 Disabled &&
     are_offline compute-04 &&
     node_is Enabled compute-03
 '
@@ -60,14 +60,14 @@ test_expect_success 'a module that is loaded meanwhile leaves it at that' '
     flux module remove dws &&
     broker_dies 2 &&
     module_load &&
-    eventually node_is Disabled compute-03 &&
+    kube wait-node compute-03 Disabled &&
     node_is Disabled compute-04
 '
 test_expect_success 'when they are back it waits for them again' '
     broker run 2 &&
     broker run 3 &&
-    eventually node_is Enabled compute-03 &&
-    eventually node_is Enabled compute-04 &&
+    kube wait-node compute-03 Enabled &&
+    kube wait-node compute-04 Enabled &&
     are_offline
 '
 test_expect_success 'so does it on a node that is to find its storage' '
@@ -77,12 +77,12 @@ test_expect_success 'so does it on a node that is to find its storage' '
     broker_dies 3 &&
     eventually are_offline compute-04 &&
     broker_dies 2 &&
-    eventually node_is Disabled compute-03 &&
+    kube wait-node compute-03 Disabled &&
     node_is Enabled compute-04
 '
 test_expect_success 'until the job has given up on it' '
     flux cancel $id &&
-    eventually node_is Disabled compute-04 &&
+    kube wait-node compute-04 Disabled &&
     rm gates/PreRun &&
     wait_event $id clean &&
     kube wait-gone $(workflow $id)
@@ -107,7 +107,7 @@ test_expect_success 'a job ends when its node goes offline, and so does its stor
     broker_dies 3 &&
     wait_event $id clean &&
     kube wait-gone $(workflow $id) &&
-    eventually node_is Disabled compute-04
+    kube wait-node compute-04 Disabled
 '
 test_expect_success 'the module sees drains after the resource module was loaded again' '
     eventually are_offline compute-04 &&
@@ -119,9 +119,9 @@ test_expect_success 'the module sees drains after the resource module was loaded
     flux module load sched-simple &&
     flux resource drain compute-01 \
         "$(flux job id --to=f58plain $id): Rabbit storage could not be mounted" &&
-    eventually node_is Disabled compute-01 &&
+    kube wait-node compute-01 Disabled &&
     flux resource undrain compute-01 &&
-    eventually node_is Enabled compute-01
+    kube wait-node compute-01 Enabled
 '
 test_expect_success 'and logs no warning about the eventlog that was shortened' '
     flux dmesg >log &&

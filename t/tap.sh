@@ -432,6 +432,22 @@ job_let_go () {
     job_end "$1"
 }
 
+# usage: jobs_arrive PHASE...: the job of each phase does
+jobs_arrive () {
+    jobs_arrive_states=
+    for phase; do
+        case $phase in
+        sched | running) job_arrives "$(job_of "$phase")" "$phase" || return 1 ;;
+        *)
+            jobs_arrive_name=$(workflow "$(job_of "$phase")")
+            jobs_arrive_states="$jobs_arrive_states $jobs_arrive_name=$(state_of "$phase")"
+            ;;
+        esac
+    done
+    # shellcheck disable=SC2086
+    kube wait-each $jobs_arrive_states
+}
+
 # Make a job for each phase, and set $depend, $sched, ...
 jobs_in_all_phases () {
     # shellcheck disable=SC2046
@@ -441,9 +457,8 @@ jobs_in_all_phases () {
         job_send "$1" "$phase" &&
         shift || return 1
     done &&
-    for phase in ${PHASES#depend }; do
-        job_arrives "$(job_of "$phase")" "$phase" || return 1
-    done &&
+    # shellcheck disable=SC2086
+    jobs_arrive ${PHASES#depend } &&
     depend=$(job_in depend)
 }
 
