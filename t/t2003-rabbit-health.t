@@ -36,11 +36,6 @@ are_marked () {
     test "$(marked)" = "$*"
 }
 
-# usage: ssds_are_down COUNT: as Fluxion has it
-ssds_are_down () {
-    test "$(ssds_down | wc -w)" -eq "$1"
-}
-
 # usage: is_drained HOST TEXT: for a reason that has the text
 is_drained () {
     flux resource drain -no "{nodelist} {reason}" | grep "^$1 .*$2"
@@ -83,7 +78,7 @@ test_expect_success 'load the module, with a scheduler that knows Rabbits' '
 '
 test_expect_success 'when a Rabbit goes down its storage is' '
     kube disable rabbit-01 &&
-    eventually ssds_are_down 8 &&
+    ssds_down 8 8 &&
     are_marked
 '
 test_expect_success 'jobs with storage avoid it' '
@@ -106,7 +101,7 @@ test_expect_success 'Fluxion is told again after it was reloaded' '
     flux module load sched-fluxion-qmanager &&
     flux module load sched-fluxion-feasibility &&
     flux queue start --all &&
-    eventually ssds_are_down 8
+    ssds_down 8 8
 '
 test_expect_success 'when it is enabled again it is used again' '
     id=$(job_submit -q all -N8 hostname) &&
@@ -114,7 +109,7 @@ test_expect_success 'when it is enabled again it is used again' '
     kube enable rabbit-01 &&
     wait_event $id clean &&
     flux job status $id &&
-    eventually ssds_are_down 0 &&
+    ssds_down 0 0 &&
     id=$(job_submit -q all -N8 hostname) &&
     wait_event $id clean &&
     flux job status $id

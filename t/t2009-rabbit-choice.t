@@ -111,7 +111,7 @@ test_expect_success 'labels that move when the storage is made are of no concern
 '
 test_expect_success 'while that Rabbit is broken the job waits' '
     kube disable rabbit-01 &&
-    eventually eval "test \$(ssds_down | wc -w) -eq 8" &&
+    ssds_down 8 8 &&
     id=$(job_submit -N1 hostname) &&
     keeps_waiting $id depend &&
     has_memo $id rabbit_waits_for "rabbit-01 is Disabled" &&
@@ -133,7 +133,7 @@ test_expect_success 'a job that only uses it asks for no ssd' '
 '
 test_expect_success 'while its Rabbit is broken it waits, and is not denied' '
     kube disable rabbit-01 &&
-    eventually eval "test \$(ssds_down | wc -w) -eq 8" &&
+    ssds_down 8 8 &&
     id=$(flux submit -N1 -S dw="$KEEP" hostname) &&
     keeps_waiting $id depend &&
     has_memo $id rabbit_waits_for "rabbit-01 is Disabled"
@@ -152,7 +152,7 @@ test_expect_success 'one that got nodes when it had just broken waits in its pro
     id=$(flux submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
     wait_event $id depend &&
     kube disable rabbit-01 &&
-    eventually eval "test \$(ssds_down | wc -w) -ge 8" &&
+    ssds_down 8 &&
     job_go $id &&
     wait_event $id prolog-start &&
     eventually has_memo $id rabbit_waits_for "rabbit-01 is Disabled" &&
@@ -165,32 +165,32 @@ test_expect_success 'but no longer than the site says, and its user is told why'
     id=$(flux submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
     wait_event $id depend &&
     kube disable rabbit-01 &&
-    eventually eval "test \$(ssds_down | wc -w) -ge 8" &&
+    ssds_down 8 &&
     job_go $id &&
     wait_event $id clean &&
     job_exception $id dws "rabbit-01 is Disabled" &&
     job_exception $id dws "for 3s, half of prolog_timeout" &&
     set_prolog_timeout 30m &&
     kube enable rabbit-01 &&
-    eventually eval "test \$(ssds_down | wc -w) -eq 1"
+    ssds_down 1 1
 '
 test_expect_success 'storage on both Rabbits: jobs have the nodes of the one that serves' '
     id=$(flux submit -N5 --requires=host:compute-[01-02,05-06,08] \
         -S dw="#DW create_persistent type=xfs capacity=10GiB name=both" true) &&
     job_succeeds $id &&
     kube disable rabbit-02 &&
-    eventually eval "test \$(ssds_down | wc -w) -ge 8" &&
+    ssds_down 8 &&
     id=$(flux submit -N4 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $id &&
     on_first $id &&
     kube enable rabbit-02
 '
 test_expect_success 'and only as many as it has allocations for: one waits for the other' '
-    eventually eval "test \$(ssds_down | wc -w) -le 4" &&
+    ssds_down 0 4 &&
     id=$(flux submit -N5 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $id &&
     kube disable rabbit-01 &&
-    eventually eval "test \$(ssds_down | wc -w) -ge 8" &&
+    ssds_down 8 &&
     id=$(flux submit -N2 -S dw="#DW persistentdw name=both" hostname) &&
     keeps_waiting $id depend &&
     has_memo $id rabbit_waits_for "rabbit-01 is Disabled" &&
@@ -211,9 +211,9 @@ test_expect_success 'more nodes than it has allocations for are refused' '
 test_expect_success 'destroy the other one' '
     id=$(flux submit -N1 -S dw="#DW destroy_persistent name=keep" true) &&
     job_succeeds $id &&
-    eventually eval "test -z \"\$(ssds_down)\""
+    ssds_down 0 0
 '
 test_expect_success 'nothing is left out of service' '
-    eventually eval "test -z \"\$(ssds_down)\""
+    ssds_down 0 0
 '
 test_done

@@ -85,7 +85,7 @@ test_expect_success 'and one that is broken, too' '
     DW="#DW jobdw type=xfs capacity=10GiB name=p1" &&
     kube disable rabbit-01 &&
     kube disable rabbit-02 &&
-    eventually eval "test \$(ssds_down | wc -w) -eq 16" &&
+    ssds_down 16 16 &&
     id=$(job_submit -N1 true) &&
     wait_event $id depend &&
     ! flux job wait-event -q -t 2 $id alloc &&

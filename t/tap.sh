@@ -262,15 +262,26 @@ fluxion_conf () {
         die "no graph: $(cat "$TRASH/warnings")"
 }
 
-# The ssd that Fluxion has out of service, each as CHASSIS/SSD.
+# usage: ssds_down [LEAST [MOST]]: the ssd that Fluxion has out of service, each as
+# CHASSIS/SSD; within 30 s so many
 ssds_down () {
     flux python -c '
+import sys, time
 import flux
 request = {"criteria": "status=down", "format": "jgf"}
-found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
-vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
-paths = [v["paths"]["containment"] for v in vertices if v["type"] == "ssd"]
-print(*sorted("/".join(path.split("/")[-2:]) for path in paths))'
+wanted = [int(word) for word in sys.argv[1:]]
+least, most = wanted + [0, 10**9][len(wanted) :]
+end = time.monotonic() + 30
+while True:
+    found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
+    vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
+    paths = [v["paths"]["containment"] for v in vertices if v["type"] == "ssd"]
+    if least <= len(paths) <= most:
+        break
+    if time.monotonic() > end:
+        sys.exit(f"expected {least} to {most} ssd, found {len(paths)}")
+    time.sleep(0.1)
+print(*sorted("/".join(path.split("/")[-2:]) for path in paths))' "$@"
 }
 
 # ---- the module --------------------------------------------------------------
