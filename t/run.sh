@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run the tests in t/*.t against the flux on PATH, as many at a time as there are
-# cores: each has an instance and a cluster of its own.
+# Run the tests in t/*.t against the flux on PATH, one more at a time than there are
+# cores: each has an instance and a cluster of its own, and waits a third of its time.
 #
 # usage: t/run.sh [FILE...]
 #
@@ -54,7 +54,7 @@ for file; do
     set -- "$@" "${file##*/}"
 done
 {
-    prove --jobs "${JOBS:-$(nproc)}" --timer --norc --exec ./run.sh "$@" 2>&1
+    prove --jobs "${JOBS:-$(($(nproc) + 1))}" --timer --norc --exec ./run.sh "$@" 2>&1
     echo $? >"$RUN_OUTPUT/status"
 } | tee "$RUN_OUTPUT/summary"
 show_failed "$RUN_OUTPUT/summary"
