@@ -8,7 +8,6 @@ need_fluxion
 cluster_start --label tier=fast
 fluxion_start 8
 
-PATIENCE=15
 KEEP='#DW persistentdw name=keep'
 
 # usage: on_first JOBID: its nodes are those of rabbit-01

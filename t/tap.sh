@@ -22,7 +22,7 @@ PREFIX=${FLUX_DWS_PREFIX:-$TOP/.venv}
 PYTHON=$PREFIX/bin/python
 JOBTAP=$PREFIX/lib/flux/job-manager/plugins/dws-jobtap.so
 DW='#DW jobdw type=xfs capacity=10GiB name=p1'
-PATIENCE=30
+PATIENCE=60
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
 export FLUX_CLI_PLUGINPATH_OVERRIDE=
