@@ -403,6 +403,16 @@ def test_built_servers_keep_all_promises_of_the_docstring(
         assert share is not None or size <= on.room.get(rabbit, size)
 
 
+@pytest.mark.parametrize("rabbits", [("r2", "r3"), ("r3", "r2")])
+def test_of_two_full_rabbits_the_first_by_name_is_named(
+    rabbits: tuple[str, str],
+) -> None:
+    # Each node needs a GiB, and two of them have a byte more than one.
+    on = allocation(dict.fromkeys(rabbits, 2), room=dict.fromkeys(rabbits, GIB + 1))
+    with pytest.raises(AllocationError, match="^Rabbit r2 has"):
+        build_servers([breakdown(per_compute(GIB))], on)
+
+
 @given(st.data(), jobs, st.randoms())
 def test_servers_do_not_depend_on_the_order_of_dictionaries(
     data: Any, job: list[Breakdown], rng: random.Random

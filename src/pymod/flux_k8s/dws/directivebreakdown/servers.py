@@ -120,11 +120,12 @@ def build_servers(
         other, other_room = _place_all(demands, allocation, by_node=True)
         if other_room.shortage < room.shortage:
             placements, room = other, other_room
-    for rabbit, missing in room.missing.items():
+    if room.missing:
+        rabbit = min(room.missing, key=natural_key)
         left = Room(allocation).left(rabbit)
         raise AllocationError(
             f"Rabbit {rabbit} has {gib(left)} left, and the job's storage needs"
-            f" {gib(left + missing)} there"
+            f" {gib(left + room.missing[rabbit])} there"
         )
     entries = iter([_entry(*pair) for pair in zip(demands, placements)])
     return [[next(entries) for _ in b.allocation_sets] for b in breakdowns]
