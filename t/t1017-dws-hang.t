@@ -27,9 +27,8 @@ replaced () {
 module_load_copy () {
     flux module remove --force dws &&
     package_copy "$1" &&
-    sed -i "s/^QUEUE_SIZE = .*/QUEUE_SIZE = 50_000/" "$1/flux_k8s/broker/channel.py" &&
-    sed -i "s/^START_TIMEOUT = .*/START_TIMEOUT = 1.0/" \
-        "$1/flux_k8s/broker/supervisor.py" &&
+    set_constant "$1/flux_k8s/broker/channel.py" QUEUE_SIZE 50_000 &&
+    set_constant "$1/flux_k8s/broker/supervisor.py" START_TIMEOUT 1.0 &&
     flux dmesg -C &&
     flux module load "$TRASH/$1/dws.py" scheduler=none watchdog="$2" &&
     module=$(module_pid) &&

@@ -27,8 +27,8 @@ deadly_package () {
 	for name in ("_plan", "_allocate", "_release_prolog", "_release_epilog"):
 	    setattr(Steps, name, deadly(name, getattr(Steps, name)))
 	END
-    sed -i "s/^FIRST_DELAY = .*/FIRST_DELAY = 0.1/; s/^LONGEST_DELAY = .*/LONGEST_DELAY = 0.2/" \
-        deadly/flux_k8s/broker/supervisor.py
+    set_constant deadly/flux_k8s/broker/supervisor.py FIRST_PAUSE 0.1 &&
+    set_constant deadly/flux_k8s/broker/supervisor.py LONGEST_PAUSE 0.2
 }
 
 # usage: deaths_of JOBID [WHAT]: the log has counted five of them

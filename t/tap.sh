@@ -309,6 +309,11 @@ package_copy () {
     cat >>"$1/flux_k8s/jobs/service.py"
 }
 
+# usage: set_constant FILE NAME VALUE: in a copy of the package, which has it
+set_constant () {
+    grep "^$2 = " "$1" && sed -i "s/^$2 = .*/$2 = $3/" "$1"
+}
+
 module_is_gone () {
     ! flux module list | grep -w dws
 }
