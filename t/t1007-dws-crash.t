@@ -152,9 +152,11 @@ make_fragile_package () {
 	            return function(*args)
 	        raise RuntimeError("it broke: %s%n%p")
 	    return call
-	for name in ("event", "request", "_pump", "_stepped"):
+	for name in ("event", "request"):
 	    setattr(Service, name, fragile(name, getattr(Service, name)))
 	from flux_k8s.broker.writer import Writer
+	from flux_k8s.control.controller import Controller
+	Controller._pump = fragile("_pump", Controller._pump)
 	Writer._commit = fragile("_commit", Writer._commit)
 	END
 }
