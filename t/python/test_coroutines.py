@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import traceback
 from typing import Any, Callable, Coroutine
 
 import pytest
@@ -162,3 +163,15 @@ async def forever(requests: Requests) -> None:
         await requests.send("a")
     except Exception:
         raise AssertionError("nobody answered") from None
+
+
+def test_an_error_that_answers_many_requests_keeps_the_frames_of_one() -> None:
+    async def step() -> None:
+        await Call[None](lambda answer: answer(error))
+
+    error = KubeError(0, "Timeout")
+    lengths = []
+    for _ in range(3):
+        drive(step(), lambda result: None, (KubeError,))
+        lengths.append(len(list(traceback.walk_tb(error.__traceback__))))
+    assert len(set(lengths)) == 1

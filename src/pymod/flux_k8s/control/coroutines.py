@@ -131,7 +131,8 @@ class _Driver(Generic[T]):
 
     def _advance(self, answer: Any) -> Call[Any]:
         if isinstance(answer, Exception):
-            return self._coroutine.throw(answer)
+            # One error may answer many requests: it must not collect their frames.
+            return self._coroutine.throw(answer.with_traceback(None))
         return self._coroutine.send(answer)
 
     def _send(self, request: Call[Any]) -> list[Any]:
