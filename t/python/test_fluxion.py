@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Callable, cast
 
 import pytest
 from hypothesis import given
@@ -12,12 +12,14 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.errors import BadObject
-from flux_k8s.rabbits.fluxion import MODULE
+from flux_k8s.ports import Flux, Timer
+from flux_k8s.rabbits.fluxion import MODULE, Fluxion
 from flux_k8s.rabbits.fluxiongraph import Chassis, read_parent, read_rabbits
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import Json
+from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
 from support.rabbits import marked, requests, set_status, ssds_free, stats, wait
@@ -230,6 +232,57 @@ def test_an_ssd_that_a_job_has_does_not_count_for_storage_of_others(ends: str) -
     assert ssds_free(system) == [16 - held - 4]
     wait(system, 10_000.0)
     assert (of_jobs(system), ssds_free(system)) == (0, [12])
+
+
+class OfJobs:
+    """A Flux whose Fluxion says that jobs have each of the four ``ssd`` of a Rabbit.
+
+    Attributes:
+        asked: when it was asked for that, in the time of the loop.
+        offset: how far the clock was set.
+    """
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.asked: list[float] = []
+        self.offset = 0.0
+
+    def now(self) -> float:
+        return self.loop.now() + self.offset
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        return self.loop.call_later(delay, function)
+
+    def log(self, level: int, message: str) -> None:
+        raise AssertionError(message)
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> object:
+        return None
+
+    def rpc(self, topic: str, payload: Json, done: Callable[[Json], None]) -> None:
+        answer: Json = {}
+        if "sched-now" in payload.get("criteria", ""):
+            self.asked.append(self.loop.now())
+            ssds = (vertex(f"/c/rabbit-01/ssd{i}", "ssd") for i in range(4))
+            answer = found(*ssds)
+        elif topic.endswith(".find"):
+            answer = found(vertex("/c/rabbit-01", rabbit="rabbit-01", ssdcount="4"))
+        self.loop.call_later(0.001, lambda: done(answer))
+
+
+def test_a_clock_that_is_set_back_does_not_keep_ssd_that_jobs_give_back() -> None:
+    flux = OfJobs(VirtualLoop(1_800_000_000.0))
+    sizes = {"rabbit-01": 4 * GIB}
+    mapping = rabbitmapping.assemble({"rabbit-01": ["compute-01"]}, sizes, {})
+    fluxion = Fluxion(cast(Flux, flux), mapping)
+    fluxion.want_reserved({"rabbit-01": 2 * GIB})
+    fluxion.start()
+    flux.loop.run(timeout=20.0)
+    assert flux.asked
+    flux.asked.clear()
+    flux.offset = -3600.0
+    flux.loop.run(timeout=120.0)
+    assert flux.asked
 
 
 sizes = st.integers(1, 9)

@@ -196,7 +196,9 @@ class Fluxion:
             state.see_paths(await self._find_rabbits())
             return 0.0
         now = self._flux.now()
-        if self._check_due is not None and self._check_due <= now:
+        due = self._check_due
+        # A due time far ahead is from before the clock was set back.
+        if due is not None and not now < due <= now + LONGEST_PAUSE:
             self._check_due = None
             state.check_again()
         state.choose_ssds()
