@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Answer, Call
-from flux_k8s.ports import KubeError
+from flux_k8s.ports import KubeError, Timer
 from rabbitsim.loop import VirtualLoop
 
 BROKEN = KubeError(500, "InternalError", "it broke")
@@ -39,6 +39,20 @@ class Reconciler:
 
     def answer(self, key: str, what: Any = None) -> None:
         self.answers.pop(key)(what)
+
+
+class Clock:
+    """A clock that is set."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self.loop = loop
+        self.offset = 0.0
+
+    def now(self) -> float:
+        return self.loop.now() + self.offset
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        return self.loop.call_later(delay, function)
 
 
 @pytest.fixture
@@ -257,6 +271,74 @@ def test_a_run_that_takes_long_is_reported(
     loop.call_later(4.0, lambda: reconciler.answer("b"))
     settle(loop)
     assert slow == [(5.0, "a")]
+
+
+def test_a_clock_that_is_set_forward_holds_up_no_news(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    clock = Clock(loop)
+    controller = Controller(
+        clock, reconciler.reconcile, options=Options[str](settle=0.5)
+    )
+    controller.add("a", 300.0)
+    clock.offset = 3600.0
+    controller.add("a")
+    settle(loop)
+    assert reconciler.runs == [(0.5, "a")]
+
+
+def test_a_run_that_is_begun_anew_from_within_is_not_ended_by_its_own_end(
+    loop: VirtualLoop,
+) -> None:
+    runs: list[float] = []
+
+    async def reconcile(key: str) -> None:
+        runs.append(loop.now())
+        if len(runs) == 1:
+            controller.retry(key)
+
+    controller = Controller[str](loop, reconcile)
+    controller.add("a")
+    settle(loop)
+    assert runs == [0.0, 1.0]
+
+
+def test_one_run_at_a_time_is_under_way_whatever_is_tried_again(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    controller = controller_of(reconciler, patience=5.0)
+    controller.add("a")
+    settle(loop)
+    late = reconciler.answers.pop("a")
+    controller.retry("a")
+    settle(loop)
+    late()
+    settle(loop)
+    assert reconciler.runs == [(0.0, "a"), (6.0, "a")] and controller.busy("a")
+
+
+def test_an_unexpected_error_leaves_no_key_busy(loop: VirtualLoop) -> None:
+    async def reconcile(key: str) -> None:
+        await Call[None](lambda answer: loop.call_later(1.0, lambda: answer(None)))
+        raise ArithmeticError("it broke")
+
+    controller = Controller[str](loop, reconcile)
+    controller.add("a")
+    with pytest.raises(ArithmeticError):
+        settle(loop)
+    assert not controller.busy("a")
+
+
+def test_who_keeps_the_pauses_of_a_key_may_reset_them(
+    loop: VirtualLoop, reconciler: Reconciler
+) -> None:
+    backoff = Backoff(1.0, 60.0)
+    controller = controller_of(reconciler, backoff=lambda key: backoff, forgets=False)
+    for answer in (BROKEN, None):
+        controller.add("a", 100.0)
+        settle(loop, 100.0)
+        reconciler.answer("a", answer)
+    assert backoff.failures == 1
 
 
 @given(data=st.data())

@@ -10,11 +10,13 @@ from typing import Any
 import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.errors import DWSError
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
@@ -167,3 +169,19 @@ def test_a_job_that_cannot_even_be_failed_does_not_loop(
     system.loop.run(timeout=100.0)
     assert len(crits(system)) == 2 and "cannot be failed" in crits(system)[1]
     check_innocent(system, other, service)
+
+
+def test_an_error_of_ours_where_no_step_is_carried_out_is_none_of_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would be raised again each time, and nobody would be told."""
+
+    def forget(self: Steps, info: WorkflowInfo) -> None:
+        raise DWSError("it broke")
+
+    monkeypatch.setattr(Steps, "forget", forget)
+    system = started()
+    job = system.instance.submit(jobspec(nodes=1))
+    system.loop.run(timeout=1000.0)
+    told = crits(system)
+    assert f58(job) in told[0] and "internal error" in told[0] and len(told) <= 6

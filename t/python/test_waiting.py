@@ -6,11 +6,15 @@ from __future__ import annotations
 
 import pytest
 
+from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import WorkflowRequests
+from flux_k8s.ports import KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.system import VirtualSystem
-from support.service import exceptions, jobspec, memo, settle, started
+from support.service import exceptions, jobspec, memo, running, settle, started
 
 
 def system_with(*faults: DwsFault) -> VirtualSystem:
@@ -64,3 +68,25 @@ def test_a_job_that_gets_on_says_nothing() -> None:
     jobid = system.instance.submit(jobspec())
     settle(system)
     assert memos(system, jobid) == 0
+
+
+def test_a_job_that_is_released_in_an_outage_says_so_although_a_step_hangs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hanging: list[object] = []
+
+    async def lookup(self: WorkflowRequests, info: WorkflowInfo) -> None:
+        await Call[None](hanging.append)
+
+    system: VirtualSystem = started()
+    service = system.service
+    assert service is not None
+    jobid = system.instance.submit(jobspec())
+    running(system, jobid)
+    monkeypatch.setattr(WorkflowRequests, "lookup", lookup)
+    service._jobs[jobid].info.unlisted = True
+    service._changed(jobid)
+    assert system.loop.run(lambda: bool(hanging), timeout=0.5)
+    service.trouble(KubeError(0, "Timeout", "no answer"))
+    system.loop.run(timeout=60.0)
+    assert memo(system, jobid, MEMO) == "Kubernetes: no answer"

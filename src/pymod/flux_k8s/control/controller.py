@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any, Callable, Coroutine, Generic, Hashable, Optional, TypeVar
 
 from flux_k8s.control.backoff import Backoff
@@ -22,11 +23,24 @@ Key = TypeVar("Key", bound=Hashable)
 
 Reconcile = Callable[[Key], Coroutine[Call[Any], Any, Optional[float]]]
 """Does one thing about a key. Returns the seconds after which it is to be run for the
-key again; None: when the key is added again; 0.0: at once, since there is more to do.
-Failures are forgotten when there is no more."""
+key again; None: when the key is added again; 0.0: at once: there is more to do."""
 
 BATCH = 64
 """Keys handled in one go, so that the reactor is never held up for long."""
+
+
+class TryAgain(Exception):
+    """A reconciler is to be run again after a pause.
+
+    Attributes:
+        error: the reason.
+        retry_after: the seconds for which the pause lasts at least, or None.
+    """
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(str(error))
+        self.error = error
+        self.retry_after: Optional[float] = getattr(error, "retry_after", None)
 
 
 @dataclass
@@ -71,6 +85,8 @@ class Options(Generic[Key]):
         settle: seconds from the first change until the reconciler is run: changes
             come many at once.
         backoff: gives the pauses of a key, which may be kept elsewhere.
+        forgets: failures are forgotten when a run leaves nothing to be done at once.
+            False: the owner of the ``backoff`` resets it.
         expected: the errors that have the reconciler run again later. Another one
             goes to the one who resumed it.
         patience: seconds after which a run that is under way is reported to ``slow``.
@@ -82,7 +98,8 @@ class Options(Generic[Key]):
 
     settle: float = 0.0
     backoff: Callable[[Key], Backoff] = lambda key: Backoff(1.0, 60.0)
-    expected: tuple[type[Exception], ...] = (KubeError, RpcError)
+    forgets: bool = True
+    expected: tuple[type[Exception], ...] = (TryAgain, KubeError, RpcError)
     patience: Optional[float] = None
     slow: Callable[[Key], None] = _ignore
     scope: Callable[[Key, Callable[[], None]], None] = _call
@@ -140,11 +157,11 @@ class Controller(Generic[Key]):
         """Add a key, and begin its run before this returns, unless one is under way:
         the reconciler's first request is sent before those of the caller that
         follow."""
-        self.add(key, 0.0)
-        item = self._items.get(key)
-        if item is not None and item.run is None and not self._stopped:
-            self._ready.pop(key, None)
-            self._options.scope(key, partial(self._begin, key, item))
+        if self._stopped or self.busy(key):
+            self.add(key, 0.0)
+            return
+        self._ready.pop(key, None)
+        self._options.scope(key, partial(self._begin, key, self._item(key)))
 
     def restart(self, key: Key, delay: Optional[float] = None) -> None:
         """Forget what was done for a key, and begin anew. The answers to what is
@@ -161,7 +178,8 @@ class Controller(Generic[Key]):
         self._ready.pop(key, None)
 
     def abandon(self, key: Key) -> None:
-        """The run that is under way has ended by an exception."""
+        """Answers to the run that is under way do not count any more. What it would
+        have cleaned up is the caller's to do."""
         item = self._items.get(key)
         if item is not None and item.run is not None:
             added = self._end(item)
@@ -169,7 +187,9 @@ class Controller(Generic[Key]):
                 self._schedule(key, item, added)
 
     def retry(self, key: Key) -> None:
-        """Run the reconciler again after a pause, as after an error."""
+        """Abandon the run that is under way, and run the reconciler again after a
+        pause, as after an error."""
+        self.abandon(key)
         item = self._item(key)
         self._schedule(key, item, item.backoff.fail())
 
@@ -196,8 +216,10 @@ class Controller(Generic[Key]):
             self._ready[key] = None
             self._pump_later()
             return
-        due = self._clock.now() + delay
-        if key in self._ready or (item.timer is not None and item.due <= due):
+        now = self._clock.now()
+        due = now + delay
+        # A due time in the past is from before the clock was set.
+        if key in self._ready or (item.timer is not None and now <= item.due <= due):
             return
         item.stop_timer()
         item.due = due
@@ -215,7 +237,7 @@ class Controller(Generic[Key]):
     def _pump(self) -> None:
         """Handle the keys that are ready, in their order."""
         self._pump_timer = None
-        for key in list(self._ready)[:BATCH]:
+        for key in list(islice(self._ready, BATCH)):
             if self._stopped or key not in self._ready:
                 continue
             del self._ready[key]
@@ -227,13 +249,22 @@ class Controller(Generic[Key]):
         item.stop_timer()
         item.added = None
         self._runs += 1
-        item.run = self._runs
-        if self._options.patience is not None:
-            slow = partial(self._options.slow, key)
+        run = item.run = self._runs
+        bind = partial(self._bind, key, item, run)
+        done = partial(self._done, key, item, run)
+        try:
+            drive(self._reconcile(key), done, self._options.expected, bind)
+        except Exception:
+            self._abandon(key, item, run)
+            raise
+        if self._options.patience is not None and self._is_current(key, item, run):
+            slow = partial(self._options.scope, key, partial(self._options.slow, key))
             item.timer = self._clock.call_later(self._options.patience, slow)
-        bind = partial(self._bind, key, item, item.run)
-        done = partial(self._done, key, item)
-        drive(self._reconcile(key), done, self._options.expected, bind)
+
+    def _is_current(self, key: Key, item: _Item, run: int) -> bool:
+        """Whether a run is under way, and its answers count."""
+        known = self._items.get(key) is item
+        return known and item.run == run and not self._stopped
 
     def _bind(
         self, key: Key, item: _Item, run: int, callback: Callable[..., None]
@@ -242,10 +273,19 @@ class Controller(Generic[Key]):
         bound = self._options.bind(callback)
 
         def call(*args: Any) -> None:
-            if item.run == run and self._items.get(key) is item and not self._stopped:
+            if not self._is_current(key, item, run):
+                return
+            try:
                 bound(*args)
+            except Exception:
+                self._abandon(key, item, run)
+                raise
 
         return call
+
+    def _abandon(self, key: Key, item: _Item, run: int) -> None:
+        if self._is_current(key, item, run):
+            self.abandon(key)
 
     def _end(self, item: _Item) -> Optional[float]:
         """A run has ended. Return the delay with which the key was added meanwhile."""
@@ -253,16 +293,16 @@ class Controller(Generic[Key]):
         item.stop_timer()
         return item.added
 
-    def _done(self, key: Key, item: _Item, result: Any) -> None:
-        if self._items.get(key) is not item:
-            return  # it was forgotten by its own run
+    def _done(self, key: Key, item: _Item, run: int, result: Any) -> None:
+        if not self._is_current(key, item, run):
+            return  # it was forgotten, abandoned or stopped by its own run
         added = self._end(item)
         if isinstance(result, self._options.expected):
             self._failed(key, result)
             retry_after = getattr(result, "retry_after", None)
             self._schedule(key, item, item.backoff.fail(retry_after))
             return
-        if result is None or result > 0.0:
+        if self._options.forgets and (result is None or result > 0.0):
             item.backoff.reset()
         delays = [delay for delay in (added, result) if delay is not None]
         if delays:

@@ -21,9 +21,9 @@ import enum
 import errno
 import syslog
 from dataclasses import dataclass
-from typing import AbstractSet, Any, Callable, Optional, Union
+from typing import AbstractSet, Any, Callable, Optional, Sequence
 
-from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.workflowinfo import Goal
@@ -120,7 +120,7 @@ class Greeter:
             flux,
             self._reconcile,
             self._failed,
-            Options[str](expected=(RpcError, BadObject)),
+            Options[str](expected=(TryAgain,)),
         )
 
     def greet(self) -> None:
@@ -136,24 +136,33 @@ class Greeter:
         held: set[int] = set()
         cursor: Optional[int] = None
         while True:
-            payload = {} if cursor is None else {"cursor": cursor}
-            self.asking = True
             try:
-                answer = Reader(topic, await call(self._flux.rpc, topic, payload))
+                jobs, cursor = await self._ask(topic, cursor)
             except RpcError as error:
                 if error.errnum != errno.ENOSYS:
-                    raise
+                    raise TryAgain(error) from error
                 self._is_absent()
                 return
-            jobs = answer.list("jobs")
-            cursor = answer.optional_integer("cursor", minimum=0)
-            self.asking = False
+            except BadObject as error:
+                raise TryAgain(error) from error
             for entry in jobs:
                 self._take(entry, held)
             if cursor is None:
                 self._failure = None
                 self._complete(held)
                 return
+
+    async def _ask(
+        self, topic: str, cursor: Optional[int]
+    ) -> tuple[Sequence[Any], Optional[int]]:
+        """The next portion of jobs, and the cursor of the one after it."""
+        self.asking = True
+        payload = {} if cursor is None else {"cursor": cursor}
+        answer = Reader(topic, await call(self._flux.rpc, topic, payload))
+        jobs = answer.list("jobs")
+        following = answer.optional_integer("cursor", minimum=0)
+        self.asking = False
+        return jobs, following
 
     def _is_absent(self) -> None:
         """The plugin says hello when it is loaded."""
@@ -172,13 +181,13 @@ class Greeter:
         held.add(job.jobid)
         self._learn(job)
 
-    def _failed(self, topic: str, error: Union[RpcError, BadObject]) -> None:
+    def _failed(self, topic: str, again: TryAgain) -> None:
         """Log what is wrong, once. A plugin that is not ready says hello when it is."""
-        text = str(error)
+        error, text = again.error, str(again.error)
         if isinstance(error, RpcError):
             text = f"{topic}: {error}"
-        ready = not isinstance(error, RpcError) or error.errnum != errno.EAGAIN
-        if ready and text != self._failure:
+        waits = isinstance(error, RpcError) and error.errnum == errno.EAGAIN
+        if not waits and text != self._failure:
             self._failure = text
             self._flux.log(syslog.LOG_ERR, f"{text}; trying again")
         self.asking = False

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Optional
 
 from flux_k8s.config.settings import Settings
+from flux_k8s.control.controller import TryAgain
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import Faults
@@ -75,7 +76,7 @@ class Reconciler:
         """Take a step.
 
         Raises:
-            StepError: it is to be tried again after a pause.
+            TryAgain: it failed, and is to be tried again after a pause.
         """
         info = job.info
         decision = step, info.view
@@ -92,7 +93,7 @@ class Reconciler:
         if (self.next_step(job), info.view) == decision:
             self._failed(job, NoEffect(step))
 
-    def slow(self, job: Job) -> None:
+    def report_slow_step(self, job: Job) -> None:
         """The step of a job takes long."""
         if job.step is not None:
             self._reporter.report_slow_step(job.info, job.progress, job.step, job.since)
@@ -109,10 +110,10 @@ class Reconciler:
         self._reporter.step_begins(job.info, job.progress, step)
 
     def _failed(self, job: Job, error: StepError) -> None:
-        """Raise the error of a step, unless something else is to be done at once."""
+        """Have a step tried again, unless something else is to be done at once."""
         self._reporter.step_failed(job.info, job.progress, error)
         following = self.next_step(job)
         gives_up = isinstance(following, (DrainMounted, Fail))
         again = job.last is not None and type(following) is type(job.last[0])
         if not (job.asked or (gives_up and not again)):
-            raise error
+            raise TryAgain(error) from error

@@ -3,7 +3,8 @@
 """The ``dws`` service: one reconciler for all jobs.
 
 Every input (an RPC, a watch event, a timer, a finished step) only updates what
-is known of a job and marks the job dirty. A few moments later
+is known of a job and adds the job to the queue of a
+:class:`~flux_k8s.control.controller.Controller`. A few moments later
 :func:`flux_k8s.jobs.workflow.next_step` names what to do, and
 :class:`flux_k8s.jobs.steps.Steps` does it, one step at a time for each job.
 
@@ -24,7 +25,7 @@ from flux_k8s.config.policy import check_request
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call, drive
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import BadObject, DWSError
@@ -54,7 +55,6 @@ from flux_k8s.jobs.setupreader import Result, SetupReader
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import Forget, Wait
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
-from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (
     STORAGE,
     WORKFLOW,
@@ -127,18 +127,7 @@ class Service:
             self._scope.bind,
         )
         self._reconciler = Reconciler(flux, settings, self._steps, self._reporter)
-        self._controller = Controller(
-            flux,
-            self._reconcile,
-            options=Options(
-                backoff=lambda jobid: self._jobs[jobid].progress.backoff,
-                expected=FAILURES,
-                patience=PATIENCE,
-                slow=lambda jobid: self._reconciler.slow(self._jobs[jobid]),
-                scope=self._scope.run,
-                bind=self._scope.bind,
-            ),
-        )
+        self._controller = self._make_controller()
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
         self._orphans = Orphans(self._check_ended)
@@ -156,6 +145,24 @@ class Service:
             "hello": self._hello,
             "stats-get": self._stats,
         }
+
+    def _make_controller(self) -> Controller[int]:
+        def slow(jobid: int) -> None:
+            self._reconciler.report_slow_step(self._jobs[jobid])
+
+        return Controller(
+            self._flux,
+            self._reconcile,
+            options=Options(
+                backoff=lambda jobid: self._jobs[jobid].progress.backoff,
+                forgets=False,
+                expected=(TryAgain,),
+                patience=PATIENCE,
+                slow=slow,
+                scope=self._scope.run,
+                bind=self._scope.bind,
+            ),
+        )
 
     def start(self) -> None:
         """Open the watches and ask the plugin which jobs there are."""
@@ -182,7 +189,7 @@ class Service:
         self.settings.queues = queues
         self._machine.config_changed()
         for jobid in self._jobs:
-            self._controller.add(jobid)
+            self._changed(jobid)
 
     # RPCs
 
@@ -335,7 +342,17 @@ class Service:
         """Flux has sent a request for the job, or something that it may have waited for
         has come: do not wait for the end of a pause."""
         job.asked = True
-        self._controller.add(job.info.jobid)
+        self._changed(job.info.jobid)
+
+    def _changed(self, jobid: int) -> None:
+        """Something that matters to a job has changed: have the job handled. A step
+        that is under way may take long, so what others wait for is told now."""
+        job = self._jobs.get(jobid)
+        if job is not None and self._controller.busy(jobid):
+            report = self._reporter.report_outage
+            self._scope.run(jobid, report, job.info, job.progress)
+            self._machine.jobs_changed()
+        self._controller.add(jobid)
 
     # Who is there: hello
 
@@ -357,7 +374,7 @@ class Service:
         for jobid, job in self._jobs.items():
             if job.unknown:
                 job.unknown = False
-                self._controller.add(jobid)
+                self._changed(jobid)
 
     def _learn(self, entry: HeldJob) -> None:
         """Take note of a job that the plugin holds. If the plugin waits for something,
@@ -379,7 +396,7 @@ class Service:
         info.mounted = info.mounted or entry.phase is Phase.RUNNING
         info.ran = info.ran or entry.ran
         info.abandoned = info.abandoned or entry.teardown
-        self._controller.add(entry.jobid)
+        self._changed(entry.jobid)
 
     def _check_orphans(self) -> None:
         """Workflows in our naming scheme that no job claims."""
@@ -424,7 +441,7 @@ class Service:
         info.aborted = info.aborted or aborted
         info.released = True
         self._steps.let_go(info)
-        self._controller.add(jobid)
+        self._changed(jobid)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -446,12 +463,12 @@ class Service:
             self._orphans.see(jobid, None if type == "DELETED" else view, object)
         elif type == "DELETED":
             job.info.see_gone(view.uid)
-            self._controller.add(jobid)
+            self._changed(jobid)
         else:
             job.info.watched_uid = view.uid
             job.info.see(view, self._flux.now())
             self._steps.records.note(job.info, object)
-            self._controller.add(jobid)
+            self._changed(jobid)
 
     def synced(self) -> None:
         """The watch is (again) complete."""
@@ -461,7 +478,7 @@ class Service:
         for jobid, job in self._jobs.items():
             if job.info.view is not None and job.info.view.uid != job.info.watched_uid:
                 job.info.unlisted = True
-                self._controller.add(jobid)
+                self._changed(jobid)
         self._watched(WORKFLOW, None)
         self._check_orphans()
 
@@ -520,14 +537,11 @@ class Service:
             self._out_since = now
         elif not away:
             self._out_since = None
-        for jobid, job in self._jobs.items():
+        for job in self._jobs.values():
             if not away:
                 job.info.end_outage(now)
             elif job.info.out_since is None:
                 job.info.out_since = now
-            if self._controller.busy(jobid):
-                report = self._reporter.report_outage
-                self._scope.run(jobid, report, job.info, job.progress)
             self._asked(job)
 
     def _retry_all(self) -> None:

@@ -48,8 +48,7 @@ OVERLOOKED = 1.0
 
 StepError = Union[KubeError, RpcError, Occupied, NoEffect, DWSError]
 FAILURES = (KubeError, RpcError, Occupied, NoEffect, DWSError)
-"""Gets None when the step was carried out, else what is in its way. May be
-called before the call that it was given to returns."""
+"""The errors of a step that is to be tried again."""
 
 
 class WorkflowRequests:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import errno
 import syslog
 from dataclasses import dataclass, replace
-from typing import Callable, Iterable, Mapping, Optional, Union
+from typing import Callable, Iterable, Mapping, Optional
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, RpcError, Watch
@@ -66,7 +66,7 @@ class Nodes:
             Options(
                 settle=SETTLE,
                 backoff=lambda key: Backoff(RETRY, RETRY),
-                expected=(RpcError, BadObject),
+                expected=(TryAgain,),
             ),
         )
         self._drains = Controller[_Drain](
@@ -135,12 +135,15 @@ class Nodes:
         return None
 
     async def _read_states(self, key: str) -> None:
-        states = parse(await call(self._flux.rpc, STATUS, {}))
+        try:
+            states = parse(await call(self._flux.rpc, STATUS, {}))
+        except (RpcError, BadObject) as error:
+            raise TryAgain(error) from error
         if states != self.states:
             self.states = states
             self._changed()
 
-    def _read_failed(self, key: str, error: Union[RpcError, BadObject]) -> None:
+    def _read_failed(self, key: str, error: TryAgain) -> None:
         """Log the first failure."""
         if not self._status.failures(key):
             self._flux.log(syslog.LOG_ERR, f"{STATUS}: {error}")

@@ -68,7 +68,10 @@ class SystemStatus:
         self._awaited = awaited
         self._changed = changed
         self._controller = Controller[str](
-            flux, self._reconcile, self._failed, Options(settle=SETTLE)
+            flux,
+            self._reconcile,
+            self._failed,
+            Options(settle=SETTLE, expected=(KubeError,)),
         )
         self._watch: Optional[Watch] = None
         self._states: Optional[NodeStates] = None
