@@ -77,6 +77,21 @@ def test_a_node_is_kept_out_until_another_than_the_administrator_puts_it_back() 
     assert not world.is_kept_out(host)
 
 
+@pytest.mark.parametrize(("early", "true"), [(0.5, True), (5.0, False)])
+def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) -> None:
+    """The request takes a while to arrive."""
+    plan = make_plan(903, 40, None)
+    assert plan.site.kube_latency == 0.2
+    world = World(plan, lambda line: None)
+    world.system.loop.run(timeout=5.0)
+    job = world.system.instance.manager.active_jobs[0]
+    record = Record(asked={"DataIn": 1000.0})
+    note = "DataIn took more than setup_timeout=300s; DWS has not begun with it"
+    exception = {"type": "dws", "severity": 0, "note": note}
+    excuses = PlannedExcuses(world)
+    assert excuses.fatal(job, record, exception, 1300.0 - early) == true
+
+
 def in_a_process_of_its_own(hashseed: str) -> bytes:
     path = os.pathsep.join(sys.path)
     environment = {**os.environ, "PYTHONHASHSEED": hashseed, "PYTHONPATH": path}

@@ -141,6 +141,9 @@ class PlannedExcuses(Excuses):
         self.lateness = Excuses.lateness + self._stale * max(1, outages)
         late = {"module", "plugin", "watch", "api", "outage"} & kinds
         self._lag = self._stale if late else PROMPT
+        # A limit counts from when the service asks, a state from when the request
+        # arrives. Those about one Workflow wait for each other.
+        self._on_its_way = 4 * plan.site.kube_latency
         self._rabbits = "rabbit" in kinds
         self._down = "controllers" in kinds
         self._exec = "exec" in kinds
@@ -243,13 +246,14 @@ class PlannedExcuses(Excuses):
             return true and self._held_up(about, state, "transient", "mount")
         if match := re.match(r"PostRun and DataOut took more than \w+=(\d+)s", note):
             # Whatever held them up, an outage as well: together they took that long.
-            return record.exceeded("DataOut", float(match[1]), now, first="PostRun")
+            limit, now = float(match[1]), now + self._on_its_way
+            return record.exceeded("DataOut", limit, now, first="PostRun")
         if match := re.match(r"(\w+) took more than \w+=(\d+)s(;|$)", note):
             state, limit = match[1], float(match[2])
             if "; Kubernetes: " in note:
                 return state != record.desired and record.was_refused(limit)
             delayed = self._delays and record.began_late(state, limit)
-            return record.exceeded(state, limit, now) and (
+            return record.exceeded(state, limit, now + self._on_its_way) and (
                 delayed
                 or self._held_up(
                     about, state, "never", "slow", "transient", "mount", "error"
