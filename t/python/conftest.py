@@ -21,16 +21,19 @@ if TYPE_CHECKING:  # a test waits for no import that it does not need
 # An assertion of a helper says what it compared, as that of a test does.
 pytest.register_assert_rewrite("support")
 
-# A machine that is busy with something else is no reason for a test to fail.
+# A machine that is busy with something else is no reason for a test to fail, and a
+# change is not blamed for what another example would have found before it: make soak
+# looks for that, with --hypothesis-profile=soak.
 settings.register_profile(
     "patient",
     settings.default,
     deadline=None,
+    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
 settings.register_profile(
-    "soak", settings.get_profile("patient"), max_examples=2000
-)  # with --hypothesis-profile=soak
+    "soak", settings.get_profile("patient"), derandomize=False, max_examples=2000
+)
 settings.load_profile("patient")
 
 

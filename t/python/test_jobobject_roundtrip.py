@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from flux_k8s.dws.directives import parse_attribute
@@ -25,6 +25,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints, jobid
 from sssjob import Element, read, write
 from sssjob.from_flux.convert import JobRecord, group_object, job_object
+from sssjob.schema.model import ObjectErrors
 from sssjob.to_jobspec.convert import Submission, to_jobspecs
 from support.expressions import CONSTRAINTS, NODES
 from support.jobrecords import eventlog, job_of, ran, spec, told
@@ -277,7 +278,12 @@ def test_nothing_of_a_jobspec_gets_lost(jobspec: Json, system: Json, user: Any) 
     jobspec["attributes"] = {"system": system}
     if user is not None:
         jobspec["attributes"]["user"] = user
-    expected, found = said(jobspec, nodes=True), said(back(jobspec), nodes=True)
+    try:
+        again = back(jobspec)
+    except ObjectErrors as error:  # two hosts at once, as no job can have
+        assume("which no node can be" not in str(error))
+        raise
+    expected, found = said(jobspec, nodes=True), said(again, nodes=True)
     # Where nothing is waited for, there may be a list of nothing, or none.
     for one in (expected, found):
         one["attributes"]["system"].setdefault("dependencies", [])
