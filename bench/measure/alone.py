@@ -10,7 +10,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Optional
 
-from flux_k8s.broker.assembly import make_service
+from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping
@@ -190,6 +190,7 @@ class Program:
 
 
 def main() -> None:
+    collect_rarely()
     program = Program()
     commands: dict[str, Callable[..., Any]] = {"start": program.start}
     for command in ("jobs", "begin", "run", "submit", "stats", "drain", "end"):

@@ -14,7 +14,7 @@ import syslog
 import time
 from typing import Any, Optional
 
-from flux_k8s.broker.assembly import make_service
+from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.jobs.service import Service
@@ -130,6 +130,7 @@ def _log(level: int, message: str) -> None:
 
 
 def main() -> None:
+    collect_rarely()
     standin = StandIn()
     serve(
         {"start": standin.start, "jobs": standin.jobs, "settle": standin.settle},

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,15 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import Flux, Kube
 from flux_k8s.rabbits.availability import Availability
+
+GC_THRESHOLDS = (5_000, 20, 1_000)
+"""The service's data has nearly no cycles, and a full collection over ten thousand
+Workflows would hold up the reactor for too long."""
+
+
+def collect_rarely() -> None:
+    """Set the thresholds of Python's garbage collector for a process with a service."""
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 def make_service(flux: Flux, kube: Kube, settings: Settings, **options: Any) -> Service:

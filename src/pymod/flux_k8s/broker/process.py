@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
-import gc
 import os
 import signal
 import sys
@@ -24,7 +23,7 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
 from flux.core.inner import ffi, lib
 
 import flux
-from flux_k8s.broker.assembly import make_service
+from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.broker.callbackqueue import CallbackQueue
 from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
@@ -41,10 +40,6 @@ from .channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
 from .currentwork import CurrentWork
 from .files import load_mapping
 from .log import log_exception
-
-GC_THRESHOLDS = (5_000, 20, 1_000)
-"""The service's data has nearly no cycles, and a full collection over ten thousand
-Workflows would hold up the reactor for too long."""
 
 CALLBACKS_PER_TURN = 32
 """The most callbacks from other threads that run before Flux has its turn again."""
@@ -294,7 +289,7 @@ def main(argv: Sequence[str]) -> int:
     if not die_with(int(parent)):
         return 1
     raise_oom_score(SERVICE_OOM_SCORE)
-    gc.set_threshold(*GC_THRESHOLDS)
+    collect_rarely()
     # The reactor receives these signals; the kernel would choose any thread.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     threading.excepthook = partial(exit_on_thread_failure, name)
