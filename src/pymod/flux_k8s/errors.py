@@ -108,9 +108,9 @@ class AllocationError(DWSError):
     job."""
 
 
-class Occupied(Exception):
-    """A request for storage cannot be satisfied yet: the storage of other jobs leaves
-    no room, or a Rabbit is broken. The message names the reason."""
+class StorageUnavailable(Exception):
+    """A job's storage is unavailable for now: other jobs use it, or a Rabbit is broken.
+    The request is to be tried again. The message names the reason."""
 
 
 class NoEffect(Exception):

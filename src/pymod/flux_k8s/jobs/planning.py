@@ -38,7 +38,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation, workflow_of
 from flux_k8s.dws.workflowview import State
-from flux_k8s.errors import AllocationError, DWSError, Occupied
+from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
 from flux_k8s.jobs.machine import Rabbits
 from flux_k8s.jobs.proposal import Proposal, not_serving, propose
@@ -90,9 +90,9 @@ class _Choice:
 class Planner:
     """Plans a job's storage, and places it.
 
-    Its coroutines raise KubeError when Kubernetes is in the way, Occupied when other
-    jobs are, NotReady when DWS is not ready (in all three cases: try again), and
-    another DWSError when the request itself is in the way (give up).
+    Its coroutines raise KubeError when a request to Kubernetes fails,
+    StorageUnavailable when storage is in use or broken, and NotReady when DWS is not
+    ready. In these cases the caller tries again. Any other DWSError is lasting.
 
     Args:
         constraint: tells the constraint that every job with Rabbit storage gets.
@@ -219,7 +219,7 @@ class Planner:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
             choice = choose(others, self._rabbits.room(own), given)
-        except (DWSError, Occupied) as error:
+        except (DWSError, StorageUnavailable) as error:
             raise self._reason_to_wait(info, error, without_others) from None
         self._waiting.pop(info.jobid, None)
         for reference, servers in choice.servers.items():
@@ -240,14 +240,14 @@ class Planner:
         below = set(map(self._settings.mapping.rabbit_of, info.allocation.hosts))
         broken = {r: s for r, s in self._rabbits.broken.items() if r in below}
         if broken:
-            raise Occupied(not_serving(broken, broken))
+            raise StorageUnavailable(not_serving(broken, broken))
 
     def _reason_to_wait(
         self,
         info: WorkflowInfo,
-        error: Union[DWSError, Occupied],
+        error: Union[DWSError, StorageUnavailable],
         without_others: Callable[[], None],
-    ) -> Union[DWSError, Occupied]:
+    ) -> Union[DWSError, StorageUnavailable]:
         """Why to try again, when the error will pass; or else why to give up, which
         is what would not pass.
 
@@ -257,20 +257,20 @@ class Planner:
         Args:
             without_others: the choice without the storage that may be waited for.
         """
-        if not isinstance(error, (AllocationError, Occupied)):
+        if not isinstance(error, (AllocationError, StorageUnavailable)):
             return error
         since = self._waiting.setdefault(info.jobid, self._now())
         limit = self._settings.config.prolog_timeout
         if limit is not None and self._now() - since > limit / 2:
             note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
             return AllocationError(f"{error}; {note}")
-        if isinstance(error, Occupied):
+        if isinstance(error, StorageUnavailable):
             return error
         try:
             without_others()
         except DWSError as lasting:
             return lasting
-        return Occupied(f"others' storage: {error}")
+        return StorageUnavailable(f"others' storage: {error}")
 
     def _choose(
         self,

@@ -32,7 +32,7 @@ from flux_k8s.dws.directivebreakdown import (
     wished_hosts,
 )
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.errors import AllocationError, Occupied
+from flux_k8s.errors import AllocationError, StorageUnavailable
 from flux_k8s.jobs.machine import Rabbits
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
@@ -68,7 +68,7 @@ def propose(
 
     Raises:
         DWSError: the job cannot have its storage.
-        Occupied: it cannot have it yet.
+        StorageUnavailable: it cannot have it yet.
     """
     required_daemons(breakdowns, settings.config.daemons)
     if settings.scheduler:
@@ -128,7 +128,7 @@ def _serving(
     away = {rabbit for rabbit in map(mapping.rabbit_of, hosts) if rabbit in broken}
     left = hosts.difference(*map(mapping.hosts_of, filter(None, away)))
     if len(left) < nodes or not left:
-        raise Occupied(not_serving(filter(None, away), broken))
+        raise StorageUnavailable(not_serving(filter(None, away), broken))
     return left
 
 

@@ -16,7 +16,7 @@ from typing import Callable, Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.errors import NoEffect, NotReady, Occupied
+from flux_k8s.errors import NoEffect, NotReady, StorageUnavailable
 from flux_k8s.jobs.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
@@ -169,7 +169,7 @@ class Reporter:
             progress.logged = True
             text = f"{f58(info.jobid)}: {what}; trying again"
             self._flux.log(syslog.LOG_WARNING, text)
-        if failures >= TRIES or isinstance(error, Occupied):
+        if failures >= TRIES or isinstance(error, StorageUnavailable):
             self._memo(info, progress, what)
 
     def report_outage(self, info: WorkflowInfo, progress: Progress) -> None:
@@ -236,7 +236,7 @@ def is_not_ready(error: object) -> bool:
 
 def reason_of(error: StepError) -> str:
     """What a job waits for after this error of its step, for a memo."""
-    if isinstance(error, (Occupied, NoEffect)):
+    if isinstance(error, (StorageUnavailable, NoEffect)):
         return str(error)
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:
         return "Flux: dws-jobtap.so is not loaded"

@@ -23,7 +23,7 @@ from flux_k8s.dws.workflowview import (
     WorkflowView,
     requested_key,
 )
-from flux_k8s.errors import DWSError, NoEffect, Occupied
+from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.tokens import Tokens
@@ -46,8 +46,8 @@ from flux_k8s.text import SHOWN, printable
 OVERLOOKED = 1.0
 """Seconds that we may take to see that PostRun is complete."""
 
-StepError = Union[KubeError, RpcError, Occupied, NoEffect, DWSError]
-FAILURES = (KubeError, RpcError, Occupied, NoEffect, DWSError)
+StepError = Union[KubeError, RpcError, StorageUnavailable, NoEffect, DWSError]
+FAILURES = (KubeError, RpcError, StorageUnavailable, NoEffect, DWSError)
 """The errors of a step that is to be tried again."""
 
 
