@@ -128,7 +128,7 @@ def test_so_is_a_prerun_timeout(tolerance: int) -> None:
 
 
 def test_a_prerun_timeout_names_the_nodes_to_a_job_that_tolerates_no_failure() -> None:
-    survey = dataclasses.replace(LOST, asked=NOW + 60)
+    survey = dataclasses.replace(LOST, requested_at=NOW + 60)
     info = info_of(view_of(status="DriverWait"), tolerance=0, survey=survey)
     info.looked_up = NOW + 60
     chosen = step(info, NOW + 60, prerun_timeout=60.0)
@@ -159,7 +159,7 @@ def test_a_module_that_was_just_started_waits_for_the_jobs_r() -> None:
 
 
 def test_what_was_found_out_before_the_trouble_is_found_out_again() -> None:
-    info = info_of(view_of(), survey=dataclasses.replace(LOST, asked=NOW + 9))
+    info = info_of(view_of(), survey=dataclasses.replace(LOST, requested_at=NOW + 9))
     info.looked_up = NOW + 10
     assert step(info, NOW + 10) == Inspect()
     info.survey = dataclasses.replace(LOST, state=State.Setup)
@@ -194,7 +194,7 @@ def test_dws_gets_as_long_again_for_what_it_has_to_do_on_the_others(
     info.looked_up = NOW + 10
     assert step(info, NOW + 15) == Wait(NOW + 20)
     assert step(info, NOW + 20) == Inspect()
-    info.survey = dataclasses.replace(survey, asked=NOW + 20)
+    info.survey = dataclasses.replace(survey, requested_at=NOW + 20)
     assert isinstance(step(info, NOW + 20), Fail)
 
 
@@ -275,6 +275,6 @@ def test_trouble_comes_to_an_end(info: WorkflowInfo) -> None:
         elif isinstance(chosen, Inspect):
             known = survey or Survey(State.PreRun, now, HOSTS, HOSTS[:1], True)
             assert view.state is not None
-            info.survey = dataclasses.replace(known, state=view.state, asked=now)
+            info.survey = dataclasses.replace(known, state=view.state, requested_at=now)
     else:
         raise AssertionError(f"no end: {info}")

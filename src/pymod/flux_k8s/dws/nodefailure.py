@@ -61,7 +61,7 @@ class Survey:
 
     Attributes:
         state: Setup, or PreRun.
-        asked: the UNIX time at which the objects were requested from Kubernetes.
+        requested_at: the UNIX time at which the objects were requested from Kubernetes.
         computes: the nodes in the Workflow's Computes.
         lost: the nodes in Computes that failed.
         served: whether DWS has done all of its work on the other nodes.
@@ -71,7 +71,7 @@ class Survey:
     """
 
     state: State
-    asked: float
+    requested_at: float
     computes: tuple[str, ...]
     lost: tuple[str, ...]
     served: bool
@@ -152,7 +152,7 @@ def computes_patch(survey: Survey, now: float) -> Json:
 
 
 def survey_storage(
-    asked: float,
+    requested_at: float,
     computes: Json,
     holdings: Iterable[tuple[Breakdown, Json]],
     mapping: RabbitMapping,
@@ -163,7 +163,7 @@ def survey_storage(
     without it all nodes count as failed.
 
     Args:
-        asked: the UNIX time at which the objects were requested.
+        requested_at: the UNIX time at which the objects were requested.
         computes: the Workflow's Computes.
         holdings: the breakdowns that ask for storage, each with its Servers.
 
@@ -186,7 +186,7 @@ def survey_storage(
             cuts.append(RemainingServers(breakdown.servers, _without(reader, missing)))
     return Survey(
         State.Setup,
-        asked,
+        requested_at,
         hosts,
         tuple(host for host in hosts if host in lost),
         served=True,
@@ -196,7 +196,7 @@ def survey_storage(
 
 
 def survey_mounts(
-    asked: float,
+    requested_at: float,
     computes: Json,
     clientmounts: Iterable[Json],
     storages: Iterable[Json],
@@ -210,7 +210,7 @@ def survey_mounts(
     ClientMounts are missing, the Storages show which nodes cannot reach their Rabbits.
 
     Args:
-        asked: the UNIX time at which the objects were requested.
+        requested_at: the UNIX time at which the objects were requested.
         computes: the Workflow's Computes.
         expected: the number of file systems that each node mounts.
 
@@ -234,7 +234,7 @@ def survey_mounts(
         reachable = _reachable(storages)
         rabbits = {host: mapping.rabbit_of(host) for host in hosts}
         lost = tuple(h for h in hosts if rabbits[h] and h not in reachable)
-    return Survey(State.PreRun, asked, hosts, lost, complete, excluded)
+    return Survey(State.PreRun, requested_at, hosts, lost, complete, excluded)
 
 
 def _read_computes(

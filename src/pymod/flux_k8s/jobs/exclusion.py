@@ -86,10 +86,12 @@ class Exclusion:
         making = [b for b in breakdowns if b.servers is not None]
         calls = [self._find(SERVERS, b.servers) for b in making if b.servers]
 
-        def survey(asked: float, computes: Json, servers: Sequence[Json]) -> Survey:
+        def survey(
+            requested_at: float, computes: Json, servers: Sequence[Json]
+        ) -> Survey:
             holdings = zip(making, servers)
             mapping = self._settings.mapping
-            return nodefailure.survey_storage(asked, computes, holdings, mapping)
+            return nodefailure.survey_storage(requested_at, computes, holdings, mapping)
 
         await self._ask(info, calls, survey)
 
@@ -101,11 +103,13 @@ class Exclusion:
             self._calls.list(STORAGE, namespace, key=info.name),
         ]
 
-        def survey(asked: float, computes: Json, lists: Sequence[Json]) -> Survey:
+        def survey(
+            requested_at: float, computes: Json, lists: Sequence[Json]
+        ) -> Survey:
             clientmounts, storages = (found.get("items", []) for found in lists)
             mapping = self._settings.mapping
             return nodefailure.survey_mounts(
-                asked, computes, clientmounts, storages, expected, mapping
+                requested_at, computes, clientmounts, storages, expected, mapping
             )
 
         await self._ask(info, calls, survey)
@@ -118,7 +122,7 @@ class Exclusion:
     ) -> None:
         """Make some requests. The Workflow itself is asked for as well: a watch
         that hangs may have kept from us that all is well."""
-        asked, known = self._flux.now(), info.view
+        requested_at, known = self._flux.now(), info.view
         own = Reference(self._settings.namespace, info.name)
         workflow, computes, *others = await gather(
             [
@@ -128,11 +132,11 @@ class Exclusion:
             ]
         )
         try:
-            info.survey = survey(asked, computes, others)
+            info.survey = survey(requested_at, computes, others)
         except BadObject as error:
             info.failure = str(error)
         if workflow:
-            info.looked_up = asked
+            info.looked_up = requested_at
             info.see(WorkflowView.parse(workflow), self._flux.now())
             self._records.note(info, workflow)
         elif known is not None:

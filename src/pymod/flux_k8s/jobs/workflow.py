@@ -400,7 +400,11 @@ def _tolerate(
     if info.allocation is None or view.forced:
         return Wait()
     survey = info.survey
-    if survey is None or survey.state is not view.state or survey.asked < problem.since:
+    if (
+        survey is None
+        or survey.state is not view.state
+        or survey.requested_at < problem.since
+    ):
         return Inspect()
     hosts, tolerance = info.allocation.hosts, info.failure_tolerance
     if survey.excluded is not None:
@@ -412,7 +416,7 @@ def _tolerate(
         again = survey.excluded + problem.patience
         if now < again:
             return Wait(again)
-        if survey.asked < again:
+        if survey.requested_at < again:
             return Inspect()
     if not survey.lost:
         return Fail(problem.note)

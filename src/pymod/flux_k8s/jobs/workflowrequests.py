@@ -120,7 +120,7 @@ class WorkflowRequests:
 
     async def lookup(self, info: WorkflowInfo) -> None:
         """Ask for the Workflow."""
-        asked, known = self._flux.now(), info.view
+        requested_at, known = self._flux.now(), info.view
         namespace, name = self._settings.namespace, info.name
         try:
             workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
@@ -131,7 +131,7 @@ class WorkflowRequests:
             if known is not None:
                 info.see_gone(known.uid)
         else:
-            info.looked_up = asked
+            info.looked_up = requested_at
             info.unlisted = False
             self._see(info, workflow)
 
