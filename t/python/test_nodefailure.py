@@ -181,11 +181,13 @@ def test_the_nodes_of_a_rabbit_without_their_storage_are_lost(strategy: str) -> 
 
 def test_servers_no_longer_request_storage_of_rabbits_that_failed() -> None:
     found = servers({"rabbit1": True, "rabbit2": False})
-    (cut,) = storage_of(found, breakdown("AllocatePerCompute")).cuts
+    (remaining,) = storage_of(found, breakdown("AllocatePerCompute")).remaining_servers
     (before,) = found["spec"]["allocationSets"]
     left = [entry for entry in before["storage"] if entry["name"] == "rabbit1"]
-    assert cut.servers == SERVERS
-    assert cut.patch == {"spec": {"allocationSets": [{**before, "storage": left}]}}
+    assert remaining.servers == SERVERS
+    assert remaining.patch == {
+        "spec": {"allocationSets": [{**before, "storage": left}]}
+    }
 
 
 @pytest.mark.parametrize("strategy", ["AllocateAcrossServers", "AllocateSingleServer"])
@@ -206,7 +208,7 @@ def test_storage_that_outlives_the_job_must_be_complete() -> None:
 def test_complete_storage_loses_no_node() -> None:
     found = servers({"rabbit1": True, "rabbit2": True})
     survey = storage_of(found, breakdown("AllocatePerCompute"))
-    assert survey.lost == () and survey.cuts == ()
+    assert survey.lost == () and survey.remaining_servers == ()
 
 
 def test_servers_without_a_status_have_no_storage() -> None:

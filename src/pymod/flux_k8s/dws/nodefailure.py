@@ -67,7 +67,7 @@ class Survey:
         served: whether DWS has done all of its work on the other nodes.
         excluded: the UNIX time at which nodes were last removed from Computes in this
             state; None without any.
-        cuts: in Setup, the Servers without the Rabbits that failed.
+        remaining_servers: in Setup, the Servers without the Rabbits that failed.
     """
 
     state: State
@@ -76,7 +76,7 @@ class Survey:
     lost: tuple[str, ...]
     served: bool
     excluded: Optional[float] = None
-    cuts: tuple[RemainingServers, ...] = ()
+    remaining_servers: tuple[RemainingServers, ...] = ()
 
     @property
     def remaining(self) -> tuple[str, ...]:
@@ -172,7 +172,7 @@ def survey_storage(
     """
     hosts, excluded = _read_computes(computes, State.Setup)
     lost: set[str] = set()
-    cuts: list[RemainingServers] = []
+    remaining: list[RemainingServers] = []
     for breakdown, servers in holdings:
         reader = Reader(f"Servers {breakdown.servers}", servers)
         missing = _missing(reader)
@@ -183,7 +183,9 @@ def survey_storage(
             elif rabbits:
                 lost.update(hosts)
         if breakdown.servers is not None and any(missing.values()):
-            cuts.append(RemainingServers(breakdown.servers, _without(reader, missing)))
+            remaining.append(
+                RemainingServers(breakdown.servers, _without(reader, missing))
+            )
     return Survey(
         State.Setup,
         requested_at,
@@ -191,7 +193,7 @@ def survey_storage(
         tuple(host for host in hosts if host in lost),
         served=True,
         excluded=excluded,
-        cuts=tuple(cuts),
+        remaining_servers=tuple(remaining),
     )
 
 

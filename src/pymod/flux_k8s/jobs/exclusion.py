@@ -166,8 +166,8 @@ class Exclusion:
         if survey.lost:
             body = nodefailure.computes_patch(survey, self._flux.now())
             await self._write(COMPUTES, self._computes(info), body)
-        for cut in survey.cuts:
-            await self._write(SERVERS, cut.servers, cut.patch)
+        for remaining in survey.remaining_servers:
+            await self._write(SERVERS, remaining.servers, remaining.patch)
         info.survey = survey.without_lost(self._flux.now())
 
     def tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:

@@ -408,7 +408,7 @@ def _tolerate(
         return Inspect()
     hosts, tolerance = info.allocation.hosts, info.failure_tolerance
     if survey.excluded is not None:
-        if survey.cuts and not survey.lost:
+        if survey.remaining_servers and not survey.lost:
             return Exclude()
         ready = survey.served and not survey.lost
         if ready and nodefailure.may_be_forced(survey.state, view.outstanding):
