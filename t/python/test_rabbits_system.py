@@ -100,7 +100,7 @@ def test_the_scheduling_key_of_R_leads_to_the_servers(type: str) -> None:
     wait(system)
     (servers,) = system.store.list(SERVERS, None)["items"]
     data = servers["spec"]["allocationSets"][0]  # a Lustre's first one is its OSTs
-    made = storageusage.parse({"spec": {"allocationSets": [data]}}).held
+    made = storageusage.parse({"spec": {"allocationSets": [data]}}).unavailable
     given = chunks(system, jobid)
     assert made.keys() == given.keys() == {"rabbit-01", "rabbit-02"}
     for rabbit, size in made.items():

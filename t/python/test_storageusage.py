@@ -84,7 +84,7 @@ def test_servers_hold_the_right_bytes_at_each_point_of_their_life(
     obj: Json, made: Sizes, held: Sizes
 ) -> None:
     found = parse(obj)
-    assert (found.made, found.held) == (made, held)
+    assert (found.allocated, found.unavailable) == (made, held)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,8 @@ def check(life: list[StorageUsage]) -> None:
     free."""
     for index, usage in enumerate(life):
         for later in life[index:]:
-            for rabbit, size in later.made.items():
-                assert usage.held.get(rabbit, 0) >= size
+            for rabbit, size in later.allocated.items():
+                assert usage.unavailable.get(rabbit, 0) >= size
 
 
 rabbits = st.sampled_from(["r1", "r2", "r.3"])
@@ -133,7 +133,7 @@ def test_a_rabbit_never_promises_what_is_taken_and_always_what_is_free(
 
     def show(ready: bool, gone: bool = False) -> None:
         found = parse(servers(spec, status=status(made, ready), gone=gone))
-        assert all(free[r] + found.made.get(r, 0) == 1000 for r in asked)
+        assert all(free[r] + found.allocated.get(r, 0) == 1000 for r in asked)
         life.append(found)
 
     order = data.draw(st.permutations(list(asked)))
@@ -149,10 +149,10 @@ def test_a_rabbit_never_promises_what_is_taken_and_always_what_is_free(
         made[rabbit] = 0
         show(ready)
         if ready:
-            assert life[-1].held == life[-1].made
+            assert life[-1].unavailable == life[-1].allocated
     show(ready, gone=True)
     check(life)
-    assert life[-1].held == {}
+    assert life[-1].unavailable == {}
 
 
 NAMES = ["xfs", "gfs2", "raw", "lustre", "create-persistent", "cancel-in-proposal"]
@@ -169,8 +169,10 @@ def test_recorded_servers_hold_the_right_bytes_at_each_point_of_their_life(
     shown = [e["object"] for e in events if e.get("kind", "").lower() == "servers"]
     asked = [obj for obj in shown if obj["spec"].get("allocationSets")]
     life = [parse(obj) for obj in asked]
-    assert life and life[0].held and not life[0].made
+    assert life and life[0].unavailable and not life[0].allocated
     check(life)
-    made = max(sum(found.made.values()) for found in life)
-    assert made == (0 if name.startswith("cancel") else sum(life[0].held.values()))
-    assert (life[-1].held == {}) == (name != "create-persistent")
+    made = max(sum(found.allocated.values()) for found in life)
+    assert made == (
+        0 if name.startswith("cancel") else sum(life[0].unavailable.values())
+    )
+    assert (life[-1].unavailable == {}) == (name != "create-persistent")

@@ -46,16 +46,17 @@ class StorageUsage:
     Attributes:
         workflow: the Workflow whose Teardown deletes the storage; None for storage
             that outlives the Workflow that made it.
-        made: the bytes of the storage that NNF has made.
-        held: the bytes that no other job can have: ``made``, and the bytes that NNF
-            will still make.
-        beyond: the part of ``held`` that is beyond the job's share from the scheduler.
+        allocated: the bytes of the storage that NNF has made.
+        unavailable: the bytes that no other job can have: ``allocated``, and the bytes
+            that NNF will still make.
+        beyond: the part of ``unavailable`` that is beyond the job's share from the
+            scheduler.
         system: whether the storage belongs to an NnfSystemStorage.
     """
 
     workflow: Optional[str]
-    made: Mapping[str, int]
-    held: Mapping[str, int]
+    allocated: Mapping[str, int]
+    unavailable: Mapping[str, int]
     beyond: Mapping[str, int] = field(default_factory=dict)
     system: bool = False
 
@@ -77,18 +78,21 @@ def parse(servers: Any) -> StorageUsage:
     reader = Reader("Servers", servers)
     place = (reader.optional_string(f"metadata.{key}") for key in ("namespace", "name"))
     reader = Reader(f"Servers {'/'.join(part for part in place if part)}", servers)
-    made = _made(reader)
-    held = made
+    allocated = _allocated(reader)
+    unavailable = allocated
     if not (
         reader.optional_boolean("status.ready")
         or reader.has("metadata.deletionTimestamp")
     ):
         wanted = _requested(reader)
-        held = {r: max(wanted.get(r, 0), made.get(r, 0)) for r in {**wanted, **made}}
+        unavailable = {
+            r: max(wanted.get(r, 0), allocated.get(r, 0))
+            for r in {**wanted, **allocated}
+        }
     beyond = _beyond(reader)
-    beyond = {r: min(size, beyond[r]) for r, size in held.items() if r in beyond}
+    beyond = {r: min(size, beyond[r]) for r, size in unavailable.items() if r in beyond}
     system = _label(servers, OWNER_KIND_LABEL) == SYSTEM_STORAGE
-    return StorageUsage(workflow_of(servers), made, held, beyond, system)
+    return StorageUsage(workflow_of(servers), allocated, unavailable, beyond, system)
 
 
 def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
@@ -142,7 +146,7 @@ def _requested(servers: Reader) -> dict[str, int]:
     return {rabbit: size for rabbit, size in sizes.items() if size}
 
 
-def _made(servers: Reader) -> dict[str, int]:
+def _allocated(servers: Reader) -> dict[str, int]:
     """The bytes that exist according to ``status``, by Rabbit."""
     sizes: dict[str, int] = {}
     for entry in servers.optional_objects("status.allocationSets"):

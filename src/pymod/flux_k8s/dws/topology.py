@@ -66,7 +66,7 @@ def parse(
     """
     problems: list[str] = []
     hosts_of = _hosts_of(configuration, problems)
-    jobs, system = _made(servers, later)
+    jobs, system = _allocated(servers, later)
     if system_storage:
         jobs, system = jobs + system, Counter()
     capacity = _capacities(hosts_of, storages, jobs, problems)
@@ -75,7 +75,7 @@ def parse(
     return mapping.assemble(hosts_of, capacity, system, sort=sort)
 
 
-def _made(
+def _allocated(
     servers: Iterable[Json], later: Optional[Iterable[Json]]
 ) -> tuple[Counter[str], Counter[str]]:
     """The bytes of storage that exists on each Rabbit both before and after the
@@ -86,8 +86,8 @@ def _made(
     jobs: Counter[str] = Counter()
     system: Counter[str] = Counter()
     for key in before.keys() & after.keys():
-        made = Counter(before[key].made) & Counter(after[key].made)
-        (system if before[key].system else jobs).update(made)
+        allocated = Counter(before[key].allocated) & Counter(after[key].allocated)
+        (system if before[key].system else jobs).update(allocated)
     return jobs, system
 
 

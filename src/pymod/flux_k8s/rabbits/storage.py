@@ -223,12 +223,12 @@ class RabbitManager:
             for servers in {**self._seen, **self._promised}:
                 found = self._holding(servers)
                 if found.workflow is None and servers not in own:
-                    held.update(found.held)
+                    held.update(found.unavailable)
         else:
             held = Counter(self._reserved)
             held.update(self._in_use)
             for servers in own:
-                held.subtract(self._holding(servers).held)
+                held.subtract(self._holding(servers).unavailable)
         return {
             name: max(0, size + self._left_out(name) - held[name])
             for name, size in self.sizes.items()
@@ -328,10 +328,10 @@ class RabbitManager:
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error))
         before = self._holding(key)
-        if found.held or type == "DELETED":  # else it is as it was before the promise
+        if found.unavailable or type == "DELETED":  # else as before the promise
             self._promised.pop(key, None)
         self._seen.pop(key, None)
-        if found.held:
+        if found.unavailable:
             self._seen[key] = found
         self._recount(key, before)
 
@@ -376,8 +376,12 @@ class RabbitManager:
 
     def _count(self, found: StorageUsage, sign: int) -> None:
         known = found.jobid is not None and found.jobid not in self._let_go
-        _add(self._reserved if found.jobid is None else self._in_use, found.held, sign)
-        _add(self._unscheduled, found.beyond if known else found.held, sign)
+        _add(
+            self._reserved if found.jobid is None else self._in_use,
+            found.unavailable,
+            sign,
+        )
+        _add(self._unscheduled, found.beyond if known else found.unavailable, sign)
 
 
 def _add(counts: dict[str, int], sizes: Mapping[str, int], sign: int) -> None:

@@ -72,7 +72,7 @@ class StorageMonitor:
         asked = tuple(total)
         for servers in self._store.list(SERVERS, None)["items"]:
             if servers["metadata"]["name"] != request.name:
-                total.update(storageusage.parse(servers).held)
+                total.update(storageusage.parse(servers).unavailable)
         for rabbit in asked:
             if total[rabbit] > self._sizes.get(rabbit, total[rabbit]):
                 self._fail("room", f"{request.name} asks for what {rabbit} has not")

@@ -198,11 +198,11 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
             continue
         sets = reader.optional_objects("spec.allocationSets")
         keys_of_sets = _colocation_keys(name, text)
-        held = storageusage.parse(obj).held
+        unavailable = storageusage.parse(obj).unavailable
         for keys, entry in zip(keys_of_sets, sets):
             names = {s.string("name") for s in entry.optional_objects("storage")}
             for key in keys:
-                occupied.setdefault(key, set()).update(names & held.keys())
+                occupied.setdefault(key, set()).update(names & unavailable.keys())
     return {key: frozenset(names) for key, names in occupied.items() if names}
 
 
