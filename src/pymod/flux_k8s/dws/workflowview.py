@@ -22,9 +22,9 @@ FINALIZER = "flux-framework.readthedocs.io/workflow"
 WLM_ID = "flux"
 """``spec.wlmID`` of the service's Workflows."""
 
-DISMISSED = "flux-framework.readthedocs.io/dismissed"
-"""An annotation that the service writes when it moves a Workflow to Teardown. Another
-program has moved a Workflow that is in Teardown without it."""
+TEARDOWN_REQUESTED = "flux-framework.readthedocs.io/dismissed"
+"""An annotation that the service writes when it requests Teardown. When a Workflow in
+Teardown lacks it, another program has requested Teardown."""
 
 CUT_OFF = "flux-framework.readthedocs.io/cut-off"
 """An annotation: the abort of the job was carried out. It keeps a service that is
@@ -91,7 +91,7 @@ class WorkflowView:
         warned: whether the annotation :data:`WARNED` is set.
         out_of_reach: the annotation :data:`OUT_OF_REACH`, or 0.
         damage: the error in a malformed object, or None.
-        dismissed: whether the service moved the Workflow to Teardown.
+        teardown_requested: whether the service requested Teardown.
         forced: whether DWS takes ``desired`` for reached (``forceReady``).
         outstanding: the commands of the directives that DWS has not completed in
             ``state``.
@@ -124,7 +124,7 @@ class WorkflowView:
     token: Optional[tuple[str, str]]
     """Namespace and name of the Secret with the workflow token."""
     damage: Optional[str] = None
-    dismissed: bool = False
+    teardown_requested: bool = False
     requested: Optional[float] = None
     unmounting: Optional[float] = None
     trouble_note: str = ""
@@ -207,7 +207,7 @@ class WorkflowView:
             message=printable(_string(status, "message"), NOTE),
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
-            dismissed=DISMISSED in annotations,
+            teardown_requested=TEARDOWN_REQUESTED in annotations,
             cut_off=CUT_OFF in annotations,
             warned=WARNED in annotations,
             requested=None if desired is None else _time(annotations, desired),
@@ -239,7 +239,7 @@ def _metadata(reader: Reader) -> dict[str, Any]:
         "resource_version": reader.string("metadata.resourceVersion"),
         "finalizers": reader.optional_strings("metadata.finalizers"),
         "deleting": reader.has("metadata.deletionTimestamp"),
-        "dismissed": DISMISSED in annotations,
+        "teardown_requested": TEARDOWN_REQUESTED in annotations,
         "unmounting": _time(annotations, State.PostRun),
         "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,

@@ -286,7 +286,7 @@ def _release(
         return Advance(State.PostRun)
     if view.state is State.PostRun:
         return Advance(State.DataOut)
-    return _dismiss(info, view, config)
+    return _request_teardown(info, view, config)
 
 
 def _give_up(
@@ -296,7 +296,7 @@ def _give_up(
     neither data nor a node. A node that may still unmount in Teardown is not
     drained; whether it has is looked at when Teardown is complete."""
     if not info.ran or info.released:
-        return _dismiss(info, view, config)
+        return _request_teardown(info, view, config)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
         if info.still_mounted is None:
             return DrainMounted(problem.note)
@@ -305,7 +305,7 @@ def _give_up(
         state = "its epilog" if view.desired is None else view.desired.name
         note = f"given up in {state}" if problem is None else problem.note
         return Fail(_with_losses(note, info, view))
-    return _dismiss(info, view, config)
+    return _request_teardown(info, view, config)
 
 
 def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
@@ -323,7 +323,7 @@ def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
     return "; ".join(filter(None, (note, _losses(info, view))))
 
 
-def _dismiss(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
+def _request_teardown(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
     """Move to Teardown. With it goes what tells how data was moved: that is
     recorded before, as long as the job waits."""
     begun = view.desired is not None and view.desired >= State.DataIn

@@ -168,7 +168,7 @@ class WorkflowInfo:
         elif view.uid != self.deleted_uid and not self._is_late(view):
             if view.deleting and view.desired is not State.Teardown:
                 self._is_taken(view.uid, "deleted", view)
-            elif view.desired is State.Teardown and not view.dismissed:
+            elif view.desired is State.Teardown and not view.teardown_requested:
                 self._is_taken(view.uid, "moved to Teardown", view)
             before, self.view = self.view, view
             self.out_of_reach = max(self.out_of_reach, view.out_of_reach)

@@ -15,9 +15,9 @@ from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowview import (
-    DISMISSED,
     FINALIZER,
     OUT_OF_REACH,
+    TEARDOWN_REQUESTED,
     WLM_ID,
     State,
     WorkflowView,
@@ -198,7 +198,7 @@ class WorkflowRequests:
             if info.view is not None:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
                 self._records.leave(info, info.view)
-            annotations[DISMISSED] = "true"
+            annotations[TEARDOWN_REQUESTED] = "true"
         elif step.state is State.DataOut and info.view is not None:
             overlooked = _overlooked(info, info.view, self._flux.now())
             info.out_of_reach = round(info.out_of_reach + overlooked, 3)
@@ -208,11 +208,11 @@ class WorkflowRequests:
         if step.hurry:
             spec["hurry"] = True
         if step.state is State.Teardown:
-            await self._send(info, self._dismiss(info, body))
+            await self._send(info, self._request_teardown(info, body))
         else:
             await self._send(info, self._patch(info, body))
 
-    async def _dismiss(self, info: WorkflowInfo, body: Patch) -> Json:
+    async def _request_teardown(self, info: WorkflowInfo, body: Patch) -> Json:
         """Request Teardown. After it the token is of no use."""
         workflow = await self._patch(info, body)
         self._tokens.unlink(info)
