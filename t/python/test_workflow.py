@@ -329,7 +329,9 @@ def test_data_that_is_not_copied_is_told_whoever_gives_it_up() -> None:
 
 
 def test_nodes_that_do_not_unmount_may_cost_persistent_storage_some_data() -> None:
-    view = dataclasses.replace(view_of(S.PostRun, ready=False), keeps=("keep",))
+    view = dataclasses.replace(
+        view_of(S.PostRun, ready=False), persistent_storage=("keep",)
+    )
     info = info_of(
         RELEASED, view, ran=True, looked_up=NOW + 60, still_mounted=("n1", "n2")
     )

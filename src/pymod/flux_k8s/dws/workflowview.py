@@ -98,7 +98,7 @@ class WorkflowView:
         mounts: the number of file systems that each compute node mounts.
         unsaved: source and destination of each copy_out directive that DWS has not
             carried out.
-        keeps: the names of the persistent storage that the job uses.
+        persistent_storage: the names of the persistent storage that the job uses.
         cut_off: whether the abort of the job was carried out.
         moves_data: whether the Workflow may have NnfDataMovements.
         runs_containers: whether the Workflow may have containers.
@@ -134,7 +134,7 @@ class WorkflowView:
     outstanding: tuple[str, ...] = ()
     mounts: int = 0
     unsaved: tuple[str, ...] = ()
-    keeps: tuple[str, ...] = ()
+    persistent_storage: tuple[str, ...] = ()
     cut_off: bool = False
     moves_data: bool = False
     runs_containers: bool = False
@@ -280,7 +280,7 @@ def _spec(reader: Reader) -> dict[str, Any]:
         "forced": reader.optional_boolean("spec.forceReady") or False,
         "mounts": sum(command in MOUNTING for command in commands),
         "unsaved": _unsaved(reader, directives),
-        "keeps": tuple(
+        "persistent_storage": tuple(
             arguments.get("name", "")
             for command, arguments in directives
             if command == "persistentdw"

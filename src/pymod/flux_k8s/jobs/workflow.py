@@ -313,8 +313,9 @@ def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
     losses = []
     if view.unsaved:
         losses.append(f"not copied: {', '.join(view.unsaved)}")
-    if info.still_mounted and view.keeps:
-        hosts, names = hostlist.encode(info.still_mounted), ", ".join(view.keeps)
+    if info.still_mounted and view.persistent_storage:
+        hosts = hostlist.encode(info.still_mounted)
+        names = ", ".join(view.persistent_storage)
         losses.append(f"{hosts} may not have written everything to {names}")
     return "; ".join(losses)
 
