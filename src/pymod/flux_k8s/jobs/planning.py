@@ -292,7 +292,7 @@ class Planner:
             given,
             name=f"R of job {f58(info.jobid)}",
         )
-        allocation = replace(allocation, unfit=self._rabbits.broken)
+        allocation = replace(allocation, broken_rabbits=self._rabbits.broken)
         try:
             return self._choose_on(info, breakdowns, existing, allocation)
         except AllocationError as error:
@@ -313,13 +313,14 @@ class Planner:
             AllocationError: it cannot.
         """
         hosts, tolerance = allocation.hosts, info.failure_tolerance
+        broken = allocation.broken_rabbits
         rabbits = {host: self._settings.mapping.rabbit_of(host) for host in hosts}
-        lost = tuple(host for host in hosts if rabbits[host] in allocation.unfit)
+        lost = tuple(host for host in hosts if rabbits[host] in broken)
         if not lost or tolerance == 0:
             raise error
         survey = Survey(State.Setup, self._now(), hosts, lost, served=True)
         down = dict.fromkeys(str(rabbits[host]) for host in lost)
-        problem = ", ".join(f"Rabbit {r} is {allocation.unfit[r]}" for r in down)
+        problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in down)
         if not nodefailure.tolerated(hosts, survey, tolerance):
             note = nodefailure.refusal_note(hosts, survey, tolerance, problem)
             raise AllocationError(note)

@@ -64,7 +64,7 @@ class Allocation:
             Rabbit of the job is a last resort, for a set that needs no PCIe connection
             and that too few Rabbits of the job may take. None: the job's Rabbits are
             fit, and have all labels.
-        unfit: the status of each Rabbit that is not fit for use.
+        broken_rabbits: the status of each Rabbit that is not fit for use.
         occupied: for each colocation key, the Rabbits with an allocation that has this
             key, of any job or persistent file system.
     """
@@ -76,7 +76,7 @@ class Allocation:
     room: Mapping[str, int] = field(default_factory=dict)
     given: Mapping[str, int] = field(default_factory=dict)
     storages: Optional[Mapping[str, Labels]] = None
-    unfit: Mapping[str, str] = field(default_factory=dict)
+    broken_rabbits: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def without(self, hosts: Collection[str], rabbits: Collection[str]) -> Allocation:
@@ -231,7 +231,7 @@ class Room:
 
     def __init__(self, allocation: Allocation) -> None:
         self._storages = allocation.storages
-        self._unfit = allocation.unfit
+        self._broken_rabbits = allocation.broken_rabbits
         self._occupied = {key: set(on) for key, on in allocation.occupied.items()}
         self._free: dict[str, Union[int, float]] = {}
         self._limits: dict[str, Union[int, float]] = {}
@@ -260,7 +260,7 @@ class Room:
         if self._storages is not None:
             labels = self._storages.get(rabbit)
             if labels is None:
-                status = self._unfit.get(rabbit)
+                status = self._broken_rabbits.get(rabbit)
                 return "is not fit for use" + (f" ({status})" if status else "")
             missing = entry.missing_label(labels)
             if missing is not None:
