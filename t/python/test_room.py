@@ -133,14 +133,18 @@ def test_a_share_that_the_scheduler_gave_is_no_more_than_what_is_left() -> None:
 
 def test_more_than_its_share_a_job_takes_only_of_what_nobody_else_was_given() -> None:
     room = {"a": 20 * GIB, "b": 20 * GIB}
-    on = allocation({"a": 1, "b": 1}, 5, room=room, given={"a": 14 * GIB})
+    on = allocation({"a": 1, "b": 1}, 5, room=room, other_shares={"a": 14 * GIB})
     assert place(single(7 * GIB), on) == {"b": 1}
-    full = allocation({"a": 1}, 5, room=room, given=on.given)
+    full = allocation({"a": 1}, 5, room=room, other_shares=on.other_shares)
     assert place(single(6 * GIB), full) == {"a": 1}
     with pytest.raises(AllocationError, match="a has 6 GiB left, .* needs 7 GiB"):
         place(single(7 * GIB), full)
     spare = allocation(
-        {}, unconnected=("c",), storages={"a": RABBIT}, room=room, given=on.given
+        {},
+        unconnected=("c",),
+        storages={"a": RABBIT},
+        room=room,
+        other_shares=on.other_shares,
     )
     assert place(single(6 * GIB), spare) == {"a": 1}
     with pytest.raises(AllocationError, match="may be used"):

@@ -115,7 +115,7 @@ class Planner:
         self._now = now
         self._waiting: dict[int, float] = {}
         self._shares: dict[int, Counter[str]] = {}
-        self._given: Counter[str] = Counter()
+        self._unplaced_shares: Counter[str] = Counter()
         self._turns: dict[int, Answer] = {}
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
@@ -141,7 +141,7 @@ class Planner:
     def _settle(self, jobid: int) -> None:
         """What the scheduler gave the job is its own no more, or is counted as what
         its Servers hold."""
-        self._given.subtract(self._shares.pop(jobid, {}))
+        self._unplaced_shares.subtract(self._shares.pop(jobid, {}))
 
     async def plan(self, info: WorkflowInfo) -> Proposal:
         """Rewrite the job's resources, and find the nodes that it must avoid."""
@@ -182,7 +182,7 @@ class Planner:
         self._settle(info.jobid)
         shares = {rabbit: (count or 0) * GIB for rabbit, count in ssd.items()}
         self._shares[info.jobid] = Counter(shares)
-        self._given.update(shares)
+        self._unplaced_shares.update(shares)
 
     def _take_turn(self, jobid: int, answer: Answer) -> None:
         """Two jobs that look for a Rabbit without a certain colocation key at
@@ -207,7 +207,7 @@ class Planner:
     ) -> Placed:
         own = frozenset(b.servers for b in breakdowns if b.servers is not None)
         choose = partial(self._choose, info, breakdowns, existing)
-        given = self._given - self._shares.get(info.jobid, Counter())
+        other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
 
         def without_others() -> None:
             # What a scheduler gave may be waited for, whoever holds it now.
@@ -218,7 +218,7 @@ class Planner:
         try:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
-            choice = choose(others, self._rabbits.room(own), given)
+            choice = choose(others, self._rabbits.room(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
             raise self._reason_to_wait(info, error, without_others) from None
         self._waiting.pop(info.jobid, None)
@@ -279,7 +279,7 @@ class Planner:
         existing: Mapping[Reference, Json],
         others: Iterable[Json],
         room: Mapping[str, int],
-        given: Mapping[str, int],
+        other_shares: Mapping[str, int],
     ) -> _Choice:
         """Where the job's storage goes."""
         assert info.allocation is not None
@@ -289,7 +289,7 @@ class Planner:
             self._rabbits.labels,
             occupied_rabbits(others),
             room,
-            given,
+            other_shares,
             name=f"R of job {f58(info.jobid)}",
         )
         allocation = replace(allocation, broken_rabbits=self._rabbits.broken)

@@ -58,8 +58,8 @@ class Allocation:
             has an unknown share.
         room: bytes that are left on each Rabbit. No Rabbit takes more, whatever the
             scheduler gave. A Rabbit that is missing here has no known limit.
-        given: bytes of ``room`` that the scheduler gave to other jobs whose storage is
-            not placed yet.
+        other_shares: bytes of ``room`` that the scheduler gave to other jobs whose
+            storage is not placed yet.
         storages: the labels of each Storage that is fit for use. A Storage that is no
             Rabbit of the job is a last resort, for a set that needs no PCIe connection
             and that too few Rabbits of the job may take. None: the job's Rabbits are
@@ -74,7 +74,7 @@ class Allocation:
     unconnected: tuple[str, ...] = ()
     ssd_per_rabbit: Mapping[str, Optional[int]] = field(default_factory=dict)
     room: Mapping[str, int] = field(default_factory=dict)
-    given: Mapping[str, int] = field(default_factory=dict)
+    other_shares: Mapping[str, int] = field(default_factory=dict)
     storages: Optional[Mapping[str, Labels]] = None
     broken_rabbits: Mapping[str, str] = field(default_factory=dict)
     occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
@@ -107,14 +107,15 @@ def job_allocation(
     storages: Optional[Mapping[str, Labels]] = None,
     occupied: Optional[Mapping[str, frozenset[str]]] = None,
     room: Optional[Mapping[str, int]] = None,
-    given: Optional[Mapping[str, int]] = None,
+    other_shares: Optional[Mapping[str, int]] = None,
     name: str = "R",
 ) -> Allocation:
     """The allocation of the job whose R is ``rset``.
 
-    ``storages``, ``occupied``, ``room`` and ``given`` are as in :class:`Allocation`;
-    ``occupied`` comes from :func:`occupied_rabbits`. A host that R lists twice counts
-    once: it mounts each file system once, however many brokers run on it. A scheduler
+    ``storages``, ``occupied``, ``room`` and ``other_shares`` are as in
+    :class:`Allocation`; ``occupied`` comes from :func:`occupied_rabbits`. A host that R
+    lists twice counts once: it mounts each file system once, however many brokers run
+    on it. A scheduler
     that gave the job no storage at all was not asked for any (``scheduler=none``): the
     job's shares are unknown.
 
@@ -139,7 +140,7 @@ def job_allocation(
         unconnected=tuple(unconnected),
         ssd_per_rabbit=ssd,
         room=room or {},
-        given=given or {},
+        other_shares=other_shares or {},
         storages=storages,
         occupied=occupied or {},
     )
@@ -237,7 +238,7 @@ class Room:
         self._limits: dict[str, Union[int, float]] = {}
         for rabbit in (*allocation.rabbits, *allocation.spares):
             left = allocation.room.get(rabbit, math.inf)
-            spare = max(0, left - allocation.given.get(rabbit, 0))
+            spare = max(0, left - allocation.other_shares.get(rabbit, 0))
             ssd = allocation.ssd_per_rabbit.get(rabbit)
             share = spare if ssd is None else min(ssd * GIB, left)
             self._free[rabbit] = share
