@@ -16,7 +16,7 @@ import pytest
 
 from support.tree import TOP, copy_sources
 
-OURS = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")
+OUR_SOURCES = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")
 TESTS = [
     "jobtap",
     "jobtap_hostile",
@@ -69,7 +69,7 @@ def leaks(log: str) -> list[str]:
 
 
 def ours(stack: str) -> bool:
-    return OURS.search(stack) is not None and "PyInit_" not in stack
+    return OUR_SOURCES.search(stack) is not None and "PyInit_" not in stack
 
 
 def test_no_memory_is_misused_or_leaked(tmp_path: Path) -> None:

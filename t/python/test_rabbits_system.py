@@ -49,7 +49,7 @@ from support.service import (
     settle,
 )
 
-OURS = "dws: PCIe connection to Rabbit rabbit-02 is Offline"
+LINK_DRAIN_REASON = "dws: PCIe connection to Rabbit rabbit-02 is Offline"
 
 
 def chunks(system: VirtualSystem, jobid: int) -> dict[str, Optional[int]]:
@@ -226,7 +226,7 @@ def test_a_node_whose_connection_breaks_is_drained_until_it_is_back() -> None:
     system = system_of()
     set_link(system, "compute-03", up=False)
     wait(system)
-    assert drained(system) == {"compute-03": OURS}
+    assert drained(system) == {"compute-03": LINK_DRAIN_REASON}
     assert marked(system) == ""
     set_link(system, "compute-03", up=True)
     wait(system)

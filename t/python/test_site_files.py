@@ -509,14 +509,14 @@ def frobnicate() -> Iterator[Callable[[Any], Any]]:
     patch.undo()
 
 
-OURS = {"scheme": "rabbit-storage", "value": "dws-jobtap.so"}
+STORAGE_DEPENDENCY = {"scheme": "rabbit-storage", "value": "dws-jobtap.so"}
 
 
 @pytest.mark.parametrize("dw", [XFS, [XFS], {}, 3, [""]])
 def test_a_job_that_says_something_of_storage_needs_the_plugin(
     frobnicate: Callable[[Any], Any], dw: Any
 ) -> None:
-    assert frobnicate({"dw": dw})["dependencies"] == [OURS]
+    assert frobnicate({"dw": dw})["dependencies"] == [STORAGE_DEPENDENCY]
 
 
 @pytest.mark.parametrize("system", [{}, {"dw": ""}, {"dw": " \n"}, {"dw": []}, "x"])

@@ -15,7 +15,7 @@ from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, HoldDown
 from flux_k8s.errors import BadObject, ConfigError
-from flux_k8s.rabbits.availability import OURS
+from flux_k8s.rabbits.availability import DRAIN_REASON_PREFIX
 from flux_k8s.rabbits.storage import parse_storage
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import parse
@@ -96,7 +96,9 @@ def test_what_flux_was_told_becomes_what_kubernetes_shows(
     bad |= cut if mode == "soft" else set()
     assert set(hostlist.decode(marked(system))) == bad
     found = drained(system)
-    ours = {host for host, reason in found.items() if reason.startswith(OURS)}
+    ours = {
+        host for host, reason in found.items() if reason.startswith(DRAIN_REASON_PREFIX)
+    }
     assert ours <= (cut if mode == "drain" else set())
     assert mode != "drain" or cut <= found.keys()
     offline = {n.host for n in system.instance.scheduler.pool.nodes if not n.up}

@@ -10,7 +10,7 @@ or left alone.
 
 The reconciler compares what Kubernetes shows with what Flux shows, and acts where they
 differ: what happened while the module was away makes no difference. Its own drains
-begin with :data:`OURS`; a drain with another reason is not touched.
+begin with :data:`DRAIN_REASON_PREFIX`; a drain with another reason is not touched.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, exclude_properties
 from flux_k8s.rfc.resourcestatus import NodeStates
 
-OURS = "dws: PCIe connection to Rabbit "
-"""How the reasons of our drains begin."""
+DRAIN_REASON_PREFIX = "dws: PCIe connection to Rabbit "
+"""The beginning of the reasons with which this module drains nodes."""
 
 SETTLE = 0.05
 """Seconds from a first change until anything is done: events come many at once."""
@@ -43,7 +43,7 @@ KEY = "rabbits"
 
 def drain_reason(rabbit: str, status: str) -> str:
     """Why a node is drained that cannot reach its Rabbit."""
-    return f"{OURS}{rabbit} is {status}"
+    return f"{DRAIN_REASON_PREFIX}{rabbit} is {status}"
 
 
 def lost_links(
@@ -74,7 +74,7 @@ def hosts_to_undrain(lost: Mapping[str, str], states: NodeStates) -> list[str]:
     return [
         host
         for host, reason in states.drained.items()
-        if reason.startswith(OURS) and host not in lost
+        if reason.startswith(DRAIN_REASON_PREFIX) and host not in lost
     ]
 
 
