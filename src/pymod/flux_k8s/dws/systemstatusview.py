@@ -28,7 +28,7 @@ NAME = "default"
 ENABLED = "Enabled"
 DISABLED = "Disabled"
 
-ANNOTATION_OURS = "flux-framework.readthedocs.io/disabled-nodes"
+ANNOTATION = "flux-framework.readthedocs.io/disabled-nodes"
 """The nodes that Flux has disabled (RFC 29)."""
 
 
@@ -45,12 +45,12 @@ class SystemStatusView:
     Attributes:
         version: its resourceVersion.
         nodes: the status of each node; one that is missing is Enabled.
-        ours: the nodes that Flux has disabled.
+        annotated_nodes: the nodes that Flux has disabled, by the annotation.
     """
 
     version: str = ""
     nodes: Mapping[str, Any] = field(default_factory=dict)
-    ours: frozenset[str] = frozenset()
+    annotated_nodes: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, object: Json) -> SystemStatusView:
@@ -62,14 +62,14 @@ class SystemStatusView:
         reader = Reader(f"SystemStatus {NAME}", object)
         nodes = reader.optional_object("data.nodes")
         annotations = reader.optional_object("metadata.annotations")
-        text = None if annotations is None else annotations.value.get(ANNOTATION_OURS)
+        text = None if annotations is None else annotations.value.get(ANNOTATION)
         try:
-            ours = frozenset(hostlist.decode(text or ""))
+            disabled = frozenset(hostlist.decode(text or ""))
         except (TypeError, ValueError):
-            place = f"metadata.annotations[{ANNOTATION_OURS}]"
+            place = f"metadata.annotations[{ANNOTATION}]"
             raise BadObject(reader.name, place, text, "a hostlist (RFC 29)") from None
         version = reader.optional_string("metadata.resourceVersion") or ""
-        return cls(version, {} if nodes is None else nodes.value, ours)
+        return cls(version, {} if nodes is None else nodes.value, disabled)
 
     @property
     def disabled(self) -> frozenset[str]:
@@ -77,14 +77,14 @@ class SystemStatusView:
         return frozenset(h for h, status in self.nodes.items() if status != ENABLED)
 
     @property
-    def disabled_by_us(self) -> frozenset[str]:
+    def disabled_by_flux(self) -> frozenset[str]:
         """The nodes that Flux has disabled, and that are still so."""
-        return self.disabled & self.ours
+        return self.disabled & self.annotated_nodes
 
     @property
     def disabled_by_others(self) -> frozenset[str]:
         """The nodes that somebody else has disabled."""
-        return self.disabled - self.ours
+        return self.disabled - self.annotated_nodes
 
     def is_newer_than(self, other: SystemStatusView) -> bool:
         """Whether it was written after another one, as far as versions tell."""
@@ -115,9 +115,9 @@ def patch(view: SystemStatusView, nodes: Mapping[str, str]) -> Json:
     """A merge patch that writes the status of ``nodes``. It fails if somebody else has
     written meanwhile: they may have disabled one of these nodes."""
     newly_disabled = {host for host, status in nodes.items() if status == DISABLED}
-    ours = view.disabled_by_us - nodes.keys() | newly_disabled
-    names = hostlist.encode(sorted(ours, key=hostlist.natural_key))
-    metadata: Json = {"annotations": {ANNOTATION_OURS: names}}
+    disabled = view.disabled_by_flux - nodes.keys() | newly_disabled
+    names = hostlist.encode(sorted(disabled, key=hostlist.natural_key))
+    metadata: Json = {"annotations": {ANNOTATION: names}}
     if view.version:
         metadata["resourceVersion"] = view.version
     return {"metadata": metadata, "data": {"nodes": dict(nodes)}}

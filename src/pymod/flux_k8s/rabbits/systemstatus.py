@@ -154,7 +154,7 @@ class SystemStatus:
             if not self._synced or self._controller.busy(NAME):
                 self.event("MODIFIED", await self._get(QUEUE))
             view = self._view or SystemStatusView()
-            ours = view.disabled_by_us.intersection(hosts)
+            ours = view.disabled_by_flux.intersection(hosts)
             if ours:
                 body = patch(view, dict.fromkeys(ours, ENABLED))
                 self.event("MODIFIED", await self._patch(body))

@@ -115,9 +115,8 @@ def job_allocation(
     ``storages``, ``occupied``, ``room`` and ``other_shares`` are as in
     :class:`Allocation`; ``occupied`` comes from :func:`occupied_rabbits`. A host that R
     lists twice counts once: it mounts each file system once, however many brokers run
-    on it. A scheduler
-    that gave the job no storage at all was not asked for any (``scheduler=none``): the
-    job's shares are unknown.
+    on it. A scheduler that gave the job no storage at all got no request for storage
+    (``scheduler=none``): the job's shares are unknown.
 
     Raises:
         BadObject: R and the mapping do not agree. The error calls R ``name``.
