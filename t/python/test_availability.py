@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How Fluxion, DWS and administrators are told about Rabbits and nodes: when, how
-often, and what is not known."""
+"""Reports about Rabbits and nodes to Fluxion, DWS and administrators: when, how
+often, and without Servers."""
 
 from __future__ import annotations
 
