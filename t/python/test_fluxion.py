@@ -12,13 +12,12 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.errors import BadObject
-from flux_k8s.ports import Flux, Timer
+from flux_k8s.ports import Flux, Json, Timer
 from flux_k8s.rabbits.fluxion import MODULE, Fluxion
 from flux_k8s.rabbits.fluxiongraph import Chassis, read_parent, read_rabbits
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import Respond
-from rabbitsim.flux.events import Json
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
 from support.effort import examples

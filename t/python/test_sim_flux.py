@@ -10,21 +10,13 @@ from typing import Optional
 
 import pytest
 
+from flux_k8s.ports import Json
 from rabbitsim.flux import fluid
 from rabbitsim.flux.events import State
 from rabbitsim.flux.manager import SubmitError
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.flux.taphost import TapHost
-from support.flux import (
-    GUEST,
-    PLAIN,
-    Json,
-    System,
-    epilog,
-    hold,
-    load,
-    prolog,
-)
+from support.flux import GUEST, PLAIN, System, epilog, hold, load, prolog
 
 
 class TestLife:

@@ -7,9 +7,10 @@ from __future__ import annotations
 import errno
 from typing import Optional
 
+from flux_k8s.ports import Json
 from rabbitsim.flux.broker import FluxPort, Respond
 from rabbitsim.flux.events import State
-from support.flux import GUEST, Json, System, load
+from support.flux import GUEST, System, load
 
 
 class Module:

@@ -8,10 +8,8 @@ import errno
 import json
 from typing import Any, Callable, Mapping, Optional, Protocol
 
-from flux_k8s.ports import Timer
+from flux_k8s.ports import Json, Timer
 from rabbitsim._jobtap import ffi, lib
-
-Json = dict[str, Any]
 
 RpcDone = Callable[[int, str, Optional[Json]], None]
 """Gets ``errnum`` (0 for success), ``errstr`` and the response's payload."""

@@ -25,7 +25,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.jobs.isolation import Work, WorksOn
 from flux_k8s.jobs.service import Service
 from flux_k8s.kube.client import KubeClient
-from flux_k8s.ports import Kind, KubeError
+from flux_k8s.ports import Json, Kind, KubeError
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws import (
     Controllers,
@@ -36,7 +36,6 @@ from rabbitsim.dws import (
 )
 from rabbitsim.dws.files import FileSystems
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.flux.events import Json
 from rabbitsim.flux.execution import Executor, Launch, VirtualExecutor
 from rabbitsim.flux.instance import Instance
 from rabbitsim.flux.process import Output, ProcessExecutor

@@ -16,9 +16,8 @@ from typing import Any, Iterator, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown.resources import minimum_count
 from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Json
 from flux_k8s.rfc import idset
-
-Json = dict[str, Any]
 
 SLOT = "task"
 """What Flux's own commands call the slot of a job."""

@@ -18,8 +18,9 @@ import os
 from collections import Counter
 from typing import Any, Callable, Mapping, Optional
 
+from flux_k8s.ports import Json
 from rabbitsim.flux import fluid
-from rabbitsim.jobtap import Json, KvsDone, Plugin, Respond, RpcDone
+from rabbitsim.jobtap import KvsDone, Plugin, Respond, RpcDone
 
 NEW, DEPEND, PRIORITY, SCHED, RUN, CLEANUP, INACTIVE = (2**i for i in range(7))
 STATE_TOPIC = {

@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Mapping, Optional
+from typing import Mapping, Optional
 
-Json = dict[str, Any]
+from flux_k8s.ports import Json
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from functools import partial
 from typing import Optional, Sequence
 
 import flux_k8s
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.outcome import Outcome
@@ -28,7 +28,7 @@ from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, read_kvs
 from rabbitsim.cli.timeline import Timeline
 from rabbitsim.clusters import SystemKube
-from rabbitsim.flux.events import Event, Json
+from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.script import ScriptError, read_directives
 from rabbitsim.flux.transitions import apply

@@ -8,10 +8,9 @@ import os
 import sys
 from typing import Any, Mapping, Optional
 
+from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from flux_k8s.text import printable
-
-Json = dict[str, Any]
 
 _STYLES = {"dim": "2", "bold": "1", "green": "32", "red": "31", "cyan": "36"}
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Iterator, Optional, Sequence
 
 from flux_k8s.errors import DWSError
+from flux_k8s.ports import Json
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.realflux import (
@@ -28,7 +29,7 @@ from rabbitsim.cli.save import prepare, save
 from rabbitsim.cli.session import SimSession
 from rabbitsim.clusters import AssetsKube, ClusterKube, SystemKube
 from rabbitsim.dws import Files, Options, Topology
-from rabbitsim.flux.events import Json, encode_entries
+from rabbitsim.flux.events import encode_entries
 from rabbitsim.flux.options import DEFAULT_OUTPUT, batch_jobspec
 from rabbitsim.flux.script import ScriptError
 from rabbitsim.flux.tasks import shell_options

@@ -9,14 +9,14 @@ import syslog
 from typing import Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.ports import WORKFLOW
+from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.errors import UsageError
 from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, kvs_of
 from rabbitsim.clusters import SystemKube
-from rabbitsim.flux.events import Event, Json, State
+from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import SubmitError

@@ -15,10 +15,9 @@ import syslog
 from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Union
 
-from flux_k8s.ports import Clock, CommitDone, RpcError
+from flux_k8s.ports import Clock, CommitDone, Json, RpcError
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.rfc import hostlist
-from rabbitsim.flux.events import Json
 from rabbitsim.flux.manager import JobManager
 
 Respond = Callable[[int, str, Optional[Json]], None]

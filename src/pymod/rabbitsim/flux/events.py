@@ -7,9 +7,9 @@ from __future__ import annotations
 import enum
 import json
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Optional
+from typing import Iterable, Optional
 
-Json = dict[str, Any]
+from flux_k8s.ports import Json
 
 PRIORITY_MIN = 0
 PRIORITY_MAX = 4294967295

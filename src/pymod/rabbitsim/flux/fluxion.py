@@ -13,7 +13,7 @@ import errno
 from collections import Counter
 from typing import Iterator, Optional, Union
 
-from rabbitsim.flux.events import Json
+from flux_k8s.ports import Json
 from rabbitsim.flux.pool import Chassis, Node
 from rabbitsim.flux.rwriter import CLUSTER
 from rabbitsim.flux.scheduler import Scheduler

@@ -13,7 +13,7 @@ import syslog
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.ports import Clock
+from flux_k8s.ports import Clock, Json
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux import services
 from rabbitsim.flux.broker import (
@@ -24,7 +24,7 @@ from rabbitsim.flux.broker import (
     Module,
     Respond,
 )
-from rabbitsim.flux.events import URGENCY_DEFAULT, Event, Json, State
+from rabbitsim.flux.events import URGENCY_DEFAULT, Event, State
 from rabbitsim.flux.execution import Execution, Executor
 from rabbitsim.flux.fluxion import MODULE, Fluxion
 from rabbitsim.flux.job import Job

@@ -10,7 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional
 
-from rabbitsim.flux.events import Event, Json, State
+from flux_k8s.ports import Json
+from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.fluid import encode
 
 

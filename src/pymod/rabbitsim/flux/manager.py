@@ -14,14 +14,13 @@ import json
 import syslog
 from typing import Any, Callable, Mapping, Optional, Protocol
 
-from flux_k8s.ports import Clock
+from flux_k8s.ports import Clock, Json
 from rabbitsim.flux.events import (
     PRIORITY_MAX,
     PRIORITY_MIN,
     URGENCY_EXPEDITE,
     URGENCY_HOLD,
     Event,
-    Json,
     State,
 )
 from rabbitsim.flux.fluid import FluidGenerator

@@ -13,11 +13,10 @@ from typing import Any, Callable, Mapping, NoReturn, Optional, Sequence
 
 from flux_k8s.config.table import parse_fsd
 from flux_k8s.errors import ConfigError
+from flux_k8s.ports import Json
 from rabbitsim.flux import requires
 from rabbitsim.flux.job import set_path
 from rabbitsim.flux.script import ScriptError, read_directives
-
-Json = dict[str, Any]
 
 NOT_HERE = (
     "--add-brokers --add-file --begin-time --broker-opts --conf --dependency --dump"

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-Json = dict[str, Any]
+from flux_k8s.ports import Json
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<op>&&?|\|\|?|\(|\)) | (?P<word>(?:'[^']*'|"[^"]*"|[^\s&|()'"])+))""",

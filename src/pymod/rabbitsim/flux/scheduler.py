@@ -7,10 +7,9 @@ from __future__ import annotations
 from typing import Callable, Optional, Sequence
 
 from flux_k8s.errors import BadObject
-from flux_k8s.ports import Clock
+from flux_k8s.ports import Clock, Json
 from flux_k8s.rfc import constraints
 from rabbitsim.flux import rwriter
-from rabbitsim.flux.events import Json
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.pool import Grant, Node, Pool, RequestError
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 import errno
 from typing import Callable, Optional
 
+from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux.broker import Broker, Respond
-from rabbitsim.flux.events import Json, encode_eventlog
+from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.execution import Execution
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.fluxion import MODULE, Fluxion

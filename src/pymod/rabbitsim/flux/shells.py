@@ -7,7 +7,8 @@ from __future__ import annotations
 import errno
 from typing import Any, Callable, Iterable, Mapping
 
-from rabbitsim.flux.events import Event, Json
+from flux_k8s.ports import Json
+from rabbitsim.flux.events import Event
 from rabbitsim.flux.execution import Launch
 from rabbitsim.flux.tasks import shell_options, task_count
 from rabbitsim.shellplugin import ShellPluginError, run_shell_init

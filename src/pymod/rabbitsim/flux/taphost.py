@@ -9,9 +9,9 @@ import errno
 import syslog
 from typing import Any, Callable, Mapping, Optional, Protocol
 
-from flux_k8s.ports import Clock, Timer
+from flux_k8s.ports import Clock, Json, Timer
 from rabbitsim.flux import fluid
-from rabbitsim.flux.events import Event, Json, State
+from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Mapping, Optional, Sequence
 
-from rabbitsim.flux.events import Json
+from flux_k8s.ports import Json
 from rabbitsim.flux.execution import Launch
 from rabbitsim.flux.fluid import encode
 

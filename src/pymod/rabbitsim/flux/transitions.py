@@ -6,7 +6,8 @@ from __future__ import annotations
 
 from typing import Callable, Mapping
 
-from rabbitsim.flux.events import Event, Json, State
+from flux_k8s.ports import Json
+from rabbitsim.flux.events import Event, State
 from rabbitsim.flux.job import Job
 
 

@@ -8,7 +8,7 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
-Json = dict[str, Any]
+from flux_k8s.ports import Json
 
 OWNER = 500
 USER = 4711

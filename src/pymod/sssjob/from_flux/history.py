@@ -13,8 +13,6 @@ from typing import Any, Callable, Mapping, Optional
 from flux_k8s.errors import DWSError
 from flux_k8s.json_reader import Reader
 
-Json = dict[str, Any]
-
 RESOURCES = "resources"
 CONSTRAINTS = "attributes.system.constraints"
 QUEUE = "attributes.system.queue"

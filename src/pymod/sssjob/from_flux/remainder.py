@@ -9,12 +9,12 @@ import json
 from typing import Any, Callable, Iterator
 
 from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Json
 from sssjob.schema.model import Element, element
 from sssjob.schema.properties import AWARENESS_POLICY, IGNORE
 from sssjob.schema.values import unwritable
 from sssjob.terms import EXTENSION_TYPE, SYSTEM, path_name
 
-Json = dict[str, Any]
 Path = tuple[str, ...]
 Warn = Callable[[str], None]
 

@@ -13,6 +13,7 @@ from flux_k8s.dws.directivebreakdown import apply_breakdowns
 from flux_k8s.dws.directives import Directive, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.json_reader import is_number
+from flux_k8s.ports import Json
 from sssjob.expression import to_elements
 from sssjob.from_flux.history import CONSTRAINTS, QUEUE, RESOURCES
 from sssjob.from_flux.remainder import Untold
@@ -25,8 +26,6 @@ from sssjob.terms import (
     path_name,
     storage_of,
 )
-
-Json = dict[str, Any]
 
 _DW = (*SYSTEM, "dw")
 _DURATION = (*SYSTEM, "duration")

@@ -11,6 +11,7 @@ from typing import Any, Collection, Mapping, Optional, Sequence
 
 from flux_k8s.errors import show
 from flux_k8s.json_reader import INT64_MAX
+from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints, hostlist
 from flux_k8s.rfc.constraints import AND, HOSTLIST
 from sssjob.expression import from_tree, names_in
@@ -28,8 +29,6 @@ from sssjob.terms import (
 from sssjob.to_jobspec.asking import MAX_NAMES, Ask, Asks, Nodes, Problems
 from sssjob.to_jobspec.building import CONSTRAINTS, DURATION, Builder, Saying
 from sssjob.to_jobspec.files import say_files
-
-Json = dict[str, Any]
 
 CWD = (*SYSTEM, "cwd")
 ENVIRONMENT = (*SYSTEM, "environment")

@@ -11,6 +11,7 @@ from typing import Any, Optional
 
 from flux_k8s.errors import BadObject, show
 from flux_k8s.json_reader import MISSING, is_number
+from flux_k8s.ports import Json
 from flux_k8s.rfc import constraints
 from sssjob.terms import (
     EXTENSION_TYPE,
@@ -21,7 +22,6 @@ from sssjob.terms import (
 )
 from sssjob.to_jobspec.asking import Asks, Problems
 
-Json = dict[str, Any]
 Keys = tuple[str, ...]
 
 DURATION = (*SYSTEM, "duration")

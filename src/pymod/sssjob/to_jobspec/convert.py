@@ -12,9 +12,10 @@ from __future__ import annotations
 import heapq
 import re
 from dataclasses import dataclass
-from typing import Any, Mapping, Optional, Union
+from typing import Mapping, Optional, Union
 
 from flux_k8s.errors import show
+from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
 from sssjob.schema.defaults import effective
 from sssjob.schema.model import Element, ObjectError, ObjectErrors
@@ -34,8 +35,6 @@ from sssjob.to_jobspec.dependencies import Group, resolved, say_dependencies
 from sssjob.to_jobspec.resources import TASKS, Size
 from sssjob.to_jobspec.storage import say_storage
 from sssjob.xml.reading import UnreadableObject, read
-
-Json = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Optional
 
 from flux_k8s.errors import BadObject, show
 from flux_k8s.json_reader import INT64_MAX
+from flux_k8s.ports import Json
 from sssjob.schema.values import Datatype, Value
 from sssjob.shape import (
     SLOT,
@@ -23,8 +24,6 @@ from sssjob.shape import (
 from sssjob.terms import GPU, OPTIONS, RULES
 from sssjob.to_jobspec.asking import Ask, Asks, Problems
 from sssjob.to_jobspec.building import Builder, Saying, find
-
-Json = dict[str, Any]
 
 RESOURCES = ("resources",)
 TASKS = ("tasks",)
