@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, Json, Timer
 from flux_k8s.rabbits.fluxion import MODULE, Fluxion
@@ -22,7 +23,7 @@ from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
 from support.effort import examples
 from support.rabbits import marked, requests, set_status, ssds_free, stats, wait
-from support.service import GIB, jobspec, settle
+from support.service import jobspec, settle
 
 
 def vertex(path: str, type: str = "chassis", **properties: str) -> Json:

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import jgfwriter, mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist, idset, jgf, rset
 from support.mapping import EXAMPLE
-from support.service import GIB
 
 HETCHY = mapping.parse(EXAMPLE)
 

@@ -14,6 +14,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import Access, Breakdown, occupied_rabbits, parse
 from flux_k8s.dws.directivebreakdown.allocation import COLOCATION_ANNOTATION
+from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs import breakdownreader
 from flux_k8s.ports import DIRECTIVEBREAKDOWN, SERVERS, STORAGE, Json
@@ -26,7 +27,6 @@ from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.service import (
     DAY,
-    GIB,
     LIFE,
     LUSTRE,
     MGT,

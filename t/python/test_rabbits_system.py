@@ -12,6 +12,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import SERVERS, STORAGE, Json
 from flux_k8s.rfc import rset
 from rabbitsim.dws.topology import Topology
@@ -37,17 +38,7 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import (
-    GIB,
-    HOUR,
-    LIFE,
-    XFS,
-    exceptions,
-    jobspec,
-    memo,
-    names,
-    settle,
-)
+from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memo, names, settle
 
 LINK_DRAIN_REASON = "dws: PCIe connection to Rabbit rabbit-02 is Offline"
 

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from flux_k8s.config.table import Config
+from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import NoFiles
@@ -34,7 +35,6 @@ from support.rabbits import MOUNT, PERSISTENT, STATES, drained, finish, ssds_fre
 from support.records import COPY_IN, OFFLOAD, movements, offloading, pod
 from support.service import (
     COPY_OUT,
-    GIB,
     HOUR,
     LIFE,
     LUSTRE,

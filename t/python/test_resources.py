@@ -20,11 +20,11 @@ from flux_k8s.dws.directivebreakdown import (
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import STRATEGIES
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import assemble
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.ports import Json
 
-GIB = 2**30
 TASK = {
     "type": "slot",
     "count": 1,

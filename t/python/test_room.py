@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping, topology
 from flux_k8s.dws.directivebreakdown import beyond_shares, build_servers
+from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError
 from flux_k8s.ports import (
     SERVERS,
@@ -47,17 +48,7 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import (
-    GIB,
-    HOUR,
-    LIFE,
-    XFS,
-    exceptions,
-    jobspec,
-    memos,
-    names,
-    settle,
-)
+from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memos, names, settle
 
 LARGE = "#DW jobdw type=xfs capacity=40GiB name=p1"
 """More than half of a Rabbit."""

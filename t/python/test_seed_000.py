@@ -11,12 +11,12 @@ import pytest
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import mapping
 from flux_k8s.dws.directivebreakdown import Access, Allocation, Breakdown, Reference
+from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject, DirectiveError
 from flux_k8s.ports import Json
 
 SERVERS: Json = {"kind": "Servers", "name": "example-0", "namespace": "default"}
 OWN = Reference("default", "example-0")
-GIB = 2**30
 
 
 def breakdown(

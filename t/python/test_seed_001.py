@@ -9,9 +9,10 @@ import json
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import COMPUTES, Json
 from flux_k8s.rfc import hostlist, rset
-from support.service import GIB, jobspec, names, settle, started
+from support.service import jobspec, names, settle, started
 
 PROPOSAL_BEFORE = json.loads(
     """

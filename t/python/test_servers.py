@@ -26,6 +26,7 @@ from flux_k8s.dws.directivebreakdown import (
     occupied_rabbits,
     ssd_per_node,
 )
+from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist, rset
@@ -39,7 +40,6 @@ from support.breakdowns import (
     place,
     single,
 )
-from support.service import GIB
 from support.tree import RECORDED
 
 MGT = ("lustre-mgt",)

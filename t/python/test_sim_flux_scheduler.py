@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
-from rabbitsim.flux.pool import GIB, Grant, Pool, RequestError, make_nodes
+from rabbitsim.flux.pool import Grant, Pool, RequestError, make_nodes
 from support.effort import examples
 
 NODES, CORES, SSDS = 6, 4, 100

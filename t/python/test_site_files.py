@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 from flux_k8s.config.submission import check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import apply_breakdowns, requested_nodes
+from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import DirectiveError
 from support.breakdowns import breakdown, per_compute
-from support.service import GIB
 
 ETC = Path(__file__).parents[2] / "etc"
 SCRIPTS = [

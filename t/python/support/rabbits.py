@@ -8,6 +8,7 @@ from typing import Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
+from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import (
     SYSTEMSTATUS,
     Json,
@@ -17,13 +18,7 @@ from rabbitsim.dws.options import Fault
 from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.events import State
 from rabbitsim.system import VirtualSystem
-from support.service import (
-    GIB,
-    XFS,
-    jobspec,
-    settle,
-    started,
-)
+from support.service import XFS, jobspec, settle, started
 
 PERSISTENT = "#DW create_persistent type=xfs capacity=10GiB name=keep"
 DESTROY = "#DW destroy_persistent name=keep"

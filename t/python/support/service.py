@@ -19,7 +19,6 @@ from rabbitsim.flux.events import Event
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
 
-GIB = 2**30
 TIB = 2**40
 HOUR = 3600.0
 DAY = 24 * HOUR

@@ -20,7 +20,7 @@ import yaml
 from flux_k8s.dws import directivebreakdown as db
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.dws.directivebreakdown import Allocation, Breakdown, Reference
-from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.directives import GIB, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError, show
 from flux_k8s.jobs.breakdownreader import NETWORKED
@@ -41,7 +41,6 @@ from rabbitsim.dws.directive import Directive, InvalidDirective, Rules
 from rabbitsim.dws.directive import parse as parse_directive
 from rabbitsim.dws.objects import reference
 
-GIB = 2**30
 KINDS = ("DirectiveBreakdown", "Servers", "PersistentStorageInstance")
 
 

@@ -15,9 +15,8 @@ import itertools
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
-
-GIB = 2**30
 
 
 class RequestError(ValueError):
