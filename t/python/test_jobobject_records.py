@@ -16,7 +16,7 @@ from flux_k8s.dws.directivebreakdown import apply_breakdowns
 from flux_k8s.ports import Json
 from sssjob import Element, write
 from sssjob.from_flux.convert import JobRecord, Telling, job_object
-from sssjob.from_flux.remainder import Untold
+from sssjob.from_flux.remainder import Remainder
 from sssjob.terms import path_keys
 from sssjob.to_jobspec.attributes import Submitter
 from sssjob.to_jobspec.convert import to_jobspecs
@@ -98,13 +98,13 @@ def leaves(tree: Any, path: Path = ()) -> list[tuple[Path, str]]:
 def test_what_is_not_told_in_elements_is_told_in_extensions(
     tree: Json, data: st.DataObject
 ) -> None:
-    untold = Untold(tree, "f1", lambda message: None)
+    remainder = Remainder(tree, "f1", lambda message: None)
     found: list[tuple[Path, str]] = []
     for path in data.draw(st.lists(st.sampled_from(places(tree) or [("x",)]))):
-        value = untold.take(*path)
+        value = remainder.take(*path)
         if value is not None:
             found += leaves(value, path)
-    for inner in untold.extensions():
+    for inner in remainder.extensions():
         value = json.loads(str(inner.value))
         found += leaves(value, path_keys(str(inner.attribute("name"))))
     assert sorted(found) == sorted(leaves(tree) if tree else [])

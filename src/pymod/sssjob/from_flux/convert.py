@@ -21,7 +21,7 @@ from sssjob.from_flux import history
 from sssjob.from_flux.delivered import delivered, rabbits_extension, timing_key
 from sssjob.from_flux.history import History, State
 from sssjob.from_flux.program import environment, program
-from sssjob.from_flux.remainder import Untold, Warn
+from sssjob.from_flux.remainder import Remainder, Warn
 from sssjob.from_flux.requested import directives_of, requested, updated
 from sssjob.from_flux.size import size_of
 from sssjob.schema.model import Element, element
@@ -138,20 +138,20 @@ def _job_object(record: JobRecord, telling: Telling) -> Element:
     jobspec = _json(record, JOBSPEC)
     if isinstance(jobspec, dict):
         jobspec = updated(jobspec, past.updates, job)
-    untold = Untold(jobspec, job, telling.warn)
+    remainder = Remainder(jobspec, job, telling.warn)
     rset_of_job = _rset(record)
     parts = [
         element("Id", job),
         *_state(past),
         *_account(past, telling),
-        *_times(past, untold),
-        *_asked(untold, record, telling),
-        *_environment(untold, telling),
+        *_times(past, remainder),
+        *_asked(remainder, record, telling),
+        *_environment(remainder, telling),
         _container(DELIVERED, _delivered(record, past, rset_of_job)),
         rabbits_extension(past, rset_of_job, job),
     ]
     # Last: what the others have taken is told.
-    return element(JOB, None, *parts, *untold.extensions())
+    return element(JOB, None, *parts, *remainder.extensions())
 
 
 def _state(past: History) -> Iterator[Element]:
@@ -173,7 +173,7 @@ def _account(past: History, telling: Telling) -> Iterator[Element]:
         yield element("Machine", telling.machine)
 
 
-def _times(past: History, untold: Untold) -> Iterator[Element]:
+def _times(past: History, remainder: Remainder) -> Iterator[Element]:
     """When what happened. A job that never ran ended when all was cleaned up."""
     for name, time in (
         ("SubmitTime", past.submitted),
@@ -186,27 +186,27 @@ def _times(past: History, untold: Untold) -> Iterator[Element]:
             yield element(name, int(time))
         else:
             meaning = Datatype.DATETIME.meaning
-            untold.warn(f"{name} is left out: it is {time:.15g}, expected {meaning}")
+            remainder.warn(f"{name} is left out: it is {time:.15g}, expected {meaning}")
 
 
 def _asked(
-    untold: Untold, record: JobRecord, telling: Telling
+    remainder: Remainder, record: JobRecord, telling: Telling
 ) -> Iterator[Optional[Element]]:
     """What the jobspec says, which is taken."""
-    if untold.get("version") == VERSION:
-        untold.take("version")
-    size = size_of(untold)
-    directives = directives_of(untold, telling.presets, _optional(record, WORKFLOW))
-    yield from program(untold, size.count, record.parent)
-    yield _container(REQUESTED, [*size.requested, *requested(untold, directives)])
+    if remainder.get("version") == VERSION:
+        remainder.take("version")
+    size = size_of(remainder)
+    directives = directives_of(remainder, telling.presets, _optional(record, WORKFLOW))
+    yield from program(remainder, size.count, record.parent)
+    yield _container(REQUESTED, [*size.requested, *requested(remainder, directives)])
     yield _container(TASK_GROUP, size.task_group)
 
 
-def _environment(untold: Untold, telling: Telling) -> Iterator[Element]:
+def _environment(remainder: Remainder, telling: Telling) -> Iterator[Element]:
     if telling.environment:
-        yield from environment(untold)
+        yield from environment(remainder)
     else:
-        untold.take(*SYSTEM, "environment")
+        remainder.take(*SYSTEM, "environment")
 
 
 def _delivered(

@@ -10,7 +10,7 @@ from typing import Any, Iterator, Optional
 
 from flux_k8s.json_reader import is_integer
 from flux_k8s.rfc import jobid
-from sssjob.from_flux.remainder import Untold, extension
+from sssjob.from_flux.remainder import Remainder, extension
 from sssjob.schema.model import Element, element
 from sssjob.schema.values import Datatype, unwritable
 from sssjob.shape import SLOT
@@ -46,7 +46,7 @@ _SECONDS = re.compile(r"([0-9]{1,10})(?:\.0*)?", re.ASCII)
 
 
 def program(
-    untold: Untold, count: Optional[dict[str, Any]], parent: str
+    remainder: Remainder, count: Optional[dict[str, Any]], parent: str
 ) -> Iterator[Element]:
     """The properties of the job, which are taken.
 
@@ -58,25 +58,25 @@ def program(
         BadObject: the jobspec is not what RFC 14 says.
     """
     for name, path in {**TEXTS, "InitialWorkingDirectory": _CWD}.items():
-        if path == _CWD and _means_another(untold.get(*path)):
+        if path == _CWD and _means_another(remainder.get(*path)):
             continue
-        text = untold.take_text(*path)
+        text = remainder.take_text(*path)
         if text is not None:
             yield element(name, text)
-    yield from _command(untold, count)
-    yield from _files(untold)
-    yield from _limits(untold)
-    yield from _dependencies(untold, parent)
+    yield from _command(remainder, count)
+    yield from _files(remainder)
+    yield from _limits(remainder)
+    yield from _dependencies(remainder, parent)
 
 
-def environment(untold: Untold) -> Iterator[Element]:
+def environment(remainder: Remainder) -> Iterator[Element]:
     """The job's environment, which is taken, but for what seems to be secret. What XML
     cannot hold, what no variable can be called, and variables that are to be unset, are
     Extensions."""
-    variables = untold.table(*_ENVIRONMENT)
+    variables = remainder.table(*_ENVIRONMENT)
     secret = {name: None for name in variables if is_secret(name, variables[name])}
     if secret:
-        untold.warn(f"left out, as they may be secret: {', '.join(secret)}")
+        remainder.warn(f"left out, as they may be secret: {', '.join(secret)}")
     told: list[Element] = []
     for name, value in variables.items():
         if name in secret:
@@ -87,13 +87,13 @@ def environment(untold: Untold) -> Iterator[Element]:
             continue
         place = path_name((*_ENVIRONMENT, name))
         if isinstance(value, str) and not writable:
-            untold.warn(
+            remainder.warn(
                 f"{place} has characters that XML cannot hold: it is told as an"
                 " Extension"
             )
         yield extension(place, value)
-    if isinstance(untold.get(*_ENVIRONMENT), dict):
-        untold.take(*_ENVIRONMENT)
+    if isinstance(remainder.get(*_ENVIRONMENT), dict):
+        remainder.take(*_ENVIRONMENT)
         yield element("Environment", None, *told)
 
 
@@ -105,16 +105,18 @@ def is_secret(name: str, value: Any) -> bool:
     return isinstance(value, str) and _PASSWORD.search(value) is not None
 
 
-def _command(untold: Untold, count: Optional[dict[str, Any]]) -> Iterator[Element]:
+def _command(
+    remainder: Remainder, count: Optional[dict[str, Any]]
+) -> Iterator[Element]:
     """What is run. Several programs in one job are an Extension."""
-    tasks = untold.reader.objects("tasks")
+    tasks = remainder.reader.objects("tasks")
     if len(tasks) != 1:
         return
     command = tasks[0].strings("command")
     if not command:
         raise tasks[0].bad("command", "one string at least")
     if any(unwritable(word) for word in command):
-        untold.warn(
+        remainder.warn(
             "its command has characters that XML cannot hold: it is told as an"
             " Extension"
         )
@@ -126,27 +128,27 @@ def _command(untold: Untold, count: Optional[dict[str, Any]]) -> Iterator[Elemen
         yield element("Arguments", shlex.join(command[1:]))
     said = {"command": list(command), "slot": SLOT, "count": count}
     if tasks[0].value == said:
-        untold.take("tasks")
+        remainder.take("tasks")
 
 
-def _files(untold: Untold) -> Iterator[Element]:
+def _files(remainder: Remainder) -> Iterator[Element]:
     """The files of the standard streams. That output is appended goes for both of
     its files."""
-    append = untold.get(*_MODE) == _APPEND
+    append = remainder.get(*_MODE) == _APPEND
     appended = False
     for name, path in STREAMS.items():
-        file = untold.get(*path, "path")
-        if untold.get(*path, "type") != "file" or _means_another(file):
+        file = remainder.get(*path, "path")
+        if remainder.get(*path, "type") != "file" or _means_another(file):
             continue
-        text = untold.take_text(*path, "path")
+        text = remainder.take_text(*path, "path")
         if text is None:
             continue
-        untold.take(*path, "type")
+        remainder.take(*path, "type")
         redirect = _APPEND.capitalize() if append and name != "InputFile" else None
         appended = appended or redirect is not None
         yield element(name, text, redirectList=redirect)
     if appended:
-        untold.take(*_MODE)
+        remainder.take(*_MODE)
 
 
 def _means_another(path: Any) -> bool:
@@ -157,18 +159,18 @@ def _means_another(path: Any) -> bool:
     return not path.strip() or path == "~" or path.startswith("~/")
 
 
-def _limits(untold: Untold) -> Iterator[Element]:
+def _limits(remainder: Remainder) -> Iterator[Element]:
     """Resource limits. The job shell sets those that are soft."""
-    for name, value in untold.table(*_RLIMIT).items():
+    for name, value in remainder.table(*_RLIMIT).items():
         if name in LIMITS and is_integer(value) and value >= -1:
-            untold.take(*_RLIMIT, name)
+            remainder.take(*_RLIMIT, name)
             text = UNLIMITED if value == -1 else str(value)
             yield element("ResourceLimit", text, name=LIMITS[name], type="Soft")
 
 
-def _dependencies(untold: Untold, parent: str) -> Iterator[Element]:
+def _dependencies(remainder: Remainder, parent: str) -> Iterator[Element]:
     """What the job waits for. What there is no element for is an Extension."""
-    value = untold.get(*_DEPENDENCIES)
+    value = remainder.get(*_DEPENDENCIES)
     if not isinstance(value, list):
         return
     others: list[Any] = []
@@ -180,9 +182,9 @@ def _dependencies(untold: Untold, parent: str) -> Iterator[Element]:
             continue
         eligible = eligible or told.name == "EligibleTime"
         yield told
-    untold.take(*_DEPENDENCIES)
+    remainder.take(*_DEPENDENCIES)
     if others:
-        untold.put(others, *_DEPENDENCIES)
+        remainder.put(others, *_DEPENDENCIES)
 
 
 def _dependency(entry: Any, parent: str) -> Optional[Element]:

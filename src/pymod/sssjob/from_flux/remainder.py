@@ -23,7 +23,7 @@ _OF_COURSE = (("attributes",), SYSTEM)
 """What each jobspec has, if only empty."""
 
 
-class Untold:
+class Remainder:
     """A jobspec, less what was taken out of it to be told in elements.
 
     Attributes:

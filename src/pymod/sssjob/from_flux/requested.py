@@ -16,7 +16,7 @@ from flux_k8s.json_reader import is_number
 from flux_k8s.ports import Json
 from sssjob.expression import to_elements
 from sssjob.from_flux.history import CONSTRAINTS, QUEUE, RESOURCES
-from sssjob.from_flux.remainder import Untold
+from sssjob.from_flux.remainder import Remainder
 from sssjob.schema.model import Element, element
 from sssjob.schema.values import Datatype
 from sssjob.terms import (
@@ -52,23 +52,25 @@ def updated(jobspec: Json, updates: Iterable[Mapping[str, Any]], job: str) -> Js
     return result
 
 
-def requested(untold: Untold, directives: Sequence[Directive]) -> Iterator[Element]:
+def requested(
+    remainder: Remainder, directives: Sequence[Directive]
+) -> Iterator[Element]:
     """What stands in Requested besides the size, which is taken.
 
     Args:
         directives: those of the job.
     """
-    queue = untold.take_text(*SYSTEM, "queue")
+    queue = remainder.take_text(*SYSTEM, "queue")
     if queue is not None:
         yield element("Queue", queue)
     for type, amount in storage_of(directives):
         yield element("Resource", amount, name=STORAGE, type=type, units=STORAGE_UNIT)
-    yield from _duration(untold)
-    yield from _constraints(untold)
+    yield from _duration(remainder)
+    yield from _constraints(remainder)
 
 
 def directives_of(
-    untold: Untold, presets: Mapping[str, Sequence[str]], recorded: Optional[Any]
+    remainder: Remainder, presets: Mapping[str, Sequence[str]], recorded: Optional[Any]
 ) -> tuple[Directive, ...]:
     """The directives of a job; none, and a warning, where they cannot be told.
 
@@ -79,15 +81,15 @@ def directives_of(
         recorded: the job's last Workflow, which has the directives of presets that
             are not known (any more); None without one.
     """
-    value = untold.get(*_DW)
+    value = remainder.get(*_DW)
     if not value:
         return ()
     try:
         directives = _directives(value, presets, recorded)
     except DirectiveError as error:
-        untold.warn(f"its storage is told as an Extension only: {error}")
+        remainder.warn(f"its storage is told as an Extension only: {error}")
         return ()
-    untold.put([directive.text for directive in directives], *_DW)
+    remainder.put([directive.text for directive in directives], *_DW)
     return directives
 
 
@@ -104,14 +106,14 @@ def _directives(
         return parse_attribute(texts)
 
 
-def _duration(untold: Untold) -> Iterator[Element]:
+def _duration(remainder: Remainder) -> Iterator[Element]:
     """The time limit, rounded up to seconds; exactly, it then is an Extension."""
-    value = untold.get(*_DURATION)
+    value = remainder.get(*_DURATION)
     if not is_number(value) or value < 0:
         return
     seconds = math.ceil(value)
     if seconds and not Datatype.DURATION.holds(seconds):
-        untold.warn(
+        remainder.warn(
             f"{path_name(_DURATION)} is {value:.15g} s, which is told as an Extension"
             f" only: expected {Datatype.DURATION.meaning}"
         )
@@ -119,20 +121,20 @@ def _duration(untold: Untold) -> Iterator[Element]:
     if seconds:
         yield element("Duration", seconds)
     if seconds == value:
-        untold.take(*_DURATION)
+        remainder.take(*_DURATION)
 
 
-def _constraints(untold: Untold) -> Iterator[Element]:
-    value = untold.get(*_CONSTRAINTS)
+def _constraints(remainder: Remainder) -> Iterator[Element]:
+    value = remainder.get(*_CONSTRAINTS)
     if value is None:
         return
     try:
         elements = to_elements(value)
     except BadObject as error:
-        untold.warn(f"its constraints are told as an Extension only: {error}")
+        remainder.warn(f"its constraints are told as an Extension only: {error}")
         return
     if elements is not None:
-        untold.take(*_CONSTRAINTS)
+        remainder.take(*_CONSTRAINTS)
         yield from elements
 
 

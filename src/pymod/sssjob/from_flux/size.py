@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Iterator, Optional
 
-from sssjob.from_flux.remainder import Untold
+from sssjob.from_flux.remainder import Remainder
 from sssjob.schema.model import Element, element
 from sssjob.shape import (
     NONE,
@@ -42,18 +42,18 @@ class Size:
     count: Optional[dict[str, Any]]
 
 
-def size_of(untold: Untold) -> Size:
+def size_of(remainder: Remainder) -> Size:
     """How large the job is, which is taken as far as the elements say all of it.
 
     Raises:
         BadObject: the jobspec is not what RFC 14 says.
     """
-    reader = untold.reader
+    reader = remainder.reader
     resources = reader.list("resources")
     tasks = reader.objects("tasks")
     if not resources or not tasks:
         raise reader.bad("tasks" if resources else "resources", "one entry at least")
-    per_resource = known_option(untold.get(*_PER_RESOURCE))
+    per_resource = known_option(remainder.get(*_PER_RESOURCE))
     totals = totals_of(resources, tasks[0].value, per_resource)
     # Flux gives whole nodes to a job that only says how many: so do we.
     for said in (totals, replace(totals, processors=NONE, tasks=None)):
@@ -63,12 +63,12 @@ def size_of(untold: Untold) -> Size:
     else:
         said, layout = totals, None
     if layout is not None:
-        untold.take("resources")
+        remainder.take("resources")
         if per_resource is not None and layout.per_resource == per_resource:
-            untold.take(*_PER_RESOURCE)
+            remainder.take(*_PER_RESOURCE)
     return Size(
         tuple(_requested(said)),
-        tuple(_task_group(untold, said)),
+        tuple(_task_group(remainder, said)),
         None if layout is None else layout.count,
     )
 
@@ -108,7 +108,7 @@ def _amount(
         yield element(tag, type(amount.high), op="LE", **attributes)
 
 
-def _task_group(untold: Untold, said: Totals) -> Iterator[Element]:
+def _task_group(remainder: Remainder, said: Totals) -> Iterator[Element]:
     tasks = None if said.tasks is None else said.tasks.exact
     if tasks:
         yield element("TaskCount", tasks)
@@ -116,8 +116,8 @@ def _task_group(untold: Untold, said: Totals) -> Iterator[Element]:
         each = str(said.tasks_per_node)
         yield element("TaskDistribution", each, type="TasksPerNode")
         return
-    taskmap = untold.table(*_TASKMAP)
+    taskmap = remainder.table(*_TASKMAP)
     rule = RULES.get(str(taskmap.pop("scheme", "")))
     if rule is not None and taskmap == {"value": ""}:
-        untold.take(*_TASKMAP)
+        remainder.take(*_TASKMAP)
         yield element("TaskDistribution", rule, type="Rule")
