@@ -17,8 +17,8 @@ from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
 from sssjob import read, write
 from sssjob.from_flux.convert import JobRecord, job_object
-from sssjob.to_jobspec.asking import ObjectErrors
 from sssjob.to_jobspec.convert import to_jobspecs
+from sssjob.to_jobspec.requests import ObjectErrors
 from support.jobrecords import eventlog, spec
 from support.service import XFS
 from support.submissions import extension, job, refused

@@ -16,10 +16,10 @@ from hypothesis import strategies as st
 from sssjob import Element, effective, element, read, walk
 from sssjob.schema.properties import CONTENTS, JOB, REQUESTED, Rule
 from sssjob.schema.values import Datatype
-from sssjob.to_jobspec.asking import ObjectErrors
 from sssjob.to_jobspec.attributes import Submitter
 from sssjob.to_jobspec.convert import Submission, to_jobspecs
 from sssjob.to_jobspec.handling import HANDLING, Kind
+from sssjob.to_jobspec.requests import ObjectErrors
 from support.jobobjects import DATA, complete, objects
 from support.jobrecords import spec
 from support.submissions import APP, PLAIN, extension, job, left_out, refused, submitted

@@ -26,9 +26,9 @@ from sssjob.terms import (
     UNLIMITED,
     names_variable,
 )
-from sssjob.to_jobspec.asking import MAX_NAMES, Ask, Asks, Nodes, Problems
 from sssjob.to_jobspec.building import CONSTRAINTS, DURATION, Builder, Saying
 from sssjob.to_jobspec.files import say_files
+from sssjob.to_jobspec.requests import MAX_NAMES, Nodes, Problems, Request, Requests
 
 CWD = (*SYSTEM, "cwd")
 ENVIRONMENT = (*SYSTEM, "environment")
@@ -69,93 +69,93 @@ class Submitter:
 
 
 def say_attributes(
-    asks: Asks, submitter: Submitter, builder: Builder, problems: Problems
+    requests: Requests, submitter: Submitter, builder: Builder, problems: Problems
 ) -> None:
     """Say all attributes but those of storage and dependencies."""
     for name, keys in {**TEXTS, "Queue": (*SYSTEM, "queue")}.items():
-        ask = asks.one(name, problems)
-        if ask is not None:
-            builder.say(keys, ask.text, ask.path)
-    duration = asks.one("Duration", problems, ("EQ", "LE"))
+        request = requests.one(name, problems)
+        if request is not None:
+            builder.say(keys, request.text, request.path)
+    duration = requests.one("Duration", problems, ("EQ", "LE"))
     if duration is not None and duration.value == 0:
         problems.cannot(duration, "is 0 seconds, which to Flux is no limit")
     elif duration is not None:
         builder.say(DURATION, duration.value, duration.path)
-    cwd = asks.one("InitialWorkingDirectory", problems)
+    cwd = requests.one("InitialWorkingDirectory", problems)
     if cwd is not None:
         builder.say(CWD, _at_home(cwd.text, submitter), cwd.path)
-    _say_environment(asks, submitter, builder, problems)
-    say_files(asks, lambda path: _at_home(path, submitter), builder, problems)
-    _say_limits(asks, builder, problems)
-    _say_constraints(asks, builder, problems)
+    _say_environment(requests, submitter, builder, problems)
+    say_files(requests, lambda path: _at_home(path, submitter), builder, problems)
+    _say_limits(requests, builder, problems)
+    _say_constraints(requests, builder, problems)
 
 
-def check_place(asks: Asks, submitter: Submitter, problems: Problems) -> None:
+def check_place(requests: Requests, submitter: Submitter, problems: Problems) -> None:
     """Whether the job is for this user and this system, and wants no more of it
     than Flux does."""
-    user = asks.one("User", problems)
+    user = requests.one("User", problems)
     users = submitter.users
     if user is not None and users is not None and user.text not in users:
         problem = f"is {show(user.text)}, but {_one_of(users)} submits the job"
         problems.cannot(user, problem)
-    machine = asks.one("Machine", problems)
+    machine = requests.one("Machine", problems)
     if machine is not None and machine.text != submitter.machine:
         here = submitter.machine
         known = "nobody said what this system is" if here is None else f"this is {here}"
         problems.cannot(machine, f"is {show(machine.text)}, but {known}")
-    manager = asks.one("ResourceManagerType", problems)
+    manager = requests.one("ResourceManagerType", problems)
     if manager is not None and manager.text.lower() != "flux":
         problems.cannot(manager, f"is {show(manager.text)}, but this is Flux")
-    interactive = asks.one("Interactive", problems)
+    interactive = requests.one("Interactive", problems)
     if interactive is not None and interactive.value:
         problems.cannot(interactive, "no terminal can be given to what is submitted")
-    for notification in asks.all("NotificationList"):
+    for notification in requests.all("NotificationList"):
         if set(items_of(notification.text)) != {"None"}:
             problems.cannot(notification, "Flux sends no notifications")
 
 
-def command_of(asks: Asks, problems: Problems) -> list[str]:
+def command_of(requests: Requests, problems: Problems) -> list[str]:
     """The command line."""
-    shell = asks.one("Shell", problems)
-    program = asks.one("Executable", problems)
+    shell = requests.one("Shell", problems)
+    program = requests.one("Executable", problems)
     if program is None or not program.text:
-        where = asks.path if program is None else program.path
+        where = requests.path if program is None else program.path
         problems.wrong(where, "has no Executable: Flux needs a command to run")
         return []
     if ELSEWHERE.match(program.text):
         problem = f"{show(program.text)} has to be fetched, expected a path"
         problems.wrong(program.path, problem)
     before = [] if shell is None else [shell.text]
-    return [*before, program.text, *(_arguments(asks, problems) or [])]
+    return [*before, program.text, *(_arguments(requests, problems) or [])]
 
 
-def check_command(asks: Asks, given: Saying, problems: Problems) -> None:
+def check_command(requests: Requests, given: Saying, problems: Problems) -> None:
     """Whether an Extension that gives ``tasks`` agrees with the elements."""
     task = given.value[0] if isinstance(given.value, list) and given.value else None
     command = task.get("command") if isinstance(task, dict) else None
     if not isinstance(command, list) or not command:
         problems.wrong(given.path, f"is {show(given.value)}, expected tasks (RFC 14)")
         return
-    program = asks.one("Executable", problems)
-    words = _arguments(asks, problems)
-    for ask, ours, theirs in (
+    program = requests.one("Executable", problems)
+    words = _arguments(requests, problems)
+    for request, ours, theirs in (
         (program, program and program.text, command[0]),
-        (asks.one("Arguments", problems), words, command[1:]),
+        (requests.one("Arguments", problems), words, command[1:]),
     ):
-        if ask is not None and ours != theirs:
+        if request is not None and ours != theirs:
             problem = f"is {show(ours)}, but {given.path} has {show(theirs)}"
-            problems.wrong(ask.path, problem)
+            problems.wrong(request.path, problem)
 
 
-def _arguments(asks: Asks, problems: Problems) -> Optional[list[str]]:
-    ask = asks.one("Arguments", problems)
-    if ask is None:
+def _arguments(requests: Requests, problems: Problems) -> Optional[list[str]]:
+    request = requests.one("Arguments", problems)
+    if request is None:
         return None
     try:
-        return _words(ask.text)
+        return _words(request.text)
     except ValueError as error:
-        problem = f"is {show(ask.text)}: {error}, expected words as in sh"
-        problems.wrong(ask.path, problem)
+        problem = f"is {show(request.text)}: {error}, expected words as in sh"
+        problems.wrong(request.path, problem)
         return None
 
 
@@ -198,25 +198,25 @@ def _at_home(path: str, submitter: Submitter) -> str:
     return submitter.home + path[1:]
 
 
-def _check_same(first: Ask, ask: Ask, problems: Problems) -> None:
+def _check_same(first: Request, request: Request, problems: Problems) -> None:
     """Whether an element says what the first about the same thing does."""
-    if ask.text != first.text:
-        problem = f"is {show(ask.text)}, but {first.path} is {show(first.text)}"
-        problems.wrong(ask.path, problem)
+    if request.text != first.text:
+        problem = f"is {show(request.text)}, but {first.path} is {show(first.text)}"
+        problems.wrong(request.path, problem)
 
 
 def _say_environment(
-    asks: Asks, submitter: Submitter, builder: Builder, problems: Problems
+    requests: Requests, submitter: Submitter, builder: Builder, problems: Problems
 ) -> None:
     """Without an Environment, the job gets what Flux sets, and no more: section 5.1
     lets the submitter's through with ``export`` only."""
-    found = asks.all("Environment")
-    exported = any(ask.element.attribute("export") is True for ask in found)
+    found = requests.all("Environment")
+    exported = any(request.element.attribute("export") is True for request in found)
     if found:
         builder.put(ENVIRONMENT, dict(submitter.environment) if exported else {})
-    said: dict[str, Ask] = {}
-    for ask in found:
-        for variable in ask.inside():
+    said: dict[str, Request] = {}
+    for request in found:
+        for variable in request.inside():
             name = variable.attribute("name") or ""
             if not names_variable(name):
                 expected = "expected a name that is not empty and has no ="
@@ -226,24 +226,28 @@ def _say_environment(
             builder.say((*ENVIRONMENT, name), variable.text, variable.path)
 
 
-def _say_limits(asks: Asks, builder: Builder, problems: Problems) -> None:
+def _say_limits(requests: Requests, builder: Builder, problems: Problems) -> None:
     """Flux sets soft limits only. One that is to be both is set as far as that, where
     no other is the soft one."""
-    said: dict[tuple[str, bool], Ask] = {}
-    for ask in sorted(asks.all("ResourceLimit"), key=_is_soft):
-        name = ask.attribute("name") or ""
-        value = _limit(ask.text.strip())
+    said: dict[tuple[str, bool], Request] = {}
+    for request in sorted(requests.all("ResourceLimit"), key=_is_soft):
+        name = request.attribute("name") or ""
+        value = _limit(request.text.strip())
         if name not in _LIMITS:
             known = ", ".join(_LIMITS)
-            problems.cannot(ask, f"Flux knows no limit name={show(name)}, but {known}")
-        elif ask.attribute("type") == "Hard":
-            problems.cannot(ask, "Flux sets soft limits only")
+            problems.cannot(
+                request, f"Flux knows no limit name={show(name)}, but {known}"
+            )
+        elif request.attribute("type") == "Hard":
+            problems.cannot(request, "Flux sets soft limits only")
         elif value is None:
-            problem = f"is {show(ask.text)}, expected a number or {UNLIMITED}"
-            problems.wrong(ask.path, problem)
+            problem = f"is {show(request.text)}, expected a number or {UNLIMITED}"
+            problems.wrong(request.path, problem)
         else:
-            _check_same(said.setdefault((name, _is_soft(ask)), ask), ask, problems)
-            builder.say((*OPTIONS, "rlimit", _LIMITS[name]), value, ask.path)
+            _check_same(
+                said.setdefault((name, _is_soft(request)), request), request, problems
+            )
+            builder.say((*OPTIONS, "rlimit", _LIMITS[name]), value, request.path)
 
 
 def _limit(text: str) -> Optional[int]:
@@ -254,15 +258,15 @@ def _limit(text: str) -> Optional[int]:
     return value if value <= INT64_MAX else None
 
 
-def _is_soft(limit: Ask) -> bool:
+def _is_soft(limit: Request) -> bool:
     return limit.attribute("type") == "Soft"
 
 
-def _say_constraints(asks: Asks, builder: Builder, problems: Problems) -> None:
+def _say_constraints(requests: Requests, builder: Builder, problems: Problems) -> None:
     """What Features and Nodes say together."""
     found = [
         said
-        for nodes in asks.nodes
+        for nodes in requests.nodes
         for said in (_plain(nodes, problems), _requested(nodes, problems))
         if said is not None
     ]
@@ -278,15 +282,15 @@ def _say_constraints(asks: Asks, builder: Builder, problems: Problems) -> None:
 def _plain(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
     """What those say that are in no Requested, and the path of the first. One that a
     Requested has too has to say the same."""
-    requested = [ask for ask in nodes.requested if ask is not None]
+    requested = [request for request in nodes.requested if request is not None]
     left = []
-    for ask in nodes.plain:
-        theirs = [a for a in requested if a.element.name == ask.element.name]
+    for request in nodes.plain:
+        theirs = [a for a in requested if a.element.name == request.element.name]
         if not theirs:
-            left.append(ask)
-        elif [_bare(other) for other in theirs] != [_bare(ask)]:
-            problem = f"is {show(ask.text)}, but {theirs[0].path} says otherwise"
-            problems.wrong(ask.path, problem)
+            left.append(request)
+        elif [_bare(other) for other in theirs] != [_bare(request)]:
+            problem = f"is {show(request.text)}, but {theirs[0].path} says otherwise"
+            problems.wrong(request.path, problem)
     tree = Bracket(AND, tuple(map(Leaf, range(len(left)))))
     return _constraint(tree, left, problems)
 
@@ -298,23 +302,25 @@ def _requested(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
 
 
 def _constraint(
-    tree: Bracket, asks: Sequence[Optional[Ask]], problems: Problems
+    tree: Bracket, requests: Sequence[Optional[Request]], problems: Problems
 ) -> Optional[tuple[str, Json]]:
     """The constraint that a tree says, and the path of its first element; None where
     nothing is left of it."""
 
     def leave_out(index: int, problem: str) -> None:
-        ask = asks[index]
-        assert ask is not None
-        problems.cannot(ask, problem)
+        request = requests[index]
+        assert request is not None
+        problems.cannot(request, problem)
 
-    inside = [ask for ask in (asks[index] for index in leaves(tree)) if ask]
-    names = sum(names_in(ask.element) for ask in inside)
+    inside = [
+        request for request in (requests[index] for index in leaves(tree)) if request
+    ]
+    names = sum(names_in(request.element) for request in inside)
     if not problems.has_room_for(names):
         problem = f"more than {MAX_NAMES} names of nodes and features in all"
         problems.wrong(inside[0].path, problem)
         return None
-    elements = [None if ask is None else ask.element for ask in asks]
+    elements = [None if request is None else request.element for request in requests]
     try:
         found = from_tree(tree, elements, leave_out)
     except ValueError as error:
@@ -332,7 +338,7 @@ def _is_nowhere(constraint: Json) -> bool:
     return bool(names) and not set.intersection(*names)
 
 
-def _bare(ask: Ask) -> tuple[Any, ...]:
+def _bare(request: Request) -> tuple[Any, ...]:
     """What an element says, without its place in an expression."""
     names = ("aggregation", "delimiter", "op")
-    return (ask.value, *(ask.attribute(name) for name in names))
+    return (request.value, *(request.attribute(name) for name in names))

@@ -20,7 +20,7 @@ from sssjob.terms import (
     path_keys,
     path_name,
 )
-from sssjob.to_jobspec.asking import Asks, Problems
+from sssjob.to_jobspec.requests import Problems, Requests
 
 Keys = tuple[str, ...]
 
@@ -118,37 +118,37 @@ class Builder:
                 )
 
 
-def extensions_of(asks: Asks, problems: Problems) -> dict[Keys, Saying]:
+def extensions_of(requests: Requests, problems: Problems) -> dict[Keys, Saying]:
     """What Extensions say of the jobspec, by place."""
     found: dict[Keys, Saying] = {}
-    for ask in asks.all("Extension"):
-        name = ask.attribute("name") or ""
-        if ask.attribute("type") != EXTENSION_TYPE:
-            problems.cannot(ask, f"Extension name={show(name)} is not of type Flux")
+    for request in requests.all("Extension"):
+        name = request.attribute("name") or ""
+        if request.attribute("type") != EXTENSION_TYPE:
+            problems.cannot(request, f"Extension name={show(name)} is not of type Flux")
             continue
         if name == RABBITS:
             continue
         keys = _place(name)
         if keys is None:
             problem = f"name={show(name)} is no place in a jobspec"
-            problems.cannot(ask, f"{problem}, as attributes.system.queue is")
+            problems.cannot(request, f"{problem}, as attributes.system.queue is")
             continue
         try:
-            value = json.loads(ask.text)
+            value = json.loads(request.text)
             json.dumps(value, allow_nan=False)
             deep = len(keys) > MAX_DEPTH or _is_deep(value, MAX_DEPTH - len(keys))
         except (ValueError, RecursionError):
-            problems.wrong(ask.path, f"is {show(ask.text)}, expected JSON")
+            problems.wrong(request.path, f"is {show(request.text)}, expected JSON")
             continue
         if deep:
             problem = f"has more than {MAX_DEPTH} levels, expected less"
-            problems.wrong(ask.path, problem)
+            problems.wrong(request.path, problem)
             continue
-        saying = Saying(keys, value, ask.path)
+        saying = Saying(keys, value, request.path)
         other = found.setdefault(keys, saying)
         if other.value != value:
             problem = f"is {show(value)}, but {other.path} is {show(other.value)}"
-            problems.wrong(ask.path, problem)
+            problems.wrong(request.path, problem)
     return found
 
 

@@ -21,7 +21,6 @@ from sssjob.schema.defaults import effective
 from sssjob.schema.model import Element, ObjectError, ObjectErrors
 from sssjob.schema.properties import JOB, JOB_GROUP, REJECT
 from sssjob.shape import SLOT
-from sssjob.to_jobspec.asking import Ask, Asks, Problems, Warn, asks_of, within
 from sssjob.to_jobspec.attributes import (
     CWD,
     Submitter,
@@ -32,6 +31,14 @@ from sssjob.to_jobspec.attributes import (
 )
 from sssjob.to_jobspec.building import DURATION, Builder, extensions_of
 from sssjob.to_jobspec.dependencies import Group, resolved, say_dependencies
+from sssjob.to_jobspec.requests import (
+    Problems,
+    Request,
+    Requests,
+    Warn,
+    requests_of,
+    within,
+)
 from sssjob.to_jobspec.resources import TASKS, Size
 from sssjob.to_jobspec.storage import say_storage
 from sssjob.xml.reading import UnreadableObject, read
@@ -153,7 +160,7 @@ def to_jobspecs(
     return ordered
 
 
-def _jobs(root: Element, problems: Problems) -> list[Ask]:
+def _jobs(root: Element, problems: Problems) -> list[Request]:
     """The jobs of an object."""
     path, policy = f"/{root.name}", root.policy(REJECT)
     if root.is_reference:
@@ -161,21 +168,21 @@ def _jobs(root: Element, problems: Problems) -> list[Ask]:
         problems.wrong(path, f"refers to a {kind} that is not here")
         return []
     if root.name != JOB_GROUP:
-        return [Ask(path, root, policy)]
+        return [Request(path, root, policy)]
     jobs = []
-    for ask in within(path, root, policy):
-        if ask.element.name == JOB and ask.element.is_reference:
-            problems.cannot(ask, "refers to a job that is not here")
-        elif ask.element.name == JOB:
-            jobs.append(ask)
+    for request in within(path, root, policy):
+        if request.element.name == JOB and request.element.is_reference:
+            problems.cannot(request, "refers to a job that is not here")
+        elif request.element.name == JOB:
+            jobs.append(request)
     return jobs
 
 
-def _id(job: Ask) -> str:
+def _id(job: Request) -> str:
     return job.element.text("Id") or ""
 
 
-def _check_ids(jobs: list[Ask], problems: Problems) -> None:
+def _check_ids(jobs: list[Request], problems: Problems) -> None:
     seen: dict[str, str] = {}
     for job in jobs:
         other = seen.setdefault(_id(job), job.path)
@@ -183,7 +190,7 @@ def _check_ids(jobs: list[Ask], problems: Problems) -> None:
             problems.wrong(job.path, f"has the Id of {other}, {show(_id(job))}")
 
 
-def _without_steps(jobs: list[Ask], problems: Problems) -> list[Ask]:
+def _without_steps(jobs: list[Request], problems: Problems) -> list[Request]:
     """The jobs less the steps of batch jobs among them."""
     ids = {_id(job) for job in jobs}
     kept = []
@@ -200,42 +207,42 @@ def _without_steps(jobs: list[Ask], problems: Problems) -> list[Ask]:
 
 
 def _submission(
-    index: int, job: Ask, group: Group, submitter: Submitter, problems: Problems
+    index: int, job: Request, group: Group, submitter: Submitter, problems: Problems
 ) -> Submission:
-    asks = asks_of(job.path, job.element, job.policy, problems)
-    builder = Builder(extensions_of(asks, problems))
+    requests = requests_of(job.path, job.element, job.policy, problems)
+    builder = Builder(extensions_of(requests, problems))
     builder.put(("version",), 1)
     builder.put(DURATION, 0)
     if submitter.cwd is not None:
         builder.put(CWD, submitter.cwd)
-    check_place(asks, submitter, problems)
-    size = Size(asks, problems)
+    check_place(requests, submitter, problems)
+    size = Size(requests, problems)
     count = size.say(builder)
     if builder.extension(TASKS) is None:
-        task = {"command": command_of(asks, problems), "slot": SLOT, "count": count}
-        builder.say(TASKS, [task], asks.path)
-    say_attributes(asks, submitter, builder, problems)
-    say_storage(asks, builder, problems)
-    dependencies = say_dependencies(asks, group, builder, problems)
+        task = {"command": command_of(requests, problems), "slot": SLOT, "count": count}
+        builder.say(TASKS, [task], requests.path)
+    say_attributes(requests, submitter, builder, problems)
+    say_storage(requests, builder, problems)
+    dependencies = say_dependencies(requests, group, builder, problems)
     jobspec = builder.build(problems)
     size.check(jobspec, builder)
     given = builder.extension(TASKS)
     if given is not None:
-        check_command(asks, given, problems)
+        check_command(requests, given, problems)
     return Submission(
         index,
-        asks.id,
-        asks.path,
+        requests.id,
+        requests.path,
         jobspec,
-        _is_held(asks),
+        _is_held(requests),
         dependencies,
-        problems.line(asks.path),
+        problems.line(requests.path),
     )
 
 
-def _is_held(asks: Asks) -> bool:
-    states = [ask.text.strip() for ask in asks.all("State")]
-    return "Hold" in states or bool(asks.all("Hold"))
+def _is_held(requests: Requests) -> bool:
+    states = [request.text.strip() for request in requests.all("State")]
+    return "Hold" in states or bool(requests.all("Hold"))
 
 
 def _ordered(

@@ -11,8 +11,8 @@ from flux_k8s.errors import show
 from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
 from sssjob.terms import BEGIN_TIME, CONDITIONS, SYSTEM
-from sssjob.to_jobspec.asking import Ask, Asks, Problems
 from sssjob.to_jobspec.building import Builder
+from sssjob.to_jobspec.requests import Problems, Request, Requests
 
 DEPENDENCIES = (*SYSTEM, "dependencies")
 
@@ -58,7 +58,7 @@ class Group:
 
 
 def say_dependencies(
-    asks: Asks, group: Group, builder: Builder, problems: Problems
+    requests: Requests, group: Group, builder: Builder, problems: Problems
 ) -> tuple[tuple[str, str], ...]:
     """Say what the job waits for, those of elements before those of an Extension.
 
@@ -67,10 +67,10 @@ def say_dependencies(
         Id of the job.
     """
     found: list[Json] = []
-    path = asks.path
-    for ask in asks.all("Dependency"):
-        found.extend(_dependencies(ask, group, problems))
-    eligible = asks.one("EligibleTime", problems)
+    path = requests.path
+    for request in requests.all("Dependency"):
+        found.extend(_dependencies(request, group, problems))
+    eligible = requests.one("EligibleTime", problems)
     if eligible is not None:
         # As Flux's own commands write it.
         time = str(float(eligible.value))
@@ -110,26 +110,26 @@ def resolved(jobspec: Json, values: Mapping[str, str]) -> Json:
     return {**jobspec, "attributes": {**attributes, "system": system}}
 
 
-def _dependencies(ask: Ask, group: Group, problems: Problems) -> list[Json]:
+def _dependencies(request: Request, group: Group, problems: Problems) -> list[Json]:
     """What one Dependency says. Of a JobName it may be several jobs."""
-    if ask.attribute("code") is not None:
+    if request.attribute("code") is not None:
         problem = "Flux can wait for success, failure, or the end, not for a code"
-        problems.cannot(ask, problem)
+        problems.cannot(request, problem)
         return []
-    scheme = _SCHEMES[ask.attribute("condition") or "OnSuccess"]
-    text = ask.text.strip()
+    scheme = _SCHEMES[request.attribute("condition") or "OnSuccess"]
+    text = request.text.strip()
     values: Sequence[str] = [text]
-    if ask.attribute("designator") == "JobName":
+    if request.attribute("designator") == "JobName":
         values = group.named(text)
         if not values:
-            problems.cannot(ask, f"no job of the group has the Name {show(text)}")
+            problems.cannot(request, f"no job of the group has the Name {show(text)}")
     elif group.find(text) is None and jobid.of_flux(text) is None:
         problem = f"{show(text)} is neither the Id of a job of the group"
-        problems.cannot(ask, f"{problem} nor an ID of Flux, like ƒ26cdPmUM")
+        problems.cannot(request, f"{problem} nor an ID of Flux, like ƒ26cdPmUM")
         return []
     if not group.has_room(len(values)):
         problem = f"more than {MAX_DEPENDENCIES} dependencies of all jobs"
-        problems.wrong(ask.path, problem)
+        problems.wrong(request.path, problem)
         return []
     return [{"scheme": scheme, "value": value} for value in values]
 

@@ -14,8 +14,8 @@ from typing import Callable, Mapping, Optional
 
 from sssjob.schema.model import items_of
 from sssjob.terms import OPTIONS, STREAMS
-from sssjob.to_jobspec.asking import Ask, Asks, Problems
 from sssjob.to_jobspec.building import Builder, Keys
+from sssjob.to_jobspec.requests import Problems, Request, Requests
 
 _OUTPUT = (*OPTIONS, "output")
 
@@ -28,12 +28,12 @@ class _Stream:
     """A standard stream.
 
     Attributes:
-        ask: its element.
+        request: its element.
         flags: the items of ``redirectList``.
         file: the path of its file; None for none of its own.
     """
 
-    ask: Ask
+    request: Request
     keys: Keys
     flags: frozenset[str]
     file: Optional[str]
@@ -41,14 +41,17 @@ class _Stream:
     def say(self, builder: Builder, file: Optional[str]) -> None:
         """Say the file, if there is one, and whether there is a buffer before it."""
         if file is not None:
-            builder.say((*self.keys, "type"), "file", self.ask.path)
-            builder.say((*self.keys, "path"), file, self.ask.path)
+            builder.say((*self.keys, "type"), "file", self.request.path)
+            builder.say((*self.keys, "path"), file, self.request.path)
         if "Flush" in self.flags:
-            builder.say((*self.keys, "buffer", "type"), "none", self.ask.path)
+            builder.say((*self.keys, "buffer", "type"), "none", self.request.path)
 
 
 def say_files(
-    asks: Asks, expand: Callable[[str], str], builder: Builder, problems: Problems
+    requests: Requests,
+    expand: Callable[[str], str],
+    builder: Builder,
+    problems: Problems,
 ) -> None:
     """Say the files of standard input, output and error.
 
@@ -57,14 +60,14 @@ def say_files(
     """
     streams: dict[str, _Stream] = {}
     for name, keys in STREAMS.items():
-        ask = asks.one(name, problems)
-        stream = None if ask is None else _stream(ask, keys, expand, problems)
+        request = requests.one(name, problems)
+        stream = None if request is None else _stream(request, keys, expand, problems)
         if stream is not None:
             streams[name] = stream
     output, error = streams.get("OutputFile"), streams.get("ErrorFile")
     if output and error and "Merge" in output.flags & error.flags:
-        problem = f"is merged into {output.ask.path}, which is merged into it"
-        problems.wrong(error.ask.path, problem)
+        problem = f"is merged into {output.request.path}, which is merged into it"
+        problems.wrong(error.request.path, problem)
     files = {name: streams[name] for name in _OUTPUTS if name in streams}
     for name in _not_appended(files, builder, problems):
         del streams[name]
@@ -76,21 +79,21 @@ def say_files(
 
 
 def _stream(
-    ask: Ask, keys: Keys, expand: Callable[[str], str], problems: Problems
+    request: Request, keys: Keys, expand: Callable[[str], str], problems: Problems
 ) -> Optional[_Stream]:
-    flags = frozenset(items_of(ask.attribute("redirectList") or "")) - {""}
+    flags = frozenset(items_of(request.attribute("redirectList") or "")) - {""}
     if "Keep" in flags:
         problems.cannot(
-            ask, "Flux writes files where their names say, and keeps none back"
+            request, "Flux writes files where their names say, and keeps none back"
         )
         return None
     elsewhere = sorted(flags & {"Close", "Merge"})
-    named = bool(ask.text.strip())
+    named = bool(request.text.strip())
     if len(elsewhere) + named > 1:
         what = [*elsewhere, *(["the name of a file"] if named else [])]
-        problems.wrong(ask.path, f"has {' and '.join(what)}, expected one of them")
-    file = expand(ask.text) if named else None
-    return _Stream(ask, keys, flags, _NOWHERE if "Close" in flags else file)
+        problems.wrong(request.path, f"has {' and '.join(what)}, expected one of them")
+    file = expand(request.text) if named else None
+    return _Stream(request, keys, flags, _NOWHERE if "Close" in flags else file)
 
 
 def _not_appended(
@@ -107,10 +110,10 @@ def _not_appended(
     ]
     if not appended:
         return []
-    first = files[appended[0]].ask
+    first = files[appended[0]].request
     if others:
         problem = "Flux appends to all files of a job or to none, but"
-        problems.cannot(first, f"{problem} {others[0].ask.path} has no Append")
+        problems.cannot(first, f"{problem} {others[0].request.path} has no Append")
         return appended
     builder.say((*_OUTPUT, "mode"), "append", first.path)
     return []

@@ -22,8 +22,8 @@ from sssjob.shape import (
     totals_of,
 )
 from sssjob.terms import GPU, OPTIONS, RULES
-from sssjob.to_jobspec.asking import Ask, Asks, Problems
 from sssjob.to_jobspec.building import Builder, Saying, find
+from sssjob.to_jobspec.requests import Problems, Request, Requests
 
 RESOURCES = ("resources",)
 TASKS = ("tasks",)
@@ -41,11 +41,11 @@ class _Said:
 
     Attributes:
         amount: the numbers that will do.
-        ask: the first element that says it.
+        request: the first element that says it.
     """
 
     amount: Amount
-    ask: Ask
+    request: Request
 
     @property
     def number(self) -> int:
@@ -60,17 +60,19 @@ class _Said:
 class Size:
     """What a job object says of the size of its job."""
 
-    def __init__(self, asks: Asks, problems: Problems) -> None:
-        self._path = asks.path
+    def __init__(self, requests: Requests, problems: Problems) -> None:
+        self._path = requests.path
         self._problems = problems
-        gpus = [ask for ask in asks.all("Resource") if self._is_gpu(ask)]
+        gpus = [
+            request for request in requests.all("Resource") if self._is_gpu(request)
+        ]
         said = {
-            "NodeCount": self._amount(asks.all("NodeCount")),
-            "Processors": self._amount(asks.all("Processors")),
+            "NodeCount": self._amount(requests.all("NodeCount")),
+            "Processors": self._amount(requests.all("Processors")),
             GPU: self._amount(gpus),
-            "TaskCount": self._amount(asks.all("TaskCount")) or _listed(asks),
+            "TaskCount": self._amount(requests.all("TaskCount")) or _listed(requests),
         }
-        self._distribution = asks.one("TaskDistribution", problems)
+        self._distribution = requests.one("TaskDistribution", problems)
         if self._distribution is not None:
             kind = self._distribution.attribute("type") or ""
             if kind in (_PER_NODE, _PER_TASK):
@@ -125,65 +127,67 @@ class Size:
             amount = amounts.get(name)
             if amount is not None and amount != said.amount:
                 self._problems.wrong(
-                    said.ask.path,
+                    said.request.path,
                     f"{name} is {said.text}, but {given.path} has {_text(amount)}",
                 )
 
-    def _is_gpu(self, ask: Ask) -> bool:
+    def _is_gpu(self, request: Request) -> bool:
         """Whether this asks for GPUs of the only kind that Flux knows."""
-        if ask.attribute("name") != GPU:
+        if request.attribute("name") != GPU:
             return False
         for name in ("type", "units"):
-            value = ask.attribute(name)
+            value = request.attribute(name)
             if value is not None:
                 problem = f"jobspec version 1 has no GPUs of {name}={show(value)}"
-                self._problems.cannot(ask, problem)
+                self._problems.cannot(request, problem)
                 return False
         return True
 
-    def _amount(self, asks: list[Ask]) -> Optional[_Said]:
+    def _amount(self, requests: list[Request]) -> Optional[_Said]:
         """What elements of one name say together."""
         found: Optional[_Said] = None
-        for ask in asks:
-            amount = self._amount_of(ask)
+        for request in requests:
+            amount = self._amount_of(request)
             if amount is None:
                 continue
             if found is None:
-                found = _Said(amount, ask)
+                found = _Said(amount, request)
                 continue
             both = _both(amount, found.amount)
             if both is not None:
-                found = _Said(both, found.ask)
-            elif not (ask.vague or found.ask.vague):
-                problem = f"is {_text(amount)}, but {found.ask.path} is {found.text}"
-                self._problems.wrong(ask.path, problem)
+                found = _Said(both, found.request)
+            elif not (request.vague or found.request.vague):
+                problem = (
+                    f"is {_text(amount)}, but {found.request.path} is {found.text}"
+                )
+                self._problems.wrong(request.path, problem)
                 return None
         return found
 
-    def _amount_of(self, ask: Ask) -> Optional[Amount]:
+    def _amount_of(self, request: Request) -> Optional[Amount]:
         """What one element says by itself."""
         try:
-            number = _whole(ask.value)
+            number = _whole(request.value)
         except ValueError:
-            problem = f"is {show(ask.value)}, expected a whole number"
-            self._problems.wrong(ask.path, problem)
+            problem = f"is {show(request.value)}, expected a whole number"
+            self._problems.wrong(request.path, problem)
             return None
-        op = ask.attribute("op") or "EQ"
+        op = request.attribute("op") or "EQ"
         if op not in _AMOUNTS:
-            self._problems.cannot(ask, f'Flux knows no amounts with op="{op}"')
+            self._problems.cannot(request, f'Flux knows no amounts with op="{op}"')
             return None
         return _AMOUNTS[op](number)
 
     def _say_distribution(self, builder: Builder) -> None:
-        ask = self._distribution
+        request = self._distribution
         each = self._said.get(_PER_NODE)
         if each is not None:
-            builder.say((*_PER_RESOURCE, "type"), "node", each.ask.path)
-            builder.say((*_PER_RESOURCE, "count"), each.number, each.ask.path)
-        elif ask is not None and ask.text in _SCHEMES:
+            builder.say((*_PER_RESOURCE, "type"), "node", each.request.path)
+            builder.say((*_PER_RESOURCE, "count"), each.number, each.request.path)
+        elif request is not None and request.text in _SCHEMES:
             # As Flux's own commands write it.
-            builder.say((*_TASKMAP, "scheme"), _SCHEMES[ask.text], ask.path)
-            builder.say((*_TASKMAP, "value"), "", ask.path)
+            builder.say((*_TASKMAP, "scheme"), _SCHEMES[request.text], request.path)
+            builder.say((*_TASKMAP, "value"), "", request.path)
 
     def _layout(self) -> Layout:
         """The resources that the elements say, as jobspec version 1 can."""
@@ -192,7 +196,7 @@ class Size:
         for said in self._said.values():
             if said.amount.exact is None:
                 self._problems.cannot(
-                    said.ask,
+                    said.request,
                     f"{said.text} is a range, which jobspec version 1 has none of",
                     f"taken for {said.number}",
                 )
@@ -221,7 +225,7 @@ class Size:
         ]
         for said, least in small:
             problem = f"is {said.text}, expected {least} or more"
-            self._problems.wrong(said.ask.path, problem)
+            self._problems.wrong(said.request.path, problem)
         return not small
 
     def _count_with(self, given: Saying) -> Json:
@@ -259,9 +263,9 @@ def _whole(value: Value) -> int:
     return int(number)
 
 
-def _listed(asks: Asks) -> Optional[_Said]:
+def _listed(requests: Requests) -> Optional[_Said]:
     """How many tasks a task group lists."""
-    tasks = asks.all("Task")
+    tasks = requests.all("Task")
     return _Said(Amount(len(tasks), len(tasks)), tasks[0]) if tasks else None
 
 

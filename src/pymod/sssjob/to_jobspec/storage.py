@@ -18,8 +18,8 @@ from sssjob.terms import (
     SYSTEM,
     storage_of,
 )
-from sssjob.to_jobspec.asking import Ask, Asks, Problems
 from sssjob.to_jobspec.building import Builder
+from sssjob.to_jobspec.requests import Problems, Request, Requests
 
 DW = (*SYSTEM, "dw")
 
@@ -30,22 +30,22 @@ finds it as ``$DW_JOB_storage1``."""
 _SIZES = ("GiB", "MiB", "KiB")
 
 
-def say_storage(asks: Asks, builder: Builder, problems: Problems) -> None:
+def say_storage(requests: Requests, builder: Builder, problems: Problems) -> None:
     """Say the directives. Where an Extension has them, the Resources have to ask for
     as much."""
     found: list[tuple[str, int]] = []
-    first: Optional[Ask] = None
-    for ask in asks.all("Resource"):
-        name = ask.attribute("name")
+    first: Optional[Request] = None
+    for request in requests.all("Resource"):
+        name = request.attribute("name")
         if name == GPU:
             continue
         if name != STORAGE:
-            problems.cannot(ask, f"Flux knows no resource name={show(name)}")
+            problems.cannot(request, f"Flux knows no resource name={show(name)}")
             continue
-        storage = _storage(ask, problems)
+        storage = _storage(request, problems)
         if storage is not None:
             found.append(storage)
-            first = first or ask
+            first = first or request
     given = builder.extension(DW)
     if first is None:
         return
@@ -68,27 +68,29 @@ def say_storage(asks: Asks, builder: Builder, problems: Problems) -> None:
         )
 
 
-def _storage(ask: Ask, problems: Problems) -> Optional[tuple[str, int]]:
+def _storage(request: Request, problems: Problems) -> Optional[tuple[str, int]]:
     """The file system and the bytes that a Resource asks for; None for what is
     left out, or wrong."""
-    kind = ask.attribute("type")
+    kind = request.attribute("type")
     if kind not in FILE_SYSTEMS:
         expected = f"expected one of {', '.join(FILE_SYSTEMS)}"
         what = "no type" if kind is None else f"type={show(kind)}"
-        problems.cannot(ask, f"has {what}, {expected}")
+        problems.cannot(request, f"has {what}, {expected}")
         return None
-    op = ask.attribute("op") or "EQ"
+    op = request.attribute("op") or "EQ"
     if op not in ("EQ", "GE"):
-        problems.cannot(ask, f'Flux can be told the least storage only, not op="{op}"')
+        problems.cannot(
+            request, f'Flux can be told the least storage only, not op="{op}"'
+        )
         return None
     try:
-        size = in_bytes(float(ask.value), ask.attribute("units") or "")
+        size = in_bytes(float(request.value), request.attribute("units") or "")
     except ValueError as error:
-        problems.cannot(ask, f"has {error}")
+        problems.cannot(request, f"has {error}")
         return None
     if not 0 < size <= INT64_MAX:
         expected = "more than 0" if size <= 0 else "less than 2^63 bytes"
-        problems.wrong(ask.path, f"is {ask.text}, expected {expected}")
+        problems.wrong(request.path, f"is {request.text}, expected {expected}")
         return None
     return kind, size
 

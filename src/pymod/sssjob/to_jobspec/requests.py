@@ -47,7 +47,7 @@ NODES = ("Feature", "Node")
 
 
 @dataclass(frozen=True)
-class Ask:
+class Request:
     """An element that asks for something.
 
     Attributes:
@@ -75,7 +75,7 @@ class Ask:
         value = self.element.attribute(name)
         return None if value is None else str(value)
 
-    def inside(self) -> Iterator[Ask]:
+    def inside(self) -> Iterator[Request]:
         """The elements in it."""
         return within(self.path, self.element, self.policy)
 
@@ -109,31 +109,33 @@ class Problems:
         """Something is wrong, whatever the policy."""
         self._errors.append(ObjectError(path, problem, self.line(path)))
 
-    def cannot(self, ask: Ask, problem: str, instead: str = "left out") -> None:
+    def cannot(self, request: Request, problem: str, instead: str = "left out") -> None:
         """Flux cannot be told something: what now says the policy (section 9), and an
         explicit Reject of what is in the element.
 
         Args:
             instead: what is done where the policy lets it.
         """
-        if ask.policy == REJECT:
-            self.wrong(ask.path, problem)
+        if request.policy == REJECT:
+            self.wrong(request.path, problem)
             return
-        if ask.policy != IGNORE:
-            self.tell(ask.path, f"{problem}; {instead}")
-        for path, inner in walk(ask.element, ask.path):
+        if request.policy != IGNORE:
+            self.tell(request.path, f"{problem}; {instead}")
+        for path, inner in walk(request.element, request.path):
             if inner.attribute(AWARENESS_POLICY.name) == REJECT:
                 path = inner.origin.path if inner.origin else path
-                self.wrong(path, f"may not be left out with {ask.path}: {problem}")
+                self.wrong(path, f"may not be left out with {request.path}: {problem}")
 
-    def cannot_any(self, asks: Sequence[Ask], at: Ask, problem: str) -> None:
+    def cannot_any(
+        self, requests: Sequence[Request], at: Request, problem: str
+    ) -> None:
         """Flux cannot be told how these relate, which shows ``at`` one of them: all
         of them go, if all of them may."""
-        if any(ask.policy == REJECT for ask in asks):
+        if any(request.policy == REJECT for request in requests):
             self.wrong(at.path, problem)
             return
-        for ask in asks:
-            self.cannot(ask, problem)
+        for request in requests:
+            self.cannot(request, problem)
 
     def tell(self, path: str, message: str) -> None:
         """Tell something that is not wrong."""
@@ -166,12 +168,12 @@ class Nodes:
             is left out.
     """
 
-    plain: tuple[Ask, ...] = ()
+    plain: tuple[Request, ...] = ()
     tree: Optional[Bracket] = None
-    requested: tuple[Optional[Ask], ...] = ()
+    requested: tuple[Optional[Request], ...] = ()
 
 
-class Asks:
+class Requests:
     """What a job asks for, in elements that are said to Flux.
 
     Attributes:
@@ -181,38 +183,48 @@ class Asks:
     """
 
     def __init__(
-        self, path: str, job: Element, asks: Iterable[Ask], nodes: Sequence[Nodes]
+        self,
+        path: str,
+        job: Element,
+        requests: Iterable[Request],
+        nodes: Sequence[Nodes],
     ) -> None:
         self.path = path
         self.id = job.text("Id") or ""
         self.nodes = tuple(nodes)
-        self._asks = tuple(asks)
+        self._requests = tuple(requests)
 
-    def all(self, *names: str) -> list[Ask]:
+    def all(self, *names: str) -> list[Request]:
         """The elements of these names, in their order."""
-        return [ask for ask in self._asks if ask.element.name in names]
+        return [request for request in self._requests if request.element.name in names]
 
     def one(
         self, name: str, problems: Problems, ops: tuple[str, ...] = ("EQ",)
-    ) -> Optional[Ask]:
+    ) -> Optional[Request]:
         """The one element of a name. It may stand plain and in Requested, and of the
         job and of its task group, and say the same."""
-        first: Optional[Ask] = None
-        for ask in self.all(name):
-            op = ask.attribute("op") or "EQ"
+        first: Optional[Request] = None
+        for request in self.all(name):
+            op = request.attribute("op") or "EQ"
             if op not in ops:
-                problems.cannot(ask, f'op="{op}" is not for a {name} that Flux knows')
+                problems.cannot(
+                    request, f'op="{op}" is not for a {name} that Flux knows'
+                )
             elif first is None:
-                first = ask
-            elif ask.says() != first.says() and not (ask.vague or first.vague):
-                problem = f"is {show(ask.value)}, but {first.path} is"
-                if ask.value == first.value:
-                    problem = f"is {show(ask.value)} in another way than {first.path}:"
-                problems.wrong(ask.path, f"{problem} {show(first.value)}")
+                first = request
+            elif request.says() != first.says() and not (request.vague or first.vague):
+                problem = f"is {show(request.value)}, but {first.path} is"
+                if request.value == first.value:
+                    problem = (
+                        f"is {show(request.value)} in another way than {first.path}:"
+                    )
+                problems.wrong(request.path, f"{problem} {show(first.value)}")
         return first
 
 
-def asks_of(path: str, job: Element, inherited: str, problems: Problems) -> Asks:
+def requests_of(
+    path: str, job: Element, inherited: str, problems: Problems
+) -> Requests:
     """What a job asks for.
 
     Args:
@@ -221,20 +233,20 @@ def asks_of(path: str, job: Element, inherited: str, problems: Problems) -> Asks
         problems: gets what Flux cannot be told.
     """
     own = list(within(path, job, job.policy(inherited)))
-    groups = [ask for ask in own if ask.element.name == TASK_GROUP]
+    groups = [request for request in own if request.element.name == TASK_GROUP]
     levels = [_level(own, problems)]
     for group in groups[:1]:
         if group.element.is_reference:
             problems.cannot(group, "refers to a task group that is not here")
-        inner = [ask for ask in group.inside() if not _is_its_own(ask)]
+        inner = [request for request in group.inside() if not _is_its_own(request)]
         levels.append(_level(inner, problems))
     for group in groups[1:]:
         problems.cannot(group, "a job has one kind of tasks in jobspec version 1")
-    asks = [ask for level in levels for ask in level.asks]
-    return Asks(path, job, asks, [level.nodes for level in levels])
+    requests = [request for level in levels for request in level.requests]
+    return Requests(path, job, requests, [level.nodes for level in levels])
 
 
-def within(path: str, parent: Element, policy: str) -> Iterator[Ask]:
+def within(path: str, parent: Element, policy: str) -> Iterator[Request]:
     """The elements in one.
 
     Args:
@@ -243,13 +255,13 @@ def within(path: str, parent: Element, policy: str) -> Iterator[Ask]:
     """
     for inner_path, inner in paths(parent.contents, path):
         place = inner.origin.path if inner.origin else inner_path
-        yield Ask(place, inner, inner.policy(policy))
+        yield Request(place, inner, inner.policy(policy))
 
 
-def _is_its_own(ask: Ask) -> bool:
+def _is_its_own(request: Request) -> bool:
     """Whether this is about a task group only, as its Id and its Name are: they are
     not those of the job."""
-    handling = HANDLING[TASK_GROUP][ask.element.name]
+    handling = HANDLING[TASK_GROUP][request.element.name]
     return handling.kind is Kind.PASSED_OVER
 
 
@@ -257,22 +269,25 @@ def _is_its_own(ask: Ask) -> bool:
 class _Level:
     """What a job, or its task group, asks for."""
 
-    asks: list[Ask] = field(default_factory=list)
+    requests: list[Request] = field(default_factory=list)
     nodes: Nodes = field(default_factory=Nodes)
 
 
-def _level(own: Sequence[Ask], problems: Problems) -> _Level:
+def _level(own: Sequence[Request], problems: Problems) -> _Level:
     """What is left of the properties among these, and of those in a Requested among
     them."""
     envelopes = (REQUESTED, DELIVERED, TASK_GROUP)
-    plain = [ask for ask in own if ask.element.name not in envelopes]
+    plain = [request for request in own if request.element.name not in envelopes]
     requested = [
-        inner for ask in own if ask.element.name == REQUESTED for inner in ask.inside()
+        inner
+        for request in own
+        if request.element.name == REQUESTED
+        for inner in request.inside()
     ]
     parts = _parts(requested, problems)
     said = {index for part in parts for index in relations.leaves(part)}
-    asks = [*plain, *(requested[index] for index in sorted(said))]
-    judged = [_judged(ask, problems) for ask in asks]
+    requests = [*plain, *(requested[index] for index in sorted(said))]
+    judged = [_checked_request(request, problems) for request in requests]
     left = _without_alternatives(judged)
     of_nodes = [part for part in parts if _is_of_nodes(part, requested)]
     by_index = dict(zip(sorted(said), left[len(plain) :]))
@@ -281,29 +296,31 @@ def _level(own: Sequence[Ask], problems: Problems) -> _Level:
         Bracket(AND, tuple(of_nodes)) if of_nodes else None,
         tuple(by_index.get(index) for index in range(len(requested))),
     )
-    return _Level([ask for ask in left if ask is not None], nodes)
+    return _Level([request for request in left if request is not None], nodes)
 
 
-def _parts(asks: Sequence[Ask], problems: Problems) -> list[Tree]:
+def _parts(requests: Sequence[Request], problems: Problems) -> list[Tree]:
     """What is in a Requested: single elements, and expressions of Features and
     Nodes, all of which hold."""
     try:
-        whole = relations.parse([relations.link_of(ask.element) for ask in asks])
+        whole = relations.parse(
+            [relations.link_of(request.element) for request in requests]
+        )
     except relations.Unclear as error:
-        problems.cannot_any(asks, asks[error.index], str(error))
+        problems.cannot_any(requests, requests[error.index], str(error))
         return []
     parts: list[Tree] = []
     waiting: list[Tree] = [whole]
     while waiting:
         part = waiting.pop()
-        if _is_of_nodes(part, asks) and part is not whole or _is_single(part):
+        if _is_of_nodes(part, requests) and part is not whole or _is_single(part):
             parts.append(part)
         elif isinstance(part, Bracket) and part.operator == AND and not part.negated:
             waiting.extend(reversed(part.parts))
-        elif _is_of_nodes(part, asks):
+        elif _is_of_nodes(part, requests):
             parts.append(part)
         else:
-            inside = [asks[index] for index in relations.leaves(part)]
+            inside = [requests[index] for index in relations.leaves(part)]
             problem = "conj and group: alternatives and exceptions are for Feature and"
             problems.cannot_any(inside, inside[0], f"{problem} Node only in Flux")
     return parts
@@ -313,21 +330,23 @@ def _is_single(tree: Tree) -> bool:
     return isinstance(tree, Leaf) and not tree.negated
 
 
-def _is_of_nodes(tree: Tree, asks: Sequence[Ask]) -> bool:
-    return all(asks[index].element.name in NODES for index in relations.leaves(tree))
+def _is_of_nodes(tree: Tree, requests: Sequence[Request]) -> bool:
+    return all(
+        requests[index].element.name in NODES for index in relations.leaves(tree)
+    )
 
 
-def _judged(ask: Ask, problems: Problems) -> Optional[Ask]:
+def _checked_request(request: Request, problems: Problems) -> Optional[Request]:
     """What is left of an element that asks for something; None for nothing."""
-    element = ask.element
+    element = request.element
     if element.name == TASK:
-        _judge_task(ask, problems)
-        return ask
+        _judge_task(request, problems)
+        return request
     handling = _OF_PROPERTIES[element.name]
     if handling.kind is Kind.PASSED_OVER or element.attribute("context") == "Used":
         return None
     if handling.kind is Kind.UNSAYABLE:
-        problems.cannot(ask, f"cannot be told to Flux: {handling.reason}")
+        problems.cannot(request, f"cannot be told to Flux: {handling.reason}")
         return None
     unsayable = [
         (name, value)
@@ -335,25 +354,27 @@ def _judged(ask: Ask, problems: Problems) -> Optional[Ask]:
         if not _sayable(element.name, name, value)
     ]
     if not unsayable:
-        return ask
+        return request
     texts = (f"{name}={show(to_text(value))}" for name, value in unsayable)
-    problems.cannot(ask, f"Flux cannot be told {', '.join(texts)}")
+    problems.cannot(request, f"Flux cannot be told {', '.join(texts)}")
     if any(name not in HINTS for name, _ in unsayable):
         return None  # without these it would ask for something else
-    return Ask(ask.path, element, ask.policy, vague=True)
+    return Request(request.path, element, request.policy, vague=True)
 
 
-def _without_alternatives(asks: Sequence[Optional[Ask]]) -> list[Optional[Ask]]:
+def _without_alternatives(
+    requests: Sequence[Optional[Request]],
+) -> list[Optional[Request]]:
     """These, of which None are left out already. Of elements of a name that
     ``preference`` makes alternatives, the one that is preferred most is enough. Where
     it is negative, the job runs with none of them (section 8.1)."""
     best: dict[object, tuple[int, int]] = {}
-    left = list(asks)
-    for index, ask in enumerate(asks):
-        weight = None if ask is None else ask.element.attribute("preference")
-        if ask is None or not isinstance(weight, int):
+    left = list(requests)
+    for index, request in enumerate(requests):
+        weight = None if request is None else request.element.attribute("preference")
+        if request is None or not isinstance(weight, int):
             continue
-        key = (ask.element.name, ask.attribute("name"))
+        key = (request.element.name, request.attribute("name"))
         if weight < 0 or (key in best and best[key][0] >= weight):
             left[index] = None
             continue
@@ -363,9 +384,9 @@ def _without_alternatives(asks: Sequence[Optional[Ask]]) -> list[Optional[Ask]]:
     return left
 
 
-def _judge_task(ask: Ask, problems: Problems) -> None:
+def _judge_task(request: Request, problems: Problems) -> None:
     """A Task may tell where it ran, and ask for nothing."""
-    inside = list(ask.inside())
+    inside = list(request.inside())
     requested = [inner for inner in inside if inner.element.name == REQUESTED]
     for inner in [*inside, *(one for outer in requested for one in outer.inside())]:
         handling = HANDLING[TASK][inner.element.name]
