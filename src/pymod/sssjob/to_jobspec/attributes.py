@@ -26,7 +26,7 @@ from sssjob.terms import (
     UNLIMITED,
     names_variable,
 )
-from sssjob.to_jobspec.building import CONSTRAINTS, DURATION, Builder, Saying
+from sssjob.to_jobspec.building import CONSTRAINTS, DURATION, Assignment, Builder
 from sssjob.to_jobspec.files import say_files
 from sssjob.to_jobspec.requests import MAX_NAMES, Nodes, Problems, Request, Requests
 
@@ -129,7 +129,7 @@ def command_of(requests: Requests, problems: Problems) -> list[str]:
     return [*before, program.text, *(_arguments(requests, problems) or [])]
 
 
-def check_command(requests: Requests, given: Saying, problems: Problems) -> None:
+def check_command(requests: Requests, given: Assignment, problems: Problems) -> None:
     """Whether an Extension that gives ``tasks`` agrees with the elements."""
     task = given.value[0] if isinstance(given.value, list) and given.value else None
     command = task.get("command") if isinstance(task, dict) else None

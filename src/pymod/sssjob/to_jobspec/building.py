@@ -34,8 +34,8 @@ _TOP = ("resources", "tasks", "attributes", "version")
 
 
 @dataclass(frozen=True)
-class Saying:
-    """What an element or an Extension says of a place in the jobspec.
+class Assignment:
+    """The value that an element or an Extension gives to a key of the jobspec.
 
     Attributes:
         path: that of the element.
@@ -49,9 +49,9 @@ class Saying:
 class Builder:
     """Collects what is said of a jobspec, and puts it together."""
 
-    def __init__(self, extensions: dict[Keys, Saying]) -> None:
+    def __init__(self, extensions: dict[Keys, Assignment]) -> None:
         self._extensions = dict(extensions)
-        self._sayings: list[Saying] = []
+        self._assignments: list[Assignment] = []
         self._bases: list[tuple[Keys, Any]] = []
 
     def put(self, keys: Keys, value: Any) -> None:
@@ -60,13 +60,13 @@ class Builder:
 
     def say(self, keys: Keys, value: Any, path: str) -> None:
         """An element says what stands at a place. An Extension has to agree."""
-        self._sayings.append(Saying(keys, value, path))
+        self._assignments.append(Assignment(keys, value, path))
 
-    def extension(self, keys: Keys) -> Optional[Saying]:
+    def extension(self, keys: Keys) -> Optional[Assignment]:
         """The Extension for exactly this place."""
         return self._extensions.get(keys)
 
-    def take_extension(self, keys: Keys) -> Optional[Saying]:
+    def take_extension(self, keys: Keys) -> Optional[Assignment]:
         """The same, which is not looked at any more."""
         return self._extensions.pop(keys, None)
 
@@ -75,8 +75,8 @@ class Builder:
         jobspec: Json = dict.fromkeys(_TOP)
         for keys, value in self._bases:
             _put(jobspec, keys, value)
-        for saying in self._sayings:
-            _put(jobspec, saying.keys, saying.value)
+        for assignment in self._assignments:
+            _put(jobspec, assignment.keys, assignment.value)
         within = self._within()
         # What is within another comes after it.
         for keys in sorted(self._extensions, key=len):
@@ -90,37 +90,37 @@ class Builder:
                 _put(jobspec, keys, value)
         return jobspec
 
-    def _within(self) -> dict[Keys, list[Saying]]:
+    def _within(self) -> dict[Keys, list[Assignment]]:
         """What is said of the place of each Extension, and of those within it."""
-        found: dict[Keys, list[Saying]] = {keys: [] for keys in self._extensions}
-        for saying in (*self._sayings, *self._extensions.values()):
-            for length in range(len(saying.keys) + 1):
-                if saying.keys[:length] in found:
-                    found[saying.keys[:length]].append(saying)
+        found: dict[Keys, list[Assignment]] = {keys: [] for keys in self._extensions}
+        for assignment in (*self._assignments, *self._extensions.values()):
+            for length in range(len(assignment.keys) + 1):
+                if assignment.keys[:length] in found:
+                    found[assignment.keys[:length]].append(assignment)
         return found
 
     def _compare(
-        self, extension: Saying, within: list[Saying], problems: Problems
+        self, extension: Assignment, within: list[Assignment], problems: Problems
     ) -> None:
         """Whether an Extension agrees with what else is said ``within`` it."""
         keys = extension.keys
-        for saying in within:
-            if saying is extension:
+        for assignment in within:
+            if assignment is extension:
                 continue
-            theirs = find(extension.value, saying.keys[len(keys) :])
-            if theirs is MISSING and saying.keys in self._extensions:
+            theirs = find(extension.value, assignment.keys[len(keys) :])
+            if theirs is MISSING and assignment.keys in self._extensions:
                 continue  # it adds to this one
-            if not _agree(saying.keys, saying.value, theirs):
+            if not _agree(assignment.keys, assignment.value, theirs):
                 problems.wrong(
                     extension.path,
-                    f"has {show(theirs)} for {path_name(saying.keys)},"
-                    f" but {saying.path} says {show(saying.value)}",
+                    f"has {show(theirs)} for {path_name(assignment.keys)},"
+                    f" but {assignment.path} says {show(assignment.value)}",
                 )
 
 
-def extensions_of(requests: Requests, problems: Problems) -> dict[Keys, Saying]:
+def extensions_of(requests: Requests, problems: Problems) -> dict[Keys, Assignment]:
     """What Extensions say of the jobspec, by place."""
-    found: dict[Keys, Saying] = {}
+    found: dict[Keys, Assignment] = {}
     for request in requests.all("Extension"):
         name = request.attribute("name") or ""
         if request.attribute("type") != EXTENSION_TYPE:
@@ -144,8 +144,8 @@ def extensions_of(requests: Requests, problems: Problems) -> dict[Keys, Saying]:
             problem = f"has more than {MAX_DEPTH} levels, expected less"
             problems.wrong(request.path, problem)
             continue
-        saying = Saying(keys, value, request.path)
-        other = found.setdefault(keys, saying)
+        assignment = Assignment(keys, value, request.path)
+        other = found.setdefault(keys, assignment)
         if other.value != value:
             problem = f"is {show(value)}, but {other.path} is {show(other.value)}"
             problems.wrong(request.path, problem)

@@ -22,7 +22,7 @@ from sssjob.shape import (
     totals_of,
 )
 from sssjob.terms import GPU, OPTIONS, RULES
-from sssjob.to_jobspec.building import Builder, Saying, find
+from sssjob.to_jobspec.building import Assignment, Builder, find
 from sssjob.to_jobspec.requests import Problems, Request, Requests
 
 RESOURCES = ("resources",)
@@ -228,7 +228,7 @@ class Size:
             self._problems.wrong(said.request.path, problem)
         return not small
 
-    def _count_with(self, given: Saying) -> Json:
+    def _count_with(self, given: Assignment) -> Json:
         """``tasks[0].count`` for resources that an Extension gives."""
         said = self._said.get("TaskCount")
         each_slot = {"per_slot": 1}
