@@ -22,7 +22,7 @@ from flux_k8s.rfc import jobid
 from sssjob import Element
 from sssjob.from_flux import convert as from_flux
 from sssjob.from_flux import history
-from sssjob.from_flux.convert import JobRecord, Telling
+from sssjob.from_flux.convert import ExportOptions, JobRecord
 from sssjob.schema.model import ObjectError
 from sssjob.schema.properties import AWARENESS_POLICY, REJECT
 from sssjob.to_jobspec import convert as to_jobspec
@@ -113,8 +113,8 @@ def job_object(args: argparse.Namespace) -> None:
         records = saved(args.directory)
     else:
         records, presets = known(args.jobids, args.steps)
-    telling = Telling(presets, user_name, args.machine, args.environment, warn)
-    jobs = [from_flux.job_object(record, telling) for record in records]
+    options = ExportOptions(presets, user_name, args.machine, args.environment, warn)
+    jobs = [from_flux.job_object(record, options) for record in records]
     if len(jobs) == 1 and args.group is None and not args.steps:
         write_object(jobs[0], args.output)
         return

@@ -15,8 +15,8 @@ from rabbitsim.system import VirtualSystem
 from sssjob import read, write
 from sssjob.from_flux.convert import (
     EVENTLOG,
+    ExportOptions,
     JobRecord,
-    Telling,
     group_object,
     job_object,
 )
@@ -162,7 +162,7 @@ def test_a_preset_that_nobody_knows_is_told_by_its_name() -> None:
     record = record_of(system, jobid)
     kvs = {key: text for key, text in record.kvs.items() if key != "rabbit_workflow"}
     warnings: list[str] = []
-    job = job_object(JobRecord(jobid, kvs), Telling(warn=warnings.append))
+    job = job_object(JobRecord(jobid, kvs), ExportOptions(warn=warnings.append))
     assert extensions(job) == {"attributes.system.dw": "fast"}
     assert len(warnings) == 1 and "unknown preset" in warnings[0]
 

@@ -12,7 +12,7 @@ import pytest
 
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
-from sssjob.from_flux.convert import JobRecord, Telling, job_object
+from sssjob.from_flux.convert import ExportOptions, JobRecord, job_object
 from support.jobrecords import JOBID, SUBMIT, T, eventlog, job_of, says, shown, spec
 
 
@@ -63,7 +63,7 @@ def test_times_that_no_datetime_can_say_are_left_out_with_a_warning() -> None:
         ),
         "jobspec": json.dumps(spec()),
     }
-    job = job_object(JobRecord(JOBID, record), Telling(warn=warnings.append))
+    job = job_object(JobRecord(JOBID, record), ExportOptions(warn=warnings.append))
     assert job.find("SubmitTime") is None
     assert len(warnings) == 1 and "SubmitTime is left out" in warnings[0]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flux_k8s.dws.directivebreakdown import apply_breakdowns
 from flux_k8s.ports import Json
 from sssjob import Element, write
-from sssjob.from_flux.convert import JobRecord, Telling, job_object
+from sssjob.from_flux.convert import ExportOptions, JobRecord, job_object
 from sssjob.from_flux.remainder import Remainder
 from sssjob.terms import path_keys
 from sssjob.to_jobspec.attributes import Submitter
@@ -382,7 +382,9 @@ def test_what_xml_cannot_hold_is_an_extension_and_a_warning() -> None:
 def test_a_user_that_is_not_known_is_told_by_number() -> None:
     assert job_of(spec()).text("User") == "5588"
     record = JobRecord(JOBID, {"eventlog": eventlog(), "jobspec": json.dumps(spec())})
-    job = job_object(record, Telling(user_name={5588: "amy"}.get, machine="tioga"))
+    job = job_object(
+        record, ExportOptions(user_name={5588: "amy"}.get, machine="tioga")
+    )
     assert (job.text("User"), job.text("Machine")) == ("amy", "tioga")
 
 

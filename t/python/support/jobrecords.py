@@ -16,8 +16,8 @@ from sssjob import Element, read, write
 from sssjob.from_flux.convert import (
     EVENTLOG,
     KEYS,
+    ExportOptions,
     JobRecord,
-    Telling,
     job_object,
 )
 from support.service import XFS, settle, started
@@ -35,8 +35,8 @@ def record_of(system: VirtualSystem, jobid: int) -> JobRecord:
 def told(system: VirtualSystem, jobid: int, **options: Any) -> Element:
     """A job as others read it, without a warning."""
     warnings: list[str] = []
-    telling = Telling(warn=warnings.append, **{"environment": True, **options})
-    written = write(job_object(record_of(system, jobid), telling))
+    export = ExportOptions(warn=warnings.append, **{"environment": True, **options})
+    written = write(job_object(record_of(system, jobid), export))
     assert not warnings
     return read(written)
 
@@ -103,7 +103,7 @@ def job_of(
     }
     told: list[str] = []
     job = job_object(
-        JobRecord(JOBID, texts), Telling(warn=told.append, environment=True)
+        JobRecord(JOBID, texts), ExportOptions(warn=told.append, environment=True)
     )
     if warnings is None:
         assert not told

@@ -77,16 +77,16 @@ class JobRecord:
 
 
 @dataclass(frozen=True)
-class Telling:
-    """How jobs are told.
+class ExportOptions:
+    """How jobs are written as elements.
 
     Attributes:
         presets: ``rabbit.presets`` of the configuration.
         user_name: the name of a user, None for one that is not known.
         machine: the name of the system that runs the jobs; None to leave it out.
-        environment: whether to tell the variables of jobs, but for those that seem
+        environment: whether to write the variables of jobs, but for those that seem
             to be secret.
-        warn: gets a line about what is not told as it might be.
+        warn: gets a line about each value that an element does not express exactly.
     """
 
     presets: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -96,14 +96,14 @@ class Telling:
     warn: Warn = lambda message: None
 
 
-def job_object(record: JobRecord, telling: Optional[Telling] = None) -> Element:
+def job_object(record: JobRecord, options: Optional[ExportOptions] = None) -> Element:
     """A job as a Job.
 
     Raises:
         DWSError: something of the record is missing, or is not what Flux writes.
     """
     try:
-        return _job_object(record, telling or Telling())
+        return _job_object(record, options or ExportOptions())
     except RecursionError:
         raise DWSError(f"jobspec of job {record.id} is nested too deeply") from None
 
@@ -132,21 +132,21 @@ def group_state(jobs: Sequence[Element]) -> str:
     return "Active" if states & active else "Unstarted"
 
 
-def _job_object(record: JobRecord, telling: Telling) -> Element:
+def _job_object(record: JobRecord, options: ExportOptions) -> Element:
     job = record.id
     past = history.parse(_text(record, EVENTLOG), job)
     jobspec = _json(record, JOBSPEC)
     if isinstance(jobspec, dict):
         jobspec = updated(jobspec, past.updates, job)
-    remainder = Remainder(jobspec, job, telling.warn)
+    remainder = Remainder(jobspec, job, options.warn)
     rset_of_job = _rset(record)
     parts = [
         element("Id", job),
         *_state(past),
-        *_account(past, telling),
+        *_account(past, options),
         *_times(past, remainder),
-        *_asked(remainder, record, telling),
-        *_environment(remainder, telling),
+        *_asked(remainder, record, options),
+        *_environment(remainder, options),
         _container(DELIVERED, _delivered(record, past, rset_of_job)),
         rabbits_extension(past, rset_of_job, job),
     ]
@@ -166,11 +166,11 @@ def _state(past: History) -> Iterator[Element]:
         yield element("Priority", past.priority)
 
 
-def _account(past: History, telling: Telling) -> Iterator[Element]:
-    name = telling.user_name(past.userid)
+def _account(past: History, options: ExportOptions) -> Iterator[Element]:
+    name = options.user_name(past.userid)
     yield element("User", str(past.userid) if name is None else name)
-    if telling.machine is not None:
-        yield element("Machine", telling.machine)
+    if options.machine is not None:
+        yield element("Machine", options.machine)
 
 
 def _times(past: History, remainder: Remainder) -> Iterator[Element]:
@@ -190,20 +190,20 @@ def _times(past: History, remainder: Remainder) -> Iterator[Element]:
 
 
 def _asked(
-    remainder: Remainder, record: JobRecord, telling: Telling
+    remainder: Remainder, record: JobRecord, options: ExportOptions
 ) -> Iterator[Optional[Element]]:
     """What the jobspec says, which is taken."""
     if remainder.get("version") == VERSION:
         remainder.take("version")
     size = size_of(remainder)
-    directives = directives_of(remainder, telling.presets, _optional(record, WORKFLOW))
+    directives = directives_of(remainder, options.presets, _optional(record, WORKFLOW))
     yield from program(remainder, size.count, record.parent)
     yield _container(REQUESTED, [*size.requested, *requested(remainder, directives)])
     yield _container(TASK_GROUP, size.task_group)
 
 
-def _environment(remainder: Remainder, telling: Telling) -> Iterator[Element]:
-    if telling.environment:
+def _environment(remainder: Remainder, options: ExportOptions) -> Iterator[Element]:
+    if options.environment:
         yield from environment(remainder)
     else:
         remainder.take(*SYSTEM, "environment")
