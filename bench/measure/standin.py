@@ -21,7 +21,7 @@ from flux_k8s.jobs.service import Service
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.execution import VirtualExecutor
 from rabbitsim.flux.instance import Instance
 from rabbitsim.flux.job import Job
@@ -113,7 +113,7 @@ class StandIn:
         """Let what follows the end of jobs happen."""
         self._loop.run(timeout=seconds)
 
-    def _listen(self, job: Job, event: Event, before: State) -> None:
+    def _listen(self, job: Job, event: Event, before: JobState) -> None:
         if event.name == "clean":
             self._times[workflow_name(job.id)] = (job.t_submit, event.timestamp)
 

@@ -15,7 +15,7 @@ from flux_k8s.ports import CLIENTMOUNT, COMPUTES, WORKFLOW, Json, KubeError
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault, Options, table
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Request
@@ -66,7 +66,7 @@ class Watched:
         if found["spec"]["forceReady"] and found["status"]["state"] == state:
             self.forced.add(state)
 
-    def _event(self, job: Job, event: Event, before: State) -> None:
+    def _event(self, job: Job, event: Event, before: JobState) -> None:
         if event.name == "start":
             items = self.system.store.list(CLIENTMOUNT, None)["items"]
             self.mounted = {

@@ -21,7 +21,7 @@ from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.rabbits import drained, shown
@@ -247,7 +247,7 @@ def test_nodes_are_drained_before_the_job_lets_them_go() -> None:
     system, jobid = given_up()
     states: list[set[str]] = []
 
-    def note(job: Any, event: Any, before: State) -> None:
+    def note(job: Any, event: Any, before: JobState) -> None:
         if event.name == "epilog-finish":
             states.append(set(drained(system)))
 
@@ -470,7 +470,7 @@ def disable(system: VirtualSystem, host: str) -> None:
 def settle_one(system: VirtualSystem, jobid: int) -> None:
     """Let a job end, while others do not."""
     job = system.instance.job(jobid)
-    assert system.loop.run(lambda: job.state is State.INACTIVE, timeout=HOUR)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=HOUR)
 
 
 def test_what_an_administrator_has_put_back_is_not_taken_out_again() -> None:

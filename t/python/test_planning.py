@@ -23,7 +23,7 @@ from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.options import table
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem, mapping_of
 from support.service import (
     DAY,
@@ -642,4 +642,4 @@ def test_a_rabbit_that_the_mapping_lacks_is_told_to_the_job() -> None:
         'scheduling.graph.nodes is "rabbit-01", expected a Rabbit of the rabbit mapping'
         in exception["note"]
     )
-    assert system.instance.job(jobid).state is State.INACTIVE
+    assert system.instance.job(jobid).state is JobState.INACTIVE

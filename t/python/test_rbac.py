@@ -23,7 +23,7 @@ from rabbitsim.dws import Topology
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.assets import ApiServer
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.rbac import Rbac, account_user, groups_of
@@ -489,7 +489,9 @@ def whole_job(kubeconfig: Path, folder: Path) -> list[str]:
     try:
         assert flux.wait_until_ready(PATIENCE)
         job = flux.instance.job(flux.instance.submit(jobspec(nodes=2)))
-        assert flux.loop.run(lambda: job.state is State.INACTIVE, PATIENCE), job.events
+        assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), (
+            job.events
+        )
         return [event.name for event in job.events if event.name != "memo"]
     finally:
         flux.stop()

@@ -14,7 +14,7 @@ import pytest
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Kind
 from rabbitsim.dws import Topology
 from rabbitsim.dws.cli import ControllerClient
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.assets import ApiServer
 from rabbitsim.system import LocalFlux
 from support.apiserver import WHY_NOT, install_crds
@@ -96,7 +96,7 @@ def test_a_job_lives_its_whole_life(
 ) -> None:
     jobid = flux.instance.submit(jobspec(directive))
     job = flux.instance.job(jobid)
-    assert flux.loop.run(lambda: job.state is State.INACTIVE, PATIENCE), job.events
+    assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), job.events
     names = [event.name for event in job.events]
     assert "exception" not in names and "start" in names, job.events
     gone = flux.loop.run(lambda: not left(flux, kubeconfig, WORKFLOW), PATIENCE)
@@ -111,16 +111,16 @@ def test_a_job_that_is_cancelled_leaves_nothing(
     jobid = flux.instance.submit(jobspec(DIRECTIVES[0]))
     job = flux.instance.job(jobid)
     names = [event.name for event in job.events]
-    assert flux.loop.run(lambda: job.state is State.RUN, PATIENCE), names
+    assert flux.loop.run(lambda: job.state is JobState.RUN, PATIENCE), names
     flux.instance.cancel(jobid)
-    assert flux.loop.run(lambda: job.state is State.INACTIVE, PATIENCE), names
+    assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), names
     assert flux.loop.run(lambda: not left(flux, kubeconfig, WORKFLOW), PATIENCE)
 
 
 def test_a_directive_that_dws_cannot_satisfy_fails_the_job(flux: LocalFlux) -> None:
     dw = "#DW jobdw type=xfs capacity=10GiB name=p1 profile=nosuch"
     job = flux.instance.job(flux.instance.submit(jobspec(dw)))
-    assert flux.loop.run(lambda: job.state is State.INACTIVE, PATIENCE), job.events
+    assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), job.events
     notes = [
         e.context["note"] for e in job.events if e.name == "exception" and e.context
     ]

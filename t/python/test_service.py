@@ -16,7 +16,7 @@ from flux_k8s.ports import CLIENTMOUNT, STORAGE, WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.effort import SOAKING
@@ -235,7 +235,7 @@ def test_a_job_that_is_submitted_without_the_module_waits_and_says_why() -> None
     system.load_plugin()
     jobid = system.instance.submit(jobspec())
     system.loop.run(timeout=HOUR)
-    assert system.instance.job(jobid).state is State.DEPEND
+    assert system.instance.job(jobid).state is JobState.DEPEND
     assert any(event.name == "memo" for event in system.instance.eventlog(jobid))
     system.load_module()
     settle(system)
@@ -293,7 +293,9 @@ def test_a_workflow_that_is_deleted_under_a_job_fails_that_job(steps: int) -> No
 def test_a_workflow_whose_job_is_unknown_is_torn_down_and_deleted() -> None:
     system = started()
     jobid = system.instance.submit(jobspec())
-    system.loop.run(lambda: system.instance.job(jobid).state is State.RUN, timeout=HOUR)
+    system.loop.run(
+        lambda: system.instance.job(jobid).state is JobState.RUN, timeout=HOUR
+    )
     system.unload_module()
     other = jobid + 1
     workflow = system.workflows()[0]

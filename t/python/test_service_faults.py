@@ -21,7 +21,7 @@ from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from support.service import exceptions, jobspec, names, started
 from support.supervised import breaks
@@ -75,7 +75,7 @@ def run_beside_another(
     guilty.append(job)
     other = system.instance.submit(jobspec(nodes=1))
     end(system)
-    assert system.instance.job(job).state is State.INACTIVE
+    assert system.instance.job(job).state is JobState.INACTIVE
     check_innocent(system, other, service)
     return system, job
 
@@ -124,7 +124,7 @@ def test_an_exception_about_what_a_watch_saw_fails_the_job_that_it_is_about(
     guilty.append(system.instance.submit(jobspec(nodes=1)))
     other = system.instance.submit(jobspec(nodes=1))
     end(system)
-    assert system.instance.job(guilty[0]).state is State.INACTIVE
+    assert system.instance.job(guilty[0]).state is JobState.INACTIVE
     check_innocent(system, other, service)
 
 
@@ -146,7 +146,7 @@ def test_an_exception_in_a_request_is_answered_and_fails_that_job(
     guilty.append(system.instance.submit(jobspec(nodes=1)))
     other = system.instance.submit(jobspec(nodes=1))
     end(system)
-    assert system.instance.job(guilty[0]).state is State.INACTIVE
+    assert system.instance.job(guilty[0]).state is JobState.INACTIVE
     assert any(f"dws.{method}" in line and "it broke" in line for line in crits(system))
     check_innocent(system, other, service)
 

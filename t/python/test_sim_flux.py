@@ -12,7 +12,7 @@ import pytest
 
 from flux_k8s.ports import Json
 from rabbitsim.flux import fluid
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.flux.manager import SubmitError
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.flux.taphost import TapHost
@@ -24,7 +24,7 @@ class TestLife:
         jobid = system.submit()
         system.run()
         assert system.names(jobid) == PLAIN
-        assert system.state(jobid) is State.INACTIVE
+        assert system.state(jobid) is JobState.INACTIVE
 
     def test_events_have_the_context_that_flux_gives_them(self, system: System) -> None:
         jobid = system.submit("-n2", userid=GUEST)
@@ -55,7 +55,7 @@ class TestLife:
     def test_a_held_job_waits_until_its_urgency_changes(self, system: System) -> None:
         jobid = system.submit(urgency=0)
         system.run()
-        assert system.state(jobid) is State.SCHED
+        assert system.state(jobid) is JobState.SCHED
         system.instance.manager.set_urgency(jobid, 16, 0)
         system.run()
         assert system.names(jobid) == [
@@ -141,7 +141,7 @@ class TestExceptions:
         system.instance.set_up("node2", False)
         system.run()
         assert system.context(jobid, "exception")["type"] == "node-failure"
-        assert system.state(jobid) is State.INACTIVE
+        assert system.state(jobid) is JobState.INACTIVE
 
     def test_a_guest_cannot_cancel_the_job_of_another(self, system: System) -> None:
         jobid = system.submit(seconds=10)
@@ -194,11 +194,11 @@ class TestPlugins:
         other = system.submit("-N4")
         system.run()
         assert system.names(jobid)[6:] == ["finish", "epilog-start", "release"]
-        assert system.state(other) is State.SCHED
+        assert system.state(other) is JobState.SCHED
         plugin.host.epilog_finish(jobid, "teardown", 0)
         system.run(timeout=0.5)
         assert system.names(jobid)[9:] == ["epilog-finish", "free", "clean"]
-        assert system.state(other) is State.RUN
+        assert system.state(other) is JobState.RUN
 
     def test_a_job_cancelled_in_its_prolog_waits_for_it(self, system: System) -> None:
         plugin = load(system, job_state_run=prolog, job_state_cleanup=epilog)

@@ -9,7 +9,7 @@ from typing import Optional
 
 from flux_k8s.ports import Json
 from rabbitsim.flux.broker import FluxPort, Respond
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from support.flux import GUEST, System, load
 
 
@@ -129,10 +129,10 @@ class TestMessages:
         assert system.context(jobid, "alloc")
         R = system.instance.job(jobid).R
         assert R is not None and R["execution"]["nodelist"] == ["node[2-3]"]
-        assert system.state(other) is State.SCHED
+        assert system.state(other) is JobState.SCHED
         system.instance.undrain("node1")
         system.run()
-        assert system.state(other) is State.INACTIVE
+        assert system.state(other) is JobState.INACTIVE
 
     def test_a_property_set_in_fluxion_steers_jobs(self, system: System) -> None:
         path = {"sp_resource_path": "/cluster0/chassis0/node0"}

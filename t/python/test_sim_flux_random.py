@@ -9,7 +9,7 @@ from typing import Any, Optional
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.flux.instance import Instance
 from support.effort import examples
 from support.flux import System, epilog, hold, load, prolog
@@ -46,7 +46,7 @@ def test_every_job_becomes_inactive_once_whatever_happens(
     _let_go(system, script, jobs)
     for jobid in jobs:
         names = system.names(jobid)
-        assert system.state(jobid) is State.INACTIVE
+        assert system.state(jobid) is JobState.INACTIVE
         assert names.count("clean") == 1 and names[-1] == "clean"
         assert names.count("alloc") == names.count("free") <= 1
         assert names.count("prolog-start") == names.count("prolog-finish")

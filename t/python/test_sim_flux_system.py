@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rabbitsim.dws import Options, recorded
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from support.service import LIFE, OPTION, names, run_until, settle, submit
 
@@ -108,7 +108,7 @@ def test_the_plugin_may_be_unloaded_and_loaded_again(event: str) -> None:
     system.instance.unload_plugin()
     system.loop.call_later(0.05, system.load_plugin)
     settle(system)
-    assert system.instance.job(jobid).state is State.INACTIVE
+    assert system.instance.job(jobid).state is JobState.INACTIVE
 
 
 def test_a_job_submitted_while_the_module_is_away_waits_for_it() -> None:
@@ -117,7 +117,7 @@ def test_a_job_submitted_while_the_module_is_away_waits_for_it() -> None:
     jobid = submit(system, "-N2", "-S", OPTION)
     system.loop.call_later(60.0, lambda: None)
     system.loop.run(timeout=60.0)
-    assert system.instance.job(jobid).state is State.DEPEND
+    assert system.instance.job(jobid).state is JobState.DEPEND
     system.load_module()
     settle(system)
     assert names(system, jobid) == LIFE

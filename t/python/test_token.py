@@ -15,7 +15,7 @@ from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.ports import SECRET, WORKFLOW
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from support.service import (
     COPY_OUT,
@@ -124,7 +124,7 @@ def test_however_the_job_ends_the_token_goes(how: str) -> None:
     token = token_of(system)
     ENDS[how](system, jobid)
     assert system.loop.run(
-        lambda: system.instance.job(jobid).state is State.INACTIVE, HOUR
+        lambda: system.instance.job(jobid).state is JobState.INACTIVE, HOUR
     )
     system.loop.run(timeout=300.0)
     assert_secret(system, jobid, token)

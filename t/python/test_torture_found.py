@@ -14,7 +14,7 @@ from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
@@ -169,7 +169,7 @@ def test_a_job_waits_for_a_workflow_that_is_on_its_way_out_at_a_restart() -> Non
     system = started(options=Options(latency=table({"Teardown": 50.0})))
     jobid = system.instance.submit(jobspec(**long(5)))
     assert system.loop.run(
-        lambda: system.instance.job(jobid).state is State.CLEANUP, HOUR
+        lambda: system.instance.job(jobid).state is JobState.CLEANUP, HOUR
     )
     name = workflow_name(jobid)
     system.store.delete(WORKFLOW, "default", name)
@@ -289,7 +289,7 @@ def test_an_abort_is_remembered_when_the_plugin_is_loaded_again() -> None:
     system.instance.unload_plugin()
     system.load_plugin()
     system.loop.run(timeout=HOUR)
-    assert system.instance.job(jobid).state is State.INACTIVE
+    assert system.instance.job(jobid).state is JobState.INACTIVE
     nodes = system.instance.scheduler.pool.nodes
     assert any(node.drained is not None for node in nodes)
     storages = system.store.list(STORAGE, None)["items"]

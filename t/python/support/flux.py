@@ -10,7 +10,7 @@ from typing import Any, Optional
 from flux_k8s.dws import mapping
 from flux_k8s.ports import Json
 from rabbitsim.flux.broker import Respond
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.flux.execution import VirtualExecutor
 from rabbitsim.flux.instance import Instance
 from rabbitsim.flux.options import submit_jobspec
@@ -72,7 +72,7 @@ class System:
                 return event.context or {}
         raise AssertionError(f"no {name} in {self.names(jobid)}")
 
-    def state(self, jobid: int) -> State:
+    def state(self, jobid: int) -> JobState:
         return self.instance.job(jobid).state
 
 

@@ -10,7 +10,7 @@ from typing import Optional
 from flux_k8s.ports import DWS_GROUP, KubeError
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.options import Options, table
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.service import (
@@ -99,7 +99,7 @@ def job_in(system: VirtualSystem, where: str, seconds: int = 1) -> int:
 
     def there() -> bool:
         if where == "runs":
-            return job.state is State.RUN and job.was_posted("start")
+            return job.state is JobState.RUN and job.was_posted("start")
         return any(w["spec"]["desiredState"] == where for w in system.workflows())
 
     if where != "submitted":

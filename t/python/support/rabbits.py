@@ -16,7 +16,7 @@ from flux_k8s.ports import (
 from flux_k8s.rfc import hostlist
 from rabbitsim.dws.options import Fault
 from rabbitsim.dws.topology import Topology
-from rabbitsim.flux.events import State
+from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from support.service import XFS, jobspec, settle, started
 
@@ -105,7 +105,7 @@ def small(**options: Any) -> VirtualSystem:
 def finish(system: VirtualSystem, dw: Any) -> None:
     jobid = system.instance.submit(jobspec(dw, nodes=1))
     settle(system)
-    assert system.instance.job(jobid).state is State.INACTIVE
+    assert system.instance.job(jobid).state is JobState.INACTIVE
 
 
 def ssds_free(system: VirtualSystem) -> list[int]:

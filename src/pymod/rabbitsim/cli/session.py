@@ -16,7 +16,7 @@ from rabbitsim.cli.outcome import Outcome
 from rabbitsim.cli.report import JobProgress, Report, WorkflowProgress
 from rabbitsim.cli.save import MOVEMENTS, kvs_of
 from rabbitsim.clusters import SystemKube
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import SubmitError
@@ -80,10 +80,10 @@ class SimSession:
     def _wait(self, job: Job) -> None:
         """Wait for the end of a job; an interrupt cancels it."""
         loop = self._flux.loop
-        if not loop.run_interruptible(lambda: job.state is State.INACTIVE):
+        if not loop.run_interruptible(lambda: job.state is JobState.INACTIVE):
             self._report.line(f"cancelling {encode(job.id)}")
             self._flux.instance.cancel(job.id, "interrupted")
-            loop.run(lambda: job.state is State.INACTIVE)
+            loop.run(lambda: job.state is JobState.INACTIVE)
 
     def close(self) -> None:
         self._flux.stop()
@@ -94,7 +94,7 @@ class SimSession:
         now = loop.now()
         loop.call_soon_threadsafe(lambda: self._workflows.event(now, type, workflow))
 
-    def _listen(self, job: Job, event: Event, before: State) -> None:
+    def _listen(self, job: Job, event: Event, before: JobState) -> None:
         self._progress.event(event.as_json(), before.name, job.state.name)
 
     def _log(self, level: int, message: str) -> None:

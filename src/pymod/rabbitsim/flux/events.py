@@ -18,7 +18,7 @@ URGENCY_DEFAULT = 16
 URGENCY_EXPEDITE = 31
 
 
-class State(enum.IntEnum):
+class JobState(enum.IntEnum):
     """Job states, with the values that Flux gives them in messages."""
 
     NEW = 1

@@ -24,7 +24,7 @@ from rabbitsim.flux.broker import (
     Module,
     Respond,
 )
-from rabbitsim.flux.events import URGENCY_DEFAULT, Event, State
+from rabbitsim.flux.events import URGENCY_DEFAULT, Event, JobState
 from rabbitsim.flux.execution import Execution, Executor
 from rabbitsim.flux.fluxion import MODULE, Fluxion
 from rabbitsim.flux.job import Job
@@ -242,7 +242,7 @@ class Instance:
         self.scheduler.wake()
         self._nodes_changed()
         for job in self.manager.active_jobs if not up else ():
-            if job.state is State.RUN and host in _hosts(job):
+            if job.state is JobState.RUN and host in _hosts(job):
                 note = f"lost contact with {host} (rank {node.rank})"
                 self.manager.raise_exception(
                     job.id, "node-failure", 0, note, self.manager.owner

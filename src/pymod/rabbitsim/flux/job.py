@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Mapping, Optional
 
 from flux_k8s.ports import Json
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import encode
 
 
@@ -64,7 +64,7 @@ class Job:
     jobspec: Json
     kvs: dict[str, str]
     t_submit: float
-    state: State = State.NEW
+    state: JobState = JobState.NEW
     priority: int = -1
     R: Optional[Json] = None
     events: list[Event] = field(default_factory=list)
@@ -88,7 +88,7 @@ class Job:
 
     @property
     def active(self) -> bool:
-        return self.state is not State.INACTIVE
+        return self.state is not JobState.INACTIVE
 
     def is_queued(self, name: str) -> bool:
         """Whether an event of this name waits for its turn."""

@@ -21,7 +21,7 @@ from rabbitsim.flux.events import (
     URGENCY_EXPEDITE,
     URGENCY_HOLD,
     Event,
-    State,
+    JobState,
 )
 from rabbitsim.flux.fluid import FluidGenerator
 from rabbitsim.flux.job import Job, redact
@@ -33,7 +33,7 @@ BATCH_TIMEOUT = 0.01
 UPTIME = 60.0
 """Seconds that the instance has been there, so that job IDs look like some."""
 
-Listener = Callable[[Job, Event, State], None]
+Listener = Callable[[Job, Event, JobState], None]
 """Gets the job, an event that was processed, and the state before it."""
 
 
@@ -190,7 +190,7 @@ class JobManager:
         if not URGENCY_HOLD <= urgency <= URGENCY_EXPEDITE:
             raise OSError(errno.EINVAL, "urgency value is out of range")
         job = self.lookup_active(jobid)
-        if job.state in (State.RUN, State.CLEANUP):
+        if job.state in (JobState.RUN, JobState.CLEANUP):
             raise OSError(
                 errno.EINVAL, "urgency cannot be changed once resources are allocated"
             )
@@ -208,11 +208,11 @@ class JobManager:
         is not told of those in CLEANUP."""
         for job in self.active_jobs:
             job.start_pending = False
-            if job.state is State.RUN and job.was_posted("start"):
+            if job.state is JobState.RUN and job.was_posted("start"):
                 note = "reattach to running job is not implemented"
                 self.raise_exception(job.id, "exec", 0, note, self.owner)
                 self.post(job, "release", {"ranks": "all", "final": True})
-            elif job.state is State.RUN:
+            elif job.state is JobState.RUN:
                 self._action(job)
 
     def _process_queue(self, job: Job) -> None:
@@ -243,7 +243,7 @@ class JobManager:
         if job.state is not before:
             extra = {"entry": event.as_json(), "prev_state": int(before)}
             self._hooks.tap_call(job.state.topic, job, extra)
-            if job.state is State.PRIORITY:
+            if job.state is JobState.PRIORITY:
                 self._prioritize(job)
         if event.name == "free":
             self._hooks.release(job)
@@ -263,19 +263,19 @@ class JobManager:
 
     def _action(self, job: Job) -> None:
         """Do what the job's state asks for. Doing it twice does no harm."""
-        if job.state is State.DEPEND:
+        if job.state is JobState.DEPEND:
             self._action_depend(job)
-        elif job.state is State.PRIORITY:
+        elif job.state is JobState.PRIORITY:
             self._dequeue(job)
-        elif job.state is State.SCHED:
+        elif job.state is JobState.SCHED:
             if not job.alloc_queued and job.priority != PRIORITY_MIN:
                 job.alloc_queued = True
                 self._hooks.alloc_queue_changed()
-        elif job.state is State.RUN:
+        elif job.state is JobState.RUN:
             self._action_run(job)
-        elif job.state is State.CLEANUP:
+        elif job.state is JobState.CLEANUP:
             self._action_cleanup(job)
-        elif job.state is State.INACTIVE:
+        elif job.state is JobState.INACTIVE:
             self._hooks.tap_call("job.destroy", job, {})
             self._hooks.tap_destroy(job)
 

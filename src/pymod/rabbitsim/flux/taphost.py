@@ -11,7 +11,7 @@ from typing import Any, Callable, Mapping, Optional, Protocol
 
 from flux_k8s.ports import Clock, Json, Timer
 from rabbitsim.flux import fluid
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
 
@@ -69,7 +69,7 @@ class TapHost:
             args = job.tap_args()
             self._call_one("job.create", job, args)
             self._call_one("job.new", job, args)
-            if job.state is State.DEPEND:
+            if job.state is JobState.DEPEND:
                 self._call_one(job.state.topic, job, args)
 
     def unload(self) -> None:
@@ -143,7 +143,7 @@ class TapHost:
     def dependency_add(self, jobid: int, description: str) -> None:
         """Adding one that the job has does nothing; one that it had is EEXIST."""
         job = self.manager.lookup_active(jobid)
-        if job.state not in (State.NEW, State.DEPEND):
+        if job.state not in (JobState.NEW, JobState.DEPEND):
             raise OSError(errno.EINVAL, f"job is in state {job.state.name}")
         if description in job.dependencies:
             return
@@ -153,7 +153,7 @@ class TapHost:
 
     def dependency_remove(self, jobid: int, description: str) -> None:
         job = self.manager.lookup_active(jobid)
-        if job.state not in (State.NEW, State.DEPEND):
+        if job.state not in (JobState.NEW, JobState.DEPEND):
             raise OSError(errno.EINVAL, f"job is in state {job.state.name}")
         deferred = job.hold or job.queue
         if description not in job.dependencies and not deferred:
@@ -179,8 +179,8 @@ class TapHost:
         prolog = event.startswith("prolog")
         if (
             (prolog and job.start_pending)
-            or (event == "prolog-start" and job.state is State.CLEANUP)
-            or (not prolog and job.state is not State.CLEANUP)
+            or (event == "prolog-start" and job.state is JobState.CLEANUP)
+            or (not prolog and job.state is not JobState.CLEANUP)
         ):
             raise OSError(errno.EINVAL, f"{event} in state {job.state.name}")
         self.manager.post(job, event, context)
@@ -195,7 +195,7 @@ class TapHost:
 
     def jobspec_update(self, jobid: int, updates: Mapping[str, Any]) -> None:
         job = self.manager.lookup_active(jobid)
-        if job.state in (State.RUN, State.CLEANUP):
+        if job.state in (JobState.RUN, JobState.CLEANUP):
             raise OSError(errno.EINVAL, f"jobspec-update in state {job.state.name}")
         if self._stack and self._stack[-1] == jobid:
             raise OSError(errno.EINVAL, "jobspec-update from a callback for the job")

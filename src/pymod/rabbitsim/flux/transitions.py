@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Callable, Mapping
 
 from flux_k8s.ports import Json
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 
 
@@ -20,13 +20,13 @@ def apply(job: Job, event: Event) -> None:
 
 
 def _validate(job: Job, event: Event, context: Json) -> None:
-    job.state = State.DEPEND
+    job.state = JobState.DEPEND
 
 
 def _jobspec_update(job: Job, event: Event, context: Json) -> None:
     job.update_jobspec(context)
-    if job.state is State.SCHED:
-        job.state = State.PRIORITY
+    if job.state is JobState.SCHED:
+        job.state = JobState.PRIORITY
 
 
 def _dependency_add(job: Job, event: Event, context: Json) -> None:
@@ -49,33 +49,33 @@ def _memo(job: Job, event: Event, context: Json) -> None:
 
 
 def _depend(job: Job, event: Event, context: Json) -> None:
-    if job.state is State.DEPEND:
-        job.state = State.PRIORITY
+    if job.state is JobState.DEPEND:
+        job.state = JobState.PRIORITY
 
 
 def _priority(job: Job, event: Event, context: Json) -> None:
-    if job.state in (State.PRIORITY, State.SCHED):
+    if job.state in (JobState.PRIORITY, JobState.SCHED):
         job.priority = context["priority"]
-    if job.state is State.PRIORITY:
-        job.state = State.SCHED
+    if job.state is JobState.PRIORITY:
+        job.state = JobState.SCHED
 
 
 def _urgency(job: Job, event: Event, context: Json) -> None:
     job.urgency = context["urgency"]
-    if job.state is State.SCHED:
-        job.state = State.PRIORITY
+    if job.state is JobState.SCHED:
+        job.state = JobState.PRIORITY
 
 
 def _exception(job: Job, event: Event, context: Json) -> None:
-    if context["severity"] == 0 and job.state is not State.NEW:
+    if context["severity"] == 0 and job.state is not JobState.NEW:
         job.end_event = job.end_event or event
-        job.state = State.CLEANUP
+        job.state = JobState.CLEANUP
 
 
 def _alloc(job: Job, event: Event, context: Json) -> None:
     job.has_resources = True
-    if job.state is State.SCHED:
-        job.state = State.RUN
+    if job.state is JobState.SCHED:
+        job.state = JobState.RUN
 
 
 def _start(job: Job, event: Event, context: Json) -> None:
@@ -83,9 +83,9 @@ def _start(job: Job, event: Event, context: Json) -> None:
 
 
 def _finish(job: Job, event: Event, context: Json) -> None:
-    if job.state is State.RUN:
+    if job.state is JobState.RUN:
         job.end_event = job.end_event or event
-        job.state = State.CLEANUP
+        job.state = JobState.CLEANUP
 
 
 def _free(job: Job, event: Event, context: Json) -> None:
@@ -106,8 +106,8 @@ def _perilog_finish(job: Job, event: Event, context: Json) -> None:
 
 
 def _clean(job: Job, event: Event, context: Json) -> None:
-    if job.state is State.CLEANUP:
-        job.state = State.INACTIVE
+    if job.state is JobState.CLEANUP:
+        job.state = JobState.INACTIVE
 
 
 _HANDLERS: Mapping[str, Callable[[Job, Event, Json], None]] = {

@@ -26,7 +26,7 @@ from flux_k8s.ports import SERVERS, WORKFLOW, Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow, workflow_name
 from flux_k8s.rfc.timestamps import parse_timestamp
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.store import Event as Change
@@ -115,7 +115,7 @@ class Monitor:
 
     # Jobs
 
-    def job_event(self, job: Job, event: Event, before: State) -> None:
+    def job_event(self, job: Job, event: Event, before: JobState) -> None:
         """An event was posted (a listener of the job manager)."""
         context = event.context or {}
         if event.name not in ("memo", "annotations"):
@@ -185,7 +185,7 @@ class Monitor:
 
     def put_back(self, host: str) -> None:
         """The service undrained a node."""
-        jobs = [job for job in self._jobs().values() if job.state is State.INACTIVE]
+        jobs = [job for job in self._jobs().values() if job.state is JobState.INACTIVE]
         guarded = [job for job in jobs if not self._excuses.unguarded(job)]
         self._storage.put_back(host, guarded)
 

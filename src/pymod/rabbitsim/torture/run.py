@@ -11,7 +11,7 @@ from typing import Any, Optional
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
 from flux_k8s.rabbits.availability import DRAIN_REASON_PREFIX
 from flux_k8s.rfc.jobid import f58
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.excuses import PlannedExcuses
@@ -112,7 +112,7 @@ class _Run:
             (host, reason) for host, _, reason in (f.partition(": ") for f in found)
         ]
 
-    def _bad_job_starts(self, job: Job, event: Event, before: State) -> None:
+    def _bad_job_starts(self, job: Job, event: Event, before: JobState) -> None:
         if event.name == "start" and not self._excuses.unguarded(job):
             bad = self._excuses.planned(job).bad
             if bad:

@@ -20,7 +20,7 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.dws.topology import TIB, Topology
 from rabbitsim.flux.broker import FluxPort
-from rabbitsim.flux.events import Event, State
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import FluidGenerator
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import UPTIME, SubmitError
@@ -335,7 +335,7 @@ class World:
         if jobid != self.ids[job.number]:
             raise AssertionError(f"job {job.number} got the ID {jobid}")
 
-    def _seen(self, job: Job, event: Event, before: State) -> None:
+    def _seen(self, job: Job, event: Event, before: JobState) -> None:
         armed = self._armed.pop((job.id, len(job.events)), [])
         hostile = self._hostile.pop((job.id, event.name), None)
         if hostile is not None and job.active:

@@ -19,7 +19,7 @@ from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.rset import ResourceSet
 from sssjob.from_flux import history
 from sssjob.from_flux.delivered import delivered, rabbits_extension, timing_key
-from sssjob.from_flux.history import History, State
+from sssjob.from_flux.history import History, JobState
 from sssjob.from_flux.program import environment, program
 from sssjob.from_flux.remainder import Remainder, Warn
 from sssjob.from_flux.requested import directives_of, requested, updated
@@ -126,9 +126,9 @@ def group_state(jobs: Sequence[Element]) -> str:
     """The state of a group: Completed when all of its jobs are, Active when any of
     them runs or ran, else Unstarted."""
     states = {job.text("State") for job in jobs}
-    if states == {State.COMPLETED.value}:
+    if states == {JobState.COMPLETED.value}:
         return "Completed"
-    active = {State.COMPLETED.value, State.RUNNING.value}
+    active = {JobState.COMPLETED.value, JobState.RUNNING.value}
     return "Active" if states & active else "Unstarted"
 
 
@@ -156,7 +156,7 @@ def _job_object(record: JobRecord, options: ExportOptions) -> Element:
 
 def _state(past: History) -> Iterator[Element]:
     yield element("State", past.state.value)
-    if past.state is State.HOLD:
+    if past.state is JobState.HOLD:
         yield element("Hold", "User")
     if past.problem is not None:
         yield element("StatusMessage", _printable(str(past.problem)))

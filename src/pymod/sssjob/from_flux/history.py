@@ -24,7 +24,7 @@ URGENCY_HOLD = 0
 _FATAL = 0
 
 
-class State(enum.Enum):
+class JobState(enum.Enum):
     """The state of a job, in the words of the job object."""
 
     IDLE = "Idle"
@@ -76,14 +76,14 @@ class History:
     updates: tuple[Mapping[str, Any], ...] = ()
 
     @property
-    def state(self) -> State:
+    def state(self) -> JobState:
         """The storage of a job is still drained in CLEANUP: until that is over, a
         job is Running."""
         if self.ended is not None:
-            return State.COMPLETED
+            return JobState.COMPLETED
         if not self.pending:
-            return State.RUNNING
-        return State.HOLD if self.urgency == URGENCY_HOLD else State.IDLE
+            return JobState.RUNNING
+        return JobState.HOLD if self.urgency == URGENCY_HOLD else JobState.IDLE
 
     @property
     def exit_code(self) -> Optional[int]:
