@@ -34,7 +34,7 @@ class JobState(enum.Enum):
 
 
 @dataclass(frozen=True)
-class Problem:
+class JobException:
     """An exception that was raised on a job."""
 
     type: str
@@ -71,7 +71,7 @@ class History:
     ended: Optional[float] = None
     status: Optional[int] = None
     priority: Optional[int] = None
-    problems: tuple[Problem, ...] = ()
+    problems: tuple[JobException, ...] = ()
     memos: Mapping[str, Any] = field(default_factory=dict)
     updates: tuple[Mapping[str, Any], ...] = ()
 
@@ -94,7 +94,7 @@ class History:
         return 128 + signal if signal else self.status >> 8
 
     @property
-    def problem(self) -> Optional[Problem]:
+    def problem(self) -> Optional[JobException]:
         """The exception to be told: the first that was fatal, which is why the job
         ended (RFC 21), else the last."""
         fatal = [p for p in self.problems if p.severity == _FATAL]
@@ -140,7 +140,7 @@ class _Fold:
             "urgency": submit.integer("context.urgency", minimum=0),
             "submitted": _time(submit),
         }
-        self.problems: list[Problem] = []
+        self.problems: list[JobException] = []
         self.memos: dict[str, Any] = {}
         self.updates: list[Mapping[str, Any]] = []
         self.held = False
@@ -185,7 +185,7 @@ def _clean(fold: _Fold, event: Reader) -> None:
 def _exception(fold: _Fold, event: Reader) -> None:
     severity = event.integer("context.severity", minimum=0)
     note = event.text("context.note") if event.has("context.note") else ""
-    fold.problems.append(Problem(event.string("context.type"), severity, note))
+    fold.problems.append(JobException(event.string("context.type"), severity, note))
     if severity == _FATAL:
         fold.set(pending=False)
 

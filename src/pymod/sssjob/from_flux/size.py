@@ -27,14 +27,14 @@ _TASKMAP = (*OPTIONS, "taskmap")
 
 
 @dataclass(frozen=True)
-class Size:
-    """How large a job is.
+class RequestedSize:
+    """The elements that express the size of a job.
 
     Attributes:
-        requested: what stands in Requested.
-        task_group: what stands in TaskGroup, which is there if this is not empty.
-        count: ``tasks[0].count`` as it follows from these; None where they do not
-            say all of ``resources`` either.
+        requested: the contents of Requested.
+        task_group: the contents of TaskGroup. Without any there is no TaskGroup.
+        count: ``tasks[0].count`` as it follows from these elements; None where they do
+            not express all of ``resources``.
     """
 
     requested: tuple[Element, ...]
@@ -42,7 +42,7 @@ class Size:
     count: Optional[dict[str, Any]]
 
 
-def size_of(remainder: Remainder) -> Size:
+def size_of(remainder: Remainder) -> RequestedSize:
     """How large the job is, which is taken as far as the elements say all of it.
 
     Raises:
@@ -66,7 +66,7 @@ def size_of(remainder: Remainder) -> Size:
         remainder.take("resources")
         if per_resource is not None and layout.per_resource == per_resource:
             remainder.take(*_PER_RESOURCE)
-    return Size(
+    return RequestedSize(
         tuple(_requested(said)),
         tuple(_task_group(remainder, said)),
         None if layout is None else layout.count,

@@ -39,7 +39,7 @@ from sssjob.to_jobspec.requests import (
     requests_of,
     within,
 )
-from sssjob.to_jobspec.resources import TASKS, Size
+from sssjob.to_jobspec.resources import TASKS, ResourceBuilder
 from sssjob.to_jobspec.storage import say_storage
 from sssjob.xml.reading import UnreadableObject, read
 
@@ -216,7 +216,7 @@ def _submission(
     if submitter.cwd is not None:
         builder.put(CWD, submitter.cwd)
     check_place(requests, submitter, problems)
-    size = Size(requests, problems)
+    size = ResourceBuilder(requests, problems)
     count = size.say(builder)
     if builder.extension(TASKS) is None:
         task = {"command": command_of(requests, problems), "slot": SLOT, "count": count}

@@ -57,8 +57,8 @@ class _Said:
         return _text(self.amount)
 
 
-class Size:
-    """What a job object says of the size of its job."""
+class ResourceBuilder:
+    """Makes ``resources`` and ``tasks`` of a jobspec from the elements of a job."""
 
     def __init__(self, requests: Requests, problems: Problems) -> None:
         self._path = requests.path
