@@ -90,7 +90,7 @@ def test_keys_that_are_added_many_times_are_handled_once(
 def test_changes_that_come_at_once_are_waited_for(
     loop: VirtualLoop, reconciler: Reconciler
 ) -> None:
-    controller = controller_of(reconciler, settle=0.5)
+    controller = controller_of(reconciler, debounce=0.5)
     controller.add("a")
     loop.call_later(0.3, lambda: controller.add("a"))
     settle(loop)
@@ -128,7 +128,7 @@ def test_a_key_that_is_added_while_it_is_handled_is_handled_again(
 def test_a_run_that_is_begun_at_once_is_neither_late_nor_done_twice(
     loop: VirtualLoop, reconciler: Reconciler
 ) -> None:
-    controller = controller_of(reconciler, settle=5.0)
+    controller = controller_of(reconciler, debounce=5.0)
     controller.add("a")
     controller.run("a")
     assert reconciler.runs == [(0.0, "a")]
@@ -278,7 +278,7 @@ def test_a_clock_that_is_set_forward_holds_up_no_news(
 ) -> None:
     clock = Clock(loop)
     controller = Controller(
-        clock, reconciler.reconcile, options=Options[str](settle=0.5)
+        clock, reconciler.reconcile, options=Options[str](debounce=0.5)
     )
     controller.add("a", 300.0)
     clock.offset = 3600.0
@@ -347,7 +347,9 @@ def test_nothing_that_is_added_is_lost(data: st.DataObject) -> None:
     added last, and nothing is kept of it."""
     loop = VirtualLoop(0.0)
     reconciler = Reconciler(loop)
-    controller = controller_of(reconciler, settle=data.draw(st.sampled_from([0, 0.1])))
+    controller = controller_of(
+        reconciler, debounce=data.draw(st.sampled_from([0, 0.1]))
+    )
     added: dict[str, float] = {}
     for _ in range(data.draw(st.integers(1, 20))):
         act = data.draw(st.sampled_from(["add", "later", "answer", "fail", "time"]))

@@ -82,7 +82,7 @@ class Options(Generic[Key]):
     """How a :class:`Controller` runs its reconciler.
 
     Attributes:
-        settle: seconds from the first change until the reconciler is run: changes
+        debounce: seconds from the first change until the reconciler is run: changes
             come many at once.
         backoff: gives the pauses of a key, which may be kept elsewhere.
         forgets: failures are forgotten when a run leaves nothing to be done at once.
@@ -96,7 +96,7 @@ class Options(Generic[Key]):
         bind: makes a callback one on behalf of the key that is being handled.
     """
 
-    settle: float = 0.0
+    debounce: float = 0.0
     backoff: Callable[[Key], Backoff] = lambda key: Backoff(1.0, 60.0)
     forgets: bool = True
     expected: tuple[type[Exception], ...] = (TryAgain, KubeError, RpcError)
@@ -141,12 +141,12 @@ class Controller(Generic[Key]):
             self._pump_timer.cancel()
 
     def add(self, key: Key, delay: Optional[float] = None) -> None:
-        """Run the reconciler for a key within ``delay`` seconds (None: ``settle``),
+        """Run the reconciler for a key within ``delay`` seconds (None: ``debounce``),
         or, while it runs, as long after it has ended well. A pause after a failure
         ends with that."""
         if self._stopped:
             return
-        delay = self._options.settle if delay is None else delay
+        delay = self._options.debounce if delay is None else delay
         item = self._item(key)
         if item.run is None:
             self._schedule(key, item, delay)

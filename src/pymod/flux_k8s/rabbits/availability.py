@@ -35,7 +35,7 @@ from flux_k8s.rfc.resourcestatus import NodeStates
 DRAIN_REASON_PREFIX = "dws: PCIe connection to Rabbit "
 """The beginning of the reasons with which this module drains nodes."""
 
-SETTLE = 0.05
+DEBOUNCE = 0.05
 """Seconds from a first change until anything is done: events come many at once."""
 
 KEY = "rabbits"
@@ -107,7 +107,7 @@ class Availability:
         self._settings = settings
         self._mended = mended
         self._controller = Controller[str](
-            flux, self._reconcile, options=Options(settle=SETTLE)
+            flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
         self.rabbits = RabbitManager(
             kube,

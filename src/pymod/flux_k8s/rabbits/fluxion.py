@@ -55,7 +55,7 @@ MODULE = "sched-fluxion-resource"
 KEY = "fluxion"
 """The one key of the controller."""
 
-SETTLE = 0.02
+DEBOUNCE = 0.02
 """Seconds to wait for more changes before Fluxion is told the first."""
 
 FIRST_PAUSE = 2.0
@@ -107,7 +107,7 @@ class Fluxion:
             self._reconcile,
             self._failed,
             Options(
-                settle=SETTLE,
+                debounce=DEBOUNCE,
                 backoff=lambda key: self._backoff,
                 expected=(RpcError, FluxionError),
             ),

@@ -25,7 +25,7 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.resourcestatus import NodeStates
 
-SETTLE = 0.05
+DEBOUNCE = 0.05
 """Seconds from a first change until nodes are undrained: mounts go many at once."""
 
 KEY = "clientmounts"
@@ -52,7 +52,7 @@ class MountWatch:
         self._synced = False
         self._trouble_logged = False
         self._controller = Controller[str](
-            flux, self._reconcile, options=Options(settle=SETTLE)
+            flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
 
     def stop(self) -> None:

@@ -17,7 +17,7 @@ from flux_k8s.ports import Flux, RpcError, Watch
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates, parse
 
-SETTLE = 0.1
+DEBOUNCE = 0.1
 """Seconds from a first change until Flux is asked for the states: brokers come, and
 are drained, many at once."""
 
@@ -64,7 +64,7 @@ class Nodes:
             self._read_states,
             self._read_failed,
             Options(
-                settle=SETTLE,
+                debounce=DEBOUNCE,
                 backoff=lambda key: Backoff(RETRY, RETRY),
                 expected=(TryAgain,),
             ),

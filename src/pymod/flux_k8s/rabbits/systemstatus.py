@@ -28,7 +28,7 @@ from flux_k8s.ports import SYSTEMSTATUS, Flux, Json, Kube, KubeError, Watch, gon
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
 
-SETTLE = 0.1
+DEBOUNCE = 0.1
 """Seconds from a first change until it is written: nodes change many at once."""
 
 QUEUE = "systemstatus"
@@ -71,7 +71,7 @@ class SystemStatus:
             flux,
             self._reconcile,
             self._failed,
-            Options(settle=SETTLE, expected=(KubeError,)),
+            Options(debounce=DEBOUNCE, expected=(KubeError,)),
         )
         self._watch: Optional[Watch] = None
         self._states: Optional[NodeStates] = None
