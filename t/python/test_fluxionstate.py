@@ -310,7 +310,7 @@ def test_whatever_was_lost_fluxion_knows_all_in_the_end(data: st.DataObject) -> 
     for _ in range(data.draw(st.integers(1, 6))):
         word = data.draw(st.sampled_from([*WORDS, "reload", "restart"]))
         if word == "out":
-            desired.out = data.draw(WORDS[word])
+            desired.out_of_service = data.draw(WORDS[word])
         elif word in WORDS:
             desired.properties[word] = data.draw(WORDS[word])
         else:
@@ -329,13 +329,13 @@ def test_whatever_was_lost_fluxion_knows_all_in_the_end(data: st.DataObject) -> 
                 state.end(request)
     carry_out(state, graph)
     bad = set(desired.properties[BAD_RABBIT])
-    bad.update(host for name in desired.out - {"r0"} for host in HOSTS[name])
+    bad.update(host for name in desired.out_of_service - {"r0"} for host in HOSTS[name])
     known = EVERYWHERE - GHOSTS - set(HOSTS["r2"])
     assert graph.carry[BAD_RABBIT] == bad & known
     if ALLOC_RABBIT in desired.properties:
         alloc = desired.properties[ALLOC_RABBIT]
         assert graph.carry[ALLOC_RABBIT] == alloc & known
-    assert len(graph.down["r0"]) == (FEW if "r0" in desired.out else 0)
+    assert len(graph.down["r0"]) == (FEW if "r0" in desired.out_of_service else 0)
     assert not graph.down["r1"]
     assert set(HOSTS["r2"]) <= graph.reported
 
@@ -348,7 +348,7 @@ def test_bad_news_comes_first_and_jobs_are_looked_at_last() -> None:
         ALLOC_RABBIT: frozenset({"r1n2", "r1n3"}),
         BAD_RABBIT: frozenset({"r1n1"}),
     }
-    desired.out = frozenset({"r0"})
+    desired.out_of_service = frozenset({"r0"})
     assert carry_out(state, graph) == [
         ChangeProperty(ALLOC_RABBIT, True, ("r1n2", "r1n3")),
         ChangeProperty(BAD_RABBIT, True, ("r1n1",)),
@@ -360,7 +360,10 @@ def test_bad_news_comes_first_and_jobs_are_looked_at_last() -> None:
 
 
 def test_to_decide_changes_nothing() -> None:
-    desired, graph = Desired(out=frozenset(HOSTS), reserved={"r0": 1}), Graph()
+    desired, graph = (
+        Desired(out_of_service=frozenset(HOSTS), reserved={"r0": 1}),
+        Graph(),
+    )
     state = state_of(desired, graph, EVERYWHERE)
     state.choose_ssds()
     first = state.next_request()

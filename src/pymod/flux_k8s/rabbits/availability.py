@@ -247,7 +247,7 @@ class Availability:
         return {host: reason for host, reason in lost.items() if host in hosts}
 
     def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
-        self._fluxion.want_out(down)
+        self._fluxion.want_out_of_service(down)
         self._fluxion.want(BAD_RABBIT, marked)
         if self.rabbits.counted:
             scheduler = self._settings.scheduler

@@ -141,10 +141,10 @@ class Fluxion:
             self._desired.properties[key] = known
             self._controller.add(KEY)
 
-    def want_out(self, rabbits: AbstractSet[str]) -> None:
+    def want_out_of_service(self, rabbits: AbstractSet[str]) -> None:
         """Have these Rabbits, and no others, out of service."""
-        if rabbits != self._desired.out:
-            self._desired.out = frozenset(rabbits)
+        if rabbits != self._desired.out_of_service:
+            self._desired.out_of_service = frozenset(rabbits)
             self._controller.add(KEY)
 
     def want_reserved(self, reserved: Mapping[str, int]) -> None:

@@ -165,19 +165,19 @@ class DownSsds:
         self._all = frozenset(range(total))
         self._recorded = self._all.intersection(recorded)
         self._needed = -1
-        self._out = False
+        self._out_of_service = False
         self._chosen = self._recorded
         self._checked = False  # no job has any of those that are chosen
         self.applied: AppliedSet[int] = AppliedSet(possible=set(self._recorded))
         self.short = False
 
-    def want(self, needed: int, out: bool = False) -> None:
+    def want(self, needed: int, out_of_service: bool = False) -> None:
         """Have so many ``ssd`` down that no job has.
 
         Args:
-            out: have all of them down, whatever is needed.
+            out_of_service: have all of them down, whatever is needed.
         """
-        self._out = out
+        self._out_of_service = out_of_service
         needed = min(needed, len(self._all))
         if needed == self._needed:
             return
@@ -195,12 +195,12 @@ class DownSsds:
 
     def next(self) -> Union[SsdChange, CheckAllocated, None]:
         """What to do next; None when all is done that can be."""
-        desired = self._all if self._out else self._chosen
+        desired = self._all if self._out_of_service else self._chosen
         if not desired <= self._recorded:  # never record less than what is down
             return RecordDown(self._recorded | desired)
         for number in sorted(self.applied.missing(desired)):
             return SetStatus(number, True)
-        if not (self._checked or self._out or self.short):
+        if not (self._checked or self._out_of_service or self.short):
             return CheckAllocated(self._chosen)
         for number in sorted(self.applied.surplus(desired)):
             return SetStatus(number, False)
@@ -248,18 +248,18 @@ def _first(numbers: AbstractSet[int], count: int) -> frozenset[int]:
 
 @dataclass
 class Desired:
-    """What Fluxion is to know.
+    """The state that Fluxion is to have.
 
     Attributes:
-        properties: the nodes to carry a property. A property that nobody has asked
-            for stays as an earlier module has left it.
-        out: the Rabbits that are out of service.
+        properties: the nodes to carry a property. A property that is missing
+            here stays as an earlier module has left it.
+        out_of_service: the Rabbits that are out of service.
         reserved: the bytes of each Rabbit that no job holds and that jobs must not
             get. None: as an earlier module has left it.
     """
 
     properties: dict[str, frozenset[str]] = field(default_factory=dict)
-    out: frozenset[str] = frozenset()
+    out_of_service: frozenset[str] = frozenset()
     reserved: Optional[dict[str, int]] = None
 
 
@@ -321,7 +321,7 @@ class FluxionState:
     def choose_ssds(self) -> None:
         """Choose the ``ssd`` to be down by what is desired now."""
         assert self.paths is not None
-        reserved, out = self._desired.reserved or {}, self._desired.out
+        reserved, out = self._desired.reserved or {}, self._desired.out_of_service
         for rabbit in {**self.ssds, **reserved, **dict.fromkeys(out)}:
             chassis = self.paths.chassis.get(rabbit)
             if chassis is None or not chassis.ssds:
@@ -423,7 +423,7 @@ class FluxionState:
         """The nodes to carry ``badrabbit``."""
         assert self.paths is not None
         hosts = set(self._desired.properties.get(BAD_RABBIT, ()))
-        for rabbit in self._desired.out:
+        for rabbit in self._desired.out_of_service:
             if not self._by_status(self.paths.chassis.get(rabbit)):
                 hosts.update(self._mapping.hosts_of(rabbit))
         return frozenset(hosts)
