@@ -120,7 +120,7 @@ def work_of(method: str, payload: Any) -> Optional[Work]:
     return None if jobid is None else Work(jobid, method in RELEASES)
 
 
-def whose(payload: Any) -> str:
-    """The job that a request is about, to begin a line of the log with."""
+def log_prefix(payload: Any) -> str:
+    """The beginning of a line of the log about a request: the job ID, if it has one."""
     jobid = jobid_of(payload)
     return "" if jobid is None else f"{f58(jobid)}: "

@@ -44,11 +44,11 @@ from flux_k8s.jobs.reconciler import Job, Reconciler
 from flux_k8s.jobs.reporter import PATIENCE, Progress, Reporter
 from flux_k8s.jobs.requests import (
     LargeSetup,
+    log_prefix,
     read_create,
     read_jobid,
     read_post_run,
     read_setup,
-    whose,
     work_of,
 )
 from flux_k8s.jobs.setupreader import Result, SetupReader
@@ -217,15 +217,15 @@ class Service:
         except (BadObject, UnreadableR) as error:
             # What dws.create has in it is the guest's own.
             level = syslog.LOG_INFO if method == "create" else syslog.LOG_ERR
-            self._flux.log(level, f"{whose(payload)}{error}")
+            self._flux.log(level, f"{log_prefix(payload)}{error}")
             respond(errno.EPROTO, str(error), None)
         except DWSError as error:
-            self._flux.log(syslog.LOG_INFO, f"{whose(payload)}refused: {error}")
+            self._flux.log(syslog.LOG_INFO, f"{log_prefix(payload)}refused: {error}")
             respond(0, "", {"success": False, "errstr": str(error)})
         except Exception as error:
             text = f"internal error in dws.{method}"
             self._flux.log(
-                syslog.LOG_CRIT, f"{whose(payload)}{text}: {describe(error)}"
+                syslog.LOG_CRIT, f"{log_prefix(payload)}{text}: {describe(error)}"
             )
             respond(errno.EINVAL, f"{text}, the log has more: {summary(error)}", None)
 
@@ -433,7 +433,7 @@ class Service:
                 return
             self._flux.log(
                 syslog.LOG_NOTICE,
-                f"{f58(jobid)}: tearing down a Workflow whose job has ended",
+                f"{f58(jobid)}: tearing down a Workflow log_prefix job has ended",
             )
         info = self._job(jobid, Goal.RELEASED).info
         info.goal = Goal.RELEASED
