@@ -39,7 +39,7 @@ class VirtualReader:
             if self.failure is not None:
                 done(UnreadableR(self.failure))
             else:
-                done(setupreader.understand(setupreader.answer(text)))
+                done(setupreader.decode_answer(setupreader.encode_answer(text)))
 
         self._clock.call_later(self._free - now, read)
 

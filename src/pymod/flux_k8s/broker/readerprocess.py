@@ -21,7 +21,7 @@ from functools import partial
 from typing import Optional
 
 from flux_k8s.jobs.requests import Payload
-from flux_k8s.jobs.setupreader import Done, Result, answer, understand
+from flux_k8s.jobs.setupreader import Done, Result, decode_answer, encode_answer
 from flux_k8s.ports import Deliver
 from flux_k8s.rfc.rset import UnreadableR
 
@@ -112,7 +112,7 @@ class ReaderProcess:
         if len(text) > MAX_REUSE_SIZE:
             self._end()
         try:
-            return understand(line)
+            return decode_answer(line)
         except (KeyError, TypeError, ValueError):
             return UnreadableR(f"the process that reads R wrote {line[:80]!r}")
 
@@ -151,7 +151,7 @@ def main() -> None:
     requests, answers = sys.stdin.buffer, sys.stdout.buffer
     while length := requests.read(_LENGTH.size):
         text = requests.read(_LENGTH.unpack(length)[0])
-        answers.write(answer(text))
+        answers.write(encode_answer(text))
         answers.flush()
         if len(text) > MAX_REUSE_SIZE:
             return

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Reading of a ``dws.setup`` that is too large for the process of the service.
 
-R of a large job has 100 MB. Parsing it takes seconds, in which no other thread of
-the process runs. :class:`SetupReader` is who has it done elsewhere;
-:func:`answer` is what is done there, and :func:`understand` reads what comes back.
+R of a large job has 100 MB. Parsing it takes seconds, in which no other thread of the
+process runs. A :class:`SetupReader` has another process parse it: that process writes
+:func:`encode_answer`, and the service reads it with :func:`decode_answer`.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class SetupReader(Protocol):
         owns the service; with UnreadableR also when R could not be read."""
 
 
-def answer(text: Payload) -> bytes:
-    """A line about R: what is kept of it, or why it is malformed."""
+def encode_answer(text: Payload) -> bytes:
+    """A line of JSON with the summary of R, or with the error when R is malformed."""
     try:
         _, summary = read_setup(parse("setup", text, large=len(text)))
     except DWSError as error:
@@ -38,8 +38,8 @@ def answer(text: Payload) -> bytes:
     return json.dumps(summary.to_json()).encode() + b"\n"
 
 
-def understand(line: bytes) -> Result:
-    """What :func:`answer` says."""
+def decode_answer(line: bytes) -> Result:
+    """The result in a line of :func:`encode_answer`."""
     value = json.loads(line)
     if "error" in value:
         return UnreadableR(value["error"])
