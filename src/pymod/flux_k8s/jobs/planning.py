@@ -55,21 +55,21 @@ from flux_k8s.rfc.jobid import f58
 
 
 @dataclass(frozen=True)
-class Placed:
-    """Servers and Computes were written.
+class JobPlacement:
+    """The placement of a job's storage, written to Servers and Computes.
 
     Attributes:
         rabbits: the Rabbits with storage of the job (RFC 29).
         units: the systemd units that the job needs on its nodes.
-        unmet: wishes about the location of nodes that could not be fulfilled.
-        left_out: the nodes that the job is to do without, and why; None when it has
+        unmet_wishes: wishes about the location of nodes that could not be fulfilled.
+        excluded: the nodes that the job is to do without, and why; None when it has
             storage on all.
     """
 
     rabbits: str
     units: tuple[str, ...]
-    unmet: tuple[str, ...]
-    left_out: Optional[tuple[Survey, str]] = None
+    unmet_wishes: tuple[str, ...]
+    excluded: Optional[tuple[Survey, str]] = None
 
 
 @dataclass(frozen=True)
@@ -79,12 +79,12 @@ class _Choice:
     Attributes:
         servers: the job's own, as they will be.
         calls: the patches that make them so, none of which is sent yet.
-        placed: what the patches achieve.
+        placement: what the patches achieve.
     """
 
     servers: Mapping[Reference, Json]
     calls: Sequence[Call[Json]]
-    placed: Placed
+    placement: JobPlacement
 
 
 class Planner:
@@ -157,7 +157,7 @@ class Planner:
             self._constraint(),
         )
 
-    async def place(self, info: WorkflowInfo) -> Placed:
+    async def place(self, info: WorkflowInfo) -> JobPlacement:
         """Write the job's Servers and Computes."""
         self._note_shares(info)
         breakdowns = await self._reader.read(info)
@@ -167,12 +167,12 @@ class Planner:
         await Call(partial(self._take_turn, info.jobid))
         try:
             others = await self._reader.others(breakdowns)
-            placed = await self._write(info, breakdowns, existing, others)
+            placement = await self._write(info, breakdowns, existing, others)
         except Exception:  # not GeneratorExit: a service that is gone places no other
             self.leave_turn(info.jobid)
             raise
         self.leave_turn(info.jobid)
-        return placed
+        return placement
 
     def _note_shares(self, info: WorkflowInfo) -> None:
         """Keep other jobs off what the scheduler gave this one."""
@@ -204,7 +204,7 @@ class Planner:
         breakdowns: Breakdowns,
         existing: Mapping[Reference, Json],
         others: Sequence[Json],
-    ) -> Placed:
+    ) -> JobPlacement:
         own = frozenset(b.servers for b in breakdowns if b.servers is not None)
         choose = partial(self._choose, info, breakdowns, existing)
         other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
@@ -231,7 +231,7 @@ class Planner:
             for reference in choice.servers:
                 self._rabbits.withdraw(reference)
             raise
-        return choice.placed
+        return choice.placement
 
     def _check_serving(self, info: WorkflowInfo) -> None:
         """A job that needs the Rabbits of its nodes for storage that exists already
@@ -296,14 +296,14 @@ class Planner:
         try:
             return self._choose_on(info, breakdowns, existing, allocation)
         except AllocationError as error:
-            left_out = self._left_out(info, allocation, error)
-        survey, _ = left_out
+            excluded = self._exclude_broken(info, allocation, error)
+        survey, _ = excluded
         places = map(self._settings.mapping.rabbit_of, survey.lost)
         rest = allocation.without(survey.lost, {r for r in places if r is not None})
         choice = self._choose_on(info, breakdowns, existing, rest)
-        return replace(choice, placed=replace(choice.placed, left_out=left_out))
+        return replace(choice, placement=replace(choice.placement, excluded=excluded))
 
-    def _left_out(
+    def _exclude_broken(
         self, info: WorkflowInfo, allocation: Allocation, error: AllocationError
     ) -> tuple[Survey, str]:
         """The nodes that a job can do without, because their Rabbits are down, and
@@ -345,7 +345,7 @@ class Planner:
             for breakdown, body in zip(with_storage, bodies)
             if breakdown.servers is not None
         }
-        unmet = check_locations(
+        unmet_wishes = check_locations(
             breakdowns, {**existing, **servers}, hosts, self._settings.mapping
         )
         calls = [
@@ -362,7 +362,7 @@ class Planner:
             for storage in allocation_set["storage"]
         }
         names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
-        return _Choice(servers, calls, Placed(names, tuple(units), unmet))
+        return _Choice(servers, calls, JobPlacement(names, tuple(units), unmet_wishes))
 
     async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""

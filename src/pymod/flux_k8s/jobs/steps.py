@@ -221,19 +221,19 @@ class Steps:
 
     async def _allocate(self, info: WorkflowInfo) -> None:
         try:
-            placed = await self._planner.place(info)
+            placement = await self._planner.place(info)
         except (KubeError, DWSError) as error:
             self._refuse(info, error)
             return
-        for wish in placed.unmet:
+        for wish in placement.unmet_wishes:
             self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
-        if placed.left_out is not None:
-            self._exclusion.tell(info, *placed.left_out)
-        if placed.rabbits:
-            self.flux.post_memo(info.jobid, {"rabbits": placed.rabbits})
-        if placed.units:
+        if placement.excluded is not None:
+            self._exclusion.tell(info, *placement.excluded)
+        if placement.rabbits:
+            self.flux.post_memo(info.jobid, {"rabbits": placement.rabbits})
+        if placement.units:
             # The prolog and epilog scripts read them: a memo may be anybody's.
-            text = json.dumps(placed.units, separators=(",", ":"))
+            text = json.dumps(placement.units, separators=(",", ":"))
             await call(self.flux.kvs_commit, info.jobid, "rabbit_units", text)
         await self._advance(info, Advance(State.Setup))
 
