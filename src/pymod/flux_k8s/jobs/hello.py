@@ -59,18 +59,23 @@ _GOALS = {
 
 @dataclass(frozen=True)
 class HeldJob:
-    """A job that the plugin holds. ``ran``: its tasks were started; ``teardown``:
-    an exception in its epilog asks for Teardown; ``told``: a fatal exception is
-    about its storage; ``failure_tolerance``: without the storage of how many nodes
-    it may run; ``waits``: a memo of ours says what it waits for."""
+    """A job that the plugin holds.
+
+    Attributes:
+        ran: the tasks of the job were started.
+        teardown_requested: an exception in its epilog asks for Teardown.
+        failed: the job has a fatal exception about its storage.
+        failure_tolerance: the number of nodes without whose storage the job may run.
+        has_memo: a memo of the module says what the job waits for.
+    """
 
     jobid: int
     phase: Phase
     ran: bool
-    teardown: bool = False
-    told: bool = False
+    teardown_requested: bool = False
+    failed: bool = False
     failure_tolerance: int = 0
-    waits: bool = False
+    has_memo: bool = False
 
 
 def held_job(entry: Any) -> HeldJob:

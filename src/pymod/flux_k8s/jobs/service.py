@@ -384,10 +384,10 @@ class Service:
         job = self._job(entry.jobid, entry.phase.goal)
         job.unknown = False
         info = job.info
-        if entry.waits:
+        if entry.has_memo:
             job.progress.inherit()
         info.failure_tolerance = entry.failure_tolerance
-        info.failed = info.failed or entry.told
+        info.failed = info.failed or entry.failed
         if known:
             return
         planned = entry.phase is not Phase.DEPEND
@@ -395,7 +395,7 @@ class Service:
         info.existed = info.existed or planned
         info.mounted = info.mounted or entry.phase is Phase.RUNNING
         info.ran = info.ran or entry.ran
-        info.abandoned = info.abandoned or entry.teardown
+        info.abandoned = info.abandoned or entry.teardown_requested
         self._changed(entry.jobid)
 
     def _check_orphans(self) -> None:
