@@ -22,7 +22,7 @@ from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.jobs.isolation import Work, WorksOn
+from flux_k8s.jobs.isolation import NoteWork, Work
 from flux_k8s.jobs.service import Service
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json, Kind, KubeError
@@ -96,7 +96,7 @@ class VirtualSystem:
         service_kube: Kubernetes as the service reaches it, with ``faults`` and
             ``drop_watches``.
         log: all log lines.
-        works_on: what the next services tell their work.
+        note_work: what the next services tell their work.
         barred: what they are not to do.
     """
 
@@ -158,7 +158,7 @@ class VirtualSystem:
         self.queues = queues
         self.service: Optional[Service] = None
         self.service_kube: Optional[DirectKube] = None
-        self.works_on: WorksOn = lambda work: None
+        self.note_work: NoteWork = lambda work: None
         self.barred: set[Work] = set()
 
     def start(self) -> None:
@@ -198,7 +198,7 @@ class VirtualSystem:
                 settings,
                 rng=random.Random(seed),
                 setup_reader=self.setup_reader,
-                works_on=self.works_on,
+                note_work=self.note_work,
                 barred=self.barred,
             )
             return Receiver(self.service, self.has_large_R)

@@ -29,7 +29,7 @@ class Supervised:
         self.died_of: Optional[Work] = None
         self.deaths: Counter[Optional[Work]] = Counter()
         self.system: VirtualSystem = started(message_latency=0.01)
-        self.system.works_on = self.works_on
+        self.system.note_work = self.note_work
         original = getattr(owner, name)
 
         def deadly(target: Any, *args: Any, **options: Any) -> Any:
@@ -46,7 +46,7 @@ class Supervised:
         self.system.unload_module()
         self.system.load_module()
 
-    def works_on(self, work: Optional[Work]) -> None:
+    def note_work(self, work: Optional[Work]) -> None:
         self.work = work
 
     def run(self, seconds: float) -> None:

@@ -107,7 +107,7 @@ class Process:
             self._kube,
             settings,
             setup_reader=self._reader,
-            works_on=work.set,
+            note_work=work.set,
             barred=[Work(jobid, releasing) for jobid, releasing in tables["barred"]],
         )
         self._watchers = [self._method(name, method) for method in METHODS]

@@ -57,7 +57,7 @@ class Work(NamedTuple):
     releasing: bool
 
 
-WorksOn = Callable[[Optional[Work]], None]
+NoteWork = Callable[[Optional[Work]], None]
 """Notes what is being done, None for nothing of one job's."""
 
 
@@ -76,18 +76,18 @@ class JobScope:
         failed: gets the job and an exception that escaped while something was done
             for it.
         releases: tells whether a job's storage is to be released.
-        works_on: is called when the work changes.
+        note_work: is called when the work changes.
     """
 
     def __init__(
         self,
         failed: Callable[[int, Exception], None],
         releases: Callable[[int], bool],
-        works_on: WorksOn,
+        note_work: NoteWork,
     ) -> None:
         self._failed = failed
         self._releases = releases
-        self._works_on = works_on
+        self._note_work = note_work
         self._work: Optional[Work] = None
 
     def run(self, jobid: int, function: Callable[..., object], *args: Any) -> None:
@@ -113,7 +113,7 @@ class JobScope:
 
     def _begin(self, work: Optional[Work]) -> None:
         self._work = work
-        self._works_on(work)
+        self._note_work(work)
 
     def bind(self, callback: Callable[..., None]) -> Callable[..., None]:
         """``callback``, to be called later for the same job."""

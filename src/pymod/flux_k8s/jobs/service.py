@@ -33,8 +33,8 @@ from flux_k8s.jobs.hello import Greeter, HeldJob, Phase
 from flux_k8s.jobs.isolation import (
     Barred,
     JobScope,
+    NoteWork,
     Work,
-    WorksOn,
     describe,
     summary,
 )
@@ -91,7 +91,7 @@ class Service:
         make_machine: MakeMachine,
         rng: Optional[random.Random] = None,
         setup_reader: Optional[SetupReader] = None,
-        works_on: WorksOn = lambda work: None,
+        note_work: NoteWork = lambda work: None,
         barred: Collection[Work] = (),
     ) -> None:
         """
@@ -100,7 +100,7 @@ class Service:
             rng: for the pauses after failures.
             setup_reader: reads R where requests may be
                 :class:`~flux_k8s.jobs.requests.LargeSetup`.
-            works_on: is called with the work that is being done.
+            note_work: is called with the work that is being done.
             barred: the work that is not to be done, since services have died of it.
         """
         self._setup_reader = setup_reader
@@ -113,7 +113,7 @@ class Service:
             self._watched, self._awaited_nodes, self._may_mount, self._retry_all
         )
         self._rabbits = self._machine.rabbits
-        self._scope = JobScope(self._broke, self._releases, works_on)
+        self._scope = JobScope(self._broke, self._releases, note_work)
         self._barred = frozenset(barred)
         self._unseen: dict[int, tuple[str, Json]] = {}
         self._greeter = Greeter(
