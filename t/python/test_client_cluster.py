@@ -63,7 +63,7 @@ def test_the_life_of_an_object(service: Service, kubeconfig: str) -> None:
     client = service.client(kubeconfig)
     handler = Recorder()
     client.watch(WORKFLOW, None, handler)
-    service.run(lambda: handler.told == ["synced"])
+    service.run(lambda: handler.calls == ["synced"])
 
     made = service.ask(client.create, WORKFLOW, "default", workflow("w"))
     assert made["kind"] == "Workflow"
@@ -83,7 +83,7 @@ def test_the_life_of_an_object(service: Service, kubeconfig: str) -> None:
     )
     gone = service.refused(client.delete, WORKFLOW, "default", "w")
     assert (gone.status, gone.reason) == (404, "NotFound")
-    service.run(lambda: handler.told[-1] == "DELETED w")
+    service.run(lambda: handler.calls[-1] == "DELETED w")
 
 
 def test_what_is_not_served_is_told_from_what_is_not_there(
@@ -118,8 +118,8 @@ def test_many_objects_come_in_pages(service: Service, kubeconfig: str) -> None:
 
     second = Recorder()
     client.watch(COMPUTES, "default", second)
-    service.run(lambda: "synced" in second.told)
-    assert second.told.index("synced") == len(names)
+    service.run(lambda: "synced" in second.calls)
+    assert second.calls.index("synced") == len(names)
     assert second.view == handler.view
     for name in names:
         client.delete(COMPUTES, "default", name, answers.append, key=name)
@@ -130,12 +130,12 @@ def test_labels_select_what_is_watched(service: Service, kubeconfig: str) -> Non
     client = service.client(kubeconfig)
     handler = Recorder()
     client.watch(COMPUTES, None, handler, label_selector="of=us")
-    service.run(lambda: handler.told == ["synced"])
+    service.run(lambda: handler.calls == ["synced"])
     service.ask(client.create, COMPUTES, "default", computes("a", of="them"))
     service.ask(client.create, COMPUTES, "default", computes("b", of="us"))
     labels = {"metadata": {"labels": {"of": "them"}}}
     service.ask(client.patch, COMPUTES, "default", "b", labels)
-    service.run(lambda: handler.told[-1] == "DELETED b")
-    assert handler.told == ["synced", "ADDED b", "DELETED b"]
+    service.run(lambda: handler.calls[-1] == "DELETED b")
+    assert handler.calls == ["synced", "ADDED b", "DELETED b"]
     for name in "ab":
         service.ask(client.delete, COMPUTES, "default", name)

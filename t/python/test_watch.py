@@ -206,9 +206,9 @@ class Test_EventQueue:
             )
         assert len(desk.waiting) == 1
         desk.waiting.pop()()
-        assert 0 < len(handler.told) <= EventQueue.PORTION
+        assert 0 < len(handler.calls) <= EventQueue.PORTION
         desk.work()
-        assert handler.told == [f"ADDED {n}" for n in range(1000)]
+        assert handler.calls == [f"ADDED {n}" for n in range(1000)]
 
     def test_a_change_that_waits_is_replaced_by_a_newer_one(self) -> None:
         handler, desk = Recorder(), Desk()
@@ -217,11 +217,11 @@ class Test_EventQueue:
         for version in range(3, 100):
             queue.put_events([("MODIFIED", workflow("a", version))])
         desk.work()
-        assert handler.told == ["ADDED a", "ADDED b"]
+        assert handler.calls == ["ADDED a", "ADDED b"]
         assert handler.view["a"] == workflow("a", 99)
         queue.put_events([("MODIFIED", workflow("a", 100))])
         desk.work()
-        assert handler.told[-1] == "MODIFIED a"
+        assert handler.calls[-1] == "MODIFIED a"
 
     def test_deletions_are_kept(self) -> None:
         handler, desk = Recorder(), Desk()
@@ -232,7 +232,7 @@ class Test_EventQueue:
         queue.put_events([("MODIFIED", workflow("a", 4, "u2"))])
         queue.put_synced()
         desk.work()
-        assert handler.told == ["ADDED a", "DELETED a", "ADDED a", "synced"]
+        assert handler.calls == ["ADDED a", "DELETED a", "ADDED a", "synced"]
         assert handler.view["a"] == workflow("a", 4, "u2")
 
     def test_nothing_is_delivered_after_close(self) -> None:
@@ -247,7 +247,7 @@ class Test_EventQueue:
         desk.work()
         queue.put_events([("ADDED", workflow("c"))])
         desk.work()
-        assert handler.told == ["ADDED a"]
+        assert handler.calls == ["ADDED a"]
 
     def test_a_handler_that_raises_gets_the_rest(self) -> None:
         class Failing(Recorder):
@@ -261,7 +261,7 @@ class Test_EventQueue:
         for _ in "abc":
             with pytest.raises(ValueError):
                 desk.work()
-        assert handler.told == ["ADDED a", "ADDED b", "ADDED c"]
+        assert handler.calls == ["ADDED a", "ADDED b", "ADDED c"]
 
     def test_a_watch_waits_for_a_service_that_is_far_behind(
         self, monkeypatch: pytest.MonkeyPatch
@@ -278,4 +278,4 @@ class Test_EventQueue:
         thread.start()
         while thread.is_alive() or desk.waiting:
             desk.work()
-        assert handler.told == [f"ADDED {n}" for n in range(20)]
+        assert handler.calls == [f"ADDED {n}" for n in range(20)]

@@ -105,7 +105,7 @@ class Test_Informer:
             )
             handler = Recorder()
             client.watch(WORKFLOW, "default", handler)
-            service.run(lambda: handler.told[-1:] == [until])
+            service.run(lambda: handler.calls[-1:] == [until])
             return handler, script.requests
 
         yield follow
@@ -119,7 +119,7 @@ class Test_Informer:
             watches(("ADDED", workflow("c", 8)), ("DELETED", workflow("b", 9))),
             until="DELETED b",
         )
-        assert handler.told == [
+        assert handler.calls == [
             "ADDED a",
             "ADDED b",
             "synced",
@@ -153,7 +153,7 @@ class Test_Informer:
             watches(("ADDED", workflow("b", 21))),
             until="ADDED b",
         )
-        assert handler.told == ["synced", "ADDED a", "ADDED b"]
+        assert handler.calls == ["synced", "ADDED a", "ADDED b"]
         versions = [request.query.get("resourceVersion") for request in requests]
         assert versions == [None, "1", "5", "20"]
 
@@ -171,7 +171,7 @@ class Test_Informer:
             watches(("ADDED", workflow("d", 10))),
             until="ADDED d",
         )
-        assert handler.told[3:] == [
+        assert handler.calls[3:] == [
             "synced",
             "DELETED c",
             "ADDED c",
@@ -193,7 +193,7 @@ class Test_Informer:
             watches(("ADDED", workflow("a", 11))),
             until="ADDED a",
         )
-        assert handler.told == [
+        assert handler.calls == [
             "synced",
             "trouble Expired",
             "synced",
@@ -210,7 +210,7 @@ class Test_Informer:
             lists(9, workflow("b", 8)),
             until="synced",
         )
-        assert handler.told == ["ADDED a", "ADDED b", "DELETED a", "synced"]
+        assert handler.calls == ["ADDED a", "ADDED b", "DELETED a", "synced"]
         assert "continue" not in requests[2].query
 
     @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ class Test_Informer:
             watches(("ADDED", workflow("c", 10))),
             until="ADDED c",
         )
-        assert handler.told == [
+        assert handler.calls == [
             "synced",
             "ADDED a",
             f"trouble {reason}",
@@ -264,7 +264,7 @@ class Test_Informer:
             until="ADDED b",
             watch_timeout=0.05,
         )
-        assert handler.told == [
+        assert handler.calls == [
             "synced",
             "ADDED a",
             "trouble Timeout",
@@ -282,7 +282,7 @@ class Test_Informer:
             lists(1),
             until="synced",
         )
-        assert handler.told == [
+        assert handler.calls == [
             "trouble Forbidden",
             "trouble ConnectionLost",
             "trouble BadResponse",
@@ -307,7 +307,7 @@ class Test_Informer:
             watches(("ADDED", workflow("a", 2))),
             until="ADDED a",
         )
-        assert handler.told.count("trouble ConnectionLost") == 2
+        assert handler.calls.count("trouble ConnectionLost") == 2
 
     def test_survives_an_empty_answer(self, follow: Any) -> None:
         handler, _ = follow(
@@ -317,7 +317,7 @@ class Test_Informer:
             watches(("ADDED", workflow("a", 3))),
             until="ADDED a",
         )
-        assert handler.told == [
+        assert handler.calls == [
             "synced",
             "trouble ConnectionLost",
             "synced",
@@ -331,10 +331,10 @@ class Test_Informer:
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
             handler = Recorder()
             client.watch(WORKFLOW, None, handler)
-            service.run(lambda: handler.told == ["trouble GroupNotFound"])
+            service.run(lambda: handler.calls == ["trouble GroupNotFound"])
             fake.answer = Script(lists(1, workflow("a")))
-            service.run(lambda: handler.told[-1] == "synced")
-            assert handler.told[-2:] == ["ADDED a", "synced"]
+            service.run(lambda: handler.calls[-1] == "synced")
+            assert handler.calls[-2:] == ["ADDED a", "synced"]
 
 
 class Test_stop:
@@ -363,10 +363,10 @@ class Test_stop:
 
             handler = Stopping()
             informer = client.watch(WORKFLOW, None, handler)
-            service.run(lambda: handler.told == ["synced", "ADDED 0"])
+            service.run(lambda: handler.calls == ["synced", "ADDED 0"])
             informer.join(5)
             service.callbacks.run()
-            assert handler.told == ["synced", "ADDED 0"]
+            assert handler.calls == ["synced", "ADDED 0"]
 
     def test_closing_the_client_ends_all_threads(
         self, service: Service, tmp_path: Path
@@ -387,7 +387,7 @@ class Test_stop:
             for handler in handlers:
                 client.watch(WORKFLOW, None, handler)
             service.ask(client.get, WORKFLOW, "default", "w")
-            service.run(lambda: all(h.told for h in handlers))
+            service.run(lambda: all(h.calls for h in handlers))
             client.close()
             ours = [
                 thread.name

@@ -35,5 +35,5 @@ def install_crds(kubeconfig: str) -> None:
 def wait_for(service: Service, client: KubeClient, kind: Kind) -> None:
     handler = Recorder()
     watch = client.watch(kind, None, handler)
-    service.run(lambda: "synced" in handler.told, patience=60)
+    service.run(lambda: "synced" in handler.calls, patience=60)
     watch.stop()

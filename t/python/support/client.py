@@ -275,15 +275,15 @@ class Service:
 
 @dataclass
 class Recorder:
-    """A handler that writes down what it is told."""
+    """A watch handler that records its calls."""
 
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
     view: dict[str, Json] = field(default_factory=dict)
     errors: list[KubeError] = field(default_factory=list)
 
     def event(self, type: str, object: Json) -> None:
         name = object["metadata"]["name"]
-        self.told.append(f"{type} {name}")
+        self.calls.append(f"{type} {name}")
         if type == "DELETED":
             assert name in self.view
             del self.view[name]
@@ -292,10 +292,10 @@ class Recorder:
             self.view[name] = object
 
     def synced(self) -> None:
-        self.told.append("synced")
+        self.calls.append("synced")
 
     def trouble(self, error: KubeError) -> None:
-        self.told.append(f"trouble {error.reason}")
+        self.calls.append(f"trouble {error.reason}")
         self.errors.append(error)
 
 
