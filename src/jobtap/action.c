@@ -136,24 +136,24 @@ void dws_job_hold (struct dws_job **jobp, const char *reason)
 {
     struct dws_job *job = *jobp;
 
-    if (!job->dws->away) {
-        job->dws->away = true;
+    if (!job->dws->module_away) {
+        job->dws->module_away = true;
         dws_log (job->dws,
                  LOG_WARNING,
                  job->id,
                  "%s: jobs with #DW directives wait for it",
                  reason);
     }
-    if (!job->held) {
-        job->held = true;
+    if (!job->away_memo) {
+        job->away_memo = true;
         post_memo (jobp, reason);
     }
 }
 
 void dws_job_unhold (struct dws_job **jobp)
 {
-    if ((*jobp)->held) {
-        (*jobp)->held = false;
+    if ((*jobp)->away_memo) {
+        (*jobp)->away_memo = false;
         post_memo (jobp, NULL);
     }
 }

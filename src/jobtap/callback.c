@@ -256,7 +256,7 @@ static int memo_cb (flux_plugin_t *p,
     if (job->phase == DWS_RECOVER)
         dws_job_note_late (job, entry);
     else
-        job->waits = !json_is_null (waits);
+        job->module_memo = !json_is_null (waits);
     return 0;
 }
 

@@ -101,9 +101,9 @@ static void replay_entry (struct dws_job *job,
         job->released = true;
     else if (strcmp (name, "memo") == 0) {
         if (memo)
-            job->held = !json_is_null (memo);
+            job->away_memo = !json_is_null (memo);
         if (waits)
-            job->waits = !json_is_null (waits);
+            job->module_memo = !json_is_null (waits);
     }
     else if (strcmp (name, "exception") == 0
              && severity == 0

@@ -14,7 +14,7 @@ void dws_job_enter (struct dws_job *job, enum dws_phase phase)
 {
     flux_future_destroy (job->f);
     job->f = NULL;
-    job->asked = false;
+    job->exec_asked = false;
     flux_watcher_destroy (job->timer);
     job->timer = NULL;
     job->phase = phase;
@@ -118,7 +118,7 @@ enum dws_demand dws_job_note_exception (struct dws_job *job,
                                         json_int_t userid)
 {
     if (strcmp (type, DWS_EXCEPTION) == 0)
-        job->told = true;
+        job->failed = true;
     if (strcmp (type, DWS_EPILOG_TIMEOUT) == 0
         && (userid <= 0 || userid == job->dws->owner)) // -1: by no user
         return DWS_DEMAND_ABORT;

@@ -49,7 +49,7 @@ struct dws {
     flux_t *h;
     json_int_t owner;            // the instance owner's user ID
     double epilog_timeout;       // seconds; 0: none
-    bool away;                   // the module is known to be away
+    bool module_away;            // the module is known to be away
     int recovering;              // how many jobs are in DWS_RECOVER
     int lookups;                 // for how many of them one is in flight
     uint64_t serial;             // of the last job
@@ -82,13 +82,13 @@ struct dws_job {
     bool started;                // the start event was posted
     bool ended;                  // finish, or the last release, was posted
     bool exec_done;              // the last release was posted
-    bool asked;                  // job-exec is being asked about its tasks
+    bool exec_asked;             // job-exec is being asked about its tasks
     bool teardown;               // an exception asks for Teardown at once
-    bool told;                   // a fatal exception is about its storage
+    bool failed;                 // a fatal exception is about its storage
     bool aborted;                // dws-epilog-timeout: the module is asked what
                                  // is in use, then the epilog is released
-    bool held;                   // a memo says that the module is away
-    bool waits;                  // a memo of the module says what for
+    bool away_memo;              // a memo says that the module is away
+    bool module_memo;            // a memo of the module says what it waits for
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight

@@ -49,7 +49,7 @@ static void request_cb (flux_future_t *f, void *arg)
     if (answer != DWS_ANSWER_YES && answer != DWS_ANSWER_NO)
         dws_job_hold (&job, reason);
     else {
-        job->dws->away = false;
+        job->dws->module_away = false;
         if (answer == DWS_ANSWER_NO)
             request_refused (&job, reason);
         else {

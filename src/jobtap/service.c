@@ -328,8 +328,8 @@ static json_t *hello_job (struct dws_job *job, const char *phase)
                       "failure_tolerance", job->failure_tolerance,
                       "run_started", job->started,
                       "teardown", job->teardown,
-                      "told", job->told,
-                      "waits", job->waits);
+                      "told", job->failed,
+                      "waits", job->module_memo);
 }
 
 /* The jobs of one answer to hello. The cursor is the serial of the last one. */
@@ -408,7 +408,7 @@ static void hello_cb (flux_t *h,
         return;
     }
     json_decref (hello.jobs);
-    dws->away = false;
+    dws->module_away = false;
     if (first)
         dws_abort_resume (dws);
     for (size_t i = 0; i < hello.count; i++) {

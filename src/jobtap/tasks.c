@@ -63,7 +63,7 @@ static void exec_cb (flux_future_t *f, void *arg)
 
     if (flux_rpc_get_unpack (f, "{s:o}", "jobs", &jobs) == 0) {
         for (job = dws->first; job; job = job->next) {
-            if (job->asked && is_awaited (job))
+            if (job->exec_asked && is_awaited (job))
                 tasks_ended (job, jobs);
         }
     }
@@ -90,7 +90,7 @@ static void ask_cb (flux_reactor_t *r,
     flux_watcher_destroy (dws->exec_timer);
     dws->exec_timer = NULL;
     for (job = dws->first; job; job = job->next) {
-        if ((job->asked = is_awaited (job)))
+        if ((job->exec_asked = is_awaited (job)))
             any = true;
     }
     if (!any)
