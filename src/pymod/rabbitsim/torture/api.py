@@ -63,7 +63,7 @@ class _Window:
     until: float
 
 
-class Weather:
+class ApiTroubles:
     """What is wrong now. It stays when the module goes and comes back.
 
     Attributes:
@@ -153,10 +153,10 @@ class TroubledKube(DirectKube):
         clock: Clock,
         latency: Callable[[], float],
         faults: Faults,
-        weather: Weather,
+        api_troubles: ApiTroubles,
     ) -> None:
         super().__init__(store, clock, latency, faults)
-        self._weather = weather
+        self._api_troubles = api_troubles
         self._arrived: dict[int, Request] = {}
 
     def fault(self, request: Request) -> Optional[Fault]:
@@ -167,7 +167,7 @@ class TroubledKube(DirectKube):
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:
         def answered(result: Union[Json, KubeError]) -> None:
-            trouble = self._weather.strikes("unready")
+            trouble = self._api_troubles.strikes("unready")
             if trouble is not None and kind in (DIRECTIVEBREAKDOWN, SERVERS):
                 if not isinstance(result, KubeError):
                     status = {"ready": False} if trouble.what == "false" else None
@@ -189,7 +189,7 @@ class TroubledKube(DirectKube):
         *,
         label_selector: str = "",
     ) -> DirectWatch:
-        troubled = _Handler(handler, self._weather, self.clock)
+        troubled = _Handler(handler, self._api_troubles, self.clock)
         return super().watch(kind, namespace, troubled, label_selector=label_selector)
 
 
@@ -198,21 +198,23 @@ class _Handler:
 
     MEMORY = 8
 
-    def __init__(self, handler: WatchHandler, weather: Weather, clock: Clock) -> None:
+    def __init__(
+        self, handler: WatchHandler, api_troubles: ApiTroubles, clock: Clock
+    ) -> None:
         self._handler = handler
-        self._weather = weather
+        self._api_troubles = api_troubles
         self._clock = clock
         self._past: deque[tuple[str, Json]] = deque(maxlen=self.MEMORY)
         self._missed: dict[str, tuple[str, Json]] = {}
 
     def event(self, type: str, object: Json) -> None:
         name = object["metadata"]["name"]
-        if self._weather.strikes("watch", ("miss",)) is not None:
+        if self._api_troubles.strikes("watch", ("miss",)) is not None:
             self._missed[name] = type, object
             return
         self._missed.pop(name, None)
         self._handler.event(type, object)
-        trouble = self._weather.strikes("watch", ("duplicate", "stale", "replay"))
+        trouble = self._api_troubles.strikes("watch", ("duplicate", "stale", "replay"))
         if trouble is not None:
             self._repeat(trouble.what, type, object)
         self._past.append((type, object))

@@ -294,7 +294,7 @@ class PlannedExcuses(Excuses):
         return super().lost(job, record) or self.unguarded(job)
 
     def twice(self, jobid: int) -> bool:
-        late = self._world.system.weather.late
+        late = self._world.system.api_troubles.late
         return jobid in late or jobid in self._world.meddled
 
     def absent(self) -> bool:

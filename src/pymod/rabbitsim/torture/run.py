@@ -74,7 +74,7 @@ class _Run:
         )
         system.instance.manager.listeners.append(self.monitor.job_event)
         system.instance.manager.listeners.append(self._bad_job_starts)
-        system.weather.seen = self.monitor.requested
+        system.api_troubles.seen = self.monitor.requested
         version = str(system.store.version)
         system.store.watch(STORAGE, None, self._rabbit, resource_version=version)
         system.store.watch(SYSTEMSTATUS, None, self._node, resource_version=version)

@@ -29,7 +29,7 @@ from rabbitsim.kube.errors import ApiError
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.setups import Receiver, VirtualReader, every_other
 from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.api import TroubledKube, Weather
+from rabbitsim.torture.api import ApiTroubles, TroubledKube
 from rabbitsim.torture.data import Ledger
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
@@ -99,22 +99,22 @@ class TorturedSystem(VirtualSystem):
         self._latency = site.kube_latency
         self._ssds_by_status = 4096 if plan.seed % 2 else 0
         rng = random.Random(f"weather {plan.seed}")
-        self.weather = Weather(self.loop, self.store, rng)
+        self.api_troubles = ApiTroubles(self.loop, self.store, rng)
         self.troubled: Optional[TroubledKube] = None
 
     def workflow_names(self) -> set[str]:
         return {workflow["metadata"]["name"] for workflow in self.workflows()}
 
     def load_module(self) -> None:
-        weather = self.weather
+        api_troubles = self.api_troubles
 
         def make(port: FluxPort) -> Receiver:
             self.service_kube = self.troubled = TroubledKube(
                 self.store,
                 port,
-                lambda: weather.latency(self._latency),
-                weather.fault,
-                weather,
+                lambda: api_troubles.latency(self._latency),
+                api_troubles.fault,
+                api_troubles,
             )
             settings = Settings(
                 self.config,
@@ -208,9 +208,9 @@ class World:
             "module": self._module,
             "plugin": self._plugin,
             "watch": self._watch,
-            "api": self.system.weather.add,
-            "outage": self.system.weather.add,
-            "unready": self.system.weather.add,
+            "api": self.system.api_troubles.add,
+            "outage": self.system.api_troubles.add,
+            "unready": self.system.api_troubles.add,
             "controllers": self._controllers,
             "rabbit": self._rabbit,
             "storage": self._storage,
@@ -283,7 +283,7 @@ class World:
         self.note("all trouble is over")
         self._counting = []
         self._armed = {}
-        self.system.weather.clear()
+        self.system.api_troubles.clear()
         self.system.controllers.resume()
         if self.system.instance.tap.plugin is None:
             self._load_plugin()
@@ -369,7 +369,7 @@ class World:
                 # They had left, and arrive all the same, some time later.
                 for request in left:
                     wait = system.rng.uniform(0.0, 5.0)
-                    self._later(wait, partial(system.weather.carry_out, request))
+                    self._later(wait, partial(system.api_troubles.carry_out, request))
         self._later(trouble.duration, self._load_module)
 
     def _load_module(self) -> None:
@@ -409,7 +409,7 @@ class World:
     def _watch(self, trouble: Trouble) -> None:
         kube = self.system.troubled
         if trouble.what in ("delay", "duplicate", "stale", "replay", "miss"):
-            self.system.weather.add(trouble)
+            self.system.api_troubles.add(trouble)
             if trouble.what == "miss":
                 # What was missed is seen in the next list.
                 self._later(trouble.duration, self._list_again)
