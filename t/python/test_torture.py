@@ -14,7 +14,7 @@ import pytest
 from flux_k8s.ports import Json
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
-from rabbitsim.torture.excuses import PlannedExcuses
+from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import RESOLUTION, Record, Transient
 from rabbitsim.torture.run import run
@@ -88,8 +88,8 @@ def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) ->
     record = Record(asked={"DataIn": 1000.0})
     note = "DataIn took more than setup_timeout=300s; DWS has not begun with it"
     exception = {"type": "dws", "severity": 0, "note": note}
-    excuses = PlannedExcuses(world)
-    assert excuses.fatal(job, record, exception, 1300.0 - early) == true
+    allowances = PlannedAllowances(world)
+    assert allowances.fatal(job, record, exception, 1300.0 - early) == true
 
 
 def in_a_process_of_its_own(hashseed: str) -> bytes:
@@ -136,15 +136,15 @@ def test_a_limit_is_over_when_the_last_try_was_refused_after_it(
 @pytest.fixture
 def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     """A rule that is bound to be broken."""
-    real = PlannedExcuses.fatal
+    real = PlannedAllowances.fatal
 
     def fatal(
-        self: PlannedExcuses, job: Job, record: Record, exception: Json, now: float
+        self: PlannedAllowances, job: Job, record: Record, exception: Json, now: float
     ) -> bool:
         true = real(self, job, record, exception, now)
         return exception["type"] != "cancel" and true
 
-    monkeypatch.setattr(PlannedExcuses, "fatal", fatal)
+    monkeypatch.setattr(PlannedAllowances, "fatal", fatal)
 
 
 def breaching_seed() -> Optional[int]:

@@ -5,7 +5,7 @@
 ``plan`` makes jobs and troubles of a seed, ``world`` lets them happen to a whole
 system in which ``data`` remembers what is in the file systems. ``monitor`` checks
 what must hold after every step, with ``storage`` for what jobs find and leave;
-``record`` knows what truly happened, ``excuses`` what was planned. ``shrink`` looks
+``record`` knows what truly happened, ``allowances`` what was planned. ``shrink`` looks
 for the least that breaks a rule. ``crashpoints`` goes through every crash there can
 be.
 """

@@ -41,8 +41,8 @@ from rabbitsim.flux.events import Event
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.system import VirtualSystem
+from rabbitsim.torture.allowances import Allowances, tells_loss
 from rabbitsim.torture.data import Ledger
-from rabbitsim.torture.excuses import Excuses, tells_loss
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import Record
@@ -255,7 +255,7 @@ def _text(request: Request) -> str:
     return what
 
 
-class _Excuses(Excuses):
+class _Allowances(Allowances):
     def __init__(self, scenario: Scenario, mishap: Mishap) -> None:
         self._scenario = scenario
         self._cancel = mishap is Mishap.CANCEL
@@ -297,7 +297,7 @@ def live(
         system.loop.now,
         lambda: jobs,
         system.data,
-        _Excuses(scenario, mishap),
+        _Allowances(scenario, mishap),
         lambda host: nodes[host].drained is not None,
     )
     system.requested = monitor.requested

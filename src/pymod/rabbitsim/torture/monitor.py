@@ -31,8 +31,8 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
+from rabbitsim.torture.allowances import Allowances
 from rabbitsim.torture.data import Ledger
-from rabbitsim.torture.excuses import Excuses
 from rabbitsim.torture.record import (
     ABORT,
     NEVER,
@@ -87,7 +87,7 @@ class Monitor:
         now: Callable[[], float],
         jobs: Callable[[], dict[int, Job]],
         data: Ledger,
-        excuses: Excuses,
+        allowances: Allowances,
         drained: Callable[[str], bool] = lambda host: True,
         running: Callable[[int], bool] = lambda jobid: False,
         note: Callable[[str], None] = lambda line: None,
@@ -96,7 +96,7 @@ class Monitor:
         self._store = store
         self._now = now
         self._jobs = jobs
-        self._excuses = excuses
+        self._allowances = allowances
         self._drained = drained
         self._running = running
         self._note = note
@@ -143,18 +143,18 @@ class Monitor:
 
     def _job_starts(self, job: Job) -> None:
         record = self.record(job.id)
-        if self._excuses.unguarded(job):
+        if self._allowances.unguarded(job):
             return
         if "PreRun" not in record.reached:
             self.fail("start", f"{job} ran before its PreRun was complete")
         elif not job.was_posted("dws_environment"):
             self.fail("start", f"{job} ran without its environment")
-        elif not (record.fatal or self._excuses.twice(job.id)):
+        elif not (record.fatal or self._allowances.twice(job.id)):
             self._storage.starts(job, record)
 
     def _job_fails(self, job: Job, exception: Json) -> None:
         record, type, note = self.record(job.id), exception["type"], exception["note"]
-        if not self._excuses.fatal(job, record, exception, self._now()):
+        if not self._allowances.fatal(job, record, exception, self._now()):
             self.fail("exception", f"{job} failed without a cause: {type}: {note}")
         if type == "dws":
             for other in record.fatal:
@@ -175,7 +175,7 @@ class Monitor:
         hosts = hostlist.decode(exception["note"].partition(": ")[0])
         record.failed_nodes.update(hosts)
         for host in hosts:
-            if not self._excuses.node(job, host):
+            if not self._allowances.node(job, host):
                 self.fail("nodes", f"{job} goes on without {host} for no reason")
             if not self._drained(host):
                 self.fail("nodes", f"{host} failed {job} and is not drained")
@@ -186,17 +186,17 @@ class Monitor:
     def put_back(self, host: str) -> None:
         """The service undrained a node."""
         jobs = [job for job in self._jobs().values() if job.state is JobState.INACTIVE]
-        guarded = [job for job in jobs if not self._excuses.unguarded(job)]
+        guarded = [job for job in jobs if not self._allowances.unguarded(job)]
         self._storage.put_back(host, guarded)
 
     def _epilog_ends(self, job: Job) -> None:
-        self.record(job.id).unattended = self._excuses.absent()
+        self.record(job.id).unattended = self._allowances.absent()
         workflow = self._store.find(WORKFLOW, "default", workflow_name(job.id))
-        if workflow is None or not _ours(workflow) or self._excuses.unguarded(job):
+        if workflow is None or not _ours(workflow) or self._allowances.unguarded(job):
             return
         record = self.record(job.id)
         self._check_told(job, record)
-        if not self._excuses.absent():
+        if not self._allowances.absent():
             self._storage.let_go(job, self._drained)
         if not record.aborted and not _complete(workflow, "Teardown"):
             self.fail("epilog", f"{job} was let go before its storage was torn down")
@@ -204,14 +204,14 @@ class Monitor:
     def _job_ends(self, job: Job) -> None:
         """A job's data is safe, or its owner is told."""
         self.check_log(job)
-        record, excused = (
+        record, allowed = (
             self.record(job.id),
-            self._excuses.lost(job, self.record(job.id)),
+            self._allowances.lost(job, self.record(job.id)),
         )
-        if record.lost and not excused:
+        if record.lost and not allowed:
             self.fail("data", f"{job} ran, and its data was given up in {record.lost}")
-        untold = self._excuses.unguarded(job) or record.unattended
-        self._storage.ends(job, record, excused, untold)
+        untold = self._allowances.unguarded(job) or record.unattended
+        self._storage.ends(job, record, allowed, untold)
 
     def check_log(self, job: Job) -> None:
         """The eventlog of a job that has ended."""
@@ -255,13 +255,13 @@ class Monitor:
         record.made += 1
         record.desired = "Proposal"
         self._storage.made(workflow)
-        if record.made > 1 and not self._excuses.twice(jobid):
+        if record.made > 1 and not self._allowances.twice(jobid):
             self.fail("made twice", f"{f58(jobid)} got another Workflow")
 
     def _moved(self, jobid: int, record: Record, desired: str) -> None:
         before = record.desired
         released = STATES[desired] >= STATES["PostRun"]
-        spared = record.aborted or self._excuses.twice(jobid)
+        spared = record.aborted or self._allowances.twice(jobid)
         if released and self._running(jobid) and not spared:
             self.fail("tasks", f"{f58(jobid)} went to {desired}, and its tasks run")
         if STATES[desired] < STATES[before]:
@@ -276,11 +276,11 @@ class Monitor:
 
     def _check_limit(self, jobid: int, record: Record, state: str) -> None:
         """A state that was not reached in time is not waited for any longer."""
-        limit = limit_of(state, self._excuses.config)
+        limit = limit_of(state, self._allowances.config)
         asked, now = record.asked.get(state), self._now()
-        if limit is None or asked is None or self._excuses.twice(jobid):
+        if limit is None or asked is None or self._allowances.twice(jobid):
             return
-        due = asked + limit + self._excuses.lateness
+        due = asked + limit + self._allowances.lateness
         told = state in ("Proposal", "Setup") and bool(record.fatal)
         if now > due and record.reached.get(state, NEVER) > due and not told:
             waited = now - asked
@@ -290,10 +290,10 @@ class Monitor:
     def _check_told(self, job: Job, record: Record) -> None:
         """A Teardown that does not get on is told."""
         asked = record.asked.get("Teardown")
-        if asked is None or self._excuses.unguarded(job):
+        if asked is None or self._allowances.unguarded(job):
             return
         ended = min(record.reached.get("Teardown", NEVER), self._now())
-        late = ended - asked > TEARDOWN_PATIENCE + self._excuses.lateness
+        late = ended - asked > TEARDOWN_PATIENCE + self._allowances.lateness
         told = any(
             "Teardown" in (event.context or {}).get("note", "") for event in job.events
         )
@@ -307,12 +307,12 @@ class Monitor:
         if job is None or not job.was_posted("start") or record.lost:
             return
         if "DataOut" not in record.reached:
-            record.leaves(self._now(), self._excuses.config)
+            record.leaves(self._now(), self._allowances.config)
 
     def _gone(self, jobid: int, record: Record, workflow: Json) -> None:
         if not _complete(workflow, "Teardown"):
             self._leaves(jobid, record)
-            if not self._excuses.twice(jobid):
+            if not self._allowances.twice(jobid):
                 state = workflow["spec"]["desiredState"]
                 self.fail("deleted", f"{f58(jobid)} lost its Workflow in {state}")
         record.desired = "Proposal"
@@ -332,7 +332,7 @@ class Monitor:
         if fault is not None and fault.error is not None and fault.error.status:
             self._refused(request)
         if request.kind == SERVERS and request.verb == "patch":
-            self._storage.fills(request, self._excuses.crowded(self._now()))
+            self._storage.fills(request, self._allowances.crowded(self._now()))
         if request.kind != WORKFLOW or request.name is None:
             return
         if request.verb in ("get", "list", "watch"):
@@ -369,12 +369,14 @@ class Monitor:
             return
         steps = STATES[wanted] - STATES[current]
         jobid = jobid_of_workflow(name) or 0
-        if (steps < 0 or steps > 1) and not self._excuses.twice(jobid):
+        if (steps < 0 or steps > 1) and not self._allowances.twice(jobid):
             self.fail("order", f"{name} in {current} was asked to go to {wanted}")
         job = self._jobs().get(jobid)
         if job is not None and wanted == "Setup":
             now = self._now()
-            self._storage.sets_up(job, workflow, lambda r: self._excuses.broken(r, now))
+            self._storage.sets_up(
+                job, workflow, lambda r: self._allowances.broken(r, now)
+            )
         if job is not None and wanted in ("PostRun", "DataOut"):
             since = cancelled_in_epilog(job)
             if since is not None and self._now() > since + OBEDIENCE:
@@ -386,7 +388,7 @@ class Monitor:
         annotations = (body.get("metadata") or {}).get("annotations") or {}
         asked = annotations.get(requested_key(STATES["Teardown"]))
         decided = None if asked is None else parse_timestamp(asked)
-        told = record.aborted_at + self._excuses.delivery + RESOLUTION
+        told = record.aborted_at + self._allowances.delivery + RESOLUTION
         return CUT_OFF in annotations or (decided is not None and decided > told)
 
     # The end

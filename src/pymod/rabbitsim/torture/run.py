@@ -14,7 +14,7 @@ from flux_k8s.rfc.jobid import f58
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
-from rabbitsim.torture.excuses import PlannedExcuses
+from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
@@ -59,14 +59,14 @@ class _Run:
         self._world = world
         self._trace = trace
         system = world.system
-        self._excuses = PlannedExcuses(world)
+        self._allowances = PlannedAllowances(world)
         jobs = system.instance.manager.jobs
         self.monitor = Monitor(
             system.store,
             system.loop.now,
             lambda: jobs,
             system.data,
-            self._excuses,
+            self._allowances,
             world.is_kept_out,
             lambda jobid: jobid in system.instance.execution.jobs,
             note,
@@ -101,7 +101,7 @@ class _Run:
 
     def _rabbit(self, change: Change) -> None:
         """A Storage was written."""
-        self._excuses.storage_changed(change, self._world.system.loop.now())
+        self._allowances.storage_changed(change, self._world.system.loop.now())
 
     def _drains(self) -> list[tuple[str, str]]:
         """The nodes that were drained, and why."""
@@ -113,8 +113,8 @@ class _Run:
         ]
 
     def _bad_job_starts(self, job: Job, event: Event, before: JobState) -> None:
-        if event.name == "start" and not self._excuses.unguarded(job):
-            bad = self._excuses.planned(job).bad
+        if event.name == "start" and not self._allowances.unguarded(job):
+            bad = self._allowances.planned(job).bad
             if bad:
                 self.monitor.fail("start", f"{job} ran: {bad}")
 
@@ -135,7 +135,7 @@ class _Run:
         self._until(world.now + 2 * PATIENCE, self._over)
         world.calm()
         if not self._until(world.now + PATIENCE, self._over):
-            self._excuses.closing()
+            self._allowances.closing()
             world.cancel_all()
             self._until(world.now + PATIENCE, self._over)
         if self.monitor.breach is None:
@@ -184,7 +184,7 @@ class _Run:
     def _check_explained(self) -> None:
         """Whoever finds a node drained or a Rabbit disabled can read why."""
         lines = [line for _, _, line in self._world.system.log]
-        for rabbit in sorted(self._excuses.disabled):
+        for rabbit in sorted(self._allowances.disabled):
             if not any(line.startswith("dws: ") and rabbit in line for line in lines):
                 self.monitor.fail(
                     "unexplained", f"{rabbit} is disabled, nobody knows why"

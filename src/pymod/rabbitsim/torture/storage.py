@@ -62,11 +62,11 @@ class StorageMonitor:
             if directive.command == "destroy_persistent":
                 self._destroyed.add(directive.name)
 
-    def fills(self, request: Request, excused: bool) -> None:
+    def fills(self, request: Request, allowed: bool) -> None:
         """Storage is asked for: each Rabbit has room for it."""
         body: Json = request.body if isinstance(request.body, dict) else {}
         sets = (body.get("spec") or {}).get("allocationSets")
-        if excused or not sets:
+        if allowed or not sets:
             return
         total = Counter(storageusage.requested(sets))
         asked = tuple(total)
@@ -140,20 +140,20 @@ class StorageMonitor:
         if len(missing) > system.get("dw_failure_tolerance", 0):
             self._fail("start", f"{job} has no storage on {sorted(missing)}")
 
-    def ends(self, job: Job, record: Record, excused: bool, untold: bool) -> None:
-        """A job has ended: ``excused`` is whether its data may be lost, ``untold``
+    def ends(self, job: Job, record: Record, allowed: bool, untold: bool) -> None:
+        """A job has ended: ``allowed`` is whether its data may be lost, ``untold``
         whether there was nobody to tell that."""
         for place in record.outputs:
             if self._data.has(place, _output(job)):
                 continue
-            if not excused:
+            if not allowed:
                 self._fail("data", f"{job} was to have its data in {place}")
             elif not (untold or _tells(record, place)):
                 self._fail("silent", f"nobody told {job} that {place} lacks its data")
         for name in record.creates:
             found = self._store.find(PERSISTENTSTORAGE, "default", name)
             gone = found is None and name not in self._destroyed
-            if gone and not excused and not record.fatal:
+            if gone and not allowed and not record.fatal:
                 self._fail("data", f"{job} made {name}, which is not there")
 
     def let_go(self, job: Job, drained: Callable[[str], bool]) -> None:

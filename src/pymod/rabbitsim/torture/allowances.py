@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """What may happen to a job because it was planned, and because it happened.
 
-An exception is not excused because some trouble was planned somewhere. What it
+An exception is not allowed because some trouble was planned somewhere. What it
 says must be true (:mod:`rabbitsim.torture.record`), and must have a cause that was
 planned for this very job, or for the Rabbit that it names.
 """
@@ -60,8 +60,8 @@ def tolerable(job: Job, note: str) -> bool:
     return bool(lost <= tolerance and lost < len(nodes))
 
 
-class Excuses:
-    """Which breaches are none. Here: nothing is excused."""
+class Allowances:
+    """The failures that are allowed. Here: nothing is allowed."""
 
     config = Config()
     lateness = 100.0
@@ -104,8 +104,8 @@ class Excuses:
         return False
 
 
-class PlannedExcuses(Excuses):
-    """What a plan excuses.
+class PlannedAllowances(Allowances):
+    """The failures that a plan allows.
 
     Attributes:
         disabled: the Rabbits that an abort took out of service, ever.
@@ -138,7 +138,7 @@ class PlannedExcuses(Excuses):
         kinds = {trouble.kind for trouble in plan.troubles}
         self._stale = OUTAGE if "outage" in kinds else STALE
         outages = sum(trouble.kind == "outage" for trouble in plan.troubles)
-        self.lateness = Excuses.lateness + self._stale * max(1, outages)
+        self.lateness = Allowances.lateness + self._stale * max(1, outages)
         late = {"module", "plugin", "watch", "api", "outage"} & kinds
         self._lag = self._stale if late else PROMPT
         # A limit counts from when the service asks, a state from when the request
