@@ -15,7 +15,7 @@ import pytest
 
 from flux_k8s.jobs import steps
 from rabbitsim.cli import main
-from rabbitsim.torture.crashpoints import SCENARIOS, Mishap, Scenario, check, live
+from rabbitsim.torture.crashpoints import SCENARIOS, Interruption, Scenario, check, live
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -26,14 +26,18 @@ def test_no_job_can_tell_that_the_module_died(scenario: Scenario) -> None:
     assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 
-@pytest.mark.parametrize("mishap", [Mishap.REFUSED, Mishap.LOST], ids=lambda m: m.value)
-def test_no_job_can_tell_that_one_request_went_wrong(mishap: Mishap) -> None:
-    results = check(SCENARIOS[0], mishap)
+@pytest.mark.parametrize(
+    "interruption", [Interruption.REFUSED, Interruption.LOST], ids=lambda m: m.value
+)
+def test_no_job_can_tell_that_one_request_went_wrong(
+    interruption: Interruption,
+) -> None:
+    results = check(SCENARIOS[0], interruption)
     assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 
 def test_a_job_may_be_cancelled_at_every_step() -> None:
-    results = check(SCENARIOS[0], Mishap.CANCEL)
+    results = check(SCENARIOS[0], Interruption.CANCEL)
     assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 
@@ -54,7 +58,7 @@ def test_the_crash_points_are_printed_as_a_table(
     monkeypatch.setattr("rabbitsim.torture.crashpoints.SCENARIOS", shortest)
     assert main(["torture", "--crash-points"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    for mishap in Mishap:
-        assert f"a job that DWS refuses: {mishap.value}" in lines
+    for interruption in Interruption:
+        assert f"a job that DWS refuses: {interruption.value}" in lines
     assert any("create workflows" in line and line.endswith("ok") for line in lines)
     assert lines[-1] == "all passed"

@@ -53,7 +53,7 @@ DOWN = 1.0
 """Seconds from the module's death to its return."""
 
 
-class Mishap(enum.Enum):
+class Interruption(enum.Enum):
     """What happens at a point."""
 
     CRASH = "the module dies, and is back 1 s later"
@@ -64,8 +64,8 @@ class Mishap(enum.Enum):
 
 _LOST = KubeError(0, "ConnectionLost", "the connection was lost")
 _FAULTS = {
-    Mishap.REFUSED: Fault(error=KubeError(503, "ServiceUnavailable", "not now")),
-    Mishap.LOST: Fault(error=_LOST, carried_out=True),
+    Interruption.REFUSED: Fault(error=KubeError(503, "ServiceUnavailable", "not now")),
+    Interruption.LOST: Fault(error=_LOST, carried_out=True),
 }
 
 
@@ -82,11 +82,11 @@ class Point:
 
 
 class _Crasher:
-    """Counts points, and lets the mishap happen at one of them."""
+    """Counts points, and lets the interruption happen at one of them."""
 
-    def __init__(self, target: Optional[int], mishap: Mishap) -> None:
+    def __init__(self, target: Optional[int], interruption: Interruption) -> None:
         self.points: list[Point] = []
-        self.mishap = mishap
+        self.interruption = interruption
         self.strike: Callable[[], None] = lambda: None
         self._target = target
         self._step = "at the start"
@@ -124,12 +124,12 @@ class _CrashingSteps(Steps):
     async def _ended(self) -> None:
         if self._crasher.reached(""):
             self._crasher.strike()
-            if self._crasher.mishap is Mishap.CRASH:
+            if self._crasher.interruption is Interruption.CRASH:
                 await Call[None](lambda answer: None)  # there is no service any more
 
 
 class _CrashingPort:
-    """Flux; the mishap may happen after each call that sends something."""
+    """Flux; the interruption may happen after each call that sends something."""
 
     def __init__(self, port: FluxPort, crasher: _Crasher) -> None:
         self._port = port
@@ -192,10 +192,10 @@ class _CrashingPort:
 
 
 class _CrashSystem(VirtualSystem):
-    """A system to which a mishap happens at a point, once."""
+    """A system to which an interruption happens at a point, once."""
 
     def __init__(
-        self, scenario: Scenario, target: Optional[int], mishap: Mishap
+        self, scenario: Scenario, target: Optional[int], interruption: Interruption
     ) -> None:
         timeout = scenario.epilog_timeout
         conf = None if timeout is None else {"epilog-timeout": timeout}
@@ -207,7 +207,7 @@ class _CrashSystem(VirtualSystem):
             config=scenario.config,
             files=self.data,
         )
-        self.crasher = _Crasher(target, mishap)
+        self.crasher = _Crasher(target, interruption)
         self.crasher.strike = self._strike
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
 
@@ -217,7 +217,7 @@ class _CrashSystem(VirtualSystem):
         def make(port: FluxPort) -> Service:
             def arrives(request: Request) -> Optional[Fault]:
                 struck = crasher.reached(_text(request))
-                fault = _FAULTS.get(crasher.mishap) if struck else None
+                fault = _FAULTS.get(crasher.interruption) if struck else None
                 self.requested(request, fault)
                 if struck:
                     port.call_later(0.0, crasher.strike)
@@ -239,10 +239,13 @@ class _CrashSystem(VirtualSystem):
         self.instance.load_module(make)
 
     def _strike(self) -> None:
-        if self.crasher.mishap is Mishap.CANCEL:
+        if self.crasher.interruption is Interruption.CANCEL:
             for job in self.instance.manager.active_jobs:
                 self.instance.cancel(job.id)
-        elif self.crasher.mishap is Mishap.CRASH and self.instance.module_loaded:
+        elif (
+            self.crasher.interruption is Interruption.CRASH
+            and self.instance.module_loaded
+        ):
             self.kill_module()
             self.loop.call_later(DOWN, self.load_module)
 
@@ -256,9 +259,9 @@ def _text(request: Request) -> str:
 
 
 class _Allowances(Allowances):
-    def __init__(self, scenario: Scenario, mishap: Mishap) -> None:
+    def __init__(self, scenario: Scenario, interruption: Interruption) -> None:
         self._scenario = scenario
-        self._cancel = mishap is Mishap.CANCEL
+        self._cancel = interruption is Interruption.CANCEL
         self.config = scenario.config
 
     def fatal(self, job: Job, record: Record, exception: Json, now: float) -> bool:
@@ -286,10 +289,12 @@ class Life:
 
 
 def live(
-    scenario: Scenario, target: Optional[int] = None, mishap: Mishap = Mishap.CRASH
+    scenario: Scenario,
+    target: Optional[int] = None,
+    interruption: Interruption = Interruption.CRASH,
 ) -> Life:
-    """One life of the scenario's job, with a mishap at a point."""
-    system = _CrashSystem(scenario, target, mishap)
+    """One life of the scenario's job, with an interruption at a point."""
+    system = _CrashSystem(scenario, target, interruption)
     jobs = system.instance.manager.jobs
     nodes = {node.host: node for node in system.instance.scheduler.pool.nodes}
     monitor = Monitor(
@@ -297,7 +302,7 @@ def live(
         system.loop.now,
         lambda: jobs,
         system.data,
-        _Allowances(scenario, mishap),
+        _Allowances(scenario, interruption),
         lambda host: nodes[host].drained is not None,
     )
     system.requested = monitor.requested
@@ -381,25 +386,30 @@ def _same(one: Event, other: Event) -> bool:
 
 
 def check(
-    scenario: Scenario, mishap: Mishap = Mishap.CRASH, first: int = 0, every: int = 1
+    scenario: Scenario,
+    interruption: Interruption = Interruption.CRASH,
+    first: int = 0,
+    every: int = 1,
 ) -> list[tuple[Point, str]]:
-    """Each point, or some, and what was wrong after a mishap there ("": nothing)."""
+    """Each point, or some, with the problem after an interruption there; "" if none."""
     whole = live(scenario)
     if whole.breach is not None:
         raise AssertionError(f"{scenario.name}: {whole.breach}")
     results: list[tuple[Point, str]] = []
     for number in range(first, len(whole.points), every):
-        life = live(scenario, number, mishap)
+        life = live(scenario, number, interruption)
         if life.breach is not None:
             wrong = str(life.breach)
         else:
-            wrong = "" if mishap is Mishap.CANCEL else _difference(whole, life)
+            wrong = (
+                "" if interruption is Interruption.CANCEL else _difference(whole, life)
+            )
         results.append((whole.points[number], wrong))
     return results
 
 
 def _difference(whole: Life, life: Life) -> str:
-    """How a job can tell that there was a mishap."""
+    """How a job can tell that there was an interruption."""
     if sorted(life.events) != sorted(whole.events):
         return f"other events: {' '.join(life.events)}"
     if life.exceptions != whole.exceptions:
@@ -412,14 +422,16 @@ def _difference(whole: Life, life: Life) -> str:
 def print_tables() -> int:
     """Print a table for each scenario; 1 when something was wrong."""
     failed = 0
-    tables = [(scenario, Mishap.CRASH) for scenario in SCENARIOS]
+    tables = [(scenario, Interruption.CRASH) for scenario in SCENARIOS]
     tables += [
-        (SCENARIOS[0], mishap) for mishap in Mishap if mishap is not Mishap.CRASH
+        (SCENARIOS[0], interruption)
+        for interruption in Interruption
+        if interruption is not Interruption.CRASH
     ]
-    for scenario, mishap in tables:
-        print(f"{scenario.name}: {mishap.value}")
+    for scenario, interruption in tables:
+        print(f"{scenario.name}: {interruption.value}")
         print(f"  {'':3}  {'step':22}  {'after':40}  the job")
-        for number, (point, wrong) in enumerate(check(scenario, mishap), 1):
+        for number, (point, wrong) in enumerate(check(scenario, interruption), 1):
             failed += bool(wrong)
             after = point.request or "the step"
             print(f"  {number:3}  {point.step:22}  {after:40}  {wrong or 'ok'}")
