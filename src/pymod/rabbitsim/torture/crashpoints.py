@@ -42,7 +42,7 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.allowances import Allowances, tells_loss
-from rabbitsim.torture.data import Ledger
+from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.jobs import jobspec_of
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.record import Record
@@ -199,7 +199,7 @@ class _CrashSystem(VirtualSystem):
     ) -> None:
         timeout = scenario.epilog_timeout
         conf = None if timeout is None else {"epilog-timeout": timeout}
-        self.data = Ledger()
+        self.data = FileContents()
         states = {"Setup": 0.1, "PreRun": 0.2, "DataOut": 0.2, "Teardown": 0.1}
         super().__init__(
             options=Options(latency=table(states), faults=scenario.faults),

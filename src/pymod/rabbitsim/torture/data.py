@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""File systems on paper that remember what is in them."""
+"""File systems of which only the contents are kept, as words."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ INPUT = "what was there before"
 """What the global file system has for copy_in."""
 
 
-class Ledger(NoFiles):
-    """Which data is where. What is written is a word; a copy copies all words.
+class FileContents(NoFiles):
+    """The data in each place. A job writes one word; a copy copies all words.
 
     That a Workflow came through DataOut says that DWS did its part. That the
     data is where the user wanted it says that all did theirs.

@@ -32,7 +32,7 @@ from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.kube.store import Store
 from rabbitsim.torture.allowances import Allowances
-from rabbitsim.torture.data import Ledger
+from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.record import (
     ABORT,
     NEVER,
@@ -86,7 +86,7 @@ class Monitor:
         store: Store,
         now: Callable[[], float],
         jobs: Callable[[], dict[int, Job]],
-        data: Ledger,
+        data: FileContents,
         allowances: Allowances,
         drained: Callable[[str], bool] = lambda host: True,
         running: Callable[[int], bool] = lambda jobid: False,

@@ -31,7 +31,7 @@ from rabbitsim.dws.proposal import job_variable
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Store
-from rabbitsim.torture.data import INPUT, Ledger
+from rabbitsim.torture.data import INPUT, FileContents
 from rabbitsim.torture.record import Record
 
 Fail = Callable[[str, str], None]
@@ -46,7 +46,7 @@ class StorageMonitor:
     """
 
     def __init__(
-        self, store: Store, data: Ledger, fail: Fail, sizes: Mapping[str, int]
+        self, store: Store, data: FileContents, fail: Fail, sizes: Mapping[str, int]
     ) -> None:
         self._store = store
         self._data = data

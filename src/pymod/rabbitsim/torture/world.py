@@ -30,7 +30,7 @@ from rabbitsim.loop import VirtualLoop
 from rabbitsim.setups import Receiver, VirtualReader, every_other
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.api import ApiTroubles, TroubledKube
-from rabbitsim.torture.data import Ledger
+from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
@@ -84,7 +84,7 @@ class TorturedSystem(VirtualSystem):
     def __init__(self, plan: Plan, faults: tuple[DwsFault, ...]) -> None:
         site = plan.site
         timeout = site.epilog_timeout
-        self.data = Ledger()
+        self.data = FileContents()
         self.step_faults: dict[int, int] = {}
         self.loaded_at = float("-inf")
         super().__init__(
