@@ -82,7 +82,7 @@ class Plan:
 
 
 @dataclass
-class Given:
+class PlanInput:
     """What there is in Kubernetes, as far as the command line says it, and what
     to say about that."""
 
@@ -120,16 +120,16 @@ def plan_command(args: argparse.Namespace) -> int:
     """
     try:
         mapping = rabbitmapping.parse(_read_json(args.mapping), name=args.mapping)
-        given = Given()
+        plan_input = PlanInput()
         for path in args.breakdown:
             for obj in _read_objects(path):
-                given.add(obj, path)
+                plan_input.add(obj, path)
         directives = parse_attribute(args.directives) if args.directives else ()
-        if not directives and not given.breakdowns:
+        if not directives and not plan_input.breakdowns:
             raise UsageError("give a #DW directive, or --breakdown FILE")
         texts = [directive.text for directive in directives]
-        _break_down(_parse(texts, given), given)
-        plan = make_plan(mapping, _nodes(args.nodes), given)
+        _break_down(_parse(texts, plan_input), plan_input)
+        plan = make_plan(mapping, _nodes(args.nodes), plan_input)
     except DWSError as error:
         raise UsageError(str(error)) from None
     if args.json:
@@ -139,40 +139,44 @@ def plan_command(args: argparse.Namespace) -> int:
     return 0
 
 
-def make_plan(mapping: RabbitMapping, hosts: tuple[str, ...], given: Given) -> Plan:
+def make_plan(
+    mapping: RabbitMapping, hosts: tuple[str, ...], plan_input: PlanInput
+) -> Plan:
     """The plan for a job that gets the nodes ``hosts``.
 
     Raises:
         DWSError: it cannot be satisfied, or an object is malformed.
         UsageError: Servers that it depends on are not given.
     """
-    breakdowns = tuple(db.parse(obj) for obj in given.breakdowns)
-    breakdowns = db.with_network_access(breakdowns, given.networked)
+    breakdowns = tuple(db.parse(obj) for obj in plan_input.breakdowns)
+    breakdowns = db.with_network_access(breakdowns, plan_input.networked)
     for needed in db.existing_servers(breakdowns):
-        if needed not in given.servers:
+        if needed not in plan_input.servers:
             raise UsageError(
                 f"which nodes are near Servers {needed} depends on where that is: "
                 "give the object with --breakdown FILE, too"
             )
     resources = db.apply_breakdowns(breakdowns, _request(len(hosts)))
-    near = db.location_constraint(breakdowns, given.servers, mapping, len(hosts))
+    near = db.location_constraint(breakdowns, plan_input.servers, mapping, len(hosts))
     allocation = _allocation(mapping, hosts, breakdowns)
     with_storage = [b for b in breakdowns if b.servers is not None]
     specs = db.build_servers(with_storage, allocation) if with_storage else []
     servers = [_patch(*pair) for pair in zip(with_storage, specs)]
     made = {b.servers: patch for b, patch in zip(with_storage, servers) if b.servers}
-    unmet = db.check_locations(breakdowns, {**given.servers, **made}, hosts, mapping)
+    unmet = db.check_locations(
+        breakdowns, {**plan_input.servers, **made}, hosts, mapping
+    )
     required = [name for breakdown in breakdowns for name in breakdown.requires]
     return Plan(
         hosts=hosts,
         allocation=allocation,
-        objects=tuple(given.breakdowns),
+        objects=tuple(plan_input.breakdowns),
         breakdowns=breakdowns,
         resources=resources,
         servers=servers,
         constraint=conjunction(exclude_properties([BAD_RABBIT]), near),
         requires=db.required_daemons(breakdowns, required),
-        notes=(*given.notes, *unmet, *_too_much(allocation, mapping)),
+        notes=(*plan_input.notes, *unmet, *_too_much(allocation, mapping)),
     )
 
 
@@ -255,13 +259,13 @@ def _too_much(allocation: Allocation, mapping: RabbitMapping) -> Iterable[str]:
         )
 
 
-def _break_down(directives: Sequence[Directive], given: Given) -> None:
+def _break_down(directives: Sequence[Directive], plan_input: PlanInput) -> None:
     """Add the breakdowns of directives, as the stand-in makes them."""
     profiles = Profiles.default()
     for index, directive in enumerate(directives):
-        status = _status(directive, f"plan-{index}", profiles, given)
+        status = _status(directive, f"plan-{index}", profiles, plan_input)
         if status is not None:
-            given.breakdowns.append(
+            plan_input.breakdowns.append(
                 {
                     "kind": "DirectiveBreakdown",
                     "metadata": {"namespace": "default", "name": f"plan-{index}"},
@@ -271,7 +275,7 @@ def _break_down(directives: Sequence[Directive], given: Given) -> None:
             )
 
 
-def _parse(texts: Sequence[str], given: Given) -> list[Directive]:
+def _parse(texts: Sequence[str], plan_input: PlanInput) -> list[Directive]:
     """The directives, as DWS would read them.
 
     NNF's rules ask for names of two characters or more. That is no reason not
@@ -286,7 +290,7 @@ def _parse(texts: Sequence[str], given: Given) -> list[Directive]:
         ]
         if _refusal(longer) is not None:
             raise UsageError(f"DWS refuses: {refusal}")
-        given.notes.append(f"DWS will refuse this: {refusal}")
+        plan_input.notes.append(f"DWS will refuse this: {refusal}")
     return directives
 
 
@@ -299,11 +303,11 @@ def _refusal(texts: Sequence[str]) -> Optional[str]:
 
 
 def _status(
-    directive: Directive, name: str, profiles: Profiles, given: Given
+    directive: Directive, name: str, profiles: Profiles, plan_input: PlanInput
 ) -> Optional[Json]:
     """A breakdown's status; None for a directive that has no breakdown."""
     if directive.command == "persistentdw":
-        servers = given.servers.get(Reference("default", directive.name))
+        servers = plan_input.servers.get(Reference("default", directive.name))
         if servers is None:
             raise UsageError(
                 f"{directive.text}: what it needs depends on where that storage is: "
