@@ -4,8 +4,11 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Callable
 
@@ -123,7 +126,8 @@ class Test_credentials:
             user = {"username": "flux", "password": TOKEN}
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
             service.ask(client.get, WORKFLOW, "default", "w")
-            assert fake.requests[-1].headers["authorization"].startswith("Basic ")
+            basic = base64.b64encode(f"flux:{TOKEN}".encode()).decode()
+            assert fake.requests[-1].headers["authorization"] == f"Basic {basic}"
 
     def test_a_plugin_gives_the_token_and_is_asked_again_after_a_401(
         self, service: Service, tmp_path: Path
@@ -190,6 +194,25 @@ def test_a_proxy_is_used(service: Service, tmp_path: Path) -> None:
         assert proxy.requests[-1].headers["host"] == "kube.example:6443"
 
 
+def test_only_credentials_that_others_give_need_the_kubernetes_package(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "token").write_text("from-file")
+    program = (
+        "import sys; from flux_k8s.kube import kubeconfig, transport; "
+        "transport.Transport(kubeconfig.read(sys.argv[1]), 1); "
+        "print('kubernetes' in sys.modules)"
+    )
+
+    def imported(user: dict[str, str]) -> str:
+        path = write_kubeconfig(tmp_path / "kc", 1, user)
+        command = [sys.executable, "-c", program, path]
+        return subprocess.check_output(command, text=True)
+
+    assert imported({"token": TOKEN}) == "False\n"
+    assert imported({"tokenFile": "token"}) == "True\n"
+
+
 def test_in_a_pod_its_service_account_is_used(
     service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -202,7 +225,7 @@ def test_in_a_pod_its_service_account_is_used(
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
     with pytest.raises(ConfigError, match="service account"):
         service.client(None)
-    monkeypatch.setattr("flux_k8s.kube.transport.load_incluster_config", load)
+    monkeypatch.setattr("flux_k8s.kube.credentials.load_incluster_config", load)
     client = service.client(None)
     error = service.refused(client.get, WORKFLOW, "default", "w")
     assert error.reason == "ConnectionRefused"
@@ -295,6 +318,8 @@ class Test_kubeconfig:
                 lambda c: c["users"][0].update(user={"tokenFile": "t"}),
                 "tokenFile: ",
             ),
+            (lambda c: c["users"][0]["user"].update(token=["x"]), "token must be a"),
+            (lambda c: c["users"][0]["user"].update(password=1), "password must be a"),
             (
                 lambda c: c["users"][0].update(
                     user={"exec": {"apiVersion": "v1", "command": "no-such-plugin"}}

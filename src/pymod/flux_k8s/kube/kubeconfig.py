@@ -239,6 +239,8 @@ def _user(entry: _Entry) -> Json:
         for key, value in entry.value.items()
         if not str(key).startswith("client-") and value not in (None, "")
     }
+    for key in ("token", "username", "password"):
+        entry.text(key)
     token_file = entry.path("tokenFile")
     if token_file is not None:
         if not os.access(token_file, os.R_OK):

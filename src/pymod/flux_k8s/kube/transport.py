@@ -2,46 +2,37 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """From a kubeconfig to a pool of connections, and the headers with credentials.
 
-The ``kubernetes`` package gives the credentials: tokens, token files, plugins,
-identity providers, the service account of a pod. It knows the protocols of
-credential plugins and of OpenID Connect, and when a token expires. To import it
-costs 19 MiB and 0.2 s with 37, which loads the classes of the API only when they
-are used, and 46 to 55 MiB and 0.3 s with 31 to 36. No smaller import is possible:
-``kubernetes/__init__`` imports all of its packages.
+A token, a password or a client certificate that the kubeconfig itself holds goes into
+each request as it is. Other credentials come from the ``kubernetes`` package, through
+:mod:`.credentials`, which is imported only then.
 
-This module does what the package does not do:
+The pool of connections is not the package's:
 
-- It keeps certificates in memory, in a pool of connections of its own. The package
-  would write them, the key included, to temporary files, and read these again for each
-  connection, long after a cleaner of ``/tmp`` has removed them. The pool of 31 also has
-  no keep-alive, and takes no proxy from the environment.
-- It raises an error when a credential plugin fails. The package logs the failure, and
-  goes on without credentials.
-- It lets one thread at a time renew credentials: the package has no lock. The other
-  threads wait for a limited time. The package gives a plugin any time.
+- It keeps certificates in memory. The package would write them, the key included, to
+  temporary files, and read these again for each connection, long after a cleaner of
+  ``/tmp`` has removed them.
+- It has keep-alive, and takes a proxy from the environment, which the pool of 31 does
+  not.
 """
 
 from __future__ import annotations
 
+import base64
 import socket
 import ssl
-import threading
-from typing import Any, Optional
+from functools import partial
+from typing import TYPE_CHECKING, Any, Callable, Optional
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import urllib3
-from kubernetes.client import Configuration
-from kubernetes.config import (
-    ConfigException,
-    load_incluster_config,
-    load_kube_config_from_dict,
-)
 
-from flux_k8s.errors import ConfigError
 from flux_k8s.kube import tls as _tls
-from flux_k8s.kube.kubeconfig import KEY, Kubeconfig
+from flux_k8s.kube.kubeconfig import Kubeconfig
 from flux_k8s.ports import KubeError
+
+if TYPE_CHECKING:
+    from flux_k8s.kube.credentials import Credentials
 
 _KEEPALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
@@ -53,9 +44,6 @@ _KEEPALIVE = (
 )
 """Options of sockets. A connection whose other end has vanished is closed after 40 s,
 that of a watch included."""
-
-_PATIENCE = 30.0
-"""Seconds to wait for another thread that renews the credentials."""
 
 
 class Transport:
@@ -78,23 +66,26 @@ class Transport:
     """
 
     def __init__(self, kubeconfig: Optional[Kubeconfig], pool_size: int) -> None:
+        self._credentials: Callable[[], dict[str, str]]
         self.kubeconfig = kubeconfig
-        configuration = Configuration()
         if kubeconfig is None:
-            self.origin = "the pod's service account"
-            _load(load_incluster_config, self.origin, configuration)
-            self.server: str = configuration.host.rstrip("/")
-            context: Optional[ssl.SSLContext] = _pod_context(self.origin, configuration)
+            pod = _changing(None)
+            self.origin, self.server = pod.origin, pod.server
+            self._credentials = pod.headers
+            context: Optional[ssl.SSLContext] = _pod_context(pod.origin, pod.ca_file)
             server_name = proxy = None
         else:
-            self.origin = kubeconfig.origin
-            _load_user(kubeconfig, configuration)
-            self.server = kubeconfig.server
-            certificate, key = configuration.cert_file, configuration.key_file
-            context = _tls.context(kubeconfig, certificate, key)
+            self.origin, self.server = kubeconfig.origin, kubeconfig.server
+            if kubeconfig.is_fixed:
+                self._credentials = partial(_fixed_headers, kubeconfig)
+                context = _tls.context(kubeconfig)
+            else:
+                credentials = _changing(kubeconfig)
+                self._credentials = credentials.headers
+                context = _tls.context(
+                    kubeconfig, credentials.cert_file, credentials.key_file
+                )
             server_name, proxy = kubeconfig.server_name, kubeconfig.proxy
-        self._configuration = configuration
-        self._lock = threading.Lock()
         self.name = _without_userinfo(self.server)
         self.pool = _pool(self.server, context, server_name, proxy, pool_size)
 
@@ -104,19 +95,7 @@ class Transport:
         Raises:
             KubeError: the credentials cannot be renewed, or not in time.
         """
-        if not self._lock.acquire(timeout=_PATIENCE):
-            raise KubeError(
-                0, "Timeout", f"{self.origin}: the credentials are being renewed"
-            )
-        try:
-            settings: Any = self._configuration.auth_settings()
-        except ConfigException as error:
-            message = f"{self.origin}: {_first_line(error)}"
-            raise KubeError(0, "Credentials", message) from None
-        finally:
-            self._lock.release()
-        found: list[dict[str, str]] = list(settings.values())
-        headers = {item["key"]: item["value"].strip() for item in found}
+        headers = self._credentials()
         if not all(v.isascii() and v.isprintable() for v in headers.values()):
             raise KubeError(
                 0, "Credentials", f"{self.origin}: the token has a line break"
@@ -129,47 +108,27 @@ class Transport:
         self.pool.clear()
 
 
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+def _changing(kubeconfig: Optional[Kubeconfig]) -> Credentials:
+    """Credentials that the kubeconfig does not hold."""
+    # Imported here: the kubernetes package would be most of what the service imports.
+    from flux_k8s.kube.credentials import Credentials
+
+    return Credentials(kubeconfig)
 
 
-def _load(function: Any, origin: str, *args: Any, **kwargs: Any) -> None:
-    try:
-        function(*args, **kwargs)
-    except ConfigException as error:
-        raise ConfigError(KEY, f"{origin}: {_first_line(error)}") from None
-    except Exception as error:
-        # Exceptions that are not the package's own may quote a token.
-        name = type(error).__name__
-        raise ConfigError(KEY, f"{origin}: cannot be used ({name})") from None
+def _fixed_headers(kubeconfig: Kubeconfig) -> dict[str, str]:
+    """The headers with the token, or the user and password, of a kubeconfig."""
+    user = kubeconfig.user
+    if "token" in user:
+        return {"authorization": f"Bearer {user['token'].strip()}"}
+    if "username" in user and "password" in user:
+        pair = f"{user['username']}:{user['password']}".encode(errors="replace")
+        return {"authorization": f"Basic {base64.b64encode(pair).decode()}"}
+    return {}
 
 
-def _load_user(kubeconfig: Kubeconfig, configuration: Any) -> None:
-    config = {
-        "current-context": "context",
-        "contexts": [
-            {"name": "context", "context": {"cluster": "cluster", "user": "user"}}
-        ],
-        "clusters": [{"name": "cluster", "cluster": {"server": kubeconfig.server}}],
-        "users": [{"name": "user", "user": kubeconfig.user}],
-    }
-    _load(
-        load_kube_config_from_dict,
-        kubeconfig.origin,
-        config_dict=config,
-        client_configuration=configuration,
-        persist_config=False,
-    )
-    if kubeconfig.asks_others and not (
-        configuration.api_key or configuration.cert_file
-    ):
-        raise ConfigError(
-            KEY, f"{kubeconfig.origin}: its credential plugin gave no credentials"
-        )
-
-
-def _pod_context(origin: str, configuration: Any) -> ssl.SSLContext:
-    with open(configuration.ssl_ca_cert, "rb") as file:
+def _pod_context(origin: str, ca_file: str) -> ssl.SSLContext:
+    with open(ca_file, "rb") as file:
         return _tls.verifying(origin, file.read())
 
 

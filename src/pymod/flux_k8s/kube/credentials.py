@@ -1,0 +1,131 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Credentials that a plugin, an identity provider, a file or a pod gives.
+
+The ``kubernetes`` package knows the protocols of credential plugins and of OpenID
+Connect, the service account of a pod, and when a token expires. To import it costs
+19 MiB and 0.2 s with 37, which loads the classes of the API only when they are used,
+and 46 to 55 MiB and 0.3 s with 31 to 36. No smaller import is possible:
+``kubernetes/__init__`` imports all of its packages. So only this module imports the
+package, and :mod:`.transport` imports this module only when it needs it.
+
+This module does what the package does not do:
+
+- It raises an error when a credential plugin fails. The package logs the failure, and
+  goes on without credentials.
+- It lets one thread at a time renew credentials: the package has no lock. The other
+  threads wait for a limited time. The package gives a plugin any time.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any, Optional
+
+from kubernetes.client import Configuration
+from kubernetes.config import (
+    ConfigException,
+    load_incluster_config,
+    load_kube_config_from_dict,
+)
+
+from flux_k8s.errors import ConfigError
+from flux_k8s.kube.kubeconfig import KEY, Kubeconfig
+from flux_k8s.ports import KubeError
+
+_PATIENCE = 30.0
+"""Seconds to wait for another thread that renews the credentials."""
+
+_POD = "the pod's service account"
+
+
+class Credentials:
+    """Credentials that may change. Several threads may use them at a time.
+
+    Args:
+        kubeconfig: the context; None for the service account of this pod.
+
+    Attributes:
+        origin: their source, for messages.
+        server: the URL of the API server.
+        ca_file: the path of the certificates to trust, in a pod.
+        cert_file, key_file: the paths of a plugin's client certificate and of its key,
+            or None.
+
+    Raises:
+        ConfigError: there are no credentials, or they are invalid.
+    """
+
+    def __init__(self, kubeconfig: Optional[Kubeconfig]) -> None:
+        self._lock = threading.Lock()
+        if kubeconfig is None:
+            self.origin = _POD
+            self._configuration = _load(load_incluster_config, _POD)
+        else:
+            self.origin = kubeconfig.origin
+            self._configuration = _load_user(kubeconfig)
+        self.server: str = self._configuration.host.rstrip("/")
+        self.ca_file: str = self._configuration.ssl_ca_cert
+        self.cert_file: Optional[str] = self._configuration.cert_file
+        self.key_file: Optional[str] = self._configuration.key_file
+
+    def headers(self) -> dict[str, str]:
+        """The headers with the credentials, which are renewed when they have expired.
+
+        Raises:
+            KubeError: the credentials cannot be renewed, or not in time.
+        """
+        if not self._lock.acquire(timeout=_PATIENCE):
+            raise KubeError(
+                0, "Timeout", f"{self.origin}: the credentials are being renewed"
+            )
+        try:
+            settings = self._configuration.auth_settings()
+        except ConfigException as error:
+            message = f"{self.origin}: {_first_line(error)}"
+            raise KubeError(0, "Credentials", message) from None
+        finally:
+            self._lock.release()
+        return {item["key"]: item["value"].strip() for item in settings.values()}
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def _load(function: Any, origin: str, **kwargs: Any) -> Any:
+    """A ``Configuration`` that ``function`` has filled in."""
+    configuration = Configuration()
+    try:
+        function(client_configuration=configuration, **kwargs)
+    except ConfigException as error:
+        raise ConfigError(KEY, f"{origin}: {_first_line(error)}") from None
+    except Exception as error:
+        # Exceptions that are not the package's own may quote a token.
+        name = type(error).__name__
+        raise ConfigError(KEY, f"{origin}: cannot be used ({name})") from None
+    return configuration
+
+
+def _load_user(kubeconfig: Kubeconfig) -> Any:
+    config = {
+        "current-context": "context",
+        "contexts": [
+            {"name": "context", "context": {"cluster": "cluster", "user": "user"}}
+        ],
+        "clusters": [{"name": "cluster", "cluster": {"server": kubeconfig.server}}],
+        "users": [{"name": "user", "user": kubeconfig.user}],
+    }
+    configuration = _load(
+        load_kube_config_from_dict,
+        kubeconfig.origin,
+        config_dict=config,
+        persist_config=False,
+    )
+    if kubeconfig.asks_others and not (
+        configuration.api_key or configuration.cert_file
+    ):
+        raise ConfigError(
+            KEY, f"{kubeconfig.origin}: its credential plugin gave no credentials"
+        )
+    return configuration
