@@ -9,7 +9,8 @@ from typing import Callable, Optional
 
 import pytest
 
-from flux_k8s.jobs.reporter import MEMO, PATIENCE
+from flux_k8s.jobs.outage import PATIENCE
+from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import WORKFLOW, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault

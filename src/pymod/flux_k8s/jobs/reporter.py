@@ -3,8 +3,8 @@
 """Reports why jobs wait, to their users and to the administrator.
 
 A job that does not get on has a memo that says what it waits for. The log has one line
-for a job whose step fails, and one for an outage of Kubernetes, which concerns all
-jobs.
+for a job whose step fails; :mod:`flux_k8s.jobs.outage` logs an outage of Kubernetes,
+which concerns all jobs.
 """
 
 from __future__ import annotations
@@ -12,20 +12,18 @@ from __future__ import annotations
 import errno
 import syslog
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import NoEffect, NotReady, StorageUnavailable
+from flux_k8s.jobs.outage import SILENCE, Outage
 from flux_k8s.jobs.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
-from flux_k8s.ports import Flux, Kind, KubeError, RpcError
+from flux_k8s.ports import Flux, KubeError, RpcError
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
-
-PATIENCE = 10.0
-"""Seconds without an answer until the job's memo says so."""
 
 DWS_PATIENCE = 60.0
 """Seconds that DWS may work on a state until the job's memo says so."""
@@ -34,8 +32,6 @@ TRIES = 3
 """Failures in a row until the job's memo names the reason."""
 
 MEMO = "rabbit_waits_for"
-
-SILENCE = f"no answer for {PATIENCE:g} s"
 
 
 @dataclass
@@ -69,66 +65,11 @@ class Progress:
 
 
 class Reporter:
-    """Posts memos and logs lines about jobs that wait.
+    """Posts memos and logs lines about jobs that wait."""
 
-    An outage begins when a watch is lost, or when Kubernetes sends nothing at all for
-    ``PATIENCE``. It ends when all watches are back and Kubernetes answers.
-
-    Args:
-        changed: is called when an outage has begun, is another, or has ended.
-    """
-
-    def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
+    def __init__(self, flux: Flux, outage: Outage) -> None:
         self._flux = flux
-        self._changed = changed
-        self._lost: dict[Kind, str] = {}
-        self._silent = False
-        self._heard = flux.now()
-
-    @property
-    def outage(self) -> Optional[str]:
-        """The reason of the outage; None if Kubernetes is within reach."""
-        lost = next(iter(self._lost.values()), None)
-        return SILENCE if lost is None and self._silent else lost
-
-    def note_watch(self, kind: Kind, error: Optional[KubeError]) -> None:
-        """A watch was lost by an error, or (None) has listed all objects."""
-        before = self.outage
-        if error is not None:
-            self._lost[kind] = str(error)
-        else:
-            self._lost.pop(kind, None)
-            self._note_time()
-        self._compare(before)
-
-    def note_answer(self) -> None:
-        """Kubernetes has sent something."""
-        before = self.outage
-        self._note_time()
-        self._compare(before)
-
-    def note_silence(self, since: float) -> None:
-        """An answer of Kubernetes is awaited since ``since``, ``PATIENCE`` ago."""
-        before = self.outage
-        if self._heard <= since:
-            self._silent = True
-        self._compare(before)
-
-    def _note_time(self) -> None:
-        self._heard = self._flux.now()
-        self._silent = False
-
-    def _compare(self, before: Optional[str]) -> None:
-        outage = self.outage
-        if outage == before:
-            return
-        if before is None:
-            self._flux.log(syslog.LOG_ERR, f"Kubernetes: {outage}; jobs wait")
-        elif outage is None:
-            self._flux.log(syslog.LOG_NOTICE, "Kubernetes answers again")
-        self._changed()
-
-    # Each of these is about one job
+        self._outage = outage
 
     def step_begins(self, info: WorkflowInfo, progress: Progress, step: Step) -> None:
         """A step begins. A job whose epilog is released waits for nothing more."""
@@ -141,8 +82,8 @@ class Reporter:
         """A step is under way since a time, which was ``PATIENCE`` ago: post a memo."""
         source = awaited(info, step)
         if source == "Kubernetes":
-            self.note_silence(since)
-        if self.outage is None and not progress.memo:
+            self._outage.note_silence(since)
+        if self._outage.reason is None and not progress.memo:
             self._memo(info, progress, f"{source}: {SILENCE}")
 
     def step_ended(self, step: Step, error: Optional[StepError]) -> None:
@@ -152,14 +93,14 @@ class Reporter:
         else:
             answered = isinstance(error, KubeError) and error.status != 0
         if answered:
-            self.note_answer()
+            self._outage.note_answer()
 
     def step_failed(
         self, info: WorkflowInfo, progress: Progress, error: StepError
     ) -> None:
         """A step has failed: log it once, post a memo after ``TRIES`` failures."""
         failures, what = progress.backoff.failures + 1, reason_of(error)
-        if self.outage is not None:
+        if self._outage.reason is not None:
             self.report_outage(info, progress)
             return
         unanswered = isinstance(error, KubeError) and error.status == 0
@@ -174,11 +115,11 @@ class Reporter:
 
     def report_outage(self, info: WorkflowInfo, progress: Progress) -> None:
         """Post a memo while a job waits for the end of an outage, remove it then."""
-        if self.outage is None and progress.outage:
+        if self._outage.reason is None and progress.outage:
             self._memo(info, progress, None)
-        elif self.outage is not None and not info.satisfied:
-            self._memo(info, progress, f"Kubernetes: {self.outage}")
-        progress.outage = self.outage is not None
+        elif self._outage.reason is not None and not info.satisfied:
+            self._memo(info, progress, f"Kubernetes: {self._outage.reason}")
+        progress.outage = self._outage.reason is not None
 
     def report_state(self, info: WorkflowInfo, progress: Progress) -> Optional[float]:
         """Remove a job's memo, or post one with the message of DWS about a state that
@@ -193,7 +134,7 @@ class Reporter:
         elif progress.state is None or progress.state[0] is not view.desired:
             since = now if view.since is None else min(view.since, now)
             progress.state = view.desired, since
-        if self.outage is not None:
+        if self._outage.reason is not None:
             return None
         if view is None or progress.state is None:
             self._memo(info, progress, None)

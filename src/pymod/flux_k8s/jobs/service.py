@@ -40,8 +40,9 @@ from flux_k8s.jobs.isolation import (
 )
 from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans, given_up
+from flux_k8s.jobs.outage import PATIENCE, Outage
 from flux_k8s.jobs.reconciler import Job, Reconciler
-from flux_k8s.jobs.reporter import PATIENCE, Progress, Reporter
+from flux_k8s.jobs.reporter import Progress, Reporter
 from flux_k8s.jobs.requests import (
     LargeSetup,
     log_prefix,
@@ -56,15 +57,12 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import Forget, Wait
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.ports import (
-    STORAGE,
     WORKFLOW,
     Flux,
     Json,
-    Kind,
     Kube,
     KubeError,
     RpcError,
-    Timer,
     Watch,
 )
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
@@ -107,10 +105,13 @@ class Service:
         self.settings = settings
         self._flux = flux
         self._kube = kube
-        self._reporter = Reporter(flux, self._look_at_outage)
-        self._out_since: Optional[float] = None
+        self._outage = Outage(flux, self._look_at_outage)
+        self._reporter = Reporter(flux, self._outage)
         self._machine = make_machine(
-            self._watched, self._awaited_nodes, self._may_mount, self._retry_all
+            self._outage.note_watch,
+            self._awaited_nodes,
+            self._may_mount,
+            self._retry_all,
         )
         self._rabbits = self._machine.rabbits
         self._scope = JobScope(self._broke, self._releases, note_work)
@@ -131,9 +132,7 @@ class Service:
         self._rng = rng or random.Random()
         self._jobs: dict[int, Job] = {}
         self._orphans = Orphans(self._check_ended)
-        self._watch_timer: Optional[Timer] = None
         self._watch: Optional[Watch] = None
-        self._synced = False
         self._greeted = False
         self._stopped = False
         self._methods: Mapping[str, Callable[[Any], Json]] = {
@@ -166,22 +165,20 @@ class Service:
 
     def start(self) -> None:
         """Open the watches and ask the plugin which jobs there are."""
-        self._out_since = self._flux.now()
+        self._outage.start()
         self._machine.start()
         self._watch = self._kube.watch(WORKFLOW, self.settings.namespace, self)
-        self._await_watches()
         self._greeter.greet()
 
     def stop(self) -> None:
         """Stop. What is under way is taken up again by the next service."""
         self._stopped = True
+        self._outage.stop()
         self._machine.stop()
         self._greeter.stop()
         self._controller.stop()
         if self._watch is not None:
             self._watch.stop()
-        if self._watch_timer is not None:
-            self._watch_timer.cancel()
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
         """Use another configuration, and other queues, from now on."""
@@ -317,8 +314,8 @@ class Service:
             "retrying": sum(
                 self._controller.failures(jobid) > 0 for jobid in self._jobs
             ),
-            "kubernetes": self._reporter.outage
-            or ("ok" if self._complete else "connecting"),
+            "kubernetes": self._outage.reason
+            or ("ok" if self._outage.listed else "connecting"),
             "rabbits": self._machine.stats(),
         }
 
@@ -326,7 +323,7 @@ class Service:
         """The job's entry, made with ``goal`` when it is new."""
         job = self._jobs.get(jobid)
         if job is None:
-            info = WorkflowInfo(jobid, goal, out_since=self._out_since)
+            info = WorkflowInfo(jobid, goal, out_since=self._outage.since)
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
             job = Job(info, Progress(backoff), unknown=self._greeter.asking)
             self._jobs[jobid] = job
@@ -400,7 +397,7 @@ class Service:
 
     def _check_orphans(self) -> None:
         """Workflows in our naming scheme that no job claims."""
-        if self._synced and self._greeted:
+        if self._outage.has_listed(WORKFLOW) and self._greeted:
             self._orphans.check()
 
     def _check_ended(self, jobid: int) -> None:
@@ -450,7 +447,7 @@ class Service:
         jobid = jobid_of_workflow(str(object.get("metadata", {}).get("name")))
         if self._stopped or jobid is None:
             return
-        self._reporter.note_answer()
+        self._outage.note_answer()
         if self._is_left_alone(jobid):
             self._unseen[jobid] = type, object
         else:
@@ -474,31 +471,16 @@ class Service:
         """The watch is (again) complete."""
         if self._stopped:
             return
-        self._synced = True
         for jobid, job in self._jobs.items():
             if job.info.view is not None and job.info.view.uid != job.info.watched_uid:
                 job.info.unlisted = True
                 self._changed(jobid)
-        self._watched(WORKFLOW, None)
+        self._outage.note_watch(WORKFLOW, None)
         self._check_orphans()
 
     def trouble(self, error: KubeError) -> None:
         """The watch is interrupted."""
-        self._watched(WORKFLOW, error)
-
-    def _watched(self, kind: Kind, error: Optional[KubeError]) -> None:
-        """A watch was lost, or (None) is complete. That of the Rabbits keeps no
-        job from getting on once the Rabbits are known."""
-        if self._stopped or (kind == STORAGE and error and self._rabbits.complete):
-            return
-        self._reporter.note_watch(kind, error)
-        if error is None:
-            self._look_at_outage()
-
-    @property
-    def _complete(self) -> bool:
-        """What Kubernetes shows is known; until then no job gets on."""
-        return self._synced and self._rabbits.complete
+        self._outage.note_watch(WORKFLOW, error)
 
     def _awaited_nodes(self) -> Optional[frozenset[str]]:
         """The nodes that wait for mounts; None as long as that is not known."""
@@ -508,7 +490,7 @@ class Service:
 
     def _may_mount(self, jobid: int) -> bool:
         """Whether a job's storage may be mounted yet, by what is known."""
-        if not (self._complete and self._greeted):
+        if not (self._outage.listed and self._greeted):
             return True
         job = self._jobs.get(jobid)
         view = self._orphans.view(jobid) if job is None else job.info.view
@@ -516,29 +498,13 @@ class Service:
             view.desired is None or view.desired <= State.PreRun
         )
 
-    def _await_watches(self) -> None:
-        """Tell when nothing is heard of watches that are not complete."""
-        since = self._flux.now()
-
-        def look() -> None:
-            if not self._complete:
-                self._reporter.note_silence(since)
-                self._await_watches()
-
-        self._watch_timer = self._flux.call_later(PATIENCE, look)
-
     # Reconciling
 
     def _look_at_outage(self) -> None:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
         now = self._flux.now()
-        away = self._reporter.outage is not None or not self._complete
-        if away and self._out_since is None:
-            self._out_since = now
-        elif not away:
-            self._out_since = None
         for job in self._jobs.values():
-            if not away:
+            if self._outage.since is None:
                 job.info.end_outage(now)
             elif job.info.out_since is None:
                 job.info.out_since = now
@@ -599,7 +565,7 @@ class Service:
             self._seen(jobid, *unseen)
         self._reporter.report_outage(job.info, job.progress)
         self._machine.jobs_changed()
-        return job if self._complete and not job.unknown else None
+        return job if self._outage.listed and not job.unknown else None
 
     def _forget(self, job: Job) -> None:
         self._steps.forget(job.info)

@@ -1,0 +1,130 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Whether Kubernetes is within reach, by what it sends or does not send."""
+
+from __future__ import annotations
+
+import syslog
+from typing import Callable, Optional
+
+from flux_k8s.ports import STORAGE, WORKFLOW, Flux, Kind, KubeError, Timer
+
+PATIENCE = 10.0
+"""Seconds without an answer until that is reported."""
+
+SILENCE = f"no answer for {PATIENCE:g} s"
+
+LISTED_FIRST = frozenset({WORKFLOW, STORAGE})
+"""The objects that have to be known before anything is done for a job."""
+
+
+class Outage:
+    """An outage of Kubernetes, which concerns all jobs.
+
+    An outage begins when a watch is lost, or when Kubernetes sends nothing at all for
+    ``PATIENCE``. It ends when all watches are back and Kubernetes answers.
+
+    Args:
+        changed: is called when an outage has begun, is another, or has ended, and when
+            a watch has listed all objects.
+
+    Attributes:
+        since: when Kubernetes got out of reach (UNIX time). It is out of reach as well
+            before the first objects are ``listed``. None while it is within reach.
+    """
+
+    def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
+        self.since: Optional[float] = None
+        self._flux = flux
+        self._changed = changed
+        self._listed: set[Kind] = set()
+        self._lost: dict[Kind, str] = {}
+        self._silent = False
+        self._heard = flux.now()
+        self._timer: Optional[Timer] = None
+        self._stopped = False
+
+    def start(self) -> None:
+        """The watches are about to be opened."""
+        self.since = self._flux.now()
+        self._await_lists()
+
+    def stop(self) -> None:
+        """Ignore the watches from now on."""
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def reason(self) -> Optional[str]:
+        """The reason of the outage; None if there is none."""
+        lost = next(iter(self._lost.values()), None)
+        return SILENCE if lost is None and self._silent else lost
+
+    @property
+    def listed(self) -> bool:
+        """All objects of ``LISTED_FIRST`` were seen once."""
+        return LISTED_FIRST <= self._listed
+
+    def has_listed(self, kind: Kind) -> bool:
+        """Whether all objects of a kind were seen once."""
+        return kind in self._listed
+
+    def note_watch(self, kind: Kind, error: Optional[KubeError]) -> None:
+        """A watch was lost by an error, or (None) has listed all objects. The loss of
+        the Rabbits' watch keeps no job waiting once the Rabbits are known."""
+        if self._stopped or (kind == STORAGE and error and self.has_listed(STORAGE)):
+            return
+        before = self.reason
+        if error is not None:
+            self._lost[kind] = str(error)
+        else:
+            self._lost.pop(kind, None)
+            self._listed.add(kind)
+            self._note_time()
+        self._compare(before, changed=error is None)
+
+    def note_answer(self) -> None:
+        """Kubernetes has sent something."""
+        before = self.reason
+        self._note_time()
+        self._compare(before)
+
+    def note_silence(self, since: float) -> None:
+        """An answer of Kubernetes is awaited since ``since``, ``PATIENCE`` ago."""
+        before = self.reason
+        if self._heard <= since:
+            self._silent = True
+        self._compare(before)
+
+    def _await_lists(self) -> None:
+        """Note when nothing is heard of the watches that are to list objects."""
+        since = self._flux.now()
+
+        def look() -> None:
+            if not self.listed:
+                self.note_silence(since)
+                self._await_lists()
+
+        self._timer = self._flux.call_later(PATIENCE, look)
+
+    def _note_time(self) -> None:
+        self._heard = self._flux.now()
+        self._silent = False
+
+    def _compare(self, before: Optional[str], changed: bool = False) -> None:
+        """Report what has changed since the reason was ``before``."""
+        reason = self.reason
+        if reason != before:
+            changed = True
+            if before is None:
+                self._flux.log(syslog.LOG_ERR, f"Kubernetes: {reason}; jobs wait")
+            elif reason is None:
+                self._flux.log(syslog.LOG_NOTICE, "Kubernetes answers again")
+        if not changed:
+            return
+        if reason is None and self.listed:
+            self.since = None
+        elif self.since is None:
+            self.since = self._flux.now()
+        self._changed()
