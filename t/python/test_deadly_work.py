@@ -14,7 +14,7 @@ import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.isolation import Work
-from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.rfc.jobid import workflow_name
@@ -28,8 +28,8 @@ UP = [
     (Steps, "_allocate"),
     (WorkflowRequests, "move"),
     (Steps, "_release_prolog"),
-    (Service, "_create"),
-    (Service, "_set_up"),
+    (RequestHandler, "_create"),
+    (RequestHandler, "_set_up"),
 ]
 DOWN = [(Steps, "_release_epilog"), (WorkflowRequests, "delete")]
 
@@ -59,7 +59,7 @@ def test_a_job_that_services_die_of_is_failed_and_no_other(
 def test_so_is_one_whose_R_is_read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(VirtualSystem, "has_large_R", lambda self, jobid: True)
     test_a_job_that_services_die_of_is_failed_and_no_other(
-        monkeypatch, Service, "_set_up"
+        monkeypatch, RequestHandler, "_set_up"
     )
 
 

@@ -79,7 +79,7 @@ def test_a_workflow_may_be_anything(data: st.DataObject) -> None:
         path = data.draw(st.sampled_from(paths(workflow)))
         workflow = spoiled(workflow, path, data.draw(JSON))
     assert system.service is not None
-    system.service.event("MODIFIED", workflow)
+    system.service.workflows.event("MODIFIED", workflow)
     system.loop.run(timeout=60.0)
 
 
@@ -90,7 +90,8 @@ def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     storage = system.store.list(STORAGE, None)["items"][0]
     path = data.draw(st.sampled_from(paths(storage)))
     assert system.service is not None
-    system.service._rabbits.event("MODIFIED", spoiled(storage, path, data.draw(JSON)))
+    rabbits = system.service._machine.rabbits
+    rabbits.event("MODIFIED", spoiled(storage, path, data.draw(JSON)))
     system.loop.run(timeout=60.0)
 
 

@@ -221,7 +221,7 @@ def test_what_could_not_be_written_takes_no_room() -> None:
     system.instance.submit(on("compute-01", LARGE))
     wait(system)
     assert system.service is not None
-    assert set(system.service._rabbits.room(()).values()) == {64 * GIB}
+    assert set(system.service._machine.rabbits.room(()).values()) == {64 * GIB}
 
 
 def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> None:
@@ -235,7 +235,7 @@ def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> No
     assert [names(system, jobid) for jobid in jobids] == 3 * [LIFE]
     wait(system)
     assert system.service is not None
-    assert set(system.service._rabbits.room(()).values()) == {64 * GIB}
+    assert set(system.service._machine.rabbits.room(()).values()) == {64 * GIB}
 
 
 def test_a_job_is_told_how_much_persistent_storage_has_left_for_it() -> None:
@@ -348,7 +348,7 @@ def test_what_is_counted_is_what_dws_shows(
         wait(system, 7.0)
     wait(system, HOUR)
     assert system.service is not None
-    room = system.service._rabbits.room(())
+    room = system.service._machine.rabbits.room(())
     storages = system.store.list(STORAGE, None)["items"]
     shown = {s["metadata"]["name"]: s["status"]["capacity"] for s in storages}
     assert room == shown
@@ -412,7 +412,7 @@ def test_a_job_that_fails_is_told_what_does_not_pass() -> None:
 def unscheduled(system: VirtualSystem) -> dict[str, int]:
     """GiB, rounded up, that the scheduler is told to leave out."""
     assert system.service is not None
-    found = system.service._rabbits.unscheduled
+    found = system.service._machine.rabbits.unscheduled
     return {rabbit: -(-size // GIB) for rabbit, size in found.items()}
 
 

@@ -14,7 +14,7 @@ from flux_k8s.errors import DWSError
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
-from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
@@ -34,8 +34,8 @@ UP = [
     (Steps, "_plan"),
     (Steps, "_allocate"),
     (Steps, "carry_out"),
-    (Reconciler, "next_step"),
-    (Reconciler, "take"),
+    (Reconciler, "_next_step"),
+    (Reconciler, "_take"),
 ]
 DOWN = [
     (WorkflowRequests, "remove_finalizer"),
@@ -133,14 +133,14 @@ def test_an_exception_in_a_request_is_answered_and_fails_that_job(
     method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guilty: list[int] = []
-    original = getattr(Service, "_" + method)
+    original = getattr(RequestHandler, "_" + method)
 
-    def fragile(self: Service, payload: Any) -> Any:
+    def fragile(self: RequestHandler, payload: Any) -> Any:
         if payload["jobid"] in guilty:
             raise RuntimeError("it broke")
         return original(self, payload)
 
-    monkeypatch.setattr(Service, "_" + method, fragile)
+    monkeypatch.setattr(RequestHandler, "_" + method, fragile)
     system = started()
     service = system.service
     guilty.append(system.instance.submit(jobspec(nodes=1)))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flux_k8s.control.controller import Controller
-from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from rabbitsim.system import VirtualSystem
 from support.service import LIFE, OPTION, names, run_until, settle, submit
 
@@ -43,7 +43,8 @@ def test_a_job_does_not_notice_that_the_service_dies(event: str) -> None:
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("call", [1, 3, 8])
 @pytest.mark.parametrize(
-    ("owner", "name"), [(Service, "event"), (Service, "synced"), (Controller, "_pump")]
+    ("owner", "name"),
+    [(WorkflowWatch, "event"), (WorkflowWatch, "synced"), (Controller, "_pump")],
 )
 def test_nor_that_it_ends_by_an_error_of_its_own(
     owner: type, name: str, call: int, after: bool, monkeypatch: pytest.MonkeyPatch

@@ -13,9 +13,10 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.jobs import reconciler, service, workflow, workflowrequests
+from flux_k8s.jobs import reconciler, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
-from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.orphans import Orphans
+from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.workflow import (
     Advance,
     ReleaseEpilog,
@@ -117,7 +118,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "never tries again": (
         "left",
-        replacing(service, "Backoff", lambda first, longest, rng: Backoff(1e9, 1e9)),
+        replacing(reconciler, "Backoff", lambda first, longest, rng: Backoff(1e9, 1e9)),
         ("api",),
     ),
     "counts a state's time from the state before": (
@@ -127,7 +128,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "does not obey a cancel in the epilog": (
         "obedience",
-        replacing(Service, "_teardown", lambda self, payload: {"success": True}),
+        replacing(RequestHandler, "_teardown", lambda self, payload: {"success": True}),
         ("user", "outage"),
     ),
     "is silent when a Workflow is taken away": (
@@ -176,7 +177,7 @@ def test_a_service_with_something_wrong_is_caught(
 def test_a_service_that_leaves_orphans_is_caught_when_the_module_dies(
     monkeypatch: Patch,
 ) -> None:
-    monkeypatch.setattr(Service, "_check_orphans", lambda self: None)
+    monkeypatch.setattr(Orphans, "check", lambda self: None)
     standard = SCENARIOS[0]
     points = live(standard).points
     lives = (live(standard, number) for number in range(len(points)))

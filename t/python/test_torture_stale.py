@@ -23,7 +23,8 @@ def with_echoes(system: VirtualSystem, choose: Any) -> None:
     service = system.service
     assert service is not None
     past: Past = []
-    event = service.event
+    workflows = service.workflows
+    event = workflows.event
 
     def echoing(type: str, object: Json) -> None:
         event(type, object)
@@ -31,7 +32,7 @@ def with_echoes(system: VirtualSystem, choose: Any) -> None:
         for old in choose(past):
             event(*old)
 
-    service.event = echoing  # type: ignore[method-assign]
+    workflows.event = echoing  # type: ignore[method-assign]
 
 
 ECHOES = {
@@ -133,7 +134,7 @@ def test_a_stale_sight_of_a_workflow_that_is_gone_brings_nothing_back() -> None:
     assert service is not None
     for type, object in tuple(seen):
         if type != "DELETED":
-            service.event(type, object)
+            service.workflows.event(type, object)
     system.loop.run(timeout=600)
     assert system.workflows() == [] and system.store.version == before
     assert names(system, jobid) == LIFE

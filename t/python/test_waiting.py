@@ -84,9 +84,11 @@ def test_a_job_that_is_released_in_an_outage_says_so_although_a_step_hangs(
     jobid = system.instance.submit(jobspec())
     running(system, jobid)
     monkeypatch.setattr(WorkflowRequests, "lookup", lookup)
-    service._jobs[jobid].info.unlisted = True
-    service._changed(jobid)
+    job = service._jobs.get(jobid)
+    assert job is not None
+    job.info.unlisted = True
+    service._jobs.changed(job)
     assert system.loop.run(lambda: bool(hanging), timeout=0.5)
-    service.trouble(KubeError(0, "Timeout", "no answer"))
+    service.workflows.trouble(KubeError(0, "Timeout", "no answer"))
     system.loop.run(timeout=60.0)
     assert memo(system, jobid, MEMO) == "Kubernetes: no answer"

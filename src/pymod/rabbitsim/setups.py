@@ -8,8 +8,9 @@ import json
 from typing import Callable, Optional
 
 from flux_k8s.jobs import requests, setupreader
+from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import Payload
-from flux_k8s.jobs.service import Respond, Service
+from flux_k8s.jobs.service import Service
 from flux_k8s.ports import Clock, Json
 from flux_k8s.rfc.rset import UnreadableR
 

@@ -5,5 +5,6 @@ is told, what earlier modules left behind, and the protocol with the jobtap plug
 
 It knows the world through :mod:`flux_k8s.ports`, and does no input or output itself.
 It imports :mod:`flux_k8s.control` and below. Read :mod:`.workflow` (which step comes
-next) and :mod:`.service` (who asks for it) first.
+next), :mod:`.reconciler` (who asks for it) and :mod:`.service` (how the parts are
+connected) first.
 """

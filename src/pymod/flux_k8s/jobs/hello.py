@@ -26,6 +26,8 @@ from typing import AbstractSet, Any, Callable, Optional, Sequence
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
 from flux_k8s.errors import BadObject
+from flux_k8s.jobs.isolation import JobScope
+from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.workflowinfo import Goal
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, RpcError
@@ -97,29 +99,23 @@ def held_job(entry: Any) -> HeldJob:
 
 
 class Greeter:
-    """Asks the plugin for its jobs.
+    """Asks the plugin for its jobs, and takes them in.
 
     Args:
-        learn: is called for each job.
         complete: is called with the IDs of all jobs in the end.
-        refused: is called when the plugin is not there, or not ready to answer.
-
-    Attributes:
-        asking: the plugin is about to tell which jobs it holds.
     """
 
     def __init__(
         self,
         flux: Flux,
-        learn: Callable[[HeldJob], None],
+        jobs: JobTable,
+        scope: JobScope,
         complete: Callable[[AbstractSet[int]], None],
-        refused: Callable[[], None],
     ) -> None:
-        self.asking = False
         self._flux = flux
-        self._learn = learn
+        self._jobs = jobs
+        self._scope = scope
         self._complete = complete
-        self._refused = refused
         self._failure: Optional[str] = None
         self._controller = Controller[str](
             flux,
@@ -130,7 +126,7 @@ class Greeter:
 
     def greet(self) -> None:
         """Ask from the beginning. What was asked before does not count any more."""
-        self.asking = True
+        self._jobs.awaits_hello = True
         self._controller.restart(TOPIC)
 
     def stop(self) -> None:
@@ -154,6 +150,8 @@ class Greeter:
                 self._take(entry, held)
             if cursor is None:
                 self._failure = None
+                self._jobs.complete = True
+                self._handle_unknown()
                 self._complete(held)
                 return
 
@@ -161,20 +159,20 @@ class Greeter:
         self, topic: str, cursor: Optional[int]
     ) -> tuple[Sequence[Any], Optional[int]]:
         """The next portion of jobs, and the cursor of the one after it."""
-        self.asking = True
+        self._jobs.awaits_hello = True
         payload = {} if cursor is None else {"cursor": cursor}
         answer = Reader(topic, await call(self._flux.rpc, topic, payload))
         jobs = answer.list("jobs")
         following = answer.optional_integer("cursor", minimum=0)
-        self.asking = False
+        self._jobs.awaits_hello = False
         return jobs, following
 
     def _is_absent(self) -> None:
         """The plugin says hello when it is loaded."""
         text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
         self._flux.log(syslog.LOG_WARNING, text)
-        self.asking = False
-        self._refused()
+        self._jobs.awaits_hello = False
+        self._handle_unknown()
 
     def _take(self, entry: Any, held: set[int]) -> None:
         """One job that cannot be understood does not keep the others waiting."""
@@ -184,7 +182,36 @@ class Greeter:
             self._flux.log(syslog.LOG_ERR, str(error))
             return
         held.add(job.jobid)
-        self._learn(job)
+        self._scope.run(job.jobid, self._learn, job)
+
+    def _learn(self, held: HeldJob) -> None:
+        """Take note of a job that the plugin holds. If the plugin waits for something,
+        its request follows."""
+        job = self._jobs.get(held.jobid)
+        known = job is not None and not job.unknown
+        job = self._jobs.obtain(held.jobid, held.phase.goal)
+        job.unknown = False
+        info = job.info
+        if held.has_memo:
+            job.progress.inherit()
+        info.failure_tolerance = held.failure_tolerance
+        info.failed = info.failed or held.failed
+        if known:
+            return
+        planned = held.phase is not Phase.DEPEND
+        info.planned = info.planned or planned
+        info.existed = info.existed or planned
+        info.mounted = info.mounted or held.phase is Phase.RUNNING
+        info.ran = info.ran or held.ran
+        info.abandoned = info.abandoned or held.teardown_requested
+        self._jobs.changed(job)
+
+    def _handle_unknown(self) -> None:
+        """The plugin has told all that it is going to tell about jobs."""
+        for job in self._jobs:
+            if job.unknown:
+                job.unknown = False
+                self._jobs.changed(job)
 
     def _failed(self, topic: str, again: TryAgain) -> None:
         """Log what is wrong, once. A plugin that is not ready says hello when it is."""
@@ -195,5 +222,5 @@ class Greeter:
         if not waits and text != self._failure:
             self._failure = text
             self._flux.log(syslog.LOG_ERR, f"{text}; trying again")
-        self.asking = False
-        self._refused()
+        self._jobs.awaits_hello = False
+        self._handle_unknown()

@@ -9,11 +9,18 @@ was away: then nobody but the module tears the Workflow down.
 from __future__ import annotations
 
 import json
-from typing import Callable, Optional
+import syslog
+from typing import Callable
 
-from flux_k8s.dws.workflowview import FINALIZER, WLM_ID, WorkflowView
+from flux_k8s.config.settings import Settings
+from flux_k8s.control.coroutines import call, drive
+from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
+from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
-from flux_k8s.ports import Json
+from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.ports import WORKFLOW, Flux, RpcError
 from flux_k8s.rfc.jobid import f58
 
 
@@ -42,48 +49,88 @@ def given_up(eventlog: str, owner: int) -> bool:
 
 
 class Orphans:
-    """The Workflows of no known job, by job ID.
+    """Finds out of which of the Workflows that no job claims the job has ended, and has
+    these torn down.
 
     Args:
-        check_ended: finds out whether the job of an orphan has ended. It is called
-            once all Workflows and all jobs are known.
+        let_go: gives back what the scheduler gave a job.
     """
 
-    def __init__(self, check_ended: Callable[[int], None]) -> None:
-        self._check_ended = check_ended
-        self._found: dict[int, tuple[WorkflowView, Json]] = {}
-        self._complete = False
-
-    def see(self, jobid: int, view: Optional[WorkflowView], workflow: Json) -> None:
-        """Add a Workflow of no known job, or (``view`` is None) drop it. A Workflow
-        that another workload manager has made is ignored."""
-        if view is None:
-            self._found.pop(jobid, None)
-        elif view.wlm == WLM_ID and view.jobid == f58(jobid):
-            known = jobid in self._found or leaves(view)
-            self._found[jobid] = view, workflow
-            if self._complete and not known:
-                self._check_ended(jobid)
-
-    def claim(self, jobid: int) -> Optional[tuple[WorkflowView, Json]]:
-        """Remove the Workflow of a job that has become known, and return it."""
-        return self._found.pop(jobid, None)
+    def __init__(
+        self,
+        flux: Flux,
+        settings: Settings,
+        jobs: JobTable,
+        outage: Outage,
+        scope: JobScope,
+        let_go: Callable[[WorkflowInfo], None],
+    ) -> None:
+        self._flux = flux
+        self._settings = settings
+        self._jobs = jobs
+        self._outage = outage
+        self._scope = scope
+        self._let_go = let_go
+        self._checked = False
 
     def check(self) -> None:
-        """All Workflows and all jobs are known (again): check the job of each."""
-        self._complete = True
-        for jobid, (view, _) in list(self._found.items()):
+        """Check all, once all Workflows and all jobs are known."""
+        if not (self._outage.has_listed(WORKFLOW) and self._jobs.complete):
+            return
+        self._checked = True
+        for jobid, (view, _) in tuple(self._jobs.unclaimed.items()):
             if not leaves(view):
-                self._check_ended(jobid)
+                self.check_ended(jobid)
 
-    def view(self, jobid: int) -> Optional[WorkflowView]:
-        """The Workflow of a job that is not known; None if there is none."""
-        found = self._found.get(jobid)
-        return None if found is None else found[0]
+    def found(self, jobid: int) -> None:
+        """There is another one. Until all are checked, its job may become known."""
+        if self._checked and self._is_stuck(jobid):
+            self.check_ended(jobid)
 
-    def stuck(self, jobid: int) -> bool:
+    def check_ended(self, jobid: int) -> None:
+        """Find out whether a job that the plugin does not hold has ended."""
+        self._scope.run(jobid, self._begin_check, jobid)
+
+    def _begin_check(self, jobid: int) -> None:
+        drive(self._leave_if_ended(jobid), lambda result: None, (), self._scope.bind)
+
+    async def _leave_if_ended(self, jobid: int) -> None:
+        """Release what is left of a job that has ended, or whose epilog was given up,
+        as its eventlog tells."""
+        ended = await call(self._flux.job_ended, jobid)
+        if self._jobs.stopped or ended is None:
+            return
+        payload = {"id": jobid, "keys": ["eventlog"], "flags": 0}
+        try:
+            answer = await call(self._flux.rpc, "job-info.lookup", payload)
+            log = str(answer.get("eventlog"))
+        except RpcError:
+            log = ""  # a job that was purged has no eventlog
+        aborted = given_up(log, self._settings.owner)
+        if not self._jobs.stopped and (ended or aborted):
+            self._leave(jobid, aborted)
+
+    def _leave(self, jobid: int, aborted: bool) -> None:
+        """Release the storage of a job that waits for nothing any more."""
+        if jobid not in self._jobs:
+            if not self._is_stuck(jobid):
+                return
+            self._flux.log(
+                syslog.LOG_NOTICE,
+                f"{f58(jobid)}: tearing down a Workflow whose job has ended",
+            )
+        job = self._jobs.obtain(jobid, Goal.RELEASED)
+        info = job.info
+        info.goal = Goal.RELEASED
+        info.abandoned = True
+        info.aborted = info.aborted or aborted
+        info.released = True
+        self._let_go(info)
+        self._jobs.changed(job)
+
+    def _is_stuck(self, jobid: int) -> bool:
         """Whether there is a Workflow of this job that does not go by itself."""
-        found = self._found.get(jobid)
+        found = self._jobs.unclaimed.get(jobid)
         return found is not None and not leaves(found[0])
 
 

@@ -1,27 +1,47 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Carries out the next step of a job, and reports how the job gets on.
+"""The jobs that are known, and the reconciler that is run for each.
 
-:func:`flux_k8s.jobs.workflow.next_step` decides which step that is,
+Whoever learns something of a job notes it in the job's entry of the :class:`JobTable`,
+which adds the job to a queue. The :class:`Reconciler` is run for the jobs in the queue:
+:func:`flux_k8s.jobs.workflow.next_step` decides which step is next,
 :class:`flux_k8s.jobs.steps.Steps` carries it out.
 """
 
 from __future__ import annotations
 
+import random
+import syslog
 from dataclasses import dataclass, field
-from typing import Optional
+from typing import Callable, Collection, Iterator, Optional
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.controller import TryAgain
-from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.controller import Controller, TryAgain
+from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
 from flux_k8s.errors import NoEffect
-from flux_k8s.jobs.isolation import Faults
+from flux_k8s.jobs.isolation import Faults, Work, describe
+from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress, Reporter
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.workflow import DrainMounted, Fail, Lookup, Step, Wait, next_step
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflow import (
+    DrainMounted,
+    Fail,
+    Forget,
+    Lookup,
+    Step,
+    Wait,
+    next_step,
+)
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
-from flux_k8s.ports import Clock
+from flux_k8s.ports import Clock, Flux, Json
+from flux_k8s.rfc.jobid import f58
+
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 60.0
+"""Seconds after a step of a job has failed."""
 
 Decision = tuple[Step, Optional[WorkflowView]]
 """A step, and the Workflow that it was decided on."""
@@ -52,27 +72,268 @@ class Job:
     unknown: bool = False
 
 
-class Reconciler:
-    """Does the next thing for a job."""
+class JobTable:
+    """The jobs that are known, by job ID, and the queue of those for which something is
+    to be done.
+
+    Attributes:
+        complete: all jobs that the plugin holds are known.
+        awaits_hello: the plugin is about to tell which jobs it holds. A job that is
+            added now is ``unknown``.
+        unclaimed: the Workflows in our naming scheme that belong to no known job.
+        unseen: the last event of each Workflow whose job is left alone.
+        stopped: the service has stopped; what is still answered does not count.
+    """
 
     def __init__(
-        self, clock: Clock, settings: Settings, steps: Steps, reporter: Reporter
+        self,
+        clock: Clock,
+        queue: Controller[int],
+        outage: Outage,
+        records: Records,
+        report_busy: Callable[[Job], None],
+        rng: random.Random,
+        barred: Collection[Work],
     ) -> None:
+        """
+        Args:
+            queue: runs the :class:`Reconciler`.
+            report_busy: reports a change of a job of which a step is under way.
+            rng: for the pauses after failures.
+            barred: the work that is not to be done, since services have died of it.
+        """
+        self.complete = False
+        self.awaits_hello = False
+        self.unclaimed: dict[int, tuple[WorkflowView, Json]] = {}
+        self.unseen: dict[int, tuple[str, Json]] = {}
+        self.stopped = False
         self._clock = clock
+        self._queue = queue
+        self._outage = outage
+        self._records = records
+        self._report_busy = report_busy
+        self._rng = rng
+        self._barred = frozenset(barred)
+        self._jobs: dict[int, Job] = {}
+
+    def __iter__(self) -> Iterator[Job]:
+        return iter(tuple(self._jobs.values()))
+
+    def __contains__(self, jobid: int) -> bool:
+        return jobid in self._jobs
+
+    def get(self, jobid: int) -> Optional[Job]:
+        return self._jobs.get(jobid)
+
+    def backoff(self, jobid: int) -> Backoff:
+        """The pauses between tries of a job's steps."""
+        return self._jobs[jobid].progress.backoff
+
+    def obtain(self, jobid: int, goal: Goal) -> Job:
+        """A job's entry, made with ``goal`` when the job is new."""
+        job = self._jobs.get(jobid)
+        if job is None:
+            info = WorkflowInfo(jobid, goal, out_since=self._outage.since)
+            backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
+            job = Job(info, Progress(backoff), unknown=self.awaits_hello)
+            self._jobs[jobid] = job
+            claimed = self.unclaimed.pop(jobid, None)
+            if claimed is not None:
+                self._show(job, *claimed)
+        return job
+
+    def remove(self, job: Job) -> None:
+        """Nothing is left to be done for a job."""
+        self._queue.forget(job.info.jobid)
+        del self._jobs[job.info.jobid]
+
+    def stop(self) -> None:
+        """Do nothing for any job any more."""
+        self.stopped = True
+        self._queue.stop()
+
+    def changed(self, job: Job) -> None:
+        """Something that matters to a job has changed: have the job handled. A step
+        that is under way may take long, so what others wait for is reported now."""
+        if self._queue.busy(job.info.jobid):
+            self._report_busy(job)
+        self._queue.add(job.info.jobid)
+
+    def asked(self, job: Job) -> None:
+        """Flux has sent a request for the job, or something that it may have waited for
+        has come: do not wait for the end of a pause."""
+        job.asked = True
+        self.changed(job)
+
+    def retry_failed(self) -> None:
+        """Something has come that jobs whose steps failed may wait for."""
+        for job in self:
+            if self._queue.failures(job.info.jobid):
+                self.asked(job)
+
+    def broke(self, job: Job, again: bool) -> None:
+        """What was done for a job has ended by an exception. ``again``: have the job
+        handled after a pause."""
+        if again:
+            self._queue.retry(job.info.jobid)
+        else:
+            self._queue.abandon(job.info.jobid)
+
+    def see(self, jobid: int, type: str, workflow: Json) -> bool:
+        """A Workflow in our naming scheme changed. Return whether it is a new one, made
+        by Flux, that no job claims."""
+        view = WorkflowView.parse(workflow)
+        job = self._jobs.get(jobid)
+        if job is not None and type == "DELETED":
+            job.info.see_gone(view.uid)
+            self.changed(job)
+        elif job is not None:
+            self._show(job, view, workflow)
+            self.changed(job)
+        elif type == "DELETED":
+            self.unclaimed.pop(jobid, None)
+        elif view.wlm == WLM_ID and view.jobid == f58(jobid):
+            new = jobid not in self.unclaimed
+            self.unclaimed[jobid] = view, workflow
+            return new
+        return False
+
+    def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:
+        """Take in what the watch shows of a job's Workflow."""
+        job.info.watched_uid = view.uid
+        job.info.see(view, self._clock.now())
+        self._records.note(job.info, workflow)
+
+    def releases(self, jobid: int) -> bool:
+        """Whether a job's storage is to be released: also when nobody claims it."""
+        job = self._jobs.get(jobid)
+        return self.complete if job is None else job.info.goal is Goal.RELEASED
+
+    def bars(self, work: Work) -> bool:
+        """Whether services have died of this work."""
+        return work in self._barred
+
+    def is_left_alone(self, jobid: int) -> bool:
+        """Nothing is done for a job, at least until its storage is to be released."""
+        job = self._jobs.get(jobid)
+        if job is not None and job.faults.given_up:
+            return True
+        return self.bars(Work(jobid, self.releases(jobid)))
+
+    def awaited_nodes(self) -> Optional[frozenset[str]]:
+        """The nodes that wait for mounts; None as long as that is not known."""
+        if not self.complete:
+            return None
+        return awaited_nodes(job.info for job in self._jobs.values())
+
+    def may_mount(self, jobid: int) -> bool:
+        """Whether a job's storage may be mounted yet, by what is known."""
+        if not (self._outage.listed and self.complete):
+            return True
+        job = self._jobs.get(jobid)
+        unclaimed, _ = self.unclaimed.get(jobid, (None, None))
+        view = unclaimed if job is None else job.info.view
+        return view is not None and (
+            view.desired is None or view.desired <= State.PreRun
+        )
+
+    def stats(self) -> Json:
+        """How many jobs there are, and how they get on."""
+        states: dict[str, int] = {}
+        for job in self._jobs.values():
+            view = job.info.view
+            state = "none" if view is None or view.state is None else view.state.name
+            states[state] = states.get(state, 0) + 1
+        return {
+            "jobs": len(self._jobs),
+            "workflows": states,
+            "busy": sum(map(self._queue.busy, self._jobs)),
+            "retrying": sum(self._queue.failures(jobid) > 0 for jobid in self._jobs),
+        }
+
+
+class Reconciler:
+    """Does the next thing for a job, and reports how the job gets on."""
+
+    def __init__(
+        self,
+        flux: Flux,
+        settings: Settings,
+        jobs: JobTable,
+        steps: Steps,
+        outage: Outage,
+        reporter: Reporter,
+        jobs_changed: Callable[[], None],
+    ) -> None:
+        """
+        Args:
+            jobs_changed: is called when a job may be handled, and when it is over.
+        """
+        self._flux = flux
         self._settings = settings
+        self._jobs = jobs
         self._steps = steps
+        self._outage = outage
         self._reporter = reporter
+        self._jobs_changed = jobs_changed
 
-    def next_step(self, job: Job) -> Step:
-        return next_step(job.info, self._clock.now(), self._settings.config)
+    async def reconcile(self, jobid: int) -> Optional[float]:
+        """Do the next thing for a job: see
+        :class:`~flux_k8s.control.controller.Controller`."""
+        job = self._job_at_hand(jobid)
+        if job is None:
+            return None
+        step = self._next_step(job)
+        if isinstance(step, Wait):
+            return self._wait(job, step)
+        if isinstance(step, Forget):
+            self._forget(job)
+            return None
+        await self._take(job, step)
+        return 0.0
 
-    def wait(self, job: Job, step: Wait) -> Optional[float]:
+    def broke(self, jobid: int, error: Exception) -> None:
+        """Something that was done for a job raised an exception."""
+        text = f"{f58(jobid)}: internal error: {describe(error)}"
+        self._flux.log(syslog.LOG_CRIT, text)
+        job = self._jobs.get(jobid)
+        if job is not None and not self._jobs.stopped:
+            self._steps.broke(job.info)
+            self._jobs.broke(job, job.faults.handle(job.info, error, self._flux))
+
+    def report_slow_step(self, jobid: int) -> None:
+        """The step of a job takes long."""
+        job = self._jobs.get(jobid)
+        if job is not None and job.step is not None:
+            self._reporter.report_slow_step(job.info, job.progress, job.step, job.since)
+
+    def _job_at_hand(self, jobid: int) -> Optional[Job]:
+        """A job for which something may be done now."""
+        job = self._jobs.get(jobid)
+        if job is None or self._jobs.is_left_alone(jobid):
+            return None
+        unseen = self._jobs.unseen.pop(jobid, None)
+        if unseen is not None:
+            self._jobs.see(jobid, *unseen)
+        self._reporter.report_outage(job.info, job.progress)
+        self._jobs_changed()
+        return job if self._outage.listed and not job.unknown else None
+
+    def _next_step(self, job: Job) -> Step:
+        return next_step(job.info, self._flux.now(), self._settings.config)
+
+    def _wait(self, job: Job, step: Wait) -> Optional[float]:
         """Seconds until there may be something to do for a job, or to tell."""
         dues = step.until, self._reporter.report_state(job.info, job.progress)
         due = min((due for due in dues if due is not None), default=None)
-        return None if due is None else max(0.0, due - self._clock.now())
+        return None if due is None else max(0.0, due - self._flux.now())
 
-    async def take(self, job: Job, step: Step) -> None:
+    def _forget(self, job: Job) -> None:
+        self._steps.forget(job.info)
+        self._jobs.remove(job)
+        self._jobs_changed()
+
+    async def _take(self, job: Job, step: Step) -> None:
         """Take a step.
 
         Raises:
@@ -90,13 +351,8 @@ class Reconciler:
         self._reporter.step_ended(step, None)
         if not isinstance(step, Lookup):
             self._reporter.report_state(info, job.progress)
-        if (self.next_step(job), info.view) == decision:
+        if (self._next_step(job), info.view) == decision:
             self._failed(job, NoEffect(step))
-
-    def report_slow_step(self, job: Job) -> None:
-        """The step of a job takes long."""
-        if job.step is not None:
-            self._reporter.report_slow_step(job.info, job.progress, job.step, job.since)
 
     def _begin(self, job: Job, decision: Decision) -> None:
         step, _ = decision
@@ -106,13 +362,13 @@ class Reconciler:
         if not looks:
             job.last = decision
         job.asked = False
-        job.step, job.since = step, self._clock.now()
+        job.step, job.since = step, self._flux.now()
         self._reporter.step_begins(job.info, job.progress, step)
 
     def _failed(self, job: Job, error: StepError) -> None:
         """Have a step tried again, unless something else is to be done at once."""
         self._reporter.step_failed(job.info, job.progress, error)
-        following = self.next_step(job)
+        following = self._next_step(job)
         gives_up = isinstance(following, (DrainMounted, Fail))
         again = job.last is not None and type(following) is type(job.last[0])
         if not (job.asked or (gives_up and not again)):

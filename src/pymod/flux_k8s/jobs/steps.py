@@ -79,6 +79,7 @@ class Steps:
         kube: Kube,
         settings: Settings,
         machine: Machine,
+        records: Records,
         bind: Bind,
     ) -> None:
         """
@@ -89,7 +90,7 @@ class Steps:
         self._calls = KubeCalls(kube)
         self.settings = settings
         self._bind = bind
-        self.records = Records(flux, kube, settings)
+        self._records = records
         self.tokens = Tokens(flux, kube)
         self._planner = Planner(
             kube,
@@ -99,11 +100,9 @@ class Steps:
             flux.now,
         )
         self._system_status = machine.system_status
-        self.workflows = WorkflowRequests(
-            flux, kube, settings, self.records, self.tokens
-        )
+        self.workflows = WorkflowRequests(flux, kube, settings, records, self.tokens)
         self._exclusion = Exclusion(
-            flux, kube, settings, self._planner, self.records, machine.nodes
+            flux, kube, settings, self._planner, records, machine.nodes
         )
         self.in_use = InUse(flux, kube, settings, machine.nodes)
 
@@ -153,7 +152,7 @@ class Steps:
         elif isinstance(step, Warn):
             await self._warn(info, step)
         elif isinstance(step, Record):
-            await self.records.record(info)
+            await self._records.record(info)
         elif isinstance(step, RemoveFinalizer):
             await workflows.remove_finalizer(info)
         elif isinstance(step, Delete):
@@ -320,7 +319,7 @@ class Steps:
         async def save() -> None:
             namespace, name = self.settings.namespace, info.name
             workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
-            self.records.fail(info, WorkflowView.parse(workflow), workflow)
+            self._records.fail(info, WorkflowView.parse(workflow), workflow)
 
         drive(save(), lambda result: None, FAILURES, self._bind)
 

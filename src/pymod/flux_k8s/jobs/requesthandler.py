@@ -1,0 +1,196 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Answers the ``dws.*`` requests, at once, whatever Kubernetes does.
+
+A request about a job changes what Flux wants for the job, and has the job handled. What
+comes of it, the plugin learns later, by ``job-manager.dws.*``.
+"""
+
+from __future__ import annotations
+
+import errno
+import syslog
+from functools import partial
+from typing import Any, Callable, Mapping, Optional
+
+from flux_k8s.config.policy import check_request
+from flux_k8s.config.settings import Settings
+from flux_k8s.errors import BadObject, DWSError
+from flux_k8s.jobs.inuse import InUse
+from flux_k8s.jobs.isolation import Barred, JobScope, Work, describe, summary
+from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.jobs.requests import (
+    LargeSetup,
+    log_prefix,
+    read_create,
+    read_jobid,
+    read_post_run,
+    read_setup,
+    work_of,
+)
+from flux_k8s.jobs.setupreader import Result, SetupReader
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.ports import Flux, Json
+from flux_k8s.rfc.rset import Allocated, UnreadableR
+
+Respond = Callable[[int, str, Optional[Json]], None]
+"""Answers an RPC: errno (0 for success), what is wrong, the payload."""
+
+SUCCESS: Json = {"success": True}
+
+
+class RequestHandler:
+    """Handles the requests of the plugin, and ``dws.stats-get``."""
+
+    def __init__(
+        self,
+        flux: Flux,
+        settings: Settings,
+        jobs: JobTable,
+        scope: JobScope,
+        in_use: InUse,
+        greet: Callable[[], None],
+        stats: Callable[[], Json],
+        setup_reader: Optional[SetupReader] = None,
+    ) -> None:
+        """
+        Args:
+            greet: asks the plugin for its jobs.
+            stats: what ``dws.stats-get`` is answered with.
+            setup_reader: reads R where requests may be
+                :class:`~flux_k8s.jobs.requests.LargeSetup`.
+        """
+        self._flux = flux
+        self._settings = settings
+        self._jobs = jobs
+        self._scope = scope
+        self._in_use = in_use
+        self._greet = greet
+        self._stats = stats
+        self._setup_reader = setup_reader
+        self._methods: Mapping[str, Callable[[Any], Json]] = {
+            "create": self._create,
+            "setup": self._setup,
+            "post_run": self._post_run,
+            "teardown": self._teardown,
+            "abort": self._abort,
+            "hello": self._hello,
+            "stats-get": lambda payload: self._stats(),
+        }
+
+    def handle(self, method: str, payload: Any, respond: Respond) -> None:
+        """Handle ``dws.<method>``."""
+        handler = self._methods.get(method)
+        if handler is None:
+            respond(errno.ENOSYS, f"dws.{method}: no such method", None)
+            return
+        work = work_of(method, payload)
+        with self._scope.doing(work):
+            if work is not None and self._jobs.bars(work):
+                self._answer(method, payload, partial(_refuse, work), respond)
+            elif isinstance(payload, LargeSetup):
+                self._read_setup(payload, respond)
+            else:
+                self._answer(method, payload, partial(handler, payload), respond)
+
+    def _answer(
+        self, method: str, payload: Any, act: Callable[[], Json], respond: Respond
+    ) -> None:
+        """Respond with what ``act`` gives, or with its error."""
+        try:
+            respond(0, "", act())
+        except (BadObject, UnreadableR) as error:
+            # What dws.create has in it is the guest's own.
+            level = syslog.LOG_INFO if method == "create" else syslog.LOG_ERR
+            self._flux.log(level, f"{log_prefix(payload)}{error}")
+            respond(errno.EPROTO, str(error), None)
+        except DWSError as error:
+            self._flux.log(syslog.LOG_INFO, f"{log_prefix(payload)}refused: {error}")
+            respond(0, "", {"success": False, "errstr": str(error)})
+        except Exception as error:
+            text = f"internal error in dws.{method}"
+            self._flux.log(
+                syslog.LOG_CRIT, f"{log_prefix(payload)}{text}: {describe(error)}"
+            )
+            respond(errno.EINVAL, f"{text}, the log has more: {summary(error)}", None)
+
+    def _create(self, payload: Any) -> Json:
+        config = self._settings.config
+        jobid, request, tolerance = read_create(payload, config)
+        check_request(request, config, self._settings.owner)
+        job = self._jobs.obtain(jobid, Goal.PLANNED)
+        job.info.request = request
+        job.info.failure_tolerance = tolerance
+        job.info.planned = False
+        self._jobs.asked(job)
+        return SUCCESS
+
+    def _setup(self, payload: Any) -> Json:
+        return self._set_up(*read_setup(payload))
+
+    def _read_setup(self, setup: LargeSetup, respond: Respond) -> None:
+        """Have R read. Its job is known from now on: when it ends meanwhile, R
+        comes too late."""
+        jobid = setup.jobid
+        self._jobs.obtain(jobid, Goal.READY)
+
+        def act(result: Result) -> Json:
+            if isinstance(result, UnreadableR):
+                raise result
+            return self._set_up(jobid, result) if jobid in self._jobs else SUCCESS
+
+        def done(result: Result) -> None:
+            if not self._jobs.stopped:
+                self._answer("setup", setup, partial(act, result), respond)
+
+        assert self._setup_reader is not None
+        self._setup_reader.read(setup.text, self._scope.bind(done))
+
+    def _set_up(self, jobid: int, allocation: Allocated) -> Json:
+        job = self._jobs.obtain(jobid, Goal.READY)
+        if job.info.goal is not Goal.RELEASED:
+            job.info.goal = Goal.READY
+        job.info.allocation = allocation
+        job.info.mounted = False
+        self._jobs.asked(job)
+        return SUCCESS
+
+    def _post_run(self, payload: Any) -> Json:
+        jobid, ran = read_post_run(payload)
+        self._release(jobid, ran=ran)
+        return SUCCESS
+
+    def _teardown(self, payload: Any) -> Json:
+        self._release(read_jobid(payload, "dws.teardown"), abandoned=True)
+        return SUCCESS
+
+    def _abort(self, payload: Any) -> Json:
+        jobid = read_jobid(payload, "dws.abort")
+        info = self._release(jobid, abandoned=True, aborted=True)
+        self._in_use.await_verdict(info)
+        return SUCCESS
+
+    def _release(
+        self,
+        jobid: int,
+        ran: bool = False,
+        abandoned: bool = False,
+        aborted: bool = False,
+    ) -> WorkflowInfo:
+        job = self._jobs.obtain(jobid, Goal.RELEASED)
+        info = job.info
+        info.goal = Goal.RELEASED
+        info.ran = info.ran or ran
+        info.abandoned = info.abandoned or abandoned
+        info.aborted = info.aborted or aborted
+        info.released = False
+        self._jobs.asked(job)
+        return info
+
+    def _hello(self, payload: Any) -> Json:
+        self._greet()
+        return SUCCESS
+
+
+def _refuse(work: Work) -> Json:
+    raise Barred(work)
