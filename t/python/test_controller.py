@@ -242,7 +242,6 @@ def test_an_unexpected_error_reaches_the_scope_of_its_key(
             function()
         except ArithmeticError as error:
             broken.append(f"{key}: {error}")
-            controller.abandon(key)
             controller.retry(key)
 
     runs: list[str] = []

@@ -250,13 +250,16 @@ class Controller(Generic[Key]):
         item.added = None
         self._runs += 1
         run = item.run = self._runs
-        bind = partial(self._bind, key, item, run)
+        guard = partial(self._guard, key, item, run)
         done = partial(self._done, key, item, run)
-        try:
+
+        def start() -> None:
             drive(self._reconcile(key), done, self._options.expected, bind)
-        except Exception:
-            self._abandon(key, item, run)
-            raise
+
+        def bind(callback: Callable[..., None]) -> Callable[..., None]:
+            return guard(self._options.bind(callback))
+
+        guard(start)()
         if self._options.patience is not None and self._is_current(key, item, run):
             slow = partial(self._options.scope, key, partial(self._options.slow, key))
             item.timer = self._clock.call_later(self._options.patience, slow)
@@ -266,26 +269,23 @@ class Controller(Generic[Key]):
         known = self._items.get(key) is item
         return known and item.run == run and not self._stopped
 
-    def _bind(
-        self, key: Key, item: _Item, run: int, callback: Callable[..., None]
+    def _guard(
+        self, key: Key, item: _Item, run: int, function: Callable[..., None]
     ) -> Callable[..., None]:
-        """``callback``, which is not called any more when its run has ended."""
-        bound = self._options.bind(callback)
+        """``function``, which is not called any more when its run has ended, and whose
+        exception ends the run."""
 
         def call(*args: Any) -> None:
             if not self._is_current(key, item, run):
                 return
             try:
-                bound(*args)
+                function(*args)
             except Exception:
-                self._abandon(key, item, run)
+                if self._is_current(key, item, run):
+                    self.abandon(key)
                 raise
 
         return call
-
-    def _abandon(self, key: Key, item: _Item, run: int) -> None:
-        if self._is_current(key, item, run):
-            self.abandon(key)
 
     def _end(self, item: _Item) -> Optional[float]:
         """A run has ended. Return the delay with which the key was added meanwhile."""
