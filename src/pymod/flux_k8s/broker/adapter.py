@@ -17,6 +17,7 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREA
 from flux.job import JobID
 
 from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
 from . import users
@@ -32,13 +33,15 @@ WATCH_APPEND = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
 REOPEN_DELAY = 5.0
 """Seconds until a streaming RPC that has failed is sent again."""
 
-FIRST_GROUP_DELAY = 1.0
-LONGEST_GROUP_DELAY = 60.0
-"""Seconds until a user database that has failed is asked again. The delay doubles with
-each failure."""
+FIRST_GROUP_PAUSE = 1.0
+LONGEST_GROUP_PAUSE = 60.0
+"""Seconds until a user database that has failed is asked again."""
 
 GroupDone = Callable[[Optional[int]], None]
 """Receives the ID of a user's primary group; None for an unknown user."""
+
+GroupRequest = tuple[int, GroupDone, Backoff]
+"""A user, the receiver of the answer, the pauses between tries."""
 
 
 class ReactorTimer:
@@ -145,8 +148,7 @@ class BrokerFlux:
         self._handle = handle
         self._writer = Writer(name)
         self._callbacks = callbacks
-        self._group_requests: queue.SimpleQueue[tuple[int, GroupDone, float]]
-        self._group_requests = queue.SimpleQueue()
+        self._group_requests: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
         self._group_thread: Optional[threading.Thread] = None
         self._puts: list[tuple[str, Optional[str]]] = []
 
@@ -305,27 +307,27 @@ class BrokerFlux:
                 target=self._look_up_groups, daemon=True
             )
             self._group_thread.start()
-        self._group_requests.put((userid, done, FIRST_GROUP_DELAY))
+        backoff = Backoff(FIRST_GROUP_PAUSE, LONGEST_GROUP_PAUSE)
+        self._group_requests.put((userid, done, backoff))
 
     def _look_up_groups(self) -> None:
         while True:
-            userid, done, delay = self._group_requests.get()
+            request = userid, done, _ = self._group_requests.get()
             try:
                 group = users.primary_group(userid)
             except OSError as error:
                 self._callbacks.put(
-                    functools.partial(self._retry_group, userid, done, delay, error)
+                    functools.partial(self._retry_group, request, error)
                 )
             else:
                 self._callbacks.put(functools.partial(done, group))
 
-    def _retry_group(
-        self, userid: int, done: GroupDone, delay: float, error: OSError
-    ) -> None:
+    def _retry_group(self, request: GroupRequest, error: OSError) -> None:
+        userid, _, backoff = request
+        pause = backoff.fail()
         self.log(
             syslog.LOG_WARNING,
             f"the user database fails: user {userid}: {error.strerror};"
-            f" asking it again in {delay:g} s",
+            f" asking it again in {pause:g} s",
         )
-        again = (userid, done, min(2 * delay, LONGEST_GROUP_DELAY))
-        self.call_later(delay, functools.partial(self._group_requests.put, again))
+        self.call_later(pause, functools.partial(self._group_requests.put, request))

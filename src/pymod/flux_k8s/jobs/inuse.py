@@ -177,6 +177,7 @@ class InUse:
     def await_verdict(self, info: WorkflowInfo) -> None:
         """An abort has begun. The plugin does not wait long for it: another step of
         the job may still be under way, and Kubernetes silent."""
+        # A deadline, not a retry: it ends beside the step that the job is in.
         self._flux.call_later(SILENCE, partial(self.drain_all, info))
 
     def drain_all(self, info: WorkflowInfo) -> None:
