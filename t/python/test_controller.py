@@ -206,7 +206,7 @@ def test_a_server_that_asks_for_time_gets_it(
 def test_news_end_a_pause_but_not_those_that_came_before_it(
     loop: VirtualLoop, reconciler: Reconciler
 ) -> None:
-    controller = controller_of(reconciler)
+    controller = controller_of(reconciler, news_end_pauses=True)
     controller.add("a")
     settle(loop)
     controller.add("a")
@@ -214,6 +214,32 @@ def test_news_end_a_pause_but_not_those_that_came_before_it(
     loop.call_later(0.25, lambda: controller.add("a"))
     settle(loop)
     assert reconciler.runs == [(0.0, "a"), (0.25, "a")]
+
+
+@pytest.mark.parametrize(
+    "error, pauses",
+    [
+        (BROKEN, [1.0, 2.0, 4.0]),
+        (KubeError(429, "TooManyRequests", retry_after=30.0), [30.0] * 3),
+    ],
+)
+def test_whatever_changes_a_server_that_fails_has_its_pauses(
+    loop: VirtualLoop, reconciler: Reconciler, error: KubeError, pauses: list[float]
+) -> None:
+    controller = controller_of(reconciler, settle=0.25)
+    controller.run("a")
+    for _ in pauses:
+        runs = len(reconciler.runs)
+        reconciler.answer("a", error)
+        while len(reconciler.runs) == runs:
+            controller.add("a")
+            loop.run(timeout=0.125)
+    times = [time for time, _ in reconciler.runs]
+    assert [after - time for time, after in zip(times, times[1:])] == pauses
+    reconciler.answer("a")
+    controller.add("a")
+    settle(loop)
+    assert reconciler.runs[-1] == (sum(pauses) + 0.25, "a"), "news wait for no pause"
 
 
 @pytest.mark.parametrize("end", ["restart", "forget", "abandon", "stop"])

@@ -105,6 +105,16 @@ def test_states_that_flux_refuses_are_logged_once_and_requested_again() -> None:
     assert nodes.states is not None and nodes.states.hosts == ("n1",)
 
 
+def test_changes_of_nodes_do_not_have_flux_asked_more_often_while_it_refuses() -> None:
+    flux: Any = Resource({"n1"}, refusals=3)
+    nodes = Nodes(flux, lambda: None)
+    nodes.start()
+    for _ in range(14):
+        flux.loop.run(timeout=1.0)
+        flux.changed()
+    assert flux.asked == [0.0, 5.0, 10.0]
+
+
 def test_many_changes_of_nodes_are_one_request() -> None:
     flux: Any = Resource({"n1"})
     changes: list[None] = []

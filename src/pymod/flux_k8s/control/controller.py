@@ -53,6 +53,7 @@ class _Item:
             none is.
         added: the key was added while the reconciler ran: seconds until it is to be
             run again.
+        pausing: the timer ends the pause after a failure.
         timer: runs the reconciler later, or tells that it takes long.
         due: when the timer fires.
     """
@@ -60,10 +61,12 @@ class _Item:
     backoff: Backoff
     run: Optional[int] = None
     added: Optional[float] = None
+    pausing: bool = False
     timer: Optional[Timer] = None
     due: float = 0.0
 
     def stop_timer(self) -> None:
+        self.pausing = False
         if self.timer is not None:
             self.timer.cancel()
             self.timer = None
@@ -87,6 +90,9 @@ class Options(Generic[Key]):
         backoff: gives the pauses of a key, which may be kept elsewhere.
         forgets: failures are forgotten when a run leaves nothing to be done at once.
             False: the owner of the ``backoff`` resets it.
+        news_end_pauses: a key that is added is handled although the pause after a
+            failure is not over. False: whatever changes, a server that fails gets no
+            more requests than the pauses allow.
         expected: the errors that have the reconciler run again later. Another one
             goes to the one who resumed it.
         patience: seconds after which a run that is under way is reported to ``slow``.
@@ -99,6 +105,7 @@ class Options(Generic[Key]):
     debounce: float = 0.0
     backoff: Callable[[Key], Backoff] = lambda key: Backoff(1.0, 60.0)
     forgets: bool = True
+    news_end_pauses: bool = False
     expected: tuple[type[Exception], ...] = (TryAgain, KubeError, RpcError)
     patience: Optional[float] = None
     slow: Callable[[Key], None] = _ignore
@@ -142,16 +149,16 @@ class Controller(Generic[Key]):
 
     def add(self, key: Key, delay: Optional[float] = None) -> None:
         """Run the reconciler for a key within ``delay`` seconds (None: ``debounce``),
-        or, while it runs, as long after it has ended well. A pause after a failure
-        ends with that."""
+        or, while it runs, as long after it has ended well. After a failure it is
+        run when the pause is over, unless ``news_end_pauses``."""
         if self._stopped:
             return
         delay = self._options.debounce if delay is None else delay
         item = self._item(key)
-        if item.run is None:
+        if item.run is not None:
+            item.added = delay if item.added is None else min(delay, item.added)
+        elif self._options.news_end_pauses or not item.pausing:
             self._schedule(key, item, delay)
-        elif item.added is None or delay < item.added:
-            item.added = delay
 
     def run(self, key: Key) -> None:
         """Add a key, and begin its run before this returns, unless one is under way:
@@ -190,8 +197,7 @@ class Controller(Generic[Key]):
         """Abandon the run that is under way, and run the reconciler again after a
         pause, as after an error."""
         self.abandon(key)
-        item = self._item(key)
-        self._schedule(key, item, item.backoff.fail())
+        self._pause(key, self._item(key))
 
     def failures(self, key: Key) -> int:
         """How many runs for a key have failed since one did not."""
@@ -225,8 +231,16 @@ class Controller(Generic[Key]):
         item.due = due
         item.timer = self._clock.call_later(delay, partial(self._add_ready, key))
 
+    def _pause(
+        self, key: Key, item: _Item, retry_after: Optional[float] = None
+    ) -> None:
+        """A run has failed: have the key handled again later."""
+        self._schedule(key, item, item.backoff.fail(retry_after))
+        item.pausing = item.timer is not None
+
     def _add_ready(self, key: Key) -> None:
-        self._items[key].timer = None
+        item = self._items[key]
+        item.timer, item.pausing = None, False
         self._ready[key] = None
         self._pump_later()
 
@@ -299,8 +313,7 @@ class Controller(Generic[Key]):
         added = self._end(item)
         if isinstance(result, self._options.expected):
             self._failed(key, result)
-            retry_after = getattr(result, "retry_after", None)
-            self._schedule(key, item, item.backoff.fail(retry_after))
+            self._pause(key, item, getattr(result, "retry_after", None))
             return
         if self._options.forgets and (result is None or result > 0.0):
             item.backoff.reset()

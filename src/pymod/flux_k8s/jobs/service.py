@@ -107,6 +107,7 @@ class Service:
             options=Options(
                 backoff=lambda jobid: self._jobs.backoff(jobid),
                 forgets=False,
+                news_end_pauses=True,
                 expected=(TryAgain,),
                 patience=PATIENCE,
                 slow=lambda jobid: self._reconciler.report_slow_step(jobid),
