@@ -102,6 +102,32 @@ def test_a_refusal_is_told_once_and_keeps_nothing_else_from_working() -> None:
     assert len(lines) == 1 and "may not patch" in lines[0]
 
 
+@pytest.mark.parametrize(
+    "error, most",
+    [
+        (KubeError(403, "Forbidden", "may not patch"), 16),
+        (KubeError(429, "TooManyRequests", "wait", retry_after=120.0), 6),
+    ],
+)
+def test_nodes_that_come_and_go_do_not_flood_a_cluster_that_takes_no_writes(
+    error: KubeError, most: int
+) -> None:
+    requests: list[Request] = []
+
+    def refuse(request: Request) -> Optional[Fault]:
+        if request.kind == SYSTEMSTATUS and request.verb == "patch":
+            requests.append(request)
+            return Fault(error=error)
+        return None
+
+    system = system_of(faults=refuse)
+    for second in range(600):
+        system.instance.set_up("compute-02", second % 2 == 1)
+        wait(system, 1.0)
+    assert 3 < len(requests) <= most
+    assert len([line for _, _, line in system.log if str(error) in line]) == 1
+
+
 # What others write
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import syslog
 from typing import AbstractSet, Callable, Iterable, Optional
 
+from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.kubecalls import KubeCalls
@@ -30,6 +31,10 @@ from flux_k8s.rfc.resourcestatus import NodeStates
 
 DEBOUNCE = 0.1
 """Seconds from a first change until it is written: nodes change many at once."""
+
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds until a write that failed is tried again."""
 
 QUEUE = "systemstatus"
 """The queue of the requests that write to the object."""
@@ -67,11 +72,17 @@ class SystemStatus:
         self._namespace = namespace
         self._awaited = awaited
         self._changed = changed
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._controller = Controller[str](
             flux,
             self._reconcile,
             self._failed,
-            Options(debounce=DEBOUNCE, expected=(KubeError,)),
+            Options(
+                debounce=DEBOUNCE,
+                backoff=lambda key: self._backoff,
+                forgets=False,
+                expected=(KubeError,),
+            ),
         )
         self._watch: Optional[Watch] = None
         self._states: Optional[NodeStates] = None
@@ -244,13 +255,17 @@ class SystemStatus:
         self._awaited_disabled = not awaited.isdisjoint(disabled_nodes(states))
         nodes = changes(states, view or SystemStatusView(), awaited)
         if view is None:
-            self.event("ADDED", await self._create(patch(SystemStatusView(), nodes)))
+            written = await self._create(patch(SystemStatusView(), nodes))
         elif nodes:
-            self.event("MODIFIED", await self._patch(patch(view, nodes)))
+            written = await self._patch(patch(view, nodes))
+        else:
+            return
+        self._backoff.reset()
+        self.event("MODIFIED", written)
 
     def _failed(self, key: str, error: KubeError) -> None:
         """Log the first failure. An outage is logged elsewhere; a conflict, or an
         object that has just gone, is no failure."""
-        if not self._controller.failures(key) and error.status not in (0, 404, 409):
+        if not self._backoff.failures and error.status not in (0, 404, 409):
             text = f"SystemStatus: cannot tell about nodes: {error}; trying again"
             self._flux.log(syslog.LOG_WARNING, text)
