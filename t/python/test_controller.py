@@ -226,7 +226,7 @@ def test_news_end_a_pause_but_not_those_that_came_before_it(
 def test_whatever_changes_a_server_that_fails_has_its_pauses(
     loop: VirtualLoop, reconciler: Reconciler, error: KubeError, pauses: list[float]
 ) -> None:
-    controller = controller_of(reconciler, settle=0.25)
+    controller = controller_of(reconciler, debounce=0.25)
     controller.run("a")
     for _ in pauses:
         runs = len(reconciler.runs)

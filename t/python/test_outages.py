@@ -9,9 +9,10 @@ from typing import Callable, Optional
 
 import pytest
 
+from flux_k8s.config.table import Config
 from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reporter import MEMO
-from flux_k8s.ports import WORKFLOW, KubeError
+from flux_k8s.ports import SECRET, SYSTEMSTATUS, WORKFLOW, Kind, KubeError
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
@@ -33,6 +34,7 @@ from support.service import (
     LIFE,
     XFS,
     exceptions,
+    in_state,
     jobspec,
     lines,
     memo,
@@ -334,3 +336,36 @@ def test_a_workflow_that_came_and_went_while_the_watch_was_away_is_missed() -> N
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert exception["note"] == f"Workflow {name} was deleted under the job"
+
+
+@pytest.mark.parametrize("restart", [False, True])
+@pytest.mark.parametrize("kind", [SYSTEMSTATUS, SECRET])
+def test_a_job_whose_workflow_goes_before_its_tasks_start_fails_with_that(
+    kind: Kind, restart: bool
+) -> None:
+    """It goes while an answer about something else is awaited."""
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.kind != kind or request.verb != "get":
+            return None
+        name = workflow_name(jobid)
+        gone = {"metadata": {"finalizers": []}}
+        system.store.merge_patch(WORKFLOW, "default", name, gone)
+        system.store.delete(WORKFLOW, "default", name)
+        return Fault(delay=1.0)
+
+    config = Config.parse({"daemons": {"copy-offload": {}}})
+    system = started(config=config)
+    jobid = system.instance.submit(jobspec(f"{XFS} requires=copy-offload"))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    if restart:
+        system.kill_module()
+        system.load_module()
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    note = f"Workflow {workflow_name(jobid)} was deleted under the job"
+    assert exception["note"] == note
+    assert "start" not in names(system, jobid)
+    assert not lines(system, "internal error")

@@ -259,7 +259,10 @@ class Steps:
     async def _release_prolog(self, info: WorkflowInfo) -> None:
         """DWS says that all is mounted; of nodes that were Disabled in SystemStatus it
         does not know."""
-        if await self._was_any_disabled(info):
+        disabled = await self._was_any_disabled(info)
+        if info.view is None:
+            return  # it was deleted meanwhile: next_step() has the job fail with that
+        if disabled:
             await self._exclusion.inspect(info)
             survey = info.survey
             if info.failure is not None or survey is None:
@@ -271,7 +274,8 @@ class Steps:
         await self._give_environment(info)
 
     async def _give_environment(self, info: WorkflowInfo) -> None:
-        assert info.view is not None
+        if info.view is None:
+            return
         workflow = info.view.environment
         try:
             daemons = await self._planner.daemons(info)
@@ -284,7 +288,7 @@ class Steps:
         # What DWS says about the job's storage is not for a site to change.
         variables.update(workflow)
         await self.tokens.give(info)
-        if info.failure is None:
+        if info.failure is None and info.view is not None:
             payload: Json = {"id": info.jobid, "variables": variables}
             await self._tell("prolog-remove", payload)
             info.mounted = True

@@ -29,8 +29,7 @@ class Tokens:
     async def give(self, info: WorkflowInfo) -> None:
         """Write a job's token, if it has one; without one in its Secret the job
         fails (``info.failure``)."""
-        assert info.view is not None
-        if info.view.token is None:
+        if info.view is None or info.view.token is None:
             return
         namespace, name = info.view.token
         secret = await self._calls.get(SECRET, namespace, name, key=info.name)
