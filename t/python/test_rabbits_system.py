@@ -10,12 +10,14 @@ from typing import Any, Optional
 import pytest
 
 from flux_k8s.config.table import Config
+from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import SERVERS, STORAGE, Json
 from flux_k8s.rfc import rset
 from rabbitsim.dws.topology import Topology
+from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.scheduler import UNSATISFIABLE
 from rabbitsim.system import VirtualSystem
 from support.rabbits import (
@@ -38,7 +40,17 @@ from support.rabbits import (
     system_of,
     wait,
 )
-from support.service import HOUR, LIFE, XFS, exceptions, jobspec, memo, names, settle
+from support.service import (
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    jobspec,
+    lines,
+    memo,
+    names,
+    settle,
+)
 
 LINK_DRAIN_REASON = "dws: PCIe connection to Rabbit rabbit-02 is Offline"
 
@@ -211,6 +223,21 @@ def test_a_flapping_rabbit_does_not_flood_the_scheduler() -> None:
 
 
 # A connection
+
+
+def test_a_clock_that_is_set_back_keeps_no_rabbit_from_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = system_of()
+    set_status(system, "rabbit-01", "Offline")
+    wait(system)
+    set_status(system, "rabbit-01", "Ready")
+    wait(system, FIRST_HOLD / 2)
+    assert not lines(system, "rabbit-01 is used again")
+    now = FluxPort.now
+    monkeypatch.setattr(FluxPort, "now", lambda self: now(self) - HOUR)
+    wait(system, 2 * FIRST_HOLD)
+    assert lines(system, "rabbit-01 is used again")
 
 
 def test_a_node_whose_connection_breaks_is_drained_until_it_is_back() -> None:

@@ -61,7 +61,8 @@ class HoldDown:
         for name, record in list(self._records.items()):
             if name in broken:
                 continue
-            if record.since is None:
+            # A time that is yet to come is from before the clock was set back.
+            if record.since is None or record.since > now:
                 record.since = now
             if now < record.ends:
                 held.add(name)
