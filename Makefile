@@ -21,7 +21,6 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEST ?= /opt/flux-dws
 WHEELS ?=
-BUILT := $(if $(WHEELS),$(wildcard $(WHEELS)/flux_dws-*.whl))
 # As many workers as cores, and each begins with tests that are beside each other.
 PYTEST_FLAGS ?= -n auto --dist worksteal
 SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
@@ -81,23 +80,14 @@ bench: $(INSTALLED)
 
 # The wheels of flux-dws and of all that it needs, for make install WHEELS=...
 wheel: $(BIN)/python
+	rm -f "$(or $(WHEELS),dist)"/flux_dws-*.whl
 	$(BIN)/python -m pip wheel --quiet --wheel-dir "$(or $(WHEELS),dist)" .
 
-# Into an environment of its own: pip would replace what the system has of a
-# package, where a newer one is needed.
 install:
-	$(if $(WHEELS),test -d "$(WHEELS)")
-	$(if $(BUILT),,./t/setup.sh "$(PYTHON)")
-	umask 022; "$(PYTHON)" -m venv "$(abspath $(DEST))"
-	umask 022; "$(abspath $(DEST))/bin/python" -m pip install --quiet \
-		$(if $(WHEELS),--no-index --find-links "$(abspath $(WHEELS))") \
-		$(if $(BUILT),--force-reinstall --pre flux-dws,.)
-	./src/link.sh "$(abspath $(DEST))"
+	@PYTHON="$(PYTHON)" ./src/install.sh "$(DEST)" "$(WHEELS)"
 
 uninstall:
-	test -e "$(abspath $(DEST))/pyvenv.cfg"
-	./src/link.sh "$(abspath $(DEST))" --remove
-	rm -rf "$(abspath $(DEST))"
+	@./src/install.sh --remove "$(DEST)"
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info src/pymod/*.egg-info

@@ -3,7 +3,7 @@
 # remove these links. PREFIX stays a virtual environment this way: nothing that Flux
 # or the system has installed is replaced.
 #
-# usage: src/link.sh PREFIX [--remove]
+# usage: src/link.sh PREFIX [--check|--remove]
 #
 # The Python packages are linked like all else, into the folder of
 # `flux config builtin python_path`, which holds links to Flux's own packages. It comes
@@ -14,16 +14,22 @@
 # shows nothing but the package. The two programs that need more, the service
 # (flux_k8s/broker/__main__.py) and `flux rabbitmapping`, are ours as a whole, and put
 # what is installed beside flux_k8s first for themselves.
+#
+# With --check, nothing is changed: the links could be made, as far as that can be told
+# before anything is installed.
 
 set -eu
 umask 022
 
 prefix=$1
-remove=${2:-}
-command -v flux >/dev/null || {
-    echo "link.sh: no flux on PATH" >&2
+mode=${2:-}
+
+fail () {
+    echo "link.sh: $*" >&2
     exit 1
 }
+
+command -v flux >/dev/null || fail "no flux on PATH"
 
 packages="flux_k8s sssjob"
 python_path=$(flux config builtin python_path)
@@ -39,39 +45,94 @@ is_ours () {
     fi
 }
 
-# Another package of the name would hide ours, or be hidden.
-for package in $packages; do
-    for other in "$python_path/$package" "$python_path/$package.py"; do
-        if test -z "$remove" && ! is_ours "$other"; then
-            echo "link.sh: $other: is another $package; remove it first" >&2
-            exit 1
-        fi
-    done
-done
-for package in $packages; do
-    for ours in "$python_path/$package" "$python_path/$package.py"; do
-        ! is_ours "$ours" || rm -f "$ours"
-    done
-done
+# usage: in_each_place FUNCTION: call it with each folder below PREFIX, and Flux's own
+in_each_place () {
+    "$1" lib/flux/modules "$(flux config builtin module_path)"
+    "$1" lib/flux/job-manager/plugins "$(flux config builtin jobtap_pluginpath)"
+    "$1" lib/flux/shell/plugins "$(flux config builtin shell_pluginpath)"
+    "$1" libexec/flux/cmd "$(flux config builtin exec_path)"
+    "$1" etc/flux "$(flux config builtin confdir)"
+}
 
-# usage: link DIRECTORY FOLDER: the files below PREFIX/DIRECTORY, in FOLDER
-link () {
-    test ! -d "$2" || find "$2" -lname "$prefix/$1/*" -delete
-    test -z "$remove" || return 0
+# usage: each_file DIRECTORY FOLDER FUNCTION: call it with each file below
+# PREFIX/DIRECTORY, and the link to it in FOLDER
+each_file () {
+    test -d "$prefix/$1" || return 0
     find "$prefix/$1" -type f ! -name '*.pyc' | while read -r file; do
-        target=$2/${file#"$prefix/$1/"}
-        mkdir -p "$(dirname "$target")"
-        ln -s "$file" "$target"
+        "$3" "$file" "$2/${file#"$prefix/$1/"}"
     done
 }
 
-link lib/flux/modules "$(flux config builtin module_path)"
-link lib/flux/job-manager/plugins "$(flux config builtin jobtap_pluginpath)"
-link lib/flux/shell/plugins "$(flux config builtin shell_pluginpath)"
-link libexec/flux/cmd "$(flux config builtin exec_path)"
-link etc/flux "$(flux config builtin confdir)"
+check_writable () {
+    folder=$2
+    while ! test -d "$folder"; do
+        folder=$(dirname "$folder")
+    done
+    test -w "$folder" || fail "$2: cannot be written to"
+}
 
-test -z "$remove" || exit 0
+check_link () {
+    is_ours "$2" || fail "$2: is another file; remove it first"
+}
+
+check_links () {
+    each_file "$1" "$2" check_link
+}
+
+make_link () {
+    mkdir -p "$(dirname "$2")"
+    ln -s "$1" "$2"
+}
+
+make_links () {
+    each_file "$1" "$2" make_link
+}
+
+# Python keeps what it has compiled beside the link. Other folders stay: they may be
+# Flux's own.
+remove_link () {
+    cache=$(dirname "$1")/__pycache__
+    rm -f "$cache/$(basename "$1" .py)".*.pyc "$1"
+    rmdir "$cache" 2>/dev/null || true
+}
+
+remove_links () {
+    test -d "$2" || return 0
+    find "$2" -lname "$prefix/$1/*" | while read -r link; do
+        remove_link "$link"
+    done
+}
+
+# Another package of the name would hide ours, or be hidden.
+check_packages () {
+    for package in $packages; do
+        for other in "$python_path/$package" "$python_path/$package.py"; do
+            is_ours "$other" || fail "$other: is another $package; remove it first"
+        done
+    done
+}
+
+remove_packages () {
+    for package in $packages; do
+        for ours in "$python_path/$package" "$python_path/$package.py"; do
+            ! is_ours "$ours" || remove_link "$ours"
+        done
+    done
+}
+
+if test "$mode" != --remove; then
+    check_packages
+    check_writable python_path "$python_path"
+    in_each_place check_writable
+    in_each_place check_links
+fi
+test "$mode" != --check || exit 0
+
+remove_packages
+in_each_place remove_links
+test "$mode" != --remove || exit 0
+
+in_each_place make_links
 site=$("$prefix/bin/python" -c \
     'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$python_path"

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import py_compile
 import subprocess
 import sys
 from pathlib import Path
@@ -198,8 +199,12 @@ def test_all_links_can_be_removed_and_only_these(flux: Flux) -> None:
     own.parent.mkdir(parents=True)
     own.write_text("")
     flux.link()
+    for linked in ("module_path/dws", "confdir/cli/plugins/rabbit"):
+        path = flux.places / f"{linked}.py"
+        py_compile.compile(str(path), doraise=True)  # as Python does at an import
     assert flux.link("--remove").returncode == 0
     assert flux.files() == {"exec_path/flux-own.py"}
+    assert not list(flux.places.rglob("__pycache__"))
 
 
 def test_a_file_of_the_site_is_not_replaced(flux: Flux) -> None:
@@ -207,8 +212,19 @@ def test_a_file_of_the_site_is_not_replaced(flux: Flux) -> None:
     own.parent.mkdir(parents=True)
     own.write_text("of the site\n")
     done = flux.link()
-    assert done.returncode != 0 and str(own) in done.stdout
+    text = f"link.sh: {own}: is another file; remove it first\n"
+    assert (done.returncode, done.stdout) == (1, text)
     assert own.read_text() == "of the site\n"
+    assert flux.files() == {"confdir/cli/plugins/rabbit.py"}
+
+
+def test_with_check_it_is_only_told_what_is_in_the_way(flux: Flux) -> None:
+    done = flux.link("--check")
+    assert (done.returncode, done.stdout, flux.files()) == (0, "", set())
+    own = flux.places / "confdir/cli/plugins/rabbit.py"
+    own.parent.mkdir(parents=True)
+    own.write_text("of the site\n")
+    assert str(own) in flux.link("--check").stdout
 
 
 @pytest.mark.parametrize("name", ["flux_k8s.py", "flux_k8s/__init__.py"])

@@ -199,7 +199,10 @@ def test_a_standin_declaration_that_disagrees_does_not_compile(
 class Node:
     """A compute node that has a Flux, but neither a network nor a compiler."""
 
-    TOOLS = "cat chmod dirname env find grep ln make mkdir readlink rm sh test"
+    TOOLS = (
+        "basename cat chmod dirname env find grep ln ls make mkdir readlink realpath"
+        " rm rmdir sh test"
+    )
 
     def __init__(self, folder: Path) -> None:
         self.places = folder / "flux"
@@ -211,9 +214,13 @@ class Node:
             if found is None:
                 pytest.skip(f"{tool} is not installed")
             (tools / tool).symlink_to(found)
-        (tools / "flux").write_text(f'#!/bin/sh\necho "{self.places}/$3"\n')
-        (tools / "flux").chmod(0o755)
-        kept = {k: v for k, v in os.environ.items() if not k.startswith("PIP_")}
+        self.flux = tools / "flux"
+        self.make_flux(sys.executable)
+        kept = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("MAKE", "MFLAGS", "PIP_"))
+        }
         nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "0"}
         self.environment = {
             **kept,
@@ -221,6 +228,14 @@ class Node:
             "PATH": str(tools),
             "PIP_CONFIG_FILE": os.devnull,
         }
+
+    def make_flux(self, python: str) -> None:
+        """Have a Flux whose modules run under this Python."""
+        self.flux.write_text(
+            f'#!/bin/sh\nif test "$1" = python; then shift; exec {python} "$@"; fi\n'
+            f'echo "{self.places}/$3"\n'
+        )
+        self.flux.chmod(0o755)
 
     def make(self, *args: str) -> subprocess.CompletedProcess[str]:
         command = ["make", f"PYTHON={sys.executable}", f"DEST={self.destination}"]
@@ -232,6 +247,15 @@ class Node:
             stderr=subprocess.STDOUT,
             text=True,
         )
+
+    def refusal(self, *args: str) -> str:
+        """What make says that fails, but for its own line."""
+        done = self.make(*args)
+        assert done.returncode != 0, done.stdout
+        lines = done.stdout.splitlines()
+        said = [line for line in lines if not line.startswith("make: ")]
+        assert len(said) == 1, done.stdout
+        return said[0]
 
     def linked(self) -> list[Path]:
         return [path for path in self.places.rglob("*") if path.is_symlink()]
@@ -277,25 +301,95 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
     kubernetes.rename(tmp_path / kubernetes.name)
     done = node.make("install", f"WHEELS={wheels}")
     assert done.returncode != 0 and "kubernetes" in done.stdout, done.stdout
-    assert not node.linked()
+    assert f"install.sh: WHEELS={wheels}: lacks what pip names" in done.stdout
+    assert not node.linked() and not node.destination.exists()
 
     (tmp_path / kubernetes.name).rename(kubernetes)
     done = node.make("install", f"WHEELS={wheels}")
-    assert done.returncode == 0, done.stdout
-    assert (node.destination / PLACES["dws-jobtap.so"]).exists()
+    assert (done.returncode, done.stdout) == (0, "")
+    plugin = node.destination / PLACES["dws-jobtap.so"]
+    assert plugin.exists()
     linked = {str(path.relative_to(node.places)) for path in node.linked()}
     assert {"module_path/dws.py", "python_path/flux_k8s"} <= linked
     assert all(path.exists() for path in node.linked())
 
+    plugin.unlink()
+    done = node.make("install", f"WHEELS={wheels}")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert plugin.exists() and all(path.exists() for path in node.linked())
+
     done = node.make("uninstall")
-    assert done.returncode == 0, done.stdout
-    assert not node.linked() and not node.destination.exists()
+    assert (done.returncode, done.stdout) == (0, "")
+    left = [path for path in node.places.rglob("*") if not path.is_dir()]
+    assert not left and not node.destination.exists()
 
 
 def test_a_folder_of_wheels_that_is_not_there_changes_nothing(tmp_path: Path) -> None:
+    node, gone = Node(tmp_path), tmp_path / "gone"
+    said = node.refusal("install", f"WHEELS={gone}")
+    assert said == f"install.sh: WHEELS={gone}: is no folder"
+    assert not node.destination.exists()
+
+
+def test_wheels_for_another_python_than_that_of_flux_are_refused(
+    tmp_path: Path,
+) -> None:
+    node, wheel = Node(tmp_path), "flux_dws-0.1.0-cp38-cp38-linux_x86_64.whl"
+    (tmp_path / wheel).touch()
+    said = node.refusal("install", f"WHEELS={tmp_path}")
+    assert f"{wheel} is not for Python " in said
+    assert not node.destination.exists()
+
+
+def test_another_python_than_that_of_flux_is_refused(tmp_path: Path) -> None:
+    node, other = Node(tmp_path), tmp_path / "python"
+    other.write_text("#!/bin/sh\necho 3.8\n")
+    other.chmod(0o755)
+    node.make_flux(str(other))
+    said = node.refusal("install")
+    assert f"PYTHON={sys.executable}: is Python 3." in said
+    assert said.endswith(", that of Flux is 3.8")
+    assert not node.destination.exists()
+
+
+def test_nothing_is_installed_where_there_is_no_flux(tmp_path: Path) -> None:
     node = Node(tmp_path)
-    done = node.make("install", f"WHEELS={tmp_path / 'gone'}")
-    assert done.returncode != 0 and "gone" in done.stdout, done.stdout
+    node.flux.unlink()
+    assert node.refusal("install") == "install.sh: no flux on PATH"
+    assert not node.destination.exists()
+
+
+@pytest.mark.parametrize("target", ["install", "uninstall"])
+@pytest.mark.parametrize("file", ["pyvenv.cfg", "bin/ls"])
+def test_a_folder_of_others_is_not_touched(
+    target: str, file: str, tmp_path: Path
+) -> None:
+    node = Node(tmp_path)
+    path = node.destination / file
+    path.parent.mkdir(parents=True)
+    path.touch()
+    said = node.refusal(target)
+    assert said.startswith(f"install.sh: DEST={node.destination}: is ")
+    assert said.endswith(" no installation of flux-dws")
+    assert [p for p in node.destination.rglob("*") if p.is_file()] == [path]
+
+
+def test_a_destination_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    node.destination = tmp_path / "file/below"
+    (tmp_path / "file").touch()
+    said = node.refusal("install")
+    assert said.startswith(f"install.sh: DEST={node.destination}: ")
+
+
+def test_a_file_in_the_way_of_a_link_is_told_before_anything_is_installed(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path)
+    other = node.places / "python_path/flux_k8s"
+    other.mkdir(parents=True)
+    said = node.refusal("install")
+    assert said == f"link.sh: {other}: is another flux_k8s; remove it first"
     assert not node.destination.exists()
 
 

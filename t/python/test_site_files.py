@@ -361,7 +361,10 @@ def test_a_memo_cannot_pass_for_another_event(tmp_path: Path) -> None:
     assert node.done == []
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
+SHELL = [*SCRIPTS, *ETC.parent.glob("src/*.sh"), ETC.parent / "t/setup.sh"]
+
+
+@pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
 def test_shellcheck_has_nothing_to_say(script: Path) -> None:
     beside = os.path.dirname(sys.executable)
     shellcheck = shutil.which("shellcheck", path=f"{beside}:{os.environ['PATH']}")

@@ -1,0 +1,120 @@
+#!/bin/sh
+# Install flux-dws for the Flux on PATH, or remove it again. Run in the top folder of
+# the sources, by `make install` and `make uninstall`.
+#
+# usage: PYTHON=... src/install.sh DEST [WHEELS]
+#        src/install.sh --remove DEST
+#
+# DEST becomes a virtual environment of Flux's Python: outside of one, pip would replace
+# what the system has of a package where a newer one is needed. src/link.sh links its
+# files to where Flux looks for them. With WHEELS, a folder of wheels, nothing is taken
+# from the network, and nothing is compiled if a wheel of flux-dws is among them.
+#
+# A first installation that fails leaves nothing behind.
+
+set -eu
+umask 022
+
+fail () {
+    echo "install.sh: $*" >&2
+    exit 1
+}
+
+# usage: is_installed: DEST is what this script made of it
+is_installed () {
+    test -e "$dest/pyvenv.cfg" && test -e "$dest/lib/flux/modules/dws.py"
+}
+
+remove () {
+    is_installed || fail "DEST=$dest: is no installation of flux-dws"
+    ./src/link.sh "$dest" --remove
+    rm -rf "$dest"
+}
+
+clean_up () {
+    test -n "$unfinished" || return 0
+    ./src/link.sh "$dest" --remove || true
+    rm -rf "$dest"
+}
+
+# usage: check_folder: DEST is ours, or new, and can be written to
+check_folder () {
+    unfinished=
+    if ! is_installed; then
+        test -z "$(ls -A "$dest" 2>/dev/null)" ||
+            fail "DEST=$dest: is there, and is no installation of flux-dws"
+        trap clean_up EXIT
+        trap 'exit 1' INT TERM HUP
+        error=$(mkdir -p "$dest" 2>&1) || fail "DEST=$dest: $error"
+        unfinished=1
+    fi
+    test -w "$dest" || fail "DEST=$dest: cannot be written to"
+}
+
+# usage: check_python: what is installed is for the Python that runs Flux's modules
+check_python () {
+    show='import sys; print("%d.%d" % sys.version_info[:2])'
+    command -v flux >/dev/null || fail "no flux on PATH"
+    of_flux=$(flux python -c "$show") || fail "flux python: cannot be run"
+    version=$("$PYTHON" -c "$show") || fail "PYTHON=$PYTHON: cannot be run"
+    test "$version" = "$of_flux" ||
+        fail "PYTHON=$PYTHON: is Python $version, that of Flux is $of_flux"
+    "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
+        fail "PYTHON=$PYTHON: has no venv (on Debian: apt-get install python3-venv)"
+}
+
+# usage: find_wheel: set $built if WHEELS has a wheel of flux-dws for this Python
+find_wheel () {
+    built=
+    test -n "$wheels" || return 0
+    test -d "$wheels" || fail "WHEELS=$wheels: is no folder"
+    other=
+    for wheel in "$wheels"/flux_dws-*.whl; do
+        case $wheel in
+        *"-cp${version%.*}${version#*.}-"*) built=1 ;;
+        *'*'*) ;;
+        *) other=$wheel ;;
+        esac
+    done
+    test -n "$built" || test -z "$other" ||
+        fail "WHEELS=$wheels: ${other##*/} is not for Python $version, that of Flux"
+}
+
+make_environment () {
+    show='import sys; print(sys.version_info[:2], sys.base_prefix)'
+    clear=
+    if test -e "$dest/pyvenv.cfg"; then
+        # In an environment that is there, Python keeps the links to another Python.
+        before=$("$dest/bin/python" -c "$show" 2>/dev/null) || before=
+        test "$before" = "$("$PYTHON" -c "$show")" || clear=--clear
+    fi
+    "$PYTHON" -m venv $clear "$dest"
+}
+
+install () {
+    check_python
+    find_wheel
+    check_folder
+    ./src/link.sh "$dest" --check
+    test -n "$built" || ./t/setup.sh "$PYTHON"
+    make_environment
+    set -- .
+    test -z "$built" || set -- --force-reinstall --pre flux-dws
+    test -z "$wheels" || set -- --no-index --find-links "$wheels" "$@"
+    "$dest/bin/python" -m pip --disable-pip-version-check install --quiet "$@" || {
+        test -z "$wheels" || fail "WHEELS=$wheels: lacks what pip names above," \
+            "for Python $version on this machine"
+        fail "flux-dws could not be built and installed: see above"
+    }
+    ./src/link.sh "$dest"
+    unfinished=
+}
+
+if test "$1" = --remove; then
+    dest=$(realpath -ms -- "$2")
+    remove
+else
+    dest=$(realpath -ms -- "$1")
+    wheels=${2:+$(realpath -ms -- "$2")}
+    install
+fi
