@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from typing import Optional
@@ -22,6 +23,7 @@ from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.troubles import KINDS
 from rabbitsim.torture.world import World
 from support.effort import SOAKING, seeds
+from support.tree import TOP
 
 SEEDS = seeds(3, 30)
 ARGUMENTS = ["torture", "--seed", "3", "--jobs", "8", "--trace"]
@@ -41,6 +43,12 @@ def test_each_kind_of_trouble_alone_breaks_nothing(kind: str) -> None:
     assert outcome.breach is None
     kinds = {"outage", "user", "module", "plugin"} if kind == "abort" else {kind}
     assert {trouble.kind for trouble in outcome.plan.troubles} <= kinds
+
+
+def test_each_kind_of_trouble_has_a_row_in_the_document() -> None:
+    text = (TOP / "doc/torture.md").read_text().split("**Troubles**")[1]
+    table = text.split("| kind | what |\n|---|---|\n")[1].split("\n\n")[0]
+    assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.M)) == sorted(KINDS)
 
 
 def test_persistent_storage_that_was_not_set_up_yet_needs_no_rabbit() -> None:
