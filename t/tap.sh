@@ -201,6 +201,7 @@ instance_hosts () {
 # the options.
 instance_start () {
     if test -n "$FLUX_DWS_INSIDE"; then
+        BROKER_PID=$(flux getattr broker.pid)
         # A Flux that has flux-dws installed loads it at its start. Only a test that
         # says so wants that.
         test -n "$FLUX_MODPROBE_PATH" || flux module remove --force dws
@@ -305,7 +306,8 @@ package_copy () {
         echo "import sys; sys.path.insert(0, \"$TRASH/$1\")" &&
         sed "s/^from __future__.*//" "$PREFIX/lib/flux/modules/dws.py"
     } >"$1/dws.py" &&
-    cp -r "$("$PYTHON" -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
+    # With their times, so that Python need not compile them again.
+    cp -rp "$("$PYTHON" -c "import flux_k8s; print(*flux_k8s.__path__)")" "$1/flux_k8s" &&
     cat >>"$1/flux_k8s/jobs/service.py"
 }
 
@@ -340,7 +342,7 @@ broker_lives () {
 
 # The process of the module, which is a child of the broker's.
 module_pid () {
-    child_of "$(flux getattr broker.pid)" "module-python-exec.*/dws"
+    child_of "$BROKER_PID" "module-python-exec.*/dws"
 }
 
 # The process of the service, which is a child of the module's.
@@ -659,7 +661,7 @@ test_diagnose () {
 
 # An instance that ends would wait for ever for a job that hangs.
 instance_kill () {
-    kill -KILL "$(flux getattr broker.pid)"
+    kill -KILL "$BROKER_PID"
 }
 
 # usage: python_stdin SCRIPT [ARG...]
@@ -699,9 +701,9 @@ command_fails () {
 
 # usage: eventually COMMAND...: within 30 s
 eventually () {
-    for _ in $(seq 300); do
+    for _ in $(seq 150); do
         "$@" >/dev/null 2>&1 && return 0
-        sleep 0.1
+        sleep 0.2
     done
     "$@"
 }
