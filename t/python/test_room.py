@@ -22,7 +22,7 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
-from flux_k8s.rabbits.storage import RabbitManager
+from flux_k8s.rabbits.room import Room
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
@@ -221,7 +221,7 @@ def test_what_could_not_be_written_takes_no_room() -> None:
     system.instance.submit(on("compute-01", LARGE))
     wait(system)
     assert system.service is not None
-    assert set(system.service._machine.rabbits.room(()).values()) == {64 * GIB}
+    assert set(system.service._machine.room.left(()).values()) == {64 * GIB}
 
 
 def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> None:
@@ -235,7 +235,7 @@ def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> No
     assert [names(system, jobid) for jobid in jobids] == 3 * [LIFE]
     wait(system)
     assert system.service is not None
-    assert set(system.service._machine.rabbits.room(()).values()) == {64 * GIB}
+    assert set(system.service._machine.room.left(()).values()) == {64 * GIB}
 
 
 def test_a_job_is_told_how_much_persistent_storage_has_left_for_it() -> None:
@@ -348,7 +348,7 @@ def test_what_is_counted_is_what_dws_shows(
         wait(system, 7.0)
     wait(system, HOUR)
     assert system.service is not None
-    room = system.service._machine.rabbits.room(())
+    room = system.service._machine.room.left(())
     storages = system.store.list(STORAGE, None)["items"]
     shown = {s["metadata"]["name"]: s["status"]["capacity"] for s in storages}
     assert room == shown
@@ -412,7 +412,7 @@ def test_a_job_that_fails_is_told_what_does_not_pass() -> None:
 def unscheduled(system: VirtualSystem) -> dict[str, int]:
     """GiB, rounded up, that the scheduler is told to leave out."""
     assert system.service is not None
-    found = system.service._machine.rabbits.unscheduled
+    found = system.service._machine.room.unscheduled
     return {rabbit: -(-size // GIB) for rabbit, size in found.items()}
 
 
@@ -452,25 +452,24 @@ def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
     """The mapping has it left out of the capacity that Fluxion gives out."""
     entry = {"capacity": 60 * GIB, "system": 40 * GIB, "hostlist": "n1"}
     system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
-    no_kube: Any = None  # it is asked for nothing
-    rabbits = RabbitManager(no_kube, system, "default", print, print, print)
+    room = Room(system, print, lambda: True, print)
 
     def see(type: str, name: str, size: int) -> None:
         made = {"r1": {"allocationSize": size * GIB}}
         status = {"ready": True, "allocationSets": [{"storage": made}]}
         metadata = {"namespace": "default", "name": name}
-        rabbits.see_servers(type, {"metadata": metadata, "status": status})
+        room.event(type, {"metadata": metadata, "status": status})
 
     see("ADDED", "system", 40)
-    assert (rabbits.unscheduled, rabbits.capacity("r1")) == ({}, 60 * GIB)
-    assert rabbits.room([]) == {"r1": 60 * GIB}
+    assert (room.unscheduled, room.capacity("r1")) == ({}, 60 * GIB)
+    assert room.left([]) == {"r1": 60 * GIB}
     see("ADDED", "persistent", 5)
-    assert rabbits.unscheduled == {"r1": 5 * GIB}
+    assert room.unscheduled == {"r1": 5 * GIB}
     see("MODIFIED", "system", 50)  # the mapping is out of date
-    assert rabbits.unscheduled == {"r1": 15 * GIB}
-    assert rabbits.room([]) == {"r1": 45 * GIB}
+    assert room.unscheduled == {"r1": 15 * GIB}
+    assert room.left([]) == {"r1": 45 * GIB}
     see("DELETED", "system", 50)
-    assert (rabbits.unscheduled, rabbits.room([])) == ({}, {"r1": 95 * GIB})
+    assert (room.unscheduled, room.left([])) == ({}, {"r1": 95 * GIB})
 
 
 def test_storage_of_a_job_that_was_let_go_is_still_there() -> None:

@@ -40,7 +40,7 @@ from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation, workflo
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
-from flux_k8s.jobs.machine import Rabbits
+from flux_k8s.jobs.machine import Rabbits, Room
 from flux_k8s.jobs.proposal import Proposal, not_serving, propose
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
@@ -104,6 +104,7 @@ class Planner:
         kube: Kube,
         settings: Settings,
         rabbits: Rabbits,
+        room: Room,
         constraint: Callable[[], Json],
         now: Callable[[], float],
     ) -> None:
@@ -111,6 +112,7 @@ class Planner:
         self._reader = BreakdownReader(kube)
         self._settings = settings
         self._rabbits = rabbits
+        self._room = room
         self._constraint = constraint
         self._now = now
         self._waiting: dict[int, float] = {}
@@ -126,17 +128,17 @@ class Planner:
         """Drop what is kept for a job."""
         for breakdown in self._reader.forget(jobid):
             if breakdown.servers is not None:
-                self._rabbits.withdraw(breakdown.servers)
+                self._room.withdraw(breakdown.servers)
         self._waiting.pop(jobid, None)
         self._settle(jobid)
-        self._rabbits.forget(jobid)
+        self._room.forget(jobid)
 
     def let_go(self, info: WorkflowInfo) -> None:
         """The job gives back what the scheduler gave it."""
         view = info.view
         torn_down = view is None or (view.desired is State.Teardown and view.complete)
         self._settle(info.jobid)
-        self._rabbits.let_go(info.jobid, torn_down)
+        self._room.let_go(info.jobid, torn_down)
 
     def _settle(self, jobid: int) -> None:
         """What the scheduler gave the job is its own no more, or is counted as what
@@ -211,25 +213,25 @@ class Planner:
 
         def without_others() -> None:
             # What a scheduler gave may be waited for, whoever holds it now.
-            scheduler, rabbits = self._settings.scheduler, self._rabbits
-            room = rabbits.sizes if scheduler else rabbits.room(own, lasting=True)
-            choose([s for s in others if workflow_of(s) is None], room, {})
+            scheduler, room = self._settings.scheduler, self._room
+            left = room.sizes if scheduler else room.left(own, lasting=True)
+            choose([s for s in others if workflow_of(s) is None], left, {})
 
         try:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
-            choice = choose(others, self._rabbits.room(own), other_shares)
+            choice = choose(others, self._room.left(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
             raise self._reason_to_wait(info, error, without_others) from None
         self._waiting.pop(info.jobid, None)
         for reference, servers in choice.servers.items():
-            self._rabbits.promise(reference, servers)
+            self._room.promise(reference, servers)
         self._settle(info.jobid)
         try:
             await gather(choice.calls)
         except KubeError:
             for reference in choice.servers:
-                self._rabbits.withdraw(reference)
+                self._room.withdraw(reference)
             raise
         return choice.placement
 

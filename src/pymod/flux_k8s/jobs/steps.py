@@ -96,6 +96,7 @@ class Steps:
             kube,
             settings,
             machine.rabbits,
+            machine.room,
             machine.constraint,
             flux.now,
         )

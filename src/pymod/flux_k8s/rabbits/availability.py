@@ -26,6 +26,7 @@ from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.rabbits.room import Room
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rfc import hostlist
@@ -89,6 +90,7 @@ class Availability:
 
     Attributes:
         rabbits: the Rabbits of the cluster.
+        room: what storage is on them.
         nodes: the nodes of the instance.
         system_status: the nodes that DWS does not wait for.
     """
@@ -104,6 +106,7 @@ class Availability:
         mended: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
+        self._kube = kube
         self._settings = settings
         self._mended = mended
         self._controller = Controller[str](
@@ -116,6 +119,9 @@ class Availability:
             flux.log,
             watched,
             self._changed,
+        )
+        self.room = Room(
+            settings.mapping, flux.log, lambda: self.rabbits.complete, self._changed
         )
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self.nodes = Nodes(flux, self._nodes_changed)
@@ -132,12 +138,14 @@ class Availability:
 
     def start(self) -> None:
         self.rabbits.start()
+        self.room.start(self._kube)
         self.nodes.start()
         self.system_status.start()
 
     def stop(self) -> None:
         self._controller.stop()
         self.rabbits.stop()
+        self.room.stop()
         self.nodes.stop()
         self.system_status.stop()
         self.mount_watch.stop()
@@ -169,8 +177,8 @@ class Availability:
 
     def stats(self) -> Json:
         """What ``dws.stats-get`` tells about the Rabbits."""
-        mapping, rabbits = self._settings.mapping, self.rabbits
-        unwell = dict(rabbits.unwell)
+        mapping, room = self._settings.mapping, self.room
+        unwell = dict(self.rabbits.unwell)
         return {
             "down": {
                 name: state.status
@@ -182,10 +190,10 @@ class Availability:
                 for name, state in unwell.items()
                 if state.serving
             },
-            "capacity": sum(map(rabbits.capacity, mapping.rabbits)),
-            "reserved": dict(rabbits.reserved),
-            "unscheduled": dict(rabbits.unscheduled),
-            "in_use": len(list(rabbits.in_use)),
+            "capacity": sum(map(room.capacity, mapping.rabbits)),
+            "reserved": dict(room.reserved),
+            "unscheduled": dict(room.unscheduled),
+            "in_use": len(list(room.in_use)),
             "fluxion": self._fluxion.stats(),
         }
 
@@ -202,8 +210,8 @@ class Availability:
     async def _reconcile(self, key: str) -> Optional[float]:
         """Make Fluxion and Flux as Kubernetes shows the Rabbits. Returns the seconds
         until the next hold-down ends."""
-        rabbits = self.rabbits
-        if not (rabbits.complete and (rabbits.counted or rabbits.uncountable)):
+        rabbits, room = self.rabbits, self.room
+        if not (rabbits.complete and (room.counted or room.uncountable)):
             return None
         now = self._flux.now()
         unwell = dict(rabbits.unwell)
@@ -249,11 +257,11 @@ class Availability:
     def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
         self._fluxion.want_out_of_service(down)
         self._fluxion.want(BAD_RABBIT, marked)
-        if self.rabbits.counted:
+        if self.room.counted:
             scheduler = self._settings.scheduler
-            used = () if scheduler else self._hosts_of(self.rabbits.in_use)
+            used = () if scheduler else self._hosts_of(self.room.in_use)
             self._fluxion.want(ALLOC_RABBIT, frozenset(used))
-            self._fluxion.want_reserved(self.rabbits.unscheduled if scheduler else {})
+            self._fluxion.want_reserved(self.room.unscheduled if scheduler else {})
         if not self._fluxion_started:
             self._fluxion_started = True
             self._fluxion.start()
