@@ -328,6 +328,40 @@ def test_a_run_that_is_begun_anew_from_within_is_not_ended_by_its_own_end(
     assert runs == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("where", ["reconcile", "failed", "bind"])
+@pytest.mark.parametrize("news_end_pauses", [False, True])
+def test_a_key_that_its_own_run_adds_waits_for_the_pause_after_its_failure(
+    loop: VirtualLoop, where: str, news_end_pauses: bool
+) -> None:
+    runs: list[float] = []
+
+    def add(at: str) -> None:
+        if at == where:
+            controller.add("a")
+
+    def bind(callback: Callable[..., None]) -> Callable[..., None]:
+        add("bind")
+        return callback
+
+    async def reconcile(key: str) -> None:
+        runs.append(loop.now())
+        assert len(runs) < 9, "there is no pause"
+        add("reconcile")
+        await Call[None](lambda answer: loop.call_later(0.0, lambda: answer(None)))
+        if len(runs) < 4:
+            raise BROKEN
+
+    controller = Controller[str](
+        loop,
+        reconcile,
+        lambda key, error: add("failed"),
+        Options[str](bind=bind, news_end_pauses=news_end_pauses),
+    )
+    controller.run("a")
+    loop.run(lambda: len(runs) == 4, timeout=60.0)
+    assert runs == [0.0, 1.0, 3.0, 7.0]
+
+
 def test_one_run_at_a_time_is_under_way_whatever_is_tried_again(
     loop: VirtualLoop, reconciler: Reconciler
 ) -> None:

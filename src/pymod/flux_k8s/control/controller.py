@@ -310,11 +310,13 @@ class Controller(Generic[Key]):
     def _done(self, key: Key, item: _Item, run: int, result: Any) -> None:
         if not self._is_current(key, item, run):
             return  # it was forgotten, abandoned or stopped by its own run
-        added = self._end(item)
         if isinstance(result, self._options.expected):
-            self._failed(key, result)
-            self._pause(key, item, getattr(result, "retry_after", None))
+            self._failed(key, result)  # a key that it adds waits for the pause, too
+            if self._is_current(key, item, run):
+                self._end(item)
+                self._pause(key, item, getattr(result, "retry_after", None))
             return
+        added = self._end(item)
         if self._options.forgets and (result is None or result > 0.0):
             item.backoff.reset()
         delays = [delay for delay in (added, result) if delay is not None]
