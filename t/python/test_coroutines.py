@@ -53,6 +53,34 @@ def test_a_request_is_sent_when_it_is_awaited_and_its_answer_is_the_result() -> 
     assert results == ["xy"]
 
 
+def test_an_answer_that_comes_twice_is_none_to_the_next_request() -> None:
+    requests = Requests()
+
+    async def step() -> str:
+        first = await requests.send("a")
+        second = await requests.send("b")
+        return f"{first}{second}"
+
+    results = driven(step())
+    requests.sent["a"]("x")
+    requests.sent["a"]("x")
+    assert not results
+    requests.sent["b"]("y")
+    requests.sent["b"]("y")
+    assert results == ["xy"]
+
+
+def test_an_answer_that_comes_twice_at_once_is_none_to_the_next_request() -> None:
+    async def step() -> list[str]:
+        twice = Call[str](lambda answer: [answer("x"), answer("x")])
+        return [await twice, await requests.send("b")]
+
+    requests = Requests()
+    results = driven(step())
+    requests.sent["b"]("y")
+    assert results == [["x", "y"]]
+
+
 def test_an_answer_that_is_an_error_is_raised_where_it_is_awaited() -> None:
     requests = Requests()
 

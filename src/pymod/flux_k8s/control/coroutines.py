@@ -21,6 +21,7 @@ from typing import (
     Generator,
     Generic,
     Iterable,
+    Optional,
     TypeVar,
     Union,
 )
@@ -113,6 +114,7 @@ class _Driver(Generic[T]):
         self._done = done
         self._expected = expected
         self._bind = bind
+        self._awaited: Optional[Call[Any]] = None
 
     def resume(self, answer: Any) -> None:
         """Go on until an answer has to be waited for. One that comes at once is used
@@ -136,11 +138,16 @@ class _Driver(Generic[T]):
         return self._coroutine.send(answer)
 
     def _send(self, request: Call[Any]) -> list[Any]:
-        """Send a request. Return its answer if that comes at once."""
+        """Send a request. Return its answer if that comes at once. An answer that
+        comes again is none to the request that follows."""
         at_once: list[Any] = []
         sending = True
+        self._awaited = request
 
         def answered(answer: Any) -> None:
+            if self._awaited is not request:
+                return
+            self._awaited = None
             if sending:
                 at_once.append(answer)
             else:
