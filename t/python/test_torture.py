@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Optional
 
 import pytest
@@ -88,8 +89,8 @@ def test_a_node_is_kept_out_until_another_than_the_administrator_puts_it_back() 
 @pytest.mark.parametrize(("early", "true"), [(0.5, True), (5.0, False)])
 def test_a_limit_counts_from_when_the_service_asked(early: float, true: bool) -> None:
     """The request takes a while to arrive."""
-    plan = make_plan(903, 40, None)
-    assert plan.site.kube_latency == 0.2
+    plan = make_plan(903, 40, None, ["controllers"])
+    plan = replace(plan, site=replace(plan.site, kube_latency=0.2))
     world = World(plan, lambda line: None)
     world.system.loop.run(timeout=5.0)
     job = world.system.instance.manager.active_jobs[0]
