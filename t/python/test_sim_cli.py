@@ -46,6 +46,18 @@ def write_script(folder: pathlib.Path, *lines: str) -> pathlib.Path:
     return path
 
 
+@pytest.mark.parametrize("package", ["aiohttp", "jsonpatch"])
+def test_a_package_that_is_not_installed_is_named(package: str) -> None:
+    code = (
+        f"import runpy, sys; sys.modules[{package!r}] = None\n"
+        "sys.argv[1:] = ['kube']; runpy.run_module('rabbitsim', run_name='__main__')"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
+    expected = f"rabbitsim: {package} is not installed (pip: flux-dws[sim])\n"
+    assert (done.returncode, done.stderr) == (1, expected)
+
+
 def test_dws_names_the_option_for_a_kubeconfig_that_is_not_there(
     tmp_path: pathlib.Path, capfd: Captured, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,4 +9,10 @@ import sys
 from rabbitsim.cli import main
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except ModuleNotFoundError as error:
+        if error.name not in ("aiohttp", "jsonpatch"):
+            raise
+        # Where flux-dws is installed for Flux alone.
+        sys.exit(f"rabbitsim: {error.name} is not installed (pip: flux-dws[sim])")
