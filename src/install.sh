@@ -56,7 +56,7 @@ check_python () {
     show='import sys; print("%d.%d" % sys.version_info[:2])'
     command -v flux >/dev/null || fail "no flux on PATH"
     of_flux=$(flux python -c "$show") || fail "flux python: cannot be run"
-    version=$("$PYTHON" -c "$show") || fail "PYTHON=$PYTHON: cannot be run"
+    version=$("$PYTHON" -c "$show" 2>/dev/null) || fail "PYTHON=$PYTHON: cannot be run"
     test "$version" = "$of_flux" ||
         fail "PYTHON=$PYTHON: is Python $version, that of Flux is $of_flux"
     "$PYTHON" -c 'import venv, ensurepip' 2>/dev/null ||
