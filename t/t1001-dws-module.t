@@ -209,7 +209,7 @@ test_expect_success 'flux module stats dws answers while Kubernetes hangs' '
     kill -STOP $KUBE_PID &&
     id=$(job_submit true) &&
     wait_event $id dependency-add &&
-    stats_say "\"jobs\": 1"
+    eventually stats_say "\"jobs\": 1"
 '
 test_expect_success 'and the job goes on when Kubernetes does' '
     kill -CONT $KUBE_PID &&
