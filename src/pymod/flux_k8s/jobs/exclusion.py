@@ -1,10 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Nodes that are left out.
+"""Excludes nodes that fail file system creation or mounting from their job (seed 001,
+"Node failure tolerance").
 
-Nodes that fail file system creation or mounting are left out of their job (seed 001,
-"Node failure tolerance"). As with all of :mod:`flux_k8s.jobs.steps`, nothing is lost by
-doing it again.
+The steps may be repeated without harm, as all of :mod:`flux_k8s.jobs.steps`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from flux_k8s.text import NOTE, printable
 
 
 class Exclusion:
-    """Finds out which nodes failed, and takes them out."""
+    """Finds the failed nodes of a job, and excludes them from its storage."""
 
     def __init__(
         self,
@@ -63,7 +62,7 @@ class Exclusion:
     # Nodes that failed
 
     async def inspect(self, info: WorkflowInfo) -> None:
-        """Ask Kubernetes which of the job's nodes have their storage.
+        """Read from Kubernetes which of the job's nodes have their storage.
 
         Raises:
             KubeError: a request failed.
@@ -120,8 +119,13 @@ class Exclusion:
         calls: Sequence[Call[Json]],
         survey: Callable[[float, Json, Sequence[Json]], Survey],
     ) -> None:
-        """Make some requests. The Workflow itself is asked for as well: a watch
-        that hangs may have kept from us that all is well."""
+        """Send the requests of a survey, and one for the Workflow: the state may have
+        become complete while the watch hangs.
+
+        Args:
+            survey: makes the survey from the time of the requests, Computes, and the
+                answers to ``calls``.
+        """
         requested_at, known = self._flux.now(), info.view
         own = Reference(self._settings.namespace, info.name)
         workflow, computes, *others = await gather(
@@ -143,8 +147,8 @@ class Exclusion:
             info.see_gone(known.uid)
 
     async def leave_out(self, info: WorkflowInfo, survey: Survey, problem: str) -> None:
-        """Take the nodes of ``survey`` that failed out of the job, or fail it if
-        they are too many."""
+        """Exclude the failed nodes of ``survey``, or fail the job if they are too
+        many."""
         assert info.allocation is not None
         hosts, tolerance = info.allocation.hosts, info.failure_tolerance
         if nodefailure.tolerated(hosts, survey, tolerance):
@@ -154,11 +158,12 @@ class Exclusion:
             info.failure = nodefailure.refusal_note(hosts, survey, tolerance, problem)
 
     async def notify_of_node_failure(self, info: WorkflowInfo, note: str) -> None:
-        """Take the nodes that failed out of the job's storage, and out of service.
+        """Exclude the failed nodes from the job's storage, and drain them.
 
-        Flux is told first: whoever dies before Computes was written tells it
-        again. What is left of the Servers is written last. DWS would otherwise
-        wait for the Rabbits that failed in the states to come.
+        The order of the writes makes a crash harmless. The drain and the exception come
+        first: if the service dies before it writes Computes, the next service finds the
+        failed nodes again, and repeats both. Servers come last. Without that write DWS
+        would wait in later states for the Rabbits that failed.
         """
         survey = info.survey
         assert survey is not None
@@ -171,7 +176,8 @@ class Exclusion:
         info.survey = survey.without_lost(self._flux.now())
 
     def tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
-        """Drain the nodes that failed, and tell the job's owner."""
+        """Drain the failed nodes, and raise an exception about them, once for each
+        node."""
         news = [host for host in survey.lost if host not in info.reported_nodes]
         if not news:
             return
@@ -191,7 +197,7 @@ class Exclusion:
         return Reference(self._settings.namespace, info.name)
 
     def _find(self, kind: Kind, reference: Reference) -> Call[Json]:
-        """An object; an empty one if it does not exist."""
+        """The request for an object. The answer is {} if the object does not exist."""
         key = _queue(kind, reference)
         return self._calls.find(kind, reference.namespace, reference.name, key=key)
 
@@ -202,7 +208,7 @@ class Exclusion:
 
 
 def _queue(kind: Kind, reference: Reference) -> str:
-    """The queue for requests about one object."""
+    """The key of the queue in which the requests about one object are sent."""
     if kind is WORKFLOW:
         return reference.name
     return f"{kind.plural}/{reference.name}"

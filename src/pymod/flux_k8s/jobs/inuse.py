@@ -1,12 +1,12 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job still uses when it is let go, or is about to be.
+"""Takes the nodes and Rabbits that a job still uses at its end out of service.
 
-A node that still has a job's storage mounted must not get another job, and DWS is not
-to wait for it: it is drained, and :mod:`flux_k8s.rabbits.systemstatus` has it Disabled.
-After an abort (seed 001, "Epilog timeout and abort") a Rabbit that still has an
-allocation is disabled as well. As with all of :mod:`flux_k8s.jobs.steps`, nothing is
-lost by doing it again.
+A node that still has a job's storage mounted must not get another job, and DWS must not
+wait for it. So the node is drained, and :mod:`flux_k8s.rabbits.systemstatus` makes it
+Disabled. After an abort (seed 001, "Epilog timeout and abort") a Rabbit that still has
+an allocation is disabled as well. The steps may be repeated without harm, as all of
+:mod:`flux_k8s.jobs.steps`.
 """
 
 from __future__ import annotations
@@ -48,26 +48,26 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 
 SILENCE = 4.0
-"""Seconds without an answer until an abort takes all nodes of the job for mounted.
-The plugin waits a little longer for it."""
+"""Seconds without an answer from Kubernetes, after which an abort drains all nodes of
+the job. The plugin waits a little longer for the abort."""
 
 PERSISTENCE = 120.0
-"""Seconds that a part of an abort is tried while Kubernetes answers otherwise. An
-outage does not count."""
+"""Seconds for which a failing part of an abort is repeated while Kubernetes answers
+other requests. An outage does not count."""
 
 
 def _is_judged(info: WorkflowInfo) -> bool:
-    """Whether it is known what an abort has to take out of service, be it by an
-    earlier module."""
+    """Whether this service, or an earlier one, has found the nodes and Rabbits that an
+    abort takes out of service."""
     recorded = info.view is not None and info.view.cut_off
     return bool(info.use_report) or info.cut_off or recorded
 
 
 class InUse:
-    """Takes out of service what a job still uses.
+    """Takes the nodes and Rabbits that a job still uses out of service.
 
     Args:
-        nodes: what is known of the nodes.
+        nodes: the states of the nodes in Flux.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class InUse:
             names = hostlist.encode(news)
             text = f"{names}: {note}, and {NOT_UNMOUNTED}; drained until that is mended"
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
-            # A module that dies before the drain was sent raises this again.
+            # If the service dies before it sends the drain, the next one raises again.
             self._raise(info, NODE_FAILURE, WARNING, text)
             await call(self._nodes.drain, news, reason)
         info.still_mounted = hosts
@@ -97,19 +97,20 @@ class InUse:
 
     @property
     def _drained(self) -> Mapping[str, str]:
-        """The nodes that are known to be drained, with the reason."""
+        """The nodes that are drained in Flux, with the reason."""
         states = self._nodes.states
         return {} if states is None else states.drained
 
     def _failed(self, info: WorkflowInfo) -> frozenset[str]:
-        """The nodes that the job went on without: they are drained already."""
+        """The failed nodes that the job went on without. They are drained already."""
         reasons = {drain_reason(info.jobid, why) for why in NOT_SERVED.values()}
         return info.reported_nodes | {
             host for host, why in self._drained.items() if why in reasons
         }
 
     def _mounted(self, clientmounts: Json) -> tuple[str, ...]:
-        """Rabbits have mounts of their own, and are no nodes of Flux."""
+        """The compute nodes that mount storage. Rabbits have ClientMounts as well, but
+        are no nodes of Flux."""
         states = self._nodes.states
         return tuple(
             node
@@ -125,9 +126,14 @@ class InUse:
     # After an abort: nothing that is still in use may be given to other jobs
 
     async def cut_off(self, info: WorkflowInfo) -> None:
-        """Drain the nodes and disable the Rabbits that a job still uses, and tell
-        which. No part holds up another. What Kubernetes refuses is given up in the end,
-        if it answers otherwise; a drain is sent until Flux carries it out."""
+        """Drain the nodes and disable the Rabbits that a job still uses, and report
+        them. A part that fails does not delay the others. A part that Kubernetes
+        refuses is given up after :data:`PERSISTENCE` seconds; a drain is repeated until
+        Flux carries it out.
+
+        Raises:
+            KubeError: a part failed, and is to be repeated.
+        """
         clientmounts, servers = await settle(
             [
                 self._list(info, CLIENTMOUNT, None),
@@ -162,7 +168,7 @@ class InUse:
         await self._finish(info, problems)
 
     def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
-        """The requests that disable the Rabbits that are in use."""
+        """The requests that disable these Rabbits."""
         reason = drain_reason(info.jobid, IN_USE)
         if names and not info.use_report:
             text = f"disabling {', '.join(names)}: {reason}"
@@ -175,14 +181,15 @@ class InUse:
         ]
 
     def await_verdict(self, info: WorkflowInfo) -> None:
-        """An abort has begun. The plugin does not wait long for it: another step of
-        the job may still be under way, and Kubernetes silent."""
+        """Drain all nodes unless the abort gets an answer in :data:`SILENCE` seconds.
+        Another step of the job may still wait for Kubernetes, and the plugin does not
+        wait long."""
         # A deadline, not a retry: it ends beside the step that the job is in.
         self._flux.call_later(SILENCE, partial(self.drain_all, info))
 
     def drain_all(self, info: WorkflowInfo) -> None:
-        """Drain all nodes of a job: Kubernetes does not say which of them still
-        have its storage mounted."""
+        """Drain all nodes of a job, unless it is known which of them still mount its
+        storage."""
         if info.all_drained or _is_judged(info):
             return
         info.all_drained = True
@@ -203,7 +210,7 @@ class InUse:
                 if not _is_judged(info):
                     self._drain_all(info, hosts)
 
-        # R may have 100 MB.
+        # job-list has the hosts of the job. R may have 100 MB.
         payload = {"id": info.jobid, "attrs": ["nodelist"]}
         self._flux.rpc("job-list.list-id", payload, answer)
 
@@ -223,7 +230,8 @@ class InUse:
         rabbits: Iterable[str],
         problems: Iterable[tuple[str, KubeError]],
     ) -> None:
-        """Say what was found in use, and what is lost."""
+        """Report the nodes and Rabbits in use, the parts that failed, and the data that
+        is lost."""
         view = info.view
         state = "" if view is None or view.desired is None else view.desired.name
         parts = []
@@ -242,16 +250,16 @@ class InUse:
         self._verdict(info, text)
 
     def _unsaved(self, info: WorkflowInfo) -> list[str]:
-        """What a job that ran loses, if anything."""
-        if info.view is None and info.ran:  # it is not known either
+        """The data that a job that ran loses: one sentence, or none."""
+        if info.view is None and info.ran:  # the directives are unknown
             return ["what was to be copied may not be copied"]
         if info.view is None or not (info.ran and info.view.unsaved):
             return []
         return [f"not copied: {', '.join(info.view.unsaved)}"]
 
     def _verdict(self, info: WorkflowInfo, note: str) -> None:
-        """Tell the job's owner, once, as long as there is a job to tell about. An
-        abort itself is told by a fatal exception; so is the loss of data."""
+        """Raise an exception with the verdict, once, while the job is active. It is
+        fatal if data is lost, unless the job has a fatal exception already."""
         if not info.verdict_posted:
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
             info.verdict_posted = info.failed = True
@@ -260,9 +268,13 @@ class InUse:
     async def _finish(
         self, info: WorkflowInfo, problems: list[tuple[str, KubeError]]
     ) -> None:
-        """Note that the abort was carried out, or try again what failed. That is
-        given up only when Kubernetes has answered for long: what met an outage may
-        be carried out once that is over."""
+        """Note that the abort was carried out, or have the parts that failed repeated.
+        They are given up only after Kubernetes has answered other requests for
+        :data:`PERSISTENCE` seconds: parts that fail in an outage may succeed after it.
+
+        Raises:
+            KubeError: the parts are to be repeated.
+        """
         if problems and not await self._has_persisted(info):
             raise problems[0][1]
         await self._note_cut_off(info)
@@ -271,7 +283,8 @@ class InUse:
             self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
 
     async def _has_persisted(self, info: WorkflowInfo) -> bool:
-        """Whether a part of an abort has failed for long, while Kubernetes answers."""
+        """Whether a part of an abort has failed for :data:`PERSISTENCE` seconds while
+        Kubernetes answers."""
         namespace = self._settings.namespace
         try:
             await self._calls.get(WORKFLOW, namespace, info.name, key=info.name)
@@ -284,13 +297,13 @@ class InUse:
         return now >= info.failing_since + PERSISTENCE
 
     async def _note_cut_off(self, info: WorkflowInfo) -> None:
-        """Note in the Workflow that the abort was carried out."""
+        """Annotate the Workflow: the abort was carried out."""
         body = {"metadata": {"annotations": {CUT_OFF: "true"}}}
         namespace = self._settings.namespace
         try:
             await self._calls.patch(WORKFLOW, namespace, info.name, body, key=info.name)
         except KubeError as error:
-            # A 404 is believed when the watch has seen the Workflow go as well.
+            # A 404 counts only after the watch has seen the Workflow go as well.
             if info.view is not None or error.status != 404:
                 raise
         info.cut_off = True

@@ -1,14 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""One job's trouble stays that job's.
+"""Isolates jobs from each other's faults (DESIGN section 6).
 
-An exception that nobody expected, while something is done for a job, fails that job
-and leaves all others alone. :class:`JobScope` tells for which job something is done,
-in callbacks of Kubernetes and Flux, too; :class:`Faults` what becomes of the job.
+An unexpected exception in the service fails the job that the service works for, and no
+other job. :class:`JobScope` knows that job, also in callbacks of Kubernetes and Flux.
+:class:`Faults` fails it.
 
-A death leaves no exception. So the scope notes what is being done where the supervisor
-finds it, who counts, and bars the next services from :class:`Work` that several have
-died of (:class:`Barred`).
+A service that dies raises no exception. So the scope writes the current :class:`Work`
+into memory that the supervisor reads. The supervisor counts deaths by work, and after
+several tells the next services not to do it (:class:`Barred`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FRAMES = 8
 
 
 def describe(error: BaseException) -> str:
-    """An exception and where it arose, innermost first, in one line."""
+    """An exception and its callers, innermost first, in one line."""
     frames = traceback.extract_tb(error.__traceback__)[-FRAMES:]
     places = (
         f"{frame.filename.rpartition('/')[2]}:{frame.lineno} {frame.name}"
@@ -45,24 +45,25 @@ def describe(error: BaseException) -> str:
 
 
 def summary(error: BaseException) -> str:
-    """An exception in a few words."""
+    """The type and the message of an exception, at most 300 characters."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:300]
 
 
 class Work(NamedTuple):
-    """What is done for a job: it is given storage, or that is ``releasing`` it."""
+    """Work for a job: the service provides its storage, or (``releasing``) releases
+    it."""
 
     jobid: int
     releasing: bool
 
 
 NoteWork = Callable[[Optional[Work]], None]
-"""Notes what is being done, None for nothing of one job's."""
+"""Notes the current work; None while the service works for no job."""
 
 
 class Barred(DWSError):
-    """Services have died of this work: it is not done any more."""
+    """Several services have died of this work, so it is refused."""
 
     def __init__(self, work: Work) -> None:
         what = "released" if work.releasing else "worked on"
@@ -70,12 +71,11 @@ class Barred(DWSError):
 
 
 class JobScope:
-    """For which job something is done.
+    """The job that the service works for at the moment.
 
     Args:
-        failed: gets the job and an exception that escaped while something was done
-            for it.
-        releases: tells whether a job's storage is to be released.
+        failed: is called with the job and an exception that escaped from work for it.
+        releases: whether a job's storage is to be released.
         note_work: is called when the work changes.
     """
 
@@ -91,7 +91,7 @@ class JobScope:
         self._work: Optional[Work] = None
 
     def run(self, jobid: int, function: Callable[..., object], *args: Any) -> None:
-        """Call a function for a job. Nothing that it raises gets out."""
+        """Call a function for a job. ``failed`` gets an exception of the function."""
         outer = self._work
         self._begin(Work(jobid, self._releases(jobid)))
         try:
@@ -103,7 +103,7 @@ class JobScope:
 
     @contextlib.contextmanager
     def doing(self, work: Optional[Work]) -> Iterator[None]:
-        """Within this, something is done for a job."""
+        """A context in which the service does this work."""
         outer = self._work
         self._begin(work)
         try:
@@ -116,14 +116,14 @@ class JobScope:
         self._note_work(work)
 
     def bind(self, callback: Callable[..., None]) -> Callable[..., None]:
-        """``callback``, to be called later for the same job."""
+        """A callback that runs ``callback`` for the current job."""
         if self._work is None:
             return callback
         jobid = self._work.jobid
         return lambda *args: self.run(jobid, callback, *args)
 
     def port(self, port: Port) -> Port:
-        """A port to the world that binds all callbacks that it is given."""
+        """A port that binds the callbacks in all calls to the current job."""
         return cast(Port, _BoundPort(port, self))
 
 
@@ -145,19 +145,19 @@ class _BoundPort:
 
 @dataclass
 class Faults:
-    """Exceptions that nobody expected, while something was done for one job.
+    """The unexpected exceptions in work for one job.
 
     Attributes:
-        count: how many there were since its storage is to be released.
-        given_up: nothing is done for it any more.
+        count: the number of exceptions since the job's goal is RELEASED.
+        given_up: whether the service has stopped working for the job.
     """
 
     count: int = 0
     given_up: bool = False
 
     def handle(self, info: WorkflowInfo, error: Exception, flux: Flux) -> bool:
-        """Fail the job, or what its end waits for. Return whether to look at it
-        again. When not even that works, the job is given up."""
+        """Fail the job, or release its epilog, and return whether to reconcile the job
+        again. If that raises an exception as well, the job is given up."""
         if self.given_up:
             return False
         try:
@@ -183,7 +183,8 @@ class Faults:
         return False
 
     def _let_go(self, info: WorkflowInfo, note: str, flux: Flux) -> None:
-        """Release the epilog. The storage stays, and that is said."""
+        """Release the epilog. A log line and an exception say that the storage may be
+        left behind."""
         left = (
             f"storage may be left behind: Workflow {workflow_name(info.jobid)} is left "
             "alone until the dws module is loaded again"

@@ -1,9 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""From DirectiveBreakdowns to what the scheduler and DWS have to know.
+"""Plans the storage of jobs, and writes it to Servers and Computes (seed 001, Proposal
+and Setup).
 
-The rules are in :mod:`flux_k8s.dws.directivebreakdown`; here are the requests to
-Kubernetes around them.
+This module sends the requests to Kubernetes. The rules by which DirectiveBreakdowns
+become resources and Servers are in :mod:`flux_k8s.dws.directivebreakdown` (seed 000).
 """
 
 from __future__ import annotations
@@ -61,9 +62,10 @@ class JobPlacement:
     Attributes:
         rabbits: the Rabbits with storage of the job (RFC 29).
         units: the systemd units that the job needs on its nodes.
-        unmet_wishes: wishes about the location of nodes that could not be fulfilled.
-        excluded: the nodes that the job is to do without, and why; None when it has
-            storage on all.
+        unmet_wishes: a sentence for each wish about the location of nodes that is not
+            fulfilled.
+        excluded: the nodes without storage, and the note of the exception about them;
+            None when all nodes have storage.
     """
 
     rabbits: str
@@ -74,12 +76,12 @@ class JobPlacement:
 
 @dataclass(frozen=True)
 class _Choice:
-    """Where a job's storage goes.
+    """The storage that was chosen for a job.
 
     Attributes:
-        servers: the job's own, as they will be.
-        calls: the patches that make them so, none of which is sent yet.
-        placement: what the patches achieve.
+        servers: the job's Servers after the patches.
+        calls: the patches of Servers and Computes. None of them is sent yet.
+        placement: the placement after the patches.
     """
 
     servers: Mapping[Reference, Json]
@@ -95,8 +97,8 @@ class Planner:
     ready. In these cases the caller tries again. Any other DWSError is lasting.
 
     Args:
-        constraint: tells the constraint that every job with Rabbit storage gets.
-        now: tells the time (UNIX, seconds).
+        constraint: returns the constraint that every job with Rabbit storage gets.
+        now: returns the UNIX time.
     """
 
     def __init__(
@@ -121,11 +123,11 @@ class Planner:
         self._turns: dict[int, Answer] = {}
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
-        """A job's DirectiveBreakdowns."""
+        """Read the job's DirectiveBreakdowns."""
         return await self._reader.read(info)
 
     def forget(self, jobid: int) -> None:
-        """Drop what is kept for a job."""
+        """Drop all that the planner keeps for a job."""
         for breakdown in self._reader.forget(jobid):
             if breakdown.servers is not None:
                 self._room.withdraw(breakdown.servers)
@@ -134,19 +136,19 @@ class Planner:
         self._room.forget(jobid)
 
     def let_go(self, info: WorkflowInfo) -> None:
-        """The job gives back what the scheduler gave it."""
+        """Free the job's share of the Rabbits, which the scheduler takes back."""
         view = info.view
         torn_down = view is None or (view.desired is State.Teardown and view.complete)
         self._settle(info.jobid)
         self._room.let_go(info.jobid, torn_down)
 
     def _settle(self, jobid: int) -> None:
-        """What the scheduler gave the job is its own no more, or is counted as what
-        its Servers hold."""
+        """Count the job's share as unplaced no longer: its Servers hold the share, or
+        the job is over."""
         self._unplaced_shares.subtract(self._shares.pop(jobid, {}))
 
     async def plan(self, info: WorkflowInfo) -> Proposal:
-        """Rewrite the job's resources, and find the nodes that it must avoid."""
+        """Rewrite the job's resources, and find the nodes that the job must avoid."""
         breakdowns = await self._reader.read(info)
         servers = await self._reader.servers(existing_servers(breakdowns))
         assert info.request is not None
@@ -170,14 +172,15 @@ class Planner:
         try:
             others = await self._reader.others(breakdowns)
             placement = await self._write(info, breakdowns, existing, others)
-        except Exception:  # not GeneratorExit: a service that is gone places no other
+        except Exception:  # GeneratorExit ends the service: no turn follows
             self.leave_turn(info.jobid)
             raise
         self.leave_turn(info.jobid)
         return placement
 
     def _note_shares(self, info: WorkflowInfo) -> None:
-        """Keep other jobs off what the scheduler gave this one."""
+        """Count the job's share, so that no other job takes more than its own share
+        there."""
         assert info.allocation is not None
         name = f"R of job {f58(info.jobid)}"
         ssd = ssd_per_rabbit(info.allocation, self._settings.mapping, name)
@@ -187,14 +190,14 @@ class Planner:
         self._unplaced_shares.update(shares)
 
     def _take_turn(self, jobid: int, answer: Answer) -> None:
-        """Two jobs that look for a Rabbit without a certain colocation key at
-        the same time would both choose the same: they do it in turn."""
+        """Wait until no other job with colocation keys is being placed. Two jobs that
+        look for a Rabbit without a key at once would choose the same Rabbit."""
         self._turns[jobid] = answer
         if len(self._turns) == 1:
             answer(None)
 
     def leave_turn(self, jobid: int) -> None:
-        """A job is not to be placed in its turn any more: it was, or cannot be."""
+        """End the job's turn, or its wait for one, and let the next job begin."""
         had_it = next(iter(self._turns), None) == jobid
         self._turns.pop(jobid, None)
         if had_it and self._turns:
@@ -212,7 +215,7 @@ class Planner:
         other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
 
         def without_others() -> None:
-            # What a scheduler gave may be waited for, whoever holds it now.
+            # A job may wait for its share while another job still holds it.
             scheduler, room = self._settings.scheduler, self._room
             left = room.sizes if scheduler else room.left(own, lasting=True)
             choose([s for s in others if workflow_of(s) is None], left, {})
@@ -236,8 +239,12 @@ class Planner:
         return choice.placement
 
     def _check_serving(self, info: WorkflowInfo) -> None:
-        """A job that needs the Rabbits of its nodes for storage that exists already
-        has to wait while one of them is broken."""
+        """Refuse a job that uses existing storage on the Rabbits of its nodes while one
+        of these Rabbits is broken.
+
+        Raises:
+            StorageUnavailable: a Rabbit is broken.
+        """
         assert info.allocation is not None
         below = set(map(self._settings.mapping.rabbit_of, info.allocation.hosts))
         broken = {r: s for r, s in self._rabbits.broken.items() if r in below}
@@ -250,14 +257,15 @@ class Planner:
         error: Union[DWSError, StorageUnavailable],
         without_others: Callable[[], None],
     ) -> Union[DWSError, StorageUnavailable]:
-        """Why to try again, when the error will pass; or else why to give up, which
-        is what would not pass.
+        """The error to raise for ``error``: StorageUnavailable when it will pass, or
+        else the DWSError that will not pass.
 
-        A prolog script that gives up takes its node out of service, so we give up
-        long before it does.
+        A prolog script that gives up takes its node out of service. So the job stops
+        waiting after half of ``prolog_timeout``.
 
         Args:
-            without_others: the choice without the storage that may be waited for.
+            without_others: chooses without the storage that other jobs will give
+                back. Raises a DWSError if the job does not fit then.
         """
         if not isinstance(error, (AllocationError, StorageUnavailable)):
             return error
@@ -283,7 +291,17 @@ class Planner:
         room: Mapping[str, int],
         other_shares: Mapping[str, int],
     ) -> _Choice:
-        """Where the job's storage goes."""
+        """Choose the job's storage. A job that tolerates failed nodes does without the
+        nodes whose Rabbits are broken.
+
+        Args:
+            existing: the Servers of persistent storage that the job uses.
+            others: the Servers of other jobs.
+            room, other_shares: as in :class:`Allocation`.
+
+        Raises:
+            AllocationError: the storage does not fit.
+        """
         assert info.allocation is not None
         allocation = job_allocation(
             info.allocation,
@@ -308,11 +326,10 @@ class Planner:
     def _exclude_broken(
         self, info: WorkflowInfo, allocation: Allocation, error: AllocationError
     ) -> tuple[Survey, str]:
-        """The nodes that a job can do without, because their Rabbits are down, and
-        what its owner is told.
+        """The nodes whose Rabbits are broken, and the note of the exception about them.
 
         Raises:
-            AllocationError: it cannot.
+            AllocationError: the job cannot do without these nodes.
         """
         hosts, tolerance = allocation.hosts, info.failure_tolerance
         broken = allocation.broken_rabbits
@@ -368,7 +385,7 @@ class Planner:
 
     async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""
-        # A reload of the configuration may have taken one away since Proposal.
+        # A reload of the configuration may have removed a daemon since Proposal.
         may_require = info.view is not None and info.view.runs_containers
         if may_require or self._settings.config.daemons:
             return self._daemons_of(await self._reader.read(info))
@@ -395,8 +412,12 @@ class Planner:
 def _servers_body(
     breakdown: Breakdown, sets: list[Json], beyond: Mapping[str, int], shared: bool
 ) -> Json:
-    """What is written to Servers. ``beyond`` counts where a scheduler gives out
-    shares."""
+    """The patch of a Servers object.
+
+    Args:
+        beyond: the bytes beyond the job's share, by Rabbit.
+        shared: whether a scheduler gives out shares. If not, ``beyond`` is not written.
+    """
     annotations: Json = dict(colocation_annotations(breakdown))
     if shared:
         annotations.update(beyond_annotation(beyond))
@@ -405,6 +426,6 @@ def _servers_body(
 
 
 def _servers(info: WorkflowInfo, breakdown: Breakdown, body: Json) -> Json:
-    """A Servers object as it will be, as far as it is read."""
+    """The fields that the service reads of a Servers object after its patch."""
     labels = {WORKFLOW_LABEL: info.name} if breakdown.lifetime == JOB else {}
     return {**body, "metadata": {**body.get("metadata", {}), "labels": labels}}
