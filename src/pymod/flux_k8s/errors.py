@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The errors that domain modules raise.
 
-Each message stands alone: it names the thing, the value and what would be
-right, so that it can be a job's exception note or a line of a log as it is.
+Each message stands alone, as the note of an exception or a line of a log: it names the
+thing, the value, and the values that would be right.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class DirectiveError(DWSError):
     Attributes:
         directive: the directive as the user wrote it, or the whole attribute if the
             error is about that. The message has its beginning.
-        problem: what is wrong with it, and what would be right.
+        problem: the problem with it, and the texts that would be right.
     """
 
     def __init__(self, directive: str, problem: str) -> None:
@@ -69,7 +69,7 @@ class ConfigError(DWSError):
 
     Attributes:
         key: the key, dotted, as in ``rabbit.tc_timeout``, or the argument.
-        problem: what is wrong with it, and what would be right.
+        problem: the problem with it, and the values that would be right.
     """
 
     def __init__(self, key: str, problem: str) -> None:
@@ -80,7 +80,7 @@ class ConfigError(DWSError):
 
 
 class BadObject(DWSError):
-    """A JSON object that came from outside is not what its kind prescribes.
+    """A JSON object from outside does not have the form that its kind prescribes.
 
     Attributes:
         name: the object, as in ``DirectiveBreakdown default/fluxjob-1-0``.

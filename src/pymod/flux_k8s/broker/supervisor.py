@@ -330,8 +330,8 @@ class Supervisor:
         )
 
     def _restart_later(self, what: str) -> None:
-        """Start the service again after the delay. ``what`` says what has happened to
-        it."""
+        """Start the service again after the delay. ``what`` is the reason, for the
+        log."""
         delay = self._backoff.fail()
         self._start_timer(delay, self._spawn)
         self._log(

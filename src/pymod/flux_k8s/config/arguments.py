@@ -12,7 +12,7 @@ from flux_k8s.errors import ConfigError, show
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP
 
 DEFAULT_WATCHDOG = 120.0
-"""Seconds. The service answers within a few seconds, whatever it is busy with."""
+"""Seconds. A service that works answers within a few seconds."""
 
 MAX_WATCHDOG = 86400.0
 """Seconds."""

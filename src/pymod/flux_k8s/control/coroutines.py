@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Coroutines over functions that call back, driven by whoever calls back.
+"""Coroutines over functions with callbacks. The callbacks drive them.
 
 A step of several requests is an ``async def`` that awaits :class:`Call` objects::
 
@@ -29,7 +29,7 @@ from typing import (
 T = TypeVar("T")
 
 Answer = Callable[[Any], None]
-"""Takes the result of a request, or the exception that tells why there is none."""
+"""Takes the result of a request, or the exception that it failed with."""
 
 Bind = Callable[[Callable[..., None]], Callable[..., None]]
 """Makes a callback one of the job for which something is done."""
@@ -57,7 +57,8 @@ def call(function: Callable[..., object], *args: Any, **options: Any) -> Call[An
 
 
 def settle(calls: Iterable[Call[T]]) -> Call[list[Union[T, Any]]]:
-    """All of these at once. What answers them, results or errors, in their order."""
+    """Make all calls at once. Returns their results or errors, in the order of the
+    calls."""
     pending = list(calls)
 
     def start(answer: Answer) -> None:
@@ -95,9 +96,10 @@ def drive(
     """Run a coroutine.
 
     Args:
-        done: is called with what it returns, or with an error of an ``expected``
-            type that it raises. Any other goes to the one who resumed it.
-        bind: is applied to whatever resumes it.
+        done: is called with the value that the coroutine returns, or with an error of
+            an ``expected`` type that it raises. Other errors go to the caller of the
+            callback.
+        bind: is applied to each callback that resumes the coroutine.
     """
     _Driver(coroutine, done, expected, bind).resume(None)
 

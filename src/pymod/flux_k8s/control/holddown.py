@@ -30,7 +30,7 @@ class _Record:
 
     @property
     def ends(self) -> float:
-        """When its hold-down ends. Only for what has recovered."""
+        """The end of the hold-down. Only valid after a recovery."""
         assert self.since is not None
         exponent = min(self.breaks - 1, 16)
         return self.since + min(FIRST_HOLD * 2.0**exponent, LAST_HOLD)

@@ -87,7 +87,8 @@ class SystemStatusView:
         return self.disabled - self.annotated_nodes
 
     def is_newer_than(self, other: SystemStatusView) -> bool:
-        """Whether it was written after another one, as far as versions tell."""
+        """Whether the view is newer than another one. False if the resource versions
+        cannot be compared."""
         mine, its = decimal(self.version), decimal(other.version)
         return mine is not None and its is not None and mine > its
 

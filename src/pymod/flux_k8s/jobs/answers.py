@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What answers of Kubernetes mean."""
+"""Reads answers of Kubernetes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def refused(error: KubeError) -> bool:
 
 
 def refusal(error: KubeError) -> str:
-    """What DWS says about a request that it refused, for the job's owner."""
+    """The message of DWS about a request that it refused, for the job's owner."""
     _, found, message = error.message.partition("denied the request: ")
     return f"DWS refuses: {message if found else error.message}"
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The requests to Kubernetes for what DWS says of a job's storage."""
+"""Reads the DirectiveBreakdowns and Servers of jobs from Kubernetes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class BreakdownReader:
         self._breakdowns: dict[int, Breakdowns] = {}
 
     def forget(self, jobid: int) -> Breakdowns:
-        """Drop what is kept for a job, and return it."""
+        """Drop the DirectiveBreakdowns that are kept for a job, and return them."""
         return self._breakdowns.pop(jobid, ())
 
     async def read(self, info: WorkflowInfo) -> Breakdowns:

@@ -1,18 +1,17 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the module and the plugin tell each other about themselves (DESIGN
-section 3).
+"""The hello between the module and the plugin (DESIGN section 3).
 
 Either may be loaded first, and may go away and come back at any time:
 
 ``job-manager.dws.hello``
-    From the module when it starts, and when it gets ``dws.hello``. Answered by the
-    jobs that the plugin holds, a portion of them, and a ``cursor`` if there are
-    more: the module asks for these with ``{"cursor": N}``. After each portion the
-    plugin repeats what it waits for, for the jobs in it.
-    Until the plugin has read the eventlogs of its jobs, it answers EAGAIN.
+    The module sends it when it starts, and when it gets ``dws.hello``. The plugin
+    answers with a portion of the jobs that it holds, and with a ``cursor`` if there are
+    more, which the module requests with ``{"cursor": N}``. After each portion the
+    plugin sends the unanswered requests for these jobs again. Until the plugin has read
+    the eventlogs of its jobs, it answers EAGAIN.
 ``dws.hello``
-    From the plugin when it was loaded, and has read these.
+    The plugin sends it after it was loaded, when it has read the eventlogs.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Phase(enum.Enum):
 
     @property
     def goal(self) -> Goal:
-        """What Flux wants for a job in this phase."""
+        """The goal for the storage of a job in this phase."""
         return _GOALS[self]
 
 
@@ -81,10 +80,10 @@ class HeldJob:
 
 
 def held_job(entry: Any) -> HeldJob:
-    """A job as the plugin tells it.
+    """Read an entry of the answer to ``job-manager.dws.hello``.
 
     Raises:
-        BadObject: it is malformed.
+        BadObject: the entry is malformed.
     """
     job = Reader(TOPIC, entry)
     return HeldJob(
@@ -102,7 +101,7 @@ class Greeter:
     """Asks the plugin for its jobs, and takes them in.
 
     Args:
-        complete: is called with the IDs of all jobs in the end.
+        complete: is called with the IDs of all jobs after the last one.
     """
 
     def __init__(
@@ -125,12 +124,12 @@ class Greeter:
         )
 
     def greet(self) -> None:
-        """Ask from the beginning. What was asked before does not count any more."""
+        """Request all jobs. A list that is under way is dropped."""
         self._jobs.awaits_hello = True
         self._controller.restart(TOPIC)
 
     def stop(self) -> None:
-        """No job is learnt any more."""
+        """Call none of the functions any more."""
         self._controller.stop()
 
     async def _reconcile(self, topic: str) -> None:
@@ -168,14 +167,14 @@ class Greeter:
         return jobs, following
 
     def _is_absent(self) -> None:
-        """The plugin says hello when it is loaded."""
+        """Wait for ``dws.hello``: the plugin is not loaded."""
         text = "dws-jobtap.so is not loaded: new jobs with #DW directives fail"
         self._flux.log(syslog.LOG_WARNING, text)
         self._jobs.awaits_hello = False
         self._handle_unknown()
 
     def _take(self, entry: Any, held: set[int]) -> None:
-        """One job that cannot be understood does not keep the others waiting."""
+        """Take one job. A malformed entry is logged, and does not delay the others."""
         try:
             job = held_job(entry)
         except BadObject as error:
@@ -207,14 +206,15 @@ class Greeter:
         self._jobs.changed(job)
 
     def _handle_unknown(self) -> None:
-        """The plugin has told all that it is going to tell about jobs."""
+        """Reconcile the unknown jobs: the plugin reports no more about them."""
         for job in self._jobs:
             if job.unknown:
                 job.unknown = False
                 self._jobs.changed(job)
 
     def _failed(self, topic: str, again: TryAgain) -> None:
-        """Log what is wrong, once. A plugin that is not ready says hello when it is."""
+        """Log an error once. EAGAIN is not logged: the plugin sends ``dws.hello`` when
+        it is ready."""
         error, text = again.error, str(again.error)
         if isinstance(error, RpcError):
             text = f"{topic}: {error}"

@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What jobs need of the machine: its Rabbits, its nodes, and the SystemStatus.
+"""The interfaces that jobs need of the machine: its Rabbits, its nodes, and the
+SystemStatus.
 
 :mod:`flux_k8s.rabbits` has all of it. Neither of the two folders imports the other.
 """
@@ -95,11 +96,11 @@ class MakeMachine(Protocol):
 
     Args:
         watched: a watch of a kind is complete, or has failed.
-        awaited: tells the nodes of jobs that wait for their storage to be mounted;
+        awaited: returns the nodes of jobs that wait for their storage to be mounted;
             None as long as they are not known.
-        may_mount: tells whether a job's storage may be mounted yet, or that is not
+        may_mount: returns whether a job's storage may be mounted; True if that is not
             known.
-        mended: jobs whose steps failed may succeed now.
+        mended: is called when steps that failed may succeed.
     """
 
     def __call__(

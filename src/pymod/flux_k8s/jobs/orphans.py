@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Workflows in our naming scheme that no job claims.
 
-Either the plugin has not told of the job yet, or the job has ended while the module
-was away: then nobody but the module tears the Workflow down.
+Either the plugin has not reported the job yet, or the job has ended while the module
+was away. In the second case only the module can tear the Workflow down.
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the scheduler has to know of a job's storage: how much there is to be, and
-from which nodes the job can reach it.
+"""Adds a job's storage to its request to the scheduler: the size of the storage, and
+the nodes from which the job can reach it (seed 001, Proposal).
 
-Jobs that use storage which exists already (``persistentdw``) ask for no ``ssd``, so
-ssd that are out of service do not keep them off a Rabbit that is broken. A property
-of its nodes would, but Fluxion 0.54 denies a job whose constraint fits no node, for
-good, whereas a Rabbit that is broken will be mended. So such a job waits in DEPEND
-until it has enough nodes below Rabbits that serve, and may have only these; and so
-does one whose storage needs labels that only some Rabbits carry. When
-one of these breaks before the job has nodes, the job may get nodes below it, and
+A job that uses existing storage (``persistentdw``) requests no ``ssd``. So ``ssd`` that
+are out of service do not keep the job off a broken Rabbit. A property of the Rabbit's
+nodes would, but Fluxion 0.54 denies a job for good when its constraint fits no node,
+and a broken Rabbit will be mended. Therefore such a job waits in DEPEND until enough
+nodes below serving Rabbits can reach its storage, and gets a constraint to these nodes.
+The same holds for a job whose storage needs labels that only some Rabbits carry. If one
+of these Rabbits breaks before the job has nodes, the job may get nodes below it, and
 waits in its prolog (:mod:`flux_k8s.jobs.planning`).
 """
 
@@ -44,7 +44,7 @@ Hosts = Optional[frozenset[str]]
 
 @dataclass(frozen=True)
 class Proposal:
-    """What ``resource-update`` tells the plugin."""
+    """The payload of ``resource-update`` to the plugin."""
 
     resources: list[Any]
     exclude: Json
@@ -61,14 +61,14 @@ def propose(
     """Add a job's storage to its request.
 
     Args:
-        resources: what the job asks for.
+        resources: ``resources`` of the jobspec.
         servers: those that :func:`~flux_k8s.dws.directivebreakdown.existing_servers`
             names.
-        constraint: what every job with Rabbit storage gets.
+        constraint: the constraint of every job with Rabbit storage.
 
     Raises:
         DWSError: the job cannot have its storage.
-        StorageUnavailable: it cannot have it yet.
+        StorageUnavailable: the job cannot have its storage yet.
     """
     required_daemons(breakdowns, settings.config.daemons)
     if settings.scheduler:

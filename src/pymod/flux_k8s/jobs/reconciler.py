@@ -1,10 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The jobs that are known, and the reconciler that is run for each.
+"""The table of the known jobs, and their reconciler (DESIGN section 4).
 
-Whoever learns something of a job notes it in the job's entry of the :class:`JobTable`,
-which adds the job to a queue. The :class:`Reconciler` is run for the jobs in the queue:
-:func:`flux_k8s.jobs.workflow.next_step` decides which step is next,
+News of a job go into its entry of the :class:`JobTable`, which adds the job to a queue.
+The :class:`Reconciler` runs for the jobs in the queue:
+:func:`flux_k8s.jobs.workflow.next_step` decides on the next step, and
 :class:`flux_k8s.jobs.steps.Steps` carries it out.
 """
 
@@ -44,22 +44,23 @@ LONGEST_PAUSE = 60.0
 """Seconds after a step of a job has failed."""
 
 Decision = tuple[Step, Optional[WorkflowView]]
-"""A step, and the Workflow that it was decided on."""
+"""A step, and the view of the Workflow on which the decision was based."""
 
 
 @dataclass
 class Job:
-    """A job that has storage, or asks for some.
+    """A job with storage, or with a request for storage.
 
     Attributes:
-        progress: how the job gets on, as its user and the log are told.
-        step: the step that was begun last, and ``since`` when (UNIX time).
-        last: the last decision, look-ups aside. When it comes up again, it is another
-            try.
+        progress: the progress that was reported to the job's user and in the log.
+        step: the step that was begun last.
+        since: the UNIX time at which ``step`` was begun.
+        last: the last decision, apart from look-ups. If the same decision is made
+            again, the step is repeated.
         asked: the job is to be handled again without a pause.
-        faults: exceptions that nobody expected.
-        unknown: the plugin has sent a request about the job, and its answer to hello
-            is still to come: only that answer has all that is known of the job.
+        faults: the unexpected exceptions in work for the job.
+        unknown: the plugin has sent a request about the job, but not yet its answer to
+            hello, which has the other facts about the job.
     """
 
     info: WorkflowInfo
@@ -73,16 +74,15 @@ class Job:
 
 
 class JobTable:
-    """The jobs that are known, by job ID, and the queue of those for which something is
-    to be done.
+    """The known jobs, by job ID, and the queue of the jobs to be reconciled.
 
     Attributes:
         complete: all jobs that the plugin holds are known.
-        awaits_hello: the plugin is about to tell which jobs it holds. A job that is
-            added now is ``unknown``.
+        awaits_hello: the plugin is about to list its jobs. A job that is added now is
+            ``unknown``.
         unclaimed: the Workflows in our naming scheme that belong to no known job.
         unseen: the last event of each Workflow whose job is left alone.
-        stopped: the service has stopped; what is still answered does not count.
+        stopped: the service has stopped; later answers do not count.
     """
 
     def __init__(
@@ -337,7 +337,7 @@ class Reconciler:
         """Take a step.
 
         Raises:
-            TryAgain: it failed, and is to be tried again after a pause.
+            TryAgain: the step failed, and is to be repeated after a pause.
         """
         info = job.info
         decision = step, info.view
@@ -366,7 +366,11 @@ class Reconciler:
         self._reporter.step_begins(job.info, job.progress, step)
 
     def _failed(self, job: Job, error: StepError) -> None:
-        """Have a step tried again, unless something else is to be done at once."""
+        """Report a failed step, and have it repeated unless another step comes next.
+
+        Raises:
+            TryAgain: the step is to be repeated after a pause.
+        """
         self._reporter.step_failed(job.info, job.progress, error)
         following = self._next_step(job)
         gives_up = isinstance(following, (DrainMounted, Fail))

@@ -1,14 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job leaves behind in its KVS (DESIGN section 10).
+"""Writes the records of a job's storage to its KVS (DESIGN section 10).
 
 ``rabbit_<state>_timing``
-    Seconds that DWS took for a state; for one that was not reached, how long it was
-    awaited.
+    Seconds that DWS took for a state; for a state that was not reached, the seconds
+    since it was requested.
 ``rabbit_workflow``
-    The last Workflow, as JSON, with what DWS says in it: written when the job fails,
-    when it moves to Teardown (DWS still shows the state before, unless the answer to
-    that request was lost) and when Teardown is complete.
+    The last Workflow, as JSON, with the messages of DWS: written when the job fails,
+    when the Workflow moves to Teardown (DWS still shows the state before, unless the
+    answer to that request was lost) and when Teardown is complete.
 ``rabbit_units``
     The systemd units of the daemons that the job requires, as a JSON array, for the
     prolog and epilog scripts (:mod:`flux_k8s.jobs.steps` writes it, before Setup).
@@ -16,11 +16,11 @@
     NnfDataMovements, as a JSON array: those that failed first, each group in the
     order of creation, at most ``rabbit.save_datamovements`` of them.
 ``rabbit_container_log``
-    The end of what the job's containers wrote, at most 50,000 characters. Where
-    there are several, each has a heading, and they share that.
+    The end of the logs of the job's containers, at most 50,000 characters in all.
+    Where there are several logs, each has a heading.
 
-The objects behind the latter two go in Teardown, so they are read before. That
-they cannot be read neither fails a job nor keeps it from its Teardown.
+Teardown deletes the objects behind the latter two, so they are read before. An error in
+reading them neither fails a job nor delays its Teardown for long.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ TRIES = 3
 """How often the records of a job are tried while Kubernetes itself answers."""
 
 UNSUCCESSFUL = ("Failed", "Invalid")
-"""What the ``status.status`` of an NnfDataMovement may say about a failure."""
+"""The values of ``status.status`` of an NnfDataMovement that failed."""
 
 NO_LOG = (400, 404)
 """The answers for a container that has not started, or is gone."""
@@ -73,9 +73,9 @@ class Records:
         self._settings = settings
 
     def note(self, info: WorkflowInfo, workflow: Json) -> None:
-        """Keep how long each state took, and the Workflow when it moves to Teardown
-        and at its end, from what Kubernetes shows: in an answer or in the watch,
-        whichever comes first. The other may never come."""
+        """Write the duration of each state, and the Workflow when it moves to Teardown
+        and at its end. ``workflow`` comes from an answer or from the watch, whichever
+        is first. The other may never come."""
         view = info.view
         if view is None or not info.owns(view):
             return
@@ -97,13 +97,14 @@ class Records:
             self._put(info, "rabbit_workflow", json.dumps(workflow))
 
     def leave(self, info: WorkflowInfo, view: WorkflowView) -> None:
-        """Keep how long the state was awaited that is left, and was not reached.
+        """Write the seconds since the current state was requested, if it was not
+        reached.
 
-        This comes before the request that moves the Workflow on: the next module
-        cannot tell afterwards whether the state was reached.
+        The caller does this before it moves the Workflow to another state: a later
+        service cannot know whether the state was reached.
 
         Args:
-            view: with the state that is left.
+            view: the Workflow in the current state.
         """
         state = view.desired
         if state is None or state is State.Teardown or state in info.timed_states:
@@ -117,10 +118,10 @@ class Records:
         self._flux.kvs_put(info.jobid, key, json.dumps(round(seconds, 6)))
 
     async def record(self, info: WorkflowInfo) -> None:
-        """Keep what goes in Teardown.
+        """Write the records of the objects that Teardown deletes.
 
         Raises:
-            KubeError: that is to be tried again.
+            KubeError: a request failed, and is to be repeated.
         """
         try:
             await self._record_data_movements(info)
@@ -181,7 +182,7 @@ class Records:
             self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
 
     async def _log(self, info: WorkflowInfo, pod: str, container: str) -> str:
-        """What a container wrote; nothing if there is no log of it."""
+        """The log of a container; "" if there is none."""
         namespace = self._settings.namespace
         try:
             return await self._calls.pod_log(
@@ -200,10 +201,11 @@ class Records:
 def failed_first(
     answer: Json, path: Sequence[str], failures: Sequence[str]
 ) -> list[Json]:
-    """The objects of a list: those that failed, then the others, each in the order
-    of their creation (which is known to the second), then of their names.
+    """The objects of a list: first those that failed, then the others, each in the
+    order of their creation (which is known to the second) and of their names.
 
-    ``path`` leads to what says that one failed, with one of ``failures``.
+    Args:
+        path: the field that has one of ``failures`` in an object that failed.
     """
 
     def order(item: Json) -> tuple[bool, str, str, str]:
@@ -228,7 +230,7 @@ def _containers(pod: Json) -> list[tuple[str, str]]:
 
 
 def _get(value: Any, *path: str) -> Any:
-    """What stands at a path, or None."""
+    """The value at a path, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value
@@ -244,11 +246,13 @@ def _plain(item: Json) -> Json:
 
 
 def join_logs(logs: Sequence[tuple[str, str]], characters: int) -> str:
-    """The ends of logs, each with its name, as one text: that of a single one as
-    it is, of several with headings as those of ``tail``.
+    """The ends of logs, as one text. Several logs have headings like those of
+    ``tail``.
 
-    ``characters``: how many of them there are, headings aside. What a short log
-    leaves is shared by the longer ones.
+    Args:
+        logs: the name and the text of each.
+        characters: the length of the text without headings. Long logs share the room
+            that short ones leave.
     """
     shares = fair_shares([len(text) for _, text in logs], characters)
     ends = [text[len(text) - share :] for (_, text), share in zip(logs, shares)]
@@ -258,8 +262,8 @@ def join_logs(logs: Sequence[tuple[str, str]], characters: int) -> str:
 
 
 def fair_shares(wanted: Sequence[int], total: int) -> list[int]:
-    """What each gets of ``total``: what it wants, or as much as anybody else who
-    wants more."""
+    """The fair share of each in ``total``: as much as it wants, or the same as each
+    other that wants more."""
     shares, left = [0] * len(wanted), total
     for rank, index in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         shares[index] = min(wanted[index], left // (len(wanted) - rank))

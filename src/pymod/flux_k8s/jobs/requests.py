@@ -115,7 +115,7 @@ def jobid_of(payload: Any) -> Optional[int]:
 
 
 def work_of(method: str, payload: Any) -> Optional[Work]:
-    """What a request has the service do."""
+    """The work that a request asks the service for; None without a job ID."""
     jobid = jobid_of(payload)
     return None if jobid is None else Work(jobid, method in RELEASES)
 

@@ -1,10 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How each step of :mod:`flux_k8s.jobs.workflow` is carried out.
+"""Carries out the steps of :mod:`flux_k8s.jobs.workflow` (DESIGN section 4).
 
-A step is a few requests to Kubernetes and to Flux. When it is done, what it
-achieved stands in the :class:`~flux_k8s.jobs.workflow.WorkflowInfo`; when it fails,
-nothing is lost by doing it again.
+A step is a few requests to Kubernetes and to Flux. A step that succeeds updates the
+:class:`~flux_k8s.jobs.workflowinfo.WorkflowInfo`. A step that fails may be repeated
+without harm.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class Steps:
             raise AssertionError(f"{step} is not carried out")
 
     def broke(self, info: WorkflowInfo) -> None:
-        """What was done for the job has ended by an exception."""
+        """Clean up after an unexpected exception in work for the job."""
         self._planner.leave_turn(info.jobid)
 
     def let_go(self, info: WorkflowInfo) -> None:
@@ -172,7 +172,7 @@ class Steps:
         self._planner.let_go(info)
 
     def forget(self, info: WorkflowInfo) -> None:
-        """Drop what is kept for a job."""
+        """Drop all that the steps keep for a job."""
         self._planner.forget(info.jobid)
         if info.token:
             self.tokens.unlink(info)
@@ -246,11 +246,11 @@ class Steps:
         else:
             raise error
 
-    # What Flux is told
+    # Requests to Flux
 
     async def _tell(self, method: str, payload: Json) -> None:
-        """Send an RPC to the plugin. A job that it does not know (ENOENT) has
-        ended, and needs to be told nothing."""
+        """Send an RPC to the plugin. ENOENT is no error: the job has ended, and needs
+        no request."""
         try:
             await call(self.flux.rpc, f"job-manager.dws.{method}", payload)
         except RpcError as error:
@@ -286,7 +286,7 @@ class Steps:
         variables: dict[str, str] = {}
         for daemon in daemons:
             variables.update(daemon.environment)
-        # What DWS says about the job's storage is not for a site to change.
+        # The variables of DWS come last: a site cannot change them.
         variables.update(workflow)
         await self.tokens.give(info)
         if info.failure is None and info.view is not None:
@@ -319,7 +319,7 @@ class Steps:
         info.failed = True
 
     def _save(self, info: WorkflowInfo) -> None:
-        """Keep what DWS says of a job that fails. Nobody waits for that."""
+        """Record the Workflow of a job that fails. The job does not wait for it."""
 
         async def save() -> None:
             namespace, name = self.settings.namespace, info.name

@@ -20,14 +20,14 @@ from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 
 @dataclass(frozen=True)
 class Problem:
-    """What makes it impossible to go on.
+    """A reason for which a job's storage cannot make progress.
 
     Attributes:
-        since: when a few nodes became its only reason, perhaps; None when it
-            cannot be one of nodes.
-        patience: how long DWS may take to go on without them, seconds.
-        limit: it is a time limit of the epilog, which by itself is no reason for
-            an exception.
+        since: the UNIX time from which a few failed nodes may be the cause; None if
+            nodes cannot be the cause.
+        patience: the seconds that DWS may take for the state without these nodes.
+        limit: whether the problem is a time limit of the epilog, which alone is no
+            reason for an exception.
     """
 
     note: str
@@ -73,8 +73,8 @@ def overdue(
 def _state_limits(
     info: WorkflowInfo, view: WorkflowView, since: float, config: Config
 ) -> list[tuple[float, Problem]]:
-    """The time limits of the state that is awaited, which is what DWS was asked
-    for, taken up or not."""
+    """The time limits of the state that the service has requested, whether or not DWS
+    has begun with it."""
     limits: list[tuple[float, Problem]] = []
     setup, prerun = config.setup_timeout, config.prerun_timeout
     begun = view.state is view.desired
