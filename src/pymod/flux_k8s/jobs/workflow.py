@@ -1,11 +1,10 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""One job, one Workflow: which step comes next.
+"""Decides on the next step of a job: one job, one Workflow.
 
-:func:`next_step` is the heart of the integration (DESIGN section 4). It looks
-at what Flux wants and at what Kubernetes shows, and names one step. It is level
-triggered: whatever was missed, doubled, late or forgotten before, the answer is
-right for what is known now.
+:func:`next_step` is the heart of the integration (DESIGN section 4). It names one step
+from the goal of Flux and the view of the Workflow. It is level-triggered: after missed,
+repeated, late or forgotten events the answer is still right for the present state.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 
 TEARDOWN_PATIENCE = 60.0
-"""Seconds that DWS may take for Teardown until the job's owner is told."""
+"""Seconds that DWS may take for Teardown before the job's owner gets a warning."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Plan:
-    """Read the DirectiveBreakdowns and tell Flux the resources."""
+    """Read the DirectiveBreakdowns, and send the resources to Flux."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +60,7 @@ class Inspect:
 
 @dataclass(frozen=True)
 class Exclude:
-    """Go on without the nodes that failed, as ``note`` tells the job's owner."""
+    """Go on without the failed nodes. ``note`` is that of the exception about them."""
 
     note: str = ""
 
@@ -78,8 +77,8 @@ class ReleaseProlog:
 
 @dataclass(frozen=True)
 class DrainMounted:
-    """Drain the nodes that still have the job's storage mounted, for the reason
-    that ``note`` tells its owner."""
+    """Drain the nodes that still have the job's storage mounted. ``note`` has the
+    reason, for the exception about them."""
 
     note: str
 
@@ -112,7 +111,7 @@ class Warn:
 
 @dataclass(frozen=True)
 class Record:
-    """Keep in the job's KVS what goes in Teardown."""
+    """Write the records of the objects that Teardown deletes to the job's KVS."""
 
 
 @dataclass(frozen=True)
@@ -175,9 +174,9 @@ Step = Union[
 
 
 def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
-    """The step that brings a job's storage closer to what Flux wants.
+    """The step that brings a job's storage closer to the goal of Flux.
 
-    Pure, and total: every combination of wants and views has an answer.
+    The function is pure and total: every combination of goal and view has an answer.
     """
     if (
         info.interference is not None
@@ -248,7 +247,7 @@ def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) 
     if not view.complete:
         return Wait(deadline)
     if info.allocation is None:
-        return Wait()  # after a restart the plugin tells it again
+        return Wait()  # after a restart the plugin sends it again
     if view.state is State.Proposal:
         return Allocate()
     if view.state is State.Setup:
@@ -292,9 +291,9 @@ def _release(
 def _give_up(
     info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem], config: Config
 ) -> Step:
-    """Leave out what is left of PostRun and DataOut. Nothing is lost in silence:
-    neither data nor a node. A node that may still unmount in Teardown is not
-    drained; whether it has is looked at when Teardown is complete."""
+    """Give up PostRun and DataOut. The job's owner learns of each loss of data and of
+    each node. A node that may still unmount in Teardown is not drained before Teardown
+    is complete."""
     if not info.ran or info.released:
         return _request_teardown(info, view, config)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
@@ -309,7 +308,7 @@ def _give_up(
 
 
 def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
-    """What a job that ran loses when nothing more is done for it; "" if nothing."""
+    """The data that a job that ran loses if its storage is given up; "" if none."""
     losses = []
     if view.unsaved:
         losses.append(f"not copied: {', '.join(view.unsaved)}")
@@ -325,8 +324,8 @@ def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
 
 
 def _request_teardown(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
-    """Move to Teardown. With it goes what tells how data was moved: that is
-    recorded before, as long as the job waits."""
+    """Request Teardown. It deletes the objects about data movement, so they are
+    recorded before, while the job waits."""
     begun = view.desired is not None and view.desired >= State.DataIn
     moved = view.moves_data and config.save_datamovements > 0
     if begun and (moved or view.runs_containers):
@@ -348,7 +347,7 @@ def _tear_down(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
 
 
 def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
-    """Wait for the end of Teardown, but not in silence: nothing else ends it."""
+    """Wait for Teardown, which has no time limit. Warn the owner when it takes long."""
     if info.warned or view.warned:
         return Wait()
     message = view.message or "no message"
@@ -370,7 +369,8 @@ def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
 def _problem(
     info: WorkflowInfo, view: WorkflowView, now: float, config: Config
 ) -> tuple[Optional[Problem], Optional[float]]:
-    """What makes it impossible to go on, and when something will."""
+    """The present problem of the storage, and the UNIX time at which the next one may
+    arise; None for each that there is not."""
     if info.failure is not None:
         return Problem(info.failure), None
     if view.damage is not None:
@@ -395,7 +395,7 @@ def _problem(
 def _tolerate(
     info: WorkflowInfo, view: WorkflowView, problem: Problem, now: float
 ) -> Step:
-    """What to do about a problem, which a few nodes may be the reason of."""
+    """The step for a problem that a few nodes may be the cause of."""
     if problem.since is None:
         return Fail(problem.note)
     if info.allocation is None or view.forced:
@@ -428,7 +428,7 @@ def _tolerate(
 
 
 def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:
-    """A time limit has passed by what is known. A watch that was interrupted, or
-    hangs, may have kept from us that the state was reached in time: so Kubernetes
-    is asked before it costs a job its life or its data."""
+    """Whether a time limit has passed by the last view, and the Workflow must be read
+    again. The state may have been reached in time while the watch was interrupted or
+    hung: the look-up comes before it costs a job its life or its data."""
     return deadline is not None and info.looked_up < deadline <= now

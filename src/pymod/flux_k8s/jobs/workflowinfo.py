@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What is known of one job's storage: what Flux wants, what Kubernetes shows."""
+"""The state of one job's storage: the goal of Flux, and the view of Kubernetes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 
 
 class Goal(enum.Enum):
-    """What Flux wants for a job."""
+    """The state of storage that Flux wants for a job."""
 
     PLANNED = "storage planned"
     READY = "storage ready"
@@ -26,13 +26,12 @@ class Goal(enum.Enum):
 
 @dataclass(frozen=True)
 class RejectedRequest:
-    """A state that was requested and that Kubernetes does not let the Workflow move
-    to, though it answers otherwise.
+    """A request for a state that Kubernetes rejects while it answers other requests.
 
     Attributes:
-        since: when that was tried first (UNIX time).
-        tried: when it was tried last.
-        reason: what Kubernetes said then.
+        since: the UNIX time of the first attempt.
+        tried: the UNIX time of the last attempt.
+        reason: the error of the last attempt.
     """
 
     state: State
@@ -43,59 +42,60 @@ class RejectedRequest:
 
 @dataclass
 class WorkflowInfo:
-    """What is known of one job's storage.
+    """The state of one job's storage.
 
     Attributes:
-        goal: what Flux wants.
+        goal: the state of storage that Flux wants.
         request: the storage that the job asks for; None for a job that was planned
             before the module was started.
         group: the primary group of the job's user, once it is known.
-        failure_tolerance: without the storage of how many nodes the job may run.
+        failure_tolerance: the number of nodes without whose storage the job may run.
         allocation: the job's nodes and Rabbits by its R, once they are known.
         ran: the job's tasks were started (with goal RELEASED).
-        abandoned: give up unmounting and data movement, go to Teardown.
-        aborted: as abandoned, and do not wait for Teardown either.
+        abandoned: unmounting and data movement are to be given up for Teardown.
+        aborted: as abandoned, and the job does not wait for Teardown.
         announced: the job's eventlog names the Workflow.
         planned, mounted, released: the plugin has answered ``resource-update``,
             ``prolog-remove``, ``epilog-remove``.
         view: the Workflow, or None while there is none.
         existed: there has been a Workflow.
         watched_uid: the uid of the Workflow that the watch has shown last.
-        unlisted: the watch has listed all Workflows without the one that is known from
-            answers. That one may be gone, and the watch will not say so.
+        unlisted: the watch has listed all Workflows, and the one of ``view`` is
+            missing. It may be gone, and no watch event will report that.
         deleted_uid: the uid of the Workflow that was deleted last.
         uncertain: a request to create the Workflow got no answer.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
-        warned: the job has a warning that Teardown does not get on.
+        warned: the job has a warning that Teardown makes no progress.
         troubled_since: when this module, or the one before, first saw the Error or
             TransientCondition that the Workflow is in (UNIX time).
-        survey: which of the job's nodes lack their storage, as last found out.
+        survey: the last survey of the nodes that lack their storage.
         reported_nodes: the failed nodes that an exception of the job names.
-        looked_up: when Kubernetes was last asked for the Workflow itself (UNIX time).
-        rejected: the request that Kubernetes does not take, if there is one.
-        out_since: since when Kubernetes is out of reach (UNIX time); None when it is
-            not.
-        out_of_reach: for how long it was in PostRun and DataOut, seconds.
-        interference: what somebody else did to the Workflow before the job's data was
-            safe, or None.
+        looked_up: the UNIX time of the last look-up of the Workflow.
+        rejected: the request for a state that Kubernetes rejects, or None.
+        out_since: the UNIX time since which Kubernetes is out of reach, or None.
+        out_of_reach: the seconds for which Kubernetes was out of reach during PostRun
+            and DataOut.
+        interference: a sentence about the deletion or Teardown of the Workflow by
+            another program before the job's data was safe, or None.
         still_mounted: the nodes that had not unmounted when PostRun was given up. They
-            are drained. None before that was found out.
+            are drained. None before they are known.
         unmounted: all nodes have unmounted, or are drained.
-        cut_off: nodes and Rabbits that were still in use at an abort were
-            taken out of service.
-        failing_since: when a part of that failed first although Kubernetes answered
-            otherwise (UNIX time); None during an outage.
-        use_report: the line of the log that names what was in use at an abort.
-        all_drained: all nodes of the job were drained, since Kubernetes did not say
-            which are in use.
-        verdict_posted: an exception of the job says what was in use at an abort.
+        cut_off: the nodes and Rabbits in use at an abort were taken out of service.
+        failing_since: the UNIX time at which a part of the abort first failed while
+            Kubernetes answered other requests; None during an outage.
+        use_report: the line of the log about the nodes and Rabbits in use at an abort.
+        all_drained: all nodes of the job were drained, since Kubernetes did not answer
+            which nodes are in use.
+        verdict_posted: an exception of the job names the nodes and Rabbits in use at an
+            abort.
         timed_states: the states whose durations were recorded.
         end_recorded: the Workflow was recorded as it was when it moved to Teardown.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
             None when that is not known.
-        recorded: what Teardown deletes was recorded, or that was given up.
-        record_failures: how often recording it has failed.
+        recorded: the records of the objects that Teardown deletes were written, or
+            given up.
+        record_failures: the number of failures in writing these records.
     """
 
     jobid: int
@@ -147,21 +147,21 @@ class WorkflowInfo:
 
     @property
     def satisfied(self) -> bool:
-        """Flux has been given what it wants."""
+        """Whether Flux has been told that its goal is reached."""
         if self.goal is Goal.PLANNED:
             return self.planned
         return self.mounted if self.goal is Goal.READY else self.released
 
     def owns(self, view: WorkflowView) -> bool:
-        """The Workflow was made for this job."""
+        """Whether the Workflow was made for this job."""
         return view.wlm == WLM_ID and view.jobid == f58(self.jobid)
 
     def see(self, view: WorkflowView, now: float) -> None:
-        """Take in what Kubernetes shows, unless it is older than what is known.
+        """Take in a view of the Workflow, unless it is older than the last one.
 
-        The answer to a request may come after a watch event that is newer. A
-        Workflow never goes back to an earlier state either, so a view that would
-        have it do so is a late one; and so is one of a Workflow that is gone.
+        The answer to a request may come after a newer watch event. A Workflow never
+        goes back to an earlier state, so a view of an earlier state is old. So is a
+        view of a Workflow that is gone.
         """
         if view.deleting and not view.finalizers:
             self.see_gone(view.uid)
@@ -196,10 +196,10 @@ class WorkflowInfo:
 
     @property
     def trouble_note(self) -> str:
-        """What the annotation on the Workflow is to say of its trouble: the state,
-        the status, and since when; "" while it has none.
+        """The text for the annotation about the Workflow's trouble: the state, the
+        status, and the time since when; "" without trouble.
 
-        A note of an earlier state does no harm.
+        A note about an earlier state does no harm.
         """
         view = self.view
         if view is None or view.desired is None:
@@ -212,7 +212,7 @@ class WorkflowInfo:
 
     @staticmethod
     def _noted(view: WorkflowView) -> Optional[float]:
-        """Since when, as the module before noted, a Workflow has its trouble."""
+        """The UNIX time since which the Workflow has its trouble, by its annotation."""
         assert view.trouble is not None
         state, status = view.trouble
         name, _, since = view.trouble_note.rpartition(" ")
@@ -229,8 +229,8 @@ class WorkflowInfo:
             self.troubled_since = None
 
     def _is_taken(self, uid: str, how: str, view: WorkflowView) -> None:
-        """Note that somebody else let the Workflow go, unless that was known, or
-        all of the job's data was copied. ``view`` shows what was not."""
+        """Note the interference of another program, unless it is known, or all of the
+        job's data was copied. ``view`` has the data that was not copied."""
         known = self.view
         if known is not None and known.uid == uid:
             safe = known.desired is State.DataOut and known.complete

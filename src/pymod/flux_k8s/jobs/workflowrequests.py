@@ -1,8 +1,8 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The requests to Kubernetes that are about a job's Workflow itself.
+"""The requests to Kubernetes about a job's Workflow itself.
 
-Those of one Workflow are carried out one after the other.
+The requests about one Workflow are carried out one after the other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import SHOWN, printable
 
 OVERLOOKED = 1.0
-"""Seconds that we may take to see that PostRun is complete."""
+"""Seconds that the service may take to see that PostRun is complete."""
 
 StepError = Union[KubeError, RpcError, StorageUnavailable, NoEffect, DWSError]
 FAILURES = (KubeError, RpcError, StorageUnavailable, NoEffect, DWSError)
@@ -52,8 +52,8 @@ FAILURES = (KubeError, RpcError, StorageUnavailable, NoEffect, DWSError)
 
 
 class WorkflowRequests:
-    """Creates, reads, moves and deletes Workflows. What Kubernetes answers stands in
-    the :class:`~flux_k8s.jobs.workflowinfo.WorkflowInfo` then."""
+    """Creates, reads, moves and deletes Workflows. The answers of Kubernetes update the
+    :class:`~flux_k8s.jobs.workflowinfo.WorkflowInfo`."""
 
     def __init__(
         self,
@@ -72,10 +72,10 @@ class WorkflowRequests:
     async def watch_request(
         self, info: WorkflowInfo, state: State, carried_out: Awaitable[None]
     ) -> None:
-        """Note that Kubernetes does not take a request for a state, as long as it
-        answers otherwise: the time limit of the state runs then. What is known of the
-        Workflow may be out of date as well, since DWS refuses a state that it cannot
-        move to."""
+        """Carry out a request for a state. If Kubernetes rejects it while it answers
+        other requests, note that: the time limit of the state runs. The view of the
+        Workflow may be out of date then, since DWS refuses a state to which the
+        Workflow cannot move. So the Workflow is read again."""
         tried = self._flux.now()
         try:
             await carried_out
@@ -98,15 +98,15 @@ class WorkflowRequests:
             if info.view is None or (info.view.desired or 0) < rejected.state:
                 info.rejected = rejected
 
-    # Each in the queue that is named after the Workflow
+    # Requests in the queue that is named after the Workflow
 
     def _see(self, info: WorkflowInfo, workflow: Json) -> None:
         info.see(WorkflowView.parse(workflow), self._flux.now())
         self._records.note(info, workflow)
 
     async def _send(self, info: WorkflowInfo, request: Awaitable[Json]) -> None:
-        """Send a request that is answered with the Workflow. An answer that there is
-        none is about the one that was known before."""
+        """Send a request that is answered with the Workflow. A 404 is about the
+        Workflow that was known when the request was sent."""
         known = info.view
         try:
             workflow = await request
@@ -119,7 +119,7 @@ class WorkflowRequests:
             self._see(info, workflow)
 
     async def lookup(self, info: WorkflowInfo) -> None:
-        """Ask for the Workflow."""
+        """Read the Workflow."""
         requested_at, known = self._flux.now(), info.view
         namespace, name = self._settings.namespace, info.name
         try:
@@ -186,7 +186,7 @@ class WorkflowRequests:
             self._see(info, created)
 
     def announce(self, info: WorkflowInfo) -> None:
-        """Let the user know the Workflow's name."""
+        """Post a memo with the Workflow's name."""
         info.announced = True
         self._flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
@@ -213,7 +213,7 @@ class WorkflowRequests:
             await self._send(info, self._patch(info, body))
 
     async def _request_teardown(self, info: WorkflowInfo, body: Patch) -> Json:
-        """Request Teardown. After it the token is of no use."""
+        """Request Teardown, and remove the token, which has no use after it."""
         workflow = await self._patch(info, body)
         self._tokens.unlink(info)
         return workflow
@@ -228,11 +228,11 @@ class WorkflowRequests:
         await self._send(info, self._patch(info, body))
 
     async def force(self, info: WorkflowInfo) -> None:
-        """Have DWS take the state for reached."""
+        """Have DWS treat the state as reached (``forceReady``)."""
         await self._send(info, self._patch(info, {"spec": {"forceReady": True}}))
 
     async def remove_finalizer(self, info: WorkflowInfo) -> None:
-        """Let go of the Workflow, so that it can be deleted."""
+        """Remove the service's finalizer, so that the Workflow can be deleted."""
         assert info.view is not None
         try:
             await self._send(
@@ -262,17 +262,17 @@ class WorkflowRequests:
 
 
 def _overlooked(info: WorkflowInfo, view: WorkflowView, now: float) -> float:
-    """For how many seconds PostRun was complete without our knowing it, apart from
-    what is counted already: a module that was loaded in an outage does not know when
-    that began."""
+    """The seconds for which PostRun was complete before the service saw that, without
+    the seconds in ``out_of_reach``. A service that was started in an outage does not
+    know when the outage began."""
     if view.unmounting is None or view.elapsed is None or not view.complete:
         return 0.0
-    if info.rejected is not None:  # we know it, and Kubernetes does not let us go on
+    if info.rejected is not None:  # known, but Kubernetes rejects the next state
         return 0.0
     seconds = now - view.unmounting - view.elapsed - info.out_of_reach
     return round(seconds, 3) if seconds > OVERLOOKED else 0.0
 
 
 def _never_mounted(view: WorkflowView) -> bool:
-    """DWS was not asked to mount anything yet."""
+    """Whether no mount was requested of DWS yet."""
     return view.desired is not None and view.desired < State.PreRun

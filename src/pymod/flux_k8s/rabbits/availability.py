@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Keeps jobs off Rabbits that are broken, and off nodes that cannot reach theirs.
+"""Keeps jobs off broken Rabbits, and off nodes that cannot reach their Rabbit (seed
+001, "Resource Scheduling Integration").
 
 A Rabbit that does not serve is out of service in Fluxion
 (:mod:`flux_k8s.rabbits.fluxion`): jobs with Rabbit storage avoid its nodes then, others
@@ -8,9 +9,9 @@ do not. A node that lost its PCIe connection to a Rabbit that serves is drained
 (``rabbit.drain_compute_nodes``), or only marked ``badrabbit`` (``rabbit.soft_drain``),
 or left alone.
 
-The reconciler compares what Kubernetes shows with what Flux shows, and acts where they
-differ: what happened while the module was away makes no difference. Its own drains
-begin with :data:`DRAIN_REASON_PREFIX`; a drain with another reason is not touched.
+The reconciler compares the state in Kubernetes with that in Flux, and acts where they
+differ, also after changes while the module was away. The reasons of its own drains
+begin with :data:`DRAIN_REASON_PREFIX`; it leaves drains with other reasons alone.
 """
 
 from __future__ import annotations
@@ -152,11 +153,11 @@ class Availability:
         self._fluxion.stop()
 
     def config_changed(self) -> None:
-        """Use the configuration that the settings have now."""
+        """Reconcile with the present configuration of the settings."""
         self._controller.add(KEY, 0.0)
 
     def jobs_changed(self) -> None:
-        """A job may not wait for its mounts any more, or not have any left."""
+        """Note that a job may no longer wait for its mounts, or has no mounts left."""
         self.system_status.jobs_changed()
         self.mount_watch.jobs_changed()
 
@@ -164,7 +165,7 @@ class Availability:
         """The constraint that keeps a job with Rabbit storage off nodes that must
         not get it.
 
-        A scheduler without properties that change is told the nodes themselves,
+        For a scheduler without changing properties, the constraint names the nodes,
         as they are when the job is planned.
         """
         if self._settings.scheduler:
@@ -176,7 +177,7 @@ class Availability:
         return conjunction(properties, {"not": [{"hostlist": [hosts]}]})
 
     def stats(self) -> Json:
-        """What ``dws.stats-get`` tells about the Rabbits."""
+        """The part of ``dws.stats-get`` about the Rabbits."""
         mapping, room = self._settings.mapping, self.room
         unwell = dict(self.rabbits.unwell)
         return {
@@ -208,8 +209,8 @@ class Availability:
         self._controller.add(KEY)
 
     async def _reconcile(self, key: str) -> Optional[float]:
-        """Make Fluxion and Flux as Kubernetes shows the Rabbits. Returns the seconds
-        until the next hold-down ends."""
+        """Bring Fluxion and Flux in line with the Rabbits in Kubernetes. Returns the
+        seconds until the next hold-down ends, or None."""
         rabbits, room = self.rabbits, self.room
         if not (rabbits.complete and (room.counted or room.uncountable)):
             return None
@@ -284,7 +285,7 @@ class Availability:
     def _note_down(
         self, down: frozenset[str], unwell: Mapping[str, RabbitState]
     ) -> None:
-        """Log which Rabbits are out of service, and which are no more."""
+        """Log which Rabbits go out of service, and which return."""
         for rabbit in sorted(down - self._down, key=hostlist.natural_key):
             hosts = hostlist.encode(self._settings.mapping.hosts_of(rabbit))
             status = unwell[rabbit].status if rabbit in unwell else "down"

@@ -1,12 +1,13 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Tells Fluxion, the scheduler, about nodes and Rabbits while it runs.
+"""Sends the state of nodes and Rabbits to the scheduler Fluxion (seed 001, "Resource
+Scheduling Integration").
 
-Others say which nodes are to have a property, which Rabbits are to be out of service,
-and how much of their storage jobs must not get. :class:`Fluxion` is a reconciler
-(:mod:`flux_k8s.control.controller`) that sends one request at a time, as
-:mod:`flux_k8s.rabbits.fluxionstate` decides. When Fluxion has been reloaded, it is
-told everything again.
+The callers of :class:`Fluxion` set the desired state: the nodes with a property, the
+Rabbits out of service, and the storage that jobs must not get. :class:`Fluxion` is a
+reconciler (:mod:`flux_k8s.control.controller`) that sends one request at a time.
+:mod:`flux_k8s.rabbits.fluxionstate` decides on the request. After a reload of Fluxion
+the whole state is sent again.
 
 The nodes of a Rabbit are expected directly below the vertex that has its name in
 the property ``rabbit``, under their host names, as in the graphs of ``flux
@@ -56,7 +57,7 @@ KEY = "fluxion"
 """The one key of the controller."""
 
 DEBOUNCE = 0.02
-"""Seconds to wait for more changes before Fluxion is told the first."""
+"""Seconds from the first change to the first request: more changes may follow."""
 
 FIRST_PAUSE = 2.0
 LONGEST_PAUSE = 60.0
@@ -65,12 +66,12 @@ which ``ssd`` jobs have given back."""
 
 
 class FluxionError(Exception):
-    """A request to Fluxion failed, or its answer is not what was asked for."""
+    """A request to Fluxion failed, or its answer is malformed."""
 
 
 @contextmanager
 def _to(purpose: str) -> Iterator[None]:
-    """Name in an error what a request was for."""
+    """Add the purpose of a request to its error."""
     try:
         yield
     except (RpcError, BadObject) as error:
@@ -125,7 +126,7 @@ class Fluxion:
             self._watch.stop()
 
     def stats(self) -> Json:
-        """What ``dws.stats-get`` tells: what Fluxion has been told."""
+        """The part of ``dws.stats-get`` about the state that Fluxion has."""
         state = self._state
         return {
             "loaded": self.present,

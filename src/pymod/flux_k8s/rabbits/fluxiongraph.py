@@ -52,7 +52,7 @@ class Paths:
         return "/" + (paths or [self.nodes or "/"])[0].split("/")[1]
 
     def of_node(self, host: str, rabbit: str) -> Optional[str]:
-        """The path of a node, as far as the graph's form tells."""
+        """The path of a node, as it follows from the form of the graph."""
         chassis = self.chassis.get(rabbit)
         parent = self.nodes if chassis is None else chassis.path
         return None if parent is None else f"{parent}/{host}"

@@ -1,11 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What Fluxion, the scheduler, is to be told next about nodes and Rabbits.
+"""Decides on the next request to the scheduler Fluxion about nodes and Rabbits.
 
-:class:`Desired` has what Fluxion is to know, :class:`FluxionState` what it was told
-since it was loaded. :meth:`FluxionState.next_request` compares the two. It sends
-nothing (:mod:`flux_k8s.rabbits.fluxion` does), and needs as few requests as there can
-be: one for all nodes that get a property, one for all that lose it.
+:class:`Desired` has the state that Fluxion is to have, :class:`FluxionState` the state
+that was sent since Fluxion was loaded. :meth:`FluxionState.next_request` compares the
+two, and names the request; :mod:`flux_k8s.rabbits.fluxion` sends it. There are as few
+requests as possible: one for all nodes that get a property, one for all that lose it.
 
 A Rabbit is out of service when its ``ssd`` are down, or when its nodes have the
 property ``badrabbit``: jobs take both from the same chassis (seed 001, "Resource
@@ -175,7 +175,7 @@ class DownSsds:
         """Have so many ``ssd`` down that no job has.
 
         Args:
-            out_of_service: have all of them down, whatever is needed.
+            out_of_service: have all of them down, however few are needed.
         """
         self._out_of_service = out_of_service
         needed = min(needed, len(self._all))
@@ -194,9 +194,9 @@ class DownSsds:
             self._chosen = _first(self._chosen, needed)
 
     def next(self) -> Union[SsdChange, CheckAllocated, None]:
-        """What to do next; None when all is done that can be."""
+        """The next change; None when no change is needed, or possible."""
         desired = self._all if self._out_of_service else self._chosen
-        if not desired <= self._recorded:  # never record less than what is down
+        if not desired <= self._recorded:  # never record fewer than are down
             return RecordDown(self._recorded | desired)
         for number in sorted(self.applied.missing(desired)):
             return SetStatus(number, True)
@@ -232,7 +232,7 @@ class DownSsds:
             self._checked = True
 
     def check_again(self) -> None:
-        """Jobs may have given back what there was too little of."""
+        """Note that jobs may have given back ``ssd`` of which there were too few."""
         self.short = False
 
     def _add(self, count: int) -> None:
@@ -264,7 +264,7 @@ class Desired:
 
 
 class FluxionState:
-    """What Fluxion was told since it was loaded, and what it is to be told next.
+    """The state that was sent to Fluxion since it was loaded, and the next request.
 
     Args:
         ssds_by_status: a Rabbit with more ``ssd`` than this is taken out of service
@@ -301,7 +301,7 @@ class FluxionState:
 
     @property
     def short(self) -> bool:
-        """Jobs have ``ssd`` that are needed for what no job holds."""
+        """Whether jobs have ``ssd`` that storage without a job needs."""
         return any(ssds.short for ssds in self.ssds.values())
 
     def see_paths(self, paths: Paths) -> None:
@@ -319,7 +319,7 @@ class FluxionState:
                 self.ssds[rabbit] = DownSsds(chassis.ssds, chassis.down)
 
     def choose_ssds(self) -> None:
-        """Choose the ``ssd`` to be down by what is desired now."""
+        """Choose the ``ssd`` that are to be down in the desired state."""
         assert self.paths is not None
         reserved, out = self._desired.reserved or {}, self._desired.out_of_service
         for rabbit in {**self.ssds, **reserved, **dict.fromkeys(out)}:
@@ -332,7 +332,8 @@ class FluxionState:
             self.ssds[rabbit].want(needed, rabbit in out and self._by_status(chassis))
 
     def next_request(self) -> Optional[Request]:
-        """What to tell Fluxion next: bad news first. None when it knows all."""
+        """The next request: first those that take something out of service. None when
+        Fluxion has the desired state."""
         return (
             self._next_of_properties() or self._next_of_ssds() or self._next_of_rest()
         )
@@ -433,7 +434,7 @@ class FluxionState:
         return chassis is not None and 0 < chassis.ssds <= self._ssds_by_status
 
     def _ssds_needed(self, rabbit: str, chassis: Chassis) -> int:
-        """How many ``ssd`` of a Rabbit hold what is reserved there."""
+        """The number of ``ssd`` of a Rabbit for the bytes that are reserved there."""
         if self._desired.reserved is None:
             return len(chassis.down)
         size = self._mapping.capacity(rabbit) // GIB // chassis.ssds * GIB

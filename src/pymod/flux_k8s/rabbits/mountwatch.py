@@ -98,7 +98,7 @@ class MountWatch:
             self._flux.log(syslog.LOG_NOTICE, f"{f58(jobid)}: {text}")
             self._nodes.undrain(hosts)
 
-    # What Kubernetes shows: the WatchHandler
+    # The WatchHandler of ClientMounts
 
     def event(self, type: str, object: Json) -> None:
         """A ClientMount changed."""

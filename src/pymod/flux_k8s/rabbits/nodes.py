@@ -108,7 +108,8 @@ class Nodes:
             self._set_drained({host: why for host, why in items if host not in names})
 
     def _set_drained(self, drained: Mapping[str, str]) -> None:
-        """Note what Flux has just been asked for. Its next answer confirms it."""
+        """Note a change that was just requested of Flux. The next answer confirms
+        it."""
         if self.states is not None and drained != self.states.drained:
             self.states = replace(self.states, drained=drained)
             self._changed()

@@ -184,7 +184,7 @@ class SystemStatus:
     def _patch(self, body: Json) -> Call[Json]:
         return self._calls.patch(SYSTEMSTATUS, self._namespace, NAME, body, key=QUEUE)
 
-    # What Kubernetes shows: the WatchHandler
+    # The WatchHandler of the SystemStatus
 
     def event(self, type: str, object: Json) -> None:
         if object.get("metadata", {}).get("name") != NAME:
@@ -245,7 +245,7 @@ class SystemStatus:
     # Reconciling
 
     async def _reconcile(self, key: str) -> None:
-        """Write what the SystemStatus lacks. Where there is none, create it."""
+        """Write the changes to the SystemStatus. Create it if it does not exist."""
         states, view = self._states, self._view
         if states is None or not self._synced:
             return
