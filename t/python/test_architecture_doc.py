@@ -172,7 +172,7 @@ def test_all_documents_can_be_reached_from_the_readme() -> None:
         ("# Here\n[x](#there)", "no heading #there"),
     ],
 )
-def test_what_does_not_exist_is_found(text: str, problem: str) -> None:
+def test_the_check_finds_names_that_do_not_exist(text: str, problem: str) -> None:
     assert wrong(text) == [problem]
 
 
@@ -188,5 +188,5 @@ def test_what_does_not_exist_is_found(text: str, problem: str) -> None:
         "# One thing, two\n[x](#one-thing-two) [y](https://gone.example/z.md)",
     ],
 )
-def test_what_exists_is_not_complained_about(text: str) -> None:
+def test_the_check_accepts_names_that_exist(text: str) -> None:
     assert wrong(text) == []

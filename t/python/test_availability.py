@@ -51,7 +51,9 @@ def test_a_rabbit_that_goes_down_costs_one_request_and_its_return_two() -> None:
     assert requests(system) == {"remove_property": 1, "set_status": 1}
 
 
-def test_bad_news_is_told_at_once_and_good_news_when_it_lasts() -> None:
+def test_fluxion_learns_at_once_that_a_rabbit_is_down_and_later_that_it_is_back() -> (
+    None
+):
     system = system_of()
     set_status(system, "rabbit-01", "Offline")
     wait(system, 0.5)
@@ -91,7 +93,7 @@ def test_the_log_names_rabbits_that_the_mapping_lacks() -> None:
     ]
 
 
-def test_fluxion_is_told_again_when_it_was_reloaded() -> None:
+def test_a_reloaded_fluxion_gets_the_whole_state_again() -> None:
     system = system_of()
     set_status(system, "rabbit-01", "Offline")
     wait(system)
@@ -153,7 +155,7 @@ def test_only_nodes_of_the_module_s_queues_are_touched(soft: bool) -> None:
     assert (marked(system) if soft else ",".join(drained(system))) == "compute-01"
 
 
-def test_dws_is_told_again_when_it_has_forgotten() -> None:
+def test_a_systemstatus_that_lost_its_nodes_gets_them_again() -> None:
     system = system_of()
     system.instance.set_up("compute-02", False)
     wait(system)
@@ -166,7 +168,7 @@ def test_dws_is_told_again_when_it_has_forgotten() -> None:
     assert shown(system) == {"compute-02": "Disabled"}
 
 
-def test_many_nodes_are_told_of_in_one_request() -> None:
+def test_the_state_of_many_nodes_is_sent_in_one_request() -> None:
     system = system_of(topology=Topology.regular(64, 4))
     version = system.store.version
     for node in list(system.instance.scheduler.pool.nodes):
@@ -193,7 +195,9 @@ class Unseen:
 
 
 @pytest.mark.parametrize("status", [0, 403, 404, 500])
-def test_health_is_told_although_servers_cannot_be_seen(status: int) -> None:
+def test_the_health_of_rabbits_is_sent_although_servers_cannot_be_seen(
+    status: int,
+) -> None:
     system = system_of(faults=Unseen(status))
     set_status(system, "rabbit-01", "Offline")
     set_link(system, "compute-03", up=False)
@@ -210,7 +214,7 @@ def test_health_is_told_although_servers_cannot_be_seen(status: int) -> None:
     ]
 
 
-def test_capacity_is_told_as_soon_as_servers_can_be_seen() -> None:
+def test_reserved_storage_is_sent_as_soon_as_servers_can_be_seen() -> None:
     unseen = Unseen(500, on=False)
     system = small(faults=unseen)
     finish(system, PERSISTENT)
@@ -228,7 +232,7 @@ def test_capacity_is_told_as_soon_as_servers_can_be_seen() -> None:
     assert stats(system)["reserved"] == {"rabbit-01": 11051991040}
 
 
-def test_what_was_told_of_capacity_stays_until_servers_can_be_seen() -> None:
+def test_ssd_that_are_down_stay_so_until_servers_can_be_seen() -> None:
     unseen = Unseen(500, on=False)
     system = small(faults=unseen)
     finish(system, PERSISTENT)
@@ -246,7 +250,7 @@ def test_what_was_told_of_capacity_stays_until_servers_can_be_seen() -> None:
     assert ssds_free(system) == [64, 0]
 
 
-def test_so_do_the_marks_of_rabbits_that_jobs_use() -> None:
+def test_marks_of_rabbits_in_use_stay_until_servers_can_be_seen() -> None:
     unseen = Unseen(500, on=False)
     system = system_of(scheduler=False, faults=unseen)
     submit(system)

@@ -242,7 +242,9 @@ class Test_order:
 
 
 class Test_versions:
-    def test_are_discovered_once(self, service: Service, tmp_path: Path) -> None:
+    def test_api_versions_are_discovered_once(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         with Fake(reply(200, OK)) as fake:
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
             for _ in range(3):
@@ -250,7 +252,7 @@ class Test_versions:
             paths = [request.path for request in fake.requests]
             assert paths.count(f"/apis/{DWS_GROUP}") == 1
 
-    def test_can_be_forced(self, service: Service, tmp_path: Path) -> None:
+    def test_api_versions_can_be_forced(self, service: Service, tmp_path: Path) -> None:
         with Fake(reply(200, OK)) as fake:
             client = service.client(
                 write_kubeconfig(tmp_path / "kc", fake.port),
@@ -260,7 +262,7 @@ class Test_versions:
             [request] = fake.requests
             assert request.path.startswith(f"/apis/{DWS_GROUP}/v1alpha2/")
 
-    def test_one_that_is_forced_and_not_there_is_named(
+    def test_a_forced_api_version_that_is_not_served_is_named(
         self, service: Service, tmp_path: Path
     ) -> None:
         missing = with_discovery(lambda request, wire: wire.text(404, b"not found"))
@@ -273,7 +275,7 @@ class Test_versions:
             assert f"no workflows in {DWS_GROUP}/v0" in error.message
             assert "rabbit.dws_api_version" in error.message
 
-    def test_one_that_disappears_is_replaced(
+    def test_an_api_version_that_disappears_is_replaced(
         self, service: Service, tmp_path: Path
     ) -> None:
         current = "v1alpha6"
@@ -293,7 +295,7 @@ class Test_versions:
             assert service.ask(client.get, WORKFLOW, "default", "w") == OK
             assert fake.requests[-1].path == f"{WORKFLOWS}/w"
 
-    def test_a_group_that_is_not_there_is_named(
+    def test_an_api_group_that_is_not_served_is_named(
         self, service: Service, tmp_path: Path
     ) -> None:
         with Fake(lambda request, wire: wire.text(404, b"404 page not found")) as fake:
@@ -324,7 +326,7 @@ class Test_versions:
 
 
 class Test_CallbackQueue:
-    def test_is_readable_while_there_is_something_to_do(self) -> None:
+    def test_the_callback_queue_is_readable_while_it_has_functions(self) -> None:
         def readable() -> bool:
             return bool(select.select([callbacks], [], [], 0)[0])
 
@@ -343,14 +345,14 @@ class Test_CallbackQueue:
         callbacks.put(lambda: done.append(5))
         callbacks.close()
 
-    def test_stops_when_a_function_took_long(self) -> None:
+    def test_the_callback_queue_stops_after_a_long_function(self) -> None:
         callbacks = CallbackQueue()
         for _ in range(3):
             callbacks.put(lambda: time.sleep(0.002))
         assert callbacks.run(seconds=0.001) == 1
         callbacks.close()
 
-    def test_survives_a_function_that_raises(self) -> None:
+    def test_the_callback_queue_survives_a_function_that_raises(self) -> None:
         callbacks = CallbackQueue()
         done: list[str] = []
         callbacks.put(lambda: 1 / 0)  # type: ignore[arg-type]
@@ -361,7 +363,7 @@ class Test_CallbackQueue:
         assert done == ["next"]
         callbacks.close()
 
-    def test_many_threads_lose_nothing(self) -> None:
+    def test_the_callback_queue_loses_nothing_of_many_threads(self) -> None:
         callbacks = CallbackQueue()
         done: list[int] = []
         count, each = 4, 2000

@@ -59,7 +59,9 @@ def workflow(name: str) -> Json:
     }
 
 
-def test_the_life_of_an_object(service: Service, kubeconfig: str) -> None:
+def test_a_watch_shows_the_whole_life_of_an_object(
+    service: Service, kubeconfig: str
+) -> None:
     client = service.client(kubeconfig)
     handler = Recorder()
     client.watch(WORKFLOW, None, handler)
@@ -86,7 +88,7 @@ def test_the_life_of_an_object(service: Service, kubeconfig: str) -> None:
     service.run(lambda: handler.calls[-1] == "DELETED w")
 
 
-def test_what_is_not_served_is_told_from_what_is_not_there(
+def test_a_kind_that_is_not_served_differs_from_a_missing_object(
     service: Service, kubeconfig: str
 ) -> None:
     client = service.client(kubeconfig)
@@ -98,7 +100,7 @@ def test_what_is_not_served_is_told_from_what_is_not_there(
     assert error.reason == "GroupNotFound"
 
 
-def test_a_secret(service: Service, kubeconfig: str) -> None:
+def test_a_secret_can_be_read(service: Service, kubeconfig: str) -> None:
     client = service.client(kubeconfig)
     body = {"metadata": {"name": "s"}, "data": {"TOKEN": "c2VjcmV0"}}
     service.ask(client.create, SECRET, "default", body)

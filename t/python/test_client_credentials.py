@@ -61,7 +61,7 @@ class Test_credentials:
             service.run(lambda: any(str(path) in line for line in service.logged))
             assert "second" not in "".join(service.logged)
 
-    def test_a_401_that_stays_is_told_and_fixed_credentials_not_tried_twice(
+    def test_a_401_that_stays_is_an_error_and_fixed_credentials_are_tried_once(
         self, service: Service, tmp_path: Path
     ) -> None:
         with Fake(only("other")) as fake:
@@ -121,7 +121,9 @@ class Test_credentials:
             assert (error.status, error.reason) == (0, "Credentials")
             assert TOKEN not in error.message
 
-    def test_a_user_and_a_password(self, service: Service, tmp_path: Path) -> None:
+    def test_a_user_and_a_password_are_sent(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         with Fake(reply(200, OK)) as fake:
             user = {"username": "flux", "password": TOKEN}
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port, user))
@@ -183,7 +185,7 @@ def plugin(folder: Path, token: str, more: str = "") -> dict[str, str]:
     return {"apiVersion": version, "command": "./plugin"}
 
 
-def test_a_proxy_is_used(service: Service, tmp_path: Path) -> None:
+def test_the_proxy_of_a_kubeconfig_is_used(service: Service, tmp_path: Path) -> None:
     with Fake(reply(200, OK)) as proxy:
         cluster = {"proxy-url": f"http://127.0.0.1:{proxy.port}"}
         kubeconfig = write_kubeconfig(
@@ -246,10 +248,14 @@ class Test_kubeconfig:
         assert caught.value.__suppress_context__ or not caught.value.__context__
         return text
 
-    def test_a_missing_file(self, service: Service, tmp_path: Path) -> None:
+    def test_a_missing_kubeconfig_is_an_error_that_names_it(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         assert "No such file" in self.problem(service, tmp_path / "none")
 
-    def test_a_folder(self, service: Service, tmp_path: Path) -> None:
+    def test_a_kubeconfig_that_is_a_folder_is_an_error(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         assert "directory" in self.problem(service, tmp_path)
 
     @pytest.mark.parametrize(
@@ -264,7 +270,7 @@ class Test_kubeconfig:
             (b"clusters: [{name: c, cluster: {}}]\n", "no current-context"),
         ],
     )
-    def test_a_file_that_is_something_else(
+    def test_a_kubeconfig_that_is_another_file_is_an_error(
         self, service: Service, tmp_path: Path, content: bytes, problem: str
     ) -> None:
         (tmp_path / "kc").write_bytes(content)
@@ -332,7 +338,7 @@ class Test_kubeconfig:
             ),
         ],
     )
-    def test_a_wrong_entry(
+    def test_a_wrong_entry_of_a_kubeconfig_is_an_error_with_its_place(
         self,
         service: Service,
         tmp_path: Path,
@@ -345,7 +351,7 @@ class Test_kubeconfig:
         path.write_text(yaml.safe_dump(content))
         assert problem in self.problem(service, path)
 
-    def test_the_default_is_found_in_the_environment(
+    def test_the_default_kubeconfig_is_found_in_the_environment(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         with Fake(reply(200, OK)) as fake:
@@ -356,7 +362,7 @@ class Test_kubeconfig:
             client = service.client(None)
             assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
-    def test_no_default_at_all_is_an_error_that_says_what_to_do(
+    def test_without_any_kubeconfig_the_error_says_what_to_do(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.delenv("KUBECONFIG", raising=False)
@@ -365,7 +371,7 @@ class Test_kubeconfig:
         with pytest.raises(ConfigError, match=r"\.kube/config.*KUBECONFIG names"):
             service.client(None)
 
-    def test_keys_do_not_reach_the_file_system(
+    def test_keys_of_clients_are_not_written_to_files(
         self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         import tempfile

@@ -67,7 +67,9 @@ class Test_failures:
         assert error.message == f"{reason} it is"
         assert error.retry_after is None
 
-    def test_Retry_After_in_seconds(self, service: Service, tmp_path: Path) -> None:
+    def test_Retry_After_may_be_in_seconds(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         error = self.error(
             service,
             tmp_path,
@@ -77,7 +79,7 @@ class Test_failures:
         )
         assert (error.status, error.retry_after) == (429, 7.0)
 
-    def test_Retry_After_as_a_date(self, service: Service, tmp_path: Path) -> None:
+    def test_Retry_After_may_be_a_date(self, service: Service, tmp_path: Path) -> None:
         date = formatdate(time.time() + 1000, usegmt=True)
         error = self.error(
             service,
@@ -123,14 +125,18 @@ class Test_failures:
         )
         assert (error.status, error.retry_after) == (504, None)
 
-    def test_Retry_After_in_a_Status(self, service: Service, tmp_path: Path) -> None:
+    def test_Retry_After_may_be_in_a_Status(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         status = failure(504, "ServerTimeout", retryAfterSeconds=3)
         error = self.error(
             service, tmp_path, lambda request, wire: wire.json(504, status)
         )
         assert error.retry_after == 3.0
 
-    def test_an_error_page_of_a_proxy(self, service: Service, tmp_path: Path) -> None:
+    def test_an_error_page_of_a_proxy_is_an_error_with_its_status(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         error = self.error(
             service,
             tmp_path,
@@ -157,7 +163,7 @@ class Test_failures:
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n{",
         ],
     )
-    def test_an_answer_that_was_cut_off(
+    def test_an_answer_that_was_cut_off_is_a_lost_connection(
         self, service: Service, tmp_path: Path, raw: bytes
     ) -> None:
         def answer(request: Request, wire: Wire) -> None:
@@ -179,7 +185,7 @@ class Test_failures:
             b"I am not an HTTP server\r\n\r\n",
         ],
     )
-    def test_an_answer_that_is_malformed(
+    def test_a_malformed_answer_is_a_bad_response(
         self, service: Service, tmp_path: Path, raw: bytes
     ) -> None:
         def answer(request: Request, wire: Wire) -> None:
@@ -190,13 +196,13 @@ class Test_failures:
         assert (error.status, error.reason) == (0, "BadResponse")
         assert "the answer is malformed: " in error.message
 
-    def test_a_server_that_does_not_answer(
+    def test_a_server_that_does_not_answer_is_a_timeout(
         self, service: Service, tmp_path: Path
     ) -> None:
         error = self.error(service, tmp_path, lambda request, wire: wire.hang())
         assert (error.status, error.reason) == (0, "Timeout")
 
-    def test_an_answer_that_does_not_end(
+    def test_an_answer_that_does_not_end_is_a_timeout(
         self, service: Service, tmp_path: Path
     ) -> None:
         def answer(request: Request, wire: Wire) -> None:
@@ -208,13 +214,15 @@ class Test_failures:
         assert (error.status, error.reason) == (0, "Timeout")
 
     @pytest.mark.parametrize("how", [Wire.drop, Wire.reset])
-    def test_a_connection_that_is_lost(
+    def test_a_lost_connection_is_named_as_such(
         self, service: Service, tmp_path: Path, how: Callable[[Wire], None]
     ) -> None:
         error = self.error(service, tmp_path, lambda request, wire: how(wire))
         assert (error.status, error.reason) == (0, "ConnectionLost")
 
-    def test_a_server_that_is_not_there(self, service: Service, tmp_path: Path) -> None:
+    def test_a_server_that_is_not_there_refuses_the_connection(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         with Fake(reply(200, OK)) as fake:
             port = fake.port
         client = service.client(write_kubeconfig(tmp_path / "kc", port))
@@ -222,13 +230,15 @@ class Test_failures:
         assert (error.status, error.reason) == (0, "ConnectionRefused")
         assert f"127.0.0.1:{port}" in error.message
 
-    def test_a_name_that_is_not_known(self, service: Service, tmp_path: Path) -> None:
+    def test_an_unknown_host_name_is_named_as_such(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         kubeconfig = write_kubeconfig(tmp_path / "kc", "http://nowhere.invalid")
         client = service.client(kubeconfig)
         error = service.refused(client.get, WORKFLOW, "default", "w")
         assert (error.status, error.reason) == (0, "NameResolution")
 
-    def test_a_server_that_speaks_no_TLS(
+    def test_a_server_that_speaks_no_TLS_is_an_error(
         self, service: Service, tmp_path: Path
     ) -> None:
         with Fake(reply(200, OK)) as fake:
@@ -240,7 +250,7 @@ class Test_failures:
             assert error.status == 0
             assert error.reason in ("TLS", "ConnectionLost", "Timeout")
 
-    def test_the_next_request_is_not_hurt(
+    def test_a_failed_request_does_not_hurt_the_next_one(
         self, service: Service, tmp_path: Path
     ) -> None:
         faults = iter([Wire.drop, Wire.reset, Wire.drop])

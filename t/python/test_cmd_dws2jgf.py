@@ -82,7 +82,7 @@ def test_only_sched_writes_the_scheduling_key_only(mapping: Path) -> None:
     assert written("--only-sched", mapping) == written(mapping)["scheduling"]
 
 
-def test_its_own_output_is_read_again(mapping: Path) -> None:
+def test_the_output_of_dws2jgf_can_be_its_input(mapping: Path) -> None:
     first = written(mapping)
     assert written(mapping, stdin=json.dumps(first)) == first
 
@@ -243,7 +243,7 @@ def test_fewer_chunks_than_a_rabbit_has_nodes_earn_a_warning(mapping: Path) -> N
         (("--from-config=/none.toml",), "", "/none.toml: No such file or directory"),
     ],
 )
-def test_what_cannot_be_done_is_told_in_one_line(
+def test_an_impossible_request_is_an_error_of_one_line(
     args: tuple[str, ...], stdin: str, words: str, mapping: Path
 ) -> None:
     (line, *others) = refused(run("dws2jgf", *args, mapping, stdin=stdin))
@@ -254,7 +254,7 @@ def test_what_cannot_be_done_is_told_in_one_line(
 
 @needs_toml
 @pytest.mark.parametrize("text", ["[resource", "[resource]\nconfig = 1"])
-def test_a_configuration_that_cannot_be_read_is_told_in_one_line(
+def test_an_unreadable_configuration_is_an_error_of_one_line(
     text: str, mapping: Path, config: Path
 ) -> None:
     config.write_text(text)
@@ -262,7 +262,9 @@ def test_a_configuration_that_cannot_be_read_is_told_in_one_line(
     assert str(config) in line
 
 
-def test_a_mapping_that_contradicts_itself_is_told_in_one_line(mapping: Path) -> None:
+def test_a_mapping_that_contradicts_itself_is_an_error_of_one_line(
+    mapping: Path,
+) -> None:
     mapping.write_text(json.dumps({**EXAMPLE, "computes": {}}))
     (line,) = refused(run("dws2jgf", mapping, stdin=json.dumps(R)))
     assert f"{mapping}: computes.hetchy1001 is null" in line

@@ -65,7 +65,7 @@ def test_the_mapping_of_hetchy_is_that_of_the_seed_byte_for_byte(
     assert done.stdout == json.dumps(EXAMPLE, indent=4) + "\n"
 
 
-def test_it_is_one_line_unless_told_otherwise(cluster: Cluster) -> None:
+def test_a_mapping_is_one_line_by_default(cluster: Cluster) -> None:
     cluster.has(HETCHY)
     done = run("rabbitmapping", KUBECONFIG=cluster.kubeconfig)
     assert done.stdout == json.dumps(EXAMPLE) + "\n"
@@ -94,14 +94,16 @@ def test_nosort_leaves_the_order_of_the_system_configuration(cluster: Cluster) -
     assert unsorted["rabbits"]["r2"]["hostlist"] == "n[3,1]"
 
 
-def test_what_servers_hold_belongs_to_a_rabbit_s_capacity(cluster: Cluster) -> None:
+def test_storage_of_servers_counts_in_the_capacity_of_their_rabbit(
+    cluster: Cluster,
+) -> None:
     system = system_of({"r1": ("n1",)}, capacity=700)
     cluster.has(system, [servers("fluxjob-1-0", r1=40), servers("keep-0", r1=2)])
     done = run("rabbitmapping", "-k", cluster.kubeconfig)
     assert json.loads(done.stdout)["rabbits"]["r1"]["capacity"] == 742
 
 
-def test_each_thing_that_is_wrong_is_one_line(cluster: Cluster) -> None:
+def test_each_problem_of_the_cluster_is_one_line(cluster: Cluster) -> None:
     configuration = system_configuration(HETCHY)
     nodes = configuration["spec"]["storageNodes"]
     nodes[0]["computesAccess"].append(nodes[1]["computesAccess"][0])
@@ -115,12 +117,14 @@ def test_each_thing_that_is_wrong_is_one_line(cluster: Cluster) -> None:
     ]
 
 
-def test_a_cluster_without_a_system_configuration_is_told(cluster: Cluster) -> None:
+def test_a_cluster_without_a_system_configuration_is_an_error(cluster: Cluster) -> None:
     (line,) = refused(run("rabbitmapping", "-k", cluster.kubeconfig))
     assert "systemconfigurations" in line and "not found" in line
 
 
-def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_be_reached_is_an_error_of_one_line(
+    tmp_path: Path,
+) -> None:
     cluster = Cluster(tmp_path / "kubeconfig")
     url = cluster.server.url
     cluster.server.stop()
@@ -128,7 +132,9 @@ def test_a_cluster_that_cannot_be_reached_is_told_in_one_line(tmp_path: Path) ->
     assert line == f"flux-rabbitmapping: ERROR: {url}: connection refused"
 
 
-def test_a_server_that_does_not_speak_tls_is_told_in_one_line(cluster: Cluster) -> None:
+def test_a_server_that_does_not_speak_tls_is_an_error_of_one_line(
+    cluster: Cluster,
+) -> None:
     path = Path(cluster.kubeconfig)
     path.write_text(path.read_text().replace("http:", "https:"))
     (line,) = refused(run("rabbitmapping", "-k", path))

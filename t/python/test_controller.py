@@ -203,7 +203,7 @@ def test_a_server_that_asks_for_time_gets_it(
     assert reconciler.runs == [(0.0, "a"), (30.0, "a")]
 
 
-def test_news_end_a_pause_but_not_those_that_came_before_it(
+def test_a_key_added_in_a_pause_ends_it_but_not_one_added_before(
     loop: VirtualLoop, reconciler: Reconciler
 ) -> None:
     controller = controller_of(reconciler, news_end_pauses=True)
@@ -388,7 +388,7 @@ def test_an_unexpected_error_leaves_no_key_busy(loop: VirtualLoop) -> None:
     assert not controller.busy("a")
 
 
-def test_who_keeps_the_pauses_of_a_key_may_reset_them(
+def test_the_owner_of_a_back_off_may_reset_it(
     loop: VirtualLoop, reconciler: Reconciler
 ) -> None:
     backoff = Backoff(1.0, 60.0)

@@ -307,7 +307,9 @@ def test_reading_takes_time_in_proportion_to_the_length(
     ],
     ids=repr,
 )
-def test_known_traps_are_none(name: str, parts: tuple[str, str, str]) -> None:
+def test_known_hard_texts_are_read_in_linear_time(
+    name: str, parts: tuple[str, str, str]
+) -> None:
     assert not grows_too_fast(name, parts)
 
 
@@ -359,7 +361,7 @@ def test_a_short_constraint_does_not_name_too_many_hosts() -> None:
 
 
 @pytest.mark.parametrize("value", ["1e999", "9" * 400, "9" * 400 + "d"])
-def test_a_time_is_finite(value: str) -> None:
+def test_a_duration_that_is_not_finite_is_refused(value: str) -> None:
     with pytest.raises(DWSError):
         parse_fsd("key", value)
     assert parse_go_duration(value + "h") is None

@@ -56,7 +56,9 @@ def test_a_job_that_services_die_of_is_failed_and_no_other(
     assert left == ([] if released else [workflow_name(jobid)])
 
 
-def test_so_is_one_whose_R_is_read_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_job_whose_R_is_read_elsewhere_and_that_services_die_of_is_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(VirtualSystem, "has_large_R", lambda self, jobid: True)
     test_a_job_that_services_die_of_is_failed_and_no_other(
         monkeypatch, RequestHandler, "_set_up"

@@ -42,7 +42,7 @@ def test_white_space_in_a_directive_is_folded() -> None:
         "stage",
     ],
 )
-def test_the_attribute_takes_lines_lists_and_presets(value: object) -> None:
+def test_the_dw_attribute_takes_lines_lists_and_presets(value: object) -> None:
     presets = {
         "stage": (JOBDW, "#DW copy_in source=/lus/a destination=$DW_JOB_p1/"),
     }

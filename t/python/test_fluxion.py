@@ -63,7 +63,7 @@ def test_nothing_is_found_in_a_graph_without_rabbits() -> None:
 
 
 @pytest.mark.parametrize("answer", [None, [], {"R": 1}, {"R": {"graph": {}}}])
-def test_an_answer_that_is_none_is_refused(answer: Any) -> None:
+def test_a_malformed_answer_of_fluxion_is_refused(answer: Any) -> None:
     with pytest.raises(BadObject):
         read_rabbits(answer)
 
@@ -129,7 +129,7 @@ def test_a_node_that_fluxion_lacks_does_not_spoil_the_others() -> None:
     ("excluded", "told"),
     [("", ["ghost[1-2]"]), ("9", ["ghost1"]), ("0,8-9", [])],
 )
-def test_it_is_told_of_once_unless_flux_excludes_it(
+def test_a_node_that_fluxion_lacks_is_logged_once_unless_flux_excludes_it(
     excluded: str, told: list[str]
 ) -> None:
     system = haunted(excluded)
@@ -142,7 +142,7 @@ def test_it_is_told_of_once_unless_flux_excludes_it(
     assert len(lacking(system)) == 2 * len(told)
 
 
-def test_so_is_a_rabbit_that_fluxion_lacks() -> None:
+def test_a_rabbit_that_fluxion_lacks_is_logged_once() -> None:
     system = VirtualSystem(topology=Topology.regular(8, 2))
     ghost = {"capacity": GIB, "hostlist": "ghost"}
     known = system.mapping.to_json()
@@ -159,7 +159,7 @@ def test_so_is_a_rabbit_that_fluxion_lacks() -> None:
 
 
 @pytest.mark.parametrize("method", ["find", "set_property", "remove_property"])
-def test_what_fails_is_told_again(method: str) -> None:
+def test_a_request_to_fluxion_that_fails_is_sent_again(method: str) -> None:
     system = VirtualSystem()
     methods = system.instance.fluxion.methods
     failures = 3
@@ -297,7 +297,7 @@ happenings = st.one_of(
 
 @examples(40)
 @given(st.lists(happenings, max_size=12))
-def test_whatever_happens_jobs_get_just_what_there_is(
+def test_jobs_get_just_the_storage_that_there_is(
     program: list[tuple[Any, ...]],
 ) -> None:
     system = one_rabbit()

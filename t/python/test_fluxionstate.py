@@ -161,7 +161,7 @@ def settle(ssds: DownSsds, allocated: frozenset[int]) -> list[object]:
     return steps
 
 
-def test_where_the_first_are_free_they_are_looked_at_once() -> None:
+def test_free_ssd_are_checked_once() -> None:
     ssds = DownSsds(36)
     ssds.want(3)
     assert settle(ssds, frozenset(range(20, 36))) == [
@@ -177,7 +177,7 @@ def test_where_the_first_are_free_they_are_looked_at_once() -> None:
     ]
 
 
-def test_where_all_were_needed_it_is_not_known_which_jobs_have() -> None:
+def test_ssd_are_checked_again_after_all_of_them_were_needed() -> None:
     ssds = DownSsds(TOTAL)
     ssds.want(TOTAL)
     settle(ssds, frozenset())
@@ -201,9 +201,7 @@ def test_a_record_whose_answer_was_lost_is_written_again() -> None:
 
 
 @given(numbers, st.integers(1, TOTAL - 1))
-def test_those_that_jobs_have_are_spared(
-    allocated: frozenset[int], needed: int
-) -> None:
+def test_ssd_that_jobs_have_are_spared(allocated: frozenset[int], needed: int) -> None:
     ssds = DownSsds(TOTAL)
     ssds.want(needed)
     settle(ssds, allocated)
@@ -304,7 +302,9 @@ def carry_out(state: FluxionState, graph: Graph) -> list[Request]:
 
 
 @given(st.data())
-def test_whatever_was_lost_fluxion_knows_all_in_the_end(data: st.DataObject) -> None:
+def test_fluxion_has_the_desired_state_in_the_end_despite_lost_requests(
+    data: st.DataObject,
+) -> None:
     desired, graph = Desired({BAD_RABBIT: frozenset()}, reserved={}), Graph()
     state = state_of(desired, graph, EVERYWHERE)
     for _ in range(data.draw(st.integers(1, 6))):
@@ -340,7 +340,7 @@ def test_whatever_was_lost_fluxion_knows_all_in_the_end(data: st.DataObject) -> 
     assert set(HOSTS["r2"]) <= graph.reported
 
 
-def test_bad_news_comes_first_and_jobs_are_looked_at_last() -> None:
+def test_requests_that_take_out_of_service_come_first_and_checks_of_jobs_last() -> None:
     desired, graph = Desired({BAD_RABBIT: frozenset({"r1n0"})}, reserved={}), Graph()
     state = state_of(desired, graph)
     carry_out(state, graph)
@@ -359,7 +359,7 @@ def test_bad_news_comes_first_and_jobs_are_looked_at_last() -> None:
     ]
 
 
-def test_to_decide_changes_nothing() -> None:
+def test_the_decision_on_a_request_changes_no_state() -> None:
     desired, graph = (
         Desired(out_of_service=frozenset(HOSTS), reserved={"r0": 1}),
         Graph(),

@@ -64,7 +64,7 @@ names = st.builds(
 
 
 @pytest.mark.parametrize("text", VECTORS)
-def test_a_hostlist_stands_for_these_hosts(text: str) -> None:
+def test_a_hostlist_decodes_to_its_hosts(text: str) -> None:
     assert hostlist.decode(text) == tuple(VECTORS[text])
 
 

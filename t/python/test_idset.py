@@ -50,7 +50,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize("text", VECTORS)
-def test_an_idset_stands_for_these_ids(text: str) -> None:
+def test_an_idset_decodes_to_its_ids(text: str) -> None:
     assert idset.decode(text) == VECTORS[text]
 
 

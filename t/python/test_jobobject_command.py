@@ -66,7 +66,7 @@ def test_the_simulator_saves_a_job_as_the_kvs_has_it(saved: Path) -> None:
     }
 
 
-def test_a_job_that_was_saved_is_told_without_flux(saved: Path) -> None:
+def test_a_saved_job_is_written_as_an_object_without_flux(saved: Path) -> None:
     (folder,) = saved.iterdir()
     job = told(f"--from={folder}", "--environment", PATH="")
     assert job.text("Id") == folder.name
@@ -81,7 +81,7 @@ def test_a_job_that_was_saved_is_told_without_flux(saved: Path) -> None:
     assert says(job.find("Environment"), "Variable", name="PATH")
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_the_job_runs(
+def test_a_folder_that_cannot_be_made_is_an_error_before_the_job_runs(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -91,7 +91,9 @@ def test_a_folder_that_cannot_be_made_is_told_before_the_job_runs(
     assert (out, err) == ("", f"rabbitsim: --save {folder}: Not a directory\n")
 
 
-def test_it_goes_to_a_file_as_it_goes_to_standard_output(tmp_path: Path) -> None:
+def test_the_job_object_is_the_same_in_a_file_and_on_standard_output(
+    tmp_path: Path,
+) -> None:
     folder = save(tmp_path / "f1", spec(job={"name": "smørrebrød"}))
     output = tmp_path / "job.xml"
     done = run("dws", "job-object", "--from", folder, "-o", output, LC_ALL="C")
@@ -142,7 +144,7 @@ def test_the_dump_of_an_instance_is_a_group_of_its_jobs(tmp_path: Path) -> None:
     assert ids[0] == "f2" and len(ids) == 2
 
 
-def test_what_is_not_told_is_a_warning(tmp_path: Path) -> None:
+def test_each_part_that_is_left_out_of_the_object_is_a_warning(tmp_path: Path) -> None:
     folder = save(tmp_path / "f2", spec(dw="fast"))
     told(
         "--from",
@@ -152,14 +154,14 @@ def test_what_is_not_told_is_a_warning(tmp_path: Path) -> None:
     )
 
 
-def test_a_user_is_told_by_name_if_this_machine_knows_it(tmp_path: Path) -> None:
+def test_a_user_that_this_machine_knows_is_written_by_name(tmp_path: Path) -> None:
     for userid, name in ((0, "root"), (2**31 - 7, str(2**31 - 7))):
         submit = {**SUBMIT, "userid": userid}
         folder = save(tmp_path / "f1", eventlog=eventlog(submit=submit))
         assert told("--from", folder).text("User") == name
 
 
-def test_what_is_no_record_of_a_job_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_no_record_of_a_job_is_refused(tmp_path: Path) -> None:
     def lines(folder: Path) -> list[str]:
         return refused(run("dws", "job-object", "--from", folder))
 
@@ -190,7 +192,7 @@ def test_what_is_no_record_of_a_job_is_refused(tmp_path: Path) -> None:
     assert lines(cut) == [f"{error}{cut / 'eventlog'}: is not UTF-8 text"]
 
 
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     done = run("dws", "job-object", "--from", save(tmp_path / "f1"), "-o", tmp_path)
     assert refused(done) == [f"flux-dws: ERROR: {tmp_path}: Is a directory"]
 
@@ -217,7 +219,7 @@ def test_a_command_is_required() -> None:
     assert done.returncode == 2 and "job-object" in done.stderr
 
 
-def test_that_a_job_of_an_instance_needs_flux_is_told() -> None:
+def test_without_flux_a_job_of_an_instance_is_an_error() -> None:
     assert refused(run("dws", "job-object", "f1")) == [
         "flux-dws: ERROR: needs Flux's own Python modules: run it as flux dws"
     ]

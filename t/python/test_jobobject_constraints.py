@@ -75,7 +75,9 @@ def shown(constraint: Any) -> Iterator[str]:
         ({}, []),
     ],
 )
-def test_what_an_expression_looks_like(constraint: Any, expression: list[str]) -> None:
+def test_an_expression_has_the_expected_elements(
+    constraint: Any, expression: list[str]
+) -> None:
     assert list(shown(constraint)) == expression
 
 
@@ -90,5 +92,5 @@ def test_what_an_expression_looks_like(constraint: Any, expression: list[str]) -
         {"or": [{"properties": ["a"]}, {"properties": ["^\ud800"]}]},
     ],
 )
-def test_what_no_expression_says(constraint: Any) -> None:
+def test_constraints_without_an_expression_are_refused(constraint: Any) -> None:
     assert to_elements(constraint) is None

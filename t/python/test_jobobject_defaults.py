@@ -117,7 +117,7 @@ def test_an_environment_is_one_property() -> None:
     assert found == job(variable.format("A"))
 
 
-def test_an_id_is_nobody_elses() -> None:
+def test_an_id_is_not_taken_from_the_defaults() -> None:
     found = merged(
         "<TaskGroup><Name>n</Name></TaskGroup>",
         "<Id>0</Id><GlobalId>0</GlobalId><Name>n</Name>"
@@ -126,7 +126,7 @@ def test_an_id_is_nobody_elses() -> None:
     assert found == job("<Name>n</Name><TaskGroup><Name>n</Name></TaskGroup>")
 
 
-def test_what_is_only_referred_to_stays_as_it_is() -> None:
+def test_references_stay_unchanged_by_defaults() -> None:
     text = "<JobGroup><Id>g</Id>{}<Job>1</Job></JobGroup>"
     defaults = "<JobDefaults><User>u</User></JobDefaults>"
     assert effective(read(text.format(defaults))) == read(text.format(""))
@@ -151,7 +151,7 @@ def test_plain_and_requested_properties_override_each_other(
     assert merged(own, default) == job(own)
 
 
-def test_what_is_in_an_envelope_overrides_by_name() -> None:
+def test_elements_in_an_envelope_override_by_name() -> None:
     found = merged(
         "<Requested><Memory>1</Memory></Requested>"
         "<Delivered><Memory>1</Memory></Delivered>",
@@ -164,7 +164,7 @@ def test_what_is_in_an_envelope_overrides_by_name() -> None:
     )
 
 
-def test_what_is_delivered_is_only_overridden_by_what_is_delivered() -> None:
+def test_delivered_elements_are_overridden_only_by_delivered_ones() -> None:
     delivered = "<Delivered><Memory>2</Memory></Delivered>"
     plain = "<Memory>1</Memory>"
     assert merged(plain, delivered) == job(plain + delivered)
@@ -283,7 +283,7 @@ def test_task_groups_are_taken_together_and_get_the_defaults_of_the_job() -> Non
     assert merged(own, groups.format("a") + groups.format("b")) == job(own)
 
 
-def test_what_is_implicit_is_there_when_it_has_defaults() -> None:
+def test_an_implicit_task_group_exists_when_it_has_defaults() -> None:
     found = merged(
         "",
         "<TaskGroupDefaults><TaskDefaults><Shell>s</Shell></TaskDefaults>"
@@ -300,7 +300,7 @@ def test_what_is_implicit_is_there_when_it_has_defaults() -> None:
         "<TaskGroup><TaskDefaults><Id>0</Id></TaskDefaults></TaskGroup>",
     ],
 )
-def test_what_has_nothing_to_say_is_left_out(contents: str) -> None:
+def test_defaults_with_only_an_id_are_left_out(contents: str) -> None:
     assert effective(job(contents)) == job("")
 
 
@@ -309,7 +309,7 @@ def test_what_has_nothing_to_say_is_left_out(contents: str) -> None:
 
 @pytest.mark.parametrize("defaults", [None, *POLICIES])
 @pytest.mark.parametrize("own", [None, *POLICIES])
-def test_what_moves_keeps_its_policy(
+def test_an_element_that_moves_keeps_its_policy(
     defaults: Optional[str], own: Optional[str]
 ) -> None:
     found = merged(
@@ -340,7 +340,7 @@ def test_what_moves_keeps_its_policy(
 
 @pytest.mark.parametrize("defaults", POLICIES)
 @pytest.mark.parametrize("own", POLICIES)
-def test_what_moves_through_defaults_of_defaults_keeps_its_policy(
+def test_an_element_from_defaults_of_defaults_keeps_its_policy(
     defaults: str, own: str
 ) -> None:
     found = merged(
@@ -393,7 +393,7 @@ def test_nothing_is_made_up_and_no_policy_changes(root: Element) -> None:
 
 @settings(deadline=None)
 @given(objects("JobGroup"), st.data())
-def test_a_job_keeps_all_that_it_has(root: Element, data: st.DataObject) -> None:
+def test_a_job_keeps_all_its_elements(root: Element, data: st.DataObject) -> None:
     jobs = list(root.all("Job"))
     index = data.draw(st.integers(0, len(jobs) - 1))
     own, found = jobs[index], list(effective(root).all("Job"))[index]

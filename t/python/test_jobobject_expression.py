@@ -147,7 +147,9 @@ def node(name: str, **attributes: Any) -> Element:
         ),
     ],
 )
-def test_what_an_expression_says(expression: list[Element], constraint: Any) -> None:
+def test_an_expression_has_the_constraint_of_its_elements(
+    expression: list[Element], constraint: Any
+) -> None:
     assert constraint_of(*expression) == constraint
 
 
@@ -192,7 +194,7 @@ def test_an_expression_that_says_nothing_certain_is_refused(
         (node(""), "'' is not one name"),
     ],
 )
-def test_what_cannot_be_said_is_left_out_of_the_expression(
+def test_parts_that_cannot_be_expressed_are_left_out_of_the_expression(
     item: Element, message: str
 ) -> None:
     told: list[tuple[int, str]] = []

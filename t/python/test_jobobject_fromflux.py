@@ -35,7 +35,7 @@ def event_time(system: VirtualSystem, jobid: int, name: str) -> float:
 # A job with storage
 
 
-def test_what_was_asked_for_is_told_as_the_user_asked_for_it() -> None:
+def test_a_job_object_has_the_request_as_the_user_made_it() -> None:
     system, jobid = ran(jobspec(XFS, duration=60, queue="debug", bank="physics"))
     job = told(system, jobid)
     requested = job.find("Requested")
@@ -51,7 +51,7 @@ def test_what_was_asked_for_is_told_as_the_user_asked_for_it() -> None:
     assert extensions(job) == {"attributes.system.dw": [XFS]}
 
 
-def test_what_the_module_did_to_the_jobspec_is_not_what_the_user_asked_for() -> None:
+def test_changes_of_the_module_to_the_jobspec_are_not_requested() -> None:
     constraints = {"not": [{"hostlist": ["compute-01"]}]}
     system, jobid = ran(jobspec(XFS, constraints=constraints))
     (update,) = [
@@ -68,7 +68,7 @@ def test_what_the_module_did_to_the_jobspec_is_not_what_the_user_asked_for() -> 
     assert set(extensions(job)) == {"attributes.system.dw"}
 
 
-def test_what_the_job_got_is_told() -> None:
+def test_a_job_object_has_the_resources_that_the_job_got() -> None:
     system, jobid = ran(jobspec(XFS, nodes=3))
     delivered = told(system, jobid).find("Delivered")
     assert says(delivered, "NodeCount") == [3]
@@ -80,13 +80,13 @@ def test_what_the_job_got_is_told() -> None:
     assert says(delivered, "Processors") == [12]
 
 
-def test_the_rabbits_with_its_storage_are_told() -> None:
+def test_a_job_object_names_the_rabbits_with_the_job_s_storage() -> None:
     system, jobid = ran(jobspec(XFS, nodes=3))
     rabbits = says(told(system, jobid), "Extension", type="Flux", name="rabbits")
     assert rabbits == ["rabbit-[01-02]"]
 
 
-def test_where_storage_is_placed_is_told_before_a_memo_says_where_it_is() -> None:
+def test_before_the_memo_a_job_object_has_the_rabbits_of_r() -> None:
     system, jobid = ran(jobspec(XFS, nodes=3))
     record = record_of(system, jobid)
     lines = record.kvs[EVENTLOG].splitlines(keepends=True)
@@ -96,7 +96,7 @@ def test_where_storage_is_placed_is_told_before_a_memo_says_where_it_is() -> Non
     assert says(job, "Extension", name="rabbits") == ["rabbit-[01-02]"]
 
 
-def test_the_seconds_that_each_state_took_are_told() -> None:
+def test_a_job_object_has_the_seconds_that_each_state_took() -> None:
     system, jobid = ran(jobspec(XFS))
     kvs = record_of(system, jobid).kvs
     delivered = told(system, jobid).find("Delivered")
@@ -107,7 +107,7 @@ def test_the_seconds_that_each_state_took_are_told() -> None:
     ] == [[float(kvs[f"rabbit_{state.lower()}_timing"])] for state in states]
 
 
-def test_when_it_ran_and_how_it_ended_is_told() -> None:
+def test_a_job_object_has_the_times_and_the_end_of_the_job() -> None:
     test = {"run_duration": "89.6s", "wait_status": 3 << 8}
     system, jobid = ran(jobspec(XFS, exec={"test": test}))
     job = told(system, jobid)
@@ -127,7 +127,7 @@ def test_a_task_that_a_signal_ended_has_the_exit_code_that_a_shell_gives() -> No
     assert says(told(system, jobid), "ExitCode") == [137]
 
 
-def test_the_bytes_that_were_moved_are_told(tmp_path: Path) -> None:
+def test_a_job_object_has_the_bytes_that_were_moved(tmp_path: Path) -> None:
     (tmp_path / "lustre").mkdir()
     (tmp_path / "lustre" / "in").write_bytes(bytes(3 * MIB))
     directives = [
@@ -145,7 +145,7 @@ def test_the_bytes_that_were_moved_are_told(tmp_path: Path) -> None:
         assert moved == [3.0 * MIB]
 
 
-def test_a_preset_is_told_as_what_it_stands_for() -> None:
+def test_a_preset_is_written_as_its_directives() -> None:
     system, jobid = ran(jobspec("fast"))
     job = told(system, jobid, presets=SAVING.presets)
     assert says(job.find("Requested"), "Resource", type="xfs") == [10.0]
@@ -157,7 +157,7 @@ def test_a_preset_that_is_not_known_any_more_stands_in_the_workflow() -> None:
     assert extensions(told(system, jobid)) == {"attributes.system.dw": [XFS]}
 
 
-def test_a_preset_that_nobody_knows_is_told_by_its_name() -> None:
+def test_an_unknown_preset_is_written_by_its_name() -> None:
     system, jobid = ran(jobspec("fast"))
     record = record_of(system, jobid)
     kvs = {key: text for key, text in record.kvs.items() if key != "rabbit_workflow"}
@@ -224,7 +224,7 @@ def test_a_job_that_is_held_says_so() -> None:
     assert job.text("State") == "Completed" and job.find("Hold") is None
 
 
-def test_a_job_without_storage_is_told_without() -> None:
+def test_a_job_without_storage_has_no_storage_in_its_object() -> None:
     spec = submit_jobspec(["echo", "a b"], ["-n4", "-c2", "-g1"])
     system = started()
     jobid = system.instance.submit(spec)
@@ -242,7 +242,7 @@ def test_a_job_without_storage_is_told_without() -> None:
 # More than one job
 
 
-def test_jobs_in_a_group_are_told_with_its_state() -> None:
+def test_a_group_of_jobs_has_a_state() -> None:
     system = started(config=SAVING)
     first = system.instance.submit(jobspec(XFS))
     settle(system)

@@ -24,7 +24,7 @@ def test_a_job_that_was_only_submitted_is_idle() -> None:
     assert job.find("Delivered") is None
 
 
-def test_the_message_is_the_first_exception_that_was_fatal_else_the_last() -> None:
+def test_the_message_of_a_job_is_its_first_fatal_exception_or_else_the_last() -> None:
     def raised(type: str, severity: int, note: str) -> tuple[str, Json]:
         return "exception", {"type": type, "severity": severity, "note": note}
 
@@ -38,7 +38,7 @@ def test_the_message_is_the_first_exception_that_was_fatal_else_the_last() -> No
     assert job_of(spec(), fatal, "clean").text("State") == "Completed"
 
 
-def test_what_a_user_wrote_in_the_memo_is_no_rabbit() -> None:
+def test_a_memo_of_a_user_names_no_rabbit() -> None:
     for memo in ("h[1", 7, {"a": 1}):
         job = job_of(spec(), ("memo", {"rabbits": memo}))
         assert not list(job.all("Extension"))
@@ -55,7 +55,7 @@ def test_a_separator_that_json_allows_in_a_string_ends_no_line() -> None:
     assert job_object(record).text("State") == "Idle"
 
 
-def test_times_that_no_datetime_can_say_are_left_out_with_a_warning() -> None:
+def test_times_out_of_range_are_left_out_with_a_warning() -> None:
     warnings: list[str] = []
     record = {
         "eventlog": json.dumps(
@@ -79,7 +79,7 @@ R: Json = {
 }
 
 
-def test_resources_that_the_job_got_are_told() -> None:
+def test_the_resources_that_a_job_got_are_delivered() -> None:
     delivered = job_of(spec(), "alloc", R=R).find("Delivered")
     assert says(delivered, "NodeCount") == [3]
     assert shown(delivered, "Node") == ["h1,h2,x aggregation=List"]
@@ -99,7 +99,7 @@ def test_resources_that_the_job_got_are_told() -> None:
         (None, []),
     ],
 )
-def test_bytes_are_told_as_far_as_the_data_movements_tell(
+def test_bytes_are_delivered_as_far_as_data_movements_have_them(
     data: Any, amount: list[float]
 ) -> None:
     movement = {
@@ -151,7 +151,7 @@ def test_bytes_are_told_as_far_as_the_data_movements_tell(
         ),
     ],
 )
-def test_what_is_not_what_flux_writes_is_one_clear_error(
+def test_a_record_that_flux_does_not_write_is_one_clear_error(
     kvs: dict[str, str], problem: str
 ) -> None:
     record = {"eventlog": eventlog(), "jobspec": json.dumps(spec()), **kvs}

@@ -251,7 +251,7 @@ HOSTILE_JOBS = {
 @pytest.mark.parametrize(
     ("document", "expected"), HOSTILE_JOBS.values(), ids=HOSTILE_JOBS
 )
-def test_what_would_cost_its_submitter_much_is_refused_with_the_bound(
+def test_objects_over_a_bound_are_refused_with_the_bound(
     document: str, expected: str
 ) -> None:
     done = subprocess.run(

@@ -230,7 +230,7 @@ def test_an_element_gives_its_parts_by_name() -> None:
     assert not memory.is_reference
 
 
-def test_rules_know_their_place() -> None:
+def test_rules_have_the_path_of_their_element() -> None:
     assert rule_of("Requested", "Memory") != rule_of("Job", "Memory")
     assert rule_of("Job", "Task") is None and rule_of("Id", "Id") is None
 

@@ -113,7 +113,7 @@ MUCH = {"status": {"commandStatus": {"data": "9" * 400 + " GiB"}}}
 @example({**RECORD, "rabbit_datamovements": [{**MOVEMENT, **MUCH}]})
 @example({**RECORD, "jobspec": spec(duration=HUGE)})
 @given(odd_records())
-def test_an_odd_record_is_told_or_there_is_a_clear_error(record: Json) -> None:
+def test_an_odd_record_is_an_object_or_a_clear_error(record: Json) -> None:
     kvs = {key: json.dumps(value) for key, value in record.items()}
     events = record["eventlog"]
     if isinstance(events, list):
@@ -134,7 +134,7 @@ def test_amounts_that_no_flux_can_count_are_refused() -> None:
     ]
 
 
-def test_what_opens_far_too_many_brackets_is_refused_before_they_are_opened() -> None:
+def test_too_many_brackets_are_refused_before_they_are_built() -> None:
     said = f'<Requested><Feature group="{2**63 - 1}">a</Feature></Requested>'
     (line,) = refused(job(said))
     assert line == (
@@ -167,7 +167,7 @@ def test_an_option_that_the_job_shell_does_not_know_counts_no_tasks() -> None:
 
 
 @given(st.lists(st.sampled_from(["1", "2", "5"]), min_size=2, max_size=4))
-def test_what_says_two_things_of_one_variable_or_limit_is_refused(
+def test_two_values_for_one_variable_or_limit_are_refused(
     values: list[str],
 ) -> None:
     variables = "".join(f"<Variable name='A'>{value}</Variable>" for value in values)

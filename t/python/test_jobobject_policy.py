@@ -88,7 +88,7 @@ def expect(
         ),
     ],
 )
-def test_what_is_not_understood_is_rejected_or_left_out(
+def test_elements_that_are_not_understood_are_rejected_or_left_out(
     name: str, thing: str, problem: str, rest: str
 ) -> None:
     job = f"<Job{policy(name)}><Id>1</Id>\n{{}}</Job>"
@@ -251,7 +251,7 @@ def test_what_is_left_of_an_expression_relates_as_it_did(
 @pytest.mark.parametrize("job", [None, *POLICIES])
 @pytest.mark.parametrize("requested", [None, *POLICIES])
 @pytest.mark.parametrize("own", [None, *POLICIES])
-def test_the_nearest_policy_counts(
+def test_the_nearest_policy_counts_when_reading(
     group: Optional[str],
     job: Optional[str],
     requested: Optional[str],
@@ -352,7 +352,7 @@ def test_a_policy_that_is_none_of_the_three_is_refused(
     assert lines[0].endswith(expected)
 
 
-def test_only_our_own_policy_is_one() -> None:
+def test_a_policy_of_another_namespace_does_not_count() -> None:
     document = (
         "<Job xmlns:o='urn:other' awarenessPolicy='Ignore' o:awarenessPolicy='Reject'>"
         "<Id>1</Id><o:Colour o:awarenessPolicy='Panic'/></Job>"
@@ -398,7 +398,7 @@ def test_a_root_that_is_not_understood_is_always_refused(name: str) -> None:
 # Warnings
 
 
-def test_each_thing_that_is_left_out_is_told_in_the_order_of_the_document() -> None:
+def test_each_part_that_is_left_out_gets_a_warning_in_document_order() -> None:
     _, lines = outcome(
         "<Job awarenessPolicy='Warn' a='1' b='2'>\n<Id>1</Id>\n<X/>\n<X><Y/></X>\n"
         "<OutputFile redirectList='P,Append,Q'/>\n</Job>"
@@ -458,7 +458,7 @@ def test_something_unknown_anywhere_meets_the_policy_in_effect_there(
         assert all(line.endswith(problem + LEFT_OUT) for line in lines)
 
 
-def test_walk_with_policy_gives_what_walk_does() -> None:
+def test_walk_with_policy_visits_the_elements_of_walk() -> None:
     root = read(
         "<Job awarenessPolicy='Warn'><Id>1</Id><Name awarenessPolicy='Ignore'>n</Name>"
         "<Requested awarenessPolicy='Reject'><User>u</User></Requested></Job>"

@@ -43,7 +43,7 @@ def valid_or_refused(document: Union[str, bytes]) -> None:
 
 @settings(deadline=None)
 @given(objects())
-def test_what_is_written_is_read(root: Element) -> None:
+def test_written_objects_are_read_unchanged(root: Element) -> None:
     text = write(root)
     assert read(text) == root == read(text.encode())
     assert write(read(text)) == text
@@ -124,7 +124,7 @@ def test_errors_name_the_line_and_the_path(document: str, message: str) -> None:
 
 
 @pytest.mark.parametrize("text", TEXTS, ids=lambda text: str(len(text)))
-def test_what_is_cut_short_is_refused(text: bytes) -> None:
+def test_a_truncated_document_is_refused(text: bytes) -> None:
     end = text.rindex(b"</")
     for length in range(0, end, 7):
         with pytest.raises(ObjectError, match=r"^line \d+: /.*: not well formed: "):
@@ -185,7 +185,7 @@ def test_bytes_may_begin_with_a_byte_order_mark() -> None:
     "encoding",
     ["UTF-7", "UTF-32", "EBCDIC-CP-US", "rot13", "zlib", "idna", "no-such", "utf_8"],
 )
-def test_other_encodings_are_refused(encoding: str) -> None:
+def test_unknown_encodings_are_refused(encoding: str) -> None:
     text = f"<?xml version='1.0' encoding='{encoding}'?>\n{SIMPLE}"
     refused(
         text.encode(),
@@ -262,7 +262,9 @@ def test_elements_in_the_namespace_of_the_root_or_in_none_are_ours(text: str) ->
         ),
     ],
 )
-def test_other_namespaces_are_not_understood(contents: str, message: str) -> None:
+def test_elements_of_other_namespaces_are_not_understood(
+    contents: str, message: str
+) -> None:
     refused(f"<Job xmlns='urn:sss'><Id>1</Id>{contents}</Job>", message)
 
 

@@ -95,7 +95,7 @@ def leaves(tree: Any, path: Path = ()) -> list[tuple[Path, str]]:
 
 
 @given(TREES, st.data())
-def test_what_is_not_told_in_elements_is_told_in_extensions(
+def test_the_rest_of_a_jobspec_is_written_in_extensions(
     tree: Json, data: st.DataObject
 ) -> None:
     remainder = Remainder(tree, "f1", lambda message: None)
@@ -110,9 +110,7 @@ def test_what_is_not_told_in_elements_is_told_in_extensions(
     assert sorted(found) == sorted(leaves(tree) if tree else [])
 
 
-def test_an_extension_is_about_the_topmost_place_of_which_nothing_else_is_told() -> (
-    None
-):
+def test_an_extension_is_for_the_topmost_key_without_an_element() -> None:
     jobspec = spec(
         job={"name": "n", "other": 1},
         shell={"options": {"verbose": 2, "rlimit": {"core": 0, "nice": 1}}},
@@ -142,7 +140,7 @@ def test_an_extension_is_about_the_topmost_place_of_which_nothing_else_is_told()
         (["-N3"], [3], [], [], []),
     ],
 )
-def test_the_size_of_what_flux_submit_asks_for_is_told_in_elements(
+def test_the_size_of_a_job_of_flux_submit_is_written_in_elements(
     options: list[str], nodes: Any, processors: Any, gpus: Any, tasks: Any
 ) -> None:
     job = job_of(spec(*options))
@@ -155,7 +153,7 @@ def test_the_size_of_what_flux_submit_asks_for_is_told_in_elements(
     assert not extensions(job)
 
 
-def test_resources_that_elements_do_not_say_all_of_are_an_extension_too() -> None:
+def test_resources_that_elements_do_not_express_fully_are_an_extension_too() -> None:
     jobspec = spec("-N2", "-n4")
     jobspec["resources"][0]["exclusive"] = True
     job = job_of(jobspec)
@@ -255,7 +253,9 @@ def test_constraints_are_expressions() -> None:
 
 
 @pytest.mark.parametrize("constraint", [{"ranks": ["0"]}, {"not": []}])
-def test_constraints_that_cannot_be_said_are_an_extension(constraint: Json) -> None:
+def test_constraints_that_elements_cannot_express_are_an_extension(
+    constraint: Json,
+) -> None:
     job = job_of(spec(constraints=constraint))
     asked = job.find("Requested")
     assert asked is not None and asked.find("Feature") is None
@@ -269,7 +269,7 @@ def test_constraints_that_are_not_known_are_an_extension_and_a_warning() -> None
     assert len(warnings) == 1 and '"moon"' in warnings[0]
 
 
-def test_dependencies_are_told_by_id_and_others_are_an_extension() -> None:
+def test_dependencies_on_ids_are_elements_and_others_are_an_extension() -> None:
     other = {"scheme": "singleton", "value": "x"}
     dependencies = [
         {"scheme": "afterok", "value": "ƒuZZybuNNy"},
@@ -293,7 +293,7 @@ def test_dependencies_are_told_by_id_and_others_are_an_extension() -> None:
     assert extensions(job) == {"attributes.system.dependencies": rest}
 
 
-def test_files_of_the_standard_streams_are_told() -> None:
+def test_files_of_the_standard_streams_are_elements() -> None:
     job = job_of(
         shell(
             input={"stdin": {"type": "file", "path": "in"}},
@@ -328,7 +328,7 @@ def test_a_path_that_would_be_another_in_a_job_object_is_an_extension(
     assert found.jobspec == jobspec
 
 
-def test_resource_limits_are_told_by_the_names_that_the_object_has() -> None:
+def test_resource_limits_have_the_names_of_the_job_object() -> None:
     job = job_of(shell(rlimit={"core": 0, "cpu": -1, "nice": 3, "as": "much"}))
     assert shown(job, "ResourceLimit") == [
         "0 name=CoreFileSize type=Soft",
@@ -340,7 +340,7 @@ def test_resource_limits_are_told_by_the_names_that_the_object_has() -> None:
     }
 
 
-def test_the_environment_is_told() -> None:
+def test_the_environment_is_an_element() -> None:
     warnings: list[str] = []
     environment = {"PATH": "/bin", "B": "\x01", "A.B": "1", "GONE": None, "E": ""}
     job = job_of(spec(environment=environment), warnings=warnings)
@@ -365,7 +365,7 @@ def test_a_variable_that_no_element_can_name_is_an_extension() -> None:
     }
 
 
-def test_what_xml_cannot_hold_is_an_extension_and_a_warning() -> None:
+def test_text_that_xml_cannot_hold_is_an_extension_and_a_warning() -> None:
     warnings: list[str] = []
     jobspec = spec(job={"name": "bell \x07"}, cwd="/\ud800")
     jobspec["tasks"][0]["command"] = ["echo", "\x1b"]
@@ -379,7 +379,7 @@ def test_what_xml_cannot_hold_is_an_extension_and_a_warning() -> None:
     assert len(warnings) == 3
 
 
-def test_a_user_that_is_not_known_is_told_by_number() -> None:
+def test_an_unknown_user_is_written_as_a_number() -> None:
     assert job_of(spec()).text("User") == "5588"
     record = JobRecord(JOBID, {"eventlog": eventlog(), "jobspec": json.dumps(spec())})
     job = job_object(
@@ -394,7 +394,7 @@ def test_the_environment_is_left_out_unless_it_is_asked_for() -> None:
     assert "SHELL" not in write(job_object(record))
 
 
-def test_what_seems_to_be_secret_is_never_told() -> None:
+def test_variables_that_seem_secret_are_never_written() -> None:
     secret = {
         "DW_WORKFLOW_TOKEN": "s3cr3t",
         "AWS_SECRET_ACCESS_KEY": "s3cr3t",
@@ -416,7 +416,7 @@ def test_what_seems_to_be_secret_is_never_told() -> None:
 # What was changed after submission
 
 
-def test_what_a_user_changed_is_what_was_asked_for() -> None:
+def test_updates_of_a_user_count_as_requested() -> None:
     job = job_of(
         spec("-t", "1h", "-q", "batch", job={"name": "old"}),
         "validate",
@@ -429,7 +429,9 @@ def test_what_a_user_changed_is_what_was_asked_for() -> None:
 
 
 @pytest.mark.parametrize("alone", [True, False])
-def test_what_the_module_changed_for_the_storage_is_not(alone: bool) -> None:
+def test_updates_of_the_module_for_storage_do_not_count_as_requested(
+    alone: bool,
+) -> None:
     exclude = {"properties": ["^badrabbit"]}
     changed = {"constraints": exclude}
     resources = {} if alone else {"resources": [RABBIT]}
@@ -440,7 +442,7 @@ def test_what_the_module_changed_for_the_storage_is_not(alone: bool) -> None:
     assert set(extensions(job)) == {"attributes.system.dw"}
 
 
-def test_constraints_that_somebody_changed_are_what_was_asked_for() -> None:
+def test_updated_constraints_count_as_requested() -> None:
     changed = {"properties": ["fast"]}
     for events in (
         [update(constraints=changed)],
@@ -449,7 +451,7 @@ def test_constraints_that_somebody_changed_are_what_was_asked_for() -> None:
         assert says(requested(spec(), *events), "Feature") == ["fast"]
 
 
-def test_storage_is_taken_out_of_resources_that_somebody_changed() -> None:
+def test_storage_is_removed_from_updated_resources() -> None:
     node = {**spec("-N4", "-n4")["resources"][0]}
     slot = {**RABBIT, "count": 4, "with": [{**node, "count": 1}, RABBIT["with"][1]]}
     assert apply_breakdowns((), [slot]) == [node]

@@ -124,7 +124,7 @@ def test_an_element_that_may_not_be_left_out_counts_for_the_whole_expression() -
     assert refused(job(requested(said), awarenessPolicy="Ignore")) == problem
 
 
-def test_what_and_joins_is_taken_one_by_one_with_or_without_brackets() -> None:
+def test_elements_joined_by_and_are_taken_one_by_one() -> None:
     found = system(
         requested(
             "<Queue group='1'>q</Queue><NodeCount>2</NodeCount>"
@@ -287,7 +287,7 @@ def test_without_what_flux_cannot_be_told_nothing_is_left(attribute: str) -> Non
     assert warning.endswith("; left out")
 
 
-def test_a_hint_goes_alone() -> None:
+def test_a_hint_is_left_out_without_its_element() -> None:
     said = requested('<Processors performanceFactor="0.5">8</Processors>')
     found, _ = left_out(said)
     assert found["resources"][0]["count"] == 8
@@ -361,7 +361,9 @@ def renumbered(part: Any, indices: list[int]) -> Any:
 
 
 @given(trees(), st.data())
-def test_what_is_left_has_the_tree_that_it_had(tree: Any, data: st.DataObject) -> None:
+def test_the_rest_of_an_expression_keeps_its_tree(
+    tree: Any, data: st.DataObject
+) -> None:
     links = linked(tree, "And")
     whole = relations.parse(links)
     removed = data.draw(st.sets(st.integers(0, len(links) - 1)))

@@ -137,7 +137,9 @@ def dry_run(command: str) -> Json:
 
 @needs_flux
 @pytest.mark.parametrize("options", SUBMIT)
-def test_what_flux_submit_asks_for_is_asked_for_again(options: str) -> None:
+def test_a_job_of_flux_submit_is_requested_unchanged_by_its_job_object(
+    options: str,
+) -> None:
     command = f"{options} hostname" if options.startswith("-") else options
     asked = dry_run(f"submit --dry-run {command}")
     assert said(back(asked)) == said(asked)
@@ -145,7 +147,7 @@ def test_what_flux_submit_asks_for_is_asked_for_again(options: str) -> None:
 
 @needs_flux
 @pytest.mark.parametrize("options", BATCH)
-def test_what_flux_batch_asks_for_is_asked_for_again(
+def test_a_job_of_flux_batch_is_requested_unchanged_by_its_job_object(
     options: str, tmp_path: Path
 ) -> None:
     script = tmp_path / "script.sh"
@@ -317,7 +319,7 @@ def test_a_job_with_storage_that_ran_can_be_run_again(asked: Json) -> None:
     assert said(only(told(system, second)).jobspec) == said(asked)
 
 
-def test_a_preset_is_what_it_stood_for_when_the_job_ran() -> None:
+def test_a_preset_keeps_the_directives_that_it_had_when_the_job_ran() -> None:
     system, jobid = ran(jobspec("fast"))
     presets = {"fast": (XFS,)}
     again = only(told(system, jobid, presets=presets)).jobspec

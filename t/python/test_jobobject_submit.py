@@ -75,7 +75,7 @@ def test_each_problem_is_a_line() -> None:
         assert f"<{name}" in text[int(match[1]) - 1]
 
 
-def test_what_is_left_out_is_told_and_the_rest_submitted() -> None:
+def test_each_part_that_is_left_out_gets_a_warning_and_the_rest_is_submitted() -> None:
     said = job("<Quote>q</Quote><Memory>1</Memory>", awarenessPolicy="Warn")
     done = submit("-", stdin=said)
     assert done.returncode == 0
@@ -86,7 +86,7 @@ def test_what_is_left_out_is_told_and_the_rest_submitted() -> None:
     ]
 
 
-def test_all_that_is_wrong_is_told_at_once_each_with_its_line() -> None:
+def test_all_problems_are_printed_at_once_with_their_lines() -> None:
     said = """<JobGroup><Id>g</Id>
     <JobDefaults>
       <Reservation>r</Reservation>
@@ -113,7 +113,7 @@ def test_all_that_is_wrong_is_told_at_once_each_with_its_line() -> None:
     ]
 
 
-def test_a_number_that_no_job_has_is_told_with_the_rest() -> None:
+def test_a_number_that_no_job_has_is_one_of_the_problems() -> None:
     said = """<Job><Id>1</Id><Executable>app</Executable>
     <NodeCount>0</NodeCount>
     <Processors>many</Processors>
@@ -125,7 +125,7 @@ def test_a_number_that_no_job_has_is_told_with_the_rest() -> None:
     ]
 
 
-def test_what_an_error_makes_of_the_rest_is_no_error() -> None:
+def test_consequences_of_an_error_are_no_errors() -> None:
     said = "<Job><Id>1</Id>\n<Executable colour='red'>app</Executable></Job>"
     (line,) = refused(submit("-", stdin=said))
     assert line.startswith("flux-dws: ERROR: line 2: /Job/Executable: may have no")
@@ -164,7 +164,7 @@ def test_no_control_character_reaches_a_terminal() -> None:
             assert line.isprintable()
 
 
-def test_what_is_no_job_object_is_an_error(tmp_path: Path) -> None:
+def test_a_file_that_is_no_job_object_is_an_error(tmp_path: Path) -> None:
     (line,) = refused(submit("-", stdin="<Job>"))
     assert line.startswith("flux-dws: ERROR: line 1: ")
     (line,) = refused(submit("-", stdin="<Job>" + " " * MAX_SIZE))

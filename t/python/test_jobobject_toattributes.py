@@ -46,12 +46,12 @@ def test_simple_properties_are_attributes() -> None:
     "said",
     ["<Duration>0</Duration>", '<Requested><Duration op="LE">0</Duration></Requested>'],
 )
-def test_no_time_at_all_is_not_said_as_no_limit(said: str) -> None:
+def test_a_duration_of_0_is_refused_since_flux_has_no_limit_then(said: str) -> None:
     (problem,) = refused(job(said))
     assert problem.endswith("Duration: is 0 seconds, which to Flux is no limit")
 
 
-def test_a_hold_holds() -> None:
+def test_a_hold_gives_the_job_urgency_0() -> None:
     assert not submitted(job("<State>Idle</State>")).held
     assert submitted(job("<State>Hold</State>")).held
     assert submitted(job("<Hold>User</Hold><Hold>System</Hold>")).held
@@ -165,7 +165,7 @@ def test_files_are_options_of_the_job_shell(said: str, options: Json) -> None:
     assert found["shell"]["options"] == options
 
 
-def test_files_that_flux_cannot_be_told_of() -> None:
+def test_files_that_flux_cannot_express_go_by_the_policy() -> None:
     found, warnings = left_out(
         '<OutputFile redirectList="Append">o</OutputFile><ErrorFile>e</ErrorFile>'
     )
@@ -213,7 +213,7 @@ def test_a_soft_limit_is_soft_wherever_it_stands_and_as_large_as_flux_has_them()
         assert rlimit == {"cpu": limit}
 
 
-def test_of_what_is_preferred_one_is_asked_for_and_of_what_is_wished_for_none() -> None:
+def test_the_most_preferred_element_is_requested_and_no_hint() -> None:
     nodes = (
         '<Requested><Node preference="{}">a</Node><Node preference="{}">b</Node>'
         "</Requested>"
@@ -338,14 +338,14 @@ def test_storage_that_is_not_known_goes_by_the_policy(said: str, problem: str) -
     assert found == PLAIN
 
 
-def test_an_op_that_cannot_be_told_is_told_once() -> None:
+def test_an_op_that_flux_cannot_express_gets_one_warning() -> None:
     said = '<Requested><Queue op="NE">q</Queue></Requested>'
     problem = '/Job/Requested/Queue: Flux cannot be told op="NE"'
     assert refused(job(said)) == [problem]
     assert left_out(said) == (PLAIN, [f"{problem}; left out"])
 
 
-def test_no_storage_at_all_is_none() -> None:
+def test_storage_of_0_bytes_is_no_directive() -> None:
     said = '<Resource name="Storage" type="xfs" units="GB">0</Resource>'
     assert refused(job(said)) == ["/Job/Resource: is 0.0, expected more than 0"]
 

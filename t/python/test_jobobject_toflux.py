@@ -36,7 +36,9 @@ def test_the_very_simple_example_is_a_job() -> None:
     assert found.jobspec == expected
 
 
-def test_the_moderate_example_asks_for_what_flux_cannot_be_told() -> None:
+def test_the_moderate_example_is_refused_for_requests_that_flux_cannot_express() -> (
+    None
+):
     document = (DATA / "moderate.xml").read_text()
     assert [line.partition(":")[0] for line in refused(document)] == [
         "/Job/Application",
@@ -47,7 +49,7 @@ def test_the_moderate_example_asks_for_what_flux_cannot_be_told() -> None:
     ]
 
 
-def test_it_is_a_job_as_far_as_it_can_be_where_it_lets_the_rest_be_left_out() -> None:
+def test_the_moderate_example_is_a_job_where_the_rest_may_be_left_out() -> None:
     text = (DATA / "moderate.xml").read_text()
     warnings: list[str] = []
     document = read(text.replace("<Job>", '<Job awarenessPolicy="Warn">'))
@@ -90,7 +92,9 @@ def test_the_elaborate_example_is_two_jobs_with_what_they_have_by_default() -> N
     assert second.jobspec["attributes"]["system"]["job"]["name"] == "3-Phase Ascension"
 
 
-def test_all_that_the_elaborate_example_asks_for_in_vain_is_told() -> None:
+def test_a_warning_names_each_request_of_the_elaborate_example_that_is_left_out() -> (
+    None
+):
     lines = refused((DATA / "elaborate.xml").read_text())
     assert len(lines) == 8
     assert any(
@@ -135,14 +139,14 @@ def bare(rule: Rule) -> Element:
 
 @pytest.mark.parametrize("rule", rules_of(Kind.PASSED_OVER), ids=lambda r: r.name)
 @pytest.mark.parametrize("policy", ["Reject", "Warn"])
-def test_what_tells_of_the_past_or_names_the_job_asks_for_nothing(
+def test_elements_about_the_past_or_the_name_of_a_job_request_nothing(
     rule: Rule, policy: str
 ) -> None:
     found = holder(rule, JOB, bare(rule), policy)
     assert to_jobspecs(found, pytest.fail)[0].jobspec == PLAIN
 
 
-def test_what_was_used_is_of_the_past_wherever_it_stands() -> None:
+def test_used_resources_request_nothing_in_any_place() -> None:
     said = '<Processors context="Used" metric="Max">9</Processors>'
     assert submitted(job(said)).jobspec == PLAIN
 
@@ -152,7 +156,9 @@ def test_what_was_used_is_of_the_past_wherever_it_stands() -> None:
     [(p, rule) for p in (JOB, REQUESTED) for rule in rules_of(Kind.UNSAYABLE, p)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
-def test_what_flux_cannot_be_told_goes_by_the_policy(parent: str, rule: Rule) -> None:
+def test_requests_that_flux_cannot_express_go_by_the_policy(
+    parent: str, rule: Rule
+) -> None:
     inner = bare(rule)
     with pytest.raises(ObjectErrors, match=f"{rule.name}: cannot be told to Flux"):
         to_jobspecs(holder(rule, parent, inner, "Reject"), pytest.fail)
@@ -165,7 +171,7 @@ def test_what_flux_cannot_be_told_goes_by_the_policy(parent: str, rule: Rule) ->
     assert found.jobspec == PLAIN
 
 
-def test_the_nearest_policy_counts() -> None:
+def test_the_nearest_policy_counts_at_submission() -> None:
     document = job(
         '<Requested awarenessPolicy="Ignore"><Memory>1</Memory>'
         '<Swap awarenessPolicy="Reject">2</Swap></Requested><Quote>q</Quote>',
@@ -275,7 +281,7 @@ def outcome(parent: str, inner: Element) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("rule", rules_of(Kind.SAID), ids=lambda rule: rule.name)
-def test_what_is_said_to_flux_makes_a_difference(rule: Rule) -> None:
+def test_each_supported_element_changes_the_jobspec(rule: Rule) -> None:
     assert outcome(JOB, SAYING[rule.name]) != outcome(JOB, element("Id", "1"))
 
 
@@ -302,7 +308,7 @@ def sample(datatype: Datatype) -> Any:
 
 
 @pytest.mark.parametrize("parent", [JOB, REQUESTED])
-def test_each_attribute_makes_a_difference_or_is_told_about(parent: str) -> None:
+def test_each_attribute_changes_the_jobspec_or_gets_a_warning(parent: str) -> None:
     silent = set()
     for name, attribute, value in attributed(parent):
         others = tuple(a for a in SAYING[name].attributes if a[0] != attribute)
@@ -429,7 +435,7 @@ def test_a_job_may_wait_for_a_job_in_flux_and_for_a_time() -> None:
         '<Dependency designator="JobName">nobody</Dependency>',
     ],
 )
-def test_a_dependency_on_what_flux_does_not_know_goes_by_the_policy(
+def test_a_dependency_that_flux_does_not_know_goes_by_the_policy(
     dependency: str,
 ) -> None:
     found, (warning,) = left_out(dependency)
@@ -489,7 +495,7 @@ def test_an_exit_code_and_jobs_that_are_elsewhere_go_by_the_policy() -> None:
     ]
 
 
-def test_what_is_said_of_single_tasks_goes_by_the_policy() -> None:
+def test_requests_for_single_tasks_go_by_the_policy() -> None:
     said = """
     <TaskGroup><Task><Id>1</Id><Node>n1</Node><Session>7</Session>
     <Requested><Processors>2</Processors></Requested></Task></TaskGroup>"""

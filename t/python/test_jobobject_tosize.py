@@ -83,7 +83,7 @@ from support.submissions import job, left_out, refused, submitted
         ),
     ],
 )
-def test_the_size_is_that_of_what_flux_submit_would_ask_for(
+def test_the_size_of_an_object_is_that_of_flux_submit(
     said: str, options: list[str]
 ) -> None:
     found, expected = submitted(job(said)).jobspec, spec(*options)
@@ -163,7 +163,9 @@ def test_tasks_per_node_are_an_option_of_the_job_shell() -> None:
         ),
     ],
 )
-def test_what_contradicts_itself_is_one_clear_error(said: str, problem: str) -> None:
+def test_a_size_that_contradicts_itself_is_one_clear_error(
+    said: str, problem: str
+) -> None:
     assert refused(job(said)) == [problem]
     # Which no policy lets pass.
     assert refused(job(said, awarenessPolicy="Ignore")) == [problem]
@@ -310,6 +312,6 @@ def test_without_a_command_there_is_nothing_to_submit(said: str, problem: str) -
     assert refused(said) == [problem]
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_of_an_object_are_reported_at_once() -> None:
     lines = refused("<Job><Id>1</Id><Memory>1</Memory><Processors>0</Processors></Job>")
     assert len(lines) == 3

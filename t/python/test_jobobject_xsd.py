@@ -35,13 +35,13 @@ def test_the_published_schema_is_that_of_the_rules() -> None:
 
 @settings(deadline=None)
 @given(objects())
-def test_what_is_written_is_valid(root: Element) -> None:
+def test_written_objects_are_valid_against_the_schema(root: Element) -> None:
     assert errors(write(root)) == ""
     assert errors(write(effective(root))) == ""
 
 
 @pytest.mark.parametrize("name", ["Job", "JobGroup"])
-def test_an_object_with_all_there_may_be_is_valid(name: str) -> None:
+def test_an_object_with_all_elements_is_valid_against_the_schema(name: str) -> None:
     assert errors(write(complete(name))) == ""
 
 
@@ -102,7 +102,9 @@ def test_files_are_valid_in_any_order_and_once() -> None:
         (job("<Environment><User>u</User></Environment>"), "'User': This element"),
     ],
 )
-def test_what_is_not_valid_is_refused(document: str, message: str) -> None:
+def test_objects_that_are_not_valid_are_refused_by_the_schema(
+    document: str, message: str
+) -> None:
     assert message in errors(document)
 
 

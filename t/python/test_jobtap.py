@@ -117,7 +117,7 @@ def test_empty_directives_are_no_directives(manager: JobManager, dw: Any) -> Non
     assert manager.rpcs == [] and not manager.jobs[1].subscribed
 
 
-def test_blanks_are_empty_too(manager: JobManager) -> None:
+def test_directives_of_blanks_are_no_directives(manager: JobManager) -> None:
     manager.rpcs.clear()
     assert manager.submit(1, {"dw": " \n\t"}) is None
     assert manager.rpcs == [] and not manager.jobs[1].subscribed
@@ -505,7 +505,7 @@ def pages(manager: JobManager) -> Iterator[tuple[list[int], list[str]]]:
         payload = {"cursor": answer["cursor"]} if "cursor" in answer else None
 
 
-def test_hello_tells_many_jobs_in_portions_and_resends_in_the_same(
+def test_hello_is_answered_in_portions_and_requests_are_sent_again_in_the_same(
     manager: JobManager,
 ) -> None:
     many(manager)

@@ -56,7 +56,7 @@ def test_no_job_is_left_out_of_hello_for_want_of_memory(
     assert each_allocation(ask, step) > 10 * jobs
 
 
-def test_what_flux_says_of_a_jobspec_update_is_in_the_log(manager: JobManager) -> None:
+def test_the_error_of_a_jobspec_update_is_in_the_log(manager: JobManager) -> None:
     job = up_to(manager, "depend")
 
     def refuse(jobid: int, updates: Any) -> None:

@@ -38,7 +38,7 @@ def test_tasks_that_run_on_while_the_job_manager_is_reloaded_keep_their_storage(
     assert manager.take("dws.post_run")[0] == {"jobid": 1, "run_started": True}
 
 
-def test_the_same_holds_if_the_cancel_came_before_the_reload(
+def test_tasks_cancelled_before_a_reload_of_the_job_manager_keep_their_storage(
     manager: JobManager,
 ) -> None:
     job = up_to(manager, "running")

@@ -61,7 +61,7 @@ def pure_files() -> list[Path]:
 
 
 @pytest.mark.parametrize("path", pure_files(), ids=str)
-def test_what_is_no_adapter_calls_no_input_or_output(path: Path) -> None:
+def test_modules_that_are_no_adapters_call_no_input_or_output(path: Path) -> None:
     calls = ast.walk(ast.parse(path.read_text()))
     names = {
         node.func.id
@@ -71,7 +71,7 @@ def test_what_is_no_adapter_calls_no_input_or_output(path: Path) -> None:
     assert not names & {"open", "print", "input", "exec", "eval"}
 
 
-def test_what_seed_001_names_can_be_imported_as_it_names_it() -> None:
+def test_names_of_seed_001_can_be_imported() -> None:
     from flux_k8s import cleanup, directivebreakdown, storage, systemstatus, watch
 
     assert directivebreakdown.apply_breakdowns
@@ -104,7 +104,7 @@ def test_the_supervisor_needs_neither_kubernetes_nor_the_simulator() -> None:
     assert not found & {"kubernetes", "rabbitsim", "urllib3", "yaml", "threading"}
 
 
-def test_the_service_is_what_needs_kubernetes() -> None:
+def test_only_the_service_needs_kubernetes() -> None:
     found = closure(SOURCES / "flux_k8s" / "broker" / "process.py")
     assert "urllib3" in found and "rabbitsim" not in found
 
@@ -127,7 +127,7 @@ def test_importing_the_service_imports_nothing_that_is_heavy() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
-def test_what_tests_share_is_in_support_and_in_no_test() -> None:
+def test_helpers_of_several_tests_are_in_support() -> None:
     found = {
         path.name: [name for name in imports(path, "") if name.startswith("test_")]
         for path in TESTS.rglob("*.py")

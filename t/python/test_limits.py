@@ -43,7 +43,7 @@ def test_the_plugin_has_the_same_bounds() -> None:
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_both_take_as_many_bytes_as_are_allowed(
+def test_plugin_and_module_take_directives_of_the_most_bytes(
     manager: JobManager, parts: int
 ) -> None:
     size, rest = divmod(limits.DIRECTIVES_BYTES, parts)
@@ -53,7 +53,9 @@ def test_both_take_as_many_bytes_as_are_allowed(
 
 
 @pytest.mark.parametrize("character", ["x", "é", "\U0001f600"])
-def test_neither_takes_a_byte_more(manager: JobManager, character: str) -> None:
+def test_plugin_and_module_refuse_a_byte_more(
+    manager: JobManager, character: str
+) -> None:
     over = limits.DIRECTIVES_BYTES + 1 - len(character.encode())
     dw = ["#DW", padded(over - 3) + character]
     expected = f"has {limits.DIRECTIVES_BYTES + 1} bytes, at most 65536 are accepted"
@@ -63,7 +65,9 @@ def test_neither_takes_a_byte_more(manager: JobManager, character: str) -> None:
 
 
 @pytest.mark.parametrize("separator", [" ", "\n", None])
-def test_both_count_directives(manager: JobManager, separator: Any) -> None:
+def test_plugin_and_module_count_directives_alike(
+    manager: JobManager, separator: Any
+) -> None:
     many = [NAMELESS] * limits.DIRECTIVES
     for dw in (many, [*many, NAMELESS]):
         value = dw if separator is None else separator.join(dw)
@@ -114,7 +118,7 @@ def nested(levels: int) -> list[Any]:
     return value
 
 
-def test_resources_have_so_many_levels() -> None:
+def test_resources_have_a_bound_of_levels() -> None:
     create(nested(limits.LEVELS))
     for levels in (limits.LEVELS + 1, 100_000):
         with pytest.raises(BadObject, match="at most 128 levels"):
@@ -132,11 +136,11 @@ def test_a_job_cannot_ask_for_more_nodes_than_there_can_be() -> None:
 
 
 @pytest.mark.parametrize("dw", ["", "  \n\t", []])
-def test_what_is_empty_is_no_directive_at_submission(dw: Any) -> None:
+def test_an_empty_attribute_is_no_directive_at_submission(dw: Any) -> None:
     assert is_empty(dw)
     check_submission(dw, [], {})
 
 
 @pytest.mark.parametrize("dw", [None, 0, False, {}, [""], ["", ""], "#DW"])
-def test_anything_else_is_not_empty(dw: Any) -> None:
+def test_other_attributes_are_not_empty_at_submission(dw: Any) -> None:
     assert not is_empty(dw)

@@ -185,7 +185,7 @@ def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -
     assert flux.files() == {"python_path/sssjob"}
 
 
-def test_what_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> None:
+def test_a_file_that_is_no_longer_installed_is_no_longer_linked(flux: Flux) -> None:
     flux.link()
     before = flux.files()
     gone = PREFIX / "libexec/flux/cmd/flux-gone.py"

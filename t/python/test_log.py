@@ -23,12 +23,12 @@ WITH_FLUX = sorted(
 )
 
 
-def test_there_is_something_to_look_at() -> None:
+def test_the_checks_of_logging_find_modules() -> None:
     assert LOG in WITH_FLUX and SOURCES / "pymod/dws.py" in WITH_FLUX
 
 
 @pytest.mark.parametrize("path", WITH_FLUX, ids=lambda path: path.stem)
-def test_nobody_logs_but_through_the_function_that_may(path: Path) -> None:
+def test_modules_log_only_through_the_function_for_it(path: Path) -> None:
     """``Flux.log`` and ``BrokerModule.log`` take their text for a format."""
     nodes = list(ast.walk(ast.parse(path.read_text())))
     for node in nodes:

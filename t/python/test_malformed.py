@@ -96,6 +96,6 @@ def test_a_storage_may_be_anything(data: st.DataObject) -> None:
 
 
 @given(JSON, st.sampled_from([("status", "status"), ("status", "phase")]))
-def test_so_may_what_is_recorded(items: Any, path: tuple[str, ...]) -> None:
+def test_recorded_objects_may_be_anything(items: Any, path: tuple[str, ...]) -> None:
     for found in failed_first({"items": items}, path, ("Failed",)):
         assert found in items

@@ -39,7 +39,7 @@ def patch(folder: Path, text: str) -> str:
     return str(path)
 
 
-def test_a_mutant_that_torture_finds_is_told_with_its_seed(
+def test_a_mutant_that_torture_finds_is_printed_with_its_seed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert mutants.main([patch(tmp_path, HEADER + diff()), "--seeds=5"]) == 0

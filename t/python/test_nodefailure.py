@@ -329,7 +329,7 @@ def test_the_view_of_a_workflow_has_the_commands_that_dws_has_not_completed() ->
     assert not may_be_forced(State.PreRun, view.outstanding)
 
 
-def test_the_plugin_tells_a_new_module_what_each_job_tolerates() -> None:
+def test_a_new_module_gets_the_failure_tolerance_of_each_job() -> None:
     job = {"id": JOBID, "phase": "prolog", "failure_tolerance": 3}
     old = {"id": JOBID, "phase": "prolog"}
     assert held_job(job).failure_tolerance == 3

@@ -120,7 +120,7 @@ def test_trouble_is_looked_into_after_tc_timeout(state: State, status: str) -> N
 
 
 @pytest.mark.parametrize("tolerance", [0, 1])
-def test_so_is_a_prerun_timeout(tolerance: int) -> None:
+def test_a_prerun_timeout_is_looked_into(tolerance: int) -> None:
     info = info_of(view_of(status="DriverWait"), tolerance)
     info.looked_up = NOW + 60
     assert step(info, NOW + 59, prerun_timeout=60.0) == Wait(NOW + 60)
@@ -139,7 +139,7 @@ def test_a_prerun_timeout_names_the_nodes_to_a_job_that_tolerates_no_failure() -
     )
 
 
-def test_a_setup_timeout_is_not() -> None:
+def test_a_setup_timeout_is_not_looked_into() -> None:
     info = info_of(view_of(State.Setup, "DriverWait"))
     info.looked_up = NOW + 60
     assert isinstance(step(info, NOW + 60, setup_timeout=60.0), Fail)
@@ -158,7 +158,7 @@ def test_a_module_that_was_just_started_waits_for_the_jobs_r() -> None:
     assert step(info, NOW + 10) == Wait()
 
 
-def test_what_was_found_out_before_the_trouble_is_found_out_again() -> None:
+def test_a_survey_from_before_the_trouble_is_repeated() -> None:
     info = info_of(view_of(), survey=dataclasses.replace(LOST, requested_at=NOW + 9))
     info.looked_up = NOW + 10
     assert step(info, NOW + 10) == Inspect()
@@ -166,7 +166,7 @@ def test_what_was_found_out_before_the_trouble_is_found_out_again() -> None:
     assert step(info, NOW + 10) == Inspect()
 
 
-def test_more_than_are_tolerated_fail_the_job() -> None:
+def test_more_failed_nodes_than_tolerated_fail_the_job() -> None:
     lost = dataclasses.replace(LOST, lost=("node3", "node4"))
     info = info_of(view_of(), survey=lost)
     info.looked_up = NOW + 10
@@ -186,7 +186,7 @@ def test_where_no_node_can_be_named_the_job_fails_as_it_always_did() -> None:
 @pytest.mark.parametrize(
     "outstanding, served", [(("jobdw",), False), (("jobdw", "jobdw"), True)]
 )
-def test_dws_gets_as_long_again_for_what_it_has_to_do_on_the_others(
+def test_dws_gets_the_same_time_again_for_the_remaining_nodes(
     outstanding: tuple[str, ...], served: bool
 ) -> None:
     survey = dataclasses.replace(LOST, lost=(), served=served, excluded=NOW + 10)
@@ -232,7 +232,7 @@ INFOS = st.builds(
 
 
 @given(INFOS, st.floats(0, 3 * NOW))
-def test_nobody_is_left_out_or_forced_who_should_not_be(
+def test_no_node_is_excluded_and_no_state_forced_without_a_reason(
     info: WorkflowInfo, now: float
 ) -> None:
     info.looked_up = now
@@ -256,7 +256,7 @@ def test_nobody_is_left_out_or_forced_who_should_not_be(
 
 
 @given(INFOS)
-def test_trouble_comes_to_an_end(info: WorkflowInfo) -> None:
+def test_every_trouble_of_a_state_comes_to_an_end(info: WorkflowInfo) -> None:
     """Whatever is found out, and if DWS does nothing by itself: the job goes on
     or fails after a few steps and waits."""
     now = 2 * NOW

@@ -141,7 +141,7 @@ def test_a_job_goes_on_without_a_node_that_cannot_mount() -> None:
     assert watched.forced == {"PreRun"}
 
 
-def test_its_nodes_are_drained_with_a_reason_that_names_it() -> None:
+def test_failed_nodes_are_drained_with_a_reason_that_names_the_job() -> None:
     watched = Watched(MOUNT)
     jobid = watched.run()
     (reason,) = watched.drained.values()
@@ -193,7 +193,9 @@ def test_a_node_that_mounts_within_tc_timeout_has_not_failed() -> None:
     check_goes_on(watched, jobid)
 
 
-def test_a_node_that_is_only_slower_than_the_one_that_failed_has_not_either() -> None:
+def test_a_node_slower_than_the_one_that_failed_has_not_failed_within_tc_timeout() -> (
+    None
+):
     watched = Watched(
         Fault("PreRun", "error", node="compute-04"),
         Fault("PreRun", "never", duration=5.0, node="compute-03"),
@@ -220,7 +222,9 @@ def test_after_prerun_timeout_more_than_are_tolerated_cancel_the_job() -> None:
     check_fails(watched, jobid, "prerun_timeout=60s; failed nodes: 2 of 4")
 
 
-def test_after_prerun_timeout_a_job_without_a_tolerance_is_told_the_nodes() -> None:
+def test_after_prerun_timeout_the_exception_names_the_nodes_without_a_tolerance() -> (
+    None
+):
     watched = Watched(
         Fault("PreRun", "never", node="compute-04"), config=Config(prerun_timeout=60.0)
     )
@@ -305,7 +309,9 @@ def test_a_job_goes_on_without_the_nodes_of_a_rabbit_that_makes_no_storage(
     assert watched.forced == {"Setup"}
 
 
-def test_not_if_these_are_more_than_are_tolerated() -> None:
+def test_a_job_fails_if_a_rabbit_without_storage_has_more_nodes_than_tolerated() -> (
+    None
+):
     watched = Watched(Fault("Setup", "error", node="rabbit-02", message="it broke"))
     jobid = watched.run(tolerance=1)
     check_fails(watched, jobid, "it broke; failed nodes: 2 of 4 (compute-[03-04])")
@@ -326,7 +332,7 @@ def test_a_file_system_that_is_spread_over_rabbits_must_be_made_completely() -> 
     check_fails(watched, watched.run(3, dw=LUSTRE), "failed nodes: 4 of 4")
 
 
-def test_it_need_not_be_mounted_on_all_nodes() -> None:
+def test_a_file_system_over_several_rabbits_need_not_be_mounted_on_all_nodes() -> None:
     watched = Watched(MOUNT)
     check_goes_on(watched, watched.run(dw=LUSTRE), ["compute-04"])
 
@@ -385,7 +391,9 @@ def test_a_rabbit_that_is_known_to_be_down_counts_in_setup() -> None:
         ),
     ],
 )
-def test_the_message_names_its_status(tolerance: int, text: str) -> None:
+def test_the_exception_about_a_rabbit_that_is_down_names_its_status(
+    tolerance: int, text: str
+) -> None:
     watched = Watched()
     jobid = allocated_to_a_rabbit_that_is_down(watched, tolerance)
     check_fails(watched, jobid, text)
@@ -434,7 +442,9 @@ def test_one_cancel_is_enough_while_nodes_are_left_out(steps: int) -> None:
 
 
 @pytest.mark.parametrize("kind", ["clientmounts", "computes", "workflows"])
-def test_a_failure_is_told_once_while_kubernetes_is_in_trouble(kind: str) -> None:
+def test_a_failed_node_is_one_exception_while_kubernetes_is_in_trouble(
+    kind: str,
+) -> None:
     end = 0.0
 
     def fault(request: Request) -> Optional[ApiFault]:
@@ -449,7 +459,7 @@ def test_a_failure_is_told_once_while_kubernetes_is_in_trouble(kind: str) -> Non
     check_goes_on(watched, jobid, ["compute-04"])
 
 
-def test_when_nodes_were_left_out_stands_where_a_restart_finds_it() -> None:
+def test_the_time_at_which_nodes_were_excluded_survives_a_restart() -> None:
     watched = Watched(MOUNT)
     watched.submit()
     to_exclusion(watched)

@@ -105,7 +105,7 @@ def test_states_that_flux_refuses_are_logged_once_and_requested_again() -> None:
     assert nodes.states is not None and nodes.states.hosts == ("n1",)
 
 
-def test_changes_of_nodes_do_not_have_flux_asked_more_often_while_it_refuses() -> None:
+def test_changes_of_nodes_cause_no_more_requests_while_flux_refuses() -> None:
     flux: Any = Resource({"n1"}, refusals=3)
     nodes = Nodes(flux, lambda: None)
     nodes.start()
@@ -115,7 +115,7 @@ def test_changes_of_nodes_do_not_have_flux_asked_more_often_while_it_refuses() -
     assert flux.asked == [0.0, 5.0, 10.0]
 
 
-def test_many_changes_of_nodes_are_one_request() -> None:
+def test_many_changes_of_nodes_are_read_with_one_request() -> None:
     flux: Any = Resource({"n1"})
     changes: list[None] = []
     nodes = Nodes(flux, lambda: changes.append(None))

@@ -56,7 +56,7 @@ STATUSES: list[Any] = [None, {}, {"ready": False}]
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_a_breakdown_is(status: Any) -> None:
+def test_a_breakdown_that_is_not_ready_is_waited_for(status: Any) -> None:
     system = started()
     unready(system, DIRECTIVEBREAKDOWN, status, 30.0)
     jobid = system.instance.submit(jobspec(XFS))
@@ -71,7 +71,9 @@ def test_a_breakdown_is(status: Any) -> None:
 
 
 @pytest.mark.parametrize("status", STATUSES)
-def test_so_are_the_servers_of_persistent_storage(status: Any) -> None:
+def test_servers_of_persistent_storage_that_are_not_ready_are_waited_for(
+    status: Any,
+) -> None:
     system = started()
     made = system.instance.submit(jobspec(KEEP))
     settle(system)
@@ -84,7 +86,7 @@ def test_so_are_the_servers_of_persistent_storage(status: Any) -> None:
     assert names(system, made) == names(system, jobid) == LIFE
 
 
-def test_a_job_that_waits_for_one_can_be_cancelled() -> None:
+def test_a_job_that_waits_for_a_breakdown_can_be_cancelled() -> None:
     system = started()
     unready(system, DIRECTIVEBREAKDOWN, None, HOUR)
     jobid = system.instance.submit(jobspec(XFS))

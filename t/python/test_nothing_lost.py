@@ -83,7 +83,7 @@ def test_a_node_that_does_not_unmount_in_time_is_drained_and_disabled(key: str) 
     assert told["note"].startswith(f"compute-02: PostRun took more than {key}=60s")
 
 
-def test_what_it_was_to_copy_is_told_in_a_fatal_exception() -> None:
+def test_a_fatal_exception_names_the_data_that_a_stuck_job_did_not_copy() -> None:
     system = system_of(STUCK, config=Config(postrun_timeout=60.0))
     jobid = run(system, [XFS, COPY_OUT])
     assert severities(system, jobid) == [("dws-node-failure", False), ("dws", True)]
@@ -91,7 +91,7 @@ def test_what_it_was_to_copy_is_told_in_a_fatal_exception() -> None:
     assert note == f"PostRun took more than postrun_timeout=60s; {LOST}"
 
 
-def test_so_is_a_copy_that_takes_too_long() -> None:
+def test_a_fatal_exception_names_a_copy_that_takes_too_long() -> None:
     fault = DwsFault("DataOut", "never")
     system = system_of(fault, config=Config(teardown_after=60.0))
     jobid = run(system, [XFS, COPY_OUT])
@@ -167,7 +167,7 @@ def test_a_cancel_of_a_job_whose_data_is_out_says_nothing() -> None:
 
 
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_was_forced_is_looked_at(restart: bool) -> None:
+def test_data_that_a_forced_dataout_did_not_copy_is_named(restart: bool) -> None:
     """An administrator forces DataOut; the module may be away meanwhile."""
     system = system_of(DwsFault("DataOut", "never"))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
@@ -186,7 +186,7 @@ def test_what_was_forced_is_looked_at(restart: bool) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.1, 30.0, 59.0, 60.2, 61.0, 63.0])
-def test_a_restart_loses_none_of_it(seconds: float) -> None:
+def test_a_restart_in_postrun_loses_no_drain_and_no_exception(seconds: float) -> None:
     system = system_of(STUCK, config=Config(postrun_timeout=60.0))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     assert system.loop.run(state_is(system, "PostRun"), timeout=HOUR)
@@ -324,7 +324,7 @@ def test_an_abort_survives_an_outage_whatever_is_lost_meanwhile(lost: str) -> No
     assert CUT_OFF in workflow["metadata"]["annotations"]
 
 
-def test_so_does_that_of_a_job_which_services_died_of_before() -> None:
+def test_an_abort_of_a_job_that_services_died_of_is_carried_out() -> None:
     """They died of giving it storage, and nobody is there to ask for its release."""
     systems: list[VirtualSystem] = []
     system, jobid = given_up(
@@ -473,7 +473,7 @@ def settle_one(system: VirtualSystem, jobid: int) -> None:
     assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=HOUR)
 
 
-def test_what_an_administrator_has_put_back_is_not_taken_out_again() -> None:
+def test_nodes_that_an_administrator_put_back_are_not_drained_again() -> None:
     system, _ = given_up(DwsFault("Teardown", "never"))
     assert system.loop.run(system.instance.idle, timeout=HOUR)
     system.loop.run(timeout=5.0)
@@ -484,7 +484,7 @@ def test_what_an_administrator_has_put_back_is_not_taken_out_again() -> None:
     assert disabled(system) == set()
 
 
-def test_one_part_that_is_refused_does_not_hold_up_the_others() -> None:
+def test_a_refused_part_of_an_abort_does_not_delay_the_others() -> None:
     def fault(request: Request) -> Optional[Fault]:
         if request.verb == "patch" and request.name == "rabbit-01":
             return Fault(error=KubeError(403, "Forbidden", "may not patch it"))

@@ -25,28 +25,28 @@ def eventlog(type: str, severity: int, note: str) -> str:
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_an_abort_is_one_whatever_is_in_its_note(separator: str) -> None:
+def test_a_fatal_dws_epilog_timeout_is_an_abort_with_any_note(separator: str) -> None:
     assert given_up(eventlog("dws-epilog-timeout", 0, f"a{separator}b"), owner=7)
 
 
 @pytest.mark.parametrize("separator", SEPARATORS)
-def test_a_note_cannot_make_one_up(separator: str) -> None:
+def test_a_note_cannot_make_up_an_abort(separator: str) -> None:
     event = eventlog("dws-epilog-timeout", 0, "").splitlines()[1]
     assert not given_up(
         eventlog("cancel", 0, f"a{separator}{event}{separator}b"), owner=7
     )
 
 
-def test_one_that_is_not_fatal_is_none() -> None:
+def test_a_dws_epilog_timeout_that_is_not_fatal_is_no_abort() -> None:
     assert not given_up(eventlog("dws-epilog-timeout", 1, ""), owner=7)
 
 
-def test_one_that_a_guest_raised_is_none() -> None:
+def test_a_dws_epilog_timeout_of_a_guest_is_no_abort() -> None:
     assert not given_up(eventlog("dws-epilog-timeout", 0, ""), owner=8)
 
 
 @pytest.mark.parametrize("levels", [10, 1_500, 2_040])
-def test_a_memo_cannot_hide_one(levels: int) -> None:
+def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
     """A job's owner writes memos, of as many levels as Flux takes."""
     value = "[" * levels + '"dws-epilog-timeout"' + "]" * levels
     memo = f'{{"timestamp":1.5,"name":"memo","context":{{"x":{value}}}}}\n'

@@ -122,7 +122,9 @@ def test_a_memo_stays_while_the_service_dies_in_an_outage() -> None:
 
 
 @pytest.mark.parametrize("kind", OUTAGES)
-def test_the_log_has_one_line_for_its_begin_and_one_for_its_end(kind: str) -> None:
+def test_the_log_has_one_line_for_the_begin_and_one_for_the_end_of_an_outage(
+    kind: str,
+) -> None:
     system = slow(nodes=64, rabbits=8)
     jobids = []
     for _ in range(12):  # so that there is one in each state
@@ -199,7 +201,7 @@ def test_a_job_says_soon_that_there_is_no_answer() -> None:
     assert names(system, jobid) == names(system, other) == LIFE
 
 
-def test_so_it_does_when_the_module_starts_and_there_is_none() -> None:
+def test_a_module_that_starts_without_kubernetes_soon_says_so() -> None:
     system = slow()
     jobids = [job_in(system, where, seconds=600) for where in ("runs", "Setup")]
     system.kill_module()
@@ -290,7 +292,7 @@ def test_a_crd_that_is_missing_at_the_start_is_waited_for() -> None:
     assert exceptions(system, jobid) == []
 
 
-def test_a_server_that_asks_for_patience_is_not_asked_before() -> None:
+def test_a_server_with_retry_after_gets_no_request_before_that_time() -> None:
     system = slow()
     seen: list[float] = []
 

@@ -148,7 +148,9 @@ def test_the_users_own_constraint_holds_as_well() -> None:
     assert hosts(system, jobid) == ("compute-04",)
 
 
-def test_a_job_that_needs_more_nodes_than_existing_storage_has_is_told_so() -> None:
+def test_a_job_that_needs_more_nodes_than_existing_storage_has_gets_an_exception() -> (
+    None
+):
     system = with_persistent()
     jobid = system.instance.submit(jobspec("#DW persistentdw name=keep", 3))
     settle_jobs(system)
@@ -436,7 +438,9 @@ def test_more_for_each_node_than_the_largest_rabbit_has_is_refused_with_both_siz
     runs(system, jobspec(f"{directive}29GiB", 1))
 
 
-def test_a_job_that_needs_more_nodes_than_labelled_rabbits_have_is_told_so() -> None:
+def test_a_job_that_needs_more_nodes_than_labelled_rabbits_have_gets_an_exception() -> (
+    None
+):
     system = started(topology=labelled(tier="fast"), options=wants("tier=fast"))
     jobid = system.instance.submit(jobspec(XFS, 3))
     settle_jobs(system)
@@ -602,7 +606,7 @@ def test_a_module_that_was_restarted_in_the_prolog_still_knows_the_daemons(
 # What comes from Kubernetes may be wrong
 
 
-def test_a_breakdown_that_is_malformed_is_told_to_the_job_with_its_place() -> None:
+def test_a_malformed_breakdown_fails_the_job_with_its_place() -> None:
     slow = table({"Proposal": 5})
     system = started(options=Options(latency=slow))
     jobid = system.instance.submit(jobspec())
@@ -629,7 +633,7 @@ def test_a_breakdown_that_is_malformed_is_told_to_the_job_with_its_place() -> No
     )
 
 
-def test_a_rabbit_that_the_mapping_lacks_is_told_to_the_job() -> None:
+def test_a_rabbit_that_the_mapping_lacks_is_named_in_the_job_s_exception() -> None:
     system = started(nodes=4, rabbits=2)
     other = Topology.regular(4, 2, rabbit_prefix="other-")
     assert system.service is not None

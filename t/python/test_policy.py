@@ -88,7 +88,7 @@ def test_a_directive_over_the_maximum_is_refused_with_limit_and_key(
         ("#DW destroy_persistent name=a", 1),
     ],
 )
-def test_what_is_within_the_maximum_is_allowed(dw: str, nodes: int) -> None:
+def test_directives_within_the_maximum_are_allowed(dw: str, nodes: int) -> None:
     check(dw, limits(xfs=10, lustre=20), nodes)
 
 
@@ -154,7 +154,7 @@ def test_a_fraction_over_the_maximum_can_be_seen_in_the_note() -> None:
     st.integers(1, 10),
     st.integers(0, 50),
 )
-def test_what_is_allowed_never_exceeds_the_maximum(
+def test_allowed_directives_never_exceed_the_maximum(
     asked: list[tuple[str, int]], nodes: int, maximum: int
 ) -> None:
     dw = [text.format(f"{n}GiB", f"n{i}") for i, (text, n) in enumerate(asked)]

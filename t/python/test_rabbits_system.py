@@ -135,7 +135,9 @@ def test_a_job_that_a_rabbit_has_too_little_for_waits_for_another_one_s_end() ->
         (1, 5, UNSATISFIABLE),
     ],
 )
-def test_more_than_there_is_is_refused(gib: int, nodes: int, note: str) -> None:
+def test_a_request_for_more_storage_than_there_is_is_refused(
+    gib: int, nodes: int, note: str
+) -> None:
     system = small()
     jobid = submit(system, storage_of(gib), nodes)
     settle(system)
@@ -274,7 +276,9 @@ def test_a_node_whose_connection_breaks_is_avoided_as_configured(
         assert run_job(system, dw=dw) == expected
 
 
-def test_with_soft_drain_it_is_only_avoided_by_jobs_with_storage() -> None:
+def test_with_soft_drain_only_jobs_with_storage_avoid_a_node_without_its_rabbit() -> (
+    None
+):
     system = system_of(Config(drain_compute_nodes=False))
     set_link(system, "compute-01", up=False)
     wait(system)
@@ -286,7 +290,7 @@ def test_with_soft_drain_it_is_only_avoided_by_jobs_with_storage() -> None:
     assert marked(system) == ""
 
 
-def test_with_both_off_nothing_is_done() -> None:
+def test_without_drain_and_soft_drain_a_broken_connection_changes_nothing() -> None:
     system = system_of(Config(drain_compute_nodes=False, soft_drain=False))
     set_link(system, "compute-01", up=False)
     wait(system)
@@ -303,7 +307,7 @@ def test_a_node_that_an_administrator_drained_stays_drained() -> None:
     assert drained(system) == {"compute-01": "broken fan"}
 
 
-def test_so_does_one_whose_reason_an_administrator_changed() -> None:
+def test_a_node_whose_drain_reason_an_administrator_changed_stays_drained() -> None:
     system = system_of()
     set_link(system, "compute-01", up=False)
     wait(system)
@@ -349,7 +353,7 @@ def test_jobs_wait_for_storage_that_is_persistent_until_it_is_destroyed() -> Non
     assert hosts(system, second) == "compute-01"
 
 
-def test_it_gives_it_back_when_it_is_destroyed() -> None:
+def test_destroyed_persistent_storage_is_given_back_to_the_scheduler() -> None:
     system = small()
     finish(system, PERSISTENT)
     wait(system)
@@ -381,7 +385,9 @@ def test_a_node_that_is_offline_is_disabled_until_it_returns() -> None:
         "fABC: storage still in use at epilog-timeout",
     ],
 )
-def test_so_is_one_that_was_drained_for_its_mounts(reason: str) -> None:
+def test_a_node_drained_for_its_mounts_is_disabled_until_it_is_undrained(
+    reason: str,
+) -> None:
     system = system_of()
     system.instance.drain("compute-02", reason)
     system.instance.drain("compute-03", "broken fan")
@@ -425,7 +431,7 @@ def test_a_job_waits_for_the_rabbit_of_its_persistent_storage(scheduler: bool) -
     assert names(system, jobid) == LIFE
 
 
-def test_it_runs_where_its_persistent_storage_can_be_reached_meanwhile() -> None:
+def test_a_job_runs_where_serving_rabbits_reach_its_persistent_storage() -> None:
     system = with_keep(nodes=4)
     set_status(system, "rabbit-01", "Offline")
     wait(system)
@@ -441,7 +447,7 @@ def test_it_runs_where_its_persistent_storage_can_be_reached_meanwhile() -> None
     assert names(system, jobid) == LIFE
 
 
-def test_it_waits_for_the_rabbit_that_has_an_allocation_for_each_node() -> None:
+def test_a_job_waits_for_the_rabbit_with_an_allocation_for_each_node() -> None:
     system = with_keep(nodes=3)
     set_status(system, "rabbit-01", "Offline")
     wait(system)
@@ -454,7 +460,7 @@ def test_it_waits_for_the_rabbit_that_has_an_allocation_for_each_node() -> None:
     assert names(system, jobid) == LIFE
 
 
-def test_a_module_that_is_loaded_meanwhile_waits_as_well() -> None:
+def test_a_job_waits_for_its_rabbit_although_the_module_is_loaded_again() -> None:
     system = with_keep()
     set_status(system, "rabbit-01", "Offline")
     wait(system)
@@ -508,7 +514,7 @@ def test_a_job_that_got_nodes_below_a_broken_rabbit_waits_in_its_prolog() -> Non
     assert names(system, jobid) == LIFE
 
 
-def test_it_gives_up_before_its_prolog_would() -> None:
+def test_a_job_below_a_broken_rabbit_gives_up_before_its_prolog_would() -> None:
     system, jobid = broken_before_alloc(config=Config(prolog_timeout=600.0))
     settle(system)
     (exception,) = exceptions(system, jobid)
@@ -518,7 +524,7 @@ def test_it_gives_up_before_its_prolog_would() -> None:
     )
 
 
-def test_it_waits_for_ever_where_there_is_no_prolog_timeout() -> None:
+def test_a_job_below_a_broken_rabbit_waits_for_ever_without_prolog_timeout() -> None:
     config = Config.parse({"prolog_timeout": 0})
     system, jobid = broken_before_alloc(config=config)
     wait(system, 86400.0)

@@ -351,12 +351,12 @@ NEEDED: dict[str, Need] = {
 
 
 @pytest.mark.parametrize("need", dict.fromkeys(NEEDED.values()))
-def test_the_manifest_is_enough(need: Need) -> None:
+def test_the_permissions_of_the_manifest_are_enough(need: Need) -> None:
     need(Rbac(OBJECTS))
 
 
 @pytest.mark.parametrize("lacking", permissions(OBJECTS), ids=str)
-def test_without_any_one_permission_something_breaks(lacking: Permission) -> None:
+def test_each_permission_of_the_manifest_is_needed(lacking: Permission) -> None:
     granted = [p for p in permissions(OBJECTS) if p != lacking]
     with pytest.raises(AssertionError):
         NEEDED[str(lacking)](Rbac(with_only(granted)))

@@ -100,7 +100,7 @@ def test_a_failure_is_recorded_at_once_with_what_dws_says(state: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["Setup", "PreRun", "DataOut"])
-def test_so_is_what_there_was_before_teardown(state: str) -> None:
+def test_the_workflow_before_teardown_is_recorded(state: str) -> None:
     """Somebody else ends the job, then the controllers do nothing any more."""
     fault = DwsFault(state, "never", message="at it")
     latency = table(dict.fromkeys(("Setup", "DataIn", "PreRun", "PostRun"), 2.0))
@@ -125,7 +125,7 @@ LOST = KubeError(0, "ConnectionLost", "the connection was lost")
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "not lost"])
 @pytest.mark.parametrize("state", ["Setup", "PreRun", "DataOut"])
-def test_so_is_it_when_the_module_dies_as_soon_as_teardown_is_requested(
+def test_the_workflow_is_recorded_when_the_module_dies_after_the_request_for_teardown(
     state: str, lost: bool
 ) -> None:
     """The next module finds a Workflow in Teardown, and controllers that rest."""
@@ -159,7 +159,7 @@ def test_so_is_it_when_the_module_dies_as_soon_as_teardown_is_requested(
     assert kept(system, jobid)["status"]["state"] == state
 
 
-def test_somebody_elses_workflow_is_no_record_of_a_job() -> None:
+def test_a_workflow_of_another_program_is_not_recorded() -> None:
     system = started()
     system.unload_module()
     jobid = system.instance.submit(jobspec([XFS]))
@@ -207,7 +207,7 @@ def test_the_data_movements_of_a_job_are_recorded() -> None:
     assert names(system, jobid) == LIFE
 
 
-def test_those_of_others_are_not() -> None:
+def test_data_movements_of_other_jobs_are_not_recorded() -> None:
     system = saving()
     jobid = offloading(system)
     offload(system, jobid, "mine", "Success")
@@ -217,7 +217,7 @@ def test_those_of_others_are_not() -> None:
     assert "managedFields" not in movements(system, jobid)[0]
 
 
-def test_those_that_failed_come_first_then_those_that_were_made_first() -> None:
+def test_data_movements_that_failed_come_first_then_the_oldest() -> None:
     system = saving(4)
     jobid = offloading(system)
     made = [
@@ -246,7 +246,7 @@ def test_a_movement_that_makes_the_job_fail_is_recorded(state: str) -> None:
     assert movements(system, jobid)
 
 
-def test_by_default_they_are_not_recorded() -> None:
+def test_data_movements_are_not_recorded_by_default() -> None:
     system = started()
     seen = asked(system)
     jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT]))
@@ -256,7 +256,7 @@ def test_by_default_they_are_not_recorded() -> None:
 
 
 @pytest.mark.parametrize("dw", [XFS, "#DW jobdw type=lustre capacity=9GiB name=p1"])
-def test_a_job_that_cannot_have_any_costs_no_request(dw: str) -> None:
+def test_a_job_without_data_movement_costs_no_request_for_records(dw: str) -> None:
     system = saving()
     seen = asked(system)
     system.instance.submit(jobspec(dw))
@@ -266,7 +266,9 @@ def test_a_job_that_cannot_have_any_costs_no_request(dw: str) -> None:
 
 
 @pytest.mark.parametrize("state", ["Proposal", "Setup"])
-def test_nor_does_one_that_was_given_up_before_it_had_any(state: str) -> None:
+def test_a_job_given_up_before_data_movement_costs_no_request_for_records(
+    state: str,
+) -> None:
     fault = DwsFault(state, "error", message="it broke")
     config = Config.parse({"save_datamovements": 1, "daemons": {"copy-offload": {}}})
     system = started(config=config, options=Options(faults=(fault,)))
@@ -289,7 +291,7 @@ def test_after_a_restart_the_workflow_tells_which_directives_there_were() -> Non
 # Container logs
 
 
-def test_what_a_container_wrote_is_recorded_as_it_is() -> None:
+def test_the_log_of_a_container_is_recorded_unchanged() -> None:
     system = saving(0)
     jobid = offloading(system)
     pod(system, jobid, "launcher", {"copy-offload": "hello\nwörld\n"})
@@ -389,7 +391,7 @@ PASSING = [
 
 @pytest.mark.parametrize("error", [*HOPELESS, *PASSING], ids=lambda e: e.reason)
 @pytest.mark.parametrize("verb, kind", LISTS)
-def test_what_cannot_be_recorded_is_logged_and_the_job_ends(
+def test_a_record_that_cannot_be_written_is_logged_and_the_job_ends(
     verb: str, kind: str, error: KubeError
 ) -> None:
     system = saving(faults=failing(verb, kind, error))
@@ -405,7 +407,7 @@ def test_what_cannot_be_recorded_is_logged_and_the_job_ends(
         assert line.endswith(f"logs are not recorded: {error.message}")
 
 
-def test_it_is_tried_a_few_times_and_no_more() -> None:
+def test_a_record_that_fails_is_tried_a_few_times() -> None:
     seen: list[Request] = []
 
     def fault(request: Request) -> Optional[Fault]:
@@ -459,7 +461,7 @@ def test_after_an_abort_there_is_no_time_for_records() -> None:
     assert in_state(system, "Teardown")() or not system.workflows()
 
 
-def test_a_workflow_that_goes_meanwhile_keeps_nobody() -> None:
+def test_a_job_ends_although_its_workflow_goes_while_records_are_read() -> None:
     """An administrator deletes it while its data movements are asked for."""
     system = saving()
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
@@ -484,7 +486,7 @@ def test_a_workflow_that_goes_meanwhile_keeps_nobody() -> None:
 
 
 @given(st.lists(st.integers(0, 100), max_size=8), st.integers(0, 300))
-def test_shares_are_fair(wanted: list[int], total: int) -> None:
+def test_the_shares_of_logs_are_fair(wanted: list[int], total: int) -> None:
     shares = fair_shares(wanted, total)
     assert sum(shares) <= total
     assert all(share <= want for share, want in zip(shares, wanted))
@@ -495,7 +497,7 @@ def test_shares_are_fair(wanted: list[int], total: int) -> None:
 
 
 @given(st.lists(st.text(max_size=20), min_size=1, max_size=5), st.integers(1, 60))
-def test_of_each_log_the_end_is_shown(texts: list[str], characters: int) -> None:
+def test_the_end_of_each_log_is_kept(texts: list[str], characters: int) -> None:
     text = join_logs([(f"p/{n}", log) for n, log in enumerate(texts)], characters)
     if len(texts) == 1:
         assert text == texts[0][-characters:]

@@ -146,7 +146,7 @@ def test_persistent_storage_needs_room_as_well() -> None:
 
 
 @pytest.mark.parametrize("sizes", [[], [0], [10 * GIB, 0]])
-def test_a_mapping_that_does_not_tell_all_sizes_refuses_nothing(
+def test_a_mapping_without_all_sizes_refuses_nothing(
     sizes: list[int],
 ) -> None:
     names = {f"rabbit{number}": size for number, size in enumerate(sizes)}

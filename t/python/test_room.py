@@ -142,7 +142,7 @@ def test_more_than_its_share_a_job_takes_only_of_what_nobody_else_was_given() ->
         place(single(7 * GIB), spare)
 
 
-def test_what_a_job_takes_beyond_its_share_is_told_with_each_of_its_servers() -> None:
+def test_each_of_a_jobs_servers_has_the_bytes_beyond_the_share() -> None:
     on = allocation({"a": 1, "b": 1}, 5)
     two = [breakdown(single(8 * GIB)), breakdown(single(4 * GIB))]
     specs = build_servers(two, on)
@@ -212,7 +212,7 @@ def test_two_jobs_at_once_are_not_given_the_same_room(seed: int) -> None:
     assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
 
 
-def test_what_could_not_be_written_takes_no_room() -> None:
+def test_servers_that_could_not_be_written_take_no_room() -> None:
     def refuse(request: Request) -> Optional[Fault]:
         written = request.verb == "patch" and request.kind == SERVERS
         return Fault(error=KubeError(500, "InternalError")) if written else None
@@ -238,7 +238,7 @@ def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> No
     assert set(system.service._machine.room.left(()).values()) == {64 * GIB}
 
 
-def test_a_job_is_told_how_much_persistent_storage_has_left_for_it() -> None:
+def test_the_exception_names_the_room_that_persistent_storage_leaves() -> None:
     system = without_scheduler()
     keep = "#DW create_persistent type=xfs capacity=40GiB name=keep"
     system.instance.submit(on("compute-01", keep))
@@ -334,7 +334,7 @@ mixes = st.lists(
 
 @examples(25)
 @given(mixes, st.booleans())
-def test_what_is_counted_is_what_dws_shows(
+def test_the_counted_room_is_that_of_dws(
     jobs: list[tuple[str, int, int, bool]], scheduler: bool
 ) -> None:
     """As soon as all is quiet, whatever was made and removed before."""
@@ -397,7 +397,7 @@ def test_a_job_with_nodes_waits_while_others_fill_its_rabbit() -> None:
     assert names(system, jobid) == LIFE
 
 
-def test_a_job_that_fails_is_told_what_does_not_pass() -> None:
+def test_the_exception_of_a_job_names_the_lasting_reason() -> None:
     """One of its Rabbits is full, which it would wait for; the other is broken."""
     system = small()
     jobid = system.instance.submit(jobspec(XFS, 4))
@@ -416,7 +416,7 @@ def unscheduled(system: VirtualSystem) -> dict[str, int]:
     return {rabbit: -(-size // GIB) for rabbit, size in found.items()}
 
 
-def test_the_scheduler_is_told_what_a_job_takes_beyond_its_share() -> None:
+def test_the_scheduler_loses_the_ssd_that_a_job_takes_beyond_its_share() -> None:
     """An MDT in one piece does not fit into the share of one node."""
     system = system_of(topology=ALONE)
     spec = jobspec(ONE_PIECE, 4)
@@ -472,7 +472,7 @@ def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
     assert (room.unscheduled, room.left([])) == ({}, {"r1": 95 * GIB})
 
 
-def test_storage_of_a_job_that_was_let_go_is_still_there() -> None:
+def test_storage_counts_after_its_job_was_released() -> None:
     """After an abort the scheduler has its share back."""
     system = small(plugin_conf={"epilog-timeout": 60.0})
     jobid = system.instance.submit(on("compute-01", LARGE, 30))

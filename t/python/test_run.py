@@ -62,7 +62,7 @@ def lines(done: Done, name: str) -> list[str]:
     return [line for line in done.stdout.splitlines() if f"t1-{name}.t" in line]
 
 
-def test_a_file_that_passes_is_one_line(runner: Runner) -> None:
+def test_a_test_file_that_passes_is_one_line_of_output(runner: Runner) -> None:
     done = runner.run({"good": GOOD, "other": GOOD})
     assert done.returncode == 0, done.stdout
     for name in ("good", "other"):
@@ -72,7 +72,9 @@ def test_a_file_that_passes_is_one_line(runner: Runner) -> None:
 
 
 @pytest.mark.parametrize("name", FAILURES)
-def test_all_that_a_file_said_that_fails_is_shown(runner: Runner, name: str) -> None:
+def test_the_whole_output_of_a_test_file_that_fails_is_shown(
+    runner: Runner, name: str
+) -> None:
     done = runner.run({"good": GOOD, name: FAILURES[name]})
     assert done.returncode != 0
     _, shown = done.stdout.split(f"---- t1-{name}.t\n")
@@ -113,7 +115,7 @@ def test_without_flux_nothing_is_run(runner: Runner) -> None:
     assert done.stdout == "t/*.t skipped: no flux on PATH\n"
 
 
-def test_without_prove_the_error_names_it(runner: Runner) -> None:
+def test_without_prove_the_error_names_prove(runner: Runner) -> None:
     done = runner.run({"good": GOOD}, path=path_of(runner, "dirname"))
     assert done.returncode == 1
     assert "prove is not installed" in done.stdout and "Debian: perl" in done.stdout

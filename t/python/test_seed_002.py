@@ -49,12 +49,14 @@ def test_representation_or_takes_those_that_have_either() -> None:
 
 
 @pytest.mark.parametrize("constraint", [{"or": []}, {"and": []}, {}])
-def test_representation_always_match(constraint: Json) -> None:
+def test_representation_an_empty_constraint_matches_every_node(
+    constraint: Json,
+) -> None:
     assert chosen(constraint) == list(NODES)
     assert constraints.normalise(constraint) == {}
 
 
-def test_representation_never_match() -> None:
+def test_representation_the_negation_of_an_empty_constraint_matches_no_node() -> None:
     assert chosen({"not": []}) == []
     assert constraints.normalise({"and": [{"not": []}, {}]}) == {"not": []}
 
@@ -78,6 +80,8 @@ def test_representation_never_match() -> None:
         ({"ranks": ["0"]}, ["host0"]),
     ],
 )
-def test_examples(constraint: Json, expected: list[str]) -> None:
+def test_the_examples_match_the_nodes_of_the_text(
+    constraint: Json, expected: list[str]
+) -> None:
     assert chosen(constraint) == expected
     assert constraints.parse(constraint).to_json() == constraint

@@ -70,7 +70,7 @@ def test_the_elaborate_example_says_what_the_seed_says_of_it() -> None:
         assert member.text("Project") == "GrandChallenge18"
 
 
-def test_what_is_said_to_be_of_an_example_is_in_one_and_the_rest_is_not() -> None:
+def test_rules_from_the_examples_are_in_an_example_and_others_are_not() -> None:
     texts = [path.read_text() for path in EXAMPLES] + list(INLINE.values())
     found = set(re.findall(r"<(\w+)", "".join(texts)))
     for rules in CONTENTS.values():
@@ -103,7 +103,9 @@ def test_what_is_said_to_be_of_an_example_is_in_one_and_the_rest_is_not() -> Non
         ("Duration", ["0", "3600", "4294967295"], ["-1", "4294967296", "1h"]),
     ],
 )
-def test_the_data_types(datatype: str, right: list[str], wrong: list[str]) -> None:
+def test_the_data_types_are_those_of_the_seed(
+    datatype: str, right: list[str], wrong: list[str]
+) -> None:
     for text in right:
         assert Datatype(datatype).holds(Datatype(datatype).parse(text))
     for text in wrong:
@@ -149,7 +151,7 @@ def test_a_job_group_has_properties_jobs_and_defaults_once_at_most() -> None:
         read(group.format(job() + defaults + defaults))
 
 
-def test_table_1_job_group_properties() -> None:
+def test_a_job_group_has_the_properties_of_table_1() -> None:
     assert sorted(map(row_of, GROUP_PROPERTIES)) == rows(
         """
         CreationTime DateTime MAY
@@ -215,13 +217,13 @@ def test_job_properties_override_those_of_the_job_defaults() -> None:
 # 6.0 TaskGroup and TaskGroupDefaults Element, 7.0 Task and TaskDefaults Element
 
 
-def test_table_6_task_group_properties() -> None:
+def test_a_task_group_has_the_properties_of_table_6() -> None:
     assert sorted(map(row_of, TASK_GROUP_PROPERTIES)) == sorted(
         rows("TaskCount Integer MAY\nId String MAY\nName String MAY")
     )
 
 
-def test_table_7_task_properties() -> None:
+def test_a_task_has_the_properties_of_table_7() -> None:
     # And the process id of which section 7 and the elaborate example tell.
     assert sorted(map(row_of, TASK_PROPERTIES)) == sorted(
         rows("Node String MAY\nSession Integer MAY\nId String MAY\nProcess Integer MAY")
@@ -322,7 +324,7 @@ def test_the_order_within_a_category_is_kept(category: str) -> None:
 # 9.0 AwarenessPolicy Attribute
 
 
-def test_what_is_not_understood_is_rejected_by_default() -> None:
+def test_elements_that_are_not_understood_are_rejected_by_default() -> None:
     refused("<Colour>red</Colour>", "line 1: /Job/Colour: is not understood")
     refused('<State colour="red">Idle</State>', "no attribute colour")
     refused('<Memory context="Spare">1</Memory>', 'context is "Spare", which is not')
@@ -345,7 +347,7 @@ def test_each_element_may_have_a_policy() -> None:
 # Appendix A
 
 
-def test_units_of_measure() -> None:
+def test_units_of_measure_are_those_of_the_seed() -> None:
     initials = ["B", "KB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB", "NB", "DB"]
     assert UNITS == {unit: 2 ** (10 * n) for n, unit in enumerate(initials)}
     assert in_bytes(1.5, "KB") == 1536

@@ -136,7 +136,7 @@ def test_a_property_has_its_type_multiplicity_and_categories(
             read("<Job><User>u</User></Job>")
 
 
-def test_feature() -> None:
+def test_feature_is_as_its_section_says() -> None:
     found = read(job('<Feature aggregation="List" delimiter=";">a;b</Feature>'))
     assert found.find("Feature") is not None
     check(read(job('<Feature aggregation="Pattern">a|b</Feature>')))
@@ -167,19 +167,19 @@ def test_the_order_of_files_is_kept_as_their_effect_may_depend_on_it() -> None:
     assert read(write(one)) == one and read(write(other)) == other
 
 
-def test_notification_list() -> None:
+def test_notification_list_is_as_its_section_says() -> None:
     check(read(job("<NotificationList>JobStart, JobEnd,All,None</NotificationList>")))
     refused("<NotificationList>JobStart,JobPause</NotificationList>", 'is "JobPause", ')
 
 
-def test_resource_limit() -> None:
+def test_resource_limit_is_as_its_section_says() -> None:
     for of_type in ("", ' type="Hard"', ' type="Soft"'):
         check(read(job(f'<ResourceLimit name="CPUTime"{of_type}>1</ResourceLimit>')))
     refused("<ResourceLimit>1</ResourceLimit>", "has no attribute name")
     refused('<ResourceLimit name="x" type="Firm">1</ResourceLimit>', 'type is "Firm"')
 
 
-def test_environment() -> None:
+def test_environment_is_as_its_section_says() -> None:
     text = '<Environment export="True"><Variable name="A">a</Variable></Environment>'
     found = read(job(text)).find("Environment")
     assert found == element(
@@ -190,19 +190,19 @@ def test_environment() -> None:
     refused("<Environment><Variable>a</Variable></Environment>", "no attribute name")
 
 
-def test_node() -> None:
+def test_node_is_as_its_section_says() -> None:
     check(read(job('<Node aggregation="Range" count="3">n[5-23,77]</Node>')))
     check(read(job('<Node aggregation="List" delimiter=" ">a b</Node>')))
     refused('<Node count="few">a</Node>', 'count is "few", expected an integer')
 
 
-def test_task_distribution() -> None:
+def test_task_distribution_is_as_its_section_says() -> None:
     check(read(job('<TaskDistribution type="ProcessorsPerTask">2</TaskDistribution>')))
     check(read(job("<TaskDistribution>2</TaskDistribution>")))
     refused('<TaskDistribution type="Luck">2</TaskDistribution>', 'type is "Luck"')
 
 
-def test_dependency() -> None:
+def test_dependency_is_as_its_section_says() -> None:
     for condition in ("OnSuccess", "OnFailure", "OnExit"):
         check(read(job(f'<Dependency condition="{condition}">j</Dependency>')))
     check(read(job('<Dependency condition="OnExit" code="3">j</Dependency>')))

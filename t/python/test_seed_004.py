@@ -34,7 +34,7 @@ def changed(**execution: Any) -> Json:
     return obj
 
 
-def test_the_example() -> None:
+def test_the_example_is_read_and_printed() -> None:
     found = rset.parse(EXAMPLE)
     assert found.ranks == (19, 20, 21, 22)
     assert found.hosts == ("node186", "node187", "node188", "node189")
@@ -73,7 +73,7 @@ def test_nodelist_is_in_the_order_of_the_sorted_ranks() -> None:
     ]
 
 
-def test_nslots_must_be_greater_than_0_if_it_is_there() -> None:
+def test_nslots_must_be_greater_than_0() -> None:
     for nslots in (0, -1, "32"):
         with pytest.raises(BadObject, match="execution.nslots is"):
             rset.parse(changed(nslots=nslots))
@@ -88,7 +88,7 @@ def test_properties_may_not_have_illegal_characters(char: str) -> None:
         rset.parse(changed(properties={f"a{char}b": "19"}))
 
 
-def test_properties_with_a_suffix_apply_to_the_ranks_as_they_are() -> None:
+def test_properties_with_a_suffix_apply_to_the_ranks_unchanged() -> None:
     properties = {"amd-mi50@gpu": "19-20", "amd-mi50": "19-20"}
     found = rset.parse(changed(properties=properties))
     assert _properties_of(found, 19) == {"amd-mi50@gpu", "amd-mi50"}

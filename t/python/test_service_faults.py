@@ -171,7 +171,7 @@ def test_a_job_that_cannot_even_be_failed_does_not_loop(
     check_innocent(system, other, service)
 
 
-def test_an_error_of_ours_where_no_step_is_carried_out_is_none_of_a_step(
+def test_an_expected_error_outside_of_a_step_counts_as_unexpected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It would be raised again each time, and nobody would be told."""

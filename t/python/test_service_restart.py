@@ -46,7 +46,7 @@ def test_a_job_does_not_notice_that_the_service_dies(event: str) -> None:
     ("owner", "name"),
     [(WorkflowWatch, "event"), (WorkflowWatch, "synced"), (Controller, "_pump")],
 )
-def test_nor_that_it_ends_by_an_error_of_its_own(
+def test_a_job_does_not_notice_that_the_service_ends_by_an_error(
     owner: type, name: str, call: int, after: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It fails before or after what it does in a callback that is not of one job."""

@@ -124,7 +124,7 @@ def test_a_malformed_graph_gets_its_sentence_when_it_is_needed(
         ssd_per_rabbit(result, mapping.parse({"computes": {}, "rabbits": {}}))
 
 
-def test_one_process_reads_several(reading: Reading) -> None:
+def test_one_process_reads_several_R(reading: Reading) -> None:
     reading.read(payload(some_R()))
     pid = reading.process.pid
     reading.read(b"no JSON")
@@ -143,7 +143,7 @@ def await_input(pid: int) -> None:
         select.select([pipe], [], [], PATIENCE)
 
 
-def test_a_process_that_dies_while_it_reads_fails_that_one(reading: Reading) -> None:
+def test_a_reader_process_that_dies_fails_the_job_of_its_R(reading: Reading) -> None:
     reading.read(payload(some_R()))
     pid = reading.process.pid
     assert pid is not None
@@ -157,7 +157,7 @@ def test_a_process_that_dies_while_it_reads_fails_that_one(reading: Reading) -> 
     assert isinstance(reading.end(), Summary)
 
 
-def test_a_process_that_died_meanwhile_is_replaced(reading: Reading) -> None:
+def test_a_reader_process_that_died_is_replaced(reading: Reading) -> None:
     reading.read(payload(some_R()))
     pid = reading.process.pid
     assert pid is not None
@@ -166,7 +166,7 @@ def test_a_process_that_died_meanwhile_is_replaced(reading: Reading) -> None:
     assert isinstance(reading.read(payload(some_R())), Summary)
 
 
-def test_a_process_that_does_not_answer_is_ended(
+def test_a_reader_process_that_does_not_answer_is_ended(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading.read(payload(some_R()))
@@ -177,7 +177,7 @@ def test_a_process_that_does_not_answer_is_ended(
     assert str(result) == "the process that reads R was ended by signal 9"
 
 
-def test_the_process_ends_when_there_is_nothing_to_read(
+def test_the_reader_process_ends_when_there_is_nothing_to_read(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)

@@ -66,7 +66,7 @@ def test_a_job_without_directives_reads_no_eventlog(system: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize("dw", ["", []])
-def test_nor_does_one_whose_directives_are_empty(dw: Any) -> None:
+def test_a_job_with_empty_directives_reads_no_eventlog(dw: Any) -> None:
     shell = Shell({"dw": dw}, environment({"A": "b"}))
     run_shell_init(shell)
     assert shell.environment == {} and shell.read == 0
@@ -108,7 +108,7 @@ def test_a_token_that_cannot_be_read_ends_the_shell() -> None:
         ({"event": 1}, "malformed entry"),
     ],
 )
-def test_what_cannot_be_read_ends_the_shell(event: Any, problem: str) -> None:
+def test_a_malformed_event_ends_the_shell(event: Any, problem: str) -> None:
     with pytest.raises(ShellPluginError, match=problem):
         run_shell_init(Shell({"dw": "#DW"}, event))
 

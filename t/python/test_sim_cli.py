@@ -133,7 +133,9 @@ def test_run_keeps_files_in_the_scratch_directory(tmp_path: pathlib.Path) -> Non
     assert not list((tmp_path / "scratch" / "mnt" / "nnf").iterdir())
 
 
-def test_run_takes_another_lustre(tmp_path: pathlib.Path, capfd: Captured) -> None:
+def test_run_can_have_another_lustre_folder(
+    tmp_path: pathlib.Path, capfd: Captured
+) -> None:
     lustre = tmp_path / "fs"
     (lustre / "input").mkdir(parents=True)
     (lustre / "input" / "poem.txt").write_text("one two three\n")
@@ -308,7 +310,7 @@ TIMES = st.lists(st.tuples(st.floats(0, 10), st.floats(0, DELAY)), max_size=20)
 
 
 @given(TIMES, st.floats(0, 10))
-def test_what_comes_late_is_shown_in_the_order_of_time(
+def test_late_events_are_shown_in_the_order_of_time(
     times: list[tuple[float, float]], begin: float
 ) -> None:
     loop, shown = VirtualLoop(0.0), []

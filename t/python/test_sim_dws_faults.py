@@ -212,7 +212,7 @@ def test_a_link_that_is_cut_before_mounts_keeps_all_nodes_from_mounting() -> Non
     assert system.wait()["ready"]
 
 
-def test_the_others_mount_once_the_node_that_is_cut_off_has_left() -> None:
+def test_nodes_mount_once_the_node_that_is_cut_off_has_left() -> None:
     system = start(until="DataIn")
     system.controllers.rabbits.set_link("compute-04", up=False)
     system.wait()
@@ -249,7 +249,7 @@ def test_directives_are_looked_after_one_by_one() -> None:
 
 
 @pytest.mark.parametrize("state", ["DataIn", "PreRun"])
-def test_what_is_missing_on_a_rabbit_holds_up_later_states(state: str) -> None:
+def test_storage_missing_on_a_rabbit_holds_up_later_states(state: str) -> None:
     type = "xfs" if state == "DataIn" else "raw"
     directives = [f"#DW jobdw type={type} capacity=1GiB name=project1"]
     if state == "DataIn":

@@ -216,7 +216,9 @@ def last(events: list[Seen], kind: str, field: str) -> Any:
         ("Workflow", "spec"),
     ],
 )
-def test_objects_end_as_recorded(scenario: str, kind: str, field: str) -> None:
+def test_objects_have_the_recorded_last_state(
+    scenario: str, kind: str, field: str
+) -> None:
     want, have = recording(scenario), replay(scenario)
     assert last(have, kind, field) == last(want, kind, field)
 
@@ -254,7 +256,7 @@ def test_workflows_say_nothing_that_was_not_recorded() -> None:
 
 
 @pytest.mark.parametrize("scenario", ERRORS)
-def test_errors_read_as_recorded(scenario: str) -> None:
+def test_errors_have_the_recorded_texts(scenario: str) -> None:
     def errors(events: list[Seen]) -> Any:
         [status] = [
             e.object["status"]
@@ -268,7 +270,7 @@ def test_errors_read_as_recorded(scenario: str) -> None:
 
 
 @pytest.mark.parametrize("scenario", REFUSED)
-def test_refusals_read_as_recorded(scenario: str) -> None:
+def test_refusals_have_the_recorded_texts(scenario: str) -> None:
     body = lines(scenario)[-1]["note"]["body"]
     directive = {
         "invalid-capacity": "#DW jobdw type=xfs capacity=10Gib name=project1",

@@ -24,7 +24,7 @@ class TestJobIds:
         assert fluid.decode(fluid.dothex(jobid)) == jobid
 
     @pytest.mark.parametrize("text", ["", "ƒ", "ƒ0", "fjpXCZedGfVR", "-1", "1.2", "x"])
-    def test_what_is_no_id_is_refused(self, text: str) -> None:
+    def test_a_text_that_is_no_id_is_refused(self, text: str) -> None:
         with pytest.raises(ValueError, match="not a job ID"):
             fluid.decode(text)
 
@@ -34,7 +34,7 @@ class TestJobIds:
         assert made == sorted(set(made))
 
     @pytest.mark.skipif(shutil.which("flux") is None, reason="no flux on PATH")
-    def test_flux_writes_them_in_the_same_way(self) -> None:
+    def test_flux_encodes_ids_in_the_same_way(self) -> None:
         ids = [0, 57, 58, 6731191091200, 2**64 - 1]
         result = subprocess.run(
             ["flux", "job", "id", "--to=f58", *map(str, ids)],

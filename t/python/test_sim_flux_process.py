@@ -105,7 +105,7 @@ def test_a_task_that_is_killed_counts_as_128_and_the_signal(system: System) -> N
     assert system.run("kill -9 $$") == 137 << 8
 
 
-def test_stderr_is_told_apart(system: System) -> None:
+def test_stderr_is_separate_from_stdout(system: System) -> None:
     system.run("echo oops >&2")
     assert (system.stdout, system.stderr) == ("", "oops\n")
 

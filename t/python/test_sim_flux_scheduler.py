@@ -125,7 +125,7 @@ def test_slots_without_a_node_are_packed(pool: Pool) -> None:
     assert ranks(allocate(pool, slot(core(1), count=3))) == [0, 1, 2]
 
 
-def test_gpus_are_counted(pool: Pool) -> None:
+def test_gpus_are_allocated_by_count(pool: Pool) -> None:
     gpu = {"type": "gpu", "count": 1}
     assert ranks(allocate(pool, slot(core(), gpu, count=NODES))) == list(range(NODES))
     assert allocate(pool, slot(core(), gpu)) is None

@@ -39,7 +39,7 @@ from support.kubernetes import (
         (-10, "<invalid>"),
     ],
 )
-def test_ages_are_for_people(seconds: int, text: str) -> None:
+def test_ages_have_at_most_two_units(seconds: int, text: str) -> None:
     assert age("2027-01-15T08:00:00Z", 1_800_000_000.0 + seconds) == text
 
 
@@ -67,7 +67,7 @@ def test_serve_runs_until_a_signal_and_exits_with_0(
     assert process.wait(10) == 0
 
 
-def test_serve_says_why_it_cannot(
+def test_serve_names_the_reason_why_it_cannot_start(
     server: KubeServer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from rabbitsim.kube.cli import serve as run

@@ -80,7 +80,7 @@ def computes(name: str, **metadata: Any) -> Json:
     return {"metadata": {"name": name, **metadata}, "data": []}
 
 
-def test_it_is_a_kube() -> None:
+def test_the_direct_port_implements_the_kube_interface() -> None:
     kube: Kube = Cluster().kube
     assert kube is not None
 
@@ -123,7 +123,7 @@ def test_a_status_subresource_is_patched_by_itself() -> None:
     assert answer["status"] == {"ready": True}
 
 
-def test_nobody_shares_what_can_be_changed() -> None:
+def test_objects_of_the_store_are_copied_for_each_caller() -> None:
     cluster = Cluster()
     watcher, other = Watcher(), Watcher()
     cluster.kube.watch(COMPUTES, None, watcher)

@@ -102,7 +102,7 @@ def test_a_crd_has_what_apiextensions_asks_for(resource: Resource) -> None:
 
 
 @pytest.mark.parametrize("resource", KINDS, ids=lambda r: r.kind.plural)
-def test_the_schemas_are_structural(resource: Resource) -> None:
+def test_the_schemas_of_crds_are_structural(resource: Resource) -> None:
     schema = schema_of(resource)
     assert schema["properties"]["metadata"] == {"type": "object"}
     for path, node in nodes(schema):
@@ -210,7 +210,7 @@ def test_an_api_server_that_never_answers_is_given_up(
 
 
 @pytest.mark.parametrize("option", ["--nodes=2", "--rabbits=1", "--lustre=/tmp"])
-def test_what_a_cluster_knows_better_is_not_taken(
+def test_options_that_a_cluster_decides_are_refused(
     capfd: Captured, monkeypatch: Patch, option: str
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", "/no/such")
@@ -295,7 +295,7 @@ def test_a_cluster_is_not_shared_with_another_flux(
     assert all(w["spec"]["desiredState"] == "Proposal" for w in workflows(cluster))
 
 
-def test_a_watch_tells_what_happens_from_then_on(cluster: LocalKube) -> None:
+def test_a_watch_delivers_changes_from_its_start(cluster: LocalKube) -> None:
     make_workflow(cluster, "before", wlm="flux")
     told: list[str] = []
     kube = ClusterKube()
@@ -343,7 +343,7 @@ def workflows(cluster: LocalKube) -> list[Any]:
     return items
 
 
-def test_the_topology_is_what_storages_tell() -> None:
+def test_the_topology_comes_from_the_storages() -> None:
     # Each of the 16 devices has the same size.
     topology = Topology.regular(5, 2, capacity=16 << 40)
     storages = [storage(rabbit) for rabbit in topology.rabbits.values()]

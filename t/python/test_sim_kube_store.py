@@ -146,7 +146,9 @@ def test_a_job_id_may_be_a_string_or_an_integer(store: Store, jobid: Any) -> Non
         ({"metadata": {"name": "a", "labels": {"x": 1}}}, 422),
     ],
 )
-def test_what_is_no_such_object_is_refused(store: Store, body: Any, code: int) -> None:
+def test_an_object_of_another_kind_is_refused(
+    store: Store, body: Any, code: int
+) -> None:
     assert refused(lambda: store.create(COMPUTES, "default", body)).code == code
 
 

@@ -35,7 +35,9 @@ from support.store import new_store, refused
         ("example.com/job=7", "d"),
     ],
 )
-def test_label_selectors(store: Store, selector: str, names: str) -> None:
+def test_label_selectors_match_as_in_kubernetes(
+    store: Store, selector: str, names: str
+) -> None:
     labels = {
         "a": {"app": "x", "tier": "1"},
         "b": {"app": "x", "tier": "2"},
@@ -50,7 +52,7 @@ def test_label_selectors(store: Store, selector: str, names: str) -> None:
     assert listed["metadata"]["resourceVersion"] == str(store.version)
 
 
-def test_field_selectors(store: Store) -> None:
+def test_field_selectors_match_as_in_kubernetes(store: Store) -> None:
     store.ensure_namespace("other")
     for namespace, name in (("default", "a"), ("other", "a"), ("other", "b")):
         store.create(COMPUTES, namespace, {"metadata": {"name": name}})
@@ -199,7 +201,7 @@ class Mirror:
     namespace=st.one_of(st.none(), SPACES),
     labels=st.sampled_from(["", "n=1", "n!=1", "n"]),
 )
-def test_a_list_and_the_watch_from_it_always_show_the_present(
+def test_a_list_and_the_watch_from_its_version_always_show_the_present(
     before: list[Any], after: list[Any], namespace: Optional[str], labels: str
 ) -> None:
     store = new_store()

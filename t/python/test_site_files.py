@@ -61,7 +61,7 @@ def test_the_example_of_a_configuration_is_right_as_it_stands() -> None:
     assert Config.parse(table).mapping == "/etc/flux/system/rabbitmapping.json"
 
 
-def test_it_has_every_key_and_each_may_be_uncommented() -> None:
+def test_the_example_has_every_key_and_each_may_be_uncommented() -> None:
     text = (ETC / "examples/rabbit.toml").read_text()
     table = read_toml(uncommented(text))["rabbit"]
     Config.parse(table)
@@ -69,7 +69,7 @@ def test_it_has_every_key_and_each_may_be_uncommented() -> None:
     assert fields | {"policy"} == set(table)
 
 
-def test_the_defaults_in_it_are_those_in_force() -> None:
+def test_the_defaults_in_the_example_are_those_in_force() -> None:
     text = (ETC / "examples/rabbit.toml").read_text()
     table = read_toml(uncommented(text))["rabbit"]
     defaults, shown = vars(Config()), vars(Config.parse(table))
@@ -368,7 +368,7 @@ SHELL = [*SCRIPTS, *ETC.parent.glob("src/*.sh"), ETC.parent / "t/setup.sh"]
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
-def test_shellcheck_has_nothing_to_say(script: Path) -> None:
+def test_shellcheck_accepts_the_scripts(script: Path) -> None:
     beside = os.path.dirname(sys.executable)
     shellcheck = shutil.which("shellcheck", path=f"{beside}:{os.environ['PATH']}")
     if shellcheck is None:
@@ -423,7 +423,7 @@ def test_chassis_share_the_nodes_evenly(plugin: Any, chassis: int, each: int) ->
 
 
 @given(count=st.integers(1, 100), chassis=st.integers(2, 100))
-def test_what_cannot_be_shared_evenly_is_refused(
+def test_nodes_that_chassis_cannot_share_evenly_are_refused(
     plugin: Any, count: int, chassis: int
 ) -> None:
     if count % chassis == 0:
@@ -468,12 +468,12 @@ def test_wrong_directives_are_refused_at_submission() -> None:
     assert "expected a string or a list of strings" in refusal(7)
 
 
-def test_so_is_what_exceeds_the_limits_of_the_site() -> None:
+def test_directives_over_the_limits_of_the_site_are_refused_at_submission() -> None:
     limits = {"policy": {"maximums": {"xfs": 9}}}
     assert "the limit is 9 GiB per node" in refusal(XFS, limits)
 
 
-def test_what_depends_on_the_user_is_left_to_the_module() -> None:
+def test_limits_that_depend_on_the_user_are_left_to_the_module() -> None:
     dw = "#DW create_persistent type=xfs capacity=1GiB name=keep"
     check_submission(dw, nodes(1), {"restrict_persistent_creation": True})
 
@@ -519,14 +519,14 @@ STORAGE_DEPENDENCY = {"scheme": "rabbit-storage", "value": "dws-jobtap.so"}
 
 
 @pytest.mark.parametrize("dw", [XFS, [XFS], {}, 3, [""]])
-def test_a_job_that_says_something_of_storage_needs_the_plugin(
+def test_a_job_with_directives_needs_the_plugin(
     frobnicate: Callable[[Any], Any], dw: Any
 ) -> None:
     assert frobnicate({"dw": dw})["dependencies"] == [STORAGE_DEPENDENCY]
 
 
 @pytest.mark.parametrize("system", [{}, {"dw": ""}, {"dw": " \n"}, {"dw": []}, "x"])
-def test_one_that_asks_for_none_does_not(
+def test_a_job_without_directives_does_not_need_the_plugin(
     frobnicate: Callable[[Any], Any], system: Any
 ) -> None:
     assert frobnicate(copy.deepcopy(system)) == system

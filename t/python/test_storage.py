@@ -75,7 +75,7 @@ def happen(system: VirtualSystem, what: str, name: Any, value: Any) -> None:
 
 @examples(60)
 @given(st.lists(events, max_size=12), st.sampled_from(["drain", "soft", "none"]))
-def test_what_flux_was_told_becomes_what_kubernetes_shows(
+def test_the_state_in_flux_follows_the_state_in_kubernetes(
     sequence: list[tuple[str, Any, Any]], mode: str
 ) -> None:
     config = Config(drain_compute_nodes=mode == "drain", soft_drain=mode != "none")
@@ -109,7 +109,7 @@ def test_what_flux_was_told_becomes_what_kubernetes_shows(
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0.0, 100.0)), max_size=40))
-def test_what_was_broken_is_held_down_for_a_while_and_not_for_ever(
+def test_a_rabbit_that_recovered_is_held_down_for_a_while(
     steps: list[tuple[bool, float]],
 ) -> None:
     hold_down, now, was_broken = HoldDown(), 0.0, False
@@ -136,7 +136,7 @@ def test_the_hold_doubles_with_each_break() -> None:
 # What is read
 
 
-def test_a_storage_tells_of_connections_that_are_broken() -> None:
+def test_a_storage_names_its_broken_connections() -> None:
     computes = [
         {"name": "a", "status": "Ready"},
         {"name": "b", "status": "Offline"},
@@ -148,7 +148,7 @@ def test_a_storage_tells_of_connections_that_are_broken() -> None:
     assert not state.well
 
 
-def test_nodes_that_are_excluded_are_none_of_ours() -> None:
+def test_excluded_nodes_are_not_read_from_resource_status() -> None:
     R = {
         "version": 1,
         "execution": {
@@ -167,7 +167,7 @@ def test_nodes_that_are_excluded_are_none_of_ours() -> None:
 
 
 @pytest.mark.parametrize("status", [None, {}, {"R": {}}, {"R": {}, "drain": 1}])
-def test_an_answer_that_is_none_is_refused(status: Any) -> None:
+def test_a_malformed_answer_of_resource_status_is_refused(status: Any) -> None:
     with pytest.raises(BadObject):
         parse(status)
 

@@ -48,7 +48,7 @@ shown_before = st.dictionaries(st.sampled_from([*HOSTS, "rabbit"]), status)
     st.frozensets(st.sampled_from(HOSTS)),
     st.frozensets(st.sampled_from(HOSTS)),
 )
-def test_what_is_told_makes_it_true_and_touches_nothing_else(
+def test_changes_to_the_systemstatus_touch_only_the_nodes_that_differ(
     nodes: NodeStates,
     before: dict[str, str],
     ours: frozenset[str],
@@ -88,7 +88,7 @@ def test_a_drained_node_is_disabled_for_its_mounts_only(
     assert disabled_nodes(nodes) == ({"a"} if disabled else set())
 
 
-def test_a_refusal_is_told_once_and_keeps_nothing_else_from_working() -> None:
+def test_a_refused_systemstatus_is_logged_once_and_stops_nothing_else() -> None:
     def refuse(request: Request) -> Optional[Fault]:
         if request.kind == SYSTEMSTATUS and request.verb == "patch":
             return Fault(error=KubeError(403, "Forbidden", "may not patch"))
@@ -137,7 +137,7 @@ def write(system: VirtualSystem, host: str, status: str) -> None:
     system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
 
 
-def test_a_node_that_somebody_else_has_disabled_stays_so_and_is_avoided() -> None:
+def test_a_node_that_another_program_disabled_stays_disabled_and_is_avoided() -> None:
     system = system_of()
     write(system, "compute-01", "Disabled")
     wait(system)
@@ -152,7 +152,9 @@ def test_a_node_that_somebody_else_has_disabled_stays_so_and_is_avoided() -> Non
     assert drained(system) == {}
 
 
-def test_where_there_is_no_fluxion_such_a_node_is_avoided_as_well() -> None:
+def test_without_fluxion_a_node_that_another_program_disabled_is_avoided_as_well() -> (
+    None
+):
     system = system_of(scheduler=False)
     write(system, "compute-01", "Disabled")
     wait(system)
@@ -161,7 +163,9 @@ def test_where_there_is_no_fluxion_such_a_node_is_avoided_as_well() -> None:
 
 @pytest.mark.parametrize("restart", [False, True])
 @pytest.mark.parametrize("first", ["we", "they"])
-def test_ours_is_ours_to_undo_and_nobody_elses(first: str, restart: bool) -> None:
+def test_flux_enables_only_the_nodes_that_flux_disabled(
+    first: str, restart: bool
+) -> None:
     """A node goes offline and comes back, and somebody has disabled it before that,
     or nobody has."""
     system = system_of()
@@ -180,7 +184,7 @@ def test_ours_is_ours_to_undo_and_nobody_elses(first: str, restart: bool) -> Non
     assert shown(system) == ({} if first == "we" else {"compute-02": "Disabled"})
 
 
-def test_a_node_that_is_disabled_while_we_write_is_not_taken_for_ours() -> None:
+def test_a_node_that_another_program_disables_during_a_write_is_not_annotated() -> None:
     """They are a moment faster than our patch."""
     done: list[Request] = []
     systems: list[VirtualSystem] = []
@@ -221,7 +225,7 @@ def test_a_job_does_not_start_without_storage_on_a_node_that_is_disabled_meanwhi
     assert shown(system)["compute-02"] == "Disabled"
 
 
-def test_an_answer_that_comes_late_does_not_hide_what_was_written_since() -> None:
+def test_a_late_answer_does_not_hide_a_newer_systemstatus() -> None:
     system = system_of()
     assert system.service is not None
     old = system.store.get(SYSTEMSTATUS, "default", "default")
@@ -301,7 +305,7 @@ def test_a_node_is_drained_where_dws_has_not_waited_for_an_unmount(how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["never", "restart"])
-def test_nobody_looks_at_mounts_unless_a_node_may_have_been_disabled(how: str) -> None:
+def test_mounts_are_not_read_unless_a_node_may_have_been_disabled(how: str) -> None:
     listed: list[Request] = []
 
     def note(request: Request) -> Optional[Fault]:

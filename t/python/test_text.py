@@ -38,7 +38,7 @@ def test_printable_text_has_no_control_character_and_is_one_line(text: str) -> N
 
 
 @given(TEXT)
-def test_what_is_printable_stays_as_it_is(text: str) -> None:
+def test_printable_text_stays_unchanged(text: str) -> None:
     shown = printable(text)
     assert printable(shown) == shown
     if text.isprintable():
@@ -53,7 +53,7 @@ def test_a_limit_holds_for_what_is_shown(text: str, limit: int) -> None:
 
 
 @given(TEXT)
-def test_lines_stay_lines(text: str) -> None:
+def test_printable_lines_stay_lines(text: str) -> None:
     lines = printable_lines(text).split("\n")
     assert len(lines) == text.count("\n") + 1
     assert all(line.isprintable() for line in lines)
@@ -67,7 +67,7 @@ def test_every_character_of_unicode_is_shown() -> None:
 
 
 @given(TEXT)
-def test_errors_are_printable(text: str) -> None:
+def test_the_messages_of_errors_are_printable(text: str) -> None:
     errors = [
         DWSError(text.replace("\n", " ")),
         DirectiveError(text, text),
@@ -93,7 +93,9 @@ def test_a_command_writes_no_control_character(
     assert capsys.readouterr().err.rstrip("\n").isprintable()
 
 
-def test_so_does_the_stand_ins_report(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_report_of_the_stand_in_has_no_control_character(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report = Report(verbose=True)
     report.heading(EVIL)
     report.fact("name", EVIL)
@@ -109,7 +111,7 @@ def test_so_does_the_stand_ins_report(capsys: pytest.CaptureFixture[str]) -> Non
         assert line.isprintable()
 
 
-def test_what_dws_says_is_made_printable_where_it_is_read() -> None:
+def test_messages_of_dws_are_made_printable_where_they_are_read() -> None:
     workflow: Json = {
         "metadata": {"name": "fluxjob-1", "uid": "1", "resourceVersion": "1"},
         "spec": {"jobID": "f1", "wlmID": "flux", "desiredState": "Setup"},

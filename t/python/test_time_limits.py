@@ -96,7 +96,9 @@ def test_a_state_that_dws_does_not_take_up_counts_from_when_it_was_requested(
 
 
 @pytest.mark.parametrize("state", ["PostRun", "DataOut"])
-def test_so_does_a_state_after_the_job(state: str) -> None:
+def test_a_state_after_the_job_that_dws_does_not_take_up_counts_from_its_request(
+    state: str,
+) -> None:
     latency = table(dict.fromkeys(STATES, 0.5))
     system = started(config=ALL, options=Options(latency=latency))
     system.instance.submit(jobspec([XFS, COPY_OUT]))
@@ -132,9 +134,7 @@ def test_a_limit_of_0_is_off(key: str) -> None:
     assert "rabbit_dataout_timing" in system.instance.job(jobid).kvs
 
 
-def test_a_transient_condition_is_one_for_a_module_that_is_reloaded_all_the_time() -> (
-    None
-):
+def test_a_transient_condition_has_one_limit_across_reloads_of_the_module() -> None:
     fault = DwsFault("Setup", "transient", message="busy")
     system = started(options=Options(faults=(fault,)))
     jobid = system.instance.submit(jobspec())
@@ -198,7 +198,7 @@ def test_an_error_in_teardown_is_a_fatal_exception(reloaded: bool) -> None:
 
 @pytest.mark.parametrize("reloaded", [False, True])
 @pytest.mark.parametrize("begun", [False, True])
-def test_no_progress_in_teardown_is_told_once_and_not_fatal(
+def test_a_teardown_without_progress_is_one_exception_that_is_not_fatal(
     begun: bool, reloaded: bool
 ) -> None:
     fault = DwsFault("Teardown", "never", duration=400.0)
@@ -221,7 +221,7 @@ def test_no_progress_in_teardown_is_told_once_and_not_fatal(
 
 
 @pytest.mark.parametrize("reloaded", [False, True])
-def test_no_progress_with_a_malformed_workflow_is_told_once(reloaded: bool) -> None:
+def test_a_malformed_workflow_without_progress_is_one_exception(reloaded: bool) -> None:
     fault = DwsFault("Teardown", "never", duration=400.0)
     system = started(options=Options(faults=(fault,)))
     jobid = system.instance.submit(jobspec([XFS]))
@@ -269,7 +269,7 @@ def without_webhooks(system: VirtualSystem, status: int, kinds: str) -> None:
         ("DataIn", "PreRun", "prerun_timeout"),
     ],
 )
-def test_a_request_that_is_not_taken_counts_from_when_it_was_made(
+def test_a_rejected_request_counts_from_when_it_was_made(
     before: str, state: str, key: str, status: int
 ) -> None:
     latency = table(dict.fromkeys(STATES, 2.0))
@@ -292,7 +292,7 @@ def test_a_request_that_is_not_taken_counts_from_when_it_was_made(
 
 @pytest.mark.parametrize("seconds", [5, 600])
 @pytest.mark.parametrize("state", ["PostRun", "DataOut"])
-def test_so_does_one_after_the_job_and_the_data_is_named(
+def test_a_rejected_request_after_the_job_counts_and_the_data_is_named(
     state: str, seconds: int
 ) -> None:
     latency = table(dict.fromkeys(STATES, 2.0))
@@ -342,7 +342,7 @@ def asks_for(request: Request, state: str) -> bool:
     return bool(spec) and spec.get("desiredState") == state
 
 
-def test_servers_that_are_not_taken_count_as_well() -> None:
+def test_a_rejected_patch_of_servers_counts_as_well() -> None:
     latency = table(dict.fromkeys(STATES, 2.0))
     system = started(config=ALL, options=Options(latency=latency))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))

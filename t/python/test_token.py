@@ -62,7 +62,7 @@ def assert_secret(system: VirtualSystem, jobid: int, token: str) -> None:
     assert not any(token in text for text in shown)
 
 
-def test_each_shell_has_it_and_nothing_else_does() -> None:
+def test_only_the_shells_of_a_job_have_its_workflow_token() -> None:
     system = system_with_tokens()
     jobid = system.instance.submit(jobspec(OFFLOAD, nodes=3), userid=4711)
     assert system.loop.run(running(system, jobid), HOUR)

@@ -173,7 +173,7 @@ def test_a_breach_is_shrunk_to_what_leads_to_it() -> None:
 
 
 @pytest.mark.usefixtures("cancels_are_forbidden")
-def test_a_breach_is_told_with_its_seed_its_step_and_a_short_trace(
+def test_a_breach_is_printed_with_its_seed_its_step_and_a_short_trace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seed = str(breaching_seed())

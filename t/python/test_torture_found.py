@@ -190,7 +190,7 @@ def test_a_job_waits_for_a_workflow_that_is_on_its_way_out_at_a_restart() -> Non
 
 
 @pytest.mark.parametrize("latency", [0.0, 0.5])
-def test_a_job_is_told_once_that_dws_failed_in_its_epilog(latency: float) -> None:
+def test_a_failure_of_dws_in_the_epilog_is_one_exception(latency: float) -> None:
     """The module dies after it told, and a late request tells the next one that
     the plugin knows: what hello says comes before."""
     fault = DwsFault("DataOut", "error", message="it broke")
@@ -205,7 +205,7 @@ def test_a_job_is_told_once_that_dws_failed_in_its_epilog(latency: float) -> Non
 
 @pytest.mark.parametrize("how", ["moved to Teardown", "deleted"])
 @pytest.mark.parametrize("state", ["PostRun", "DataOut"])
-def test_a_job_whose_workflow_is_taken_away_in_its_epilog_is_told(
+def test_a_job_whose_workflow_is_deleted_in_its_epilog_gets_an_exception(
     state: str, how: str
 ) -> None:
     latency = table({"PostRun": 5.0, "DataOut": 5.0})
@@ -238,7 +238,7 @@ def test_messages_to_the_job_manager_stay_in_order() -> None:
 
 @pytest.mark.parametrize("how", ["moved to Teardown", "deleted", "deleted at once"])
 @pytest.mark.parametrize("state", ["PostRun", "DataOut"])
-def test_a_job_whose_workflow_is_taken_away_while_the_module_is_away_is_told(
+def test_a_job_whose_workflow_is_deleted_while_the_module_is_away_gets_an_exception(
     state: str, how: str
 ) -> None:
     """What is left tells that it was not us; or nothing is left, which does too."""
@@ -265,7 +265,7 @@ def test_a_job_whose_workflow_is_taken_away_while_the_module_is_away_is_told(
     assert exception["note"].startswith(f"Workflow {name} was {told} under the job")
 
 
-def test_our_own_teardown_is_nobodys_trouble_after_a_restart() -> None:
+def test_a_teardown_by_the_service_is_no_interference_after_a_restart() -> None:
     system = started(options=Options(latency=table({"Teardown": 50.0})))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     assert system.loop.run(in_state(system, "Teardown"), HOUR)
@@ -296,7 +296,7 @@ def test_an_abort_is_remembered_when_the_plugin_is_loaded_again() -> None:
     assert any(storage["spec"]["state"] == "Disabled" for storage in storages)
 
 
-def test_a_job_that_was_told_while_it_ran_is_not_told_again() -> None:
+def test_an_interference_during_the_run_is_one_exception() -> None:
     """Its Workflow is deleted while it runs; what is left of that goes while the
     module is away."""
     system = started(options=Options(latency=table({"Teardown": 50.0})))

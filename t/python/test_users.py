@@ -45,7 +45,7 @@ def test_each_user_has_the_group_that_pwd_tells(users: ModuleType) -> None:
         assert users.primary_group(entry.pw_uid) == group
 
 
-def test_an_unknown_user_has_none(users: ModuleType) -> None:
+def test_an_unknown_user_has_no_group(users: ModuleType) -> None:
     unknown = next(
         userid
         for userid in range(4_000_000_000, 4_000_001_000)

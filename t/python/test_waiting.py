@@ -31,7 +31,9 @@ def memos(system: VirtualSystem, jobid: int) -> int:
 @pytest.mark.parametrize(
     "state", ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown"]
 )
-def test_a_job_says_what_dws_is_at_and_no_more_once_it_got_on(state: str) -> None:
+def test_the_memo_of_a_job_names_the_work_of_dws_until_there_is_progress(
+    state: str,
+) -> None:
     fault = DwsFault(state, "never", duration=2 * DWS_PATIENCE, message="at work")
     system = system_with(fault)
     jobid = system.instance.submit(jobspec())
@@ -45,7 +47,7 @@ def test_a_job_says_what_dws_is_at_and_no_more_once_it_got_on(state: str) -> Non
     assert all(exception["severity"] for exception in exceptions(system, jobid))
 
 
-def test_it_says_so_in_the_words_of_dws() -> None:
+def test_the_memo_of_a_job_has_the_words_of_dws() -> None:
     system = system_with(DwsFault("PreRun", "never", node="compute-01"))
     jobid = system.instance.submit(jobspec())
     system.loop.run(timeout=DWS_PATIENCE + 5.0)
@@ -55,7 +57,7 @@ def test_it_says_so_in_the_words_of_dws() -> None:
     assert memo(system, jobid, MEMO) == f"DWS in PreRun: {message}"
 
 
-def test_a_dws_that_does_not_begin_is_told_as_well() -> None:
+def test_the_memo_of_a_job_says_that_dws_does_not_begin() -> None:
     system = system_with()
     system.controllers.stop()
     jobid = system.instance.submit(jobspec())
@@ -63,7 +65,7 @@ def test_a_dws_that_does_not_begin_is_told_as_well() -> None:
     assert memo(system, jobid, MEMO) == "DWS, to begin with Proposal"
 
 
-def test_a_job_that_gets_on_says_nothing() -> None:
+def test_a_job_with_progress_has_no_memo() -> None:
     system = system_with(DwsFault("DataIn", "slow", duration=DWS_PATIENCE - 5.0))
     jobid = system.instance.submit(jobspec())
     settle(system)

@@ -136,7 +136,7 @@ class Test_View:
         for type in ("ADDED", "MODIFIED", "DELETED"):
             assert cache.add_event({"type": type, "object": workflow("w", 9)}) == []
 
-    def test_a_page_with_something_bad_in_it_is_told_when_it_comes_whole(self) -> None:
+    def test_a_page_with_a_bad_object_is_an_error_as_a_whole(self) -> None:
         cache = Cache()
         cache.begin_list()
         with pytest.raises(KubeError):
@@ -167,12 +167,12 @@ class Test_View:
             {"type": "BOOKMARK", "object": None},
         ],
     )
-    def test_what_is_no_event_is_a_bad_response(self, event: Any) -> None:
+    def test_a_line_that_is_no_event_is_a_bad_response(self, event: Any) -> None:
         with pytest.raises(KubeError) as caught:
             Cache().add_event(event)
         assert caught.value.reason == "BadResponse"
 
-    def test_an_ERROR_is_raised(self) -> None:
+    def test_an_ERROR_event_is_raised(self) -> None:
         status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}
         with pytest.raises(KubeError) as caught:
             Cache().add_event({"type": "ERROR", "object": status})
@@ -223,7 +223,7 @@ class Test_EventQueue:
         desk.work()
         assert handler.calls[-1] == "MODIFIED a"
 
-    def test_deletions_are_kept(self) -> None:
+    def test_the_event_queue_keeps_deletions(self) -> None:
         handler, desk = Recorder(), Desk()
         queue = EventQueue(handler, desk)
         queue.put_events([("ADDED", workflow("a", 1, "u1"))])

@@ -112,7 +112,9 @@ class Test_Informer:
         for fake in fakes:
             fake.close()
 
-    def test_lists_page_by_page_then_watches_from_there(self, follow: Any) -> None:
+    def test_an_informer_lists_page_by_page_then_watches_from_there(
+        self, follow: Any
+    ) -> None:
         handler, requests = follow(
             lists(7, workflow("a", 3), more="next"),
             lists(7, workflow("b", 5)),
@@ -142,7 +144,7 @@ class Test_Informer:
         )
         assert handler.view == {"a": workflow("a", 1), "b": workflow("b", 2)}
 
-    def test_goes_on_where_it_was_when_the_server_ends_a_watch(
+    def test_an_informer_goes_on_from_its_version_when_the_server_ends_a_watch(
         self, follow: Any
     ) -> None:
         bookmark = {"metadata": {"resourceVersion": "20"}}
@@ -161,7 +163,7 @@ class Test_Informer:
         "expired",
         [watches(("ERROR", EXPIRED)), status(410, "Expired"), status(410, "Gone")],
     )
-    def test_lists_again_when_its_version_expired_and_tells_what_it_missed(
+    def test_an_informer_lists_again_after_its_version_expired_and_delivers_changes(
         self, follow: Any, expired: Any
     ) -> None:
         handler, requests = follow(
@@ -181,7 +183,9 @@ class Test_Informer:
         ]
         assert requests[3].query["resourceVersion"] == "9"
 
-    def test_tells_of_a_server_that_calls_each_list_expired(self, follow: Any) -> None:
+    def test_an_informer_reports_a_server_that_calls_each_list_expired(
+        self, follow: Any
+    ) -> None:
         handler, _ = follow(
             lists(7),
             watches(("ERROR", EXPIRED)),
@@ -201,7 +205,7 @@ class Test_Informer:
             "ADDED a",
         ]
 
-    def test_begins_a_list_anew_when_it_expires_between_pages(
+    def test_an_informer_begins_a_list_anew_that_expires_between_pages(
         self, follow: Any
     ) -> None:
         handler, requests = follow(
@@ -232,7 +236,7 @@ class Test_Informer:
             ),
         ],
     )
-    def test_tells_that_it_lost_the_watch_then_lists_again(
+    def test_an_informer_reports_a_lost_watch_then_lists_again(
         self, follow: Any, end: Callable[[Wire], None], reason: str
     ) -> None:
         handler, _ = follow(
@@ -252,7 +256,7 @@ class Test_Informer:
             "ADDED c",
         ]
 
-    def test_notices_a_connection_that_is_half_open(
+    def test_an_informer_notices_a_half_open_connection(
         self, follow: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(flux_k8s.kube.watch, "GRACE", 0.05)
@@ -272,7 +276,7 @@ class Test_Informer:
             "ADDED b",
         ]
 
-    def test_tells_of_the_same_trouble_once(self, follow: Any) -> None:
+    def test_an_informer_reports_the_same_trouble_once(self, follow: Any) -> None:
         handler, _ = follow(
             status(403, "Forbidden"),
             status(403, "Forbidden"),
@@ -289,7 +293,7 @@ class Test_Informer:
             "synced",
         ]
 
-    def test_waits_as_long_as_the_server_asks(self, follow: Any) -> None:
+    def test_an_informer_waits_as_long_as_the_server_asks(self, follow: Any) -> None:
         handler, _ = follow(
             status(429, "TooManyRequests", Retry_After="1"),
             lists(1),
@@ -297,7 +301,9 @@ class Test_Informer:
         )
         assert [error.retry_after for error in handler.errors] == [1.0]
 
-    def test_does_not_spin_when_watches_end_at_once(self, follow: Any) -> None:
+    def test_an_informer_does_not_spin_when_watches_end_at_once(
+        self, follow: Any
+    ) -> None:
         handler, requests = follow(
             lists(1),
             watches(end=Wire.end_stream),
@@ -309,7 +315,7 @@ class Test_Informer:
         )
         assert handler.calls.count("trouble ConnectionLost") == 2
 
-    def test_survives_an_empty_answer(self, follow: Any) -> None:
+    def test_an_informer_survives_an_empty_answer(self, follow: Any) -> None:
         handler, _ = follow(
             lists(1),
             lambda request, wire: wire.text(200, b""),
@@ -324,7 +330,7 @@ class Test_Informer:
             "ADDED a",
         ]
 
-    def test_waits_for_a_CRD_that_is_missing(
+    def test_an_informer_waits_for_a_missing_CRD(
         self, service: Service, tmp_path: Path
     ) -> None:
         with Fake(lambda request, wire: wire.text(404, b"404 page not found")) as fake:
@@ -338,7 +344,7 @@ class Test_Informer:
 
 
 class Test_stop:
-    def test_ends_the_thread_though_the_server_is_silent(
+    def test_an_informer_stops_although_the_server_is_silent(
         self, service: Service, tmp_path: Path
     ) -> None:
         with Fake(Script(lists(1, workflow("a")))) as fake:
@@ -351,7 +357,9 @@ class Test_stop:
             informer.join(5)
             assert "watch-workflows" not in [t.name for t in threading.enumerate()]
 
-    def test_nothing_is_delivered_after(self, service: Service, tmp_path: Path) -> None:
+    def test_a_stopped_informer_delivers_nothing(
+        self, service: Service, tmp_path: Path
+    ) -> None:
         events = [("ADDED", workflow(str(n), n + 2)) for n in range(100)]
         with Fake(Script(lists(1), watches(*events))) as fake:
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))

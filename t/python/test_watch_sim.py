@@ -116,7 +116,7 @@ def test_whatever_goes_wrong_the_view_ends_equal_to_the_store(
     service.run(settled)
 
 
-def test_an_outage_is_told_and_ends(
+def test_an_outage_is_reported_to_the_watch_handler_and_ends(
     service: Service, server: KubeServer, kubeconfig: str
 ) -> None:
     client = service.client(kubeconfig)

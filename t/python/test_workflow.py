@@ -199,13 +199,13 @@ def test_an_error_fails_the_job_with_the_message_of_dws(
     assert step(info) == Wait()
 
 
-def test_the_error_of_the_state_before_is_not_taken_for_one_of_this_state() -> None:
+def test_an_error_of_the_previous_state_does_not_count_in_the_next_state() -> None:
     view = view_of(S.Teardown, state=S.Proposal, ready=False, status="Error")
     assert step(info_of(RELEASED, view)) == Wait()
 
 
 @pytest.mark.parametrize("state", [S.PostRun, S.DataOut])
-def test_an_error_after_the_job_is_told_and_then_torn_down(state: State) -> None:
+def test_an_error_after_the_job_is_an_exception_and_then_teardown(state: State) -> None:
     view = view_of(state, ready=False, status="Error", message="quota")
     info = info_of(RELEASED, view, ran=True)
     if state is S.PostRun:
@@ -235,7 +235,7 @@ def test_of_a_workflow_that_is_being_deleted_only_our_finalizer_is_removed() -> 
     assert step(info_of(RELEASED, view, ran=True)) == Wait()
 
 
-def test_a_workflow_of_somebody_else_is_left_alone() -> None:
+def test_a_workflow_of_another_program_is_left_alone() -> None:
     view = view_of(S.Proposal, jobid="fSomeOther")
     assert isinstance(step(info_of(PLANNED, view)), Fail)
     info = info_of(RELEASED, view)
@@ -314,7 +314,7 @@ def with_output(state: State, **facts: Any) -> WorkflowInfo:
     return info_of(RELEASED, view, ran=True, still_mounted=(), **facts)
 
 
-def test_data_that_is_not_copied_is_told_whoever_gives_it_up() -> None:
+def test_an_exception_names_data_that_is_not_copied() -> None:
     late = with_output(S.DataOut, looked_up=NOW + 60)
     note = f"PostRun and DataOut took more than teardown_after=60s; not copied: {OUT}"
     assert step(late, NOW + 60, teardown_after=60.0) == Fail(note)
@@ -347,7 +347,7 @@ def test_a_timeout_of_a_state_that_was_left_never_fires() -> None:
     assert step(done, NOW + 10**6, setup_timeout=60.0) == Advance(S.DataIn)
 
 
-def test_a_view_that_would_go_back_to_an_earlier_state_is_a_late_one() -> None:
+def test_a_view_with_an_earlier_state_is_ignored_as_late() -> None:
     info = info_of(READY)
     info.see(view_of(S.PreRun), NOW)
     info.see(view_of(S.Setup), NOW)
@@ -356,7 +356,7 @@ def test_a_view_that_would_go_back_to_an_earlier_state_is_a_late_one() -> None:
     assert info.view.desired is S.Proposal
 
 
-def test_an_answer_that_comes_after_a_newer_watch_event_is_a_late_one() -> None:
+def test_an_answer_after_a_newer_watch_event_is_ignored_as_late() -> None:
     event = dataclasses.replace(view_of(S.Teardown), resource_version="10")
     answer = dataclasses.replace(
         view_of(S.Teardown, ready=False, status="DriverWait"), resource_version="9"
@@ -402,7 +402,7 @@ INFOS = st.builds(
 
 
 @given(INFOS)
-def test_whatever_is_known_there_is_a_next_step(info: WorkflowInfo) -> None:
+def test_every_state_of_a_job_has_a_next_step(info: WorkflowInfo) -> None:
     chosen = step(info, setup_timeout=5.0, teardown_after=7.0)
     if isinstance(chosen, Advance):
         assert info.view is not None and info.view.desired is not None
@@ -413,7 +413,7 @@ def test_whatever_is_known_there_is_a_next_step(info: WorkflowInfo) -> None:
 
 
 @given(INFOS)
-def test_once_storage_is_released_the_job_is_never_held_for_what_cannot_come(
+def test_a_job_whose_storage_is_released_is_never_held_for_ever(
     info: WorkflowInfo,
 ) -> None:
     """An ideal DWS, and steps that succeed: the job ends within a few of them."""
