@@ -21,14 +21,14 @@ test_expect_success 'a job with a #DW directive runs' '
     wait_event $id clean &&
     flux job status $id
 '
-test_expect_success 'its eventlog has each event, in order' '
+test_expect_success 'the eventlog of a job with storage has each event, in order' '
     in_order "$(events $id)" \
         submit validate dependency-add:dws-create \
         jobspec-update dependency-remove:dws-create depend priority \
         alloc prolog-start:dws-setup dws_environment prolog-finish:dws-setup \
         start finish epilog-start:dws-epilog epilog-finish:dws-epilog free clean
 '
-test_expect_success 'each comes once' '
+test_expect_success 'each event of a job with storage comes once' '
     events $id | tr " " "\n" | grep -E "dws|jobspec-update" | sort | uniq -d >twice &&
     test_must_be_empty twice
 '
@@ -73,7 +73,7 @@ test_expect_success 'the job KVS has the seconds that each state took' '
         grep -xE "[0-9]+(\.[0-9]{1,6})?" seconds || return 1
     done
 '
-test_expect_success 'flux kvs get reads them as well' '
+test_expect_success 'flux kvs get reads the seconds of the states as well' '
     flux kvs get $(flux job id --to=kvs $id).rabbit_setup_timing
 '
 test_expect_success 'the job KVS has the last Workflow' '
@@ -85,7 +85,7 @@ test_expect_success 'the Workflow is gone afterwards' '
     no_workflows &&
     eventually stats_say "\"jobs\": 0"
 '
-test_expect_success 'what the Workflow said: the user, the job and the directive' '
+test_expect_success 'the recorded Workflow has the user, the job and the directive' '
     grep "\"userID\": $(id -u)" workflow.json &&
     grep "\"groupID\": $(id -g)" workflow.json &&
     grep "\"jobID\": \"f" workflow.json &&
@@ -101,7 +101,7 @@ test_expect_success 'the constraints of the user stay' '
     event_context $id jobspec-update | grep badrabbit | grep compute-04 &&
     flux jobs -no "{nodelist}" $id | grep compute-04
 '
-test_expect_success 'a job without #DW has none of this' '
+test_expect_success 'a job without #DW has no events, memos or keys about storage' '
     id=$(flux submit env) &&
     wait_event $id clean &&
     ! events $id | grep -E "dws|prolog|epilog|memo|jobspec-update|dependency" &&
@@ -131,10 +131,10 @@ test_expect_success 'flux batch takes directives from the script' '
 test_expect_success 'copy_in and copy_out copied' '
     test "$(tr -d " " <scratch/lustre/output/count.txt)" = 3
 '
-test_expect_success 'its data movements are not in its KVS' '
+test_expect_success 'the data movements of a job are not in its KVS by default' '
     ! flux job info $id rabbit_datamovements
 '
-test_expect_success 'with save_datamovements they are, as many as that' '
+test_expect_success 'with save_datamovements as many data movements are in the KVS of the job' '
     echo "save_datamovements = 1" >>conf/rabbit.toml &&
     flux config reload &&
     moved=$(job_submit --setattr=system.dw="$DW
@@ -163,7 +163,7 @@ test_expect_success 'two directives in one string give two file systems' '
     grep "^DW_JOB_p1=" env.out &&
     grep "^DW_JOB_p2=" env.out
 '
-test_expect_success 'so does a list in a JSON jobspec' '
+test_expect_success 'two directives in a list of a JSON jobspec give two file systems' '
     flux submit --dry-run env | python_stdin "
 import json, sys
 jobspec = json.load(sys.stdin)

@@ -69,7 +69,7 @@ keeps () {
 test_expect_success 'an unknown argument is refused' '
     refuses "foo=1: unknown module argument, known: scheduler=none, queues=NAME,..., watchdog=SECONDS" foo=1
 '
-test_expect_success 'so is a value that scheduler= cannot have' '
+test_expect_success 'a value that scheduler= cannot have is refused' '
     refuses "scheduler=sometimes: expected scheduler=none" scheduler=sometimes
 '
 test_expect_success 'a misspelt key is refused, with the one that is meant' '
@@ -123,7 +123,7 @@ test_expect_success 'a kubeconfig that is something else is refused' '
     kubeconfig_is $TRASH/bad &&
     refuses "rabbit.kubeconfig: $TRASH/bad: is not a kubeconfig"
 '
-test_expect_success 'what is in a kubeconfig is never shown' '
+test_expect_success 'the contents of a kubeconfig are never shown' '
     sed "s/current-context: .*/current-context: nowhere/" kubeconfig >bad &&
     kubeconfig_is $TRASH/bad &&
     refuses "rabbit.kubeconfig: $TRASH/bad" &&
@@ -145,24 +145,24 @@ test_expect_success 'a mapping that is something else is refused' '
     mapping_is $TRASH/bad &&
     refuses "$TRASH/bad: computes is 3, expected an object"
 '
-test_expect_success 'with all that put right the module is loaded' '
+test_expect_success 'a module with right arguments and a right table is loaded' '
     rabbit_table &&
     module_load
 '
-test_expect_success 'it is not loaded twice' '
+test_expect_success 'a loaded module is not loaded a second time' '
     test_must_fail module_load 2>err &&
     grep -i exists err
 '
 test_expect_success 'flux config reload with a misspelt key keeps the configuration' '
     keeps "tc_timout = 5" "rabbit.tc_timout: unknown key"
 '
-test_expect_success 'so does one with a negative time' '
+test_expect_success 'flux config reload with a negative time keeps the configuration' '
     keeps "prerun_timeout = -1" "rabbit.prerun_timeout: is -1, expected"
 '
-test_expect_success 'so does one with a preset that is no directive' '
+test_expect_success 'flux config reload with a wrong preset keeps the configuration' '
     keeps "presets.scratch = \"jobdw\"" "rabbit.presets.scratch"
 '
-test_expect_success 'so do files that are not there, or are wrong' '
+test_expect_success 'flux config reload with missing or wrong files keeps the configuration' '
     test_must_fail mapping_is /nonexistent 2>err &&
     grep -F "rabbit.mapping: /nonexistent: No such file or directory" err &&
     echo "[]" >bad &&
@@ -175,19 +175,19 @@ test_expect_success 'so do files that are not there, or are wrong' '
     grep -F "rabbit.mapping: is not set" err &&
     flux module stats dws
 '
-test_expect_success 'a good table is taken over' '
+test_expect_success 'flux config reload with a good table puts it in force' '
     flux dmesg -C &&
     rabbit_table "presets.scratch = \"$DW\"" &&
     ! flux dmesg | grep "dws.err" &&
     id=$(flux submit --setattr=system.dw=scratch true) &&
     job_succeeds $id
 '
-test_expect_success 'then a bad one keeps what was taken over' '
+test_expect_success 'a bad table after a good one keeps the good one in force' '
     keeps "presets.other = 7" "rabbit.presets.other" &&
     id=$(flux submit --setattr=system.dw=scratch true) &&
     job_succeeds $id
 '
-test_expect_success 'what waits for the module to be loaded again is told' '
+test_expect_success 'flux config reload names the keys that wait for a reload of the module' '
     flux dmesg -C &&
     cp mapping.json other.json &&
     mapping_is $TRASH/other.json &&
@@ -211,7 +211,7 @@ test_expect_success 'flux module stats dws answers while Kubernetes hangs' '
     wait_event $id dependency-add &&
     eventually stats_say "\"jobs\": 1"
 '
-test_expect_success 'and the job goes on when Kubernetes does' '
+test_expect_success 'a job goes on when Kubernetes answers again' '
     kill -CONT $KUBE_PID &&
     job_succeeds $id
 '
@@ -232,7 +232,7 @@ for method in create setup post_run teardown abort; do
         flux module stats dws
     '
 done
-test_expect_success 'so does a configuration that is no object, and the module goes on' '
+test_expect_success 'a configuration that is no object gets EPROTO, and the module goes on' '
     for payload in "[1]" 7 null; do
         test_must_fail rpc dws.config-reload "$payload" 2>err &&
         grep "EPROTO: dws.config-reload: expected an object" err || return 1
@@ -245,7 +245,7 @@ test_expect_success 'the log names the job of a malformed request' '
     test_must_fail rpc dws.setup "{\"jobid\": 1234, \"R\": 1}" &&
     flux dmesg | grep "dws.err.*$(flux job id --to=f58plain 1234)"
 '
-test_expect_success 'jobs run after all that' '
+test_expect_success 'jobs run after malformed requests' '
     id=$(job_submit true) &&
     job_succeeds $id
 '

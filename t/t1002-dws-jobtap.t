@@ -50,7 +50,7 @@ test_expect_success 'the plugin refuses an unknown key, and says which' '
     test_must_fail plugin_load epilog_timeout=5 2>err &&
     grep "unknown key epilog_timeout" err
 '
-test_expect_success 'it refuses an epilog-timeout that is not a number of seconds' '
+test_expect_success 'the plugin refuses an epilog-timeout that is not a number of seconds' '
     test_must_fail plugin_load epilog-timeout=soon 2>err &&
     grep "epilog-timeout .*\"soon\"" err &&
     test_must_fail plugin_load epilog-timeout=-1 2>err &&
@@ -58,7 +58,7 @@ test_expect_success 'it refuses an epilog-timeout that is not a number of second
     test_must_fail plugin_load epilog-timeout=0 2>err &&
     grep "epilog-timeout .*0" err
 '
-test_expect_success 'after that it is not loaded' '
+test_expect_success 'a plugin with a wrong configuration is not loaded' '
     test_must_fail plugin_remove
 '
 test_expect_success 'the module is loaded without the plugin, and waits for it' '
@@ -74,7 +74,7 @@ test_expect_success 'without the plugin a #DW job fails, and its tasks never run
     grep "no storage: .* dws-jobtap.so is not loaded" err &&
     test ! -e ran
 '
-test_expect_success 'one that waits for resources when the plugin is loaded fails' '
+test_expect_success 'a job that waits for resources when the plugin is loaded fails' '
     id=$(job_submit --urgency=hold true) &&
     wait_event $id priority &&
     plugin_load epilog-timeout=60 &&
@@ -101,7 +101,7 @@ for method in resource-update prolog-remove epilog-remove; do
         test_must_fail rpc job-manager.dws.$method "{\"id\": \"x\"}" 2>err &&
         grep EPROTO err
     '
-    test_expect_success "for a job that does not exist it gets ENOENT" '
+    test_expect_success "job-manager.dws.$method for a job that does not exist gets ENOENT" '
         test_must_fail rpc job-manager.dws.$method \
             "{\"id\": 42, \"resources\": [], \"exclude\": null, \"variables\": {}}" \
             2>err &&
@@ -133,7 +133,7 @@ test_expect_success 'a job whose storage is not released in time ends all the sa
     in_order "$(events $id)" epilog-start:dws-epilog exception \
         epilog-finish:dws-epilog free clean
 '
-test_expect_success 'it still has its exit status' '
+test_expect_success 'a job whose storage is not released in time keeps its exit status' '
     event_context $id finish | grep "\"status\": 0"
 '
 test_expect_success 'the node on which storage is still mounted is drained' '
@@ -152,12 +152,12 @@ test_expect_success 'the Workflow is in Teardown, in a hurry' '
     kube wait $(workflow $id) Teardown &&
     kube get workflows $(workflow $id) | grep "\"hurry\": true"
 '
-test_expect_success 'it goes away when DWS works and an administrator enables the Rabbit' '
+test_expect_success 'the Workflow goes when DWS works and an administrator enables the Rabbit' '
     dws_resume &&
     kube enable $rabbit &&
     no_workflows
 '
-test_expect_success 'then both can be used again' '
+test_expect_success 'the node and the Rabbit of an aborted job can be used again' '
     flux resource undrain $node &&
     plugin_remove &&
     plugin_load epilog-timeout=60 &&
@@ -173,7 +173,7 @@ test_expect_success 'the timeout goes on where it was when the plugin is reloade
     wait_event $id clean &&
     job_exception $id dws-epilog-timeout "epilog-timeout of 1 seconds"
 '
-test_expect_success 'also without the module' '
+test_expect_success 'the epilog timeout ends a job without the module' '
     dws_resume &&
     undo_abort &&
     id=$(job_in running) &&
@@ -184,7 +184,7 @@ test_expect_success 'also without the module' '
     flux job eventlog $id | grep "exception.*severity=1.*the dws module is not loaded; storage may still be mounted on $(flux jobs -no "{nodelist}" $id), and allocated (Workflow $(workflow $id))" &&
     eventually log_says "dws.abort is sent again when the dws module is there"
 '
-test_expect_success 'which takes the storage down when it is there again' '
+test_expect_success 'a module that comes back takes the storage of an aborted job down' '
     module_load &&
     eventually is_disabled $(memos $id rabbits) &&
     undo_abort

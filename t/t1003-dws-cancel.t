@@ -22,34 +22,34 @@ ends_balanced () {
     done
 }
 
-test_expect_success 'without the module: in DEPEND' '
+test_expect_success 'a job is cancelled in DEPEND without the module' '
     id=$(job_submit true) &&
     wait_event $id dependency-add &&
     flux cancel $id &&
     wait_event $id clean &&
     job_exception $id cancel
 '
-test_expect_success 'there is no Workflow and so no epilog' '
+test_expect_success 'a job cancelled in DEPEND without the module has no Workflow and no epilog' '
     ! has_event $id epilog-start &&
     ! has_memo $id rabbit_workflow
 '
 test_expect_success 'load the module' '
     module_load
 '
-test_expect_success 'in DEPEND, while DWS makes its proposal' '
+test_expect_success 'a job is cancelled in DEPEND, while DWS makes its proposal' '
     id=$(job_in depend) &&
     flux cancel $id &&
     ends_cancelled $id &&
     ! has_event $id depend &&
     gates_open $id
 '
-test_expect_success 'in SCHED, while it waits for nodes' '
+test_expect_success 'a job is cancelled in SCHED, while it waits for nodes' '
     id=$(job_in sched) &&
     flux cancel $id &&
     ends_cancelled $id &&
     ! has_event $id alloc
 '
-test_expect_success 'in SCHED, while the queue is stopped' '
+test_expect_success 'a job is cancelled in SCHED, while the queue is stopped' '
     flux queue stop &&
     id=$(job_submit true) &&
     wait_event $id priority &&
@@ -59,18 +59,18 @@ test_expect_success 'in SCHED, while the queue is stopped' '
     flux queue start
 '
 for phase in setup datain prerun; do
-    test_expect_success "in the prolog, while DWS is in $(state_of $phase)" '
+    test_expect_success "a job is cancelled in the prolog, while DWS is in $(state_of $phase)" '
         id=$(job_in $phase) &&
         flux cancel $id &&
         ends_cancelled $id &&
         ! has_event $id start &&
         ! has_event $id dws_environment
     '
-    test_expect_success 'then the prolog has a status other than 0' '
+    test_expect_success 'the prolog of a cancelled job has a status other than 0' '
         event_context $id prolog-finish | grep "\"status\": 1"
     '
 done
-test_expect_success 'while it runs' '
+test_expect_success 'a job is cancelled while it runs' '
     id=$(job_in running) &&
     flux cancel $id &&
     ends_cancelled $id &&
@@ -78,7 +78,7 @@ test_expect_success 'while it runs' '
         epilog-finish:dws-epilog free clean &&
     has_event $id finish
 '
-test_expect_success 'its data is still copied out' '
+test_expect_success 'the data of a job cancelled while it ran is copied out' '
     id=$(flux submit --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
         sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
@@ -88,7 +88,7 @@ test_expect_success 'its data is still copied out' '
     ends_cancelled $id &&
     grep saved scratch/lustre/result
 '
-test_expect_success 'so is that of a job that exceeds its time limit' '
+test_expect_success 'the data of a job that exceeds its time limit is copied out' '
     rm scratch/lustre/result &&
     id=$(flux submit -t 0.5s --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
@@ -99,7 +99,7 @@ test_expect_success 'so is that of a job that exceeds its time limit' '
 '
 for phase in postrun dataout; do
     state=$(state_of $phase)
-    test_expect_success "in the epilog, while DWS is in $state: one is enough" '
+    test_expect_success "one cancel in the epilog, while DWS is in $state, is enough" '
         id=$(job_in $phase) &&
         flux cancel $id &&
         ends_cancelled $id
@@ -113,7 +113,7 @@ test_expect_success 'while storage is taken down a cancel cannot make that faste
     gates_open $id &&
     ends_cancelled $id
 '
-test_expect_success 'a job that was cancelled while it ran needs another one there' '
+test_expect_success 'a job cancelled while it ran needs another cancel in the epilog' '
     id=$(job_in running) &&
     dws_pause &&
     flux cancel $id &&
@@ -124,7 +124,7 @@ test_expect_success 'a job that was cancelled while it ran needs another one the
     wait_event $id clean &&
     ends_balanced $id
 '
-test_expect_success 'in every phase at once' '
+test_expect_success 'jobs in every phase are cancelled at once' '
     jobs_in_all_phases &&
     flux cancel --all &&
     gates_open $teardown &&
@@ -133,7 +133,7 @@ test_expect_success 'in every phase at once' '
     done &&
     gates_open $depend
 '
-test_expect_success 'right after submission, a hundred times' '
+test_expect_success 'a hundred jobs are cancelled right after submission' '
     flux submit --cc=1-100 --setattr=system.dw="$DW" true >ids &&
     flux cancel $(cat ids) &&
     flux queue idle --quiet --timeout=${PATIENCE}s &&

@@ -32,22 +32,22 @@ test_expect_success 'a job that is submitted while the module is not loaded wait
     id=$(job_submit true) &&
     wait_event $id memo
 '
-test_expect_success 'it says why in a memo' '
+test_expect_success 'a job that waits for the module says why in a memo' '
     has_memo $id dws "dws module is not loaded" &&
     ! has_event $id depend
 '
-test_expect_success 'the log has one line about it, however many jobs there are' '
+test_expect_success 'the log has one line about the missing module for all jobs' '
     flux submit --quiet --cc=1-5 --setattr=system.dw="$DW" true &&
     other=$(flux job last) &&
     wait_event $other memo &&
     test "$(flux dmesg | grep -c "module is not loaded")" -eq 1
 '
-test_expect_success 'it goes on when the module is loaded' '
+test_expect_success 'a waiting job goes on when the module is loaded' '
     module_load &&
     job_succeeds $id &&
     job_succeeds $other
 '
-test_expect_success 'the memo is gone then' '
+test_expect_success 'the memo is gone when the module is loaded' '
     ! has_memo $id dws &&
     ! has_memo $other dws
 '
@@ -72,7 +72,7 @@ test_expect_success 'jobs for which something is to be done wait without the mod
         ! has_event $(job_of $phase) clean || return 1
     done
 '
-test_expect_success 'and the module is loaded again' '
+test_expect_success 'jobs that wait for the module go on when it is loaded again' '
     module_load
 '
 expect_each_to_succeed 'after its absence'
@@ -85,7 +85,7 @@ test_expect_success 'the broker lives when the module is killed' '
     module_load
 '
 expect_each_to_succeed 'after its death'
-test_expect_success 'it is killed and loaded at any moment' '
+test_expect_success 'the module is killed and loaded at any moment' '
     flux submit --cc=1-30 --setattr=system.dw="$DW" true >ids &&
     for round in 1 2 3 4; do
         module_kill && module_load || return 1
@@ -158,11 +158,11 @@ test_expect_success 'a job that ends while the plugin is not loaded' '
     job_end $id &&
     wait_event $id clean
 '
-test_expect_success 'has no storage any more when the plugin is there again' '
+test_expect_success 'a job that ended without the plugin has no storage when the plugin is back' '
     plugin_load &&
     no_workflows
 '
-test_expect_success 'one that is started meanwhile fails, as it has no storage' '
+test_expect_success 'a job that is started without the plugin fails, as it has no storage' '
     id=$(job_in sched) &&
     plugin_remove &&
     job_go $id &&
@@ -171,7 +171,7 @@ test_expect_success 'one that is started meanwhile fails, as it has no storage' 
     plugin_load &&
     no_workflows
 '
-test_expect_success 'none is while its queue is stopped' '
+test_expect_success 'no job is started without the plugin while its queue is stopped' '
     id=$(job_in sched) &&
     flux queue stop --all --quiet &&
     plugin_remove &&
@@ -182,7 +182,7 @@ test_expect_success 'none is while its queue is stopped' '
     job_end $id &&
     job_succeeds $id
 '
-test_expect_success 'one that is cancelled meanwhile has no storage any more' '
+test_expect_success 'a job that is cancelled without the plugin has no storage in the end' '
     id=$(job_in depend) &&
     plugin_remove &&
     flux cancel $id &&

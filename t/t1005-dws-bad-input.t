@@ -55,7 +55,7 @@ test_expect_success 'more directives than a job may have are refused at submissi
         2>err &&
     grep "attributes.system.dw has more than 64 directives for one job" err
 '
-test_expect_success 'and so are more bytes' '
+test_expect_success 'directives of more bytes than allowed are refused at submission' '
     test_must_fail flux submit --setattr=system.dw="#DW $(printf %070000d 0)" true \
         2>err &&
     grep "attributes.system.dw has 70004 bytes, at most 65536 are accepted" err
@@ -67,35 +67,35 @@ for value in -1 1.5 '"x"' true; do
         grep -F 'attributes.system.dw_failure_tolerance is $value,' err
     "
 done
-test_expect_success 'without the #DW prefix: an exception names the directive' '
+test_expect_success 'a directive without the #DW prefix: an exception names it' '
     refuses_directive "jobdw type=xfs capacity=1GiB name=p1" \
         "jobdw type=xfs capacity=1GiB name=p1: missing '\''#DW'\'' prefix"
 '
-test_expect_success 'no command' '
+test_expect_success 'a directive without a command: an exception names it' '
     refuses_directive "#DW" "#DW: missing command, expected one of jobdw,"
 '
-test_expect_success 'an unknown command, with the one that is meant' '
+test_expect_success 'an unknown command: an exception has the one that is meant' '
     refuses_directive "#DW jobwd type=xfs capacity=1GiB name=p1" \
         "#DW jobwd type=xfs capacity=1GiB name=p1: unknown command '\''jobwd'\''" \
         "did you mean '\''jobdw'\''?"
 '
-test_expect_success 'a missing argument' '
+test_expect_success 'a missing argument: an exception names it' '
     refuses_directive "#DW jobdw type=xfs name=p1" \
         "#DW jobdw type=xfs name=p1: missing argument '\''capacity='\''"
 '
-test_expect_success 'a repeated argument' '
+test_expect_success 'a repeated argument: an exception names it' '
     refuses_directive "#DW jobdw type=xfs type=raw capacity=1GiB name=p1" \
         "#DW jobdw type=xfs type=raw" "argument '\''type='\'' is repeated"
 '
-test_expect_success 'an argument without a value' '
+test_expect_success 'an argument without a value: an exception names it' '
     refuses_directive "#DW jobdw type=xfs capacity= name=p1" \
         "argument '\''capacity='\'' is not of the form key=value"
 '
-test_expect_success 'a capacity that is none' '
+test_expect_success 'a text that is no capacity: an exception names it' '
     refuses_directive "#DW jobdw type=xfs capacity=lots name=p1" \
         "capacity=lots is not a size"
 '
-test_expect_success 'an unknown preset' '
+test_expect_success 'an unknown preset: an exception names it' '
     refuses_directive scratch "scratch: unknown preset"
 '
 test_expect_success 'the second of two directives: it is the one that is named' '
@@ -103,34 +103,34 @@ test_expect_success 'the second of two directives: it is the one that is named' 
         #DW copy_in source=/lustre/x" \
         "#DW copy_in source=/lustre/x: missing argument '\''destination='\''"
 '
-test_expect_success 'two directives of one name' '
+test_expect_success 'two directives of one name: an exception names it' '
     refuses_directive "$DW $DW" "name=p1 is used by another jobdw"
 '
-test_expect_success 'a directive with quotes, newlines and Unicode in it' '
+test_expect_success 'a directive with quotes, newlines and Unicode: an exception names it' '
     refuses_directive "#DW jobdw type=\"ƒ\\\" name=é	x" "argument '\''x'\''"
 '
-test_expect_success 'the log says what was refused, with the job' '
+test_expect_success 'the log names refused directives, with the job' '
     flux dmesg | grep "$(flux job id --to=f58plain $refuses_id): refused: "
 '
-test_expect_success 'nothing was created in Kubernetes for any of these' '
+test_expect_success 'nothing was created in Kubernetes for refused directives' '
     ! has_memo $refuses_id rabbit_workflow &&
     test "$(kube version)" = "$version"
 '
-test_expect_success 'what only DWS knows to be wrong: an exception has its words' '
+test_expect_success 'an error that only DWS finds: an exception has its words' '
     refuses_directive "#DW jobdw type=foo capacity=1GiB name=p1" \
         "argument '\''type'\'' invalid string '\''foo'\''"
 '
-test_expect_success 'so has one about persistent storage that does not exist' '
+test_expect_success 'persistent storage that does not exist: an exception names it' '
     refuses_directive "#DW persistentdw name=nothing" "nothing"
 '
-test_expect_success 'and one about a file system that DWS does not know' '
+test_expect_success 'a file system that DWS does not know: an exception names it' '
     refuses_directive "$DW
         #DW copy_in source=/nowhere/x destination=\$DW_JOB_p1/" /nowhere/x
 '
-test_expect_success 'a profile that does not exist' '
+test_expect_success 'a profile that does not exist: an exception names it' '
     refuses_directive "$DW profile=nothing" nothing
 '
-test_expect_success 'no Workflow of these is left' no_workflows
+test_expect_success 'no Workflow of a refused job is left' no_workflows
 test_expect_success 'a copy_in whose source does not exist fails in DataIn' '
     id=$(flux submit --setattr=system.dw="$DW
         #DW copy_in source=/lustre/missing destination=\$DW_JOB_p1/" true) &&
@@ -146,7 +146,7 @@ test_expect_success 'more storage than there is: an exception says so' '
     job_exception $id dws \
         "has 1024 GiB left, and an allocation needs 101376 GiB"
 '
-test_expect_success 'good jobs run after all that' '
+test_expect_success 'good jobs run after refused ones' '
     id=$(job_submit true) &&
     job_succeeds $id
 '

@@ -18,7 +18,7 @@ test_expect_success 'a #DW job runs' '
     id=$(job_submit sh -c "test -d \$DW_JOB_p1 && env | grep ^DW_") &&
     job_succeeds $id
 '
-test_expect_success 'one of many tasks, in one shell' '
+test_expect_success 'a #DW job of many tasks runs in one shell' '
     id=$(job_submit -n4 sh -c "echo \$FLUX_TASK_RANK >\$DW_JOB_p1/\$FLUX_TASK_RANK") &&
     job_succeeds $id
 '
@@ -33,7 +33,7 @@ test_expect_success 'a job that fails keeps its exit status' '
     test_expect_code 7 flux job status $id &&
     ! has_event $id exception
 '
-test_expect_success 'its storage is unmounted and data is copied out as after any' '
+test_expect_success 'the storage of a failed job is unmounted and its data copied out' '
     flux job info $id rabbit_postrun_timing &&
     flux job info $id rabbit_dataout_timing
 '
@@ -51,7 +51,7 @@ test_expect_success 'persistent storage outlives the job that makes it' '
     job_succeeds $id &&
     kube get persistentstorageinstances keep | grep "\"state\": \"Active\""
 '
-test_expect_success 'jobs find there what others have left' '
+test_expect_success 'jobs find the files of earlier jobs in persistent storage' '
     dw="#DW persistentdw name=keep" &&
     id=$(flux submit --setattr=system.dw="$dw" \
         sh -c "echo here >\$DW_PERSISTENT_keep/file") &&
@@ -60,12 +60,12 @@ test_expect_success 'jobs find there what others have left' '
         sh -c "grep here \$DW_PERSISTENT_keep/file") &&
     job_succeeds $id
 '
-test_expect_success 'until one destroys it' '
+test_expect_success 'a job destroys persistent storage' '
     id=$(flux submit --setattr=system.dw="#DW destroy_persistent name=keep" true) &&
     job_succeeds $id &&
     kube wait-none persistentstorageinstances
 '
-test_expect_success 'jobs without #DW run beside' '
+test_expect_success 'jobs without #DW run beside jobs with storage' '
     flux submit --quiet --cc=1-10 true &&
     id=$(job_submit true) &&
     job_succeeds $id &&

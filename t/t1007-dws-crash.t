@@ -64,7 +64,7 @@ test_expect_success 'the module is loaded' '
 
 # ---- it is killed -----------------------------------------------------------
 
-test_expect_success 'it is killed while there are jobs in all phases: it comes back' '
+test_expect_success 'a service that is killed while there are jobs in all phases comes back' '
     module_reload &&
     jobs_in_all_phases &&
     service_crash KILL &&
@@ -74,18 +74,18 @@ test_expect_success 'it is killed while there are jobs in all phases: it comes b
     let_go
 '
 expect_each_to_succeed 'after SIGKILL'
-test_expect_success 'it dies by another signal: it comes back' '
+test_expect_success 'a service that dies by another signal comes back' '
     module_reload &&
     id=$(job_in prerun) &&
     service_crash SEGV &&
     log_has "died (killed by SIGSEGV)" &&
     module_lives
 '
-test_expect_success 'and the job goes on as if nothing had been' '
+test_expect_success 'a job goes on after the death of the service' '
     job_let_go $id prerun &&
     job_succeeds $id
 '
-test_expect_success 'it is killed with requests in flight: their jobs say so, and wait' '
+test_expect_success 'jobs with requests in flight when the service is killed say so, and wait' '
     module_reload &&
     process_stop $(service_pid) &&
     flux submit --cc=1-5 --setattr=system.dw="$DW" true >ids &&
@@ -98,19 +98,19 @@ test_expect_success 'it is killed with requests in flight: their jobs say so, an
     done &&
     log_has "the dws module went away"
 '
-test_expect_success 'and those that come while there is no service' '
+test_expect_success 'jobs that come while there is no service say so, and wait' '
     id=$(job_submit true) &&
     echo $id >>ids &&
     wait_event $id memo &&
     ! has_memo $id dws "not loaded"
 '
-test_expect_success 'they go on with the next one' '
+test_expect_success 'jobs that wait for a service go on with the next one' '
     for id in $(cat ids); do
         job_succeeds $id && ! has_memo $id dws || return 1
     done &&
     module_lives
 '
-test_expect_success 'jobs end while it is not there, and their storage goes later' '
+test_expect_success 'jobs end while there is no service, and their storage goes later' '
     module_reload &&
     id=$(job_in running) &&
     service_kill &&
@@ -119,7 +119,7 @@ test_expect_success 'jobs end while it is not there, and their storage goes late
     job_exception $id cancel &&
     no_workflows
 '
-test_expect_success 'one that is stopped delays neither the configuration nor its end' '
+test_expect_success 'a stopped service delays neither the configuration nor its end' '
     module_reload &&
     stopped=$(service_pid) &&
     process_stop $stopped &&
@@ -128,7 +128,7 @@ test_expect_success 'one that is stopped delays neither the configuration nor it
     at_once flux module remove dws &&
     ended $stopped
 '
-test_expect_success 'one that is stopped and goes on has missed nothing' '
+test_expect_success 'a service that is stopped and goes on has missed nothing' '
     module_reload &&
     jobs_in_all_phases &&
     process_stop $(service_pid) &&
@@ -187,20 +187,20 @@ test_expect_success 'a service with a bug is loaded' '
 '
 # What the watch of Workflows sees, a timer. (What is done for one job fails that job.)
 for callback in event _pump; do
-    test_expect_success "it fails in $callback: it ends, and the next takes over" '
+    test_expect_success "a service that fails in $callback ends, and the next takes over" '
         service_fragile $callback &&
         id=$(job_submit true) &&
         ended_by_itself &&
         job_succeeds $id
     '
 done
-test_expect_success 'it fails in a thread: it ends, and the next takes over' '
+test_expect_success 'a service that fails in a thread ends, and the next takes over' '
     service_fragile _commit &&
     id=$(job_submit true) &&
     ended_by_itself &&
     job_succeeds $id
 '
-test_expect_success 'it fails at a request: who asked gets an error' '
+test_expect_success 'a service that fails at a request answers with an error' '
     id=$(job_in running) &&
     service_fragile request &&
     test_must_fail flux module stats dws 2>err &&
@@ -212,7 +212,7 @@ test_expect_success 'it fails at a request: who asked gets an error' '
 
 # ---- again and again --------------------------------------------------------
 
-test_expect_success 'each time that it dies it stays away longer' '
+test_expect_success 'a service that dies again and again is started later each time' '
     module_reload &&
     service_crash && log_has "starting it again in 1 s" &&
     service_crash && log_has "starting it again in 2 s" &&
@@ -220,7 +220,7 @@ test_expect_success 'each time that it dies it stays away longer' '
     log_count "the dws service died" 1 &&
     log_count "was started again" 1
 '
-test_expect_success 'so it does when it cannot even start' '
+test_expect_success 'a service that cannot start is started later each time' '
     flux module remove dws &&
     echo "raise SystemExit(7)" | package_copy broken &&
     flux dmesg -C &&
@@ -230,17 +230,17 @@ test_expect_success 'so it does when it cannot even start' '
     log_count "the dws service died (exit status 7)" 3 &&
     module_lives
 '
-test_expect_success 'flux module stats dws says so meanwhile' '
+test_expect_success 'flux module stats dws says that the service does not start' '
     at_once flux module stats dws >stats &&
     grep "\"service\": \"the dws service " stats
 '
-test_expect_success 'jobs wait' '
+test_expect_success 'jobs wait without a service' '
     id=$(job_submit true) &&
     wait_event $id memo &&
     has_memo $id dws "the dws service .* starting\|started again" &&
     ! has_event $id depend
 '
-test_expect_success 'flux config reload works, and refuses what is wrong' '
+test_expect_success 'flux config reload without a service works, and refuses wrong tables' '
     sed -i "s/^tc_timeout.*/tc_timeout = 12/" conf/rabbit.toml &&
     at_once flux config reload &&
     sed -i "s/^tc_timeout/tc_timout/" conf/rabbit.toml &&
@@ -249,7 +249,7 @@ test_expect_success 'flux config reload works, and refuses what is wrong' '
     sed -i "s/^tc_timout/tc_timeout/" conf/rabbit.toml &&
     at_once flux config reload
 '
-test_expect_success 'flux module remove dws works' '
+test_expect_success 'flux module remove dws works without a service' '
     at_once flux module remove dws &&
     module_is_gone
 '
@@ -257,12 +257,12 @@ test_expect_success 'an instance with such a service shuts down' '
     at_once flux start -s1 -Sbroker.module-nopanic=0 --config-path="$TRASH/conf" \
         flux module load "$TRASH/broken/dws.py" scheduler=none
 '
-test_expect_success 'and the job goes on with one that works' '
+test_expect_success 'a job goes on with a service that works' '
     module_load &&
     module=$(module_pid) &&
     job_succeeds $id
 '
-test_expect_success 'if what it needs is missing that is said, and tried again' '
+test_expect_success 'a missing library of the service is named, and the start tried again' '
     mv mapping.json mapping.old &&
     flux dmesg -C &&
     service_kill &&
@@ -283,7 +283,7 @@ test_expect_success 'a module that was removed takes the service with it' '
     ended $service &&
     log_count "the dws service" 0
 '
-test_expect_success 'so does one that gets SIGTERM' '
+test_expect_success 'a module that gets SIGTERM takes the service with it' '
     module_load &&
     service=$(service_pid) &&
     flux dmesg -C &&
@@ -294,7 +294,7 @@ test_expect_success 'so does one that gets SIGTERM' '
     broker_lives
 '
 # The one death that the broker does not survive by default.
-test_expect_success 'and one that is killed, even if the service is stopped' '
+test_expect_success 'a module that is killed takes the service with it, even a stopped one' '
     for stop in true process_stop; do
         module_load &&
         service=$(service_pid) &&

@@ -113,12 +113,12 @@ for kind in hangs refuses; do
         eventually has_memo $id rabbit_waits_for "Kubernetes: "
     '
     test "$kind" = hangs ||
-    test_expect_success 'so it does when the module was loaded again' '
+    test_expect_success 'a job says why it waits when the module was loaded again' '
         flux module reload dws scheduler=none &&
         eventually stats_say "\"jobs\": 1" &&
         has_memo $id rabbit_waits_for "Kubernetes: "
     '
-    test_expect_success "it goes on when Kubernetes is there" '
+    test_expect_success "a job goes on when Kubernetes $kind no more" '
         outage_end &&
         job_succeeds $id &&
         ! has_memo $id rabbit_waits_for &&
@@ -134,11 +134,11 @@ for kind in hangs refuses; do
         outage_begin $kind &&
         let_go
     '
-    test_expect_success 'others are submitted meanwhile' '
+    test_expect_success 'other jobs are submitted during the outage' '
         id=$(job_submit true) &&
         other=$(job_submit --urgency=31 true)
     '
-    test_expect_success 'none of them gets on' '
+    test_expect_success 'no job makes progress during the outage' '
         sleep $OUTAGE &&
         for phase in $PHASES; do
             ! has_event $(job_of $phase) clean || return 1
@@ -158,7 +158,7 @@ for kind in hangs refuses; do
             log_count "; jobs wait" 1
         '
     fi
-    test_expect_success "they go on when it is there again" '
+    test_expect_success "jobs go on after the outage" '
         outage_end &&
         job_succeeds $id &&
         job_succeeds $other &&
@@ -179,7 +179,7 @@ test_expect_success 'fifty jobs at once, half of them cancelled one by one' '
     cancel_each endless &&
     all_end_well
 '
-test_expect_success 'the same while connections are cut again and again' '
+test_expect_success 'fifty jobs and cancels while connections are cut again and again' '
     submit_mixed 15 &&
     split -l 3 endless part. &&
     for part in part.*; do
@@ -188,7 +188,7 @@ test_expect_success 'the same while connections are cut again and again' '
     done &&
     all_end_well
 '
-test_expect_success 'the same while Kubernetes hangs when they are submitted' '
+test_expect_success 'fifty jobs and cancels while Kubernetes hangs at their submission' '
     outage_begin hangs &&
     submit_mixed 15 &&
     cancel_each endless &&

@@ -42,7 +42,7 @@ undrain () {
 test_expect_success 'load the module' '
     module_load
 '
-test_expect_success 'a job that tolerates as many goes on without the nodes that fail' '
+test_expect_success 'a job that tolerates failed nodes goes on without them' '
     id=$(tolerant 2 -N4 hostname) &&
     wait_event $id clean &&
     flux job status $id &&
@@ -50,10 +50,10 @@ test_expect_success 'a job that tolerates as many goes on without the nodes that
         prolog-finish:dws-setup start finish epilog-start:dws-epilog \
         epilog-finish:dws-epilog free clean
 '
-test_expect_success 'an exception that is not fatal names these nodes' '
+test_expect_success 'an exception that is not fatal names the failed nodes' '
     is_told $id "compute-[02-03]"
 '
-test_expect_success 'they are drained, for a reason that names the job' '
+test_expect_success 'failed nodes are drained, for a reason that names the job' '
     is_drained "compute-\[02-03\]" "$(flux job id --to=f58plain $id):.*mounted"
 '
 test_expect_success 'the job runs on all its nodes all the same' '
@@ -72,18 +72,18 @@ test_expect_success 'a job that tolerates fewer fails, with their number and nam
     job_exception $id dws "failed nodes: 2 of 4 (compute-[02-03]), dw_failure_tolerance=1" &&
     ! has_event $id start
 '
-test_expect_success 'so does one that tolerates nothing' '
+test_expect_success 'a job that tolerates no failed node fails' '
     id=$(job_submit -N4 true) &&
     wait_event $id clean &&
     job_exception $id dws "TransientCondition in PreRun" &&
     ! has_event $id start
 '
-test_expect_success 'and one that would have no node left' '
+test_expect_success 'a job that would have no node left fails' '
     id=$(tolerant 9 -N1 --requires=host:compute-02 true) &&
     wait_event $id clean &&
     job_exception $id dws "failed nodes: 1 of 1 (compute-02), dw_failure_tolerance=9"
 '
-test_expect_success 'for these no node is drained' '
+test_expect_success 'no node is drained for a job that fails' '
     flux resource drain -no "{nodelist}" >drained &&
     test_must_be_empty drained
 '

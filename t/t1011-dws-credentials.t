@@ -56,7 +56,7 @@ test_expect_success 'the module is loaded with a token that is not good yet' '
     ! has_event $id depend &&
     log_count "; jobs wait" 1
 '
-test_expect_success 'when it is, the job goes on' '
+test_expect_success 'a job goes on when the token is good' '
     accept token-1 &&
     job_succeeds $id &&
     eventually log_count "Kubernetes answers again" 1
@@ -81,7 +81,7 @@ test_expect_success 'the old token is refused, and there is no new one yet' '
     let_go &&
     eventually has_memo $sched rabbit_waits_for "Kubernetes: .*Unauthorized"
 '
-test_expect_success 'jobs wait' '
+test_expect_success 'jobs wait without a token that is good' '
     for phase in $PHASES; do
         ! has_event $(job_of $phase) clean || return 1
     done &&
@@ -92,11 +92,11 @@ test_expect_success 'a kubeconfig that cannot be used changes nothing, and the l
     eventually log_has "kubeconfig.flux: is not YAML" &&
     ! has_event $depend depend
 '
-test_expect_success 'a good one comes: they go on' '
+test_expect_success 'jobs go on when a good kubeconfig comes' '
     kubeconfig_with token-3
 '
 expect_each_to_succeed 'after that'
-test_expect_success 'the same with a token in a file of its own' '
+test_expect_success 'a new token in a file of its own is read' '
     echo token-4 >token &&
     kubeconfig_names token &&
     accept token-4 &&

@@ -83,7 +83,7 @@ test_expect_success 'the epilog timeout counts for a job that was ended in job.u
     kube enable rabbit-01 && kube enable rabbit-02 &&
     no_workflows
 '
-test_expect_success 'other jobs are as before' '
+test_expect_success 'other jobs run after the hostile plugin' '
     flux jobtap remove hostile.so &&
     id=$(job_submit true) &&
     job_succeeds $id &&

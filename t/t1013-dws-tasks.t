@@ -55,27 +55,27 @@ test_expect_success 'a job that is cancelled writes its checkpoint' '
     ends_after_checkpoint $id &&
     in_order "$(events $id)" exception finish epilog-finish:dws-epilog
 '
-test_expect_success 'so it does when it is cancelled twice' '
+test_expect_success 'a job that is cancelled twice writes its checkpoint' '
     job_with_checkpoint &&
     flux cancel $id &&
     wait_event $id exception &&
     flux cancel $id &&
     ends_after_checkpoint $id
 '
-test_expect_success 'and when the plugin is reloaded meanwhile' '
+test_expect_success 'a cancelled job writes its checkpoint when the plugin is reloaded meanwhile' '
     job_with_checkpoint &&
     flux cancel $id &&
     wait_event $id exception &&
     plugin_reload &&
     ends_after_checkpoint $id
 '
-test_expect_success 'and when it was reloaded before' '
+test_expect_success 'a cancelled job writes its checkpoint when the plugin was reloaded before' '
     job_with_checkpoint &&
     plugin_reload &&
     flux cancel $id &&
     ends_after_checkpoint $id
 '
-test_expect_success 'and when the module is reloaded meanwhile' '
+test_expect_success 'a cancelled job writes its checkpoint when the module is reloaded meanwhile' '
     job_with_checkpoint &&
     flux cancel $id &&
     wait_event $id exception &&
@@ -91,7 +91,7 @@ test_expect_success 'a job whose job-exec is reloaded ends without a finish even
     in_order "$(events $id)" exception release epilog-finish:dws-epilog &&
     kube wait-gone "$(workflow $id)"
 '
-test_expect_success 'so does one that job-exec leaves alone, as it was cancelled before' '
+test_expect_success 'a job cancelled before a reload of job-exec ends without a finish event' '
     job_with_checkpoint &&
     flux cancel $id &&
     wait_event $id exception &&
@@ -101,7 +101,7 @@ test_expect_success 'so does one that job-exec leaves alone, as it was cancelled
     flux dmesg | grep "job-exec does not have the job" &&
     kube wait-gone "$(workflow $id)"
 '
-test_expect_success 'one that is cancelled in its prolog does not wait for job-exec' '
+test_expect_success 'a job that is cancelled in its prolog does not wait for job-exec' '
     id=$(job_in prerun) &&
     flux dmesg -C &&
     flux cancel $id &&
@@ -114,7 +114,7 @@ test_expect_success 'tasks run on when the job manager is reloaded' '
     job_manager_reload &&
     eventually plugin_is_loaded
 '
-test_expect_success 'a cancel then leaves them their storage for the checkpoint' '
+test_expect_success 'a cancel after a reload leaves tasks their storage for the checkpoint' '
     flux cancel $id &&
     ends_after_checkpoint $id
 '

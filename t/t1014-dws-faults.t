@@ -53,11 +53,11 @@ for step in create _plan _allocate _release_prolog; do
         job_exception $id dws "internal error, the log has more: RuntimeError: it broke in $step" &&
         ! has_event $id start
     '
-    test_expect_success 'the log has one line with the trace' '
+    test_expect_success 'the log has one line with the trace of an unexpected exception' '
         log_of $id "internal error: RuntimeError: it broke in $step (service.py:" &&
         test "$(flux dmesg | grep -c "dws.crit")" -eq 1
     '
-    test_expect_success 'the service goes on, with all others' '
+    test_expect_success 'the service goes on with all other jobs' '
         lives $pid &&
         job_end $other &&
         job_succeeds $other
@@ -72,7 +72,7 @@ test_expect_success 'a job whose storage cannot be released ends, and says what 
     log_of $id "storage may be left behind: Workflow $(workflow $id)" &&
     lives $pid
 '
-test_expect_success 'a service without the bugs takes that down' '
+test_expect_success 'a service without the bugs takes the rest of the storage down' '
     flux module remove dws &&
     module_load &&
     no_workflows

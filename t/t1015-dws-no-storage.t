@@ -59,7 +59,7 @@ test_expect_success 'without the plugin the frobnicator has #DW jobs refused' '
     test_must_fail job_submit true 2>err &&
     grep "dependency scheme \"rabbit-storage\" not supported" err
 '
-test_expect_success 'also with a preset, directives in a list, and as a guest' '
+test_expect_success 'the frobnicator refuses presets and lists of directives, and guests' '
     test_must_fail flux submit --setattr=system.dw=scratch true &&
     test_must_fail flux submit --setattr="system.dw=[\"$DW\"]" true &&
     test_must_fail job_submit --dependency=afterany:1234 true
@@ -76,7 +76,7 @@ test_expect_success 'with the plugin #DW jobs run' '
     job_succeeds $id &&
     flux job info $id jobspec | grep rabbit-storage
 '
-test_expect_success 'and so do those with other dependencies, or this one of their own' '
+test_expect_success 'with the plugin jobs with other dependencies run' '
     other=$(job_submit --dependency=afterok:$id true) &&
     flux job attach $other &&
     own=$(flux submit --dependency=rabbit-storage:dws-jobtap.so true) &&
@@ -89,7 +89,7 @@ test_expect_success 'a #DW job in flux batch fails: its instance has no plugin' 
     flux job wait-event -t 60 $id clean &&
     inner_failed
 '
-test_expect_success 'and so does one in flux alloc' '
+test_expect_success 'a #DW job in flux alloc fails: its instance has no plugin' '
     nested alloc ./inner &&
     inner_failed
 '

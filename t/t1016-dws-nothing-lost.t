@@ -82,16 +82,16 @@ test_expect_success 'the node that has not unmounted is drained by name, and no 
     is_drained compute-02 "$(flux job id --to=f58plain $id): .*could not be unmounted" &&
     test "$(flux resource drain -no "{nodelist}")" = compute-02
 '
-test_expect_success 'DWS is told not to wait for it' '
+test_expect_success 'DWS does not wait for a node that has not unmounted' '
     kube wait-node compute-02 Disabled
 '
-test_expect_success 'no job gets the node, and the Workflow goes' '
+test_expect_success 'no job gets a node that has not unmounted, and the Workflow goes' '
     no_workflows &&
     other=$(job_submit -N1 hostname) &&
     job_succeeds $other &&
     test "$(flux job attach $other)" != compute-02
 '
-test_expect_success 'once it is undrained, DWS waits for it again' '
+test_expect_success 'DWS waits again for a node that is undrained' '
     flux resource undrain compute-02 &&
     kube wait-node compute-02 Enabled
 '
@@ -140,7 +140,7 @@ test_expect_success 'the node was drained before the job let it go' '
     is_drained compute-02 "$(flux job id --to=f58plain $id): .*epilog-timeout" &&
     restore
 '
-test_expect_success 'a person raises dws-epilog-timeout: the same' '
+test_expect_success 'after dws-epilog-timeout by a person nodes, Rabbits and the state are named' '
     plugin_load epilog-timeout=600 &&
     id=$(submit_out -N2 --requires=host:compute-[01-02] true) &&
     in_postrun $id &&

@@ -35,7 +35,7 @@ module_load_copy () {
     eventually service_pid
 }
 
-test_expect_success 'one that is stopped for longer than watchdog= says is replaced' '
+test_expect_success 'a service that is stopped for longer than watchdog= is replaced' '
     module_load_copy impatient 10 </dev/null &&
     jobs_in_all_phases &&
     crashed=$(service_pid) &&
@@ -47,7 +47,7 @@ test_expect_success 'one that is stopped for longer than watchdog= says is repla
     log_count "the dws service died (killed by SIGKILL)" 1
 '
 expect_each_to_succeed 'after the watchdog'
-test_expect_success 'one that is in a loop is replaced' '
+test_expect_success 'a service in an endless loop is replaced' '
     module_load_copy looping 10 <<-END &&
 	stats = Service._stats
 	def loop(self, payload):
@@ -68,7 +68,7 @@ test_expect_success 'one that is in a loop is replaced' '
     job_end $id &&
     job_succeeds $id
 '
-test_expect_success 'one that hangs while it starts is replaced' '
+test_expect_success 'a service that hangs while it starts is replaced' '
     touch loop &&
     module_load_copy slow 10 <<-END &&
 	import os, time
@@ -79,7 +79,7 @@ test_expect_success 'one that hangs while it starts is replaced' '
     rm loop &&
     eventually service_is_ready
 '
-test_expect_success 'one that is paused for shorter, again and again, is left alone' '
+test_expect_success 'a service with short pauses, again and again, is left alone' '
     module_load_copy impatient 10 </dev/null &&
     eventually service_is_ready &&
     service=$(service_pid) &&
@@ -89,7 +89,7 @@ test_expect_success 'one that is paused for shorter, again and again, is left al
     test "$(service_pid)" = "$service" &&
     log_count "killed" 0
 '
-test_expect_success 'so is one if the module was paused with it: the machine was asleep' '
+test_expect_success 'a service that was paused with the module is left alone' '
     process_stop $service &&
     process_stop $module &&
     sleep 15 &&
@@ -119,7 +119,7 @@ test_expect_success 'requests beyond its queue are refused, and their jobs say s
     has_memo $last dws "the dws service does not take the requests that wait for it" &&
     log_count "does not take the requests that wait for it: others are refused" 1
 '
-test_expect_success 'they go on when it does' '
+test_expect_success 'jobs of refused requests go on when the service does' '
     kill -CONT $service &&
     for id in $(cat ids); do
         job_succeeds $id && ! has_memo $id dws || return 1

@@ -59,16 +59,16 @@ for step in create _plan _allocate _release_prolog; do
         job_exception $id dws "the dws service has died each time it worked on the storage" &&
         ! has_event $id start
     '
-    test_expect_success 'the log has each death, with its job' '
+    test_expect_success 'the log has each death of a service, with its job' '
         deaths_of $id
     '
-    test_expect_success 'the others go on' '
+    test_expect_success 'the jobs that services do not die of go on' '
         job_succeeds $other &&
         job_end $running &&
         job_succeeds $running &&
         test "$(module_pid)" = "$module" && broker_lives
     '
-    test_expect_success 'nothing is left of its storage' '
+    test_expect_success 'nothing is left of the storage of the job that services died of' '
         rm deadly.$step &&
         no_workflows
     '
@@ -87,7 +87,7 @@ test_expect_success 'a job whose release five services die of ends, and says wha
 test_expect_success 'the log has each death' '
     deaths_of $id releasing
 '
-test_expect_success 'what is left of it goes with a service that does not die' '
+test_expect_success 'the rest of the storage goes with a service that does not die' '
     flux module remove dws &&
     module_load &&
     no_workflows

@@ -49,7 +49,7 @@ shows_no_token () {
     ! grep -F -e "$2" shown
 }
 
-test_expect_success 'every task of a job on four nodes has it' '
+test_expect_success 'every task of a job on four nodes has the workflow token' '
     module_load &&
     id=$(offload -N4 -n4 ./tasks) &&
     job_succeeds $id &&
@@ -58,11 +58,11 @@ test_expect_success 'every task of a job on four nodes has it' '
         cmp token.0 token.$rank || return 1
     done
 '
-test_expect_success 'when the job has ended nothing of it is left' '
+test_expect_success 'when the job has ended nothing of the token is left' '
     no_token_in_kvs $id &&
     shows_no_token $id "$(cat token.0)"
 '
-test_expect_success 'a job that needs none has none, and no key' '
+test_expect_success 'a job that needs no token has none, and no key' '
     id=$(job_submit ./tasks) &&
     job_succeeds $id &&
     test -z "$(cat token.0)" &&
@@ -76,18 +76,18 @@ test_expect_success 'while the job runs its user and the instance owner can read
     token_in_kvs $id >found &&
     cmp token.0 found
 '
-test_expect_success 'nobody else can' '
+test_expect_success 'nobody but the user and the owner can read the token' '
     test_must_fail as_guest flux job info $id dws_token 2>err &&
     grep "access is restricted" err &&
     test_must_fail as_guest flux kvs get "$(flux job id --to=kvs $id).dws_token"
 '
-test_expect_success 'it is not in the eventlog, the log, the memos' '
+test_expect_success 'the token is not in the eventlog, the log, the memos' '
     flux job eventlog --format=json $id >shown &&
     flux dmesg >>shown &&
     ! grep -F -f token.0 shown &&
     ! grep DW_WORKFLOW_TOKEN shown
 '
-test_expect_success 'it is gone when Teardown begins' '
+test_expect_success 'the token is gone when Teardown begins' '
     gate_shut Teardown $id &&
     job_end $id &&
     kube wait "$(workflow $id)" Teardown &&
@@ -96,7 +96,7 @@ test_expect_success 'it is gone when Teardown begins' '
     wait_event $id clean &&
     shows_no_token $id "$(cat token.0)"
 '
-test_expect_success 'and after a cancel, when the module was away meanwhile' '
+test_expect_success 'the token is gone after a cancel while the module was away' '
     rm token.0 &&
     id=$(offload ./tasks loop) &&
     wait_event $id start &&
@@ -109,7 +109,7 @@ test_expect_success 'and after a cancel, when the module was away meanwhile' '
     no_token_in_kvs $id &&
     shows_no_token $id "$(cat token.0)"
 '
-test_expect_success 'jobs without directives do not look for one' '
+test_expect_success 'jobs without directives do not look for a token' '
     flux run true
 '
 test_done

@@ -22,10 +22,10 @@ test_expect_success "$COUNT hostile jobs are refused or taken (seed $SEED)" '
     hostile submit $COUNT $SEED ids &&
     cat ids | wc -l
 '
-test_expect_success 'a job of somebody else gets its storage meanwhile' '
+test_expect_success 'a job of another user gets its storage among hostile jobs' '
     job_succeeds $(job_submit true)
 '
-test_expect_success 'they end when they are cancelled, if they have not failed' '
+test_expect_success 'hostile jobs end when they are cancelled, if they have not failed' '
     flux cancel --all --quiet &&
     flux queue idle --quiet --timeout=$((240 + COUNT / 10))s
 '
@@ -37,7 +37,7 @@ test_expect_success 'neither log, nor notes, nor memos show a control character'
     flux dmesg >log &&
     hostile check ids <log
 '
-test_expect_success 'nor does what the broker wrote to its terminal' '
+test_expect_success 'the output of the broker shows no control character' '
     hostile check ids <stderr
 '
 test_done

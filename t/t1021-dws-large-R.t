@@ -63,7 +63,7 @@ test_expect_success 'a job whose R has 20 MB runs' '
     module_load &&
     job_succeeds $id
 '
-test_expect_success 'the memory that this took is given back' '
+test_expect_success 'the memory for a large R is given back' '
     ! reader_pid &&
     flux module remove dws
 '

@@ -64,11 +64,11 @@ print(*(error is None for error in ends))" >ends &&
     test "$(flux kvs get t1030.one t1030.two t1030.three | tr -d "\n")" = 123 &&
     eventually logged "cannot write t1030.worse: "
 '
-test_expect_success 'a long one is cut, but not within a character' '
+test_expect_success 'a long line of the log is cut, but not within a character' '
     log_line "$(printf "%0900d" 0)$(printf "\303\244%.0s" $(seq 900))" &&
     eventually logged "ää..."
 '
-test_expect_success 'what is not printable is escaped' '
+test_expect_success 'characters of the log that are not printable are escaped' '
     log_line "$(printf "a\033[2J\r\nb\302\205c\342\200\256d")" &&
     eventually logged "a\\x1b[2J\\r\\nb\\x85c\\u202ed" &&
     no_control_characters
@@ -77,7 +77,7 @@ test_expect_success 'a module argument that is wrong is in the log' '
     test_must_fail flux module load dws "$CONVERSIONS=$CONVERSIONS" &&
     logged "dws.err[0]: $CONVERSIONS=$CONVERSIONS: unknown module argument"
 '
-test_expect_success 'so is a key of the table' '
+test_expect_success 'a key of the table that is wrong is in the log' '
     cp conf/rabbit.toml good.toml &&
     echo "\"$CONVERSIONS\" = 1" >>conf/rabbit.toml &&
     flux config reload &&
@@ -86,7 +86,7 @@ test_expect_success 'so is a key of the table' '
     cp good.toml conf/rabbit.toml &&
     flux config reload
 '
-test_expect_success 'and what the service cannot start with' '
+test_expect_success 'an argument with which the service cannot start is in the log' '
     sed -i "s,^mapping.*,mapping = \"/$CONVERSIONS\"," conf/rabbit.toml &&
     flux config reload &&
     test_must_fail module_load &&
@@ -127,14 +127,14 @@ for name in "%p.%p" "%s%n" "$CONVERSIONS"; do
         nothing_happened
     '
 done
-test_expect_success 'nor does one with control characters' '
+test_expect_success 'a directive with control characters harms nobody' '
     id=$(flux submit --setattr=system.dw="$(printf "#DW jobdw type=\033[2Jx\177 capacity=10GiB name=p1")" true) &&
     wait_event $id clean &&
     nothing_happened
 '
 test_expect_success 'the log has no word of the stack' no_stack_words
-test_expect_success 'nor a control character' no_control_characters
-test_expect_success 'jobs run after all that' '
+test_expect_success 'the log has no control character' no_control_characters
+test_expect_success 'jobs run after bad requests and directives' '
     id=$(job_submit true) &&
     job_succeeds $id &&
     nothing_happened

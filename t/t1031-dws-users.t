@@ -49,7 +49,7 @@ test_expect_success 'while the user database fails a job waits, and the log says
     flux module stats dws &&
     ! has_event $id exception
 '
-test_expect_success 'it goes on when the database does' '
+test_expect_success 'a job goes on when the user database answers' '
     rm "$USERS_FAIL" &&
     job_succeeds $id
 '

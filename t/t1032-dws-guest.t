@@ -45,7 +45,7 @@ test_expect_success 'no Rabbit is disabled, no node drained' '
     ! grep "disabling rabbit" log &&
     test -z "$(flux resource drain -no "{nodelist}")"
 '
-test_expect_success 'nor is it possible with the job of somebody else' '
+test_expect_success 'nobody can raise dws-epilog-timeout on the job of another user' '
     gate_shut PostRun &&
     id=$(job_submit true) &&
     kube wait $(workflow $id) PostRun &&

@@ -25,7 +25,7 @@ test_expect_success 'flux rabbitmapping is a command with a usage' '
     flux rabbitmapping --help >help &&
     grep "^usage: flux rabbitmapping" help
 '
-test_expect_success 'it writes the mapping that the cluster was made from' '
+test_expect_success 'flux rabbitmapping writes the mapping that the cluster was made from' '
     map_is_known
 '
 test_expect_success 'hostlists are folded, and --indent makes lines' '
@@ -35,7 +35,7 @@ test_expect_success 'hostlists are folded, and --indent makes lines' '
     grep "^    \"rabbit-01\": {\$" mapping.txt &&
     grep "\"hostlist\": \"compute-\[01-02,05-06\]\"" mapping.txt
 '
-test_expect_success 'what jobs hold does not change a capacity' '
+test_expect_success 'storage of jobs does not change a capacity' '
     module_load &&
     id=$(job_in running) &&
     kube get storages rabbit-01 | grep "\"capacity\"" &&
@@ -43,7 +43,7 @@ test_expect_success 'what jobs hold does not change a capacity' '
     job_let_go $id running &&
     job_succeeds $id
 '
-test_expect_success 'the service takes what it writes' '
+test_expect_success 'the service takes the output of flux rabbitmapping' '
     map >mapping.json &&
     flux module reload dws scheduler=none &&
     id=$(job_submit -N4 true) &&

@@ -85,7 +85,7 @@ test_expect_success 'an ssd vertex goes to one job as a whole' '
     match 1 129 >given && cp R.txt second &&
     grep -x "rabbit-0[12] 1 256" given
 '
-test_expect_success 'what was given back is there again' '
+test_expect_success 'an ssd vertex that was given back can be had again' '
     free_all first second &&
     match 7 129 >given && cp R.txt third &&
     grep -x "rabbit-01 4 1024" given &&
@@ -96,7 +96,7 @@ test_expect_success 'more storage than a Rabbit has is refused as infeasible' '
     test_must_fail match 1 1025 &&
     grep "No such device" R.txt
 '
-test_expect_success 'and so are more nodes with storage than there are' '
+test_expect_success 'more nodes with storage than there are is refused as infeasible' '
     test_must_fail match 8 1 &&
     grep "No such device" R.txt
 '
@@ -170,7 +170,7 @@ test_expect_success 'a job that is larger than what a Rabbit has left waits' '
     ! flux job wait-event -q -t 2 $third exception &&
     flux jobs -no "{state}" $third | grep SCHED
 '
-test_expect_success 'and starts when the storage is free again' '
+test_expect_success 'a job that waits for storage starts when the storage is free' '
     rabbit=$(flux getrabbit -j $second) &&
     job_end $second &&
     job_succeeds $third &&
@@ -179,7 +179,7 @@ test_expect_success 'and starts when the storage is free again' '
     job_succeeds $first &&
     job_succeeds $second
 '
-test_expect_success 'one that asks for more than any Rabbit has is refused with both sizes' '
+test_expect_success 'a job that asks for more than any Rabbit has is refused with both sizes' '
     id=$(large_submit 2000 true) &&
     wait_event $id clean &&
     ! has_event $id alloc &&

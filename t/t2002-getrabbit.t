@@ -50,7 +50,7 @@ test_expect_success 'the Rabbits of a job that runs' '
     wait_event $active start &&
     answers "rabbit-[01-02]" flux getrabbit -j $active
 '
-test_expect_success 'of one that has ended, and of several' '
+test_expect_success 'the Rabbits of a job that has ended, and of several jobs' '
     job_end $active &&
     job_succeeds $active &&
     ended=$(job_submit --requires=host:compute-03 true) &&
@@ -82,12 +82,12 @@ test_expect_success 'within a batch job, what the instance around it knows' '
     grep "no such Rabbit: compute-01" inner &&
     test "$(cat deeper)" = "compute-[03-04,07-08]"
 '
-test_expect_success 'of one that failed' '
+test_expect_success 'the Rabbits of a job that failed' '
     failed=$(job_submit --requires=host:compute-01 sh -c "exit 3") &&
     wait_event $failed clean &&
     answers rabbit-01 flux getrabbit --jobids $failed
 '
-test_expect_success 'a job without storage, or not with it yet, is told' '
+test_expect_success 'a job without storage, or not with it yet, is an error' '
     plain=$(flux submit true) &&
     wait_event $plain clean &&
     command_fails getrabbit "job $plain has no storage on Rabbits" \
@@ -98,7 +98,7 @@ test_expect_success 'a job without storage, or not with it yet, is told' '
     flux cancel $held &&
     wait_event $held clean
 '
-test_expect_success 'what is no job is told' '
+test_expect_success 'an argument that is no job is an error' '
     command_fails getrabbit "not the ID of a job: compute-01" \
         flux getrabbit -j compute-01 &&
     command_fails getrabbit "job f1 not found" flux getrabbit -j f1
@@ -106,7 +106,7 @@ test_expect_success 'what is no job is told' '
 test_expect_success "a job of somebody else is not shown" '
     command_fails getrabbit "job $ended is not yours" as_guest flux getrabbit -j $ended
 '
-test_expect_success 'without a mapping it says what is missing' '
+test_expect_success 'without a mapping the error says what is missing' '
     test_must_fail flux start flux getrabbit 2>err &&
     grep "ERROR: rabbit.mapping is not set in Flux.s configuration" err
 '

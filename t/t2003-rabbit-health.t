@@ -76,24 +76,24 @@ test_expect_success 'load the module, with a scheduler that knows Rabbits' '
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     eventually are_marked
 '
-test_expect_success 'when a Rabbit goes down its storage is' '
+test_expect_success 'when a Rabbit goes down its ssd go down in Fluxion' '
     kube disable rabbit-01 &&
     ssds_down 8 8 &&
     are_marked
 '
-test_expect_success 'jobs with storage avoid it' '
+test_expect_success 'jobs with storage avoid a Rabbit that is down' '
     all_on rabbit-02 2
 '
-test_expect_success 'other jobs use its nodes' '
+test_expect_success 'jobs without storage use the nodes of a Rabbit that is down' '
     flux run -q all -N8 hostname
 '
-test_expect_success 'one that needs more waits for it' '
+test_expect_success 'a job that needs a Rabbit that is down waits for it' '
     large=$(job_submit -q all -N8 hostname) &&
     wait_event $large depend &&
     ! flux job wait-event -q -t 2 $large exception &&
     flux jobs -no "{state}" $large | grep SCHED
 '
-test_expect_success 'Fluxion is told again after it was reloaded' '
+test_expect_success 'a reloaded Fluxion gets the state of Rabbits and ssd again' '
     flux cancel $large && wait_event $large clean &&
     flux module remove sched-fluxion-qmanager &&
     flux module remove -f sched-fluxion-feasibility &&
@@ -103,7 +103,7 @@ test_expect_success 'Fluxion is told again after it was reloaded' '
     flux queue start --all &&
     ssds_down 8 8
 '
-test_expect_success 'when it is enabled again it is used again' '
+test_expect_success 'a Rabbit that is enabled again is used again' '
     id=$(job_submit -q all -N8 hostname) &&
     wait_event $id depend &&
     kube enable rabbit-01 &&
@@ -137,12 +137,12 @@ test_expect_success 'with soft_drain only jobs with storage avoid the node' '
     eventually are_marked compute-01 &&
     none_is_drained
 '
-test_expect_success 'with both off nothing is done' '
+test_expect_success 'without drain and soft_drain a lost connection changes nothing' '
     rabbit_keys "drain_compute_nodes = false" "soft_drain = false" &&
     eventually are_marked &&
     none_is_drained
 '
-test_expect_success 'what was told is made up for when the module is loaded again' '
+test_expect_success 'changes while the module is away are sent when it is loaded again' '
     rabbit_keys "drain_compute_nodes = false" &&
     eventually are_marked compute-01 &&
     flux module remove dws &&

@@ -102,27 +102,27 @@ undrain_all () {
 test_expect_success 'flux-modprobe loads the module when the instance starts' '
     flux module list | grep -w dws
 '
-test_expect_success 'with the arguments of the configuration' '
+test_expect_success 'flux-modprobe loads the module with the arguments of the configuration' '
     flux modprobe show dws | tee shown &&
     grep "scheduler=none" shown &&
     eventually stats_say "\"kubernetes\": \"ok\""
 '
-test_expect_success 'on rank 0 only' '
+test_expect_success 'flux-modprobe loads the module on rank 0 only' '
     flux exec -r 1 flux module list >modules &&
     ! grep -w dws modules
 '
-test_expect_success 'at shutdown it is removed before the job manager' '
+test_expect_success 'at shutdown the module is removed before the job manager' '
     flux modprobe rc3 --dry-run >rc3 &&
     cat rc3 &&
     in_order "$(tr -cs "[:alnum:]-" " " <rc3)" dws job-manager
 '
-test_expect_success 'it can be removed and loaded by hand' '
+test_expect_success 'the module can be removed and loaded by hand' '
     flux modprobe remove dws &&
     ! flux module list | grep -w dws &&
     flux modprobe load dws &&
     flux module list | grep -w dws
 '
-test_expect_success 'an instance starts and ends with it without a word' '
+test_expect_success 'an instance starts and ends with the module without a message' '
     flux start --config-path=$TRASH/conf -Sbroker.boot-method=single \
         flux module list >modules 2>start.err &&
     grep -w dws modules &&
@@ -164,26 +164,26 @@ test_expect_success 'a job without directives has nothing to do with nnf-clientm
     flux job status $id &&
     test -z "$(told $id)"
 '
-test_expect_success 'the prolog keeps it running while storage is being mounted' '
+test_expect_success 'the prolog keeps nnf-clientmount running while storage is being mounted' '
     : >systemctl.log &&
     id=$(job_in prerun) &&
     eventually grep "start nnf-clientmount" systemctl.log &&
     test "$(told $id)" = "$(flux jobs -no "{ranks}" $id) start nnf-clientmount"
 '
-test_expect_success 'and stops it before the job starts' '
+test_expect_success 'the prolog stops nnf-clientmount before the job starts' '
     job_let_go $id prerun &&
     job_succeeds $id &&
     told $id >log &&
     cut -d" " -f2- log | head -n 2 >prolog &&
     printf "%s nnf-clientmount\n" start stop | diff - prolog
 '
-test_expect_success 'the epilog has it run again until the storage is gone' '
+test_expect_success 'the epilog runs nnf-clientmount until the storage is gone' '
     cut -d" " -f2- log | tail -n +3 >epilog &&
     printf "%s nnf-clientmount\n" start stop | diff - epilog &&
     in_order "$(events $id)" epilog-finish:dws-epilog \
         epilog-finish:job-manager.epilog
 '
-test_expect_success 'on each node of the job; the last to need it stops it' '
+test_expect_success 'the last job on a node that needs nnf-clientmount stops it' '
     id=$(job_submit -N2 --requires=host:compute-0[1-2] true) &&
     job_succeeds $id &&
     told $id | sort | uniq -c &&
@@ -219,7 +219,7 @@ test_expect_success 'a user cannot have units started with a memo' '
     job_succeeds $id &&
     ! told $id | grep -v nnf-clientmount
 '
-test_expect_success 'nor have the epilog leave them running' '
+test_expect_success 'a user cannot have the epilog leave units running with a memo' '
     id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" \
         sh -c "$LOOP") &&
     wait_event $id start &&
@@ -239,7 +239,7 @@ test_expect_success 'a user cannot have a prolog wait for storage with a memo' '
     flux job status $id &&
     test -z "$(told $id)"
 '
-test_expect_success 'a job that is cancelled in its prolog ends, and stops it' '
+test_expect_success 'a job that is cancelled in its prolog ends, and stops nnf-clientmount' '
     id=$(job_in prerun) &&
     eventually is_told $id start &&
     flux cancel $id &&
@@ -269,7 +269,7 @@ test_expect_success 'a prolog that waits too long fails with a line that says so
     eventually ends_stopped $id &&
     undrain_all
 '
-test_expect_success 'so does one whose service does not start' '
+test_expect_success 'a prolog whose service does not start fails with a line that says so' '
     touch nnf-clientmount.fails &&
     id=$(job_submit $(on 1) true) &&
     wait_event $id exception -m type=prolog &&
@@ -297,7 +297,7 @@ test_expect_success 'an instance that is a job drains nodes without storage' '
     grep "^compute-\[01-02,04\]" drained &&
     undrain_all
 '
-test_expect_success 'one with storage everywhere drains nothing' '
+test_expect_success 'an instance that is a job with storage everywhere drains nothing' '
     id=$(job_submit -N2 --requires=host:compute-0[1-2] \
         flux start --conf=resource.noverify=true ./inside $TRASH/drained) &&
     wait_event $id clean &&
@@ -311,10 +311,10 @@ for command in alloc batch submit run bulksubmit; do
         grep 'Spread the job' help
     "
 done
-test_expect_success 'and --help=rabbit-chassis more' '
+test_expect_success '--help=rabbit-chassis explains the option' '
     flux alloc --help=rabbit-chassis | grep "two nodes on each of four chassis"
 '
-test_expect_success 'the nodes of a job are below its chassis then' '
+test_expect_success 'the nodes of a job with --rabbit-chassis are below its chassis' '
     env -u FLUX_URI flux submit --dry-run -N8 -n16 --rabbit-chassis=4 true >jobspec &&
     python_stdin "
 import json
@@ -340,17 +340,17 @@ for value in 0 -1 x 1.5 ""; do
             -N4 --rabbit-chassis=$value
     "
 done
-test_expect_success 'so are nodes that cannot be shared evenly' '
+test_expect_success 'nodes that chassis cannot share evenly are refused' '
     refuses "-N must be a multiple of 3" -N4 --rabbit-chassis=3
 '
-test_expect_success 'and a job that asks for no nodes' '
+test_expect_success '--rabbit-chassis without nodes is refused' '
     refuses "needs a number of nodes (-N, --nodes)" -n4 --rabbit-chassis=2
 '
-test_expect_success 'so is the option where the scheduler knows no chassis' '
+test_expect_success '--rabbit-chassis is refused where the scheduler knows no chassis' '
     refuses "needs Fluxion, with a graph from flux dws2jgf; the scheduler here is sched-simple" \
         -N4 --rabbit-chassis=2
 '
-test_expect_success 'what is wrong with directives is told at submission' '
+test_expect_success 'wrong directives are refused at submission' '
     test_must_fail flux submit -S dw="#DW jobdw type=xfs name=p1" true 2>err &&
     grep -F "#DW jobdw type=xfs name=p1: missing argument '\''capacity='\''" err &&
     test_must_fail flux submit -S dw=scratch true 2>err &&

@@ -35,7 +35,7 @@ test_expect_success 'a job has as many nodes on each chassis' '
         is_shared $id "rabbit-01=$((n / 2)) rabbit-02=$((n / 2))" || return 1
     done
 '
-test_expect_success 'on one chassis it has all of them' '
+test_expect_success 'on one chassis a job has all of its nodes' '
     id=$(flux submit -N4 --rabbit-chassis=1 true) &&
     wait_event $id clean &&
     share $id | grep -x "rabbit-0[12]=4 "
@@ -60,7 +60,7 @@ print(ssds)
 assert len(ssds) == 4 and len({path.split(\"/\")[2] for path in ssds}) == 2
 "
 '
-test_expect_success 'and as many tasks run as were asked for' '
+test_expect_success 'as many tasks run on the chassis as were asked for' '
     for n in 4 6 8; do
         id=$(job_submit -N4 -n$n --rabbit-chassis=2 hostname) &&
         job_succeeds $id &&

@@ -111,11 +111,11 @@ test_expect_success 'a job that fits in what is left runs' '
         chassis0/ssd5 chassis0/ssd6 chassis0/ssd7 &&
     ends $id
 '
-test_expect_success 'one that needs more waits, and is not refused' '
+test_expect_success 'a job that needs more storage than is left waits, and is not refused' '
     large=$(storage_job 800 true) &&
     waits $large
 '
-test_expect_success 'when the file system is destroyed it starts' '
+test_expect_success 'a waiting job starts when the persistent file system is destroyed' '
     destroy &&
     job_succeeds $large &&
     eventually are_down
@@ -126,43 +126,43 @@ test_expect_success 'Fluxion gives the last ssd first' '
     second=$(storage_job 480) &&
     has_ssds $second chassis0/ssd0 chassis0/ssd1 chassis0/ssd2 chassis0/ssd3
 '
-test_expect_success 'those that a job has are not counted as the file system has them' '
+test_expect_success 'ssd of jobs do not count for the persistent file system' '
     ends $first &&
     persistent 200 &&
     eventually are_down chassis0/ssd4 chassis0/ssd5
 '
-test_expect_success 'so there is not more given out than there is' '
+test_expect_success 'no more storage is given out than there is' '
     first=$(storage_job 200) &&
     has_ssds $first chassis0/ssd6 chassis0/ssd7 &&
     third=$(storage_job 100) &&
     waits $third
 '
-test_expect_success 'nor less' '
+test_expect_success 'no less storage is given out than there is' '
     ends $second &&
     has_ssds $third chassis0/ssd3 &&
     second=$(storage_job 300) &&
     has_ssds $second chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
 '
-test_expect_success 'a module that is loaded meanwhile leaves it at that' '
+test_expect_success 'a module that is loaded again changes nothing' '
     flux module remove dws &&
     are_down chassis0/ssd4 chassis0/ssd5 &&
     flux module load dws &&
     eventually stats_say "\"ssd_down\": 2" &&
     eventually are_down chassis0/ssd4 chassis0/ssd5
 '
-test_expect_success 'where jobs have too many of them, no more is given out' '
+test_expect_success 'where jobs have too many ssd, no more are given out' '
     foreign_servers foreign 100 &&
     eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2 chassis0/ssd3 \
         chassis0/ssd4 chassis0/ssd5 chassis0/ssd6 chassis0/ssd7
 '
-test_expect_success 'until one has given some back' '
+test_expect_success 'ssd are given out when a job has given some back' '
     fourth=$(storage_job 200) &&
     waits $fourth &&
     ends $second &&
     has_ssds $fourth chassis0/ssd4 chassis0/ssd5 &&
     eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
 '
-test_expect_success 'Fluxion is told again after it was reloaded' '
+test_expect_success 'a reloaded Fluxion gets the state of Rabbits and ssd again' '
     flux module remove sched-fluxion-qmanager &&
     flux module remove -f sched-fluxion-feasibility &&
     flux module reload sched-fluxion-resource &&
@@ -170,7 +170,7 @@ test_expect_success 'Fluxion is told again after it was reloaded' '
     flux module load sched-fluxion-feasibility &&
     eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
 '
-test_expect_success 'what others give back while the module is away is given out' '
+test_expect_success 'ssd that jobs give back while the module is away are given out' '
     large=$(storage_job 300 true) &&
     waits $large &&
     flux module remove dws &&
@@ -194,11 +194,11 @@ test_expect_success 'storage that is there when a job has got its nodes has it w
     eventually has_memo $second rabbit_waits_for \
         "others. storage: .* rabbit-01, .* has 43.707 GiB left"
 '
-test_expect_success 'and no other job is given room there' '
+test_expect_success 'no other job gets room where a job waits for its storage' '
     third=$(storage_job 100) &&
     waits $third
 '
-test_expect_success 'neither has more than there is, and neither is killed for it' '
+test_expect_success 'no job has more storage than there is, and none is killed for it' '
     kube get servers >servers &&
     test "$(allocated_on_first servers)" -eq 1 &&
     flux jobs -no "{state}" $first | grep RUN &&
@@ -207,7 +207,7 @@ test_expect_success 'neither has more than there is, and neither is killed for i
     kube get servers >servers &&
     test "$(allocated_on_first servers)" -eq 1
 '
-test_expect_success 'when they end, all of it is given out again' '
+test_expect_success 'when jobs end, all storage is given out again' '
     kube delete servers foreign &&
     ends $second $third &&
     eventually are_down &&

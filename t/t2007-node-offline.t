@@ -52,25 +52,25 @@ test_expect_success 'DWS is not to wait for a node that goes offline' '
     are_offline compute-04 &&
     node_is Enabled compute-03
 '
-test_expect_success 'jobs with storage run on the others' '
+test_expect_success 'jobs with storage run on nodes that are online' '
     id=$(job_submit -N3 hostname) &&
     job_succeeds $id
 '
-test_expect_success 'a module that is loaded meanwhile leaves it at that' '
+test_expect_success 'a module that is loaded again changes nothing' '
     flux module remove dws &&
     broker_dies 2 &&
     module_load &&
     kube wait-node compute-03 Disabled &&
     node_is Disabled compute-04
 '
-test_expect_success 'when they are back it waits for them again' '
+test_expect_success 'DWS waits again for nodes that are back' '
     broker run 2 &&
     broker run 3 &&
     kube wait-node compute-03 Enabled &&
     kube wait-node compute-04 Enabled &&
     are_offline
 '
-test_expect_success 'so does it on a node that is to find its storage' '
+test_expect_success 'DWS waits for a node on which a job waits for its storage' '
     gate_shut PreRun &&
     id=$(job_submit --requires=host:compute-04 true) &&
     kube wait $(workflow $id) PreRun &&
@@ -80,7 +80,7 @@ test_expect_success 'so does it on a node that is to find its storage' '
     kube wait-node compute-03 Disabled &&
     node_is Enabled compute-04
 '
-test_expect_success 'until the job has given up on it' '
+test_expect_success 'DWS stops waiting when the job has given up on the node' '
     flux cancel $id &&
     kube wait-node compute-04 Disabled &&
     rm gates/PreRun &&
@@ -123,7 +123,7 @@ test_expect_success 'the module sees drains after the resource module was loaded
     flux resource undrain compute-01 &&
     kube wait-node compute-01 Enabled
 '
-test_expect_success 'and logs no warning about the eventlog that was shortened' '
+test_expect_success 'the module logs no warning about a shortened eventlog' '
     flux dmesg >log &&
     ! grep kvs-watch log
 '

@@ -65,19 +65,19 @@ test_expect_success 'a job is placed on the only Rabbit that has its labels' '
         on_second $id || return 1
     done
 '
-test_expect_success 'one that needs more nodes than are below it is told so' '
+test_expect_success 'a job that needs more nodes than its labels allow gets an exception' '
     id=$(job_submit -N5 hostname) &&
     wait_event $id clean &&
     job_exception $id dws "the job asks for 5 nodes, but only compute-[03-04,07-08] (4)"
 '
-test_expect_success 'when the labels move to another Rabbit, so do jobs' '
+test_expect_success 'when labels move to another Rabbit, jobs get that Rabbit' '
     kube label rabbit-01 tier=fast &&
     kube label rabbit-02 tier=slow &&
     id=$(job_submit -N1 hostname) &&
     job_succeeds $id &&
     on_first $id
 '
-test_expect_success 'a job whose labels move when it is planned is told what it lacks' '
+test_expect_success 'the exception of a job whose labels move names the missing label' '
     id=$(job_submit -N1 --urgency=hold hostname) &&
     labels_move_while_waiting $id &&
     wait_event $id clean &&
@@ -85,7 +85,7 @@ test_expect_success 'a job whose labels move when it is planned is told what it 
     job_exception $id dws "rabbit-01" &&
     job_exception $id dws "tier=fast"
 '
-test_expect_success 'one whose storage needs not be near gets it where they are now' '
+test_expect_success 'network storage goes to the Rabbit that has its labels now' '
     kube label rabbit-01 tier=fast &&
     kube label rabbit-02 tier=slow &&
     id=$(DW="#DW jobdw type=lustre capacity=20GiB name=p1" \
@@ -108,7 +108,7 @@ test_expect_success 'labels that move when the storage is made are of no concern
     kube label rabbit-01 tier=fast &&
     kube label rabbit-02 tier=slow
 '
-test_expect_success 'while that Rabbit is broken the job waits' '
+test_expect_success 'a job waits while the only Rabbit with its labels is broken' '
     kube disable rabbit-01 &&
     ssds_down 8 8 &&
     id=$(job_submit -N1 hostname) &&
@@ -125,29 +125,29 @@ test_expect_success 'make persistent storage on rabbit-01' '
     on_first $id &&
     kube label rabbit-02 tier=fast
 '
-test_expect_success 'a job that only uses it asks for no ssd' '
+test_expect_success 'a job that uses persistent storage asks for no ssd' '
     id=$(flux submit -N1 -S dw="$KEEP" hostname) &&
     job_succeeds $id &&
     on_first $id
 '
-test_expect_success 'while its Rabbit is broken it waits, and is not denied' '
+test_expect_success 'a job waits while the Rabbit of its persistent storage is broken' '
     kube disable rabbit-01 &&
     ssds_down 8 8 &&
     id=$(flux submit -N1 -S dw="$KEEP" hostname) &&
     keeps_waiting $id depend &&
     has_memo $id rabbit_waits_for "rabbit-01 is Disabled"
 '
-test_expect_success 'also when Fluxion or the module is loaded again' '
+test_expect_success 'a job waits for its broken Rabbit when Fluxion or the module is loaded again' '
     flux module reload dws &&
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     keeps_waiting $id depend
 '
-test_expect_success 'when it is back the job runs there' '
+test_expect_success 'a waiting job runs when its Rabbit is back' '
     kube enable rabbit-01 &&
     job_succeeds $id &&
     on_first $id
 '
-test_expect_success 'one that got nodes when it had just broken waits in its prolog' '
+test_expect_success 'a job that got nodes below a just broken Rabbit waits in its prolog' '
     id=$(flux submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
     wait_event $id depend &&
     kube disable rabbit-01 &&
@@ -159,7 +159,7 @@ test_expect_success 'one that got nodes when it had just broken waits in its pro
     kube enable rabbit-01 &&
     job_succeeds $id
 '
-test_expect_success 'but no longer than the site says, and its user is told why' '
+test_expect_success 'a job waits in its prolog no longer than the site says, with a reason' '
     set_prolog_timeout 6s &&
     id=$(flux submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
     wait_event $id depend &&
@@ -184,7 +184,7 @@ test_expect_success 'storage on both Rabbits: jobs have the nodes of the one tha
     on_first $id &&
     kube enable rabbit-02
 '
-test_expect_success 'and only as many as it has allocations for: one waits for the other' '
+test_expect_success 'a job waits for nodes with an allocation of persistent storage' '
     ssds_down 0 4 &&
     id=$(flux submit -N5 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $id &&
@@ -200,7 +200,7 @@ test_expect_success 'and only as many as it has allocations for: one waits for t
     job_succeeds $id &&
     on_first $id
 '
-test_expect_success 'more nodes than it has allocations for are refused' '
+test_expect_success 'more nodes than persistent storage has allocations for are refused' '
     id=$(flux submit -N6 -S dw="#DW persistentdw name=both" hostname) &&
     wait_event $id clean &&
     job_exception $id dws "asks for 6 nodes, but only compute-[01-03,05-06] (5)" &&

@@ -35,31 +35,31 @@ test_expect_success 'the module says that the mapping lacks one' '
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     eventually eval "flux dmesg | grep \"rabbit.mapping lacks rabbit-02: no job gets\""
 '
-test_expect_success 'its nodes run jobs without storage' '
+test_expect_success 'nodes of an unmapped Rabbit run jobs without storage' '
     flux run --requires=host:compute-03 -N1 true
 '
-test_expect_success 'jobs with storage are placed on the other' '
+test_expect_success 'jobs with storage are placed on the mapped Rabbit' '
     for n in 1 2 4; do
         runs_on_first $(job_submit -N$n sh -c "$LOOP") || return 1
     done
 '
-test_expect_success 'also where the storage needs not be near: Lustre, on the network' '
+test_expect_success 'Lustre on the network is placed on the mapped Rabbit as well' '
     DW="#DW jobdw type=lustre capacity=20GiB name=p1" &&
     runs_on_first $(job_submit -N1 sh -c "$LOOP")
 '
-test_expect_success 'a job that insists on its nodes is refused' '
+test_expect_success 'a job that insists on nodes of an unmapped Rabbit is refused' '
     id=$(job_submit -N1 --requires=host:compute-03 hostname) &&
     wait_event $id clean &&
     ! has_event $id alloc &&
     job_exception $id alloc unsatisfiable
 '
-test_expect_success 'and so is one that needs more nodes than the mapping has' '
+test_expect_success 'a job that needs more nodes than the mapping has is refused' '
     id=$(job_submit -N5 hostname) &&
     wait_event $id clean &&
     ! has_event $id alloc &&
     job_exception $id alloc unsatisfiable
 '
-test_expect_success 'while the one that it has is full, jobs wait' '
+test_expect_success 'jobs wait while the mapped Rabbit is full' '
     first=$(DW="#DW jobdw type=xfs capacity=900GiB name=p1" job_submit -N1 \
         sh -c "$LOOP") &&
     wait_event $first start &&

@@ -58,7 +58,7 @@ test_expect_success 'jobs with storage get nodes and storage below the same Rabb
         test "$(node_count $rabbit $id)" -eq $n || return 1
     done
 '
-test_expect_success 'or below both, as many as there are' '
+test_expect_success 'jobs with storage get nodes below both Rabbits' '
     id=$(job_submit -N8 true) &&
     job_succeeds $id &&
     test "$(flux getrabbit -j $id)" = "rabbit-[01-02]" &&
@@ -81,7 +81,7 @@ test_expect_success 'a Rabbit that is full has a job wait' '
     job_succeeds $first &&
     job_succeeds $second
 '
-test_expect_success 'and one that is broken, too' '
+test_expect_success 'a Rabbit that is broken has a job wait' '
     DW="#DW jobdw type=xfs capacity=10GiB name=p1" &&
     kube disable rabbit-01 &&
     kube disable rabbit-02 &&

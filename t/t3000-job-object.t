@@ -41,7 +41,7 @@ second () {
         | sed -n "s/^\([0-9]*\)\.[0-9]* $2\( .*\)\{0,1\}\$/\1/p"
 }
 
-test_expect_success 'a job without storage is told as it was submitted' '
+test_expect_success 'the object of a job without storage has its request' '
     id=$(flux submit -n4 -N2 -t 90s --job-name="a & b" --output=here.out \
         -o output.mode=append --env="-*" --env=GREETING="hello world" \
         --requires="host:compute-[01-03] and not host:compute-02" \
@@ -67,7 +67,7 @@ test_expect_success 'a job without storage is told as it was submitted' '
     tells job.xml TaskGroup/TaskCount 4 &&
     tells job.xml Extension
 '
-test_expect_success 'and so is what it got' '
+test_expect_success 'the object of a job has the resources that it got' '
     tells job.xml Delivered/NodeCount 2 &&
     tells job.xml "Delivered/Node[@aggregation=\"Range\"]" "compute-[01,03]" &&
     tells job.xml Delivered/Processors 4 &&
@@ -77,7 +77,7 @@ test_expect_success 'and so is what it got' '
     tells job.xml StartTime "$(second $id start)" &&
     tells job.xml EndTime "$(second $id finish)"
 '
-test_expect_success 'limits and tasks are told in the words of the job object' '
+test_expect_success 'limits and tasks are elements of the job object' '
     id=$(flux submit -N1 -n2 --rlimit="-*" --rlimit=core=4096 --taskmap=cyclic true) &&
     wait_event $id clean &&
     object job.xml $id &&
@@ -85,7 +85,7 @@ test_expect_success 'limits and tasks are told in the words of the job object' '
     tells job.xml "TaskGroup/TaskDistribution[@type=\"Rule\"]" RoundRobin &&
     tells job.xml Extension
 '
-test_expect_success 'whole nodes are told by their number alone' '
+test_expect_success 'whole nodes are written as their number alone' '
     id=$(flux submit -N2 true) &&
     wait_event $id clean &&
     object job.xml $id &&
@@ -94,7 +94,7 @@ test_expect_success 'whole nodes are told by their number alone' '
     tells job.xml Delivered/Processors 8 &&
     tells job.xml Extension
 '
-test_expect_success 'a job with storage is told with it' '
+test_expect_success 'the object of a job with storage has the storage' '
     cat >>conf/rabbit.toml <<-END &&
 	save_datamovements = 10
 	[rabbit.presets]
@@ -115,21 +115,21 @@ test_expect_success 'a job with storage is told with it' '
         3145728 &&
     test -n "$(memos $id rabbits)"
 '
-test_expect_success 'with the seconds that each state took' '
+test_expect_success 'the object of a job with storage has the seconds of each state' '
     for state in Proposal Setup DataIn PreRun PostRun DataOut Teardown; do
         key=rabbit_$(echo $state | tr A-Z a-z)_timing &&
         tells job.xml "Delivered/Resource[@name=\"WorkflowState\"][@type=\"$state\"]" \
             "$(flux job info $id $key | sed "s/\.0\$//")" || return 1
     done
 '
-test_expect_success 'what the module changed was not asked for' '
+test_expect_success 'changes of the module are not in Requested' '
     event_context $id jobspec-update | grep badrabbit &&
     tells job.xml Requested/Feature &&
     tells job.xml Requested/NodeCount 1 &&
     tells job.xml "Extension[@name=\"attributes.system.dw\"]" \
         "[\"$DW\", \"#DW copy_in source=/lustre/data destination=\$DW_JOB_p1/data\"]"
 '
-test_expect_success 'a preset is told as what it stands for' '
+test_expect_success 'a preset is written as its directives' '
     id=$(flux submit --setattr=system.dw=fast true) &&
     job_succeeds $id &&
     object job.xml $id &&
@@ -143,7 +143,7 @@ test_expect_success 'a job that waits in its prolog is running, and has no times
     tells job.xml StartTime &&
     tells job.xml Delivered/NodeCount 1
 '
-test_expect_success 'cancelled there it says why it never ran' '
+test_expect_success 'a job that is cancelled in its prolog says why it never ran' '
     flux cancel --message="not needed" $active &&
     job_let_go $active setup &&
     wait_event $active clean &&
@@ -175,7 +175,7 @@ test_expect_success 'several jobs are a group, and refer to each other' '
     tells group.xml Id mine &&
     tells group.xml State Completed
 '
-test_expect_success 'a batch job is told with its steps while it runs' '
+test_expect_success 'the object of a batch job has its steps while it runs' '
     cat >steps.sh <<-\END &&
 	#!/bin/sh
 	#FLUX: -N2 -n2 --job-name=steps --dump=steps.tgz
@@ -199,14 +199,14 @@ test_expect_success 'a batch job is told with its steps while it runs' '
     grep -c "^$job/f" ids | grep -x 2 &&
     tells steps.xml "Job/Dependency[@condition=\"OnFailure\"]" "$(sed -n 3p ids)"
 '
-test_expect_success 'when it has ended it cannot' '
+test_expect_success 'a batch job that has ended has no steps in its object' '
     touch steps.end &&
     wait_event $batch clean &&
     command_fails dws \
         "job $(id_of $batch) has ended: its steps are known only while it runs" \
         flux dws job-object --steps $batch
 '
-test_expect_success 'but what it dumped can be told' '
+test_expect_success 'the dump of a batch job has its steps' '
     mkdir dump &&
     tar -xzf steps.tgz -C dump &&
     flux dws job-object --from=dump --group=$job >dump.xml 2>err &&
@@ -224,7 +224,7 @@ test_expect_success 'a job that is no instance has no steps' '
     flux cancel $lone &&
     wait_event $lone clean
 '
-test_expect_success 'what is no job is told' '
+test_expect_success 'an argument that is no job is an error' '
     command_fails dws "not the ID of a job: compute-01" \
         flux dws job-object compute-01 &&
     command_fails dws "job f2 not found" flux dws job-object f2

@@ -36,7 +36,7 @@ test_expect_success 'the storage that Fluxion added is not what was asked for' '
     says job.xml Extension >extensions &&
     test $(wc -l <extensions) -eq 2
 '
-test_expect_success 'but what was delivered: 128 GiB for each node' '
+test_expect_success 'the storage that was delivered is 128 GiB for each node' '
     says job.xml "Delivered/Resource[@type=\"ssd\"][@units=\"GB\"]" | grep -x 512 &&
     says job.xml "Extension[@name=\"rabbits\"]" | grep -x "rabbit-\[01-02\]"
 '

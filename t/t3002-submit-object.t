@@ -44,23 +44,23 @@ test_expect_success 'the very simple example of the seed runs, for its user' '
     flux job attach $id >out &&
     test $(grep -c . out) -eq 16
 '
-test_expect_success 'its number will do for the name of a user' '
+test_expect_success 'a user may be named by number' '
     sed "s/scottmo/$(id -u)/" "$EXAMPLES/very-simple.xml" >number.xml &&
     submit --dry-run <number.xml >out
 '
-test_expect_success 'that of another user is refused, and nothing is submitted' '
+test_expect_success 'the number of another user is refused, and nothing is submitted' '
     before=$(count_jobs) &&
     command_fails dws "line 5: /Job/User: is \"scottmo\", but $(id -un) submits the job" \
         flux dws submit-object "$EXAMPLES/very-simple.xml" &&
     test $(count_jobs) -eq $before
 '
-test_expect_success 'all that is wrong is told, each in a line' '
+test_expect_success 'all problems of an object are printed, each in a line' '
     test_expect_code 1 flux dws submit-object "$EXAMPLES/moderate.xml" 2>err &&
     test $(wc -l <err) -eq 6 &&
     grep "ERROR: line [0-9]*: /Job/Requested/Memory: cannot be told to Flux" err &&
     grep "ERROR: line [0-9]*: /Job/Machine: is \"Colony\", but nobody said what this system is" err
 '
-test_expect_success 'an object can let it be left out' '
+test_expect_success 'an object can let unsupported elements be left out' '
     sed "s/<Job>/<Job awarenessPolicy=\"Warn\">/" "$EXAMPLES/moderate.xml" >warn.xml &&
     flux dws submit-object --dry-run --machine=Colony warn.xml >out 2>err &&
     test $(wc -l <err) -eq 5 &&
@@ -69,7 +69,7 @@ test_expect_success 'an object can let it be left out' '
     submit --dry-run <ignore.xml >out2 &&
     cmp out out2
 '
-test_expect_success 'and so can who submits it, where the object says nothing' '
+test_expect_success 'the submitter can let unsupported elements be left out' '
     flux dws submit-object --dry-run --machine=Colony --awareness=warn \
         "$EXAMPLES/moderate.xml" >out3 2>err &&
     test $(wc -l <err) -eq 5 &&
@@ -87,14 +87,14 @@ test_expect_success 'a job runs on all nodes that it names, and no others' '
     flux job status $id &&
     test "$(flux jobs -no "{nodelist}" $id)" = "compute-[02,04]"
 '
-test_expect_success 'what relates a node to something else is told, not dropped' '
+test_expect_success 'a relation of a node to another element is a problem, not dropped' '
     command_fails dws "line 2: /Job/Requested/NodeCount: conj and group" \
         flux dws submit-object - <<-END
 	<Job><Id>1</Id><Executable>true</Executable><Requested>
 	<NodeCount>2</NodeCount><Node conj="Or">compute-02</Node></Requested></Job>
 	END
 '
-test_expect_success 'what is not there, or is no job object, is told' '
+test_expect_success 'a missing file, and one that is no job object, are errors' '
     command_fails dws "none.xml: No such file or directory" \
         flux dws submit-object none.xml &&
     echo "<Job><Id>1</Job>" >broken.xml &&
@@ -119,7 +119,7 @@ test_expect_success 'a job runs where it is submitted, with the environment it h
     wait_event $id clean &&
     test "$(cat dir/out)" = "a & b"
 '
-test_expect_success 'and with that of the command if it exports it' '
+test_expect_success 'a job has the exported environment of the command' '
     id=$(export HERE=seen && submit_job "<OutputFile>out</OutputFile>
         <Executable>printenv</Executable><Arguments>HERE</Arguments>
         <Environment export=\"true\"/>") &&
@@ -171,12 +171,12 @@ test_expect_success 'jobs of a group wait for each other, as they say' '
     comes_before $(second $broken finish) $(second $mender start) &&
     comes_before $(second $mender finish) $(second $last start)
 '
-test_expect_success 'none of them runs before all are there' '
+test_expect_success 'no job of a group runs before all are submitted' '
     for id in $(cat ids); do
         comes_before $(second $last submit) $(second $id start) || return 1
     done
 '
-test_expect_success 'in a dry run, each is a line, with their Ids' '
+test_expect_success 'in a dry run each job of a group is a line, with its Id' '
     submit --dry-run <group.xml >out &&
     test $(wc -l <out) -eq 3 &&
     sed -n 1p out | grep "{\"scheme\": \"afterok\", \"value\": \"mender\"}" &&
@@ -240,7 +240,7 @@ test_expect_success 'a job with storage that ran can be submitted again' '
     cmp second.json third.json &&
     test "$(memos $third rabbits)" = "$(memos $first rabbits)"
 '
-test_expect_success 'and so can a batch job, with its script' '
+test_expect_success 'a batch job that ran can be submitted again, with its script' '
     printf "#!/bin/sh\n# <&\nhostname >ran\n" >script.sh &&
     id=$(flux batch -n2 -S dw="$DW" script.sh) &&
     job_succeeds $id &&

@@ -103,7 +103,7 @@ no_workflows () {
 # A job that hangs has failed its test, and is not to hold up those of other tests.
 expect_nothing_left () {
     flux cancel --all --quiet
-    test_expect_success 'nothing of them is left' no_workflows
+    test_expect_success 'nothing is left of the Workflows' no_workflows
 }
 
 # ---- jobs -------------------------------------------------------------------
@@ -248,7 +248,7 @@ for type in xfs gfs2 lustre raw; do
         job_succeeds $id &&
         tasks_have $id DW_JOB_p1
     '
-    test_expect_success 'it went through all states' '
+    test_expect_success 'the Workflow went through all states' '
         test "$(workflow_state $id)" = Teardown &&
         for state in proposal setup datain prerun postrun dataout teardown; do
             flux job info $id rabbit_${state}_timing >seconds &&
@@ -279,7 +279,7 @@ for nth in first second; do
         tasks_have $id DW_PERSISTENT_$keep
     '
 done
-test_expect_success 'another one destroys it' '
+test_expect_success 'another job destroys persistent storage' '
     id=$(submit "#DW destroy_persistent name=$keep" true) &&
     job_succeeds $id &&
     ! kube get persistentstorageinstances $keep | grep $keep
@@ -312,7 +312,7 @@ test_expect_success 'a job is cancelled in its prolog, while DWS makes its stora
     ! has_event $id start &&
     event_context $id prolog-finish | grep "\"status\": 1"
 '
-test_expect_success 'one is cancelled while it runs' '
+test_expect_success 'a job is cancelled while it runs' '
     id=$(job_submit -N$SIZE sh -c "$LOOP") &&
     wait_event $id start &&
     flux cancel $id &&
@@ -327,7 +327,7 @@ test_expect_success 'the module is reloaded while there are jobs in all phases' 
     let_go
 '
 expect_each_to_succeed 'after a reload'
-test_expect_success 'it is killed while there are jobs in all phases' '
+test_expect_success 'the module is killed while there are jobs in all phases' '
     jobs_in_all_phases &&
     module_kill &&
     broker_lives &&
@@ -335,7 +335,7 @@ test_expect_success 'it is killed while there are jobs in all phases' '
     module_load
 '
 expect_each_to_succeed 'after its death'
-test_expect_success 'it is killed and loaded at any moment' '
+test_expect_success 'the module is killed and loaded at any moment' '
     job_submit -N1 --cc=1-12 true >ids &&
     for round in 1 2 3 4 5 6; do
         module_kill && module_load || return 1
@@ -349,7 +349,7 @@ expect_nothing_left
 test_expect_success 'no node was drained' '
     test -z "$(flux resource drain -no "{ranks} {reason}")"
 '
-test_expect_success 'DWS waits for all of them' '
+test_expect_success 'DWS waits for all nodes' '
     for node in $(echo $NODES | tr , " "); do
         test "$(kube node $node)" = Enabled || return 1
     done
