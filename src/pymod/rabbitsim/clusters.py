@@ -45,7 +45,7 @@ PATIENCE = 60.0
 """Seconds to wait for what takes a few."""
 
 NAMESPACE = "default"
-"""Where Workflows are made, and where Storages are."""
+"""The namespace of Workflows and Storages."""
 
 Changed = Callable[[str, Json], None]
 Log = Callable[[str], None]
@@ -61,11 +61,11 @@ class SystemKube(Protocol):
 
     @property
     def name(self) -> str:
-        """Which Kubernetes it is."""
+        """The name of the Kubernetes."""
 
     @property
     def storage(self) -> str:
-        """Which DWS and NNF are in it."""
+        """The DWS and NNF of the Kubernetes."""
 
     @property
     def topology(self) -> Topology:
@@ -146,7 +146,7 @@ class _Client:
             raise ClusterError(f"{self.what} lets nobody watch {kind.plural}")
 
     def stop(self) -> None:
-        """End the thread; from then on nobody runs the loop."""
+        """End the thread. After that nothing runs the loop."""
         if self._thread is not None:
             self.loop.call_soon_threadsafe(self._stop)
             self._thread.join()

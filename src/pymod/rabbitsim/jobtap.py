@@ -91,7 +91,7 @@ class JobtapHost(Protocol):
 HOST_OPERATIONS = frozenset(
     name for name in vars(JobtapHost) if not name.startswith("_")
 ) - {"call_later", "rpc", "kvs_lookup"}
-"""What the stand-in libflux may call by name, with arguments in their order."""
+"""The operations that the stand-in libflux calls by name, with their arguments."""
 
 ROLE_OWNER = 1
 ROLE_USER = 2

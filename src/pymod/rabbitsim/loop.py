@@ -32,7 +32,7 @@ class LoopTimer:
 
 
 class Loop:
-    """What both loops share: a heap of timers."""
+    """The part that both loops share: a heap of timers."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, LoopTimer]] = []
@@ -50,7 +50,7 @@ class Loop:
         return self.call_later(0.0, function)
 
     def next_due(self) -> Optional[float]:
-        """When the next timer is due, or None when there is none."""
+        """The time at which the next timer is due, or None when there is none."""
         while self._heap and self._heap[0][2].function is None:
             heapq.heappop(self._heap)
         return self._heap[0][0] if self._heap else None

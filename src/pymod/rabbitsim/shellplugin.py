@@ -66,7 +66,7 @@ def run_shell_init(host: ShellHost) -> None:
 
 
 class _Shell:
-    """What the stand-in libflux may ask for."""
+    """The operations that the stand-in libflux calls."""
 
     def __init__(self, host: ShellHost) -> None:
         self.failure: Optional[Exception] = None

@@ -176,7 +176,7 @@ def _names_nodes(tree: _Tree) -> bool:
 
 
 def _inside_out(group: _Group) -> _Group:
-    """The same nodes, as a group that is not negated."""
+    """A group that is not negated, for the same nodes."""
     parts = tuple(replace(part, negated=not part.negated) for part in group.parts)
     return _Group(_OPPOSITE[group.operator], parts)
 
@@ -266,7 +266,7 @@ def _of_parts(
 def _constraint(
     item: Element, index: int, leave_out: LeaveOut
 ) -> Optional[dict[str, Any]]:
-    """What an element says by itself; None when it was left out."""
+    """The constraint of one element; None when it was left out."""
     op = item.attribute("op") or "EQ"
     if item.attribute("aggregation") == "Pattern" or op == "Match":
         leave_out(index, "Flux knows names of nodes and features, not patterns of them")
@@ -282,7 +282,7 @@ def _constraint(
 
 
 def names_in(item: Element) -> int:
-    """How many names an element has at most, without counting them out."""
+    """An upper bound of the number of names in an element."""
     text = str(item.value)
     delimiter = str(item.attribute("delimiter") or ",")
     spans = _SPAN.findall(text) if item.attribute("aggregation") == "Range" else ()

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How large a job is: in the words of the job object, and in those of a jobspec.
+"""The size of a job: in the elements of the job object, and in those of a jobspec.
 
 :func:`shape_of` and :func:`layout_of` are each other's inverse for all that
 ``flux submit -n -c -g -N`` and ``--tasks-per-node`` can say: both directions
@@ -20,7 +20,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import idset
 
 SLOT = "task"
-"""What Flux's own commands call the slot of a job."""
+"""The label of a job's slot in Flux's own commands."""
 
 MAX_DEPTH = 64
 
@@ -29,7 +29,7 @@ _RANGE = re.compile(r"\[?[0-9]+(?:-([0-9]+)|\+)(?::.*)?\]?\Z", re.ASCII)
 
 @dataclass(frozen=True)
 class Amount:
-    """How many of something: from ``low`` to ``high``, both included; without an
+    """A number of something: from ``low`` to ``high``, both included; without an
     end where that is None."""
 
     low: int
@@ -90,7 +90,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a jobspec says of the same.
+    """The size of a job as a jobspec has it.
 
     Attributes:
         resources: of the jobspec (RFC 25).
@@ -152,7 +152,7 @@ def totals_of(
 
 
 def layout_of(shape: Shape) -> Layout:
-    """What Flux's own commands would say of a job of this shape.
+    """The layout that Flux's own commands make of a job of this shape.
 
     What the shape leaves open: a task for each processor (seed 003, section 3) and
     for each node, and a processor for each task; whole nodes where nothing but their
@@ -194,7 +194,7 @@ def _walk(vertex: Reader, above: Amount, depth: int) -> Iterator[tuple[Reader, A
 
 
 def _count(vertex: Reader) -> Amount:
-    """What a vertex's ``count`` accepts."""
+    """The amount that a vertex's ``count`` accepts."""
     count = vertex.value.get("count")
     if count == 0 and not isinstance(count, bool):
         return NONE  # what Flux allows for GPUs

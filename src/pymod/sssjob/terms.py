@@ -19,7 +19,7 @@ from sssjob.schema.values import UNITS
 
 SYSTEM = ("attributes", "system")
 OPTIONS = (*SYSTEM, "shell", "options")
-"""Where in a jobspec the job shell's options are (RFC 14)."""
+"""The path of the job shell's options in a jobspec (RFC 14)."""
 
 TEXTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
@@ -64,7 +64,7 @@ setrlimit(2), and those of ResourceLimit. Seed 003 describes them all, but names
 ``CPUTime`` only."""
 
 UNLIMITED = "unlimited"
-"""What ResourceLimit says where ``rlimit`` has -1."""
+"""The text of ResourceLimit where ``rlimit`` has -1."""
 
 RULES: Mapping[str, str] = MappingProxyType({"block": "Block", "cyclic": "RoundRobin"})
 """How tasks are given to nodes: schemes of the job shell's option ``taskmap``, and
@@ -79,8 +79,8 @@ BEGIN_TIME = "begin-time"
 """The scheme of dependencies that EligibleTime stands for."""
 
 ELSEWHERE = re.compile(r"#|[A-Za-z][A-Za-z0-9+.-]*://")
-"""How an Executable begins that is no path: it refers to a file that comes with the
-object, or has to be fetched (seed 003, section 5.1)."""
+"""The beginnings of an Executable that is no path: it is a file that comes with the
+object, or is to be fetched (seed 003, section 5.1)."""
 
 STORAGE = "Storage"
 GPU = "GPU"

@@ -35,7 +35,7 @@ _FSD_SECONDS = MappingProxyType(
 
 @dataclass(frozen=True)
 class Daemon:
-    """How to enable a daemon for a job with the argument ``requires=``.
+    """A daemon that a job enables with the argument ``requires=``.
 
     Attributes:
         environment: variables for the job's tasks.

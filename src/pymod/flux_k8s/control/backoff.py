@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How long to wait before something that failed is tried again."""
+"""The pauses between attempts of something that fails."""
 
 from __future__ import annotations
 

@@ -71,6 +71,7 @@ class HoldDown:
         return frozenset(held)
 
     def next_end(self, now: float) -> Optional[float]:
-        """When the next hold-down ends, unless something breaks before."""
+        """The end of the next hold-down, unless something breaks before; None for
+        none."""
         times = [r.ends for r in self._records.values() if r.since is not None]
         return min((time for time in times if time > now), default=None)

@@ -83,7 +83,7 @@ class SystemStatusView:
 
     @property
     def disabled_by_others(self) -> frozenset[str]:
-        """The nodes that somebody else has disabled."""
+        """The nodes that another program has disabled."""
         return self.disabled - self.annotated_nodes
 
     def is_newer_than(self, other: SystemStatusView) -> bool:

@@ -35,7 +35,7 @@ TOPIC = "job-manager.dws.hello"
 
 
 class Phase(enum.Enum):
-    """Where a job is, in the plugin's words."""
+    """The phase of a job, as the plugin names it."""
 
     DEPEND = "depend"
     SCHED = "sched"

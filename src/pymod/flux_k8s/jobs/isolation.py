@@ -28,10 +28,10 @@ from flux_k8s.rfc.jobid import f58, workflow_name
 Port = TypeVar("Port")
 
 RETRIES = 3
-"""How often the release of a job's storage is tried again after an exception."""
+"""The number of new attempts to release a job's storage after an exception."""
 
 FRAMES = 8
-"""How many callers are logged."""
+"""The number of callers that are logged."""
 
 
 def describe(error: BaseException) -> str:

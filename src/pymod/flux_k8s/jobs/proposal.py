@@ -124,7 +124,7 @@ def _serving(
     mapping: RabbitMapping,
     nodes: int,
 ) -> frozenset[str]:
-    """Those of the nodes whose Rabbits serve, if they are enough."""
+    """The nodes among ``hosts`` whose Rabbits serve, if they are enough."""
     away = {rabbit for rabbit in map(mapping.rabbit_of, hosts) if rabbit in broken}
     left = hosts.difference(*map(mapping.hosts_of, filter(None, away)))
     if len(left) < nodes or not left:
@@ -133,7 +133,7 @@ def _serving(
 
 
 def not_serving(rabbits: Iterable[str], broken: Mapping[str, str]) -> str:
-    """Which Rabbits that a job needs are broken, for a message."""
+    """A message that names the broken Rabbits that a job needs."""
     names = sorted(rabbits, key=hostlist.natural_key)
     states = ", ".join(f"{name} is {broken[name]}" for name in names)
     return f"the Rabbits that it needs: {states}"

@@ -52,7 +52,7 @@ CONTAINERS = 32
 """Containers of a job whose logs are read: one of each Rabbit may be many."""
 
 TRIES = 3
-"""How often the records of a job are tried while Kubernetes itself answers."""
+"""The number of attempts to read the records of a job while Kubernetes answers."""
 
 UNSUCCESSFUL = ("Failed", "Invalid")
 """The values of ``status.status`` of an NnfDataMovement that failed."""
@@ -237,7 +237,7 @@ def _get(value: Any, *path: str) -> Any:
 
 
 def _plain(item: Json) -> Json:
-    """An object without its managedFields, which nobody reads."""
+    """An object without its managedFields."""
     metadata = _get(item, "metadata")
     if not isinstance(metadata, dict):
         return item

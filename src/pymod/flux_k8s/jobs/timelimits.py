@@ -79,7 +79,7 @@ def _state_limits(
     setup, prerun = config.setup_timeout, config.prerun_timeout
     begun = view.state is view.desired
     proposed = view.desired in (State.Proposal, State.Setup)
-    # How long data may be copied has no limit, how long DWS may look away has.
+    # Copying has no limit, but the time until DWS begins with a state has.
     if setup is not None and (proposed or view.desired is State.DataIn and not begun):
         limits.append((since + setup, _late(info, view, "setup_timeout", setup)))
     if view.desired is State.PreRun and prerun is not None:

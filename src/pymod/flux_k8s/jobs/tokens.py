@@ -16,7 +16,7 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import SECRET, Flux, Kube
 
 TOKEN_KEY = "dws_token"
-"""Where in the job's KVS directory the token is. The shell plugin knows this name."""
+"""The key of the token in the job's KVS directory. The shell plugin has the same."""
 
 
 class Tokens:

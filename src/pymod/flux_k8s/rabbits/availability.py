@@ -44,7 +44,7 @@ KEY = "rabbits"
 
 
 def drain_reason(rabbit: str, status: str) -> str:
-    """Why a node is drained that cannot reach its Rabbit."""
+    """The drain reason of a node that cannot reach its Rabbit."""
     return f"{DRAIN_REASON_PREFIX}{rabbit} is {status}"
 
 

@@ -189,7 +189,7 @@ class DownSsds:
         elif needed > len(self._chosen):
             self._add(needed - len(self._chosen))
         elif self._checked:
-            # Where all were needed, Fluxion was not asked which of them jobs have.
+            # While all were needed, Fluxion got no request about the ssd of jobs.
             self._checked = self._chosen != self._all
             self._chosen = _first(self._chosen, needed)
 

@@ -54,7 +54,7 @@ class SystemStatus:
         changed: is called when others have disabled a node, or have enabled it.
 
     Attributes:
-        disabled_by_others: the nodes of Flux that somebody else has disabled.
+        disabled_by_others: the nodes of Flux that another program has disabled.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class SystemStatus:
         self._enabled_at.update(dict.fromkeys(enabled, self._flux.now()))
 
     def _compare_others(self) -> None:
-        """Log which nodes somebody else has disabled, or has enabled again."""
+        """Log the nodes that another program has disabled, or has enabled again."""
         view = self._view or SystemStatusView()
         hosts = () if self._states is None else self._states.hosts
         before, now = self.disabled_by_others, view.disabled_by_others & {*hosts}

@@ -6,4 +6,4 @@ from __future__ import annotations
 
 
 class UsageError(Exception):
-    """What the user asked for is not possible; the message is one line."""
+    """The request of the user is not possible. The message is one line."""

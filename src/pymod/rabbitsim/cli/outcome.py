@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How a job ended."""
+"""The end of a job."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from flux_k8s.ports import Json
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended.
+    """The end of a job.
 
     Attributes:
-        status: what ``flux job attach`` would exit with.
+        status: the exit status of ``flux job attach``.
         events: the eventlog (RFC 18).
         workflows: how many Workflows are left in Kubernetes; None when the job
             was never submitted.

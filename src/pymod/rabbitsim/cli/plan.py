@@ -83,8 +83,8 @@ class Plan:
 
 @dataclass
 class PlanInput:
-    """What there is in Kubernetes, as far as the command line says it, and what
-    to say about that."""
+    """The objects in Kubernetes according to the command line, and notes
+    about them."""
 
     breakdowns: list[Json] = field(default_factory=list)
     servers: dict[Reference, Json] = field(default_factory=dict)

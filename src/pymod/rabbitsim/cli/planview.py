@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How ``plan`` shows a plan to people."""
+"""Prints a plan."""
 
 from __future__ import annotations
 

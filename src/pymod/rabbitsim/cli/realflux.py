@@ -41,7 +41,7 @@ MAX_NODES = 16
 
 PATIENCE = 30.0
 GRACE = 10.0
-"""Seconds that brokers have to end when they are told to."""
+"""Seconds from the request to end until brokers are killed."""
 
 DRIVER = f"""\
 exec 3>$1
@@ -92,7 +92,7 @@ class Installation:
         return self.prefix / "lib/flux/shell/plugins"
 
     def missing(self) -> Optional[str]:
-        """What keeps this Flux from being used, or None."""
+        """The reason why this Flux cannot be used, or None."""
         for path in (self.jobtap, self.modules / "dws.py", self.shell_plugins):
             if not path.exists():
                 return f"{path} is missing (pip install . puts it there)"

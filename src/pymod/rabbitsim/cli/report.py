@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What ``run`` and ``demo`` print: one line for each transition."""
+"""The output of ``run`` and ``demo``: one line for each transition."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class Report:
             self._line(self._style("dim", f"{since:>8} {'':>8}  {who:<9} {text}"))
 
     def output(self, data: bytes, stream: str) -> None:
-        """What the job wrote, as it is."""
+        """Print output of the job unchanged."""
         target = sys.stderr if stream == "stderr" else sys.stdout
         target.flush()
         target.buffer.write(data)
@@ -125,7 +125,7 @@ class WorkflowProgress:
 
     @property
     def count(self) -> int:
-        """How many Workflows there are."""
+        """The number of Workflows."""
         return len(self._names)
 
     def event(self, now: float, type: str, workflow: Json) -> None:

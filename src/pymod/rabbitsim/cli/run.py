@@ -41,7 +41,7 @@ NODES, RABBITS = 4, 2
 
 
 class WhichKube(enum.Enum):
-    """Which Kubernetes is used."""
+    """The kind of Kubernetes."""
 
     SIM = "rabbitsim.kube"
     ASSETS = "the API server of KUBEBUILDER_ASSETS"

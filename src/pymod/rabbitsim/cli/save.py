@@ -18,17 +18,17 @@ from rabbitsim.flux.job import Job
 from sssjob.from_flux.convert import EVENTLOG, KEYS
 
 MOVEMENTS = 100
-"""How many NnfDataMovements of a job that is to be saved are kept."""
+"""The largest number of NnfDataMovements that are saved for a job."""
 
 
 def kvs_of(job: Job) -> Mapping[str, str]:
-    """What the KVS directory of a job of the stand-in has under :data:`KEYS`."""
+    """The values of :data:`KEYS` in the KVS directory of a job of the stand-in."""
     kvs = {**job.kvs, EVENTLOG: encode_eventlog(job.events)}
     return {key: kvs[key] for key in KEYS if key in kvs}
 
 
 def read_kvs(folder: pathlib.Path) -> Mapping[str, str]:
-    """The same, of files that are called as the keys."""
+    """The values of :data:`KEYS` in files of these names."""
     paths = {key: folder / key for key in KEYS}
     return {
         key: path.read_text(encoding="utf-8")

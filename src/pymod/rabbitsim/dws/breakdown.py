@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What NNF makes of a directive: the status of a DirectiveBreakdown.
+"""The status of the DirectiveBreakdown that NNF makes of a directive.
 
 Storage profiles are data (``profiles.yaml``); the fields are those of seed 000,
 the values those of the recorded breakdowns.
@@ -28,7 +28,7 @@ class UserError(Exception):
 
     Attributes:
         message: for the user.
-        debug: for whoever looks after the system; by default the same.
+        debug: for the administrator; by default the same.
         type: "User", "WLM" or "Internal": whose error it is.
     """
 

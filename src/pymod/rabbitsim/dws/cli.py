@@ -143,7 +143,7 @@ def _say(line: str) -> None:
 
 
 def _signalled(loop: RealLoop) -> Callable[[], bool]:
-    """What tells whether SIGINT or SIGTERM came; either may from now on."""
+    """A function that returns whether SIGINT or SIGTERM came since now."""
     came: list[int] = []
 
     def handle(number: int, frame: object) -> None:

@@ -5,7 +5,7 @@
 Caches follow watches and the answers to our own writes, whichever is newer.
 One write per object is under way at a time; :meth:`Cluster.busy` tells. A
 write that fails for a passing reason is not repeated as it was: the object is
-left alone for a moment, then whoever wanted the write looks again.
+left alone for a moment, then the function that wanted the write is called again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class ControllerKube(Kube, Protocol):
 
 
 class Key(NamedTuple):
-    """What identifies an object."""
+    """The identity of an object."""
 
     kind: Kind
     namespace: str
@@ -99,7 +99,7 @@ class Cluster:
         self._unsynced: set[Kind] = set(kinds)
         self._stopped = False
         self.requests = 0
-        """How many requests were sent."""
+        """The number of requests that were sent."""
 
     def start(self) -> None:
         for kind in self._kinds:

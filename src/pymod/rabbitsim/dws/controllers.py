@@ -98,7 +98,7 @@ class Controllers:
 
     @property
     def requests(self) -> int:
-        """How many requests were sent, watches left out."""
+        """The number of requests that were sent, without watches."""
         return self._cluster.requests
 
     def start(self) -> None:

@@ -76,7 +76,7 @@ def parse(text: str) -> Directive:
 
 @dataclass(frozen=True)
 class ArgumentRule:
-    """What one argument of a command may be. ``key`` is a regular expression."""
+    """The rule of one argument of a command. ``key`` is a regular expression."""
 
     key: str
     type: str

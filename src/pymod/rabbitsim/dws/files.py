@@ -32,7 +32,7 @@ class CopyError(Exception):
 
 @dataclass
 class Progress:
-    """What a copy has done so far. ``bytes_total`` is what it has to do."""
+    """The progress of a copy. ``bytes_total`` has the bytes of the whole copy."""
 
     files: int = 0
     directories: int = 0
@@ -52,7 +52,7 @@ class Copy(Protocol):
 
 
 class FileSystems(Protocol):
-    """Where storage is, as the controllers see it."""
+    """The file systems, as the controllers see them."""
 
     roots: tuple[str, ...]
     """The global file systems that data may be copied from and to."""

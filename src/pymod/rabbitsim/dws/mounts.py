@@ -110,7 +110,7 @@ def _nodes(task: Task, directive: Directive) -> dict[str, tuple[str, int]]:
 
 
 def _allocations(task: Task) -> dict[str, int]:
-    """How many allocations of its storage each Rabbit has."""
+    """The number of allocations of the storage on each Rabbit."""
     servers = task.cluster.get(SERVERS, task.namespace, servers_name(task)) or {}
     counts: dict[str, int] = {}
     for entry in (servers.get("spec") or {}).get("allocationSets") or ():
@@ -263,7 +263,7 @@ def _hangs(task: Task, node: str) -> bool:
 
 
 def _trouble(task: Task, key: Key) -> str:
-    """Why a node cannot mount or unmount now; "" when it can."""
+    """The reason why a node cannot mount or unmount now; "" when it can."""
     options, world, node = task.world.options, task.world, key.namespace
     for fault in options.faults:
         if (

@@ -60,7 +60,7 @@ def reference(kind: str, name: str, namespace: str) -> Json:
 
 @dataclass(frozen=True)
 class Owner:
-    """What owns an object, as its labels and ownerReferences say it."""
+    """The owner of an object, for its labels and ownerReferences."""
 
     kind: str
     name: str

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How fast the stand-in controllers are, and what goes wrong, as data."""
+"""The speed and the faults of the stand-in controllers, as data."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class Fault:
 
     @property
     def of_node(self) -> bool:
-        """It keeps one Rabbit or compute node from doing its part of a state."""
+        """Whether the fault stops one Rabbit or compute node, not the whole state."""
         kinds = ("error", "transient", "never")
         return (
             bool(self.node) and self.kind in kinds and self.state in ("Setup", "PreRun")
@@ -133,7 +133,7 @@ def recorded() -> Latency:
 
 @dataclass(frozen=True)
 class Options:
-    """What may be chosen about the stand-in controllers.
+    """The options of the stand-in controllers.
 
     Attributes:
         latency: how long states take, besides the work itself.

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What becomes of a PersistentStorageInstance that is to go."""
+"""The deletion of a PersistentStorageInstance."""
 
 from __future__ import annotations
 

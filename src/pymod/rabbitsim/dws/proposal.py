@@ -35,7 +35,7 @@ REQUIRES = {
     "copy-offload": ("copy-offload", "container-auth"),
     "user-container-auth": ("container-auth",),
 }
-"""What a Workflow's ``status.requires`` says for each daemon of a directive."""
+"""The value of a Workflow's ``status.requires`` for each daemon of a directive."""
 
 
 def check(task: Task) -> None:

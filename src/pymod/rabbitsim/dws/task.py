@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the parts of the stand-in NNF driver work with.
+"""The data on which the parts of the stand-in NNF driver work.
 
 A :class:`Walk` is a Workflow on its way, a :class:`Task` one of its directives
 in one state. The functions that do the work take a Task and give an
@@ -33,7 +33,7 @@ _INSTANT = 1e-6
 
 @dataclass(frozen=True)
 class Outcome:
-    """How far a directive is in a state: the driver's entry in the Workflow."""
+    """The progress of a directive in a state: the driver's entry in the Workflow."""
 
     status: str
     message: str = ""
@@ -62,7 +62,7 @@ def _trouble(status: str, type: str, message: str, debug: str) -> Outcome:
 
 
 class Ledger(Protocol):
-    """Who has how much of which Rabbit, and which Rabbits are there."""
+    """The storage that is in use on each Rabbit, and the state of the Rabbits."""
 
     def free(self, rabbit: str, servers: Key) -> int:
         """Bytes that a Servers object may have on a Rabbit."""
@@ -102,7 +102,7 @@ class Walk:
 
 @dataclass
 class World:
-    """What all parts of the controllers share."""
+    """The state that all parts of the controllers share."""
 
     cluster: Cluster
     clock: Clock
@@ -180,7 +180,7 @@ class Task:
 
     @property
     def path(self) -> str:
-        """Where the job finds the storage of this directive."""
+        """The path at which the job finds the storage of this directive."""
         return self.world.files.mount_path(self.uid, self.index)
 
     @property

@@ -44,7 +44,7 @@ DRIVERS: dict[str, Callable[[Task], Outcome]] = {
     "DataOut": move,
     "Teardown": teardown,
 }
-"""Who does the work of each state."""
+"""The functions that do the work of each state."""
 
 _TOGETHER = ("Setup", "PreRun")
 """States in which the work for all directives begins at once. NNF looks after one
@@ -242,7 +242,7 @@ def _outcomes(
     extra: Json,
     trouble: Optional[Outcome],
 ) -> dict[int, Outcome]:
-    """How far each entry of ``status.drivers`` for this state is, by position."""
+    """The progress of each entry of ``status.drivers`` in this state, by position."""
     positions = [
         (position, entry)
         for position, entry in enumerate(_status(workflow).get("drivers") or ())
@@ -290,7 +290,7 @@ def _checked(task: Task) -> Outcome:
 
 
 def _fault(world: World, walk: Walk, workflow: Json) -> Optional[Outcome]:
-    """What a fault makes of the state now, if one strikes."""
+    """The outcome of a fault in the state now, or None."""
     name = workflow["metadata"]["name"]
     elapsed = world.clock.now() - walk.began
     due = Task(world, walk, workflow, 0, {}).due

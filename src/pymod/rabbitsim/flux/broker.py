@@ -124,7 +124,7 @@ def _module_of(service: str) -> str:
 
 
 class PortHost(Protocol):
-    """What a :class:`FluxPort` needs of the instance."""
+    """The interface that a :class:`FluxPort` needs of the instance."""
 
     broker: Broker
     manager: JobManager

@@ -25,7 +25,7 @@ resources (its prolog took long) gets its whole time limit, as in Flux."""
 
 @dataclass(frozen=True)
 class Launch:
-    """What an executor is told to run.
+    """The job that an executor is to run.
 
     Attributes:
         jobspec: the jobspec as it was submitted, with the environment.
@@ -208,7 +208,7 @@ class VirtualExecutor:
         self._prepare = prepare
         self._running: dict[int, tuple[Launch, Script, Timer]] = {}
         self.environments: dict[int, list[Mapping[str, str]]] = {}
-        """What ``prepare`` gave for each job's shells."""
+        """The result of ``prepare`` for each job's shells."""
 
     def start(self, launch: Launch) -> None:
         launch.started()

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What Fluxion's resource module can be told while it runs.
+"""The requests that Fluxion's resource module takes while it runs.
 
 As in Fluxion, a property that is set or removed has no pending job looked at again,
 a vertex that comes up has; and one path that is not known spoils a request for
@@ -132,7 +132,7 @@ class Fluxion:
         return None
 
     def _at(self, path: str) -> Union[Node, Chassis, None]:
-        """What is at a path of the graph; None for the rest of it."""
+        """The node or the chassis at a path of the graph; None for other vertices."""
         for chassis in self._scheduler.pool.chassis:
             if path == f"{CLUSTER}/chassis{chassis.index}":
                 return chassis

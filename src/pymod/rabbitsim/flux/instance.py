@@ -288,7 +288,7 @@ class Instance:
             self.log(syslog.LOG_ERR, f"resource: there is no node {host}")
         return node
 
-    # What the job manager calls upon
+    # The hooks that the job manager calls
 
     def tap_call(
         self, topic: str, job: Job, extra: Mapping[str, Any]

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the job manager knows of one job."""
+"""The state of one job in the job manager."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class Job:
         return jobspec
 
     def tap_args(self) -> Json:
-        """What a jobtap callback gets as arguments."""
+        """The arguments of a jobtap callback."""
         args: Json = {
             "jobspec": copy.deepcopy(self.jobspec),
             "id": self.id,
@@ -151,7 +151,7 @@ class Job:
 
     @property
     def exit_code(self) -> int:
-        """What ``flux job attach`` would exit with: the tasks' exit code, 128
+        """The exit status of ``flux job attach``: the tasks' exit code, 128
         and the signal, or 1 for a job that an exception kept from running."""
         status = self.wait_status
         if status is not None:

@@ -42,7 +42,7 @@ class SubmitError(Exception):
 
 
 class Hooks(Protocol):
-    """What the job manager calls upon: plugins, the scheduler, execution."""
+    """The functions that the job manager calls: plugins, the scheduler, execution."""
 
     def log(self, level: int, message: str) -> None: ...
 
@@ -64,11 +64,11 @@ class Hooks(Protocol):
 
 
 class JobManager:
-    """All jobs of the instance, and what happens to them.
+    """All jobs of the instance, and their events.
 
     Attributes:
         jobs: all jobs by ID, inactive ones too, in the order of submission.
-        listeners: are told of each event after it was processed.
+        listeners: are called with each event after it was processed.
     """
 
     def __init__(self, clock: Clock, hooks: Hooks, owner: int) -> None:

@@ -85,7 +85,7 @@ class ProcessExecutor:
         return make_tasks(launch, str(tmpdir), variables)
 
     def _sink(self, launch: Launch) -> Output:
-        """Where the output of a job's tasks goes."""
+        """The function that takes the output of a job's tasks."""
         cwd = launch.jobspec["attributes"]["system"].get("cwd", "/")
         paths = {s: output_path(launch, s) for s in ("stdout", "stderr")}
         for path in dict.fromkeys(paths.values()):
@@ -173,7 +173,7 @@ def _copy_output(
 
 
 def _explain(error: Exception, launch: Launch) -> str:
-    """Why a job could not be started, as Flux would put it."""
+    """The reason why a job could not be started, in the words of Flux."""
     filename: Optional[str] = getattr(error, "filename", None)
     if isinstance(error, OSError) and filename is not None:
         return f"task 0 (host {launch.hosts[0]}): start failed: {filename}: " + str(

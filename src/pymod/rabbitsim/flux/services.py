@@ -72,7 +72,7 @@ def _handler(
 
 
 class _Jobs:
-    """What can be asked about jobs, and done to them."""
+    """The RPCs about jobs."""
 
     def __init__(self, manager: JobManager) -> None:
         self._manager = manager

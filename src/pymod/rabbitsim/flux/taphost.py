@@ -54,7 +54,7 @@ class TapHost:
         self.manager: JobManager  # set by the instance: they know each other
         self.plugin: Optional[Tap] = None
 
-    # What the instance calls
+    # Functions that the instance calls
 
     def load(self, factory: PluginFactory, conf: Optional[Json]) -> None:
         """Load the plugin and tell it of all active jobs, as Flux does.
@@ -113,7 +113,7 @@ class TapHost:
         if self.plugin is not None:
             self.plugin.job_destroyed(job.id)
 
-    # What the plugin calls
+    # Functions that the plugin calls
 
     def now(self) -> float:
         return self._clock.now()

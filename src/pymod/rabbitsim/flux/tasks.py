@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which tasks a jobspec has, and where they run."""
+"""The tasks of a jobspec, and their nodes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Task:
 
 
 def slot_count(resources: Any, label: str) -> int:
-    """How many slots of this label ``resources`` ask for."""
+    """The number of slots of this label in ``resources``."""
     total = 0
     for resource in resources if isinstance(resources, list) else ():
         count = resource.get("count", 1)
@@ -37,7 +37,7 @@ def slot_count(resources: Any, label: str) -> int:
 
 
 def task_count(jobspec: Json, nodes: int) -> int:
-    """How many tasks a job on so many nodes has.
+    """The number of tasks of a job on so many nodes.
 
     Raises:
         ValueError: the jobspec does not say.
@@ -109,7 +109,7 @@ def make_tasks(
 
 
 def _initial_program(argv: list[str]) -> list[str]:
-    """What ``flux broker [OPTIONS] PROGRAM [ARGS]`` would run."""
+    """The program of ``flux broker [OPTIONS] PROGRAM [ARGS]``."""
     words = argv[2:]
     while words and words[0].startswith("-"):
         del words[0]

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What each event does to a job: the state machine of RFC 21."""
+"""The effect of each event on a job: the state machine of RFC 21."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class AssetsError(DWSError):
 
 
 def missing() -> Optional[str]:
-    """Why there is no real API server, or None when there is one."""
+    """The reason why there is no real API server, or None when there is one."""
     folder = os.environ.get(VARIABLE)
     if not folder:
         return f"{VARIABLE} names no folder with etcd and kube-apiserver"
@@ -195,7 +195,7 @@ class ApiServer:
         return lines[-1] if lines else "it said nothing"
 
     def _ask(self, path: str) -> Optional[bytes]:
-        """What the server answers to a GET; None when it does not (yet)."""
+        """The answer of the server to a GET; None without an answer."""
         try:
             context = ssl.create_default_context(cafile=str(self._certificate))
         except OSError:  # it is not written (whole) yet; ssl.SSLError is one too

@@ -32,7 +32,7 @@ def serve(
         admission: hooks that may refuse changes, as webhooks do.
     """
     wait = until or _signals()
-    # Whoever can read the kubeconfig may use the server; without one all may.
+    # Each user who can read the kubeconfig may use the server; without it all may.
     tokens = {secrets.token_urlsafe(): "admin"} if kubeconfig is not None else None
     store = Store(time.time, random.Random())
     store.admission.extend(admission)
@@ -56,7 +56,7 @@ def serve(
 
 
 def _signals() -> Callable[[], object]:
-    """What waits for SIGINT or SIGTERM; either may come from now on."""
+    """A function that waits for SIGINT or SIGTERM. From now on both are noted."""
     came = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: came.set())

@@ -15,7 +15,7 @@ INTERVAL = 0.05
 """Seconds between looks at whether a new kind is served."""
 
 _NOT_YET = (404, 429)
-"""What an API server says of a kind that it is about to serve."""
+"""The answers of an API server about a kind that it does not serve yet."""
 
 
 def definition(resource: Resource) -> Json:

@@ -50,7 +50,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong with a request.
+    """A fault of a request.
 
     Attributes:
         delay: seconds that it takes longer.

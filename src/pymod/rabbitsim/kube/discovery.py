@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the server says about itself: groups, resources, schemas."""
+"""The discovery documents of the server: groups, resources, schemas."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def api_resource_list(resources: Iterable[Resource], group_version: str) -> Json
 
 
 def prefix(group: str, version: str) -> str:
-    """Where a group's version is served, without the first slash."""
+    """The path of a group's version, without the first slash."""
     return f"apis/{group}/{version}" if group else f"api/{version}"
 
 

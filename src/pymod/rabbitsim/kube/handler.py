@@ -41,7 +41,7 @@ _INITIAL_END = {"k8s.io/initial-events-end": "true"}
 
 @dataclass(frozen=True)
 class HttpFault:
-    """What goes wrong with one HTTP request, in this order.
+    """The faults of one HTTP request, in this order.
 
     Attributes:
         hang: seconds of silence before anything else happens.
@@ -395,7 +395,8 @@ def _selectors(query: Mapping[str, str]) -> Any:
 
 
 def _start(query: Mapping[str, str]) -> str:
-    """Where a watch starts: a streaming list starts with what there is."""
+    """The version from which a watch starts. A streaming list starts with all
+    objects."""
     if query.get("sendInitialEvents") == "true":
         return ""
     return query.get("resourceVersion", "")

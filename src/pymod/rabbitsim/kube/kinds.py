@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What kinds of objects there are: :file:`kinds.yaml`, loaded."""
+"""The kinds of objects, from :file:`kinds.yaml`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Column:
 
 @dataclass(frozen=True)
 class Resource:
-    """How one kind is served.
+    """A kind that the server serves.
 
     Attributes:
         has_status: ``status`` is a subresource, written through ``/status`` only.

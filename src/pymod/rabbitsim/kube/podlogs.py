@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the containers of pods wrote: the ``log`` subresource."""
+"""The logs of containers: the ``log`` subresource of pods."""
 
 from __future__ import annotations
 

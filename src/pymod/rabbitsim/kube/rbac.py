@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Who may do what: Kubernetes' role-based access control.
+"""Kubernetes' role-based access control.
 
 :class:`Rbac` answers from Roles, ClusterRoles and their bindings, as the API
 server's RBAC authorizer does: nothing is allowed but what a rule allows.

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a request asks for: the paths of the Kubernetes API."""
+"""The paths of the Kubernetes API."""
 
 from __future__ import annotations
 

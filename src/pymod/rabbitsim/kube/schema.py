@@ -32,7 +32,7 @@ _UNCHANGED = object()
 
 @dataclass
 class Problem:
-    """What is wrong with one field; ``path`` is built from the inside out."""
+    """A problem with one field. ``path`` is built from the inside out."""
 
     reason: str
     message: str

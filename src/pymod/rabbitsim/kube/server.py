@@ -141,7 +141,7 @@ class KubeServer:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    # What others may ask of it
+    # Functions for other threads
 
     @property
     def url(self) -> str:
@@ -178,7 +178,7 @@ class KubeServer:
             server = server.replace("//", f"//{userinfo}@")
         kubeconfig.write(path, {"server": server}, user)
 
-    # What may go wrong
+    # Faults
 
     @property
     def faults(self) -> Optional[HttpFaults]:

@@ -78,7 +78,7 @@ class Store:
         self.kinds = kinds or load_kinds()
         self.admission: list[Admission] = []
         self.pod_logs: dict[tuple[str, str, str], str] = {}
-        """What containers wrote, by (namespace, pod, container)."""
+        """The logs of containers, by (namespace, pod, container)."""
         self._clock = clock
         self._rng = rng
         self._version = 0
@@ -99,7 +99,7 @@ class Store:
         return self._version
 
     def resource(self, kind: Kind) -> Resource:
-        """How ``kind`` is served. Raises ApiError 404 when it is not."""
+        """The resource of ``kind``. Raises ApiError 404 when it is not served."""
         return self._table(kind).resource
 
     def _table(self, kind: Kind) -> Table:

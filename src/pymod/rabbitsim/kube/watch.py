@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What happened to the objects of one kind, and who is told."""
+"""The history of the objects of one kind, and its watches."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Change(NamedTuple):
 
 
 class Event(NamedTuple):
-    """What a watcher is told: ADDED, MODIFIED or DELETED."""
+    """An event of a watch: ADDED, MODIFIED or DELETED."""
 
     type: str
     object: Stored

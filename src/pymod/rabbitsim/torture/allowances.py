@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What may happen to a job because it was planned, and because it happened.
+"""The failures of a job that the plan of a run, and its course, allow.
 
 An exception is not allowed because some trouble was planned somewhere. What it
 says must be true (:mod:`rabbitsim.torture.record`), and must have a cause that was
@@ -29,10 +29,10 @@ STALE = 150.0
 silent, opened again, and slow."""
 
 PROMPT = 1.0
-"""The same, when nothing keeps it from knowing."""
+"""Seconds as :data:`STALE`, while the service sees all events at once."""
 
 OUTAGE = 3700.0
-"""The same, when there are outages."""
+"""Seconds as :data:`STALE`, when there are outages."""
 
 
 LOSS = re.compile(
@@ -234,7 +234,7 @@ class PlannedAllowances(Allowances):
         return self._reported(job, record, note, now)
 
     def _reported(self, job: Job, record: Record, note: str, now: float) -> bool:
-        """What DWS reports, or does not get done."""
+        """Whether a report of DWS about a failure, or about no progress, is allowed."""
         about = self._dws.get(job.id, set())
         if match := re.match(r"DWS failed in (\w+): ", note):
             state = match[1]

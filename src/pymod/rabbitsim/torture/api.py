@@ -64,7 +64,7 @@ class _Window:
 
 
 class ApiTroubles:
-    """What is wrong now. It stays when the module goes and comes back.
+    """The present troubles of the API. They stay when the module is loaded again.
 
     Attributes:
         seen: told of each request that arrives, and what it meets.
@@ -101,7 +101,7 @@ class ApiTroubles:
         return None
 
     def fault(self, request: Request) -> Optional[Fault]:
-        """What a request of the service meets."""
+        """The fault of a request of the service, or None."""
         trouble = self.strikes("outage") or self.strikes("api")
         fault = None if trouble is None else self._fault_of(trouble, request)
         self.seen(request, fault)
@@ -118,7 +118,7 @@ class ApiTroubles:
         return Fault(delay=delay, error=error, carried_out=done)
 
     def carry_out(self, request: Request) -> None:
-        """Do what was asked, whoever waits for the answer."""
+        """Carry out a request whose answer is lost."""
         kube, space, name = self._straight, request.namespace or "", request.name or ""
         body, key = request.body, "late"
         if request.kind == WORKFLOW:
@@ -223,7 +223,7 @@ class _Handler:
         if what == "duplicate":
             self._handler.event(type, object)
         elif what == "stale":
-            # What a server says that has not caught up with another one.
+            # The answer of a server that has not caught up with another one.
             for past in tuple(self._past):
                 if past[1]["metadata"]["name"] == object["metadata"]["name"]:
                     self._handler.event(*past)

@@ -14,7 +14,7 @@ from rabbitsim.torture.shrink import shrink
 from rabbitsim.torture.troubles import KINDS
 
 SHOWN = 80
-"""How many lines of a trace are shown."""
+"""The number of lines of a trace that are shown."""
 
 
 def torture_command(args: argparse.Namespace) -> int:

@@ -54,7 +54,7 @@ DOWN = 1.0
 
 
 class Interruption(enum.Enum):
-    """What happens at a point."""
+    """The kind of interruption at a point."""
 
     CRASH = "the module dies, and is back 1 s later"
     CANCEL = "the job is cancelled"
@@ -409,7 +409,7 @@ def check(
 
 
 def _difference(whole: Life, life: Life) -> str:
-    """How a job can tell that there was an interruption."""
+    """The difference between two lives of a job; "" for none."""
     if sorted(life.events) != sorted(whole.events):
         return f"other events: {' '.join(life.events)}"
     if life.exceptions != whole.exceptions:

@@ -10,7 +10,7 @@ from typing import Mapping, Optional
 from rabbitsim.dws.files import CopyError, NoFiles, Progress
 
 INPUT = "what was there before"
-"""What the global file system has for copy_in."""
+"""The word in the global file system for copy_in."""
 
 
 class FileContents(NoFiles):
@@ -51,7 +51,7 @@ class FileContents(NoFiles):
         return _Copy(found, self._places.setdefault(place, set()))
 
     def write(self, path: str, word: str) -> bool:
-        """What a job writes. Whether there is storage at ``path``."""
+        """Write a job's word. Returns whether there is storage at ``path``."""
         place = self._places.get(path)
         if place is None:
             return False

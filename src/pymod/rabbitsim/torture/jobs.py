@@ -16,7 +16,7 @@ USER = 4711
 
 PRESET = "scratch"
 PRESETS = {PRESET: "#DW jobdw type=xfs capacity=2GiB name=scratch"}
-"""What ``-S dw=NAME`` may stand for."""
+"""The presets of ``-S dw=NAME``."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class PlannedJob:
     Attributes:
         at: seconds after the beginning, whole milliseconds that no other job
             has: so its ID is known beforehand.
-        bad: why it must not run; "" for a good one.
-        limited: it has a time limit that its tasks exceed.
+        bad: the reason why the job must not run; "" for a good one.
+        limited: the job has a time limit that its tasks exceed.
         hopes: it is about persistent storage which may be there or not, or be
             somebody else's, or where the job has no nodes.
     """

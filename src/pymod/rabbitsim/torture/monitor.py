@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What must hold after every step (DESIGN section 11).
+"""The rules that must hold after every step (DESIGN section 11).
 
 The monitor is told of every event of a job, every change of a Workflow and every
 request of the service, as it happens. Each check looks only at what changed.
@@ -73,9 +73,9 @@ class Monitor:
     """Checks everything, and remembers the first breach.
 
     Args:
-        now: tells the time (UNIX).
-        data: what is in the file systems.
-        drained: whether a node is out of service, or whoever put it back is to blame.
+        now: returns the UNIX time.
+        data: the contents of the file systems.
+        drained: whether a node is out of service, or was put back by another program.
         running: whether a job has tasks.
         note: takes a line for the trace.
         sizes: the bytes of each Rabbit.

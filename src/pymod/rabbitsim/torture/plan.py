@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What is going to happen, all of it decided beforehand.
+"""The plan of a run. All of it is decided beforehand.
 
 A plan is data: leaving out a job or a trouble changes nothing about the others.
 That is what lets :mod:`rabbitsim.torture.shrink` look for the least that fails.
@@ -19,7 +19,7 @@ from rabbitsim.torture.troubles import KINDS, Trouble, make_trouble
 
 @dataclass(frozen=True)
 class Site:
-    """How the system is set up.
+    """The setup of the system.
 
     Attributes:
         config: the ``[rabbit]`` table.

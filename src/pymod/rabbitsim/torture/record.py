@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What truly happened to a job and to its Workflows, as Kubernetes has it.
+"""The true history of a job and its Workflows, as Kubernetes has it.
 
 The service may learn of it late, twice or not at all. What it says about it can
 be held against this.
@@ -35,11 +35,11 @@ class Transient:
 
 @dataclass
 class Record:
-    """What happened to one job's Workflows. Times are UNIX times.
+    """The history of one job's Workflows. Times are UNIX times.
 
     Attributes:
-        made: how many there were.
-        desired: the state that was asked for last.
+        made: the number of Workflows.
+        desired: the state that was requested last.
         reached: when each state was complete for the first time.
         asked: when each state was requested, as the request says.
         began: when DWS took up each state.
@@ -51,9 +51,9 @@ class Record:
         overdue: a time limit of that state had passed.
         failed_nodes: the nodes that the job goes on without.
         fatal: the job's fatal exceptions.
-        aborted_at: when its epilog was given up.
-        outputs: where the data that the job wrote has to be in the end.
-        creates: the persistent storage that it makes.
+        aborted_at: the time at which the epilog was given up.
+        outputs: the places where the data that the job wrote must be in the end.
+        creates: the persistent storage that the job makes.
         unattended: the module was away when the job's epilog ended.
     """
 
@@ -145,7 +145,7 @@ class Record:
 
 
 def limit_of(state: str, config: Config) -> Optional[float]:
-    """How long a state may be awaited, at most."""
+    """The longest time for which a state may be awaited, in seconds."""
     limits: Mapping[str, tuple[Optional[float], ...]] = {
         "Proposal": (config.setup_timeout,),
         "Setup": (config.setup_timeout,),
@@ -180,7 +180,7 @@ def gave_up(job: Job) -> Optional[float]:
 
 
 def cancelled_in_epilog(job: Job) -> Optional[float]:
-    """When the job's owner said that its data is not worth waiting for."""
+    """The time of the cancel in the epilog, by which the owner gives up the data."""
     finished = False
     for event in job.events:
         finished = finished or event.name == "finish"

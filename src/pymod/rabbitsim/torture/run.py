@@ -32,7 +32,7 @@ RUSH = 20000
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a run ended. ``trace`` has all that happened, a line each."""
+    """The end of a run. ``trace`` has a line for each event."""
 
     plan: Plan
     breach: Optional[Breach]
@@ -131,7 +131,7 @@ class _Run:
     def _live(self) -> None:
         world, plan = self._world, self._world.plan
         self._until(plan.minutes * 60.0)
-        # Whoever had an outage of an hour is still there afterwards.
+        # The service is still there after an outage of an hour.
         self._until(world.now + 2 * PATIENCE, self._over)
         world.calm()
         if not self._until(world.now + PATIENCE, self._over):
@@ -182,7 +182,7 @@ class _Run:
                 self.monitor.fail("left", f"the service still has jobs: {stats}")
 
     def _check_explained(self) -> None:
-        """Whoever finds a node drained or a Rabbit disabled can read why."""
+        """Check that each drained node and each disabled Rabbit has a reason."""
         lines = [line for _, _, line in self._world.system.log]
         for rabbit in sorted(self._allowances.disabled):
             if not any(line.startswith("dws: ") and rabbit in line for line in lines):

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job must find when it starts, and what must be there when it has ended.
+"""The rules about the storage of a job at its start, and about its data at its end.
 
 A job that starts writes a word to all its storage, at the paths that its
 environment names; in the end the word must be where copy_out was to bring it.
@@ -192,7 +192,8 @@ class StorageMonitor:
 
 
 def _tells(record: Record, place: str) -> bool:
-    """Whether an exception names what was not copied, or says that nobody knows."""
+    """Whether an exception names the data that was not copied, or that it is
+    unknown."""
     notes = [str(exception["note"]) for exception in record.fatal]
     return any(place in note or "may not be copied" in note for note in notes)
 
@@ -218,7 +219,7 @@ def _arguments(
 
 
 def _environment(job: Job) -> Mapping[str, str]:
-    """What the job's shell sets."""
+    """The variables that the job's shell sets."""
     for event in job.events:
         if event.name == "dws_environment" and event.context is not None:
             variables: Mapping[str, str] = event.context["variables"]

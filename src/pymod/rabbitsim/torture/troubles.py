@@ -32,7 +32,7 @@ KINDS = (
     "exec",
     "fault",
 )
-"""What ``--faults`` may name."""
+"""The kinds of trouble for ``--faults``."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ Make = Callable[[random.Random, "Moment"], list[Trouble]]
 
 @dataclass(frozen=True)
 class Moment:
-    """When, and whom it may be about."""
+    """The times and the jobs that a trouble may have."""
 
     seconds: float
     jobs: int
@@ -177,7 +177,7 @@ API = (
     "503",
     "504",
 )
-"""What a request may meet: a status, or trouble on the way."""
+"""The faults of a request: a status, or trouble on the way."""
 
 
 def _api(rng: random.Random, moment: Moment) -> list[Trouble]:
@@ -346,7 +346,7 @@ def _exec(rng: random.Random, moment: Moment) -> list[Trouble]:
 
 
 def _fault(rng: random.Random, moment: Moment) -> list[Trouble]:
-    """A step for a job raises an exception that nobody expected, once."""
+    """A step for a job raises an unexpected exception, once."""
     job = rng.randrange(moment.jobs)
     return [Trouble("fault", "step", job=job, skip=rng.randint(0, 12))]
 

@@ -45,7 +45,7 @@ FOREIGN = (("fluxjob-77", "slurm"), ("mine", "flux"))
 """Workflows that are not ours: names, and workload managers."""
 
 PURGED = 7777
-"""A job whose Workflow is there, and which nobody knows any more."""
+"""A job that Flux does not know any more, but whose Workflow exists."""
 
 
 class FaultySteps:
@@ -132,7 +132,7 @@ class TorturedSystem(VirtualSystem):
             )
             reconciler = self.service._reconciler
             steps = FaultySteps(reconciler._steps, self.step_faults)
-            # It stands in for Steps, and is none.
+            # FaultySteps has the methods of Steps, but is no subclass.
             reconciler._steps = steps  # type: ignore[assignment]
             return Receiver(self.service, every_other)
 
@@ -149,7 +149,7 @@ def jobids(plan: Plan) -> dict[int, int]:
 
 
 def dws_faults(plan: Plan, ids: Mapping[int, int]) -> tuple[DwsFault, ...]:
-    """What goes wrong within DWS."""
+    """The faults within DWS."""
     return tuple(
         DwsFault(
             state=part_state(trouble) if trouble.kind == "part" else trouble.name,
@@ -165,7 +165,7 @@ def dws_faults(plan: Plan, ids: Mapping[int, int]) -> tuple[DwsFault, ...]:
 
 
 class World:
-    """Lets a plan happen.
+    """Carries out a plan.
 
     Attributes:
         ids: the IDs of the plan's jobs, by their numbers; ``numbers`` the reverse.
@@ -366,7 +366,7 @@ class World:
             left = [] if kube is None else kube.on_the_way()
             system.kill_module()
             if trouble.what == "late-crash":
-                # They had left, and arrive all the same, some time later.
+                # Requests that were on the way arrive all the same, some time later.
                 for request in left:
                     wait = system.rng.uniform(0.0, 5.0)
                     self._later(wait, partial(system.api_troubles.carry_out, request))
@@ -411,7 +411,7 @@ class World:
         if trouble.what in ("delay", "duplicate", "stale", "replay", "miss"):
             self.system.api_troubles.add(trouble)
             if trouble.what == "miss":
-                # What was missed is seen in the next list.
+                # The next list shows the missed changes.
                 self._later(trouble.duration, self._list_again)
         elif kube is None or not self.system.instance.module_loaded:
             return

@@ -52,16 +52,16 @@ KEYS = (
     DATA_MOVEMENTS,
     *(timing_key(state) for state in STATES),
 )
-"""What is read of a job's KVS directory. All but the first two may be missing."""
+"""The keys of a job's KVS directory that are read. All but two may be missing."""
 
 
 @dataclass(frozen=True)
 class JobRecord:
-    """What Flux has of a job.
+    """The record of a job in Flux.
 
     Attributes:
         jobid: the job's ID.
-        kvs: what stands under :data:`KEYS`, as text. ``jobspec`` is the one that was
+        kvs: the values of :data:`KEYS`, as text. ``jobspec`` is the one that was
             submitted, without the updates in the eventlog.
         parent: of a step of a batch job, ``ID/`` of the batch job.
     """
@@ -174,7 +174,7 @@ def _account(past: History, options: ExportOptions) -> Iterator[Element]:
 
 
 def _times(past: History, remainder: Remainder) -> Iterator[Element]:
-    """When what happened. A job that never ran ended when all was cleaned up."""
+    """The times of a job. A job that never ran ends with its cleanup."""
     for name, time in (
         ("SubmitTime", past.submitted),
         ("StartTime", past.started),
@@ -192,7 +192,7 @@ def _times(past: History, remainder: Remainder) -> Iterator[Element]:
 def _asked(
     remainder: Remainder, record: JobRecord, options: ExportOptions
 ) -> Iterator[Optional[Element]]:
-    """What the jobspec says, which is taken."""
+    """The elements of the request. They are taken out of ``remainder``."""
     if remainder.get("version") == VERSION:
         remainder.take("version")
     size = size_of(remainder)

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job got: nodes, storage, data that was moved, and time."""
+"""The elements of Delivered: nodes, storage, data that was moved, and time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _DATA = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]+)?)\s*([KMGTPE]?)i?B", re.ASCII)
 
 
 def timing_key(state: str) -> str:
-    """Where in a job's KVS the seconds are that a state took."""
+    """The key in a job's KVS with the seconds that a state took."""
     return f"rabbit_{state.lower()}_timing"
 
 
@@ -42,7 +42,7 @@ def delivered(
     movements: Any,
     job: str,
 ) -> Iterator[Element]:
-    """What stands in Delivered.
+    """The contents of Delivered.
 
     Args:
         rset: the resources of the job; None where it got none.
@@ -138,7 +138,7 @@ def _resources(rset: ResourceSet, job: str) -> Iterator[Element]:
 
 
 def _count(rset: ResourceSet, type: str) -> int:
-    """How many cores or GPUs there are on all nodes."""
+    """The number of cores or GPUs on all nodes."""
     sizes: dict[str, int] = {"": 0}
     total = 0
     for target in rset.targets:
@@ -150,7 +150,7 @@ def _count(rset: ResourceSet, type: str) -> int:
 
 
 def _get(value: Any, *path: str) -> Any:
-    """What stands at a path, or None."""
+    """The value at a path, or None."""
     for key in path:
         value = value.get(key) if isinstance(value, dict) else None
     return value

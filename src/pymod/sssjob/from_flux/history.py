@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What became of a job, from its eventlog (RFC 18 and 21)."""
+"""The history of a job, from its eventlog (RFC 18 and 21)."""
 
 from __future__ import annotations
 
@@ -47,19 +47,19 @@ class JobException:
 
 @dataclass(frozen=True)
 class History:
-    """What became of a job. Times are UNIX time in seconds; what did not happen
-    (yet) is None.
+    """The history of a job. Times are UNIX times in seconds; a time that has not come
+    is None.
 
     Attributes:
-        userid: who submitted it.
+        userid: the user who submitted the job.
         urgency: 0 to 31; 0 holds it.
-        pending: it has no resources, and may still get some.
-        status: what wait(2) would say of it.
-        priority: the last that it was given.
+        pending: the job has no resources, and may still get some.
+        status: the status of the job as of wait(2).
+        priority: the last priority of the job.
         problems: its exceptions, in their order.
         memos: those in force.
-        updates: the changes to its jobspec that somebody asked for, in their order:
-            not what the module changed for its storage.
+        updates: the requested changes to its jobspec, in their order, without
+            the changes of the module for its storage.
     """
 
     userid: int
@@ -87,7 +87,7 @@ class History:
 
     @property
     def exit_code(self) -> Optional[int]:
-        """What a shell would make of ``status``."""
+        """The exit code that a shell makes of ``status``."""
         if self.status is None:
             return None
         signal = self.status & 0x7F
@@ -132,7 +132,7 @@ def _json(line: str, number: int, name: str) -> Any:
 
 
 class _Fold:
-    """What the events so far come to."""
+    """The history after the events so far."""
 
     def __init__(self, submit: Reader) -> None:
         self.values: dict[str, Any] = {

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job runs, for whom, with which files, and after which other jobs."""
+"""The elements of a job's program: command, files, limits and dependencies."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def is_secret(name: str, value: Any) -> bool:
 def _command(
     remainder: Remainder, count: Optional[dict[str, Any]]
 ) -> Iterator[Element]:
-    """What is run. Several programs in one job are an Extension."""
+    """The command. Several programs in one job are an Extension."""
     tasks = remainder.reader.objects("tasks")
     if len(tasks) != 1:
         return
@@ -169,7 +169,7 @@ def _limits(remainder: Remainder) -> Iterator[Element]:
 
 
 def _dependencies(remainder: Remainder, parent: str) -> Iterator[Element]:
-    """What the job waits for. What there is no element for is an Extension."""
+    """The dependencies. Those without an element are an Extension."""
     value = remainder.get(*_DEPENDENCIES)
     if not isinstance(value, list):
         return

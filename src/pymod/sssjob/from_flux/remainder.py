@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What elements do not say yet of a jobspec, so that nothing of it gets lost."""
+"""The part of a jobspec for which there is no element yet, so that nothing is lost."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Warn = Callable[[str], None]
 
 
 _OF_COURSE = (("attributes",), SYSTEM)
-"""What each jobspec has, if only empty."""
+"""The keys that each jobspec has, even if they are empty."""
 
 
 class Remainder:
-    """A jobspec, less what was taken out of it to be told in elements.
+    """A jobspec without the parts that were taken out to be written as elements.
 
     Attributes:
         job: how messages call the job.
@@ -45,11 +45,12 @@ class Remainder:
         self._entered: set[Path] = set()
 
     def warn(self, message: str) -> None:
-        """Tell about something that the job object says in another way, or not."""
+        """Warn of a value that the job object expresses in another way, or not at
+        all."""
         self._warn(f"job {self.job}: {message}")
 
     def get(self, *path: str) -> Any:
-        """What stands at a place; None when it is not there, or was taken."""
+        """The value at a path; None when it is missing, or was taken."""
         value: Any = self._tree
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
@@ -62,14 +63,14 @@ class Remainder:
         return dict(value) if isinstance(value, dict) else {}
 
     def take(self, *path: str) -> Any:
-        """What stands at a place, which is told now; None when it is not there."""
+        """Take the value at a path; None when it is missing."""
         value = self.get(*path)
         if value is not None:
             self._remove(path)
         return value
 
     def put(self, value: Any, *path: str) -> None:
-        """Set what stands at a place: what is left to be told of it."""
+        """Set the remaining value at a path."""
         tree = self._tree
         for key in path[:-1]:
             tree = tree.setdefault(key, {})
@@ -91,13 +92,13 @@ class Remainder:
         return self.take(*path)
 
     def extensions(self) -> Iterator[Element]:
-        """What is still untold, as Extensions: each for as much as can be."""
+        """The remaining values as Extensions, each for as large a part as possible."""
         for path, value in self._rest((), self._tree):
             if not (path in _OF_COURSE and value == {}):
                 yield extension(path_name(path), value)
 
     def _remove(self, path: Path) -> None:
-        """Take out what stands at a place, and what is empty without it."""
+        """Remove the value at a path, and objects that are empty without it."""
         for end in range(len(path), 0, -1):
             parent, key = path[: end - 1], path[end - 1]
             holder = self.get(*parent)
@@ -111,7 +112,7 @@ class Remainder:
         self._entered.update(path[:length] for length in range(len(path)))
 
     def _rest(self, path: Path, value: Any) -> Iterator[tuple[Path, Any]]:
-        """The topmost places of which nothing was told, and what stands there."""
+        """The topmost paths without an element, and their values."""
         if path and not (path in self._entered and isinstance(value, dict)):
             yield path, value
             return
@@ -126,6 +127,6 @@ def extension(name: str, value: Any) -> Element:
 
 
 def flux_extension(name: str, text: str) -> Element:
-    """An Extension of ours. Whoever does not know it may leave it out."""
+    """An Extension of flux-dws. Programs that do not know it may leave it out."""
     said = {"name": name, "type": EXTENSION_TYPE, AWARENESS_POLICY.name: IGNORE}
     return element("Extension", text, **said)

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job asks for: time, storage, nodes of a kind, and a queue. How large it is
-is the business of :mod:`~sssjob.from_flux.size`."""
+"""The elements of a job's request: time, storage, kinds of nodes, and a queue. The size
+of the job is in :mod:`~sssjob.from_flux.size`."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def updated(jobspec: Json, updates: Iterable[Mapping[str, Any]], job: str) -> Js
 def requested(
     remainder: Remainder, directives: Sequence[Directive]
 ) -> Iterator[Element]:
-    """What stands in Requested besides the size, which is taken.
+    """The contents of Requested besides the size. They are taken out of ``remainder``.
 
     Args:
         directives: those of the job.

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How large a job is that was asked for, in elements."""
+"""The elements of the requested size of a job."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ class RequestedSize:
 
 
 def size_of(remainder: Remainder) -> RequestedSize:
-    """How large the job is, which is taken as far as the elements say all of it.
+    """The size of the job. It is taken out of ``remainder`` as far as elements express
+    it.
 
     Raises:
         BadObject: the jobspec is not what RFC 14 says.
@@ -74,7 +75,8 @@ def size_of(remainder: Remainder) -> RequestedSize:
 
 
 def _layout(said: Totals) -> Optional[Layout]:
-    """What Flux's own commands make of these totals; None where they cannot."""
+    """The layout that Flux's own commands make of these totals; None where they
+    cannot."""
     amounts = [said.nodes, said.processors, said.gpus, said.tasks]
     numbers = [None if amount is None else amount.exact for amount in amounts]
     if any(a is not None and n is None for a, n in zip(amounts, numbers)):

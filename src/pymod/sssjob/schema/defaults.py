@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What elements have by default, and which awarenessPolicy is in effect.
+"""Writes out the defaults of elements and the awarenessPolicy in effect.
 
 JobDefaults hold for all jobs of a group, TaskGroupDefaults for all task groups
 of a job, TaskDefaults for all tasks of a task group (seed 003, sections 5 to 7).
@@ -63,7 +63,7 @@ from sssjob.schema.relations import GROUP, link_of
 from sssjob.schema.values import Value
 
 MAX_ADDED = 1_000_000
-"""How many elements defaults may add to an object in all."""
+"""The largest number of elements that defaults may add to an object in all."""
 
 Key = tuple[Optional[Value], ...]
 

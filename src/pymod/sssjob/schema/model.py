@@ -82,7 +82,7 @@ class ObjectErrors(ObjectError):
 
 
 class Origin(NamedTuple):
-    """Where an element stands in the document that it was read from."""
+    """The place of an element in the document that it was read from."""
 
     path: str
     line: int
@@ -128,7 +128,7 @@ class Element:
         return (element for element in self.contents if element.name == name)
 
     def text(self, name: str) -> Optional[str]:
-        """What the first element of a name in this one says, as XML has it."""
+        """The text of the first element of a name in this one, as in XML."""
         found = self.find(name)
         if found is None or found.value is None:
             return None
@@ -145,12 +145,12 @@ class Element:
 
     @cached_property
     def size(self) -> int:
-        """How many elements it is, with those in it."""
+        """The number of elements: this one and those in it."""
         return 1 + sum(inner.size for inner in self.contents)
 
     @property
     def is_reference(self) -> bool:
-        """It only names a job group, job, task group or task."""
+        """Whether it only names a job group, job, task group or task."""
         return self.name in REFERENCES and self.value is not None
 
 
@@ -176,7 +176,7 @@ def rule_of(parent: str, name: str) -> Optional[Rule]:
 
 
 def attribute_of(rule: Rule, name: str) -> Optional[Attribute]:
-    """What an attribute of an element may be; None where it has no such."""
+    """The rule of an attribute of an element; None for an unknown attribute."""
     return AWARENESS_POLICY if name == AWARENESS_POLICY.name else rule.attribute(name)
 
 
@@ -349,7 +349,7 @@ def in_choices(value: Any, choices: tuple[str, ...], listed: bool) -> bool:
 
 
 def choices_of(choices: tuple[str, ...]) -> str:
-    """What a value may be, for messages."""
+    """The valid values, for messages."""
     return f"one of {', '.join(choices)}"
 
 

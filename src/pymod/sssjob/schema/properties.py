@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which elements a job object has, where, how often, and with which attributes.
+"""The elements of a job object: their places, numbers and attributes.
 
 The tables of seed 003 lost their column of names. Each :class:`Rule` says where
 its name comes from:
@@ -72,7 +72,7 @@ class Attribute:
 
 @dataclass(frozen=True)
 class Rule:
-    """What an element may be, within a certain other.
+    """The rule of an element within a certain other.
 
     Attributes:
         datatype: of its text; None when it has no text.
@@ -104,7 +104,7 @@ WARN = "Warn"
 IGNORE = "Ignore"
 
 AWARENESS_POLICY = Attribute("awarenessPolicy", choices=(REJECT, WARN, IGNORE))
-"""What is done about that which is not understood (section 9)."""
+"""The values of awarenessPolicy, for parts that are not understood (section 9)."""
 
 REQUEST_ATTRIBUTES = (
     Attribute("op", choices=("EQ", "NE", "LT", "GT", "LE", "GE", "Match")),
@@ -113,10 +113,10 @@ REQUEST_ATTRIBUTES = (
     Attribute("preference", INTEGER),
     Attribute("performanceFactor", FLOAT),
 )
-"""What each property in Requested may have (section 8.1)."""
+"""Attributes of each property in Requested (section 8.1)."""
 
 DELIVERY_ATTRIBUTES = (Attribute("group", INTEGER),)
-"""What each property in Delivered may have (section 8.2)."""
+"""Attributes of each property in Delivered (section 8.2)."""
 
 _AGGREGATION = Attribute("aggregation", choices=("List", "Pattern"))
 _DELIMITER = Attribute("delimiter")
@@ -132,7 +132,7 @@ CONSUMABLE = (
     Attribute("consumptionRate", FLOAT),
     Attribute("dynamic", BOOLEAN),
 )
-"""What each consumable resource may have (section 5.1)."""
+"""Attributes of each consumable resource (section 5.1)."""
 
 
 def _redirect(*choices: str) -> tuple[Attribute, ...]:

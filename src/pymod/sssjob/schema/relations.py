@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How the properties in a Requested relate to each other (seed 003, section 8.1).
+"""The relations between the properties in a Requested (seed 003, section 8.1).
 
 ``conj`` relates each element to the one before it, whatever property that is: And
 (the default), Or, Nand (and not), Nor (or not). A positive ``group`` opens so many
@@ -44,7 +44,7 @@ class Unclear(ValueError):
 
 
 class Link(NamedTuple):
-    """How an element relates to the others around it."""
+    """The relation of an element to the elements around it."""
 
     conj: str
     group: int
@@ -72,7 +72,7 @@ Tree = Union[Leaf, Bracket]
 
 
 def link_of(element: Element) -> Link:
-    """How an element relates to the others."""
+    """The relation of an element to the others."""
     group = element.attribute(GROUP)
     conj = str(element.attribute(CONJ) or "And")
     return Link(conj, group if isinstance(group, int) else 0)

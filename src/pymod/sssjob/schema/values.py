@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the values of a job object may be (seed 003, section 2.2 and appendix A)."""
+"""The values of a job object (seed 003, section 2.2 and appendix A)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Datatype(enum.Enum):
 
     @property
     def meaning(self) -> str:
-        """What may stand there, for messages."""
+        """The valid texts, for messages."""
         return _MEANINGS[self]
 
     def parse(self, text: str) -> Value:

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job runs, for whom, where and with what: from a job object to ``tasks``
+"""Program, user, place and files of a job: from a job object to ``tasks``
 and ``attributes``."""
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LIMIT = re.compile(r"[0-9]{1,19}", re.ASCII)
 
 @dataclass(frozen=True)
 class Submitter:
-    """Who submits, and from where.
+    """The user who submits, and the environment of the submission.
 
     Attributes:
         users: the names and numbers by which an object may call the user; None
@@ -160,7 +160,7 @@ def _arguments(requests: Requests, problems: Problems) -> Optional[list[str]]:
 
 
 def _words(text: str) -> list[str]:
-    """What ``shlex.split`` makes of a text, in linear time.
+    """The words that ``shlex.split`` makes of a text, in linear time.
 
     Raises:
         ValueError: a quotation has no end.
@@ -251,7 +251,7 @@ def _say_limits(requests: Requests, builder: Builder, problems: Problems) -> Non
 
 
 def _limit(text: str) -> Optional[int]:
-    """What ``rlimit`` has for a limit; None where it is none."""
+    """The value of ``rlimit`` for a limit; None where the text is no limit."""
     if text == UNLIMITED:
         return -1
     value = int(text) if _LIMIT.fullmatch(text) else INT64_MAX + 1
@@ -263,7 +263,7 @@ def _is_soft(limit: Request) -> bool:
 
 
 def _say_constraints(requests: Requests, builder: Builder, problems: Problems) -> None:
-    """What Features and Nodes say together."""
+    """Write the constraint of all Features and Nodes."""
     found = [
         said
         for nodes in requests.nodes
@@ -339,6 +339,6 @@ def _is_nowhere(constraint: Json) -> bool:
 
 
 def _bare(request: Request) -> tuple[Any, ...]:
-    """What an element says, without its place in an expression."""
+    """The element without its place in an expression."""
     names = ("aggregation", "delimiter", "op")
     return (request.value, *(request.attribute(name) for name in names))

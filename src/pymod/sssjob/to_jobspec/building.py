@@ -55,7 +55,7 @@ class Builder:
         self._bases: list[tuple[Keys, Any]] = []
 
     def put(self, keys: Keys, value: Any) -> None:
-        """What stands at a place that nothing says anything about."""
+        """Set the value of a key for which there is no element and no Extension."""
         self._bases.append((keys, value))
 
     def say(self, keys: Keys, value: Any, path: str) -> None:
@@ -67,7 +67,7 @@ class Builder:
         return self._extensions.get(keys)
 
     def take_extension(self, keys: Keys) -> Optional[Assignment]:
-        """The same, which is not looked at any more."""
+        """Take the Extension for exactly this place. It is not compared any more."""
         return self._extensions.pop(keys, None)
 
     def build(self, problems: Problems) -> Json:
@@ -91,7 +91,7 @@ class Builder:
         return jobspec
 
     def _within(self) -> dict[Keys, list[Assignment]]:
-        """What is said of the place of each Extension, and of those within it."""
+        """The assignments to the place of each Extension, and to places within it."""
         found: dict[Keys, list[Assignment]] = {keys: [] for keys in self._extensions}
         for assignment in (*self._assignments, *self._extensions.values()):
             for length in range(len(assignment.keys) + 1):
@@ -119,7 +119,7 @@ class Builder:
 
 
 def extensions_of(requests: Requests, problems: Problems) -> dict[Keys, Assignment]:
-    """What Extensions say of the jobspec, by place."""
+    """The assignments of Extensions, by place."""
     found: dict[Keys, Assignment] = {}
     for request in requests.all("Extension"):
         name = request.attribute("name") or ""
@@ -184,7 +184,7 @@ def _put(tree: Json, keys: Keys, value: Any) -> bool:
 
 
 def find(value: Any, keys: Keys) -> Any:
-    """What stands at a place; MISSING when it is not there."""
+    """The value at a path; MISSING when there is none."""
     for key in keys:
         value = value.get(key, MISSING) if isinstance(value, dict) else MISSING
     return value

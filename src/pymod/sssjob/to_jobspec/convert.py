@@ -86,7 +86,7 @@ def jobspecs_in(
     submitter: Optional[Submitter] = None,
     policy: str = REJECT,
 ) -> tuple[Submission, ...]:
-    """What to submit for the Job or the JobGroup in an XML document.
+    """The submissions for the Job or the JobGroup in an XML document.
 
     Args:
         policy: the awarenessPolicy of an object that has none.
@@ -128,21 +128,21 @@ def _others(
 def to_jobspecs(
     root: Element, warn: Warn, submitter: Optional[Submitter] = None
 ) -> tuple[Submission, ...]:
-    """What to submit for a Job or a JobGroup.
+    """The submissions for a Job or a JobGroup.
 
     The steps of a batch job are not submitted: it runs them itself.
 
     Args:
         root: a valid job object.
-        warn: is told, in one line each, what is left out with Warn.
+        warn: is called with one line for each part that is left out with Warn.
         submitter: who submits; without one, it may be anybody.
 
     Returns:
         The jobs, each after those that it depends on.
 
     Raises:
-        ObjectErrors: what the object asks for cannot be told to Flux, contradicts
-            itself, or is wrong. All such things are told.
+        ObjectErrors: a request of the object cannot be expressed in Flux, contradicts
+            itself, or is wrong. The error has all problems.
     """
     problems = Problems(warn, root)
     jobs = _jobs(effective(root), problems)

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job waits for: from a job object to ``attributes.system.dependencies``."""
+"""Dependencies: from a job object to ``attributes.system.dependencies``."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def resolved(jobspec: Json, values: Mapping[str, str]) -> Json:
 
 
 def _dependencies(request: Request, group: Group, problems: Problems) -> list[Json]:
-    """What one Dependency says. Of a JobName it may be several jobs."""
+    """The dependencies of one Dependency. A JobName may be that of several jobs."""
     if request.attribute("code") is not None:
         problem = "Flux can wait for success, failure, or the end, not for a code"
         problems.cannot(request, problem)

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What becomes of each element when a job object is submitted to Flux.
+"""The handling of each element when a job object is submitted to Flux.
 
 Three things can become of one. It is *said* to Flux. It is *passed over*, which
 section 9 of seed 003 allows where that causes no incorrect result: it tells of the
@@ -29,7 +29,7 @@ from sssjob.schema.properties import (
 
 
 class Kind(enum.Enum):
-    """What becomes of an element."""
+    """The kinds of handling."""
 
     SAID = "said to Flux"
     PASSED_OVER = "passed over"
@@ -38,7 +38,7 @@ class Kind(enum.Enum):
 
 @dataclass(frozen=True)
 class Handling:
-    """What becomes of an element, and why."""
+    """The handling of an element, and the reason."""
 
     kind: Kind
     reason: str

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What a job object asks for, and what of it Flux cannot be told.
+"""The requests in a job object, and those that Flux cannot express.
 
 A job and its task group say things one after the other, and both hold. What is in a
 Requested is one expression: the elements that it joins with And are taken one by one,
@@ -40,7 +40,7 @@ from sssjob.to_jobspec.handling import (
 Warn = Callable[[str], None]
 
 MAX_NAMES = 2**18
-"""How many nodes and features all jobs of an object may name."""
+"""The largest number of nodes and features that all jobs of an object may name."""
 
 NODES = ("Feature", "Node")
 """The properties that Flux can be told alternatives and exceptions of."""
@@ -64,7 +64,7 @@ class Request:
 
     @property
     def value(self) -> Value:
-        """What it says."""
+        """The value of the element."""
         return "" if self.element.value is None else self.element.value
 
     @property
@@ -80,14 +80,14 @@ class Request:
         return within(self.path, self.element, self.policy)
 
     def says(self) -> tuple[object, ...]:
-        """What is said to Flux of it, wherever it stands."""
+        """The value and the attributes that count for Flux, in any place."""
         said = SAID_ATTRIBUTES.get(self.element.name, frozenset()) - {"op"}
         attributes = [item for item in self.element.attributes if item[0] in said]
         return self.value, *attributes
 
 
 class Problems:
-    """Collects what is wrong, so that all of it is told at once."""
+    """Collects problems, so that all of them are reported at once."""
 
     def __init__(self, warn: Warn, root: Optional[Element] = None) -> None:
         """``root`` is the object: where an element of it was read goes into
@@ -159,7 +159,7 @@ class Problems:
 
 @dataclass(frozen=True)
 class Nodes:
-    """What a job, or its task group, says of its nodes.
+    """The requests of a job, or of its task group, for nodes.
 
     Attributes:
         plain: Features and Nodes that are in no Requested.
@@ -174,7 +174,7 @@ class Nodes:
 
 
 class Requests:
-    """What a job asks for, in elements that are said to Flux.
+    """The requests of a job that Flux can express.
 
     Attributes:
         path: that of the job.
@@ -225,7 +225,7 @@ class Requests:
 def requests_of(
     path: str, job: Element, inherited: str, problems: Problems
 ) -> Requests:
-    """What a job asks for.
+    """The requests of a job.
 
     Args:
         job: without defaults (see :func:`~sssjob.schema.defaults.effective`).
@@ -267,7 +267,7 @@ def _is_its_own(request: Request) -> bool:
 
 @dataclass(frozen=True)
 class _Level:
-    """What a job, or its task group, asks for."""
+    """The requests of a job, or of its task group."""
 
     requests: list[Request] = field(default_factory=list)
     nodes: Nodes = field(default_factory=Nodes)
@@ -337,7 +337,7 @@ def _is_of_nodes(tree: Tree, requests: Sequence[Request]) -> bool:
 
 
 def _checked_request(request: Request, problems: Problems) -> Optional[Request]:
-    """What is left of an element that asks for something; None for nothing."""
+    """The request that remains of an element; None for none."""
     element = request.element
     if element.name == TASK:
         _judge_task(request, problems)

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How large a job is: from a job object to ``resources`` and ``tasks``."""
+"""The size of a job: from a job object to ``resources`` and ``tasks``."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ class ResourceBuilder:
         return True
 
     def _amount(self, requests: list[Request]) -> Optional[_Said]:
-        """What elements of one name say together."""
+        """The amount of all elements of one name."""
         found: Optional[_Said] = None
         for request in requests:
             amount = self._amount_of(request)
@@ -165,7 +165,7 @@ class ResourceBuilder:
         return found
 
     def _amount_of(self, request: Request) -> Optional[Amount]:
-        """What one element says by itself."""
+        """The amount of one element."""
         try:
             number = _whole(request.value)
         except ValueError:
@@ -264,7 +264,7 @@ def _whole(value: Value) -> int:
 
 
 def _listed(requests: Requests) -> Optional[_Said]:
-    """How many tasks a task group lists."""
+    """The number of tasks that a task group lists."""
     tasks = requests.all("Task")
     return _Said(Amount(len(tasks), len(tasks)), tasks[0]) if tasks else None
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""XML to a tree of what stands there, whoever wrote it.
+"""Parses untrusted XML into a tree of elements and texts.
 
 Nothing is known here of jobs. What a document can do to its reader is bounded:
 

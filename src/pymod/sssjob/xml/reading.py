@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""XML to job objects: what is valid, and what is not understood.
+"""Reads job objects from XML, and applies the awarenessPolicy.
 
 *Not understood* (seed 003, section 9) is an element that the rules do not have
 at its place, an attribute that the rule of its element does not have, and a value
@@ -213,7 +213,7 @@ class _Reader:
     def _attributes(
         self, node: Node, rule: Rule, place: _Place
     ) -> tuple[list[str], tuple[tuple[str, Value], ...]]:
-        """What is not understood of the attributes, and those that are."""
+        """The attributes that are not understood, and those that are."""
         unknown: list[str] = []
         found: list[tuple[str, Value]] = []
         for name, text in node.attributes:
@@ -274,7 +274,7 @@ class _Reader:
     def _related(
         self, node: Node, found: list[Optional[Element]], place: _Place
     ) -> tuple[Element, ...]:
-        """What is left of a Requested, related as it was."""
+        """The remaining contents of a Requested, with the same relations."""
         left = [element for element in found if element is not None]
         known = (inner for inner in node.contents if rule_of(node.name, inner.name))
         links = [_link_of(inner) for inner in known if inner.ours]
@@ -357,7 +357,7 @@ def _linked(element: Element, link: relations.Link) -> Element:
 def _unknown_items(
     text: str, choices: tuple[str, ...], listed: bool, verb: str
 ) -> list[str]:
-    """What is not understood of a value, or of each item of one that is a list."""
+    """The part of a value, or of a list, that is not understood."""
     if not choices:
         return []
     expected = f"which is not understood, expected {choices_of(choices)}"
