@@ -126,7 +126,7 @@ class Cluster:
 
 
 def identity(item: Any) -> tuple[Any, Any]:
-    """What tells an object from all others of its kind."""
+    """The identity of an object among all others of its kind."""
     return item["metadata"].get("namespace"), item["metadata"]["name"]
 
 
@@ -171,13 +171,13 @@ def is_ready(items: list[Any], name: str, state: str) -> bool:
 
 
 def node_status(items: list[Any], node: str) -> str:
-    """What the SystemStatus says of a node."""
+    """The status of a node in the SystemStatus."""
     (status,) = items
     return str(status["data"]["nodes"].get(node, "Enabled"))
 
 
 def awaited(command: str, words: list[str]) -> tuple[str, Ready, str]:
-    """What a command waits for: the kind of objects, whether they are so, in words."""
+    """The condition of a wait: a kind, a test of its objects, and its description."""
     if command == "wait":
         name, *states = words
         what = f"{name} is to be in {' or '.join(states)}"
@@ -287,7 +287,7 @@ def main() -> None:
 
 
 def problem(error: OSError) -> str:
-    """What went wrong, in the words of the API server if it said something."""
+    """The error, in the words of the API server if it sent any."""
     if isinstance(error, urllib.error.HTTPError):
         try:
             return str(json.load(error)["message"])

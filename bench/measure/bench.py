@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What all measurements share."""
+"""The parts that all measurements share."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from .hardware import topology
 
 @dataclass(frozen=True)
 class Bench:
-    """How to measure.
+    """The options of a measurement.
 
     Attributes:
         quick: fewer jobs and repetitions; the numbers say less.

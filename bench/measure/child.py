@@ -94,7 +94,7 @@ class Child:
         self._process.send_signal(signal.SIGCONT)
 
     def close(self, patience: float = _PATIENCE) -> None:
-        """End it when it has done what it was told, or after some seconds."""
+        """End the process after its work, or after some seconds."""
         self.resume()
         assert self._process.stdin is not None
         with contextlib.suppress(BrokenPipeError):

@@ -23,7 +23,7 @@ from .workload import DIRECTIVE, FIRST_JOB
 
 ORDER = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardown")
 CAPACITY = 11051991040
-"""What DWS makes of the directive's 10 GiB."""
+"""The bytes that DWS makes of the directive's 10 GiB."""
 
 MERGE = {"Content-Type": "application/merge-patch+json"}
 

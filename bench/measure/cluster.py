@@ -105,7 +105,7 @@ class Cluster:
         return self._server
 
     def marks(self) -> dict[str, list[tuple[float, str, str]]]:
-        """What was recorded; then forget it."""
+        """Return the record, and begin a new one."""
         recorder = self._recorder
         assert recorder is not None
 
@@ -116,7 +116,7 @@ class Cluster:
         return self.server.call(take)
 
     def count(self) -> int:
-        """How many Workflows there are."""
+        """The number of Workflows."""
         store = self.server.store
         return self.server.call(lambda: len(store.select(WORKFLOW).items))
 

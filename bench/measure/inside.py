@@ -172,7 +172,7 @@ class Inside:
         self.drain()
 
     def _states(self) -> dict[str, int]:
-        """How many jobs are in each state."""
+        """The number of jobs in each state."""
         stats = self._handle.rpc("job-list.job-stats").get()
         states: dict[str, int] = stats["job_states"]
         return states

@@ -111,7 +111,7 @@ def _stand_in(bench: Bench, seconds: Any) -> Iterator[tuple[System, Child]]:
 
 
 def durations(result: dict[str, Any]) -> list[float]:
-    """How long each job took, from its submission to its end."""
+    """The seconds of each job from its submission to its end."""
     return [end - begin for begin, end in result["times"].values()]
 
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What news of the Rabbits cost: events of Storages, and requests to Fluxion.
+"""The cost of changes of Rabbits: events of Storages, and requests to Fluxion.
 
 The events are of the largest machine, 696 Rabbits with 16 nodes each, of which a
 few go down and come back all the time.
@@ -49,7 +49,7 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def _seconds(count: int) -> float:
-    """How long it takes to take in so many events."""
+    """The seconds to take in so many events."""
     topology = Topology.regular(NODES, RABBITS)
 
     def watched(kind: Kind, error: object) -> None:

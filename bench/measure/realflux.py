@@ -51,7 +51,7 @@ SIMPLE = ("[modules]", 'alternatives.sched = "sched-simple"')
 
 
 def missing() -> Optional[str]:
-    """Why nothing of this can be measured, or None."""
+    """The reason why this cannot be measured, or None."""
     installation = find_flux()
     if installation is None:
         return "there is no flux on PATH"

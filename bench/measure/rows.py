@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What was measured, and whether it is what DESIGN section 12 asks for."""
+"""The rows of the results, with the limits of DESIGN section 12."""
 
 from __future__ import annotations
 

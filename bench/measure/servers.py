@@ -37,7 +37,7 @@ CORES = 4
 
 
 def measure(bench: Bench) -> Iterator[Row]:
-    """What the service does when the job has its nodes; no I/O."""
+    """The work of the service when a job has its nodes, without I/O."""
     hardware = topology(EL_CAPITAN)
     mapping = mapping_of(hardware)
     breakdown = _breakdown()

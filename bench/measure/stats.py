@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How soon the module answers a request while the API server hangs.
+"""The time until the module answers a request while the API server hangs.
 
 The request is the one that ``flux module stats dws`` makes. Jobs come meanwhile.
 """

@@ -114,7 +114,7 @@ def test_bytes_are_delivered_as_far_as_data_movements_have_them(
         assert job.find("Delivered") is None
 
 
-# What is refused
+# Records that are refused
 
 
 @pytest.mark.parametrize(

@@ -360,7 +360,7 @@ def test_a_policy_of_another_namespace_does_not_count() -> None:
     assert outcome(document) == (read(write(read(document))), [])
 
 
-# What no policy excuses
+# Errors under every policy
 
 
 @pytest.mark.parametrize("name", ["Warn", "Ignore"])

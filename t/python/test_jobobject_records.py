@@ -126,7 +126,7 @@ def test_an_extension_is_for_the_topmost_key_without_an_element() -> None:
     }
 
 
-# How large it is
+# The size of a job
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_variables_that_seem_secret_are_never_written() -> None:
     assert line.endswith(f"left out, as they may be secret: {', '.join(secret)}")
 
 
-# What was changed after submission
+# Changes after submission
 
 
 def test_updates_of_a_user_count_as_requested() -> None:

@@ -78,7 +78,7 @@ def meant(dependency: Json) -> str:
     return json.dumps(dependency)
 
 
-# What Flux's own commands write
+# Jobspecs of Flux's own commands
 
 SUBMIT = [
     "a 'b c' ''",
@@ -156,7 +156,7 @@ def test_a_job_of_flux_batch_is_requested_unchanged_by_its_job_object(
     assert said(back(asked)) == said(asked)
 
 
-# What else there may be in a jobspec
+# Other parts of a jobspec
 
 TEXTS = st.text(max_size=6)
 # In an Executable, some of them would have to be fetched.

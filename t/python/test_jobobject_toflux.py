@@ -103,7 +103,7 @@ def test_a_warning_names_each_request_of_the_elaborate_example_that_is_left_out(
     )
 
 
-# What becomes of each element
+# The handling of each element
 
 
 def test_each_element_of_the_rules_has_its_handling_and_a_reason() -> None:

@@ -14,7 +14,7 @@ from sssjob.shape import totals_of
 from support.jobrecords import spec
 from support.submissions import job, left_out, refused, submitted
 
-# How large it is
+# The size of a job
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_size_that_contradicts_itself_is_one_clear_error(
     said: str, problem: str
 ) -> None:
     assert refused(job(said)) == [problem]
-    # Which no policy lets pass.
+    # Errors under every policy.
     assert refused(job(said, awarenessPolicy="Ignore")) == [problem]
 
 
@@ -262,7 +262,7 @@ def test_all_counts_of_rfc_14_are_amounts(
     assert totals.tasks == totals.processors
 
 
-# What it runs
+# The command
 
 
 @pytest.mark.parametrize(

@@ -287,7 +287,7 @@ def test_no_state_is_forced_that_would_leave_out_more_than_nodes(
     assert may_be_forced(state, outstanding) is may
 
 
-# What is read for it
+# The objects that a survey reads
 
 
 def workflow(**status: Any) -> Json:

@@ -135,7 +135,7 @@ def test_a_node_is_clean_once_its_mounts_are_unmounted_and_ready(
     assert mounted_nodes([clientmount]) == (() if clean else ("n1",))
 
 
-# After an Error, and when somebody gives up
+# After an Error, and after a cancel
 
 
 def test_after_an_error_in_postrun_a_node_that_is_mounted_is_drained() -> None:
@@ -325,7 +325,7 @@ def test_an_abort_survives_an_outage_whatever_is_lost_meanwhile(lost: str) -> No
 
 
 def test_an_abort_of_a_job_that_services_died_of_is_carried_out() -> None:
-    """They died of giving it storage, and nobody is there to ask for its release."""
+    """Services died of giving the job storage, and no plugin asks for its release."""
     systems: list[VirtualSystem] = []
     system, jobid = given_up(
         DwsFault("Teardown", "never"), faults=dark(systems, 1000.0)

@@ -603,7 +603,7 @@ def test_a_module_that_was_restarted_in_the_prolog_still_knows_the_daemons(
     assert units(system, jobid) == ["nnf-dm@offload.service"]
 
 
-# What comes from Kubernetes may be wrong
+# Malformed objects of Kubernetes
 
 
 def test_a_malformed_breakdown_fails_the_job_with_its_place() -> None:

@@ -365,7 +365,7 @@ def test_destroyed_persistent_storage_is_given_back_to_the_scheduler() -> None:
     assert stats(system)["reserved"] == {}
 
 
-# What DWS is told about nodes
+# Nodes in the SystemStatus
 
 
 def test_a_node_that_is_offline_is_disabled_until_it_returns() -> None:

@@ -482,7 +482,7 @@ def test_a_job_ends_although_its_workflow_goes_while_records_are_read() -> None:
     settle(system)
 
 
-# How logs share the room
+# The shares of logs
 
 
 @given(st.lists(st.integers(0, 100), max_size=8), st.integers(0, 300))

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""An exception that nobody expected fails one job, and no other."""
+"""An unexpected exception fails one job, and no other."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_a_job_that_cannot_even_be_failed_does_not_loop(
 def test_an_expected_error_outside_of_a_step_counts_as_unexpected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It would be raised again each time, and nobody would be told."""
+    """As an expected error it would be raised again and again, without a log line."""
 
     def forget(self: Steps, info: WorkflowInfo) -> None:
         raise DWSError("it broke")

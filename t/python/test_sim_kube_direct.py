@@ -238,7 +238,7 @@ def test_what_a_dropped_watch_missed_comes_with_the_next_list() -> None:
 
 
 def test_a_deletion_that_was_missed_has_no_resourceVersion() -> None:
-    """As ``WatchHandler`` promises: nobody knows with which version it went."""
+    """As ``WatchHandler`` promises: the version of the deletion is not known."""
     cluster = Cluster()
     stored = cluster.store.create(COMPUTES, "default", computes("gone"))
     watcher = Watcher()

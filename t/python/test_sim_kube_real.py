@@ -143,7 +143,7 @@ def test_the_crds_name_kinds_as_those_of_dws_do(resource: Resource) -> None:
     assert ours["versions"][0].get("subresources") == subresources
 
 
-# What is chosen, and what is refused
+# The choice of a Kubernetes, and its refusals
 
 
 def test_a_real_kubernetes_that_is_not_there_is_asked_for(capfd: Captured) -> None:

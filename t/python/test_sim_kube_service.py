@@ -29,7 +29,7 @@ from support.kubernetes import (
     workflow,
 )
 
-# Who may do what
+# Permissions
 
 
 def test_without_a_token_the_answer_is_401() -> None:

@@ -445,7 +445,7 @@ def test_storage_comes_from_the_chassis_of_its_nodes(
     assert requested_nodes([vertex]) == chassis * each
 
 
-# What is refused at submission
+# Refusals at submission
 
 
 def refusal(dw: Any, table: Any = None, count: int = 2) -> str:

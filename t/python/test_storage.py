@@ -133,7 +133,7 @@ def test_the_hold_doubles_with_each_break() -> None:
         now += hold
 
 
-# What is read
+# Objects that are read
 
 
 def test_a_storage_names_its_broken_connections() -> None:

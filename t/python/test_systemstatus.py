@@ -128,7 +128,7 @@ def test_nodes_that_come_and_go_do_not_flood_a_cluster_that_takes_no_writes(
     assert len([line for _, _, line in system.log if str(error) in line]) == 1
 
 
-# What others write
+# Changes of other programs
 
 
 def write(system: VirtualSystem, host: str, status: str) -> None:
@@ -166,8 +166,8 @@ def test_without_fluxion_a_node_that_another_program_disabled_is_avoided_as_well
 def test_flux_enables_only_the_nodes_that_flux_disabled(
     first: str, restart: bool
 ) -> None:
-    """A node goes offline and comes back, and somebody has disabled it before that,
-    or nobody has."""
+    """A node goes offline and comes back. Another program disabled it before that, or
+    none did."""
     system = system_of()
     if first == "they":
         write(system, "compute-02", "Disabled")

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The workflow token: the job's tasks have it, and nobody else ever sees it."""
+"""The workflow token: only the tasks of the job have it."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ def test_an_unknown_user_has_no_group(users: ModuleType) -> None:
 def test_a_database_that_fails_is_not_an_unknown_user(
     number: int, tmp_path: Path
 ) -> None:
-    """A C library whose look-up fails like this; with 0 it finds nobody."""
+    """A C library whose look-up fails with this errno; with 0 it finds no user."""
     source = tmp_path / "failing.c"
     source.write_text(FAILING)
     library = tmp_path / "failing.so"

@@ -1,3 +1,3 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What several test files use."""
+"""Helpers of several test files."""

@@ -13,7 +13,7 @@ from support.client import Recorder, Service
 from support.tree import CRDS
 
 WHY_NOT = missing() or (None if CRDS.is_dir() else "the CRDs are not here")
-"""Why there is none; None if there is one."""
+"""The reason why there is no real API server; None if there is one."""
 CRD = Kind(
     "apiextensions.k8s.io", "CustomResourceDefinition", "customresourcedefinitions"
 )

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What DWS breaks directives down to, and where a job runs."""
+"""DirectiveBreakdowns, and allocations of jobs, for tests."""
 
 from __future__ import annotations
 

@@ -261,7 +261,7 @@ class Service:
                 self.callbacks.run()
 
     def ask(self, request: Callable[..., None], *args: Any, **kwargs: Any) -> Any:
-        """What a request gives to its ``done``."""
+        """The argument of a request's ``done``."""
         answers: list[Any] = []
         request(*args, done=answers.append, **{"key": "k", **kwargs})
         self.run(lambda: bool(answers))

@@ -40,7 +40,7 @@ def run_without(stream: str, name: str, *args: Any) -> subprocess.CompletedProce
 
 
 def refused(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The lines with which a command said that it cannot do what it was told."""
+    """The lines of a command's error."""
     assert done.returncode == 1, done
     assert done.stdout == ""
     assert "Traceback" not in done.stderr

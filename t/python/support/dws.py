@@ -97,7 +97,7 @@ class System:
         self.loop.call_later(seconds, lambda: over.append(True))
         self.loop.run(lambda: bool(over))
 
-    # What a workload manager does
+    # The requests of a workload manager
 
     def submit(self, *directives: str, name: str = "job", user: int = 0) -> None:
         body = {
@@ -209,7 +209,7 @@ class System:
             assert self.go(state, name)["ready"], self.status(name)
         self.remove(name)
 
-    # What is left
+    # The objects that are left
 
     def items(self, kind: Kind) -> list[Json]:
         found: list[Json] = self.store.list(kind)["items"]

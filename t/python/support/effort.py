@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How much is tried: a little each time, much in ``make soak``."""
+"""The number of random examples: few by default, many in ``make soak``."""
 
 from __future__ import annotations
 

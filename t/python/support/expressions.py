@@ -43,7 +43,7 @@ def matches(expression: tuple[Element, ...], host: str, features: set[str]) -> b
 
 
 class Said:
-    """What a bracket says of a node so far."""
+    """Whether a bracket matches a node, by its parts so far."""
 
     def __init__(self) -> None:
         self.values: list[bool] = []

@@ -33,7 +33,7 @@ _characters = st.characters(exclude_categories=["Cs"]).filter(
 strings = st.lists(st.sampled_from(_DELICATE) | _characters, max_size=6).map("".join)
 """All that XML can hold."""
 ids = strings.map(lambda text: text.strip(SPACE)).filter(bool)
-"""What refers to something."""
+"""Elements that refer to others."""
 
 VALUES: dict[Datatype, st.SearchStrategy[Any]] = {
     Datatype.STRING: strings,

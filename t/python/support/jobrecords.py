@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What Flux has of a job, and the job object that is made of it."""
+"""Records of jobs in Flux, and the job objects made of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAVING = Config(save_datamovements=10, presets={"fast": (XFS,)})
 
 
 def record_of(system: VirtualSystem, jobid: int) -> JobRecord:
-    """What Flux has of a job."""
+    """The record of a job in Flux."""
     job = system.instance.job(jobid)
     kvs = {**job.kvs, EVENTLOG: encode_eventlog(job.events)}
     return JobRecord(jobid, {key: kvs[key] for key in KEYS if key in kvs})
@@ -60,7 +60,7 @@ def says(parent: Optional[Element], tag: str, /, **attributes: str) -> list[Any]
 
 
 def extensions(job: Element) -> dict[str, Any]:
-    """What the Extensions say, but the one that names Rabbits."""
+    """The values of the Extensions, but the one that names Rabbits."""
     return {
         str(inner.attribute("name")): json.loads(str(inner.value))
         for inner in job.all("Extension")

@@ -4,7 +4,7 @@
 
 It has the job manager's rules that matter to a plugin: events are handled in
 order and never from within the handling of another one of the same job;
-subscribers are told before the state callback; prolog and epilog actions are
+subscribers get an event before the state callback; prolog and epilog actions are
 counted; ``event_posted`` forgets everything at a restart. Another plugin may act in
 every callback, before ours is called or after it. Whatever ours may not do raises
 AssertionError; above all it may not ask for storage to be released while job-exec
@@ -40,7 +40,7 @@ class Timer:
 
 
 class Hostile:
-    """What another plugin does in a callback.
+    """An act of another plugin in a callback.
 
     Args:
         topic: of the callback.

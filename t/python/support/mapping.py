@@ -52,7 +52,7 @@ def servers(name: str, **sizes: int) -> Json:
 
 
 def of_system(servers: Json) -> Json:
-    """The same, made by NNF for an NnfSystemStorage."""
+    """Servers that NNF made for an NnfSystemStorage."""
     owner = {"dataworkflowservices.github.io/owner.kind": "NnfSystemStorage"}
     servers["metadata"]["labels"] = owner
     return servers

@@ -28,12 +28,12 @@ RECONNECT = 31.0
 
 @dataclass(frozen=True)
 class Outage:
-    """What a request, or a watch that is opened, meets.
+    """A fault of a request, or of a watch that is opened.
 
     Attributes:
-        error: what the client makes of it.
+        error: the error of the client.
         carried_out: a write is carried out all the same.
-        hangs: that takes a while, and nobody notices that watches are silent.
+        hangs: the answer takes a while, and silent watches stay unnoticed.
     """
 
     error: KubeError

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Whole systems whose Rabbits and nodes break, and what their scheduler is told."""
+"""Whole systems whose Rabbits and nodes break, and the requests to their scheduler."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ NAMESPACE = f"{DWS_GROUP}/workflow.namespace"
 
 
 def movements(system: VirtualSystem, jobid: int) -> list[Json]:
-    """What is recorded of a job's data movements."""
+    """The record of a job's data movements."""
     found: list[Json] = json.loads(
         system.instance.job(jobid).kvs["rabbit_datamovements"]
     )

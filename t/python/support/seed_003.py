@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the tests of seed 003 share: its examples, and its tables."""
+"""The examples and the tables of seed 003."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ HOUR = 3600.0
 DAY = 24 * HOUR
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
 OPTION = f"dw={XFS}"
-"""What ``flux submit -S`` takes."""
+"""The jobspec attributes of ``flux submit -S``."""
 LUSTRE = "#DW jobdw type=lustre capacity=10GiB name=p1"
 MGT = LUSTRE + " profile=standalone-mgt"
 COPY_OUT = "#DW copy_out source=$DW_JOB_p1/x destination=/lustre/x"
@@ -87,7 +87,7 @@ def exceptions(system: VirtualSystem, jobid: int) -> list[dict[str, Any]]:
 
 
 def memos(system: VirtualSystem, jobid: int) -> Json:
-    """What a job's memos say in the end."""
+    """The memos of a job in the end."""
     found: Json = {}
     for event in system.instance.eventlog(jobid):
         if event.name == "memo":

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What is submitted for job objects, for tests."""
+"""The submissions for job objects."""
 
 from __future__ import annotations
 
@@ -76,4 +76,4 @@ def extension(name: str, value: Any) -> str:
 
 
 PLAIN = submitted(job("")).jobspec
-"""What is submitted for a job that only runs something."""
+"""The submission for a job with only a command."""

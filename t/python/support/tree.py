@@ -9,7 +9,7 @@ from pathlib import Path
 
 TOP = Path(__file__).parents[3]
 SHARED = TOP.parent / "shared"
-"""What was recorded on real systems; not everywhere where the sources are."""
+"""The records of real systems. A tree of sources need not have them."""
 RECORDED = SHARED / "recorded"
 CRDS = SHARED / "crds"
 

@@ -202,7 +202,7 @@ def _container(name: str, group: str) -> ElementTree.Element:
 
 
 def _contents(parent: str, rules: tuple[Rule, ...]) -> ElementTree.Element:
-    """What may be in an element, in canonical order."""
+    """The contents of an element, in canonical order."""
     if parent in IN_ORDER:
         # How often is a matter of the type that has these contents.
         return _tag("choice", *(_once(parent, rule) for rule in rules))
