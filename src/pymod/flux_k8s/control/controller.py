@@ -3,9 +3,9 @@
 """A level-triggered loop: a queue of keys, and a reconciler that is run for each
 (DESIGN section 4).
 
-Whoever learns something adds the key of what it is about. The reconciler reads what is
-known, decides by a pure function, and does one thing. What it learns while it runs, or
-what others do meanwhile, has it run again; an error has it run again later.
+News about an object add its key. The reconciler reads the present state, decides by a
+pure function, and does one thing. News during a run have the reconciler run again; an
+error has it run again later.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TryAgain(Exception):
 
 @dataclass
 class _Item:
-    """What is known of a key that is queued, or that the reconciler is run for.
+    """The state of a key that is queued, or that the reconciler runs for.
 
     Attributes:
         backoff: the pauses between failures.
@@ -54,7 +54,7 @@ class _Item:
         added: the key was added while the reconciler ran: seconds until it is to be
             run again.
         pausing: the timer ends the pause after a failure.
-        timer: runs the reconciler later, or tells that it takes long.
+        timer: runs the reconciler later, or reports that it takes long.
         due: when the timer fires.
     """
 
@@ -91,14 +91,14 @@ class Options(Generic[Key]):
         forgets: failures are forgotten when a run leaves nothing to be done at once.
             False: the owner of the ``backoff`` resets it.
         news_end_pauses: a key that is added is handled although the pause after a
-            failure is not over. False: whatever changes, a server that fails gets no
-            more requests than the pauses allow.
-        expected: the errors that have the reconciler run again later. Another one
-            goes to the one who resumed it.
+            failure is not over. False: a server that fails gets no more requests than
+            the pauses allow.
+        expected: the errors that have the reconciler run again later. Another
+            error goes to the caller of the callback.
         patience: seconds after which a run that is under way is reported to ``slow``.
         slow: gets the key of a run that is under way for that long.
-        scope: calls a function on behalf of a key. What it does with an exception
-            that is not expected is its own affair.
+        scope: calls a function on behalf of a key. It handles
+            unexpected exceptions.
         bind: makes a callback one on behalf of the key that is being handled.
     """
 
@@ -171,22 +171,21 @@ class Controller(Generic[Key]):
         self._options.scope(key, partial(self._begin, key, self._item(key)))
 
     def restart(self, key: Key, delay: Optional[float] = None) -> None:
-        """Forget what was done for a key, and begin anew. The answers to what is
-        under way do not count."""
+        """Forget the state of a key, and begin anew. Answers to a run that is under way
+        do not count."""
         self.forget(key)
         self.add(key, delay)
 
     def forget(self, key: Key) -> None:
-        """A key is not there any more. The answers to what is under way do not
-        count."""
+        """Remove a key. Answers to a run that is under way do not count."""
         item = self._items.pop(key, None)
         if item is not None:
             item.stop_timer()
         self._ready.pop(key, None)
 
     def abandon(self, key: Key) -> None:
-        """Answers to the run that is under way do not count any more. What it would
-        have cleaned up is the caller's to do."""
+        """Ignore answers to the run that is under way. The caller cleans up after the
+        run."""
         item = self._items.get(key)
         if item is not None and item.run is not None:
             added = self._end(item)

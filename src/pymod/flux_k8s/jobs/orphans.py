@@ -49,11 +49,10 @@ def given_up(eventlog: str, owner: int) -> bool:
 
 
 class Orphans:
-    """Finds out of which of the Workflows that no job claims the job has ended, and has
-    these torn down.
+    """Tears down the Workflows that no job claims and whose job has ended.
 
     Args:
-        let_go: gives back what the scheduler gave a job.
+        let_go: frees the share of a job, which the scheduler takes back.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Whether Kubernetes is within reach, by what it sends or does not send."""
+"""Whether Kubernetes is within reach, by its answers and watch events."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Outage:
         self._silent = False
 
     def _compare(self, before: Optional[str], changed: bool = False) -> None:
-        """Report what has changed since the reason was ``before``."""
+        """Report a change of the reason since ``before``."""
         reason = self.reason
         if reason != before:
             changed = True

@@ -172,7 +172,7 @@ class JobTable:
                 self.asked(job)
 
     def broke(self, job: Job, again: bool) -> None:
-        """What was done for a job has ended by an exception. ``again``: have the job
+        """Clean up after an exception in work for a job. ``again``: have the job
         handled after a pause."""
         if again:
             self._queue.retry(job.info.jobid)
@@ -199,13 +199,14 @@ class JobTable:
         return False
 
     def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:
-        """Take in what the watch shows of a job's Workflow."""
+        """Take in a watch event of a job's Workflow."""
         job.info.watched_uid = view.uid
         job.info.see(view, self._clock.now())
         self._records.note(job.info, workflow)
 
     def releases(self, jobid: int) -> bool:
-        """Whether a job's storage is to be released: also when nobody claims it."""
+        """Whether a job's storage is to be released. True for a Workflow without a
+        job."""
         job = self._jobs.get(jobid)
         return self.complete if job is None else job.info.goal is Goal.RELEASED
 
@@ -227,7 +228,7 @@ class JobTable:
         return awaited_nodes(job.info for job in self._jobs.values())
 
     def may_mount(self, jobid: int) -> bool:
-        """Whether a job's storage may be mounted yet, by what is known."""
+        """Whether a job's storage may be mounted yet; True if that is not known."""
         if not (self._outage.listed and self.complete):
             return True
         job = self._jobs.get(jobid)
@@ -323,7 +324,8 @@ class Reconciler:
         return next_step(job.info, self._flux.now(), self._settings.config)
 
     def _wait(self, job: Job, step: Wait) -> Optional[float]:
-        """Seconds until there may be something to do for a job, or to tell."""
+        """Seconds until a step of the job, or a report about it, may be due; None if
+        neither is."""
         dues = step.until, self._reporter.report_state(job.info, job.progress)
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._flux.now())

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Reports why jobs wait, to their users and to the administrator.
 
-A job that does not get on has a memo that says what it waits for. The log has one line
+A job without progress has a memo with the reason. The log has one line
 for a job whose step fails; :mod:`flux_k8s.jobs.outage` logs an outage of Kubernetes,
 which concerns all jobs.
 """
@@ -176,7 +176,7 @@ def is_not_ready(error: object) -> bool:
 
 
 def reason_of(error: StepError) -> str:
-    """What a job waits for after this error of its step, for a memo."""
+    """The reason why a job waits after this error of its step, for a memo."""
     if isinstance(error, (StorageUnavailable, NoEffect)):
         return str(error)
     if isinstance(error, RpcError) and error.errnum == errno.ENOSYS:

@@ -2,15 +2,15 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The ``dws`` service: one reconciler for all jobs.
 
-Every input (an RPC, a watch event, a timer, a finished step) only updates what
-is known of a job and adds the job to the queue of a
-:class:`~flux_k8s.control.controller.Controller`. A few moments later
-:func:`flux_k8s.jobs.workflow.next_step` names what to do, and
-:class:`flux_k8s.jobs.steps.Steps` does it, one step at a time for each job.
+Every input (an RPC, a watch event, a timer, a finished step) only updates the state of
+a job, and adds the job to the queue of a
+:class:`~flux_k8s.control.controller.Controller`. A moment later
+:func:`flux_k8s.jobs.workflow.next_step` names the next step, and
+:class:`flux_k8s.jobs.steps.Steps` carries it out, one step at a time for each job.
 
-Everything here runs on one thread, and nothing in it waits. An exception that nobody
-expected fails the job for which something was done (:mod:`flux_k8s.jobs.isolation`);
-one that is no job's ends the module, and the next one begins with what is true.
+Everything here runs on one thread, and nothing in it waits. An unexpected exception in
+work for a job fails that job (:mod:`flux_k8s.jobs.isolation`). One outside of such work
+ends the service, and the next service reads the state again.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Service:
     """The parts of the service, and how they are connected.
 
     Args:
-        make_machine: makes what is known of Rabbits and nodes.
+        make_machine: makes the reconcilers of Rabbits and nodes.
         rng: for the pauses after failures.
         setup_reader: reads R where requests may be
             :class:`~flux_k8s.jobs.requests.LargeSetup`.
@@ -124,7 +124,7 @@ class Service:
         self._greeter.greet()
 
     def stop(self) -> None:
-        """Stop. What is under way is taken up again by the next service."""
+        """Stop. The next service goes on with the steps that are under way."""
         self._jobs.stop()
         self._outage.stop()
         self._machine.stop()
@@ -151,7 +151,7 @@ class Service:
             "rabbits": self._machine.stats(),
         }
 
-    # What one part tells the others
+    # Calls from one part to the others
 
     def _broke(self, jobid: int, error: Exception) -> None:
         """Something that was done for a job raised an exception."""
@@ -181,7 +181,7 @@ class Service:
         self._machine.jobs_changed()
 
     def _report_busy(self, job: Job) -> None:
-        """Report what has changed while a step of a job is under way."""
+        """Report a change of a job while a step of it is under way."""
         report = self._reporter.report_outage
         self._scope.run(job.info.jobid, report, job.info, job.progress)
         self._machine.jobs_changed()

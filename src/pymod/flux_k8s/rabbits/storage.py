@@ -49,7 +49,7 @@ def parse_storage(storage: Any, name: str) -> RabbitState:
     """Read a Storage.
 
     Raises:
-        BadObject: it is not what its kind prescribes.
+        BadObject: the object does not have the form that its kind prescribes.
     """
     reader = Reader(f"Storage {name}", storage)
     status = reader.optional_string("status.status") or "without a status"
