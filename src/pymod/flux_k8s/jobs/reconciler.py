@@ -55,9 +55,9 @@ class Job:
         progress: the progress that was reported to the job's user and in the log.
         step: the step that was begun last.
         since: the UNIX time at which ``step`` was begun.
-        last: the last decision, apart from look-ups. If the same decision is made
-            again, the step is repeated.
-        asked: the job is to be handled again without a pause.
+        last_decision: the last decision, apart from look-ups. If the same decision
+            is made again, the step is repeated.
+        retry_now: the job is to be handled again without a pause.
         faults: the unexpected exceptions in work for the job.
         unknown: the plugin has sent a request about the job, but not yet its answer to
             hello, which has the other facts about the job.
@@ -67,8 +67,8 @@ class Job:
     progress: Progress
     step: Optional[Step] = None
     since: float = 0.0
-    last: Optional[Decision] = None
-    asked: bool = False
+    last_decision: Optional[Decision] = None
+    retry_now: bool = False
     faults: Faults = field(default_factory=Faults)
     unknown: bool = False
 
@@ -162,7 +162,7 @@ class JobTable:
     def asked(self, job: Job) -> None:
         """Flux has sent a request for the job, or something that it may have waited for
         has come: do not wait for the end of a pause."""
-        job.asked = True
+        job.retry_now = True
         self.changed(job)
 
     def retry_failed(self) -> None:
@@ -359,11 +359,11 @@ class Reconciler:
     def _begin(self, job: Job, decision: Decision) -> None:
         step, _ = decision
         looks = isinstance(step, Lookup)
-        if job.asked or not (looks or decision == job.last):
+        if job.retry_now or not (looks or decision == job.last_decision):
             job.progress.begin()
         if not looks:
-            job.last = decision
-        job.asked = False
+            job.last_decision = decision
+        job.retry_now = False
         job.step, job.since = step, self._flux.now()
         self._reporter.step_begins(job.info, job.progress, step)
 
@@ -376,6 +376,8 @@ class Reconciler:
         self._reporter.step_failed(job.info, job.progress, error)
         following = self._next_step(job)
         gives_up = isinstance(following, (DrainMounted, Fail))
-        again = job.last is not None and type(following) is type(job.last[0])
-        if not (job.asked or (gives_up and not again)):
+        again = job.last_decision is not None and type(following) is type(
+            job.last_decision[0]
+        )
+        if not (job.retry_now or (gives_up and not again)):
             raise TryAgain(error) from error
