@@ -61,7 +61,7 @@ def test_without_trouble_all_good_jobs_complete() -> None:
     outcome = run(make_plan(5, 60, None, ()))
     assert outcome.breach is None
     good = [job for job in outcome.plan.jobs if not (job.bad or job.limited)]
-    sure = [job for job in good if not job.hopes]
+    sure = [job for job in good if not job.uncertain]
     ended = outcome.ends["completed"] + outcome.ends["failed"]
     assert len(sure) <= ended <= len(good)
 

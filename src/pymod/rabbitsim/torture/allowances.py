@@ -193,7 +193,7 @@ class PlannedAllowances(Allowances):
         if type == "exec":
             return "dws-jobtap.so" in exception["note"] and self.unguarded(job)
         if type == "alloc":
-            return planned.bad == "too large" or planned.hopes
+            return planned.bad == "too large" or planned.uncertain
         return type == "dws" and self._failed(job, record, exception["note"], now)
 
     def _failed(self, job: Job, record: Record, note: str, now: float) -> bool:
@@ -212,14 +212,14 @@ class PlannedAllowances(Allowances):
         if "a fault that was planned" in note:
             return (job.id, "fault") in self._struck
         if "under the job" in note:
-            return job.id in self._world.meddled
+            return job.id in self._world.meddled_jobs
         if "not loaded" in note:
             return self.unguarded(job)
         if "belongs to job" in note:
-            return planned.number in self._world.squatted
+            return planned.number in self._world.taken_names
         if planned.bad:
             return True
-        if planned.hopes and not note.startswith("DWS "):
+        if planned.uncertain and not note.startswith("DWS "):
             return True
         if down := DOWN.findall(note):
             return all(self._was_unfit(name, now) for name in down)
@@ -238,7 +238,7 @@ class PlannedAllowances(Allowances):
         about = self._dws.get(job.id, set())
         if match := re.match(r"DWS failed in (\w+): ", note):
             state = match[1]
-            cause = ("error", state) in about or self._jobs[job.id].hopes
+            cause = ("error", state) in about or self._jobs[job.id].uncertain
             return record.failed_in(state) and cause
         if match := re.match(r"DWS reports a TransientCondition in (\w+) for", note):
             state, limit = match[1], self.config.tc_timeout
@@ -295,7 +295,7 @@ class PlannedAllowances(Allowances):
 
     def twice(self, jobid: int) -> bool:
         late = self._world.system.api_troubles.late
-        return jobid in late or jobid in self._world.meddled
+        return jobid in late or jobid in self._world.meddled_jobs
 
     def absent(self) -> bool:
         system = self._world.system
@@ -306,7 +306,7 @@ class PlannedAllowances(Allowances):
         """Something happened to the job while the plugin was away."""
         return any(
             begin <= event.timestamp <= end
-            for begin, end in self._world.gaps
+            for begin, end in self._world.plugin_outages
             for event in job.events
             if event.name != "memo"
         )

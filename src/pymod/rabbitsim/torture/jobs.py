@@ -28,7 +28,7 @@ class PlannedJob:
             has: so its ID is known beforehand.
         bad: the reason why the job must not run; "" for a good one.
         limited: the job has a time limit that its tasks exceed.
-        hopes: it is about persistent storage which may be there or not, or be
+        uncertain: it is about persistent storage which may be there or not, or be
             somebody else's, or where the job has no nodes.
     """
 
@@ -38,7 +38,7 @@ class PlannedJob:
     jobspec: Json = field(compare=False)
     bad: str
     limited: bool
-    hopes: bool
+    uncertain: bool
 
     def __str__(self) -> str:
         system = self.jobspec["attributes"]["system"]
@@ -81,7 +81,7 @@ def make_job(rng: random.Random, number: int, jobs: int, seconds: float) -> Plan
         jobspec=jobspec_of(rng.choice([1, 1, 2, 3, 4]), system),
         bad=bad,
         limited=limited,
-        hopes=not bad and "persistent" in str(dw),
+        uncertain=not bad and "persistent" in str(dw),
     )
 
 

@@ -169,9 +169,9 @@ class World:
 
     Attributes:
         ids: the IDs of the plan's jobs, by their numbers; ``numbers`` the reverse.
-        gaps: when the plugin was not loaded.
-        meddled: the IDs of jobs whose Workflows an administrator took away.
-        squatted: the numbers of jobs whose Workflows' names others have.
+        plugin_outages: when the plugin was not loaded.
+        meddled_jobs: the IDs of jobs whose Workflows an administrator took away.
+        taken_names: the numbers of jobs whose Workflows' names others have.
         foreign: the names of the Workflows that are not ours.
         lost_nodes: the nodes that were lost, ever.
         aborted: the IDs of jobs whose epilogs somebody gives up.
@@ -189,9 +189,9 @@ class World:
         self.numbers = {jobid: number for number, jobid in self.ids.items()}
         self.system = TorturedSystem(plan, dws_faults(plan, self.ids))
         self.note = note
-        self.gaps: list[tuple[float, float]] = []
-        self.meddled: set[int] = set()
-        self.squatted: set[int] = set()
+        self.plugin_outages: list[tuple[float, float]] = []
+        self.meddled_jobs: set[int] = set()
+        self.taken_names: set[int] = set()
         self.foreign: set[str] = set()
         self.lost_nodes: set[str] = set()
         self.aborted: set[int] = set()
@@ -381,7 +381,7 @@ class World:
         if self.system.instance.tap.plugin is None:
             return
         self.system.instance.unload_plugin()
-        self.gaps.append((self.system.loop.now(), float("inf")))
+        self.plugin_outages.append((self.system.loop.now(), float("inf")))
         if trouble.duration:
             self._later(trouble.duration, self._load_plugin)
         else:
@@ -389,9 +389,9 @@ class World:
 
     def _load_plugin(self) -> None:
         if self.system.instance.tap.plugin is None:
-            begin, _ = self.gaps.pop()
+            begin, _ = self.plugin_outages.pop()
             if self.system.loop.now() > begin:
-                self.gaps.append((begin, self.system.loop.now()))
+                self.plugin_outages.append((begin, self.system.loop.now()))
             self.note("the plugin is loaded")
             self.system.load_plugin()
 
@@ -524,10 +524,10 @@ class World:
         name = workflow_name(jobid)
         try:
             if trouble.what == "squat":
-                self.squatted.add(trouble.job)
+                self.taken_names.add(trouble.job)
                 self._make_foreign(name, "slurm")
                 return
-            self.meddled.add(jobid)
+            self.meddled_jobs.add(jobid)
             if trouble.what == "delete":
                 self.system.store.delete(WORKFLOW, "default", name)
             else:
