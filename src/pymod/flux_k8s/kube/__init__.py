@@ -5,7 +5,9 @@
 :mod:`.client` has the :class:`flux_k8s.ports.Kube` of the service; read it first. Its
 requests go through :mod:`.workers`, :mod:`.api`, :mod:`.session` and
 :mod:`.transport`, its watches through :mod:`.watch`, :mod:`.cache` and
-:mod:`.eventqueue`. Only :mod:`.credentials` needs the ``kubernetes`` package. The
-folders below know only the ports. :mod:`.cache` is pure: the simulator runs it in
-virtual time.
+:mod:`.eventqueue`. Only :mod:`.credentials` needs the ``kubernetes`` package.
+:mod:`.cache` is pure: the simulator runs it in virtual time.
+
+It imports :mod:`flux_k8s.control` and the modules beside the folders. The folders below
+know only the ports.
 """
