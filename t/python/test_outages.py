@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Callable, Optional
+from collections.abc import Mapping
+from typing import Any, Callable, Optional
 
 import pytest
 
 from flux_k8s.config.table import Config
+from flux_k8s.control.controller import BATCH
 from flux_k8s.jobs.outage import PATIENCE
 from flux_k8s.jobs.reporter import MEMO
 from flux_k8s.ports import SECRET, SYSTEMSTATUS, WORKFLOW, Kind, KubeError
@@ -338,6 +340,37 @@ def test_a_workflow_that_came_and_went_while_the_watch_was_away_is_missed() -> N
     settle(system)
     (exception,) = exceptions(system, jobid)
     assert exception["note"] == f"Workflow {name} was deleted under the job"
+
+
+def test_an_outage_is_reported_to_some_jobs_at_a_time_also_to_those_with_a_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The service answers others in between."""
+    memos: list[int] = []
+    post = FluxPort.post_memo
+
+    def count(self: FluxPort, jobid: int, memo: Mapping[str, Any]) -> None:
+        memos.append(jobid)
+        post(self, jobid, memo)
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb == "watch":
+            return Fault(error=KubeError(503, "ServiceUnavailable", ""))
+        return Fault(delay=HOUR)
+
+    system = started()
+    system.loop.run(timeout=5.0)
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    jobids = [system.instance.submit(jobspec()) for _ in range(2 * BATCH)]
+    system.loop.run(timeout=1.0)
+    monkeypatch.setattr(FluxPort, "post_memo", count)
+    system.service_kube.drop_watches()
+    for _ in range(1000):
+        before = len(memos)
+        system.loop.step()
+        assert len(memos) - before <= BATCH
+    assert set(memos) == set(jobids)
 
 
 @pytest.mark.parametrize("restart", [False, True])

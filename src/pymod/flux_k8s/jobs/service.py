@@ -70,6 +70,9 @@ class Service:
         records = Records(flux_of_job, kube_of_job, settings)
         self._outage = outage = Outage(flux, self._outage_changed)
         self._reporter = Reporter(flux, outage)
+        self._outage_reports = Controller[int](
+            flux, self._report_outage, options=Options(scope=scope.run)
+        )
         self._jobs = jobs = JobTable(
             flux,
             self._make_queue(),
@@ -126,6 +129,7 @@ class Service:
     def stop(self) -> None:
         """Stop. The next service goes on with the steps that are under way."""
         self._jobs.stop()
+        self._outage_reports.stop()
         self._outage.stop()
         self._machine.stop()
         self._greeter.stop()
@@ -182,6 +186,12 @@ class Service:
 
     def _report_busy(self, job: Job) -> None:
         """Report a change of a job while a step of it is under way."""
-        report = self._reporter.report_outage
-        self._scope.run(job.info.jobid, report, job.info, job.progress)
+        if self._outage.reason is not None or job.progress.outage:
+            self._outage_reports.add(job.info.jobid)
         self._machine.jobs_changed()
+
+    async def _report_outage(self, jobid: int) -> None:
+        """Report an outage to a job whose step is under way: all jobs may be such."""
+        job = self._jobs.get(jobid)
+        if job is not None:
+            self._reporter.report_outage(job.info, job.progress)
