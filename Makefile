@@ -37,7 +37,7 @@ $(BIN)/python:
 	$(BIN)/python -m pip install --quiet --upgrade pip
 
 $(INSTALLED): $(BIN)/python $(SOURCES)
-	$(BIN)/python -m pip install --quiet --no-compile '.[test]'
+	$(BIN)/python -m pip install --quiet '.[test]'
 	touch $@
 
 demo: $(INSTALLED)
