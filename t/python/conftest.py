@@ -27,6 +27,7 @@ pytest.register_assert_rewrite("support")
 settings.register_profile(
     "patient",
     settings.default,
+    max_examples=50,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

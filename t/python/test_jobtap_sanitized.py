@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from support.effort import SOAKING
 from support.tree import TOP, copy_sources
 
 OUR_SOURCES = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")
@@ -78,6 +79,7 @@ def test_no_memory_is_misused_or_leaked(tmp_path: Path) -> None:
     # Exit codes do not tell Python's leaks from ours: what counts is the report.
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+        + ["--hypothesis-profile=soak"] * SOAKING
         + [f"t/python/test_{name}.py" for name in TESTS],
         cwd=TOP,
         env={

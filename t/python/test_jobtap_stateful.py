@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from support.effort import examples
 from support.jobtap import (
     CLEANUP,
     DEPEND,
@@ -309,9 +310,8 @@ def cooperate(manager: JobManager) -> None:
 
 
 PluginMachine.TestCase.settings = settings(
-    max_examples=300,
+    examples(100),
     stateful_step_count=40,
-    deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 TestPluginUnderRandomEvents = PluginMachine.TestCase

@@ -19,6 +19,7 @@ from support.client import (
     Recorder,
     workflow,
 )
+from support.effort import examples
 
 
 class Cluster(RuleBasedStateMachine):
@@ -110,9 +111,7 @@ class Cluster(RuleBasedStateMachine):
         self.the_view_is_the_cluster()
 
 
-Cluster.TestCase.settings = settings(
-    max_examples=150, stateful_step_count=30, deadline=None
-)
+Cluster.TestCase.settings = settings(examples(50), stateful_step_count=30)
 Test_any_history_ends_in_a_view_that_equals_the_cluster = Cluster.TestCase
 
 
