@@ -53,7 +53,9 @@ trap 'exit 1' INT TERM HUP
 
 if test $# -eq 0; then
     for number in $FIRST; do
-        set -- "$@" "$number"-*.t
+        for file in "$number"-*.t; do
+            test ! -e "$file" || set -- "$@" "$file"
+        done
     done
     for file in t[0-9]*.t; do
         case " $FIRST " in
