@@ -27,7 +27,6 @@ from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
-from flux_k8s.rabbits.room import Room
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rfc import hostlist
@@ -107,7 +106,6 @@ class Availability:
         mended: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
-        self._kube = kube
         self._settings = settings
         self._mended = mended
         self._controller = Controller[str](
@@ -121,9 +119,7 @@ class Availability:
             watched,
             self._changed,
         )
-        self.room = Room(
-            settings.mapping, flux.log, lambda: self.rabbits.complete, self._changed
-        )
+        self.room = self.rabbits.room
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.system_status = SystemStatus(
@@ -139,14 +135,12 @@ class Availability:
 
     def start(self) -> None:
         self.rabbits.start()
-        self.room.start(self._kube)
         self.nodes.start()
         self.system_status.start()
 
     def stop(self) -> None:
         self._controller.stop()
         self.rabbits.stop()
-        self.room.stop()
         self.nodes.stop()
         self.system_status.stop()
         self.mount_watch.stop()

@@ -1,10 +1,11 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits: their health and their labels.
+"""The Rabbits: their health, their labels, and the storage on them (seed 001,
+"Implementation").
 
 The Storage objects of the cluster tell how each Rabbit is and which of its compute
 nodes are connected to it. Nothing else keeps it, so nothing is lost when the module is
-loaded again. What storage is on the Rabbits, :mod:`flux_k8s.rabbits.room` knows.
+loaded again. :mod:`flux_k8s.rabbits.room` follows the storage of jobs.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import STORAGE, Json, Kind, Kube, KubeError, Watch
+from flux_k8s.rabbits.room import Room
 
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""
@@ -70,16 +72,17 @@ def parse_storage(storage: Any, name: str) -> RabbitState:
 
 
 class RabbitManager:
-    """Follows the Storage objects of the cluster.
+    """Follows the Rabbits: each one's health here, the storage on them in ``room``.
 
     Args:
         log: takes a syslog level and a line.
         watched: is called with an error when a watch was lost, with None when
             all of its objects have been seen.
-        changed: is called when a Rabbit's state changed.
+        changed: is called when a Rabbit's state, or the storage on it, changed.
 
     Attributes:
         complete: all Storages have been seen once.
+        room: the storage on the Rabbits, and the room that is left.
     """
 
     def __init__(
@@ -103,11 +106,14 @@ class RabbitManager:
         self._unseen = dict.fromkeys(mapping.rabbits, RabbitState(ABSENT, False))
         self._watch: Optional[Watch] = None
         self.complete = False
+        self.room = Room(mapping, log, lambda: self.complete, changed)
 
     def start(self) -> None:
         self._watch = self._kube.watch(STORAGE, self._namespace, self)
+        self.room.start(self._kube)
 
     def stop(self) -> None:
+        self.room.stop()
         if self._watch is not None:
             self._watch.stop()
 
