@@ -9,6 +9,7 @@ import threading
 import time
 from pathlib import Path
 from random import Random
+from typing import Callable
 
 import pytest
 
@@ -26,6 +27,7 @@ from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import CopyError
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
+from rabbitsim.loop import RealLoop
 from support.dws import XFS, System
 
 JOB = "#DW jobdw type=xfs capacity=1GiB name=my-data"
@@ -266,23 +268,29 @@ def test_a_real_api_server_can_be_driven(tmp_path: Path) -> None:
     server.start()
     kubeconfig = str(tmp_path / "kubeconfig")
     server.write_kubeconfig(kubeconfig)
-    finished = threading.Event()
-    client = threading.Thread(target=_drive, args=(server, finished))
-    client.start()
-    end = time.monotonic() + 30
+    driven: list[bool] = []
+
+    def stopper(loop: RealLoop) -> Callable[[], bool]:
+        def drive() -> None:
+            done = _drive(server)
+            loop.call_soon_threadsafe(lambda: driven.append(done))
+
+        threading.Thread(target=drive).start()
+        return lambda: bool(driven)
+
     code = serve(
         kubeconfig,
         Topology.regular(2, 1),
         scratch=str(tmp_path / "scratch"),
-        until=lambda: finished.is_set() or time.monotonic() > end,
+        stopper=stopper,
     )
-    client.join()
     left = server.call(lambda: server.store.list(SERVERS)["items"])
     server.stop()
-    assert code == 0 and finished.is_set() and left == []
+    assert code == 0 and driven == [True] and left == []
 
 
-def _drive(server: KubeServer, finished: threading.Event) -> None:
+def _drive(server: KubeServer) -> bool:
+    """Take a Workflow through its states. Return whether it is gone in the end."""
     store = server.store
     spec = {
         "desiredState": "Proposal",
@@ -298,15 +306,15 @@ def _drive(server: KubeServer, finished: threading.Event) -> None:
         if state != "Proposal":
             _patch(server, WORKFLOW, "job", {"spec": {"desiredState": state}})
         if not _ready(server, state):
-            return
+            return False
         if state == "Proposal":
             _assign(server)
     server.call(lambda: store.delete(WORKFLOW, "default", "job"))
     for _ in range(3000):
         if server.call(lambda: store.find(WORKFLOW, "default", "job")) is None:
-            finished.set()
-            return
+            return True
         time.sleep(0.01)
+    return False
 
 
 def _assign(server: KubeServer) -> None:

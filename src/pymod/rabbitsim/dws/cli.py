@@ -55,7 +55,7 @@ def serve(
     options: Optional[Options] = None,
     scratch: Optional[str] = None,
     seed: Optional[int] = None,
-    until: Optional[Callable[[], bool]] = None,
+    stopper: Optional[Callable[[RealLoop], Callable[[], bool]]] = None,
 ) -> int:
     """Install the objects of a system, and drive Workflows; an exit status.
 
@@ -63,12 +63,13 @@ def serve(
         kubeconfig: its path, or None for the client's default.
         scratch: where storage is; None for storage on paper only.
         seed: of latencies and tokens.
-        until: tells when it is time to stop; by default, when SIGINT or SIGTERM
-            has come.
+        stopper: makes the function that tells when it is time to stop. It wakes the
+            loop then, which looks after each event only. By default, it is time when
+            SIGINT or SIGTERM has come.
     """
     options = options or Options()
     loop = RealLoop()
-    stop = until or _signalled(loop)
+    stop = (stopper or _signalled)(loop)
     try:
         client = ControllerClient(
             kubeconfig,
