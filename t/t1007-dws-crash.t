@@ -152,8 +152,8 @@ make_fragile_package () {
 	            return function(*args)
 	        raise RuntimeError("it broke: %s%n%p")
 	    return call
-	for name in ("event", "request"):
-	    setattr(Service, name, fragile(name, getattr(Service, name)))
+	WorkflowWatch.event = fragile("event", WorkflowWatch.event)
+	Service.request = fragile("request", Service.request)
 	from flux_k8s.broker.writer import Writer
 	from flux_k8s.control.controller import Controller
 	Controller._pump = fragile("_pump", Controller._pump)

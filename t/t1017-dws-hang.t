@@ -50,11 +50,11 @@ expect_each_to_succeed 'after the watchdog'
 test_expect_success 'a service in an endless loop is replaced' '
     module_load_copy looping 10 <<-END &&
 	stats = Service._stats
-	def loop(self, payload):
+	def loop(self):
 	    import os
 	    while os.path.exists("$TRASH/loop"):
 	        pass
-	    return stats(self, payload)
+	    return stats(self)
 	Service._stats = loop
 	END
     crashed=$(service_pid) &&
