@@ -225,7 +225,7 @@ def survey_mounts(
         metadata = clientmount.get("metadata", {})
         node, name = metadata.get("namespace"), metadata.get("name")
         if node in hosts:
-            mounted.setdefault(name, {})[node] = _is_mounted(clientmount)
+            mounted.setdefault(name, {})[node] = is_mounted(clientmount)
     lost = tuple(
         host
         for host in hosts
@@ -289,7 +289,7 @@ def _without(servers: Reader, rabbits: dict[str, set[str]]) -> tuple[Json, ...]:
     )
 
 
-def _is_mounted(clientmount: Json) -> bool:
+def is_mounted(clientmount: Json) -> bool:
     """Whether a node has mounted all file systems of a ClientMount."""
     try:
         reader = Reader("ClientMount", clientmount)

@@ -39,6 +39,21 @@ SYSTEM_STORAGE = "NnfSystemStorage"
 
 
 @dataclass(frozen=True)
+class Allocations:
+    """The allocations of one allocation set of a Servers object.
+
+    Attributes:
+        label: of the set.
+        size: the bytes of each allocation.
+        counts: the number of allocations on each Rabbit.
+    """
+
+    label: str
+    size: int
+    counts: Mapping[str, int]
+
+
+@dataclass(frozen=True)
 class StorageUsage:
     """The bytes that a Servers object uses, by Rabbit. Rabbits without any are left
     out.
@@ -52,6 +67,7 @@ class StorageUsage:
         beyond: the part of ``unavailable`` that is beyond the job's share from the
             scheduler.
         system: whether the storage belongs to an NnfSystemStorage.
+        allocations: the allocations that ``spec`` requests.
     """
 
     workflow: Optional[str]
@@ -59,6 +75,7 @@ class StorageUsage:
     unavailable: Mapping[str, int]
     beyond: Mapping[str, int] = field(default_factory=dict)
     system: bool = False
+    allocations: tuple[Allocations, ...] = ()
 
     @property
     def jobid(self) -> Optional[int]:
@@ -80,11 +97,12 @@ def parse(servers: Any) -> StorageUsage:
     reader = Reader(f"Servers {'/'.join(part for part in place if part)}", servers)
     allocated = _allocated(reader)
     unavailable = allocated
+    allocations = _allocations(reader)
     if not (
         reader.optional_boolean("status.ready")
         or reader.has("metadata.deletionTimestamp")
     ):
-        wanted = _requested(reader)
+        wanted = _sum(allocations)
         unavailable = {
             r: max(wanted.get(r, 0), allocated.get(r, 0))
             for r in {**wanted, **allocated}
@@ -92,7 +110,8 @@ def parse(servers: Any) -> StorageUsage:
     beyond = _beyond(reader)
     beyond = {r: min(size, beyond[r]) for r, size in unavailable.items() if r in beyond}
     system = _label(servers, OWNER_KIND_LABEL) == SYSTEM_STORAGE
-    return StorageUsage(workflow_of(servers), allocated, unavailable, beyond, system)
+    workflow = workflow_of(servers)
+    return StorageUsage(workflow, allocated, unavailable, beyond, system, allocations)
 
 
 def beyond_annotation(beyond: Mapping[str, int]) -> dict[str, Optional[str]]:
@@ -118,7 +137,7 @@ def _label(servers: Any, key: str) -> Optional[str]:
 
 def requested(sets: Iterable[Any]) -> dict[str, int]:
     """The bytes that ``spec.allocationSets`` of Servers request, by Rabbit."""
-    return _requested(Reader("Servers", {"spec": {"allocationSets": sets}}))
+    return _sum(_allocations(Reader("Servers", {"spec": {"allocationSets": sets}})))
 
 
 def _beyond(servers: Reader) -> dict[str, int]:
@@ -134,15 +153,29 @@ def _beyond(servers: Reader) -> dict[str, int]:
     return {r: size for r, size in found.items() if is_integer(size) and size > 0}
 
 
-def _requested(servers: Reader) -> dict[str, int]:
-    """The bytes that ``spec`` requests, by Rabbit."""
-    sizes: dict[str, int] = {}
+def _allocations(servers: Reader) -> tuple[Allocations, ...]:
+    """The allocations that ``spec`` requests, without sets that are empty."""
+    found = []
     for entry in servers.optional_objects("spec.allocationSets"):
+        counts: dict[str, int] = {}
         for storage in entry.optional_objects("storage"):
             rabbit = storage.string("name")
-            size = entry.integer("allocationSize", minimum=0)
             count = storage.integer("allocationCount", minimum=0)
-            sizes[rabbit] = sizes.get(rabbit, 0) + size * count
+            counts[rabbit] = counts.get(rabbit, 0) + count
+        if counts:
+            size = entry.integer("allocationSize", minimum=0)
+            label = entry.value.get("label")
+            text = label if isinstance(label, str) else ""
+            found.append(Allocations(text, size, counts))
+    return tuple(found)
+
+
+def _sum(sets: Iterable[Allocations]) -> dict[str, int]:
+    """The bytes of allocations, by Rabbit."""
+    sizes: dict[str, int] = {}
+    for each in sets:
+        for rabbit, count in each.counts.items():
+            sizes[rabbit] = sizes.get(rabbit, 0) + each.size * count
     return {rabbit: size for rabbit, size in sizes.items() if size}
 
 

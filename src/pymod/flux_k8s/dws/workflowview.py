@@ -8,10 +8,10 @@ import enum
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Mapping, Optional
+from typing import Any, Iterable, Mapping, Optional
 
 from flux_k8s.errors import BadObject
-from flux_k8s.json_reader import Reader, decimal
+from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
@@ -72,6 +72,8 @@ MOUNTING = ("jobdw", "persistentdw")
 """The commands of directives whose storage is mounted on compute nodes."""
 
 COPYING = ("copy_in", "copy_out")
+CREATING = ("jobdw", "create_persistent")
+"""The commands of directives that have the type of a file system."""
 
 _Directive = tuple[str, dict[str, str]]
 """The command and the arguments of a directive."""
@@ -100,6 +102,11 @@ class WorkflowView:
             carried out.
         persistent_storage: the names of the persistent storage that the job uses.
         cut_off: whether the abort of the job was carried out.
+        userid: the job's user by ``spec.userID``; None where that is no user ID.
+        directives: the directives as they were submitted.
+        types: the types of the file systems that the directives make.
+        begun: when the service requested each state (UNIX time), as far as that is
+            recorded, in the order of the states.
         moves_data: whether the Workflow may have NnfDataMovements.
         runs_containers: whether the Workflow may have containers.
     """
@@ -136,6 +143,10 @@ class WorkflowView:
     unsaved: tuple[str, ...] = ()
     persistent_storage: tuple[str, ...] = ()
     cut_off: bool = False
+    userid: Optional[int] = None
+    directives: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    begun: tuple[tuple[State, float], ...] = ()
     moves_data: bool = False
     runs_containers: bool = False
 
@@ -245,7 +256,14 @@ def _metadata(reader: Reader) -> dict[str, Any]:
         "warned": WARNED in annotations,
         "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
         "cut_off": CUT_OFF in annotations,
+        "begun": _begun(annotations),
     }
+
+
+def _begun(annotations: Mapping[str, Any]) -> tuple[tuple[State, float], ...]:
+    """When the service requested each state, as far as that is recorded."""
+    times = ((state, _time(annotations, state)) for state in State)
+    return tuple((state, time) for state, time in times if time is not None)
 
 
 def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:
@@ -272,7 +290,11 @@ def _spec(reader: Reader) -> dict[str, Any]:
     )
     desired = STATES[reader.string("spec.desiredState", choices=STATES)]
     annotations = _annotations(reader.object("metadata").value)
+    userid: Any = reader.object("spec").value.get("userID")
     return {
+        "userid": userid if is_integer(userid) and userid >= 0 else None,
+        "directives": reader.optional_strings("spec.dwDirectives"),
+        "types": file_system_types(directives),
         "jobid": _string(reader.object("spec").value, "jobID"),
         "wlm": reader.text("spec.wlmID"),
         "desired": desired,
@@ -328,6 +350,22 @@ def _directives(reader: Reader) -> list[_Directive]:
         pairs = (word.partition("=") for word in words[2:])
         found.append(("".join(words[1:2]), {key: value for key, _, value in pairs}))
     return found
+
+
+def file_system_types(
+    directives: Iterable[tuple[str, Mapping[str, str]]],
+) -> tuple[str, ...]:
+    """The types of the file systems that directives make, each type once.
+
+    Args:
+        directives: the command and the arguments of each.
+    """
+    types = (
+        arguments.get("type", "")
+        for command, arguments in directives
+        if command in CREATING
+    )
+    return tuple(dict.fromkeys(filter(None, types)))
 
 
 def _unsaved(reader: Reader, directives: list[_Directive]) -> tuple[str, ...]:

@@ -62,6 +62,12 @@ class Outage:
         return SILENCE if lost is None and self._silent else lost
 
     @property
+    def heard(self) -> float:
+        """When Kubernetes has sent something last, or the service was made (UNIX
+        time)."""
+        return self._heard
+
+    @property
     def listed(self) -> bool:
         """All objects of ``LISTED_FIRST`` were seen once."""
         return LISTED_FIRST <= self._listed

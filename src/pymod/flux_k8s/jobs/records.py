@@ -114,6 +114,7 @@ class Records:
             self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
 
     def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
+        info.durations[state] = round(seconds, 6)
         key = f"rabbit_{state.name.lower()}_timing"
         self._flux.kvs_put(info.jobid, key, json.dumps(round(seconds, 6)))
 

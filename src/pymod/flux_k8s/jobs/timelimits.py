@@ -28,12 +28,14 @@ class Problem:
         patience: the seconds that DWS may take for the state without these nodes.
         limit: whether the problem is a time limit of the epilog, which alone is no
             reason for an exception.
+        key: the key of the configuration that has the limit, or "".
     """
 
     note: str
     since: Optional[float] = None
     patience: float = 0.0
     limit: bool = False
+    key: str = ""
 
 
 def may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
@@ -47,6 +49,18 @@ def overdue(
     info: WorkflowInfo, view: WorkflowView, state: str, now: float, config: Config
 ) -> tuple[Optional[Problem], Optional[float]]:
     """Time limits: a problem when one has passed, else the next deadline."""
+    limits = running_limits(info, view, state, config)
+    if not limits:
+        return None, None
+    deadline, problem = min(limits, key=lambda limit: limit[0])
+    return (problem if now >= deadline else None), deadline
+
+
+def running_limits(
+    info: WorkflowInfo, view: WorkflowView, state: str, config: Config
+) -> list[tuple[float, Problem]]:
+    """The time limits that run: when each has passed (UNIX time), and the problem that
+    it is then."""
     limits: list[tuple[float, Problem]] = []
     nodes = may_lose_nodes(info, view)
     if info.troubled_since is not None and view.status == TRANSIENT:
@@ -56,7 +70,8 @@ def overdue(
         )
         deadline = info.troubled_since + config.tc_timeout
         since = deadline if nodes else None
-        limits.append((deadline, Problem(note, since, config.tc_timeout)))
+        problem = Problem(note, since, config.tc_timeout, key="tc_timeout")
+        limits.append((deadline, problem))
     if not view.complete and view.since is not None:
         limits += _state_limits(info, view, view.since, config)
     if info.rejected is not None:
@@ -64,10 +79,7 @@ def overdue(
         rejected = _state_limits(info, awaited, info.rejected.since, config)
         # The next try, for which there is a pause, may be taken.
         limits += [limit for limit in rejected if limit[0] <= info.rejected.tried]
-    if not limits:
-        return None, None
-    deadline, problem = min(limits, key=lambda limit: limit[0])
-    return (problem if now >= deadline else None), deadline
+    return limits
 
 
 def _state_limits(
@@ -87,7 +99,7 @@ def _state_limits(
         # Nodes that have not mounted in time are to be named, whether the job
         # tolerates them or not: DWS says nothing about them.
         if begun:
-            problem = Problem(problem.note, deadline, prerun)
+            problem = replace(problem, since=deadline, patience=prerun)
         limits.append((deadline, problem))
     if info.out_since is not None:
         return limits
@@ -128,4 +140,4 @@ def _late(info: WorkflowInfo, view: WorkflowView, key: str, limit: float) -> Pro
         note += f"; {info.rejected.reason}"
     elif view.state is not view.desired:
         note += "; DWS has not begun with it"
-    return Problem(note)
+    return Problem(note, key=key)

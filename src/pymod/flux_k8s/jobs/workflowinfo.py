@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Iterable, Optional
 
 from flux_k8s.dws.nodefailure import Survey
@@ -90,6 +90,7 @@ class WorkflowInfo:
         verdict_posted: an exception of the job names the nodes and Rabbits in use at an
             abort.
         timed_states: the states whose durations were recorded.
+        durations: the seconds of those states that this module has recorded.
         end_recorded: the Workflow was recorded as it was when it moved to Teardown.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
             None when that is not known.
@@ -136,6 +137,7 @@ class WorkflowInfo:
     all_drained: bool = False
     verdict_posted: bool = False
     timed_states: frozenset[State] = frozenset()
+    durations: dict[State, float] = field(default_factory=dict)
     end_recorded: bool = False
     token: Optional[bool] = None
     recorded: bool = False
@@ -144,6 +146,13 @@ class WorkflowInfo:
     @property
     def name(self) -> str:
         return workflow_name(self.jobid)
+
+    @property
+    def userid(self) -> Optional[int]:
+        """The job's user; None as long as neither Flux nor Kubernetes has named it."""
+        if self.request is not None:
+            return self.request.userid
+        return None if self.view is None else self.view.userid
 
     @property
     def satisfied(self) -> bool:

@@ -1,0 +1,193 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""How far data movement is, by NnfDataMovements, and how far mounting is, by
+ClientMounts.
+
+``NnfDataMovement.status.commandStatus`` has the percentage of the copy, and what
+``dcp`` printed last::
+
+    Copied 10.000 MiB (10%) in 0.200 secs (50.000 MiB/s) 2 secs left ...
+
+Its ``data`` and ``rate`` are there when the copy is over. Nothing here is needed to get
+a job on: what is missing or malformed is unknown, and no error.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Iterable, Mapping, Optional
+
+from flux_k8s.dws.directives import UNITS
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL
+from flux_k8s.dws.workflowview import parse_go_duration
+from flux_k8s.json_reader import is_number
+from flux_k8s.ports import NNF_GROUP, Json
+from flux_k8s.text import SHOWN, printable
+
+STATE_LABEL = f"{NNF_GROUP}/teardown_state"
+"""The label with the state of the Workflow that an object belongs to."""
+
+FINISHED = "Finished"
+SUCCESS = "Success"
+
+_BYTES: Mapping[str, int] = MappingProxyType({**UNITS, "B": 1})
+_SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMGT]i?B|B)"
+_DATA = re.compile(_SIZE)
+_RATE = re.compile(_SIZE + "/s")
+_COPIED = re.compile("Copied " + _SIZE)
+_LEFT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) secs left")
+
+
+@dataclass(frozen=True)
+class Movement:
+    """One NnfDataMovement.
+
+    Attributes:
+        name: its namespace and name.
+        phase: the state of the Workflow in which it runs.
+        source, destination: paths.
+        state: ``Running``, ..., and at its end ``Success`` or what went wrong.
+        percent: 0 to 100.
+        bytes: that were copied; None if that is not known.
+        rate: bytes per second; None if that is not known.
+        left: seconds until its end; None if that is not known.
+        message: what the copy printed last, or the reason of its failure.
+    """
+
+    name: str
+    phase: str
+    source: str
+    destination: str
+    state: str
+    percent: int
+    bytes: Optional[int]
+    rate: Optional[int]
+    left: Optional[float]
+    message: str
+
+    @property
+    def finished(self) -> bool:
+        """Whether it has ended, well or not."""
+        return self.percent == 100 or self.state not in ("", "Starting", "Running")
+
+    @property
+    def total(self) -> Optional[int]:
+        """About how many bytes it copies, by its percentage; None if that is not
+        known."""
+        if self.bytes is None or self.percent <= 0:
+            return None
+        return self.bytes * 100 // self.percent
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the data movements of one state are, together.
+
+    Attributes:
+        moved, total: bytes; None if that is not known of all of them.
+        percent: 0 to 100.
+        left: seconds until the last one ends; None if that is not known.
+    """
+
+    moved: Optional[int]
+    total: Optional[int]
+    percent: int
+    left: Optional[float]
+
+
+def workflow_of(object: Json) -> Optional[str]:
+    """The Workflow that an object was made for, by its label, which costs little to
+    read; None if it has none."""
+    found = _get(object, "metadata", "labels", WORKFLOW_LABEL)
+    return found if isinstance(found, str) else None
+
+
+def key_of(object: Json) -> tuple[str, str]:
+    """Namespace and name of an object."""
+    metadata = object.get("metadata", {})
+    return str(metadata.get("namespace")), str(metadata.get("name"))
+
+
+def parse(object: Json) -> Movement:
+    """Read an NnfDataMovement."""
+    status, command = _get(object, "status"), _get(object, "status", "commandStatus")
+    last = _text(command, "lastMessage")
+    state = _text(status, "state")
+    result = _text(status, "status")
+    over = state == FINISHED
+    percent = 100 if over and result == SUCCESS else _percent(command)
+    moved = _size(_COPIED.match(last))
+    if over or moved is None:
+        moved = _size(_DATA.fullmatch(_text(command, "data"))) or moved
+    namespace, name = key_of(object)
+    failure = _text(status, "message") if over and result != SUCCESS else ""
+    return Movement(
+        name=printable(f"{namespace}/{name}", SHOWN),
+        phase=_text(_get(object, "metadata", "labels"), STATE_LABEL),
+        source=_text(_get(object, "spec", "source"), "path"),
+        destination=_text(_get(object, "spec", "destination"), "path"),
+        state=(result or state) if over else state,
+        percent=percent,
+        bytes=moved,
+        rate=_size(_RATE.search(last) or _RATE.fullmatch(_text(command, "rate"))),
+        left=0.0 if over else _left(last, command, percent),
+        message=failure or last,
+    )
+
+
+def progress(movements: Iterable[Movement]) -> Optional[Progress]:
+    """How far data movements are, together; None without any. Each counts as much as
+    the others: how much there is to copy is known of none before it ends."""
+    found = list(movements)
+    if not found:
+        return None
+    percent = sum(each.percent for each in found) // len(found)
+    moved, totals = [each.bytes for each in found], [each.total for each in found]
+    left = [each.left for each in found]
+    return Progress(
+        moved=_sum(moved),
+        total=_sum(totals),
+        percent=percent,
+        left=None
+        if None in left
+        else max(value for value in left if value is not None),
+    )
+
+
+def _sum(values: list[Optional[int]]) -> Optional[int]:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+def _percent(command: Any) -> int:
+    value = _get(command, "progress")
+    return max(0, min(100, int(value))) if is_number(value) else 0
+
+
+def _left(last: str, command: Any, percent: int) -> Optional[float]:
+    """Seconds until the end, as ``dcp`` says, or as far as the copy came until now."""
+    said = _LEFT.search(last)
+    if said is not None:
+        return float(said[1])
+    elapsed = parse_go_duration(_text(command, "elapsedTime"))
+    if elapsed is None or percent <= 0:
+        return None
+    return round(elapsed * (100 - percent) / percent, 1)
+
+
+def _size(found: Optional[re.Match[str]]) -> Optional[int]:
+    return None if found is None else int(float(found[1]) * _BYTES[found[2]])
+
+
+def _text(value: Any, key: str) -> str:
+    """The text at ``key``, short and printable; an empty one where there is none."""
+    text = _get(value, key)
+    return printable(text, SHOWN) if isinstance(text, str) else ""
+
+
+def _get(value: Any, *path: str) -> Any:
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
