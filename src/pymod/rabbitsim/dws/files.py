@@ -77,20 +77,27 @@ class FileSystems(Protocol):
 
 
 class NoCopy:
-    """A copy of nothing, for runs without files."""
+    """A copy of ``size`` bytes that exist on paper only, for runs without files."""
 
-    def __init__(self) -> None:
-        self.progress = Progress()
+    def __init__(self, size: int = 0) -> None:
+        self.progress = Progress(files=1 if size else 0, bytes_total=size)
 
     def step(self, limit: int) -> bool:
-        return True
+        progress = self.progress
+        progress.bytes = min(progress.bytes + limit, progress.bytes_total)
+        return progress.bytes == progress.bytes_total
 
 
 class NoFiles:
-    """Storage that exists on paper only, for runs in virtual time."""
+    """Storage that exists on paper only, for runs in virtual time.
 
-    def __init__(self, roots: tuple[str, ...] = ("/lustre",)) -> None:
+    Args:
+        size: the bytes of each copy.
+    """
+
+    def __init__(self, roots: tuple[str, ...] = ("/lustre",), *, size: int = 0) -> None:
         self.roots = roots
+        self._size = size
 
     def mount_path(self, uid: str, index: int) -> str:
         return f"/mnt/nnf/{uid}-{index}"
@@ -106,7 +113,7 @@ class NoFiles:
     def remove_persistent(self, name: str) -> None: ...
 
     def copy(self, source: str, destination: str, variables: Mapping[str, str]) -> Copy:
-        return NoCopy()
+        return NoCopy(self._size)
 
 
 class Files:

@@ -43,7 +43,7 @@ def move(task: Task) -> Outcome:
         return _report(task, movements, "Failed", str(error), progress)
     if finished:
         return _report(task, movements, "Success", "", copy.progress)
-    task.world.wake(task.walk, task.world.clock.now())
+    task.world.wake(task.walk, task.walk.next_steps[task.index])
     return _running(task, movements, copy)
 
 
@@ -69,7 +69,16 @@ def _advance(task: Task) -> tuple[Copy, bool]:
             args["source"], args["destination"], _variables(task)
         )
         copies[task.index] = copy
-    return copy, copy.step(task.world.options.copy_step)
+    now, options, steps = (
+        task.world.clock.now(),
+        task.world.options,
+        task.walk.next_steps,
+    )
+    if now < steps.get(task.index, now):
+        return copy, False
+    rate = options.copy_rate
+    steps[task.index] = now if rate is None else now + options.copy_step / rate
+    return copy, copy.step(options.copy_step)
 
 
 def _variables(task: Task) -> dict[str, str]:
@@ -212,6 +221,10 @@ def _command(task: Task, progress: Progress, started: str, now: float) -> Json:
     percent = 100 if done >= total else 100 * done // total
     args = task.directive.args
     mebibytes = done / (1 << 20)
+    rate = mebibytes / elapsed if elapsed else 0.0
+    left = ""
+    if done and elapsed:
+        left = f"{round(elapsed * (total - done) / done)} secs left ..."
     return {
         "command": f"dcp {args['source']} {args['destination']}",
         "data": f"{mebibytes:.3f} MiB",
@@ -219,10 +232,11 @@ def _command(task: Task, progress: Progress, started: str, now: float) -> Json:
         "elapsedTime": objects.duration(elapsed),
         "files": progress.files,
         "items": progress.files + progress.directories + progress.links,
-        "lastMessage": f"Copied {mebibytes:.3f} MiB ({percent}%)",
+        "lastMessage": f"Copied {mebibytes:.3f} MiB ({percent}%) in {elapsed:.3f} secs"
+        f" ({rate:.3f} MiB/s) {left}".rstrip(),
         "lastMessageTime": format_timestamp(now),
         "links": progress.links,
         "progress": percent,
-        "rate": f"{mebibytes / elapsed if elapsed else 0:.3f} MiB/s",
+        "rate": f"{rate:.3f} MiB/s",
         "seconds": f"{elapsed:.3f}",
     }

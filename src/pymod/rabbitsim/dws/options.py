@@ -146,6 +146,8 @@ class Options:
             ``requires=copy-offload`` needs.
         copy_step: data movement copies this many bytes at a time between two
             looks at anything else.
+        copy_rate: bytes per second that one data movement copies at most; None for
+            no limit.
     """
 
     latency: Latency = field(default_factory=lambda: constant(0.001))
@@ -156,6 +158,7 @@ class Options:
     capacity_interval: float = 0.05
     user_container_tls: bool = True
     copy_step: int = 8 << 20
+    copy_rate: Optional[float] = None
 
     def fault(
         self, kind: str, workflow: str, state: str, elapsed: float

@@ -97,6 +97,7 @@ class Walk:
     timer: Optional[Timer] = None
     wake_at: float = 0.0
     copies: dict[int, Copy] = field(default_factory=dict)
+    next_steps: dict[int, float] = field(default_factory=dict)
     refreshed: set[Key] = field(default_factory=set)
 
 
