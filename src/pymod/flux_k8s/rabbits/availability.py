@@ -23,10 +23,12 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
+from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.rabbits.rabbitrows import rabbit_rows
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rfc import hostlist
@@ -169,6 +171,38 @@ class Availability:
             return properties
         hosts = hostlist.encode(sorted(self._avoided, key=hostlist.natural_key))
         return conjunction(properties, {"not": [{"hostlist": [hosts]}]})
+
+    # For queries and commands
+
+    def is_rabbit(self, name: str) -> bool:
+        """Whether the mapping has a Rabbit of this name."""
+        return self._settings.mapping.has(name)
+
+    def rabbit_rows(self) -> Iterator[Json]:
+        """The rows of all Rabbits, without their jobs."""
+        mapping = self._settings.mapping
+        return rabbit_rows(mapping, self.rabbits, self.room, self._down)
+
+    async def disable(self, names: Iterable[str], by: str, reason: str) -> None:
+        """Take Rabbits out of service for jobs. The watch of the Storages shows it.
+
+        Raises:
+            KubeError: it could not be written.
+        """
+        note = Disabled(by, self._flux.now(), reason)
+        await annotate(self._kube, self._settings.namespace, names, note)
+
+    async def enable(self, names: Iterable[str]) -> list[str]:
+        """Put Rabbits back into service. Return those that :meth:`disable` had taken
+        out of it.
+
+        Raises:
+            KubeError: it could not be written.
+        """
+        states = {name: self.rabbits.state(name) for name in names}
+        found = [name for name, state in states.items() if state and state.disabled]
+        await annotate(self._kube, self._settings.namespace, found, None)
+        return found
 
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the Rabbits."""

@@ -92,6 +92,16 @@ class Room:
         return iter(self._in_use)
 
     @property
+    def bytes_in_use(self) -> int:
+        """The bytes that jobs have on all Rabbits together."""
+        return sum(self._in_use.values())
+
+    def usage_of(self, jobid: int) -> dict[str, StorageUsage]:
+        """The Servers of a job, by name."""
+        servers = self._of_job.get(jobid, ())
+        return {each.name: self._holding(each) for each in servers}
+
+    @property
     def sizes(self) -> dict[str, int]:
         """The bytes of each Rabbit that are for jobs. One whose size the mapping does
         not tell is missing."""

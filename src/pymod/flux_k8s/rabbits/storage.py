@@ -19,6 +19,7 @@ from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import STORAGE, Json, Kind, Kube, KubeError, Watch
+from flux_k8s.rabbits.disabled import ANNOTATION, Disabled, read_note
 from flux_k8s.rabbits.room import Room
 
 ABSENT = "not there"
@@ -35,12 +36,16 @@ class RabbitState:
         lost: the compute nodes that cannot reach it, with the state of their
             connection.
         labels: of its Storage.
+        reported: the status as DWS has it, where ``status`` is another.
+        disabled: who took it out of service for jobs, if anybody did.
     """
 
     status: str
     serving: bool
     lost: Mapping[str, str] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    reported: str = ""
+    disabled: Optional[Disabled] = None
 
     @property
     def well(self) -> bool:
@@ -63,11 +68,16 @@ def parse_storage(storage: Any, name: str) -> RabbitState:
         if state is not None and state not in SERVING:
             lost[compute.string("name")] = state
     labels = reader.optional_object("metadata.labels")
+    annotations = reader.optional_object("metadata.annotations")
+    note = None if annotations is None else annotations.value.get(ANNOTATION)
+    disabled = read_note(note)
     return RabbitState(
-        status,
-        status in SERVING,
+        status if disabled is None else str(disabled),
+        status in SERVING and disabled is None,
         lost,
         {} if labels is None else {k: str(v) for k, v in labels.value.items()},
+        status,
+        disabled,
     )
 
 
@@ -143,6 +153,10 @@ class RabbitManager:
         yield from self._unwell.items()
         if self.complete:
             yield from self._unseen.items()
+
+    def state(self, rabbit: str) -> Optional[RabbitState]:
+        """How a Rabbit is; None as long as that is not known."""
+        return self._states.get(rabbit, self._unseen.get(rabbit))
 
     @property
     def unmapped(self) -> Iterator[str]:

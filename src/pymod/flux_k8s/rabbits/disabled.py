@@ -1,0 +1,81 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Rabbits that the instance owner has taken out of service for jobs.
+
+An annotation of the Rabbit's Storage says who did that, when, and why. It outlives the
+module and the instance, and DWS does not read it: DWS still serves the jobs that have
+storage there. (``spec.state: Disabled`` of a Storage is for DWS.)
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Iterable, Optional
+
+from flux_k8s.control.coroutines import settle
+from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.json_reader import is_number
+from flux_k8s.ports import STORAGE, Kube, KubeError
+from flux_k8s.text import SHOWN, printable
+
+ANNOTATION = "flux-framework.readthedocs.io/out-of-service"
+"""A JSON object with ``by``, ``at`` (UNIX time) and ``reason``."""
+
+
+@dataclass(frozen=True)
+class Disabled:
+    """A Rabbit was taken out of service.
+
+    Attributes:
+        by: who did it.
+        at: when (UNIX time).
+    """
+
+    by: str
+    at: float
+    reason: str
+
+    def __str__(self) -> str:
+        return f"disabled by {self.by}" + (f": {self.reason}" if self.reason else "")
+
+
+def read_note(text: Any) -> Optional[Disabled]:
+    """Read the annotation; None without one. One that is malformed counts: somebody
+    meant to take the Rabbit out of service."""
+    if not isinstance(text, str) or not text:
+        return None
+    try:
+        note = json.loads(text)
+    except (ValueError, RecursionError):
+        note = None
+    if not isinstance(note, dict):
+        note = {"reason": text}
+    at: Any = note.get("at")
+    return Disabled(
+        printable(str(note.get("by", "unknown")), SHOWN),
+        float(at) if is_number(at) else 0.0,
+        printable(str(note.get("reason", "")), SHOWN),
+    )
+
+
+async def annotate(
+    kube: Kube, namespace: str, names: Iterable[str], note: Optional[Disabled]
+) -> None:
+    """Write the annotation to the Storages of Rabbits, or (None) remove it.
+
+    Raises:
+        KubeError: at least one of them could not be changed; the others are.
+    """
+    text = None
+    if note is not None:
+        text = json.dumps({"by": note.by, "at": note.at, "reason": note.reason})
+    patch = {"metadata": {"annotations": {ANNOTATION: text}}}
+    calls = KubeCalls(kube)
+    answers = await settle(
+        calls.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
+        for name in names
+    )
+    for answer in answers:
+        if isinstance(answer, KubeError):
+            raise answer

@@ -1,0 +1,52 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The rows of Rabbits that queries answer with (doc/architecture.md, "Queries")."""
+
+from __future__ import annotations
+
+from typing import AbstractSet, Iterator
+
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.ports import Json
+from flux_k8s.rabbits.room import Room
+from flux_k8s.rabbits.storage import RabbitManager, RabbitState
+from flux_k8s.rfc import hostlist
+from flux_k8s.text import SHOWN, printable
+
+UNKNOWN = RabbitState("unknown", False)
+"""The state of a Rabbit before Kubernetes has shown it."""
+
+HELD_DOWN = "back only just now"
+
+
+def rabbit_rows(
+    mapping: RabbitMapping,
+    rabbits: RabbitManager,
+    room: Room,
+    down: AbstractSet[str],
+) -> Iterator[Json]:
+    """The row of each Rabbit of the mapping, without its jobs.
+
+    Args:
+        down: the Rabbits that are out of service.
+    """
+    free, unscheduled = room.left(()), room.unscheduled
+    for name in mapping.rabbits:
+        state = rabbits.state(name) or UNKNOWN
+        disabled = state.disabled
+        reason = "" if state.serving else state.status
+        if name in down and state.serving:
+            reason = HELD_DOWN
+        yield {
+            "name": name,
+            "state": printable(state.reported or state.status, SHOWN),
+            "reason": printable(reason, SHOWN),
+            "capacity": mapping.capacity(name),
+            "free": free.get(name, 0),
+            "withheld": unscheduled.get(name, 0),
+            "nodes": hostlist.encode(mapping.hosts_of(name)),
+            "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
+            "disabled": None
+            if disabled is None
+            else {"by": disabled.by, "at": disabled.at, "reason": disabled.reason},
+        }
