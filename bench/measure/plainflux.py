@@ -128,7 +128,9 @@ class PlainFlux:
     def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
         raise RuntimeError(f"{jobid}: {note}")
 
-    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
+    def post_memo(
+        self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
+    ) -> None:
         pass
 
     def kvs_put(

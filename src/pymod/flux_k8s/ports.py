@@ -251,9 +251,12 @@ class Flux(Clock, Protocol):
     def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
         """Raise a job exception. It has no effect on a job that has ended."""
 
-    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
-        """Post a memo to the job's eventlog (RFC 21). A value of None removes a
-        key."""
+    def post_memo(
+        self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
+    ) -> None:
+        """Post a memo to the job's eventlog (RFC 21). A value of None removes a key.
+        A ``volatile`` memo is not written to the eventlog, and is lost when the job
+        manager is loaded again."""
 
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False

@@ -196,8 +196,11 @@ class BrokerFlux:
             {"id": jobid, "type": type, "severity": severity, "note": note},
         )
 
-    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
-        self._send("job-manager.memo", {"id": jobid, "memo": dict(memo)})
+    def post_memo(
+        self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
+    ) -> None:
+        payload = {"id": jobid, "memo": dict(memo), "volatile": volatile}
+        self._send("job-manager.memo", payload)
 
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False

@@ -220,8 +220,11 @@ class FluxPort:
         payload = {"id": jobid, "type": type, "severity": severity, "note": note}
         self._tell("job-manager.raise", payload)
 
-    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
-        self._tell("job-manager.memo", {"id": jobid, "memo": dict(memo)})
+    def post_memo(
+        self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
+    ) -> None:
+        payload = {"id": jobid, "memo": dict(memo), "volatile": volatile}
+        self._tell("job-manager.memo", payload)
 
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False

@@ -156,6 +156,15 @@ class JobManager:
         if len(job.queue) == 1 and not job.hold:
             self._process_queue(job)
 
+    def memo(self, job: Job, memo: Json, volatile: bool) -> None:
+        """Post a memo. A volatile one is an annotation only: its event is not written
+        to the eventlog."""
+        if not volatile:
+            self.post(job, "memo", memo)
+            return
+        copied = json.loads(json.dumps(memo))
+        apply(job, Event(self._clock.now(), "memo", copied))
+
     def raise_exception(
         self, jobid: int, type: str, severity: int, note: str, userid: int
     ) -> None:

@@ -88,7 +88,7 @@ class _Jobs:
 
     def memo(self, payload: Json, userid: int) -> None:
         job = self._manager.lookup_active(payload["id"])
-        self._manager.post(job, "memo", payload["memo"])
+        self._manager.memo(job, payload["memo"], payload.get("volatile", False))
 
     def getattr(self, payload: Json, userid: int) -> Json:
         job = self._manager.jobs.get(payload["id"])

@@ -157,8 +157,10 @@ class _CrashingPort:
         self._port.raise_exception(jobid, type, severity, note)
         self._sent("the job exception")
 
-    def post_memo(self, jobid: int, memo: Mapping[str, Any]) -> None:
-        self._port.post_memo(jobid, memo)
+    def post_memo(
+        self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
+    ) -> None:
+        self._port.post_memo(jobid, memo, volatile=volatile)
         self._sent(f"the memo {', '.join(memo)}")
 
     def kvs_put(
