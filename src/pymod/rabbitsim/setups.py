@@ -5,11 +5,13 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Callable, Optional
 
+from flux_k8s.control.querybounds import QueryBounds
 from flux_k8s.jobs import requests, setupreader
 from flux_k8s.jobs.requesthandler import Respond
-from flux_k8s.jobs.requests import Payload
+from flux_k8s.jobs.requests import Payload, Sender
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import Clock, Json
 from flux_k8s.rfc.rset import UnreadableR
@@ -53,12 +55,18 @@ class Receiver:
     """
 
     def __init__(
-        self, service: Service, is_large: Callable[[int], bool] = lambda jobid: False
+        self,
+        clock: Clock,
+        service: Service,
+        is_large: Callable[[int], bool] = lambda jobid: False,
     ) -> None:
         self._service = service
         self._is_large = is_large
         self.start = service.start
         self.stop = service.stop
+        self._clock = clock
+        self._bounds = QueryBounds()
+        self._in_work: Counter[int] = Counter()
 
     def request(self, method: str, payload: Json, respond: Respond) -> None:
         jobid = payload.get("jobid")
@@ -69,6 +77,25 @@ class Receiver:
             )
         else:
             self._service.request(method, payload, respond)
+
+    def query(
+        self, method: str, payload: Json, respond: Respond, sender: Sender
+    ) -> None:
+        """Pass on a query, within the bounds for guests."""
+        userid = sender.userid
+
+        def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
+            self._in_work[userid] -= 1
+            respond(errnum, text, answer)
+
+        if not sender.owner:
+            size, in_work = len(json.dumps(payload)), self._in_work[userid]
+            refusal = self._bounds.refuse(userid, size, in_work, self._clock.now())
+            if refusal is not None:
+                respond(*refusal, None)
+                return
+        self._in_work[userid] += 1
+        self._service.query(method, payload, answered, sender)
 
 
 def every_other(jobid: int) -> bool:

@@ -201,7 +201,7 @@ class VirtualSystem:
                 note_work=self.note_work,
                 barred=self.barred,
             )
-            return Receiver(self.service, self.has_large_R)
+            return Receiver(port, self.service, self.has_large_R)
 
         self.instance.load_module(make)
 
@@ -401,9 +401,10 @@ class LocalFlux:
         load_plugin(self.instance)
         self.instance.load_module(self._make_service)
 
-    def _make_service(self, port: FluxPort) -> Service:
+    def _make_service(self, port: FluxPort) -> Receiver:
         settings = Settings(self._config, self._mapping, owner=os.getuid())
-        return make_service(port, self._kube, settings, rng=random.Random(self._seed))
+        rng = random.Random(self._seed)
+        return Receiver(port, make_service(port, self._kube, settings, rng=rng))
 
     def _prepare(self, launch: Launch, rank: int) -> Mapping[str, str]:
         job = self.instance.job(launch.jobid)

@@ -83,6 +83,9 @@ class JobTable:
         unclaimed: the Workflows in our naming scheme that belong to no known job.
         unseen: the last event of each Workflow whose job is left alone.
         stopped: the service has stopped; later answers do not count.
+        note_change: is called with a job that is there, or of which something may have
+            changed.
+        note_end: is called with a job that is over.
     """
 
     def __init__(
@@ -107,6 +110,8 @@ class JobTable:
         self.unclaimed: dict[int, tuple[WorkflowView, Json]] = {}
         self.unseen: dict[int, tuple[str, Json]] = {}
         self.stopped = False
+        self.note_change: Callable[[int], None] = lambda jobid: None
+        self.note_end: Callable[[int], None] = lambda jobid: None
         self._clock = clock
         self._queue = queue
         self._outage = outage
@@ -146,6 +151,7 @@ class JobTable:
         """Nothing is left to be done for a job."""
         self._queue.forget(job.info.jobid)
         del self._jobs[job.info.jobid]
+        self.note_end(job.info.jobid)
 
     def stop(self) -> None:
         """Do nothing for any job any more."""
@@ -157,6 +163,7 @@ class JobTable:
         that is under way may take long, so what others wait for is reported now."""
         if self._queue.busy(job.info.jobid):
             self._report_busy(job)
+        self.note_change(job.info.jobid)
         self._queue.add(job.info.jobid)
 
     def asked(self, job: Job) -> None:
@@ -318,6 +325,7 @@ class Reconciler:
             self._jobs.see(jobid, *unseen)
         self._reporter.report_outage(job.info, job.progress)
         self._jobs_changed()
+        self._jobs.note_change(jobid)
         return job if self._outage.listed and not job.unknown else None
 
     def _next_step(self, job: Job) -> Step:

@@ -21,6 +21,16 @@ from flux_k8s.rfc.rset import Summary
 
 RELEASES = frozenset({"post_run", "teardown", "abort"})
 
+QUERIES = frozenset({"job-list", "job-show", "rabbit-list", "rules"})
+"""Methods that guests may call. :mod:`flux_k8s.jobs.queries` checks the user of each
+message."""
+
+OWNER_QUERIES = frozenset({"metrics", "rabbit-disable", "rabbit-enable"})
+"""Further methods of the commands, for the instance owner."""
+
+DISCONNECT = "disconnect"
+"""The method by which Flux says that the sender of requests has gone (RFC 6)."""
+
 LARGE = 128 * 1024
 """A ``dws.setup`` of more bytes is not parsed in the process of the service."""
 
@@ -29,6 +39,32 @@ _SETUP_START = 64
 
 Payload = Union[bytes, memoryview]
 """JSON as it came."""
+
+
+@dataclass(frozen=True)
+class Sender:
+    """The sender of a request, as Flux has authenticated it.
+
+    Attributes:
+        owner: whether it has the role of the instance owner.
+        route: the way back to it, by which its requests are known.
+    """
+
+    userid: int
+    owner: bool
+    route: tuple[bytes, ...] = ()
+
+
+class QueryError(DWSError):
+    """A query that is refused.
+
+    Attributes:
+        errnum: the errno of the answer.
+    """
+
+    def __init__(self, errnum: int, text: str) -> None:
+        super().__init__(text)
+        self.errnum = errnum
 
 
 class NotJson(DWSError):

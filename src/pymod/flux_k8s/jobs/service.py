@@ -26,10 +26,12 @@ from flux_k8s.jobs.isolation import JobScope, NoteWork, Work
 from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
+from flux_k8s.jobs.queries import Queries
 from flux_k8s.jobs.reconciler import Job, JobTable, Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.requesthandler import RequestHandler, Respond
+from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
@@ -102,6 +104,7 @@ class Service:
             self._stats,
             setup_reader,
         )
+        self._queries = Queries(flux, kube, settings, jobs, machine, outage)
 
     def _make_queue(self) -> Controller[int]:
         return Controller(
@@ -125,10 +128,12 @@ class Service:
         self._machine.start()
         self.workflows.start(self._kube, self.settings.namespace)
         self._greeter.greet()
+        self._queries.start()
 
     def stop(self) -> None:
         """Stop. The next service goes on with the steps that are under way."""
         self._jobs.stop()
+        self._queries.stop()
         self._outage_reports.stop()
         self._outage.stop()
         self._machine.stop()
@@ -146,6 +151,12 @@ class Service:
     def request(self, method: str, payload: Any, respond: Respond) -> None:
         """Handle ``dws.<method>``."""
         self._requests.handle(method, payload, respond)
+
+    def query(
+        self, method: str, payload: Any, respond: Respond, sender: Sender
+    ) -> None:
+        """Handle ``dws.<method>``, one of those that users call."""
+        self._queries.request(method, payload, sender, respond)
 
     def _stats(self) -> Json:
         return {

@@ -15,6 +15,7 @@ import syslog
 from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Union
 
+from flux_k8s.jobs.requests import Sender
 from flux_k8s.ports import Clock, CommitDone, Json, RpcError
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.rfc import hostlist
@@ -42,6 +43,10 @@ class Module(Protocol):
     def stop(self) -> None: ...
 
     def request(self, method: str, payload: Json, respond: Respond) -> None: ...
+
+    def query(
+        self, method: str, payload: Json, respond: Respond, sender: Sender
+    ) -> None: ...
 
 
 class Broker:

@@ -13,6 +13,7 @@ import syslog
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.jobs.requests import OWNER_QUERIES, QUERIES, Sender
 from flux_k8s.ports import Clock, Json
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux import services
@@ -199,8 +200,11 @@ class Instance:
         self.broker.send(topic, payload, respond, userid)
 
     def _dws(self, method: str, payload: Json, userid: int, respond: Respond) -> None:
-        if userid != self.broker.owner:
+        owner = userid == self.broker.owner
+        if not (owner or method in QUERIES):
             respond(errno.EPERM, NOT_OWNER, None)
+        elif self._module is not None and method in QUERIES | OWNER_QUERIES:
+            self._module.query(method, payload, respond, Sender(userid, owner))
         elif self._module is not None:
             self._module.request(method, payload, respond)
 

@@ -134,7 +134,7 @@ class TorturedSystem(VirtualSystem):
             steps = FaultySteps(reconciler._steps, self.step_faults)
             # FaultySteps has the methods of Steps, but is no subclass.
             reconciler._steps = steps  # type: ignore[assignment]
-            return Receiver(self.service, every_other)
+            return Receiver(port, self.service, every_other)
 
         self.loaded_at = self.loop.now()
         self.instance.load_module(make)

@@ -1,0 +1,72 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The live DWDirectiveRules, which say what directives may be. They change when DWS or
+NNF is upgraded."""
+
+from __future__ import annotations
+
+import syslog
+from typing import Any, Optional
+
+from flux_k8s.dws.datamovement import key_of
+from flux_k8s.ports import DWDIRECTIVERULE, Flux, Json, Kube, KubeError, Timer, Watch
+
+REOPEN_DELAY = 3600.0
+"""Seconds until a watch that is forbidden is tried again."""
+
+
+class DirectiveRules:
+    """A watch of the rules (a ``WatchHandler``). No job needs it."""
+
+    def __init__(self, flux: Flux, kube: Kube) -> None:
+        self._flux = flux
+        self._kube = kube
+        self._specs: dict[tuple[str, str], list[Any]] = {}
+        self._synced = False
+        self._logged = False
+        self._watch: Optional[Watch] = None
+        self._timer: Optional[Timer] = None
+
+    def start(self) -> None:
+        self._timer = None
+        self._watch = self._kube.watch(DWDIRECTIVERULE, None, self)
+
+    def stop(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        if self._timer is not None:
+            self._timer.cancel()
+
+    @property
+    def rules(self) -> Optional[list[Any]]:
+        """The rules, one for each command; None while they are not known."""
+        if not (self._synced and self._specs):
+            return None
+        return [rule for _, specs in sorted(self._specs.items()) for rule in specs]
+
+    # What Kubernetes shows: the WatchHandler
+
+    def event(self, type: str, object: Json) -> None:
+        """A DWDirectiveRule has changed."""
+        spec = object.get("spec")
+        self._specs.pop(key_of(object), None)
+        if type != "DELETED" and isinstance(spec, list):
+            self._specs[key_of(object)] = [r for r in spec if isinstance(r, dict)]
+
+    def synced(self) -> None:
+        self._synced = True
+
+    def trouble(self, error: KubeError) -> None:
+        """The rules stay as they were. A watch that is forbidden, or of a kind that is
+        unknown, is closed for a long time. Any other one tries again by itself."""
+        if error.status not in (403, 404):
+            return
+        if self._watch is not None:
+            self._watch.stop()
+            self._watch = None
+        if not self._logged:
+            self._logged = True
+            text = f"{DWDIRECTIVERULE.plural}: {error}; queries do not show them"
+            self._flux.log(syslog.LOG_INFO, text)
+        if self._timer is None:
+            self._timer = self._flux.call_later(REOPEN_DELAY, self.start)

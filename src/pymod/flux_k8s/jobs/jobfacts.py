@@ -1,0 +1,161 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the service knows of a job for queries, gathered from its parts."""
+
+from __future__ import annotations
+
+from typing import Callable, Optional, Sequence
+
+from flux_k8s.control.turns import Parts
+from flux_k8s.dws import datamovement
+from flux_k8s.dws.datamovement import Progress
+from flux_k8s.dws.workflowview import State
+from flux_k8s.jobs import jobrows
+from flux_k8s.jobs.jobrows import Known, Mounts, state_of
+from flux_k8s.jobs.machine import Machine
+from flux_k8s.jobs.progressmemos import data_text, mount_text
+from flux_k8s.jobs.progresswatch import client_mounts, data_movements
+from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.ports import Flux, Kube
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.rset import Allocated
+
+SLICE = 500
+"""The most hosts that are encoded in one turn of the reactor: about 2 ms. A longer list
+has an expression for each part, at least."""
+
+
+class JobFacts:
+    """What is known of jobs.
+
+    Args:
+        jobs: the jobs of the service.
+        changed: is called with a job whose data movements or mounts have changed.
+    """
+
+    def __init__(
+        self,
+        flux: Flux,
+        kube: Kube,
+        jobs: JobTable,
+        machine: Machine,
+        changed: Callable[[int], None],
+    ) -> None:
+        self._jobs = jobs
+        self._machine = machine
+        self._nodes: dict[int, tuple[Allocated, str, int]] = {}
+        self._movements = data_movements(flux, kube, jobs, changed)
+        self._mounts = client_mounts(flux, kube, jobs, changed, machine.is_rabbit)
+
+    def changed(self, jobid: int) -> None:
+        """A job has changed: its data movements or mounts may be needed, or not any
+        more."""
+        job = self._jobs.get(jobid)
+        view = None if job is None else job.info.view
+        self._movements.need(jobid, jobrows.moves_data(view))
+        self._mounts.need(jobid, jobrows.mounts(view))
+
+    def forget(self, jobid: int) -> None:
+        self._nodes.pop(jobid, None)
+        self._movements.forget(jobid)
+        self._mounts.forget(jobid)
+
+    def stop(self) -> None:
+        self._movements.stop()
+        self._mounts.stop()
+
+    def for_row(self, job: Job) -> Parts[Known]:
+        """What the row of a job needs."""
+        nodes, nnodes = yield from self._node_text(job)
+        return Known(
+            nodes=nodes,
+            nnodes=nnodes,
+            usage=self._machine.room.usage_of(job.info.jobid),
+            waits=job.progress.memo or "",
+            progress=self.progress(job),
+        )
+
+    def for_details(self, job: Job) -> Parts[Known]:
+        """What the details of a job need."""
+        nodes, nnodes = yield from self._node_text(job)
+        mounting = self._nodes_mounting(job)
+        names = (node for node, (_, done) in mounting.items() if not done)
+        waiting = yield from encode(sorted(names, key=lambda name: (len(name), name)))
+        movements = self._movements.of(job.info.jobid) or {}
+        return Known(
+            nodes=nodes,
+            nnodes=nnodes,
+            usage=self._machine.room.usage_of(job.info.jobid),
+            waits=job.progress.memo or "",
+            progress=self.progress(job),
+            movements=tuple(movements.values()),
+            mounts=self.mounts(job),
+            waiting=waiting,
+        )
+
+    def progress(self, job: Job) -> Optional[Progress]:
+        """How far the data movement of a job's state is; None if that is not known."""
+        info = job.info
+        if not jobrows.moves_data(info.view):
+            return None
+        movements, state = self._movements.of(info.jobid) or {}, state_of(info)
+        return datamovement.progress(m for m in movements.values() if m.phase == state)
+
+    def mounts(self, job: Job) -> Optional[Mounts]:
+        """How far mounting or unmounting is in a job's state; None if that is not
+        known."""
+        found = self._nodes_mounting(job)
+        if not found:
+            return None
+        mounted = sum(mounted for mounted, done in found.values())
+        return Mounts(len(found), mounted, sum(done for _, done in found.values()))
+
+    def _nodes_mounting(self, job: Job) -> dict[str, tuple[bool, bool]]:
+        """Of each node that mounts or unmounts a job's storage now: whether all of it
+        is mounted, and whether the node is as the state wants it."""
+        view = job.info.view
+        found = self._mounts.of(job.info.jobid)
+        if view is None or not jobrows.mounts(view) or not found:
+            return {}
+        mounting = view.desired is State.PreRun
+        nodes: dict[str, tuple[bool, bool]] = {}
+        for (node, _), (is_mounted, is_unmounted) in found.items():
+            mounted, done = nodes.get(node, (True, True))
+            reached = is_mounted if mounting else is_unmounted
+            nodes[node] = mounted and is_mounted, done and reached
+        return nodes
+
+    def memo(self, jobid: int) -> Optional[str]:
+        """The text about a long state for the job's memo; None for a short one."""
+        job = self._jobs.get(jobid)
+        if job is None or job.info.released:
+            return None
+        state, progress = state_of(job.info), self.progress(job)
+        if progress is not None:
+            return data_text(state, progress)
+        mounts = self.mounts(job)
+        return None if mounts is None else mount_text(state, mounts)
+
+    def _node_text(self, job: Job) -> Parts[tuple[str, int]]:
+        """A job's nodes as a hostlist, and their number."""
+        jobid, allocation = job.info.jobid, job.info.allocation
+        if allocation is None:
+            return "", 0
+        known = self._nodes.get(jobid)
+        if known is None or known[0] is not allocation:
+            hosts = tuple(dict.fromkeys(allocation.hosts))
+            text = yield from encode(hosts)
+            known = allocation, text, len(hosts)
+            if jobid in self._jobs:
+                self._nodes[jobid] = known
+        return known[1], known[2]
+
+
+def encode(hosts: Sequence[str]) -> Parts[str]:
+    """A hostlist; a long one in parts."""
+    texts = []
+    for begin in range(0, len(hosts), SLICE):
+        if begin:
+            yield
+        texts.append(hostlist.encode(hosts[begin : begin + SLICE]))
+    return ",".join(texts)

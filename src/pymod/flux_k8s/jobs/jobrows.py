@@ -1,0 +1,251 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The rows and the details of jobs that queries answer with (doc/architecture.md,
+"Queries"): pure functions of what the service knows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Mapping, Optional
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.datamovement import Movement, Progress
+from flux_k8s.dws.storageusage import StorageUsage
+from flux_k8s.dws.workflowview import State, WorkflowView, file_system_types
+from flux_k8s.jobs.timelimits import running_limits
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.ports import Json
+from flux_k8s.rfc import hostlist
+from flux_k8s.text import NOTE, SHOWN, printable
+
+NONE = "none"
+"""The state of a job without a Workflow."""
+
+USERID_UNKNOWN = 0xFFFFFFFF
+"""FLUX_USERID_UNKNOWN."""
+
+MOVEMENTS = 64
+"""The most data movements in the details of a job: those that have not ended first."""
+
+WANTS: Mapping[Goal, str] = MappingProxyType(
+    {Goal.PLANNED: "planned", Goal.READY: "ready", Goal.RELEASED: "released"}
+)
+
+
+@dataclass(frozen=True)
+class Mounts:
+    """How far mounting or unmounting is.
+
+    Attributes:
+        wanted: the number of nodes that mount storage of the job.
+        mounted: the number of nodes on which all of it is mounted.
+        done: the number of nodes that the state does not wait for any more.
+    """
+
+    wanted: int
+    mounted: int
+    done: int
+
+
+@dataclass(frozen=True)
+class Known:
+    """What the service knows of a job besides its ``WorkflowInfo``.
+
+    Attributes:
+        nodes: the job's nodes, as a hostlist.
+        nnodes: their number.
+        usage: the job's Servers, by name.
+        waits: why the job waits, or "".
+        progress: how far the data movement of its state is.
+        movements: all of its data movements.
+        mounts: how far mounting or unmounting is.
+        waiting: the nodes that it waits for, as a hostlist.
+    """
+
+    nodes: str = ""
+    nnodes: int = 0
+    usage: Mapping[str, StorageUsage] = field(default_factory=dict)
+    waits: str = ""
+    progress: Optional[Progress] = None
+    movements: tuple[Movement, ...] = ()
+    mounts: Optional[Mounts] = None
+    waiting: str = ""
+
+    @property
+    def nrabbits(self) -> int:
+        """The number of the job's Rabbits, of each Servers object."""
+        return sum(len(servers.unavailable) for servers in self.usage.values())
+
+
+def state_of(info: WorkflowInfo) -> str:
+    """The state that a job's Workflow was asked for."""
+    view = info.view
+    return NONE if view is None or view.desired is None else view.desired.name
+
+
+def types_of(info: WorkflowInfo) -> tuple[str, ...]:
+    """The types of the file systems that a job makes."""
+    if info.request is not None:
+        directives = info.request.directives
+        return file_system_types((d.command, d.arguments) for d in directives)
+    return () if info.view is None else info.view.types
+
+
+def rabbits_of(usage: Mapping[str, StorageUsage]) -> dict[str, int]:
+    """The bytes that a job has on each Rabbit."""
+    sizes: dict[str, int] = {}
+    for servers in usage.values():
+        for rabbit, size in servers.unavailable.items():
+            sizes[rabbit] = sizes.get(rabbit, 0) + size
+    return sizes
+
+
+def row(info: WorkflowInfo, known: Known) -> Json:
+    """The row of a job."""
+    view, progress = info.view, known.progress
+    begun = view is not None and view.state is view.desired
+    sizes = rabbits_of(known.usage)
+    return {
+        "id": info.jobid,
+        "userid": USERID_UNKNOWN if info.userid is None else info.userid,
+        "state": state_of(info),
+        "status": printable(view.status, SHOWN) if view is not None and begun else "",
+        "since": None if view is None else view.since,
+        "ready": view is not None and view.complete,
+        "wants": WANTS[info.goal],
+        "nodes": known.nodes,
+        "nnodes": known.nnodes,
+        "rabbits": hostlist.encode(sorted(sizes, key=hostlist.natural_key)),
+        "capacity": sum(sizes.values()),
+        "types": [printable(type, SHOWN) for type in types_of(info)],
+        "moved": None if progress is None else progress.moved,
+        "total": None if progress is None else progress.total,
+        "percent": None if progress is None else progress.percent,
+        "waits": printable(known.waits, SHOWN),
+    }
+
+
+def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
+    """The row of a job and more, without its serial."""
+    view, mounts = info.view, known.mounts
+    return {
+        **row(info, known),
+        "waits": printable(known.waits, NOTE),
+        "directives": _directives(info),
+        "message": "" if view is None else printable(view.message, NOTE),
+        "states": _states(info),
+        "allocations": _allocations(info, known.usage),
+        "mounts": None
+        if mounts is None
+        else {
+            "wanted": mounts.wanted,
+            "mounted": mounts.mounted,
+            "waiting": known.waiting,
+        },
+        "movements": [_movement(each) for each in _first(known.movements)],
+        "nmovements": len(known.movements),
+        "limits": _limits(info, config),
+        "exceptions": [] if info.failure is None else [printable(info.failure, NOTE)],
+        "failed": printable(info.failure or "", NOTE),
+    }
+
+
+def _directives(info: WorkflowInfo) -> list[str]:
+    if info.request is not None:
+        return [printable(each.text) for each in info.request.directives]
+    return [] if info.view is None else [printable(d) for d in info.view.directives]
+
+
+def _states(info: WorkflowInfo) -> list[Json]:
+    """The states that were requested, and how long DWS took for each that is over."""
+    view = info.view
+    if view is None:
+        return []
+    begun = dict(view.begun)
+    if view.desired is not None and view.since is not None:
+        begun.setdefault(view.desired, view.since)
+    durations = dict(info.durations)
+    if view.complete and view.state is not None and view.elapsed is not None:
+        durations.setdefault(view.state, view.elapsed)
+    return [
+        {"state": state.name, "begun": begun[state], "seconds": durations.get(state)}
+        for state in sorted(begun)
+    ]
+
+
+def _allocations(info: WorkflowInfo, usage: Mapping[str, StorageUsage]) -> list[Json]:
+    """The allocation sets of a job's Servers, which are named after the Workflow and
+    the index of a directive."""
+    found: list[Json] = []
+    for name, servers in sorted(usage.items()):
+        type = _type_of(info, name)
+        for each in servers.allocations:
+            entry: Json = {"label": printable(each.label, SHOWN), "size": each.size}
+            if type is not None:
+                entry["type"] = printable(type, SHOWN)
+            found.append({**entry, "rabbits": dict(each.counts)})
+    return found
+
+
+def _type_of(info: WorkflowInfo, servers: str) -> Optional[str]:
+    """The type of the file system that Servers are for; None if that is not known."""
+    prefix, _, index = servers.rpartition("-")
+    if prefix != info.name or not index.isdecimal() or len(index) > 3:
+        return None
+    directives = _directives(info)
+    if int(index) >= len(directives):
+        return None
+    words = directives[int(index)].split()
+    types = (word[5:] for word in words if word.startswith("type="))
+    return next(types, None)
+
+
+def _first(movements: tuple[Movement, ...]) -> list[Movement]:
+    """Those that have not ended, then the others, each in the order of their names."""
+    return sorted(movements, key=lambda each: (each.finished, each.name))[:MOVEMENTS]
+
+
+def _movement(movement: Movement) -> Json:
+    return {
+        "name": movement.name,
+        "source": movement.source,
+        "destination": movement.destination,
+        "state": movement.state,
+        "percent": movement.percent,
+        "bytes": movement.bytes,
+        "rate": movement.rate,
+        "left": movement.left,
+        "message": movement.message,
+    }
+
+
+def _limits(info: WorkflowInfo, config: Config) -> list[Json]:
+    view = info.view
+    if view is None or view.desired is None:
+        return []
+    limits = running_limits(info, view, view.desired.name, config)
+    return [
+        {"name": problem.key, "at": deadline}
+        for deadline, problem in sorted(limits, key=lambda limit: limit[0])
+    ]
+
+
+def moves_data(view: Optional[WorkflowView]) -> bool:
+    """Whether a Workflow copies data now, or is about to."""
+    return (
+        view is not None
+        and view.moves_data
+        and view.desired in (State.DataIn, State.DataOut)
+        and not view.complete
+    )
+
+
+def mounts(view: Optional[WorkflowView]) -> bool:
+    """Whether the nodes of a Workflow mount or unmount its storage now."""
+    return (
+        view is not None
+        and view.mounts > 0
+        and view.desired in (State.PreRun, State.PostRun)
+        and not view.complete
+    )

@@ -1,0 +1,216 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Follows the data movements and the mounts of jobs whose states take long.
+
+A cluster has many NnfDataMovements and ClientMounts, most of which are of states that
+take a second. So there is a watch of each kind only while a job has been in such a
+state for :data:`PATIENCE`, and it keeps objects of jobs only. No job needs it: where
+Kubernetes forbids the watch, or does not know the kind, the numbers are missing.
+"""
+
+from __future__ import annotations
+
+import syslog
+from typing import AbstractSet, Callable, Generic, Optional, TypeVar
+
+from flux_k8s.dws import datamovement
+from flux_k8s.dws.cleanup import mounted_nodes
+from flux_k8s.dws.datamovement import Movement
+from flux_k8s.dws.nodefailure import is_mounted
+from flux_k8s.jobs.reconciler import JobTable
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    NNFDATAMOVEMENT,
+    Flux,
+    Json,
+    Kind,
+    Kube,
+    KubeError,
+    Timer,
+    Watch,
+)
+from flux_k8s.rfc.jobid import jobid_of_workflow
+
+PATIENCE = 3.0
+"""Seconds in a state until its objects are watched."""
+
+LINGER = 30.0
+"""Seconds that a watch stays open without a job that needs it: another one may soon,
+and each watch begins with a list."""
+
+REOPEN_DELAY = 3600.0
+"""Seconds until a watch that is forbidden is tried again."""
+
+OBJECTS = 100_000
+"""The most objects of one kind that are kept. Others are ignored."""
+
+T = TypeVar("T")
+Key = tuple[str, str]
+
+
+class JobObjects(Generic[T]):
+    """A watch of the objects of one kind that is open while jobs need it (a
+    ``WatchHandler``).
+
+    Args:
+        jobs: the jobs whose objects are kept.
+        read: reads an object; None for one that is not kept.
+        changed: is called with a job one of whose objects has changed.
+    """
+
+    def __init__(
+        self,
+        flux: Flux,
+        kube: Kube,
+        kind: Kind,
+        jobs: JobTable,
+        read: Callable[[Json], Optional[T]],
+        changed: Callable[[int], None],
+    ) -> None:
+        self._flux = flux
+        self._kube = kube
+        self._kind = kind
+        self._jobs = jobs
+        self._read = read
+        self._changed = changed
+        self._since: dict[int, float] = {}
+        self._objects: dict[int, dict[Key, T]] = {}
+        self._jobid_of: dict[Key, int] = {}
+        self._watch: Optional[Watch] = None
+        self._timer: Optional[Timer] = None
+        self._unneeded_since: Optional[float] = None
+        self._not_before = 0.0
+        self._synced = False
+        self._logged = False
+
+    @property
+    def needed_by(self) -> AbstractSet[int]:
+        """The jobs in a state that the watch is for, however short."""
+        return self._since.keys()
+
+    def of(self, jobid: int) -> Optional[dict[Key, T]]:
+        """The objects of a job; None while they are not known."""
+        return self._objects.get(jobid, {}) if self._synced else None
+
+    def need(self, jobid: int, needed: bool) -> None:
+        """A job is, or is not, in a state that the watch is for."""
+        if needed == (jobid in self._since):
+            return
+        if needed:
+            self._since[jobid] = self._flux.now()
+        else:
+            del self._since[jobid]
+        if self._timer is None:
+            self._look()
+
+    def forget(self, jobid: int) -> None:
+        """A job is over."""
+        self.need(jobid, False)
+        for key in self._objects.pop(jobid, {}):
+            del self._jobid_of[key]
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._close()
+
+    def _look(self) -> None:
+        """Open or close the watch, and look again when that may change."""
+        self._timer = None
+        now = self._flux.now()
+        oldest = next(iter(self._since.values()), None)
+        due: Optional[float] = None
+        if oldest is not None:
+            self._unneeded_since = None
+            if self._watch is None:
+                due = max(oldest + PATIENCE, self._not_before)
+        elif self._watch is not None:
+            if self._unneeded_since is None:
+                self._unneeded_since = now
+            due = self._unneeded_since + LINGER
+        if due is None:
+            return
+        if due > now:
+            self._timer = self._flux.call_later(due - now, self._look)
+        elif oldest is None:
+            self._close()
+        else:
+            self._watch = self._kube.watch(self._kind, None, self)
+
+    def _close(self) -> None:
+        if self._watch is not None:
+            self._watch.stop()
+        self._watch = self._unneeded_since = None
+        self._synced = False
+        self._objects.clear()
+        self._jobid_of.clear()
+
+    # What Kubernetes shows: the WatchHandler
+
+    def event(self, type: str, object: Json) -> None:
+        """An object has changed."""
+        key = datamovement.key_of(object)
+        if type == "DELETED":
+            jobid = self._jobid_of.pop(key, None)
+            if jobid is not None:
+                del self._objects[jobid][key]
+                self._changed(jobid)
+            return
+        workflow = datamovement.workflow_of(object)
+        jobid = None if workflow is None else jobid_of_workflow(workflow)
+        if jobid is None or jobid not in self._jobs:
+            return
+        kept = self._objects.setdefault(jobid, {})
+        if key not in kept and len(self._jobid_of) >= OBJECTS:
+            return
+        value = self._read(object)
+        if value is not None and kept.get(key) != value:
+            kept[key] = value
+            self._jobid_of[key] = jobid
+            self._changed(jobid)
+
+    def synced(self) -> None:
+        self._synced = True
+        for jobid in tuple(self._since):
+            self._changed(jobid)
+
+    def trouble(self, error: KubeError) -> None:
+        """A watch that is forbidden, or of a kind that is unknown, is closed for a long
+        time. Any other one tries again by itself."""
+        if error.status not in (403, 404):
+            return
+        self._close()
+        self._not_before = self._flux.now() + REOPEN_DELAY
+        if not self._logged:
+            self._logged = True
+            text = f"{self._kind.plural}: {error}; queries do not show progress"
+            self._flux.log(syslog.LOG_INFO, text)
+        if self._timer is None:
+            self._look()
+
+
+def data_movements(
+    flux: Flux, kube: Kube, jobs: JobTable, changed: Callable[[int], None]
+) -> JobObjects[Movement]:
+    """The data movements of jobs."""
+    parse = datamovement.parse
+    return JobObjects(flux, kube, NNFDATAMOVEMENT, jobs, parse, changed)
+
+
+def client_mounts(
+    flux: Flux,
+    kube: Kube,
+    jobs: JobTable,
+    changed: Callable[[int], None],
+    is_rabbit: Callable[[str], bool],
+) -> JobObjects[tuple[bool, bool]]:
+    """The mounts of jobs on compute nodes: whether each is mounted, and whether it is
+    unmounted. (It may be neither, on the way from one to the other.) Rabbits mount as
+    well, for themselves."""
+
+    def read(object: Json) -> Optional[tuple[bool, bool]]:
+        if is_rabbit(datamovement.key_of(object)[0]):
+            return None
+        return is_mounted(object), not mounted_nodes([object])
+
+    return JobObjects(flux, kube, CLIENTMOUNT, jobs, read, changed)

@@ -1,0 +1,419 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Answers the queries of users (doc/architecture.md, "Queries").
+
+An answer shows what the service knows at that moment. Nothing here waits for
+Kubernetes, and nothing here holds up the reactor: an answer that takes long is made in
+several turns. Each method checks the user of the message, which Flux has authenticated;
+what a payload says about users only limits the answer.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import syslog
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.control.coroutines import Call, drive
+from flux_k8s.control.turns import Parts, Turns
+from flux_k8s.dws.workflowview import STATES
+from flux_k8s.errors import BadObject
+from flux_k8s.jobs import jobrows
+from flux_k8s.jobs.directiverules import DirectiveRules
+from flux_k8s.jobs.heldqueries import HeldQueries
+from flux_k8s.jobs.isolation import describe
+from flux_k8s.jobs.jobfacts import JobFacts
+from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.machine import Machine
+from flux_k8s.jobs.metrics import StateDurations
+from flux_k8s.jobs.outage import Outage
+from flux_k8s.jobs.progressmemos import ProgressMemos
+from flux_k8s.jobs.rabbitqueries import RabbitQueries
+from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.jobs.requesthandler import Respond
+from flux_k8s.jobs.requests import DISCONNECT, QueryError, Sender
+from flux_k8s.json_reader import INT64_MAX, Reader
+from flux_k8s.ports import Flux, Json, Kube, KubeError
+from flux_k8s.rfc.jobid import f58
+
+T = TypeVar("T")
+
+ROWS = 500
+"""The most rows of an answer."""
+
+TURN = 2000
+"""Units of work in one turn of the reactor, each about a microsecond."""
+
+LOOK, ROW, RABBIT = 1, 20, 5
+"""Units of work for a job that is looked at, for its row, and for each Rabbit in it."""
+
+IN_WORK = 64
+"""The most answers that are being made until guests are refused."""
+
+FAILURES_LOGGED = 10
+"""The most lines of the log about errors of this module. No job depends on it, and an
+error may come up at each event."""
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """The jobs that ``dws.job-list`` is to list. ``after`` and ``limit`` are those of
+    the contract; None is no limit."""
+
+    after: int
+    limit: int
+    userid: Optional[int]
+    state: Optional[str]
+    rabbit: Optional[str]
+    type: Optional[str]
+
+    @classmethod
+    def parse(cls, payload: Any) -> JobFilter:
+        """Read a payload.
+
+        Raises:
+            BadObject: it is malformed.
+        """
+        reader = Reader("dws.job-list", payload)
+        states = (*STATES, jobrows.NONE)
+        limit = reader.optional_integer("max", minimum=1, maximum=INT64_MAX)
+        return cls(
+            after=reader.optional_integer("after", minimum=0) or 0,
+            limit=ROWS if limit is None else min(limit, ROWS),
+            userid=reader.optional_integer("userid", minimum=0),
+            state=reader.optional_string("state", choices=states),
+            rabbit=reader.optional_string("rabbit"),
+            type=reader.optional_string("type"),
+        )
+
+    def matches(self, job: Job, machine: Machine) -> bool:
+        """Whether a job is to be listed."""
+        info = job.info
+        if self.state is not None and jobrows.state_of(info) != self.state:
+            return False
+        if self.type is not None and self.type not in jobrows.types_of(info):
+            return False
+        if self.rabbit is None:
+            return True
+        usage = machine.room.usage_of(info.jobid)
+        return any(self.rabbit in servers.unavailable for servers in usage.values())
+
+
+class Queries:
+    """Answers queries.
+
+    Args:
+        jobs: the jobs of the service.
+        outage: says whether what is known may be old.
+    """
+
+    def __init__(
+        self,
+        flux: Flux,
+        kube: Kube,
+        settings: Settings,
+        jobs: JobTable,
+        machine: Machine,
+        outage: Outage,
+    ) -> None:
+        self._flux = flux
+        self._settings = settings
+        self._jobs = jobs
+        self._machine = machine
+        self._outage = outage
+        self._index = JobIndex()
+        self._facts = JobFacts(
+            flux, kube, jobs, machine, partial(self._safely, self._progressed)
+        )
+        self._memos = ProgressMemos(flux, partial(self._safely, self._facts.memo))
+        self._durations = StateDurations()
+        self._rules = DirectiveRules(flux, kube)
+        self._held = HeldQueries(flux, self._look)
+        self._turns = Turns[Json](flux)
+        self._rabbits = RabbitQueries(flux, self._index, machine)
+        self._serials: dict[int, tuple[int, int]] = {}
+        self._failures = 0
+        jobs.note_change = partial(self._safely, self._changed)
+        jobs.note_end = partial(self._safely, self._forget)
+        self._looking: set[int] = set()
+        self._methods: Mapping[str, Callable[[Any, Sender, Respond], None]] = {
+            "job-list": self._job_list,
+            "job-show": self._job_show,
+            "rabbit-list": self._rabbit_list,
+            "rules": self._answer_rules,
+            "metrics": self._metrics,
+            "rabbit-disable": self._rabbit_disable,
+            "rabbit-enable": self._rabbit_enable,
+        }
+
+    def start(self) -> None:
+        """Open the watch of the rules."""
+        self._rules.start()
+
+    def stop(self) -> None:
+        """Answer nothing any more. Whoever waits hears of it from the module."""
+        self._rules.stop()
+        self._facts.stop()
+        self._memos.stop()
+        self._held.stop()
+        self._turns.stop()
+
+    # What the service says about its jobs
+
+    def _safely(self, function: Callable[[int], T], jobid: int) -> Optional[T]:
+        """Call a function about a job. Its errors cost the job nothing."""
+        try:
+            return function(jobid)
+        except Exception as error:
+            self._failures += 1
+            if self._failures <= FAILURES_LOGGED:
+                text = f"{f58(jobid)}: queries: {describe(error)}"
+                self._flux.log(syslog.LOG_CRIT, text)
+            return None
+
+    def _changed(self, jobid: int) -> None:
+        """A job is there, or something that is known of it may have changed."""
+        job = self._jobs.get(jobid)
+        if job is None:
+            return
+        info = job.info
+        before = self._index.state(jobid)
+        self._index.update(info)
+        if before is None and (info.existed or info.planned):
+            self._memos.inherit(jobid)
+        self._memos.update(info, before)
+        self._facts.changed(jobid)
+        self._durations.note(info)
+        self._held.changed(jobid)
+
+    def _forget(self, jobid: int) -> None:
+        """A job is over."""
+        self._index.forget(jobid)
+        self._facts.forget(jobid)
+        self._memos.forget(jobid)
+        self._durations.forget(jobid)
+        self._serials.pop(jobid, None)
+        for query in self._held.take(jobid):
+            query.answer({})
+
+    def _progressed(self, jobid: int) -> None:
+        """The data movements or the mounts of a job have changed."""
+        self._memos.changed(jobid)
+        self._held.changed(jobid)
+
+    # Requests
+
+    def request(
+        self, method: str, payload: Any, sender: Sender, respond: Respond
+    ) -> None:
+        """Handle ``dws.<method>``."""
+        if method == DISCONNECT:
+            self._held.disconnect(sender)
+            return
+        try:
+            if len(self._turns) >= IN_WORK and not sender.owner:
+                text = f"{IN_WORK} queries are in work already: ask again later"
+                raise QueryError(errno.EAGAIN, text)
+            payload = {} if payload is None else payload
+            self._methods[method](payload, sender, respond)
+        except Exception as error:
+            self._fail(error, respond)
+
+    def _fail(self, error: Exception, respond: Respond) -> None:
+        if isinstance(error, QueryError):
+            respond(error.errnum, str(error), None)
+        elif isinstance(error, BadObject):
+            respond(errno.EPROTO, str(error), None)
+        else:
+            self._flux.log(syslog.LOG_CRIT, f"a query failed: {describe(error)}")
+            respond(errno.EINVAL, "internal error, the log has more", None)
+
+    def _respond(self, respond: Respond, answer: Json) -> None:
+        respond(0, "", {**answer, **self._situation()})
+
+    def _situation(self) -> Json:
+        """What each answer says of its age."""
+        now, outage = self._flux.now(), self._outage
+        away = outage.reason or (None if outage.listed else "connecting")
+        return {
+            "now": now,
+            "kubernetes": away or "ok",
+            "age": max(0.0, now - outage.heard) if away else 0.0,
+        }
+
+    def _work(self, parts: Parts[Json], respond: Respond) -> None:
+        """Have an answer made, and send it."""
+
+        def done(answer: Any) -> None:
+            if isinstance(answer, Exception):
+                self._fail(answer, respond)
+            else:
+                self._respond(respond, answer)
+
+        self._turns.add(parts, done)
+
+    # Jobs
+
+    def _job_list(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        found = JobFilter.parse(payload)
+        userid = found.userid
+        if not sender.owner:
+            if userid not in (None, sender.userid):
+                text = f"the jobs of user {userid} are not yours"
+                raise QueryError(errno.EPERM, text)
+            userid = sender.userid
+        self._work(self._list(found, userid), respond)
+
+    def _list(self, found: JobFilter, userid: Optional[int]) -> Parts[Json]:
+        rows: list[Json] = []
+        work, last = 0, found.after
+        while len(rows) < found.limit:
+            # The index may change between two turns.
+            ids = self._index.after(last, 1, userid)
+            if not ids:
+                break
+            last = ids[0]
+            job = self._jobs.get(last)
+            work += LOOK
+            if job is not None and found.matches(job, self._machine):
+                known = yield from self._facts.for_row(job)
+                rows.append(jobrows.row(job.info, known))
+                work += ROW + known.nnodes + RABBIT * known.nrabbits
+            if work >= TURN:
+                work = 0
+                yield
+        more = bool(self._index.after(last, 1, userid))
+        return {
+            "jobs": rows,
+            "next": last if more else None,
+            "totals": {
+                "jobs": len(self._index),
+                "states": dict(self._index.states),
+                "capacity": self._machine.room.bytes_in_use,
+            },
+        }
+
+    def _job_show(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        reader = Reader("dws.job-show", payload)
+        jobid = reader.integer("id", minimum=0)
+        seen = reader.optional_integer("seen", minimum=0)
+        job = self._jobs.get(jobid)
+        if job is None:
+            raise _no_job(jobid)
+        if not sender.owner:
+            _check_user(job, sender)
+
+        def answer(details: Json) -> None:
+            """Send the details; none are there of a job that is over."""
+            if details:
+                self._respond(respond, details)
+            else:
+                self._fail(_no_job(jobid), respond)
+
+        def done(details: Any) -> None:
+            if isinstance(details, Exception):
+                self._fail(details, respond)
+                return
+            if seen is None or not details or details["serial"] > seen:
+                answer(details)
+                return
+            reason = self._held.refuse(sender)
+            if reason is None:
+                self._held.hold(jobid, sender, seen, answer)
+            else:
+                respond(errno.EAGAIN, reason, None)
+
+        self._turns.add(self._details(job), done)
+
+    def _details(self, job: Job) -> Parts[Json]:
+        """The details of a job, with a serial that grows when they change; empty for a
+        job that is over."""
+        jobid = job.info.jobid
+        known = yield from self._facts.for_details(job)
+        if self._jobs.get(jobid) is not job:
+            return {}
+        details = jobrows.details(job.info, known, self._settings.config)
+        print_now = hash(json.dumps(details))
+        print_before, serial = self._serials.get(jobid, (0, 0))
+        if not serial or print_now != print_before:
+            # Serials of a service that is started later are larger.
+            serial = max(serial + 1, int(self._flux.now() * 1000))
+            self._serials[jobid] = print_now, serial
+        return {"serial": serial, **details}
+
+    def _look(self, jobid: int) -> None:
+        """Have the held queries about a job answered if it has changed."""
+        job = self._jobs.get(jobid)
+        if job is None or jobid in self._looking:
+            return
+
+        def done(details: Any) -> None:
+            self._looking.discard(jobid)
+            if isinstance(details, Exception):
+                text = f"{f58(jobid)}: a query failed: {describe(details)}"
+                self._flux.log(syslog.LOG_CRIT, text)
+            elif details:
+                self._held.made(jobid, details)
+
+        self._looking.add(jobid)
+        self._turns.add(self._details(job), done)
+
+    # Others
+
+    def _rabbit_list(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        Reader("dws.rabbit-list", payload)
+        self._work(self._rabbits.rows(sender), respond)
+
+    def _rabbit_disable(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        self._act(self._rabbits.disable(payload, sender), respond)
+
+    def _rabbit_enable(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        self._act(self._rabbits.enable(payload, sender), respond)
+
+    def _act(
+        self, coroutine: Coroutine[Call[Any], Any, Json], respond: Respond
+    ) -> None:
+        """Run a coroutine, and send what it returns."""
+
+        def done(answer: Any) -> None:
+            if isinstance(answer, KubeError):
+                respond(errno.EIO, f"Kubernetes: {answer}", None)
+            else:
+                self._respond(respond, answer)
+
+        drive(coroutine, done, (KubeError,))
+
+    def _answer_rules(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        Reader("dws.rules", payload)
+        self._respond(respond, {"rules": self._rules.rules})
+
+    def _metrics(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        Reader("dws.metrics", payload)
+        if not sender.owner:
+            raise QueryError(errno.EPERM, "metrics are for the instance owner")
+        answer = {
+            "jobs": len(self._index),
+            "states": dict(self._index.states),
+            "seconds": self._durations.to_json(),
+            "queries": {"held": len(self._held), "in_work": len(self._turns)},
+        }
+        self._respond(respond, answer)
+
+
+def _check_user(job: Job, sender: Sender) -> None:
+    """Refuse a guest the details of somebody else's job."""
+    jobid, userid = job.info.jobid, job.info.userid
+    if userid is None:
+        text = f"job {f58(jobid)}: its user is not known yet: ask again later"
+        raise QueryError(errno.EAGAIN, text)
+    if userid != sender.userid:
+        raise QueryError(errno.EPERM, f"job {f58(jobid)} is not yours")
+
+
+def _no_job(jobid: int) -> QueryError:
+    text = f"job {f58(jobid)}: no active job with #DW directives"
+    return QueryError(errno.ENOENT, text)

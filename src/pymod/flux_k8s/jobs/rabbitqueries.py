@@ -1,0 +1,119 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Answers the queries about Rabbits, and takes Rabbits out of service."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Coroutine, Optional
+
+from flux_k8s.control.coroutines import Call
+from flux_k8s.control.turns import Parts
+from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.machine import Machine
+from flux_k8s.jobs.requests import QueryError, Sender
+from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Flux, Json
+from flux_k8s.text import SHOWN, printable, quoted
+
+Action = Coroutine[Call[Any], Any, Json]
+"""What is to be done, and the answer when it is."""
+
+JOBS_PER_TURN = 400
+ROWS_PER_TURN = 50
+NAMES = 4096
+"""The most Rabbits that one request may name."""
+
+FRESH = 1.0
+"""Seconds for which the rows that were made for one sender serve others."""
+
+
+class RabbitQueries:
+    """Answers ``dws.rabbit-list``, ``dws.rabbit-disable`` and ``dws.rabbit-enable``."""
+
+    def __init__(self, flux: Flux, index: JobIndex, machine: Machine) -> None:
+        self._flux = flux
+        self._index = index
+        self._machine = machine
+        self._rows: list[Json] = []
+        self._made: Optional[float] = None
+
+    def rows(self, sender: Sender) -> Parts[Json]:
+        """The rows of all Rabbits. Guests see their own jobs, and the number of all."""
+        now = self._flux.now()
+        if self._made is None or not self._made <= now < self._made + FRESH:
+            rows = yield from self._make()
+            self._rows, self._made = rows, now
+        if sender.owner:
+            return {"rabbits": self._rows}
+        yield
+        own = frozenset(self._index.of_user(sender.userid))
+        rabbits = [
+            {**row, "jobs": [jobid for jobid in row["jobs"] if jobid in own]}
+            for row in self._rows
+        ]
+        return {"rabbits": rabbits}
+
+    def _make(self) -> Parts[list[Json]]:
+        jobs: dict[str, dict[int, None]] = {}
+        ids = self._index.after(-1, JOBS_PER_TURN)
+        while ids:
+            for jobid in ids:
+                for servers in self._machine.room.usage_of(jobid).values():
+                    for rabbit in servers.unavailable:
+                        jobs.setdefault(rabbit, {})[jobid] = None
+            yield
+            ids = self._index.after(ids[-1], JOBS_PER_TURN)
+        rows: list[Json] = []
+        for row in self._machine.rabbit_rows():
+            found = list(jobs.get(row["name"], ()))
+            rows.append({**row, "njobs": len(found), "jobs": found})
+            if len(rows) % ROWS_PER_TURN == 0:
+                yield
+        return rows
+
+    # Out of service, and back. The payload is read before the coroutine is made.
+
+    def disable(self, payload: Any, sender: Sender) -> Action:
+        """Take Rabbits out of service for jobs.
+
+        Raises:
+            BadObject, QueryError: the request is refused.
+        """
+        reader = Reader("dws.rabbit-disable", payload)
+        names = self._names(reader, sender)
+        reason = printable(reader.text("reason"), SHOWN) if reader.has("reason") else ""
+        by = printable(reader.optional_string("by") or str(sender.userid), SHOWN)
+
+        async def act() -> Json:
+            await self._machine.disable(names, by, reason)
+            return {"rabbits": names}
+
+        return act()
+
+    def enable(self, payload: Any, sender: Sender) -> Action:
+        """Put Rabbits back into service.
+
+        Raises:
+            BadObject, QueryError: the request is refused.
+        """
+        names = self._names(Reader("dws.rabbit-enable", payload), sender)
+
+        async def act() -> Json:
+            return {"rabbits": await self._machine.enable(names)}
+
+        return act()
+
+    def _names(self, reader: Reader, sender: Sender) -> list[str]:
+        """The Rabbits that a request of the instance owner names."""
+        if not sender.owner:
+            text = f"{reader.name} is for the instance owner"
+            raise QueryError(errno.EPERM, text)
+        names = list(dict.fromkeys(reader.strings("rabbits")))
+        if not 0 < len(names) <= NAMES:
+            raise reader.bad("rabbits", f"the names of 1 to {NAMES} Rabbits")
+        unknown = [name for name in names if not self._machine.is_rabbit(name)]
+        if unknown:
+            text = f"{quoted(unknown[0])} is no Rabbit of rabbit.mapping"
+            raise QueryError(errno.ENOENT, text)
+        return names

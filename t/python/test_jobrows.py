@@ -1,0 +1,169 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Whatever is known of a job gives a row that follows the contract."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.datamovement import Movement, progress
+from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.storagerequest import StorageRequest
+from flux_k8s.dws.storageusage import Allocations, StorageUsage
+from flux_k8s.dws.workflowview import State, WorkflowView, requested_key
+from flux_k8s.jobs import jobrows
+from flux_k8s.jobs.jobrows import Known, Mounts
+from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
+from flux_k8s.ports import Json
+from flux_k8s.rfc.timestamps import format_timestamp
+from flux_k8s.text import printable
+from support.queries import DETAILS, ROW, check
+
+names = st.sampled_from(["rabbit-01", "rabbit-02", "tuo1003"])
+texts = st.text(max_size=20)
+shown = texts.map(printable)
+times = st.floats(1.7e9, 1.9e9)
+states = st.sampled_from([state.name for state in State])
+values = st.none() | st.booleans() | st.integers() | st.floats() | texts
+
+
+@st.composite
+def workflows(draw: st.DrawFn) -> Json:
+    """A Workflow as Kubernetes may show it, malformed ones as well."""
+    keys = draw(st.dictionaries(st.sampled_from(list(State)), times))
+    return {
+        "metadata": {
+            "name": "fluxjob-1",
+            "uid": "u",
+            "resourceVersion": "7",
+            "annotations": {
+                requested_key(state): format_timestamp(time)
+                for state, time in keys.items()
+            },
+        },
+        "spec": {
+            "desiredState": draw(states),
+            "wlmID": "flux",
+            "jobID": "f1",
+            "userID": draw(st.integers(-5, 2**40) | values),
+            "dwDirectives": draw(
+                st.lists(
+                    texts | st.just("#DW jobdw type=xfs capacity=1GiB name=p1"),
+                    max_size=3,
+                )
+                | values
+            ),
+        },
+        "status": {
+            "state": draw(states | values),
+            "ready": draw(st.booleans()),
+            "status": draw(texts),
+            "message": draw(texts),
+            "elapsedTimeLastState": draw(st.sampled_from(["1.5s", "", "x"])),
+        },
+    }
+
+
+movements = st.builds(
+    Movement,
+    name=shown,
+    phase=states,
+    source=shown,
+    destination=shown,
+    state=st.sampled_from(["", "Running", "Success", "Failed"]),
+    percent=st.integers(0, 100),
+    bytes=st.none() | st.integers(0, 2**60),
+    rate=st.none() | st.integers(0, 2**40),
+    left=st.none() | st.floats(0, 1e9),
+    message=shown,
+)
+usages = st.dictionaries(
+    st.sampled_from(["fluxjob-1-0", "fluxjob-1-9", "other", "fluxjob-1-x"]),
+    st.builds(
+        StorageUsage,
+        workflow=st.just("fluxjob-1"),
+        allocated=st.just({}),
+        unavailable=st.dictionaries(names, st.integers(0, 2**50)),
+        allocations=st.lists(
+            st.builds(
+                Allocations,
+                label=texts,
+                size=st.integers(0, 2**50),
+                counts=st.dictionaries(names, st.integers(0, 100)),
+            ),
+            max_size=2,
+        ).map(tuple),
+    ),
+)
+
+
+@st.composite
+def knowns(draw: st.DrawFn) -> Known:
+    found = draw(st.lists(movements, max_size=100))
+    return Known(
+        nodes=draw(st.sampled_from(["", "tuo[1-3]"])),
+        nnodes=draw(st.integers(0, 3)),
+        usage=draw(usages),
+        waits=draw(texts),
+        progress=progress(found),
+        movements=tuple(found),
+        mounts=draw(
+            st.none()
+            | st.builds(
+                Mounts,
+                wanted=st.integers(0, 9),
+                mounted=st.integers(0, 9),
+                done=st.integers(0, 9),
+            )
+        ),
+    )
+
+
+def infos(goal: Goal, workflow: Any, asks: bool, failure: Any) -> WorkflowInfo:
+    info = WorkflowInfo(1, goal, failure=failure)
+    if asks:
+        directives = parse_attribute("#DW jobdw type=xfs capacity=1GiB name=p1", {})
+        info.request = StorageRequest(4711, directives, [])
+    if workflow is not None:
+        info.view = WorkflowView.parse(workflow)
+        info.troubled_since = 1.8e9
+    return info
+
+
+all_infos = st.builds(
+    infos,
+    st.sampled_from(list(Goal)),
+    st.none() | workflows(),
+    st.booleans(),
+    st.none() | texts,
+)
+configs = st.sampled_from(
+    [
+        Config(),
+        Config.parse(
+            {"setup_timeout": 9, "prerun_timeout": 9, "postrun_timeout": 9}
+            | {"teardown_after": 9}
+        ),
+    ]
+)
+
+
+@given(all_infos, knowns(), configs)
+def test_any_known_state_of_a_job_gives_a_row_and_details(
+    info: WorkflowInfo, known: Known, config: Config
+) -> None:
+    row = jobrows.row(info, known)
+    check(row, ROW)
+    details = jobrows.details(info, known, config)
+    check({"serial": 1, **details}, DETAILS)
+    assert {key: details[key] for key in row if key != "waits"} == {
+        key: value for key, value in row.items() if key != "waits"
+    }
+    assert len(details["movements"]) <= jobrows.MOVEMENTS
+    assert row["state"] in (*State.__members__, jobrows.NONE)
+    assert json.dumps(details, ensure_ascii=False).isprintable()

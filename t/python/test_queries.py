@@ -1,0 +1,539 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What queries answer, in a whole system under virtual time."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from flux_k8s.config.table import Config
+from flux_k8s.control.querybounds import QUERY_BYTES
+from flux_k8s.jobs import heldqueries, queries
+from flux_k8s.jobs.jobfacts import JobFacts
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
+from flux_k8s.rfc.jobid import f58
+from rabbitsim.dws.options import Options, table
+from rabbitsim.system import VirtualSystem
+from support.queries import (
+    DETAILS,
+    GUEST,
+    OTHER,
+    ROW,
+    SITUATION,
+    answer_of,
+    ask,
+    check,
+    query,
+    refusal,
+)
+from support.service import (
+    HOUR,
+    LIFE,
+    LUSTRE,
+    XFS,
+    in_state,
+    jobspec,
+    long,
+    names,
+    running,
+    settle,
+    settle_jobs,
+    started,
+)
+
+SLOW = Options(latency=table({"Setup": 60.0, "PreRun": 60.0, "PostRun": 60.0}))
+
+
+def rows(system: VirtualSystem, payload: Any = None, userid: Any = None) -> list[Json]:
+    found: list[Json] = query(system, "job-list", payload, userid)["jobs"]
+    return found
+
+
+def seen(system: VirtualSystem) -> None:
+    """Let the service see what there is."""
+    system.loop.run(timeout=1.0)
+
+
+def test_a_job_that_runs_has_a_row_with_its_nodes_rabbits_and_bytes() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS, 2), userid=GUEST)
+    running(system, jobid)
+    (row,) = rows(system)
+    check(row, ROW)
+    assert row["id"] == jobid and row["userid"] == GUEST
+    assert row["state"] == "PreRun" and row["status"] == "Completed" and row["ready"]
+    assert row["wants"] == "ready" and row["types"] == ["xfs"]
+    assert (row["nodes"], row["nnodes"]) == ("compute-[01-02]", 2)
+    assert row["rabbits"] == "rabbit-01"
+    assert row["capacity"] == 2 * 11051991040
+    settle_jobs(system)
+    seen(system)
+    assert rows(system) == []
+
+
+def test_each_answer_says_how_old_it_is() -> None:
+    system = started()
+    seen(system)
+    for method in ("job-list", "rabbit-list", "rules", "metrics"):
+        found = query(system, method)
+        check({key: found[key] for key in SITUATION}, SITUATION)
+        assert found["kubernetes"] == "ok" and found["age"] == 0
+    assert system.service_kube is not None
+    error = KubeError(503, "ServiceUnavailable", "the lights are out")
+    system.service_kube.faults = lambda request: _fault(error)
+    system.service_kube.drop_watches(error)
+    system.loop.run(timeout=100.0)
+    found = query(system, "job-list")
+    assert found["kubernetes"] == "the lights are out"
+    assert 90.0 < found["age"] < 110.0
+
+
+def _fault(error: KubeError) -> Any:
+    from rabbitsim.kube.direct import Fault
+
+    return Fault(error=error)
+
+
+def test_the_details_of_a_job_tell_its_states_and_allocations() -> None:
+    system = started()
+    jobid = system.instance.submit(long([XFS], 2))
+    running(system, jobid)
+    found = query(system, "job-show", {"id": jobid})
+    check(found, {**DETAILS, **SITUATION})
+    assert found["directives"] == [XFS]
+    names = [state["state"] for state in found["states"]]
+    assert names == ["Proposal", "Setup", "DataIn", "PreRun"]
+    assert all(state["seconds"] is not None for state in found["states"])
+    (allocation,) = found["allocations"]
+    assert allocation["type"] == "xfs" and allocation["rabbits"] == {"rabbit-01": 2}
+    assert allocation["size"] == 11051991040
+    settle_jobs(system)
+
+
+def test_the_details_tell_which_time_limits_run() -> None:
+    config = Config.parse({"setup_timeout": 300})
+    system = started(options=SLOW, config=config)
+    jobid = system.instance.submit(jobspec())
+    assert system.loop.run(in_state(system, "Setup"), HOUR)
+    seen(system)
+    found = query(system, "job-show", {"id": jobid})
+    (limit,) = found["limits"]
+    assert limit["name"] == "setup_timeout"
+    assert limit["at"] == pytest.approx(found["since"] + 300)
+    settle(system)
+
+
+def test_guests_see_their_own_jobs_and_everybodys_totals() -> None:
+    system = started(options=SLOW)
+    mine = system.instance.submit(jobspec(), userid=GUEST)
+    others = system.instance.submit(jobspec(), userid=OTHER)
+    seen(system)
+    found = query(system, "job-list", {}, GUEST)
+    assert [row["id"] for row in found["jobs"]] == [mine]
+    assert found["totals"]["jobs"] == 2
+    assert sum(found["totals"]["states"].values()) == 2
+    assert [row["id"] for row in rows(system)] == [mine, others]
+    assert query(system, "job-show", {"id": mine}, GUEST)["id"] == mine
+    errnum, text = refusal(system, "job-show", {"id": others}, GUEST)
+    assert (errnum, text) == (errno.EPERM, f"job {f58(others)} is not yours")
+    settle(system)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        {"userid": OTHER},
+        {"userid": 0},
+        {"userid": 500},
+    ],
+)
+def test_a_payload_with_another_user_shows_a_guest_nothing(payload: Json) -> None:
+    system = started(options=SLOW)
+    system.instance.submit(jobspec(), userid=OTHER)
+    seen(system)
+    errnum, _ = refusal(system, "job-list", payload, GUEST)
+    assert errnum == errno.EPERM
+    assert rows(system, {"state": "Proposal", "after": 0}, GUEST) == []
+
+
+def test_the_users_of_jobs_are_known_after_a_restart_of_the_module() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS), userid=GUEST)
+    running(system, jobid)
+    before = query(system, "job-show", {"id": jobid}, GUEST)
+    system.unload_module()
+    system.load_module()
+    seen(system)
+    after = query(system, "job-show", {"id": jobid}, GUEST)
+    assert after["directives"] == before["directives"]
+    assert after["serial"] > before["serial"]
+    assert refusal(system, "job-show", {"id": jobid}, OTHER)[0] == errno.EPERM
+    settle_jobs(system)
+
+
+def test_a_job_that_is_not_there_has_no_details() -> None:
+    system = started()
+    jobid = system.instance.submit(jobspec())
+    settle(system)
+    seen(system)
+    text = f"job {f58(jobid)}: no active job with #DW directives"
+    for userid in (None, GUEST):
+        assert refusal(system, "job-show", {"id": jobid}, userid) == (
+            errno.ENOENT,
+            text,
+        )
+
+
+@pytest.mark.parametrize("method", ["metrics", "rabbit-disable", "rabbit-enable"])
+@pytest.mark.parametrize("payload", [{}, {"rabbits": ["rabbit-01"], "reason": "x"}])
+def test_what_is_the_owners_is_refused_to_guests(method: str, payload: Json) -> None:
+    system = started()
+    seen(system)
+    assert refusal(system, method, payload, GUEST)[0] == errno.EPERM
+    assert not any(r["disabled"] for r in query(system, "rabbit-list")["rabbits"])
+
+
+@pytest.mark.parametrize(
+    "method", ["create", "setup", "post_run", "teardown", "abort", "hello", "stats-get"]
+)
+def test_the_requests_of_the_plugin_stay_the_owners(method: str) -> None:
+    system = started()
+    assert refusal(system, method, {"jobid": 1}, GUEST)[0] == errno.EPERM
+
+
+@pytest.mark.parametrize(
+    "method, payload, said",
+    [
+        ("job-list", {"after": -1}, "after"),
+        ("job-list", {"after": "1"}, "after"),
+        ("job-list", {"after": 2**70}, "after"),
+        ("job-list", {"max": 0}, "max"),
+        ("job-list", {"max": True}, "max"),
+        ("job-list", {"state": "Running"}, 'state is "Running"'),
+        ("job-list", {"state": ["PreRun"]}, "state"),
+        ("job-list", {"rabbit": 7}, "rabbit"),
+        ("job-list", {"type": {}}, "type"),
+        ("job-list", {"userid": "root"}, "userid"),
+        ("job-list", [], "dws.job-list"),
+        ("job-show", {}, "id is missing"),
+        ("job-show", {"id": "f1"}, "id"),
+        ("job-show", {"id": -1}, "id"),
+        ("job-show", {"id": 1, "seen": 1.5}, "seen"),
+        ("rabbit-list", 7, "dws.rabbit-list"),
+        ("rules", "rules", "dws.rules"),
+        ("rabbit-disable", {"rabbits": "rabbit-01"}, "rabbits"),
+        ("rabbit-disable", {"rabbits": []}, "rabbits"),
+        ("rabbit-enable", {}, "rabbits"),
+    ],
+)
+def test_a_malformed_query_is_refused_with_the_field_that_is_wrong(
+    method: str, payload: Any, said: str
+) -> None:
+    system = started()
+    errnum, text = refusal(system, method, payload)
+    assert errnum == errno.EPROTO and said in text
+    assert [line for _, level, line in system.log if level <= 3] == []
+
+
+# Many jobs
+
+
+def crowd(count: int, **options: Any) -> tuple[VirtualSystem, list[int]]:
+    """A system with jobs of two users that stay in Proposal."""
+    latency = table({"Proposal": 10 * HOUR})
+    system = started(options=Options(latency=latency), **options)
+    jobids = [
+        system.instance.submit(jobspec(), userid=(GUEST, OTHER)[n % 2])
+        for n in range(count)
+    ]
+    seen(system)
+    return system, jobids
+
+
+def test_all_jobs_are_listed_in_portions() -> None:
+    system, jobids = crowd(60)
+    found: list[int] = []
+    after, portions = 0, 0
+    while True:
+        answer = query(system, "job-list", {"after": after, "max": 7})
+        assert len(answer["jobs"]) <= 7
+        assert answer["totals"]["jobs"] == 60
+        found += [row["id"] for row in answer["jobs"]]
+        portions += 1
+        if answer["next"] is None:
+            break
+        after = answer["next"]
+    assert found == sorted(jobids) and portions == 9
+
+
+def test_filters_choose_jobs_whatever_the_portions_are() -> None:
+    system, jobids = crowd(20)
+    assert len(rows(system, {"userid": GUEST})) == 10
+    assert len(rows(system, {"state": "Proposal"})) == 20
+    assert rows(system, {"state": "PreRun"}) == []
+    assert len(rows(system, {"type": "xfs", "userid": OTHER})) == 10
+    assert rows(system, {"type": "lustre"}) == []
+    assert rows(system, {"rabbit": "rabbit-01"}) == []
+    assert len(rows(system, {"max": 2**40})) == 20
+    system.unload_module()
+
+
+def test_jobs_are_found_by_their_rabbit() -> None:
+    system = started()
+    first, second = (system.instance.submit(long(XFS, 2)) for _ in range(2))
+    running(system, first, second)
+    found = {
+        rabbit: [row["id"] for row in rows(system, {"rabbit": rabbit})]
+        for rabbit in ("rabbit-01", "rabbit-02")
+    }
+    assert sorted(found.values()) == sorted([[first], [second]])
+    settle_jobs(system)
+
+
+def test_an_answer_of_many_rows_is_made_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queries, "TURN", 50)
+    system, jobids = crowd(30)
+    asked = ask(system, "job-list")
+    turns = 0
+    while asked() is None:
+        assert system.loop.step()
+        turns += 1
+    answer = asked()
+    assert answer is not None and answer[2] is not None
+    assert [row["id"] for row in answer[2]["jobs"]] == sorted(jobids)
+    assert turns > 10
+
+
+def test_jobs_that_end_while_an_answer_is_made_do_no_harm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queries, "TURN", 1)
+    system, jobids = crowd(10)
+    asked = ask(system, "job-list")
+    for jobid in jobids[3:]:
+        system.instance.cancel(jobid)
+    system.loop.run(timeout=60.0)
+    answer = asked()
+    assert answer is not None and answer[0] == 0
+
+
+# Floods
+
+
+def test_a_guest_who_asks_too_often_is_told_to_ask_later() -> None:
+    system = started()
+    seen(system)
+    asked = [ask(system, "rules", {}, GUEST) for _ in range(100)]
+    system.loop.run(timeout=0.0)
+    answers = [answer() for answer in asked]
+    refused = [answer for answer in answers if answer and answer[0]]
+    assert len(refused) == 80
+    assert {answer[0] for answer in refused} == {errno.EAGAIN}
+    assert "more than 20 queries a second" in refused[0][1]
+    assert answer_of(system, "rules", {}, OTHER)[0] == 0  # others may
+    system.loop.run(timeout=1.0)
+    assert answer_of(system, "rules", {}, GUEST)[0] == 0  # and so may they, later
+
+
+def test_a_guests_large_query_is_refused() -> None:
+    system = started()
+    payload = {"rabbit": "x" * QUERY_BYTES}
+    assert refusal(system, "job-list", payload, GUEST)[0] == errno.EMSGSIZE
+
+
+# Queries that wait for a change
+
+
+def test_a_query_waits_until_its_job_changes() -> None:
+    system = started(options=SLOW)
+    jobid = system.instance.submit(jobspec(), userid=GUEST)
+    assert system.loop.run(in_state(system, "Setup"), HOUR)
+    seen(system)
+    before = query(system, "job-show", {"id": jobid}, GUEST)
+    assert before["state"] == "Setup"
+    begun = system.loop.now()
+    payload = {"id": jobid, "seen": before["serial"]}
+    states = [before["state"]]
+    while states[-1] == "Setup":
+        after = query(system, "job-show", payload, GUEST)
+        states.append(after["state"])
+        if after["serial"] == payload["seen"]:  # nothing has changed for a while
+            assert system.loop.now() - begun >= heldqueries.HOLD_TIME
+        payload["seen"] = after["serial"]
+    assert len(states) < 8
+    settle(system)
+
+
+def test_a_query_about_a_job_that_does_not_change_is_answered_after_a_while() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS, 2, 3600))
+    running(system, jobid)
+    seen(system)
+    serial = query(system, "job-show", {"id": jobid})["serial"]
+    begun = system.loop.now()
+    found = query(system, "job-show", {"id": jobid, "seen": serial})
+    assert found["serial"] == serial
+    assert system.loop.now() - begun == pytest.approx(heldqueries.HOLD_TIME, abs=0.1)
+    settle_jobs(system)
+
+
+def test_a_held_query_hears_that_its_job_is_over() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS, 1, 10))
+    running(system, jobid)
+    seen(system)
+    asked = ask(system, "job-show", {"id": jobid, "seen": 2**60})
+    settle(system)
+    system.loop.run(timeout=1.0)
+    answer = asked()
+    assert answer is not None and answer[0] == errno.ENOENT
+
+
+def test_the_queries_that_wait_are_bounded_for_each_guest() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS, 1, 3600), userid=GUEST)
+    running(system, jobid)
+    seen(system)
+    payload = {"id": jobid, "seen": 2**60}
+    asked = [ask(system, "job-show", payload, GUEST) for _ in range(20)]
+    system.loop.run(timeout=1.0)
+    answers = [answer() for answer in asked]
+    assert answers.count(None) == heldqueries.HELD_PER_USER
+    refused = [answer for answer in answers if answer is not None]
+    assert {answer[0] for answer in refused} == {errno.EAGAIN}
+    system.loop.run(timeout=heldqueries.HOLD_TIME + 1)
+    assert all(answer() is not None for answer in asked)
+    settle_jobs(system)
+
+
+def test_an_error_of_the_queries_costs_no_job_anything(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(self: Any, jobid: int) -> None:
+        raise RuntimeError("it broke")
+
+    for name in ("changed", "forget", "memo"):
+        monkeypatch.setattr(JobFacts, name, fail)
+    system = started()
+    jobids = [system.instance.submit(jobspec()) for _ in range(3)]
+    settle(system)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)
+    found = [line for _, _, line in system.log if "it broke" in line]
+    assert 0 < len(found) <= queries.FAILURES_LOGGED
+
+
+def test_a_guest_whose_job_has_no_known_user_is_told_to_ask_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS), userid=GUEST)
+    running(system, jobid)
+    monkeypatch.setattr(WorkflowInfo, "userid", property(lambda info: None))
+    assert refusal(system, "job-show", {"id": jobid}, GUEST)[0] == errno.EAGAIN
+    monkeypatch.undo()
+    settle_jobs(system)
+
+
+# The rules
+
+
+def test_the_rules_are_those_of_the_cluster() -> None:
+    system = started()
+    seen(system)
+    rules = query(system, "rules", {}, GUEST)["rules"]
+    assert {"jobdw", "copy_in"} <= {rule["command"] for rule in rules}
+    assert all(rule["ruleDefs"] is not None for rule in rules)
+    found = system.store.list(DWDIRECTIVERULE, None)["items"]
+    for item in found:
+        meta = item["metadata"]
+        system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
+    seen(system)
+    assert query(system, "rules", {}, GUEST)["rules"] is None
+
+
+# Rabbits
+
+
+RABBIT = {
+    "name": (str,),
+    "state": (str,),
+    "reason": (str,),
+    "capacity": (int,),
+    "free": (int,),
+    "withheld": (int,),
+    "nodes": (str,),
+    "broken": (str,),
+    "njobs": (int,),
+    "jobs": (list,),
+    "disabled": (dict, type(None)),
+}
+
+
+def rabbits(system: VirtualSystem, userid: Any = None) -> dict[str, Json]:
+    system.loop.run(timeout=1.5)
+    found = query(system, "rabbit-list", {}, userid)["rabbits"]
+    return {row["name"]: row for row in found}
+
+
+def test_rabbits_tell_their_room_and_their_jobs_and_guests_see_their_own() -> None:
+    system = started()
+    mine = system.instance.submit(long(LUSTRE, 2), userid=GUEST)
+    others = system.instance.submit(long(LUSTRE, 2), userid=OTHER)
+    running(system, mine, others)
+    for userid in (None, GUEST):
+        found = rabbits(system, userid)
+        for row in found.values():
+            check(row, RABBIT)
+            assert row["state"] == "Ready" and row["reason"] == ""
+        jobs = {job for row in found.values() for job in row["jobs"]}
+        assert jobs == ({mine} if userid else {mine, others})
+        assert sum(row["njobs"] for row in found.values()) >= 2
+        assert any(row["free"] < row["capacity"] for row in found.values())
+    settle_jobs(system)
+    found = rabbits(system)
+    assert all(row["free"] == row["capacity"] for row in found.values())
+    assert found["rabbit-01"]["nodes"] == "compute-[01-02]"
+
+
+def test_a_rabbit_that_is_disabled_gets_no_jobs_until_it_is_enabled() -> None:
+    system = started()
+    seen(system)
+    system.loop.run(timeout=5)
+    names = ["rabbit-01", "rabbit-02"]
+    found = query(
+        system, "rabbit-disable", {"rabbits": names, "reason": "new\x1b[2J disks"}
+    )
+    assert found["rabbits"] == names
+    system.loop.run(timeout=5)
+    jobid = system.instance.submit(long(XFS, 1))
+    other = system.instance.submit(long([], 1))
+    running(system, other)
+    system.unload_module()  # it outlives the module
+    system.load_module()
+    system.loop.run(timeout=HOUR / 2)
+    row = rabbits(system)["rabbit-01"]
+    assert row["disabled"]["reason"] == "new\\x1b[2J disks"
+    assert row["disabled"]["by"] == str(system.instance.broker.owner)
+    assert row["state"] == "Ready"
+    assert row["reason"].startswith("disabled by ")
+    assert "start" not in [e.name for e in system.instance.eventlog(jobid)]
+    assert query(system, "rabbit-enable", {"rabbits": names})["rabbits"] == names
+    assert query(system, "rabbit-enable", {"rabbits": names[:1]})["rabbits"] == []
+    running(system, jobid)
+    settle_jobs(system)
+    for storage in system.store.list(STORAGE, None)["items"]:
+        assert storage["spec"].get("state") != "Disabled"
+
+
+def test_a_rabbit_that_is_unknown_cannot_be_disabled() -> None:
+    system = started()
+    payload = {"rabbits": ["rabbit-01", "rabbit-99"], "reason": ""}
+    errnum, text = refusal(system, "rabbit-disable", payload)
+    assert errnum == errno.ENOENT and "'rabbit-99'" in text
+    assert rabbits(system)["rabbit-01"]["disabled"] is None

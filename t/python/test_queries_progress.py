@@ -1,0 +1,275 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""How far long states are: data movements, mounts and memos, in a whole system under
+virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flux_k8s.jobs import progressmemos, progresswatch
+from flux_k8s.jobs.progressmemos import MEMO, duration
+from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, Json, KubeError
+from rabbitsim.dws.files import NoFiles
+from rabbitsim.dws.options import Fault as DwsFault
+from rabbitsim.dws.options import Options
+from rabbitsim.kube.direct import Fault, Request
+from rabbitsim.system import VirtualSystem
+from support.queries import query
+from support.records import COPY_IN
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    XFS,
+    in_state,
+    jobspec,
+    long,
+    names,
+    running,
+    settle,
+    settle_jobs,
+    started,
+)
+
+GIB = 2**30
+SIZE = 10 * GIB
+RATE = GIB / 20  # 200 s for each copy
+MOUNT_HANGS = DwsFault("PreRun", "never", node="compute-02", duration=120.0)
+
+
+def copying(**options: Any) -> tuple[VirtualSystem, int]:
+    """A system, and a job in the middle of its copy_in."""
+    system = started(
+        options=Options(copy_rate=RATE, copy_step=GIB // 4),
+        files=NoFiles(size=SIZE),
+        **options,
+    )
+    jobid = system.instance.submit(long([XFS, COPY_IN, COPY_OUT], 1, 60))
+    assert system.loop.run(in_state(system, "DataIn"), HOUR)
+    system.loop.run(timeout=100.0)
+    return system, jobid
+
+
+def mounting(**options: Any) -> tuple[VirtualSystem, int]:
+    """A system, and a job one of whose nodes takes long to mount."""
+    system = started(options=Options(faults=(MOUNT_HANGS,)), **options)
+    jobid = system.instance.submit(jobspec(XFS, 2))
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    system.loop.run(timeout=30.0)
+    return system, jobid
+
+
+def show(system: VirtualSystem, jobid: int) -> Json:
+    return query(system, "job-show", {"id": jobid})
+
+
+def annotation(system: VirtualSystem, jobid: int) -> Any:
+    return system.instance.job(jobid).annotations.get("user", {}).get(MEMO)
+
+
+def posted(system: VirtualSystem, jobid: int) -> list[Any]:
+    """The memos about progress that are in the eventlog."""
+    return [
+        event.context
+        for event in system.instance.eventlog(jobid)
+        if event.name == "memo" and MEMO in (event.context or {})
+    ]
+
+
+def test_a_job_tells_how_far_its_copy_is() -> None:
+    system, jobid = copying()
+    found = show(system, jobid)
+    assert found["state"] == "DataIn" and 40 <= found["percent"] <= 60
+    assert found["total"] == pytest.approx(SIZE, rel=0.1)
+    assert found["moved"] == pytest.approx(SIZE / 2, rel=0.2)
+    (movement,) = found["movements"]
+    assert found["nmovements"] == 1
+    assert movement["state"] == "Running" and movement["source"] == "/lustre/in"
+    assert movement["rate"] == pytest.approx(RATE, rel=0.2)
+    assert movement["left"] == pytest.approx(100, abs=30)
+    (row,) = query(system, "job-list")["jobs"]
+    assert row["percent"] == found["percent"]
+    settle_jobs(system)
+
+
+def test_the_copies_of_another_state_do_not_count() -> None:
+    system, jobid = copying()
+    assert system.loop.run(in_state(system, "DataOut"), HOUR)
+    system.loop.run(timeout=20.0)
+    found = show(system, jobid)
+    assert found["state"] == "DataOut" and found["percent"] < 30
+    assert sorted(m["percent"] for m in found["movements"])[-1] == 100
+    settle_jobs(system)
+
+
+def test_a_job_tells_which_nodes_have_not_mounted() -> None:
+    system, jobid = mounting()
+    found = show(system, jobid)
+    assert found["mounts"] == {"wanted": 2, "mounted": 1, "waiting": "compute-02"}
+    assert annotation(system, jobid) == "PreRun 1/2 mounted"
+    settle_jobs(system)
+
+
+def test_a_memo_that_no_eventlog_has_says_how_far_a_copy_is() -> None:
+    system, jobid = copying()
+    text = annotation(system, jobid)
+    assert text.startswith("DataIn ") and " %, " in text and text.endswith(" left")
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    system.loop.run(timeout=progressmemos.INTERVAL)
+    assert annotation(system, jobid) is None
+    settle_jobs(system)
+    assert posted(system, jobid) == []
+
+
+def test_a_job_that_runs_has_no_memo_of_its_mounts() -> None:
+    for kill in (False, True):
+        system = started(options=Options(faults=(MOUNT_HANGS,)))
+        jobid = system.instance.submit(long(XFS, 2, 3600))
+        assert system.loop.run(in_state(system, "PreRun"), HOUR)
+        system.loop.run(timeout=30.0)
+        assert annotation(system, jobid) == "PreRun 1/2 mounted"
+        if kill:
+            system.kill_module()
+            system.loop.run(timeout=200.0)
+            system.load_module()
+        running(system, jobid)
+        system.loop.run(timeout=1.0)
+        assert annotation(system, jobid) is None
+        settle_jobs(system)
+
+
+def test_memos_come_at_a_bounded_rate() -> None:
+    sent: list[tuple[float, int]] = []
+    system = started(
+        options=Options(copy_rate=RATE, copy_step=GIB // 8), files=NoFiles(size=SIZE)
+    )
+    assert system.service is not None
+    memos = system.service._queries._memos
+    memos._flux = _Counting(memos._flux, sent)  # type: ignore[assignment]
+    jobids = [system.instance.submit(jobspec([XFS, COPY_IN], 1)) for _ in range(4)]
+    assert system.loop.run(in_state(system, "DataIn"), HOUR)
+    system.loop.run(timeout=100.0)
+    assert {jobid for _, jobid in sent} == set(jobids)
+    for jobid in jobids:
+        times = [time for time, each in sent if each == jobid]
+        gaps = [b - a for a, b in zip(times, times[1:])]
+        assert all(gap >= progressmemos.INTERVAL for gap in gaps)
+    settle_jobs(system)
+
+
+class _Counting:
+    """A port that notes volatile memos."""
+
+    def __init__(self, port: Any, sent: list[tuple[float, int]]) -> None:
+        self._port = port
+        self._sent = sent
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._port, name)
+
+    def post_memo(self, jobid: int, memo: Any, *, volatile: bool = False) -> None:
+        assert volatile
+        self._sent.append((self._port.now(), jobid))
+        self._port.post_memo(jobid, memo, volatile=volatile)
+
+
+def test_a_memo_of_an_earlier_service_goes_when_the_state_does() -> None:
+    system, jobid = copying()
+    assert annotation(system, jobid) is not None
+    system.kill_module()
+    system.load_module()
+    assert system.loop.run(in_state(system, "PreRun"), HOUR)
+    system.loop.run(timeout=30.0)
+    assert annotation(system, jobid) is None
+    settle_jobs(system)
+
+
+# What that costs Kubernetes
+
+
+def requests_of(system: VirtualSystem, *kinds: Any) -> list[Request]:
+    """The lists and watches of these kinds, from now on."""
+    assert system.service_kube is not None
+    found: list[Request] = []
+
+    def note(request: Request) -> None:
+        if request.kind in kinds and request.verb in ("list", "watch"):
+            found.append(request)
+
+    system.service_kube.faults = note  # type: ignore[assignment]
+    return found
+
+
+def test_nothing_is_watched_for_states_that_are_short() -> None:
+    system = started()
+    found = requests_of(system, NNFDATAMOVEMENT, CLIENTMOUNT)
+    for _ in range(3):
+        system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], 1))
+        settle(system)
+    system.loop.run(timeout=HOUR)
+    assert found == []
+
+
+def test_a_watch_is_closed_when_no_job_needs_it() -> None:
+    system, jobid = copying()
+    assert system.service is not None
+    movements = system.service._queries._facts._movements
+    assert movements._watch is not None
+    settle_jobs(system)
+    system.loop.run(timeout=2 * progresswatch.LINGER)
+    assert movements._watch is None and not movements._objects
+    assert not movements._jobid_of
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_cluster_that_forbids_the_watches_costs_the_numbers_only(
+    status: int,
+) -> None:
+    tries: list[float] = []
+
+    def forbid(request: Request) -> Any:
+        if request.kind not in (NNFDATAMOVEMENT, CLIENTMOUNT):
+            return None
+        tries.append(1.0)
+        return Fault(error=KubeError(status, "Forbidden", "it is forbidden"))
+
+    system, jobid = copying(faults=forbid)
+    found = show(system, jobid)
+    assert found["state"] == "DataIn" and found["percent"] is None
+    assert found["movements"] == [] and found["kubernetes"] == "ok"
+    settle_jobs(system)
+    assert "start" in names(system, jobid) and "exception" not in names(system, jobid)
+    assert len(tries) <= 2  # not again and again
+    lines = [text for _, _, text in system.log if "it is forbidden" in text]
+    assert len(lines) <= 2
+
+
+def test_the_objects_of_others_are_dropped_unread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system, jobid = copying()
+    assert system.service is not None
+    movements = system.service._queries._facts._movements
+    monkeypatch.setattr(movements, "_read", lambda object: 1 / 0)
+    for labels in ({}, {"dataworkflowservices.github.io/workflow.name": "other"}):
+        body = {"metadata": {"name": "x", "namespace": "y", "labels": labels}}
+        movements.event("ADDED", body)
+    monkeypatch.undo()
+    settle_jobs(system)
+
+
+@pytest.mark.parametrize(
+    "seconds, text",
+    [
+        (0, "0 s"),
+        (0.2, "1 s"),
+        (59, "59 s"),
+        (61, "2 min"),
+        (3600, "60 min"),
+        (3601, "2 h"),
+    ],
+)
+def test_times_have_one_unit(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
