@@ -24,16 +24,22 @@ from flux.constants import (
     FLUX_POLLERR,
     FLUX_POLLIN,
     FLUX_POLLOUT,
+    FLUX_ROLE_ALL,
     FLUX_ROLE_OWNER,
 )
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
+from flux_k8s.jobs.requests import DISCONNECT, OWNER_QUERIES, QUERIES
+
+PLUGIN = ("create", "setup", "post_run", "teardown", "abort", "hello", "stats-get")
+"""The methods for the plugin and the instance owner."""
+
 METHODS = MappingProxyType(
-    dict.fromkeys(
-        ("create", "setup", "post_run", "teardown", "abort", "hello", "stats-get"),
-        FLUX_ROLE_OWNER,
-    )
+    {
+        **dict.fromkeys((*PLUGIN, *OWNER_QUERIES), FLUX_ROLE_OWNER),
+        **dict.fromkeys((*QUERIES, DISCONNECT), FLUX_ROLE_ALL),
+    }
 )
 """The roles that may use each topic of the service (without ``dws.``): FLUX_ROLE_OWNER,
 or FLUX_ROLE_ALL for a topic whose handler checks the user of the message itself."""
@@ -50,6 +56,10 @@ REFUSED = "service.refused"
 
 QUEUE_SIZE = 256 * 1024 * 1024
 """The most bytes of requests that wait until the service receives them."""
+
+GUEST_QUEUE_SIZE = 1024 * 1024
+"""The same for a request of a guest: what guests send keeps no request of the plugin
+out."""
 
 MESSAGES_PER_TURN = 32
 """The most messages that are received before the reactor has its turn again."""
@@ -135,10 +145,10 @@ class Channel:
         """Whether no message waits to be sent."""
         return not self._queue
 
-    def has_room_for(self, message: Any) -> bool:
-        """Whether ``QUEUE_SIZE`` allows another request. An empty queue has room for a
-        request of any size."""
-        return not self._queue or self._queued + message_size(message) <= QUEUE_SIZE
+    def has_room_for(self, message: Any, limit: int = QUEUE_SIZE) -> bool:
+        """Whether another request may wait: with it, at most ``limit`` bytes do. An
+        empty queue has room for a request of any size."""
+        return not self._queue or self._queued + message_size(message) <= limit
 
     def receive(self) -> None:
         """Call ``received`` with the messages that have arrived, at most

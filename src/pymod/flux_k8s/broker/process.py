@@ -19,7 +19,11 @@ import threading
 from functools import partial
 from typing import Any, Optional, Sequence
 
-from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_RPC_NORESPONSE
+from flux.constants import (
+    FLUX_MSGTYPE_REQUEST,
+    FLUX_ROLE_OWNER,
+    FLUX_RPC_NORESPONSE,
+)
 from flux.core.inner import ffi, lib
 
 import flux
@@ -40,6 +44,7 @@ from .channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
 from .currentwork import CurrentWork
 from .files import load_mapping
 from .log import log_exception
+from .relay import route_of
 
 CALLBACKS_PER_TURN = 32
 """The most callbacks from other threads that run before Flux has its turn again."""
@@ -52,6 +57,9 @@ SERVICE_OOM_SCORE = 500
 is started again."""
 
 PR_SET_PDEATHSIG = 1
+
+QUERIES = requests.QUERIES | requests.OWNER_QUERIES | {requests.DISCONNECT}
+"""The methods whose handlers are told the sender."""
 
 
 class Process:
@@ -171,7 +179,10 @@ class Process:
             respond(errno.EPROTO, str(error), None)
             return
         try:
-            self._service.request(method, payload, respond)
+            if method in QUERIES:
+                self._service.query(method, payload, respond, sender_of(msg))
+            else:
+                self._service.request(method, payload, respond)
         except Exception:
             # Without a response the request would be sent to each next service.
             respond(errno.EINVAL, "internal error, see the log", None)
@@ -191,6 +202,16 @@ class Process:
                 syslog.LOG_WARNING,
                 f"{', '.join(waiting)}: as before until the module is loaded again",
             )
+
+
+def sender_of(msg: Any) -> requests.Sender:
+    """The sender of a request. The supervisor passes on its user and role, which the
+    broker has authenticated."""
+    return requests.Sender(
+        userid=int(msg.userid),
+        owner=bool(msg.rolemask & FLUX_ROLE_OWNER),
+        route=route_of(msg),
+    )
 
 
 def payload_of(msg: Any) -> Optional[memoryview]:

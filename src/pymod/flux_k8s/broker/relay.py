@@ -9,22 +9,45 @@ delivers the service's response like a response of the module. No payload is rea
 from __future__ import annotations
 
 import os
+from collections import Counter
 from typing import Any
 
 from flux.constants import FLUX_MSGTYPE_RESPONSE
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
-RequestKey = tuple[bytes, int]
-"""The sender and the matchtag of a request."""
+Route = tuple[bytes, ...]
+"""The way of a message, with the last hop first."""
 
 
-def key_of(message: Any) -> RequestKey:
-    """The key of a request. The response to it has the same key."""
-    sender = lib.flux_msg_route_first(message.handle)
+def route_of(message: Any) -> Route:
+    """The route of a request. The response to it has the same one.
+
+    A guest may send a request with a route that begins with that of somebody else, but
+    Flux adds the guest's own hops: only the whole route tells who has sent it.
+
+    Raises:
+        OSError: there is no memory for it.
+    """
+    raw = lib.flux_msg_copy(message.handle, False)
+    if raw == ffi.NULL:
+        raise OSError(ffi.errno, os.strerror(ffi.errno))
+    hops = []
+    while True:
+        hop = lib.flux_msg_route_last(raw)
+        if hop == ffi.NULL:
+            break
+        hops.append(ffi.string(hop))
+        lib.flux_msg_route_delete_last(raw)
+    lib.flux_msg_decref(raw)
+    return tuple(hops)
+
+
+def matchtag_of(message: Any) -> int:
+    """The matchtag of a request, or of the response to it."""
     matchtag = ffi.new("uint32_t [1]")
     lib.flux_msg_get_matchtag(message.handle, matchtag)
-    return b"" if sender == ffi.NULL else ffi.string(sender), int(matchtag[0])
+    return int(matchtag[0])
 
 
 class Relay:
@@ -36,10 +59,15 @@ class Relay:
 
     def __init__(self, flux: Any) -> None:
         self._flux = flux
-        self._pending: dict[RequestKey, Any] = {}
+        self._pending: dict[Route, dict[int, Any]] = {}
+        self._of_user: Counter[int] = Counter()
 
     def __len__(self) -> int:
-        return len(self._pending)
+        return sum(map(len, self._pending.values()))
+
+    def count(self, userid: int) -> int:
+        """The number of a user's requests that are not answered yet."""
+        return self._of_user[userid]
 
     def add(self, message: Any) -> None:
         """Note a request that is sent to the service. Its payload is not kept.
@@ -52,21 +80,48 @@ class Relay:
         raw = lib.flux_msg_copy(message.handle, False)
         if raw == ffi.NULL:
             raise OSError(ffi.errno, os.strerror(ffi.errno))
-        self._pending[key_of(message)] = Message(handle=raw)
+        copy = Message(handle=raw)
         lib.flux_msg_decref(raw)
+        route, matchtag = route_of(message), matchtag_of(message)
+        self._remove(route, matchtag)
+        self._pending.setdefault(route, {})[matchtag] = copy
+        self._of_user[copy.userid] += 1
+
+    def drop(self, message: Any) -> None:
+        """Forget the requests of a sender that has gone.
+
+        Args:
+            message: the ``disconnect`` of the sender.
+        """
+        route = route_of(message)
+        for matchtag in tuple(self._pending.get(route, ())):
+            self._remove(route, matchtag)
 
     def respond(self, message: Any) -> None:
         """Send a response of the service to the sender of the request."""
         assert message.type == FLUX_MSGTYPE_RESPONSE
         if not (lib.flux_msg_is_streaming(message.handle) and succeeded(message)):
-            self._pending.pop(key_of(message), None)
+            self._remove(route_of(message), matchtag_of(message))
         self._flux.send(message)
 
     def fail(self, errnum: int, text: str) -> None:
         """Answer all open requests with an error."""
         pending, self._pending = self._pending, {}
-        for message in pending.values():
-            self._flux.respond_error(message, errnum, text)
+        self._of_user.clear()
+        for messages in pending.values():
+            for message in messages.values():
+                self._flux.respond_error(message, errnum, text)
+
+    def _remove(self, route: Route, matchtag: int) -> None:
+        messages = self._pending.get(route, {})
+        message = messages.pop(matchtag, None)
+        if message is None:
+            return
+        if not messages:
+            del self._pending[route]
+        self._of_user[message.userid] -= 1
+        if not self._of_user[message.userid]:
+            del self._of_user[message.userid]
 
 
 def succeeded(message: Any) -> bool:

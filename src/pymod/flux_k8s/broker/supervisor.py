@@ -27,10 +27,20 @@ from flux.core.inner import ffi, lib
 from flux.message import Message
 
 from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.querybounds import QueryBounds, Refusal
 from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.requests import DISCONNECT
 from flux_k8s.rfc.jobid import f58
 
-from .channel import CONFIG, PING, READY, REFUSED, Channel
+from .channel import (
+    CONFIG,
+    GUEST_QUEUE_SIZE,
+    PING,
+    READY,
+    REFUSED,
+    Channel,
+    message_size,
+)
 from .currentwork import CurrentWork
 from .log import log
 from .relay import Relay
@@ -75,6 +85,7 @@ class Supervisor:
         self._arguments = arguments
         self._watchdog = Watchdog(flux, watchdog, self._ping, self._kill_hung)
         self._relay = Relay(flux)
+        self._bounds = QueryBounds()
         self._work_fd = os.memfd_create("dws-work")
         os.ftruncate(self._work_fd, mmap.PAGESIZE)
         self._work = CurrentWork(self._work_fd)
@@ -135,9 +146,17 @@ class Supervisor:
             # The service sends READY, then hello on its other handle. A request that
             # answers the hello may arrive before READY.
             self._channel.receive()
+        if message.topic == f"{self._name}.{DISCONNECT}":
+            self._disconnect(message)
+            return
         if self._ready_since is None or self._channel is None:
             self._flux.respond_error(message, errno.EAGAIN, self.state())
             return
+        if not message.rolemask & FLUX_ROLE_OWNER:
+            refusal = self._refuse_guest(message, self._channel)
+            if refusal is not None:
+                self._flux.respond_error(message, *refusal)
+                return
         if not self._channel.has_room_for(message):
             if not self._full:
                 self._full = True
@@ -146,6 +165,20 @@ class Supervisor:
             return
         self._relay.add(message)
         self._channel.send(message)
+
+    def _disconnect(self, message: Any) -> None:
+        """The sender of requests has gone: nobody waits for their responses."""
+        self._relay.drop(message)
+        if self._ready_since is not None and self._channel is not None:
+            self._channel.send(message)
+
+    def _refuse_guest(self, message: Any, channel: Channel) -> Optional[Refusal]:
+        """The reason to refuse the request of a guest; None without one."""
+        if not channel.has_room_for(message, GUEST_QUEUE_SIZE):
+            return errno.EAGAIN, QUEUE_FULL
+        userid = message.userid
+        size, in_work = message_size(message), self._relay.count(userid)
+        return self._bounds.refuse(userid, size, in_work, time.monotonic())
 
     @property
     def ready(self) -> bool:
