@@ -18,7 +18,7 @@ import yaml
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
-from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json, KubeError
+from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, SYSTEMSTATUS, Json, KubeError
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
@@ -31,6 +31,7 @@ from rabbitsim.kube.routes import Target, authorize
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.system import LocalFlux, LocalKube, VirtualSystem
 from support.apiserver import WHY_NOT, install_crds
+from support.queries import query
 from support.rabbits import MOUNT, PERSISTENT, STATES, drained, finish, ssds_free, wait
 from support.records import COPY_IN, OFFLOAD, movements, offloading, pod
 from support.service import (
@@ -315,6 +316,28 @@ def mounts_are_looked_at_only_where_dws_may_not_have_waited(rbac: Rbac) -> None:
     assert "list ClientMount" not in asked
 
 
+def a_long_copy_shows_how_far_it_is(rbac: Rbac) -> None:
+    options = Options(copy_rate=GIB / 20, copy_step=GIB // 4)
+    system = confined(rbac, options=options, files=NoFiles(size=10 * GIB))
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN], 1))
+    assert system.loop.run(in_state(system, "DataIn"), HOUR)
+    system.loop.run(timeout=100.0)
+    percent = query(system, "job-show", {"id": jobid})["percent"]
+    assert percent is not None and 40 <= percent <= 60
+    settle(system)
+
+
+def rules_for_directives_are_followed(rbac: Rbac) -> None:
+    system = confined(rbac)
+    wait(system)
+    assert query(system, "rules")["rules"] is not None
+    for rule in system.store.list(DWDIRECTIVERULE, None)["items"]:
+        metadata = rule["metadata"]
+        system.store.delete(DWDIRECTIVERULE, metadata["namespace"], metadata["name"])
+    wait(system)
+    assert query(system, "rules")["rules"] is None
+
+
 Need = Callable[[Rbac], None]
 
 NEEDED: dict[str, Need] = {
@@ -343,6 +366,9 @@ NEEDED: dict[str, Need] = {
     "list clientmounts everywhere": a_job_goes_on_without_a_node_that_fails,
     "watch clientmounts everywhere": a_node_that_may_have_been_mounted_is_given_back,
     "list nnfdatamovements everywhere": data_movements_are_recorded,
+    "watch nnfdatamovements everywhere": a_long_copy_shows_how_far_it_is,
+    "list dwdirectiverules everywhere": rules_for_directives_are_followed,
+    "watch dwdirectiverules everywhere": rules_for_directives_are_followed,
     "get secrets": a_job_that_requires_a_token_gets_it,
     "list pods": what_containers_wrote_is_recorded,
     "get pods/log": what_containers_wrote_is_recorded,
