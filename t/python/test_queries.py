@@ -75,6 +75,28 @@ def test_a_job_that_runs_has_a_row_with_its_nodes_rabbits_and_bytes() -> None:
     assert rows(system) == []
 
 
+def test_metrics_count_jobs_states_and_requests_and_know_the_oldest_state() -> None:
+    system = started(options=SLOW)
+    jobids = [system.instance.submit(jobspec(nodes=1)) for _ in range(3)]
+    assert system.loop.run(in_state(system, "Setup"), HOUR)
+    system.loop.run(timeout=20.0)
+    found = query(system, "metrics")
+    assert found["jobs"] == 3 and found["states"] == {"Setup": 3}
+    assert found["oldest"] == pytest.approx(20.0, abs=2.0)
+    proposal = found["seconds"]["Proposal"]
+    assert sum(proposal["counts"]) == 3 and proposal["sum"] < 3
+    assert found["requests"]["create"] == {"ok": 3}
+    settle(system)
+    seen(system)
+    found = query(system, "metrics")
+    assert found["jobs"] == 0 and found["oldest"] == 0 and found["watches_lost"] == {}
+    assert sum(found["seconds"]["PreRun"]["counts"]) == len(jobids)
+    assert system.service_kube is not None
+    system.service_kube.drop_watches(KubeError(503, "ServiceUnavailable", "away"))
+    seen(system)
+    assert query(system, "metrics")["watches_lost"]["workflows"] == 1
+
+
 def test_each_answer_says_how_old_it_is() -> None:
     system = started()
     seen(system)

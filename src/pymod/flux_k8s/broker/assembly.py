@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from flux_k8s.config.settings import Settings
+from flux_k8s.control.countedkube import CountedKube
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import Flux, Kube
 from flux_k8s.rabbits.availability import Availability
@@ -26,5 +27,7 @@ def collect_rarely() -> None:
 def make_service(flux: Flux, kube: Kube, settings: Settings, **options: Any) -> Service:
     """The service for a Flux instance and a cluster. ``options`` are further arguments
     of :class:`~flux_k8s.jobs.service.Service`."""
-    machine = partial(Availability, flux, kube, settings)
-    return Service(flux, kube, settings, machine, **options)
+    counted = CountedKube(kube)
+    machine = partial(Availability, flux, counted, settings)
+    counts = counted.to_json
+    return Service(flux, counted, settings, machine, kube_counts=counts, **options)

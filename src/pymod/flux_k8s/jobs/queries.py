@@ -109,6 +109,7 @@ class Queries:
     Args:
         jobs: the jobs of the service.
         outage: says whether what is known may be old.
+        kube_counts: returns what ``dws.metrics`` says about requests to Kubernetes.
     """
 
     def __init__(
@@ -119,12 +120,14 @@ class Queries:
         jobs: JobTable,
         machine: Machine,
         outage: Outage,
+        kube_counts: Callable[[], Json],
     ) -> None:
         self._flux = flux
         self._settings = settings
         self._jobs = jobs
         self._machine = machine
         self._outage = outage
+        self._kube_counts = kube_counts
         self._index = JobIndex()
         self._facts = JobFacts(
             flux, kube, jobs, machine, partial(self._safely, self._progressed)
@@ -395,13 +398,29 @@ class Queries:
         Reader("dws.metrics", payload)
         if not sender.owner:
             raise QueryError(errno.EPERM, "metrics are for the instance owner")
-        answer = {
+        self._work(self._measure(), respond)
+
+    def _measure(self) -> Parts[Json]:
+        """The metrics. The age of each job's state is looked at."""
+        now, oldest, last = self._flux.now(), 0.0, -1
+        while ids := self._index.after(last, TURN):
+            last = ids[-1]
+            for job in map(self._jobs.get, ids):
+                view = None if job is None else job.info.view
+                if view is not None and not view.complete and view.since is not None:
+                    oldest = max(oldest, now - view.since)
+            yield
+        stats = self._jobs.stats()
+        return {
             "jobs": len(self._index),
             "states": dict(self._index.states),
+            "busy": stats["busy"],
+            "retrying": stats["retrying"],
+            "oldest": oldest,
             "seconds": self._durations.to_json(),
             "queries": {"held": len(self._held), "in_work": len(self._turns)},
+            **self._kube_counts(),
         }
-        self._respond(respond, answer)
 
 
 def _check_user(job: Job, sender: Sender) -> None:

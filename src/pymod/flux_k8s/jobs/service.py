@@ -16,7 +16,7 @@ ends the service, and the next service reads the state again.
 from __future__ import annotations
 
 import random
-from typing import AbstractSet, Any, Collection, Optional
+from typing import AbstractSet, Any, Callable, Collection, Optional
 
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
@@ -48,6 +48,7 @@ class Service:
             :class:`~flux_k8s.jobs.requests.LargeSetup`.
         note_work: is called with the work that is being done.
         barred: the work that is not to be done, since services have died of it.
+        kube_counts: returns what ``dws.metrics`` says about requests to Kubernetes.
 
     Attributes:
         workflows: the watch of Workflows.
@@ -63,6 +64,7 @@ class Service:
         setup_reader: Optional[SetupReader] = None,
         note_work: NoteWork = lambda work: None,
         barred: Collection[Work] = (),
+        kube_counts: Callable[[], Json] = dict,
     ) -> None:
         self.settings = settings
         self._flux = flux
@@ -104,7 +106,9 @@ class Service:
             self._stats,
             setup_reader,
         )
-        self._queries = Queries(flux, kube, settings, jobs, machine, outage)
+        self._queries = Queries(
+            flux, kube, settings, jobs, machine, outage, kube_counts
+        )
 
     def _make_queue(self) -> Controller[int]:
         return Controller(

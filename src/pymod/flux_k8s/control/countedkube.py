@@ -1,0 +1,136 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Counts the requests to Kubernetes by verb and result, and the watches that were
+lost."""
+
+from __future__ import annotations
+
+from typing import Any, Callable, Optional
+
+from flux_k8s.ports import (
+    Json,
+    Kind,
+    Kube,
+    KubeDone,
+    KubeError,
+    LogDone,
+    Patch,
+    Watch,
+    WatchHandler,
+)
+
+OK = "ok"
+NO_ANSWER = "no answer"
+
+
+class CountedKube:
+    """:class:`flux_k8s.ports.Kube` over another one, with counts."""
+
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
+        self._requests: dict[str, dict[str, int]] = {}
+        self._lost: dict[str, int] = {}
+
+    def to_json(self) -> Json:
+        """``requests``: for each verb the number of answers by result, which is ``ok``,
+        ``no answer`` or the HTTP status; ``watches_lost``: how often the watch of each
+        kind has failed."""
+        return {
+            "requests": {verb: dict(found) for verb, found in self._requests.items()},
+            "watches_lost": dict(self._lost),
+        }
+
+    def create(
+        self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
+    ) -> None:
+        self._kube.create(kind, namespace, body, self._count("create", done), key=key)
+
+    def get(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None:
+        self._kube.get(kind, namespace, name, self._count("get", done), key=key)
+
+    def patch(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Patch,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        counted = self._count("patch", done)
+        self._kube.patch(kind, namespace, name, body, counted, key=key)
+
+    def delete(
+        self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
+    ) -> None:
+        self._kube.delete(kind, namespace, name, self._count("delete", done), key=key)
+
+    def list(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        done: KubeDone,
+        *,
+        key: str,
+        label_selector: str = "",
+    ) -> None:
+        counted = self._count("list", done)
+        self._kube.list(
+            kind, namespace, counted, key=key, label_selector=label_selector
+        )
+
+    def pod_log(
+        self,
+        namespace: str,
+        name: str,
+        container: str,
+        done: LogDone,
+        *,
+        key: str,
+        characters: int,
+    ) -> None:
+        counted = self._count("log", done)
+        self._kube.pod_log(
+            namespace, name, container, counted, key=key, characters=characters
+        )
+
+    def watch(
+        self,
+        kind: Kind,
+        namespace: Optional[str],
+        handler: WatchHandler,
+        *,
+        label_selector: str = "",
+    ) -> Watch:
+        counted = _CountedHandler(handler, kind, self._lost)
+        return self._kube.watch(kind, namespace, counted, label_selector=label_selector)
+
+    def _count(self, verb: str, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        def counted(answer: Any) -> None:
+            result = OK
+            if isinstance(answer, KubeError):
+                result = str(answer.status) if answer.status else NO_ANSWER
+            results = self._requests.setdefault(verb, {})
+            results[result] = results.get(result, 0) + 1
+            done(answer)
+
+        return counted
+
+
+class _CountedHandler:
+    """A WatchHandler over another one, which counts the failures of its watch."""
+
+    def __init__(self, handler: WatchHandler, kind: Kind, lost: dict[str, int]) -> None:
+        self._handler = handler
+        self._kind = kind
+        self._lost = lost
+        # No event costs a further call.
+        self.event = handler.event
+        self.synced = handler.synced
+
+    def trouble(self, error: KubeError) -> None:
+        self._lost[self._kind.plural] = self._lost.get(self._kind.plural, 0) + 1
+        self._handler.trouble(error)
