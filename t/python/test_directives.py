@@ -60,7 +60,7 @@ def test_the_dw_attribute_takes_lines_lists_and_presets(value: object) -> None:
         ("jobdw type=xfs capacity=10GiB name=p1", "missing '#DW' prefix"),
         ("#DWjobdw type=xfs", "missing '#DW' prefix"),
         ("#DW", "missing command, expected one of jobdw"),
-        ("#DW jobwd type=xfs", "unknown command 'jobwd' (did you mean 'jobdw'?)"),
+        ("#DW jobwd type=xfs", "unknown command 'jobwd': did you mean jobdw?"),
         ("#DW jobdw type=xfs name=p1", "missing argument 'capacity='"),
         (JOBDW + " name=p2", "argument 'name=' is repeated"),
         ("#DW jobdw type= capacity=1GiB name=a", "'type=' is not of the form"),
@@ -81,7 +81,7 @@ def test_a_mistake_in_a_directive_is_named_with_what_would_be_right(
 def test_an_error_about_a_directive_begins_with_the_directive() -> None:
     with pytest.raises(DirectiveError) as caught:
         parse_attribute([JOBDW, "#DW copy_in source=/lus/a"])
-    assert caught.value.directive == "#DW copy_in source=/lus/a"
+    assert caught.value.line == "#DW copy_in source=/lus/a"
     assert str(caught.value).startswith("#DW copy_in source=/lus/a: ")
 
 

@@ -70,7 +70,7 @@ def test_every_character_of_unicode_is_shown() -> None:
 def test_the_messages_of_errors_are_printable(text: str) -> None:
     errors = [
         DWSError(text.replace("\n", " ")),
-        DirectiveError(text, text),
+        DirectiveError(text, 0, len(text), text, text),
         BadObject(text, text, text, text),
         KubeError(500, text, text),
         RpcError(1, text),

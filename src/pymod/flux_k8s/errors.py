@@ -9,7 +9,7 @@ thing, the value, and the values that would be right.
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, Optional
 
 from flux_k8s.text import NOTE, SHOWN, printable, printable_lines
 
@@ -52,16 +52,43 @@ class DWSError(Exception):
 class DirectiveError(DWSError):
     """A ``#DW`` directive, or the job attribute that holds it, is wrong.
 
+    :func:`flux_k8s.dws.underline.underline` shows the word that is wrong.
+
     Attributes:
-        directive: the directive as the user wrote it, or the whole attribute if the
-            error is about that. The message has its beginning.
+        line: the directive as the user wrote it, or the whole attribute if the error is
+            about that. The message has its beginning.
+        start, end: the part of ``line`` that is wrong.
         problem: the problem with it, and the texts that would be right.
+        meant: the text that the user may have meant instead of that part; None without
+            a guess.
     """
 
-    def __init__(self, directive: str, problem: str) -> None:
-        super().__init__(f"{printable(directive, SHOWN)}: {printable(problem, NOTE)}")
-        self.directive = directive
+    def __init__(
+        self,
+        line: str,
+        start: int,
+        end: int,
+        problem: str,
+        meant: Optional[str] = None,
+    ) -> None:
+        self.line = line
+        self.start = start
+        self.end = end
         self.problem = problem
+        self.meant = meant
+        super().__init__(f"{printable(_folded(line), SHOWN)}: {self.sentence}")
+
+    @property
+    def sentence(self) -> str:
+        """The problem, printable, and the text that was meant."""
+        problem = printable(self.problem, NOTE)
+        if self.meant is None:
+            return problem
+        return f"{problem}: did you mean {printable(self.meant, SHOWN)}?"
+
+
+def _folded(line: str) -> str:
+    return " ".join(line.split())
 
 
 class ConfigError(DWSError):

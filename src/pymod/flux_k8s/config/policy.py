@@ -26,7 +26,6 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.directives import GIB, Directive
 from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.errors import DirectiveError
 
 SHARED_TYPES = ("lustre",)
 """The file system types whose capacity is shared by the nodes of a job."""
@@ -56,10 +55,9 @@ def check_request(request: StorageRequest, config: Config, owner: int) -> None:
 def _refuse_creation(directives: Sequence[Directive]) -> None:
     for directive in directives:
         if directive.command == "create_persistent":
-            raise DirectiveError(
-                directive.text,
+            raise directive.wrong_command(
                 "only the instance owner may create persistent storage here "
-                "(rabbit.restrict_persistent_creation)",
+                "(rabbit.restrict_persistent_creation)"
             )
 
 
@@ -77,8 +75,8 @@ def _check_maximum(
                 share += f", on {sharers} nodes"
             if before:
                 share += f", {asked / GIB / sharers:.9g} GiB with those before it"
-            raise DirectiveError(
-                directive.text,
+            raise directive.wrong_value(
+                "capacity",
                 f"asks for {share}; the limit is {maximum:.9g} GiB per node "
                 f"(rabbit.policy.maximums.{type})",
             )

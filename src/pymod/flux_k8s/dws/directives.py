@@ -5,19 +5,20 @@
 This module checks the rules that all sites share: the prefix, the command, the
 arguments that a command must have, repetitions, and the bounds of
 :mod:`flux_k8s.limits`. So a mistake gets a clear answer at once, before anything is
-created in Kubernetes. A site's DWDirectiveRule says which values are allowed; DWS
-applies it when the Workflow is created. The cost of the checks grows linearly with the
-text.
+created in Kubernetes, with the word that is wrong and the word that was meant.
+A site's DWDirectiveRule says which values are allowed
+(:mod:`flux_k8s.dws.directiverules`); DWS applies it when the Workflow is created. The
+cost of the checks grows linearly with the text.
 """
 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from difflib import get_close_matches
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Iterable, Iterator, Mapping, Sequence
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
+from flux_k8s.dws.closest import closest
 from flux_k8s.errors import DirectiveError, show
 from flux_k8s.limits import DIGITS, DIRECTIVES, DIRECTIVES_BYTES, NAME_LENGTH
 
@@ -59,7 +60,16 @@ UNITS: Mapping[str, int] = MappingProxyType(
 )
 
 _CAPACITY = re.compile(r"([0-9]+)(" + "|".join(UNITS) + r")")
+_ALMOST_CAPACITY = re.compile(r"([0-9]{1,32})\s*([A-Za-z]{1,3})")
+_NUMBER = re.compile(r"capacity=[0-9]+")
 _BLANKS = " \t\n\v\f\r"
+
+_WORD = re.compile(r"\S+")
+_GUESSES = 16
+"""Unknown arguments that are compared with one that is missing."""
+
+Span = tuple[int, int]
+"""The start and the end of a part of a text."""
 
 
 @dataclass(frozen=True)
@@ -70,89 +80,186 @@ class Directive:
         text: as the user wrote it, white space folded.
         command: ``jobdw``, ``copy_in``...
         arguments: its ``key=value`` arguments.
+        line: as the user wrote it.
+        words: the places in ``line`` of the arguments, by their keys, and of the
+            command, by an empty string.
     """
 
     text: str
     command: str
     arguments: Mapping[str, str]
+    line: str = field(compare=False, repr=False)
+    words: Mapping[str, Span] = field(compare=False, repr=False)
 
     @property
     def capacity(self) -> int:
         """The capacity that was asked for, in bytes; 0 where none was."""
         text = self.arguments.get("capacity")
-        return 0 if text is None else parse_capacity(self.text, text)
+        return 0 if text is None else parse_capacity(self.line, text, self.value_span())
+
+    def value_span(self, key: str = "capacity") -> Span:
+        """The place of an argument's value."""
+        start, end = self.words[key]
+        return start + len(key) + 1, end
+
+    def wrong_command(
+        self, problem: str, meant: Optional[str] = None
+    ) -> DirectiveError:
+        """The error that the command is wrong, or what follows it is."""
+        return DirectiveError(self.line, *self.words[""], problem, meant)
+
+    def wrong_key(
+        self, key: str, problem: str, meant: Optional[str] = None
+    ) -> DirectiveError:
+        """The error that an argument has the wrong key."""
+        start, _ = self.words[key]
+        return DirectiveError(self.line, start, start + len(key), problem, meant)
+
+    def wrong_value(
+        self, key: str, problem: str, meant: Optional[str] = None
+    ) -> DirectiveError:
+        """The error that an argument has the wrong value."""
+        return DirectiveError(self.line, *self.value_span(key), problem, meant)
 
 
-def parse_capacity(directive: str, text: str) -> int:
+def parse_capacity(line: str, text: str, span: Optional[Span] = None) -> int:
     """Bytes from a size such as ``10GiB``, with the suffixes of NNF's rules.
 
+    Args:
+        line: the directive.
+        text: the size.
+        span: the place of ``text`` in ``line``.
+
     Raises:
-        DirectiveError: ``text`` is no size, or too large. The error names
-            ``directive``.
+        DirectiveError: ``text`` is no size, or too large.
     """
+    start, end = (0, len(line)) if span is None else span
     match = _CAPACITY.fullmatch(text)
     if match is None:
-        raise DirectiveError(
-            directive,
-            f"capacity={text} is not a size: expected an integer and one of "
-            + ", ".join(UNITS),
-        )
+        problem = f"capacity={text} is not a size"
+        meant = _meant_capacity(text)
+        if meant is None:
+            problem += ": expected an integer and one of " + ", ".join(UNITS)
+        raise DirectiveError(line, start, end, problem, meant)
     if len(match.group(1)) > DIGITS:
-        raise DirectiveError(directive, f"capacity= has more than {DIGITS} digits")
+        problem = f"capacity= has more than {DIGITS} digits"
+        raise DirectiveError(line, start, end, problem)
     size = int(match.group(1)) * UNITS[match.group(2)]
     if size >= 2**63:
-        raise DirectiveError(directive, f"capacity={text} is over 2^63 bytes")
+        problem = f"capacity={text} is over 2^63 bytes"
+        raise DirectiveError(line, start, end, problem)
     return size
 
 
-def parse(text: str) -> Directive:
+def _meant_capacity(text: str) -> Optional[str]:
+    """The size for which a text with a wrong unit stands: ``10GiB`` for ``10gib``,
+    ``10G`` and ``10 GiB``."""
+    match = _ALMOST_CAPACITY.fullmatch(text)
+    if match is None:
+        return None
+    number, unit = match.groups()
+    for known in UNITS:
+        if unit.lower() in (known.lower(), known[0].lower(), known[:2].lower()):
+            return number + known
+    return None
+
+
+def parse(line: str) -> Directive:
     """Parse and check one directive.
 
     Raises:
         DirectiveError: no ``#DW`` prefix, an unknown command, an argument that
             is malformed, repeated or missing.
     """
-    words = text.split()
-    text = " ".join(words)
-    if not words or words[0] != PREFIX:
-        raise DirectiveError(text, f"missing '{PREFIX}' prefix")
+    line = line.strip()
+    words = list(_WORD.finditer(line))
+    if not words or words[0][0] != PREFIX:
+        raise _missing_prefix(line, words[0][0] if words else "")
     if len(words) == 1:
-        raise DirectiveError(text, "missing command, expected one of " + _commands())
-    command = words[1]
+        problem = "missing command, expected one of " + ", ".join(REQUIRED)
+        raise DirectiveError(line, *words[0].span(), problem)
+    command = words[1][0]
     if command not in REQUIRED:
-        guess = get_close_matches(command, REQUIRED, n=1)
-        hint = f" (did you mean '{guess[0]}'?)" if guess else ""
-        raise DirectiveError(
-            text, f"unknown command '{command}'{hint}, expected one of {_commands()}"
-        )
-    arguments = _parse_arguments(text, words[2:])
-    for key in REQUIRED[command]:
-        if key not in arguments:
-            raise DirectiveError(text, f"missing argument '{key}='")
-    for key in BOUNDED:
-        if len(arguments.get(key, "")) > NAME_LENGTH:
-            raise DirectiveError(text, f"{key}= has more than {NAME_LENGTH} characters")
-    directive = Directive(text, command, MappingProxyType(arguments))
-    directive.capacity  # noqa: B018 (raises when it is no size)
+        raise _unknown_command(line, words[1])
+    arguments, places = _parse_arguments(line, words[2:])
+    directive = Directive(
+        " ".join(word[0] for word in words),
+        command,
+        MappingProxyType(arguments),
+        line,
+        MappingProxyType({"": words[1].span(), **places}),
+    )
+    _check_arguments(directive)
     return directive
 
 
-def _commands() -> str:
-    return ", ".join(REQUIRED)
+def _missing_prefix(line: str, word: str) -> DirectiveError:
+    meant = closest(word, [PREFIX])
+    command = word[len(PREFIX) :] if word.startswith(PREFIX) else word
+    if command in REQUIRED:
+        meant = f"{PREFIX} {command}"
+    return DirectiveError(line, 0, len(word), f"missing '{PREFIX}' prefix", meant)
 
 
-def _parse_arguments(text: str, words: Iterable[str]) -> dict[str, str]:
+def _unknown_command(line: str, word: re.Match[str]) -> DirectiveError:
+    problem = f"unknown command '{word[0]}'"
+    meant = closest(word[0], REQUIRED)
+    if meant is None:
+        problem += ", expected one of " + ", ".join(REQUIRED)
+    return DirectiveError(line, *word.span(), problem, meant)
+
+
+def _parse_arguments(
+    line: str, words: Sequence[re.Match[str]]
+) -> tuple[dict[str, str], dict[str, Span]]:
     arguments: dict[str, str] = {}
-    for word in words:
-        key, _, value = word.partition("=")
+    places: dict[str, Span] = {}
+    for index, word in enumerate(words):
+        key, _, value = word[0].partition("=")
         if not key or not value:
-            raise DirectiveError(
-                text, f"argument '{word}' is not of the form key=value"
-            )
+            if index and _NUMBER.fullmatch(words[index - 1][0]):
+                _check_blank_in_capacity(line, words[index - 1], word)
+            problem = f"argument '{word[0]}' is not of the form key=value"
+            raise DirectiveError(line, *word.span(), problem)
         if key in arguments:
-            raise DirectiveError(text, f"argument '{key}=' is repeated")
+            problem = f"argument '{key}=' is repeated"
+            raise DirectiveError(line, *word.span(), problem)
         arguments[key] = value
-    return arguments
+        places[key] = word.span()
+    return arguments, places
+
+
+def _check_blank_in_capacity(
+    line: str, number: re.Match[str], unit: re.Match[str]
+) -> None:
+    """Refuse ``capacity=10 GiB`` as one size, not as two words."""
+    text = f"{number[0].partition('=')[2]} {unit[0]}"
+    if _meant_capacity(text) is not None:
+        start = number.start() + len("capacity=")
+        parse_capacity(line, text, (start, unit.end()))
+
+
+def _check_arguments(directive: Directive) -> None:
+    arguments = directive.arguments
+    required = REQUIRED[directive.command]
+    for key in required:
+        if key not in arguments:
+            raise _missing(directive, key, required)
+    for key in BOUNDED:
+        if len(arguments.get(key, "")) > NAME_LENGTH:
+            problem = f"{key}= has more than {NAME_LENGTH} characters"
+            raise directive.wrong_value(key, problem)
+    directive.capacity  # noqa: B018 (raises when it is no size)
+
+
+def _missing(directive: Directive, key: str, required: Sequence[str]) -> DirectiveError:
+    """The error that an argument is missing, or has a key that is misspelt."""
+    others = [other for other in directive.arguments if other not in required]
+    written = closest(key, others[:_GUESSES])
+    if written is not None:
+        problem = f"unknown argument '{written}='"
+        return directive.wrong_key(written, problem, f"{key}=")
+    return directive.wrong_command(f"missing argument '{key}='")
 
 
 def is_empty(value: Any) -> bool:
@@ -184,18 +291,22 @@ def parse_attribute(
     whole = called + show(value)
     strings = [value] if isinstance(value, str) else value
     if not isinstance(strings, list) or not all(isinstance(s, str) for s in strings):
-        raise DirectiveError(whole, "expected a string or a list of strings")
+        raise _wrong_whole(whole, "expected a string or a list of strings")
     _check_size(strings, whole)
     directives: list[Directive] = []
     for string in strings:
-        for text in _split(string, presets):
+        for line in _split(string, presets):
             if len(directives) == DIRECTIVES:
                 raise _too_many(whole)
-            directives.append(parse(text))
+            directives.append(parse(line))
     if not directives:
-        raise DirectiveError(whole, "has no #DW directive")
+        raise _wrong_whole(whole, "has no #DW directive")
     _check_names(directives)
     return tuple(directives)
+
+
+def _wrong_whole(whole: str, problem: str) -> DirectiveError:
+    return DirectiveError(whole, 0, len(whole), problem)
 
 
 def _check_size(strings: Sequence[str], whole: str) -> None:
@@ -204,13 +315,13 @@ def _check_size(strings: Sequence[str], whole: str) -> None:
         raise _too_many(whole)
     size = sum(len(string.encode("utf-8", "surrogatepass")) for string in strings)
     if size > DIRECTIVES_BYTES:
-        raise DirectiveError(
+        raise _wrong_whole(
             whole, f"has {size} bytes, at most {DIRECTIVES_BYTES} are accepted"
         )
 
 
 def _too_many(whole: str) -> DirectiveError:
-    return DirectiveError(whole, f"has more than {DIRECTIVES} directives for one job")
+    return _wrong_whole(whole, f"has more than {DIRECTIVES} directives for one job")
 
 
 def _split(string: str, presets: Mapping[str, Sequence[str]]) -> Iterator[str]:
@@ -221,11 +332,11 @@ def _split(string: str, presets: Mapping[str, Sequence[str]]) -> Iterator[str]:
             yield from _split_directives(preset)
         return
     if not word.startswith("#") and len(word.split(None, 1)) == 1:
-        known = ", ".join(sorted(presets)) or "none here"
-        raise DirectiveError(
-            word,
-            f"unknown preset and no '{PREFIX}' directive, known presets: {known}",
-        )
+        problem = f"unknown preset and no '{PREFIX}' directive"
+        meant = closest(word, presets)
+        if meant is None:
+            problem += ", known presets: " + (", ".join(sorted(presets)) or "none here")
+        raise DirectiveError(word, 0, len(word), problem, meant)
     yield from _split_directives(string)
 
 
@@ -233,14 +344,15 @@ def _split_directives(string: str) -> Iterator[str]:
     """The texts of the directives in a string. A directive begins at each line, and
     at each word that is the prefix."""
     for line in string.splitlines():
-        directive: list[str] = []
-        for word in line.split():
-            if directive and word == PREFIX:
-                yield " ".join(directive)
-                directive = []
-            directive.append(word)
-        if directive:
-            yield " ".join(directive)
+        start = 0
+        empty = True
+        for word in _WORD.finditer(line):
+            if not empty and word[0] == PREFIX:
+                yield line[start : word.start()].strip()
+                start = word.start()
+            empty = False
+        if not empty:
+            yield line[start:].strip()
 
 
 def _check_names(directives: Iterable[Directive]) -> None:
@@ -251,8 +363,7 @@ def _check_names(directives: Iterable[Directive]) -> None:
             continue
         key = (directive.command, directive.arguments["name"])
         if key in seen:
-            raise DirectiveError(
-                directive.text,
-                f"name={key[1]} is used by another {key[0]} of this job",
+            raise directive.wrong_value(
+                "name", f"name={key[1]} is used by another {key[0]} of this job"
             )
         seen.add(key)

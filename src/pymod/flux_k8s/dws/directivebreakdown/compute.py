@@ -256,19 +256,23 @@ def required_daemons(
     for breakdown in breakdowns:
         for daemon in breakdown.requires:
             if daemon not in known:
-                raise DirectiveError(breakdown.directive, _unavailable(daemon, known))
+                raise _unavailable(breakdown.directive, daemon, known)
             daemons[daemon] = None
     return tuple(daemons)
 
 
-def _unavailable(daemon: str, known: Sequence[str]) -> str:
-    """The error message for a daemon that the site does not configure, with the advice
-    for the administrator."""
+def _unavailable(directive: str, daemon: str, known: Sequence[str]) -> DirectiveError:
+    """The error for a daemon that the site does not configure, with the advice for the
+    administrator."""
+    start = max(directive.find(daemon), 0)
     here = f"one of {', '.join(known)}" if known else "no requires= at all"
-    return (
+    return DirectiveError(
+        directive,
+        start,
+        start + len(daemon),
         f"requires={daemon} is not available here, expected {here} (an administrator"
         f" makes it available with a table [rabbit.daemons.{daemon}] in Flux's"
-        " configuration)"
+        " configuration)",
     )
 
 

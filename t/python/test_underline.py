@@ -1,0 +1,123 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The word of a directive that is wrong is underlined."""
+
+from __future__ import annotations
+
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.underline import marked, message, underline
+from flux_k8s.errors import DirectiveError
+
+XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
+TEXT = st.text(st.characters(), max_size=200)
+"""With surrogates, which JSON may have."""
+WORDS = st.sampled_from(
+    [
+        *("#DW", "jobdw", "copy_in", "container", "type=xfs", "type=", "=", "==", "x"),
+        *("capacity=1GiB", "capacity=1", "GiB", "capacity=1 gib", "name=p1", "name=é"),
+        *("source=$DW_JOB_p1", "destination=$DW_PERSISTENT_", "DW_JOB_a=p1", "typ=a"),
+        *("\t", "  ", "\n", "\x1b[2J", "\u202e", "漢字", "e\u0301", "\ud800", "y" * 90),
+    ]
+)
+LINES = st.one_of(TEXT, st.lists(WORDS | TEXT, max_size=12).map(" ".join))
+
+
+def columns(text: str) -> int:
+    return sum(
+        0
+        if unicodedata.category(character) in ("Mn", "Me")
+        else 1 + (unicodedata.east_asian_width(character) in "WF")
+        for character in text
+    )
+
+
+def wrong(dw: str) -> DirectiveError:
+    try:
+        parse_attribute(dw)
+    except DirectiveError as error:
+        return error
+    raise AssertionError(f"{dw} is right")
+
+
+def test_the_marks_are_below_the_word_and_the_sentence_is_below_the_marks() -> None:
+    assert underline(wrong(XFS.replace("10GiB", "10Gib"))) == [
+        "#DW jobdw type=xfs capacity=10Gib name=p1",
+        "                            ^~~~~",
+        "capacity=10Gib is not a size: did you mean 10GiB?",
+    ]
+
+
+def test_a_message_has_the_sentence_first() -> None:
+    assert message(wrong(XFS.replace("jobdw", "jobwd"))).split("\n") == [
+        "unknown command 'jobwd': did you mean jobdw?",
+        "  #DW jobwd type=xfs capacity=10GiB name=p1",
+        "      ^~~~~",
+    ]
+
+
+def test_the_line_is_as_the_user_wrote_it_and_an_error_is_one_line() -> None:
+    error = wrong(f"{XFS}\n\t#DW   copy_in \t source= destination=/b")
+    assert underline(error)[:2] == [
+        "#DW   copy_in   source= destination=/b",
+        "                ^~~~~~~",
+    ]
+    assert str(error) == (
+        "#DW copy_in source= destination=/b: argument 'source=' is not of the form"
+        " key=value"
+    )
+
+
+def test_a_wide_character_takes_two_columns_and_an_accent_none() -> None:
+    line, marks = marked(wrong("#DW 漢e\u0301 x"))
+    assert line == "#DW 漢e\u0301 x"
+    assert marks == "    ^~~"
+
+
+def test_a_control_character_is_shown_as_it_is_escaped() -> None:
+    assert marked(wrong("#DW \x1b[2J x")) == ["#DW \\x1b[2J x", "    ^~~~~~~"]
+
+
+@given(LINES, st.integers(10, 100))
+def test_the_marks_of_any_error_are_below_a_part_of_its_line(
+    text: str, width: int
+) -> None:
+    try:
+        parse_attribute(text)
+    except DirectiveError as error:
+        assert 0 <= error.start <= error.end <= len(error.line)
+        for line in underline(error, width):
+            assert line.isprintable()
+            line.encode("utf-8")
+        if error.line:
+            line, marks = marked(error, width)
+            assert marks.strip("^~ ") == "" and marks.count("^") == 1
+            # An accent alone has no column.
+            assert columns(marks) <= columns(line) + 1
+
+
+@given(LINES, st.data(), st.integers(20, 100))
+def test_a_long_line_is_cut_around_the_word(
+    text: str, data: st.DataObject, width: int
+) -> None:
+    line = " ".join(text.split()) or "x"
+    start = data.draw(st.integers(0, len(line) - 1))
+    end = data.draw(st.integers(start + 1, len(line)))
+    shown, marks = marked(DirectiveError(line, start, end, "is wrong"), width)
+    assert columns(shown) <= width
+    assert marks.index("^") <= columns(shown)
+    if line.isprintable() and columns(line) <= width:
+        assert shown == line
+
+
+def test_the_word_that_is_marked_is_the_one_that_is_wrong() -> None:
+    for word in ("jobdw", "type=xfs", "capacity=10GiB"):
+        start = XFS.index(word)
+        error = DirectiveError(XFS, start, start + len(word), "is wrong")
+        line, marks = marked(error)
+        shown = [c for c, mark in zip(line, marks) if mark in "^~"]
+        assert "".join(shown) == word
