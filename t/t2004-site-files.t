@@ -352,8 +352,10 @@ test_expect_success '--rabbit-chassis is refused where the scheduler knows no ch
 '
 test_expect_success 'wrong directives are refused at submission' '
     test_must_fail flux submit -S dw="#DW jobdw type=xfs name=p1" true 2>err &&
-    grep -F "#DW jobdw type=xfs name=p1: missing argument '\''capacity='\''" err &&
+    grep -F "missing argument '\''capacity='\''" err &&
+    grep -F -x -A 1 "  #DW jobdw type=xfs name=p1" err | tail -n 1 \
+        | grep -x " *^~~~~" &&
     test_must_fail flux submit -S dw=scratch true 2>err &&
-    grep -F "scratch: unknown preset" err
+    grep -F "unknown preset" err
 '
 test_done

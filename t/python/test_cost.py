@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flux_k8s.config.arguments import Arguments, queue_properties
-from flux_k8s.config.submission import check_submission
+from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config, parse_fsd
 from flux_k8s.dws import directives, getrabbit, mapping
 from flux_k8s.dws.directivebreakdown import occupied_rabbits, requested_nodes
@@ -205,7 +205,9 @@ READERS: dict[str, Callable[[str], Any]] = {
     "directives": lambda text: list(directives._split_directives(text)),
     "attribute": lambda text: directives.parse_attribute([text, text]),
     "capacity": lambda text: directives.parse_capacity("#DW", text + "GiB"),
-    "submission": lambda text: check_submission(text, [], {"presets": {"a": "#DW"}}),
+    "submission": lambda text: check_submission(
+        {"dw": text}, [], Site({"presets": {"a": "#DW"}})
+    ),
     "hostlist": hostlist.decode,
     "hostlists": lambda text: hostlist.decode_all(text.split("\n")),
     "hosts": lambda text: hostlist.encode([text, text]),

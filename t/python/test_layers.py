@@ -20,7 +20,7 @@ TESTS = TOP / "t" / "python"
 NAMED_BY_SEED = {"cleanup", "directivebreakdown", "storage", "systemstatus", "watch"}
 """Modules that are but names of others (seed 001)."""
 
-ADAPTERS = {"broker", "kube", "command"}
+ADAPTERS = {"broker", "kube", "command", "ingest"}
 
 
 def imports(path: Path, package: str) -> Iterator[str]:

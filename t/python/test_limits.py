@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from flux_k8s import limits
-from flux_k8s.config.submission import check_submission
+from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.errors import BadObject, DirectiveError
@@ -132,13 +132,13 @@ def test_a_job_cannot_ask_for_more_nodes_than_there_can_be() -> None:
     table = {"policy": {"maximums": {"lustre": 1}}}
     dw = "#DW jobdw type=lustre capacity=10GiB name=p1"
     with pytest.raises(BadObject, match=r"at most 2147483647 nodes"):
-        check_submission(dw, resources, table)
+        check_submission({"dw": dw}, resources, Site(table))
 
 
 @pytest.mark.parametrize("dw", ["", "  \n\t", []])
 def test_an_empty_attribute_is_no_directive_at_submission(dw: Any) -> None:
     assert is_empty(dw)
-    check_submission(dw, [], {})
+    check_submission({"dw": dw}, [], Site({}))
 
 
 @pytest.mark.parametrize("dw", [None, 0, False, {}, [""], ["", ""], "#DW"])

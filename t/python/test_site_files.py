@@ -23,11 +23,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.config.submission import check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import apply_breakdowns, requested_nodes
 from flux_k8s.dws.directives import GIB
-from flux_k8s.errors import DirectiveError
 from support.breakdowns import breakdown, per_compute
 
 ETC = Path(__file__).parents[2] / "etc"
@@ -443,43 +441,6 @@ def test_storage_comes_from_the_chassis_of_its_nodes(
     assert (slot["type"], slot["label"], slot["count"]) == ("slot", "rabbit", each)
     assert [(v["type"], v["count"]) for v in slot["with"]] == [("node", 1), ("ssd", 10)]
     assert requested_nodes([vertex]) == chassis * each
-
-
-# Refusals at submission
-
-
-def refusal(dw: Any, table: Any = None, count: int = 2) -> str:
-    with pytest.raises(DirectiveError) as caught:
-        check_submission(dw, nodes(count), {} if table is None else table)
-    return str(caught.value)
-
-
-def test_right_directives_are_accepted_at_submission() -> None:
-    check_submission(XFS, nodes(2), {})
-    check_submission([XFS, "#DW persistentdw name=p2"], nodes(2), {})
-    check_submission("mine", nodes(2), {"presets": {"mine": XFS}})
-
-
-def test_wrong_directives_are_refused_at_submission() -> None:
-    assert refusal("#DW jobdw type=xfs name=p1").endswith(
-        "missing argument 'capacity='"
-    )
-    assert "unknown preset" in refusal("mine")
-    assert "expected a string or a list of strings" in refusal(7)
-
-
-def test_directives_over_the_limits_of_the_site_are_refused_at_submission() -> None:
-    limits = {"policy": {"maximums": {"xfs": 9}}}
-    assert "the limit is 9 GiB per node" in refusal(XFS, limits)
-
-
-def test_limits_that_depend_on_the_user_are_left_to_the_module() -> None:
-    dw = "#DW create_persistent type=xfs capacity=1GiB name=keep"
-    check_submission(dw, nodes(1), {"restrict_persistent_creation": True})
-
-
-def test_a_wrong_configuration_is_not_held_against_users() -> None:
-    check_submission("mine", nodes(1), {"presset": {}})
 
 
 # The plugin of flux-job-frobnicator

@@ -3,6 +3,7 @@
 """flux-dws for the commands that submit jobs (flux.cli.plugin)."""
 
 import errno
+import os
 
 from flux.cli.plugin import CLIPlugin
 
@@ -27,6 +28,7 @@ class RabbitPlugin(CLIPlugin):
 
     def __init__(self, prog):
         super().__init__(prog, prefix="rabbit")
+        self.ingest = None
         self.add_option(
             "--chassis",
             metavar="N",
@@ -40,24 +42,31 @@ class RabbitPlugin(CLIPlugin):
             chassis = positive(chassis)
             jobspec.jobspec["resources"] = spread(jobspec.resources, chassis)
             check_scheduler(jobspec, chassis)
+        self.check(jobspec, os.getuid())
 
     def validate(self, jobspec):
         """Refuse wrong #DW directives. Called for each job that is submitted, by
-        Flux's own validator; costs those without directives one lookup."""
-        dw = jobspec.attributes.get("system", {}).get("dw")
-        if dw is None:
-            return
-        table = flux.Flux().conf_get("rabbit")
-        if table is None:
-            return
+        Flux's own validator, which does not say whose job it is."""
+        self.check(jobspec)
 
-        from flux_k8s.config.submission import check_submission
-        from flux_k8s.errors import DWSError
+    def check(self, jobspec, userid=None):
+        """Refuse wrong #DW directives. Costs a job without directives one lookup.
+        Without a Flux, as with --dry-run, none is refused.
 
+        Raises:
+            ValueError: names the word that is wrong, and underlines it.
+        """
+        system = jobspec.attributes.get("system")
+        if not isinstance(system, dict) or system.get("dw") is None:
+            return
+        if self.ingest is None:
+            from flux_k8s.ingest import Ingest
+
+            self.ingest = Ingest()
         try:
-            check_submission(dw, jobspec.resources, table)
-        except DWSError as error:
-            raise ValueError(str(error)) from None
+            self.ingest.check(flux.Flux(), jobspec.jobspec, userid)
+        except OSError:
+            return
 
 
 def positive(value):

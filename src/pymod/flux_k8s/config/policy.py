@@ -20,12 +20,16 @@ in GiB, for each file system type by itself:
 
 from __future__ import annotations
 
-from typing import Sequence
+from typing import Any, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.directives import GIB, Directive
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storagerequest import StorageRequest
+from flux_k8s.errors import DirectiveError, show
+from flux_k8s.json_reader import is_integer
+from flux_k8s.limits import NODES
 
 SHARED_TYPES = ("lustre",)
 """The file system types whose capacity is shared by the nodes of a job."""
@@ -80,3 +84,55 @@ def _check_maximum(
                 f"asks for {share}; the limit is {maximum:.9g} GiB per node "
                 f"(rabbit.policy.maximums.{type})",
             )
+
+
+def check_machine(request: StorageRequest, mapping: RabbitMapping) -> None:
+    """Refuse a request for more storage than all Rabbits have. No job is refused where
+    the mapping lacks the capacity of a Rabbit.
+
+    Raises:
+        DirectiveError: names the directive with which the job exceeds it.
+        BadObject: the job's ``resources`` are not as RFC 14 says.
+    """
+    capacities = [mapping.capacity(rabbit) for rabbit in mapping.rabbits]
+    if not capacities or not all(capacities):
+        return
+    machine = sum(capacities)
+    nodes = max(requested_nodes(request.resources), 1)
+    asked = 0
+    for directive in request.directives:
+        shared = directive.arguments.get("type") in SHARED_TYPES
+        before, asked = asked, asked + directive.capacity * (1 if shared else nodes)
+        if asked > machine:
+            share = f"{(asked - before) / GIB:.9g} GiB"
+            if not shared and nodes > 1:
+                share += f" on {nodes} nodes"
+            if before:
+                share += f", {asked / GIB:.9g} GiB with those before it"
+            raise directive.wrong_value(
+                "capacity",
+                f"asks for {share}; all Rabbits together have {machine / GIB:.9g} GiB",
+            )
+
+
+def check_tolerance(tolerance: Any, resources: Sequence[Any]) -> None:
+    """Refuse a failure tolerance that is no number of nodes, or is all nodes of the
+    job.
+
+    Args:
+        tolerance: ``attributes.system.dw_failure_tolerance`` of the jobspec.
+
+    Raises:
+        DirectiveError: names the attribute.
+        BadObject: the job's ``resources`` are not as RFC 14 says.
+    """
+    nodes = requested_nodes(resources)
+    most = nodes - 1 if nodes else NODES
+    if is_integer(tolerance) and 0 <= tolerance <= most:
+        return
+    problem = f"expected an integer from 0 to {most}"
+    if nodes:
+        problem += ", less than the nodes of the job"
+    name = "dw_failure_tolerance="
+    line = name + show(tolerance)
+    raise DirectiveError(line, len(name), len(line), problem)

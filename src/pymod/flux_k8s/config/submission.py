@@ -1,44 +1,88 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The check of a job's directives at its submission.
+"""The check of a job's request for storage at its submission.
 
-The rules are those that the module applies in ``dws.create``, except for the rules that
-depend on the user. DWS applies its own rules later.
+The rules are those that the module applies in ``dws.create``, those of DWS for what
+each directive may say, and what only the whole job shows: names of storage that nothing
+makes, and more storage than the machine has.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, Optional
 
-from flux_k8s.config.policy import check_request
+from flux_k8s.config.policy import check_machine, check_request, check_tolerance
 from flux_k8s.config.table import Config
+from flux_k8s.dws.directiverules import BUILT_IN, DirectiveRules
 from flux_k8s.dws.directives import is_empty, parse_attribute
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.references import check_references
 from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.errors import ConfigError
+from flux_k8s.errors import BadObject, ConfigError
 
 _ANY_USER = 0
 
 
-def check_submission(dw: Any, resources: list[Any], table: Any) -> None:
-    """Refuse a job that the module would refuse for any user.
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """What a job is checked against.
 
-    Args:
-        dw: ``attributes.system.dw`` of the jobspec.
-        resources: ``resources`` of the jobspec.
+    Attributes:
         table: the ``[rabbit]`` table. A wrong table refuses no job: the module logs
             the error, and keeps the table that it had before.
+        rules: the ``spec`` of DWS' live DWDirectiveRules; None as long as they are not
+            known.
+        mapping: the Rabbits of the machine; None if they are not known.
+        owner: the user ID of the instance's owner.
+    """
+
+    table: Any
+    rules: Any = None
+    mapping: Optional[RabbitMapping] = None
+    owner: int = _ANY_USER
+
+
+def check_submission(
+    system: Any, resources: list[Any], site: Site, userid: Optional[int] = None
+) -> None:
+    """Refuse a job that the module or DWS would refuse.
+
+    Args:
+        system: ``attributes.system`` of the jobspec.
+        resources: ``resources`` of the jobspec.
+        userid: the job's owner. None if that is not known: rules that depend on the
+            user refuse no job then.
 
     Raises:
         DirectiveError: a directive is invalid or forbidden.
         BadObject: ``resources`` are not as RFC 14 says.
     """
-    if is_empty(dw):
+    dw = system.get("dw")
+    if dw is None or is_empty(dw):
         return
     try:
-        config = Config.parse(table)
+        config = Config.parse(site.table)
     except ConfigError:
         return
-    request = StorageRequest(_ANY_USER, parse_attribute(dw, config.presets), resources)
-    anybody = dataclasses.replace(config, restrict_persistent_creation=False)
-    check_request(request, anybody, _ANY_USER)
+    directives = parse_attribute(dw, config.presets)
+    _rules(site.rules).check(directives)
+    check_references(directives)
+    if userid is None:
+        userid = site.owner
+    request = StorageRequest(userid, directives, resources)
+    check_request(request, config, site.owner)
+    if "dw_failure_tolerance" in system:
+        check_tolerance(system["dw_failure_tolerance"], resources)
+    if site.mapping is not None:
+        check_machine(request, site.mapping)
+
+
+def _rules(specs: Any) -> DirectiveRules:
+    """The live rules; those built in for rules that are not known, or malformed."""
+    if not specs:
+        return BUILT_IN
+    try:
+        return DirectiveRules.parse(specs)
+    except BadObject:
+        return BUILT_IN

@@ -1,0 +1,315 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A site's rules for directives: its DWDirectiveRules.
+
+DWS applies them when a Workflow is created (``utils/dwdparse`` of DWS). Here the same
+rules refuse a job at its submission, with the word that is wrong and the word that was
+meant. What DWS reads differently, or this module does not read, is left to DWS: no job
+is refused here that DWS would take.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Iterable, Optional, Sequence
+
+from flux_k8s.dws.closest import closest
+from flux_k8s.dws.directives import REQUIRED, Directive
+from flux_k8s.dws.pattern import Pattern, Unsupported
+from flux_k8s.errors import DirectiveError
+from flux_k8s.json_reader import Reader
+from flux_k8s.text import printable
+
+STEPS = 1_000_000
+"""Steps of patterns for the directives of one job, a fraction of a second. DWS itself
+checks what is beyond them."""
+
+_NAME = "^[a-z][a-z0-9-]+$"
+_NAME_WORDS = "a name (a lower-case letter, then one or more of a-z, 0-9 and -)"
+_BUILT_IN = MappingProxyType(
+    {
+        "type": {"pattern": "^(xfs|gfs2|raw|lustre)$"},
+        "name": {"pattern": _NAME},
+        "profile": {"pattern": _NAME},
+    }
+)
+_SHOWN = 80
+"""Characters of a value in a message."""
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+_BOOLEANS = ("true", "false")
+
+
+@dataclass(frozen=True)
+class ArgumentRule:
+    """A rule for the arguments of a command whose keys match.
+
+    Attributes:
+        key: the pattern of the keys.
+        type: the type of the values.
+        patterns: a value, or each word of a list, matches one of them, if there are
+            any.
+        minimum, maximum: bounds of an integer; 0 for none.
+        required: whether a directive has such an argument.
+        unique_within: the values are unique among those with this name; empty for all
+            values.
+    """
+
+    key: Pattern
+    type: str
+    patterns: tuple[Pattern, ...]
+    minimum: int
+    maximum: int
+    required: bool
+    unique_within: str
+
+
+@dataclass(frozen=True)
+class CommandRule:
+    """A rule for the directives with a command."""
+
+    command: str
+    arguments: tuple[ArgumentRule, ...]
+    closed: bool = True
+    """Whether a directive may have no other arguments."""
+
+    @property
+    def keys(self) -> list[str]:
+        """The keys of its arguments, where they are few."""
+        return [key for rule in self.arguments for key in rule.key.choices]
+
+
+class DirectiveRules:
+    """The rules of a site."""
+
+    def __init__(self, rules: Iterable[CommandRule]) -> None:
+        self._rules: dict[str, list[CommandRule]] = {}
+        for rule in rules:
+            self._rules.setdefault(rule.command, []).append(rule)
+
+    @classmethod
+    def parse(cls, specs: Any) -> DirectiveRules:
+        """The rules in the ``spec`` of DWDirectiveRules.
+
+        Raises:
+            BadObject: they are not as their kind prescribes.
+        """
+        reader = Reader("DWDirectiveRule", {"spec": specs})
+        return cls(_command_rule(spec) for spec in reader.objects("spec"))
+
+    def check(self, directives: Sequence[Directive]) -> None:
+        """Refuse directives that DWS would refuse.
+
+        Raises:
+            DirectiveError: names the first word that is wrong.
+        """
+        check = _Check()
+        try:
+            for directive in directives:
+                for rule in self._rules_of(directive):
+                    check.directive(directive, rule)
+        except _Exhausted:
+            return
+
+    def _rules_of(self, directive: Directive) -> list[CommandRule]:
+        rules = self._rules.get(directive.command)
+        if rules is None:
+            raise directive.wrong_command(
+                f"command '{directive.command}' is unknown to this system,"
+                f" expected one of {', '.join(self._rules)}"
+            )
+        return rules
+
+
+class _Exhausted(Exception):
+    """The check has used all of its steps."""
+
+
+class _Check:
+    """The check of one job: what it has used of its steps, and the values that are to
+    be unique."""
+
+    def __init__(self) -> None:
+        self._steps = STEPS
+        self._values: set[tuple[str, str]] = set()
+
+    def directive(self, directive: Directive, rule: CommandRule) -> None:
+        met = set()
+        for key, value in directive.arguments.items():
+            argument = self._argument_rule(rule, key)
+            if argument is None:
+                _check_unknown(directive, rule, key)
+                continue
+            met.add(id(argument))
+            self._value(directive, argument, key, value)
+            if argument.unique_within:
+                unique = (argument.unique_within, value)
+                if unique in self._values:
+                    problem = f"{key}={_cut(value)} is used by another directive"
+                    raise directive.wrong_value(key, problem)
+                self._values.add(unique)
+        for argument in rule.arguments:
+            keys = argument.key.choices
+            if argument.required and keys and id(argument) not in met:
+                raise directive.wrong_command(
+                    "missing argument " + _one_of(f"'{key}='" for key in keys)
+                )
+
+    def _argument_rule(self, rule: CommandRule, key: str) -> Optional[ArgumentRule]:
+        """The first rule whose key matches."""
+        for argument in rule.arguments:
+            if self._search(argument.key, key):
+                return argument
+        return None
+
+    def _search(self, pattern: Pattern, text: str) -> bool:
+        self._steps -= pattern.size * (len(text) + 1)
+        if self._steps < 0:
+            raise _Exhausted
+        return pattern.search(text)
+
+    def _value(
+        self, directive: Directive, rule: ArgumentRule, key: str, value: str
+    ) -> None:
+        if rule.type == "integer":
+            _check_integer(directive, rule, key, value)
+        elif rule.type == "bool" and rule.patterns:
+            if value.lower() not in _BOOLEANS:
+                problem = f"{key}={_cut(value)} is not one of {', '.join(_BOOLEANS)}"
+                raise directive.wrong_value(key, problem)
+        elif rule.type == "string":
+            self._word(directive, rule, key, value)
+        elif rule.type == "list-of-string":
+            words = value.split(",")
+            for word in words:
+                self._word(directive, rule, key, word)
+            if len(set(words)) < len(words):
+                problem = f"{key}={_cut(value)} has a word twice"
+                raise directive.wrong_value(key, problem)
+
+    def _word(
+        self, directive: Directive, rule: ArgumentRule, key: str, word: str
+    ) -> None:
+        patterns = rule.patterns
+        if not patterns or any(self._search(p, word) for p in patterns):
+            return
+        choices = [choice for pattern in patterns for choice in pattern.choices]
+        problem = f"{key}={_cut(word)} is not "
+        meant = None
+        if choices:
+            meant = closest(word, choices)
+            problem += f"one of {', '.join(choices)}"
+        elif patterns[0].text == _NAME:
+            problem += _NAME_WORDS
+            meant = self._meant_name(patterns[0], word)
+        else:
+            problem += f"as the rules of DWS say: {_one_of(p.text for p in patterns)}"
+            meant = self._meant_name(patterns[0], word)
+        raise _wrong_word(directive, key, word, problem, meant)
+
+    def _meant_name(self, pattern: Pattern, word: str) -> Optional[str]:
+        meant = word.lower().replace("_", "-").replace(".", "-")
+        short = len(word) <= _SHOWN
+        return meant if short and self._search(pattern, meant) else None
+
+
+def _wrong_word(
+    directive: Directive, key: str, word: str, problem: str, meant: Optional[str]
+) -> DirectiveError:
+    """The error that a word of a value is wrong."""
+    start, end = directive.value_span(key)
+    words = directive.arguments[key].split(",")
+    if word in words:
+        start += sum(len(other) + 1 for other in words[: words.index(word)])
+        end = start + len(word)
+    return DirectiveError(directive.line, start, end, problem, meant)
+
+
+def _check_unknown(directive: Directive, rule: CommandRule, key: str) -> None:
+    if not rule.closed:
+        return
+    problem = f"unknown argument '{_cut(key)}='"
+    meant = closest(key, set(rule.keys) - set(directive.arguments))
+    if meant is not None:
+        raise directive.wrong_key(key, problem, f"{meant}=")
+    if rule.keys:
+        problem += ", expected " + _one_of(f"{known}=" for known in rule.keys)
+    raise directive.wrong_key(key, problem)
+
+
+def _check_integer(
+    directive: Directive, rule: ArgumentRule, key: str, value: str
+) -> None:
+    problem = f"{key}={_cut(value)} is not an integer"
+    if not _INTEGER.fullmatch(value):
+        raise directive.wrong_value(key, problem)
+    if rule.minimum and int(value) < rule.minimum:
+        raise directive.wrong_value(key, f"{problem} of at least {rule.minimum}")
+    if rule.maximum and int(value) > rule.maximum:
+        raise directive.wrong_value(key, f"{problem} of at most {rule.maximum}")
+
+
+def _cut(value: str) -> str:
+    return printable(value, _SHOWN)
+
+
+def _one_of(words: Iterable[str]) -> str:
+    words = list(words)
+    return words[0] if len(words) == 1 else "one of " + ", ".join(words)
+
+
+def _command_rule(spec: Reader) -> CommandRule:
+    command = spec.text("command")
+    try:
+        arguments = tuple(map(_argument_rule, spec.objects("ruleDefs")))
+    except Unsupported:
+        return CommandRule(command, (), closed=False)
+    return CommandRule(command, arguments)
+
+
+def _argument_rule(fields: Reader) -> ArgumentRule:
+    type = fields.text("type")
+    if type == "list-of-string":
+        texts = fields.optional_strings("patterns")
+    else:
+        texts = (_text(fields, "pattern"),)
+    return ArgumentRule(
+        Pattern(fields.text("key")),
+        type,
+        _patterns([text for text in texts if text]),
+        fields.optional_integer("min") or 0,
+        fields.optional_integer("max") or 0,
+        fields.optional_boolean("isRequired") or False,
+        _text(fields, "uniqueWithin"),
+    )
+
+
+def _text(fields: Reader, path: str) -> str:
+    return fields.text(path) if fields.has(path) else ""
+
+
+def _patterns(texts: Iterable[str]) -> tuple[Pattern, ...]:
+    """The patterns; none where one is not supported."""
+    try:
+        return tuple(map(Pattern, texts))
+    except Unsupported:
+        return ()
+
+
+def _built_in(command: str, keys: Iterable[str]) -> CommandRule:
+    rules = [
+        _argument_rule(Reader(key, {"key": f"^{key}$", "type": "string", **rule}))
+        for key, rule in _BUILT_IN.items()
+        if key in keys
+    ]
+    return CommandRule(command, tuple(rules), closed=False)
+
+
+BUILT_IN = DirectiveRules(
+    _built_in(command, (*keys, "profile")) for command, keys in REQUIRED.items()
+)
+"""The rules of NNF for the values that no site has other rules for. They hold as long
+as the rules of the site are not known, and take any argument that a site may have
+added."""

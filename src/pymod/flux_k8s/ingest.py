@@ -1,0 +1,120 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The check of jobs at their submission, for the plugins of Flux's commands and of its
+job validator.
+
+:mod:`flux_k8s.config.submission` has the rules. This module gets from Flux, and from
+the rabbitmapping file, what they need to know of the site.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Callable, Optional, Protocol
+
+from flux_k8s.config.submission import Site, check_submission
+from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.underline import message
+from flux_k8s.errors import BadObject, DirectiveError, DWSError
+
+RULES_AGE = 60.0
+"""Seconds after which the rules of DWS are asked for again."""
+
+RULES_TIMEOUT = 1.0
+"""Seconds that a submission waits for them."""
+
+
+class Future(Protocol):
+    """``flux.rpc.RPC``."""
+
+    def wait_for(self, timeout: float) -> Any: ...
+    def get(self) -> Any: ...
+
+
+class Handle(Protocol):
+    """``flux.Flux``."""
+
+    def conf_get(self, key: str) -> Any: ...
+    def attr_get(self, name: str) -> Any: ...
+    def rpc(self, topic: str, payload: Any) -> Future: ...
+
+
+class Ingest:
+    """The check of many jobs. It asks for the rules of DWS once a minute, and reads the
+    rabbitmapping file again after a change."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._rules: Any = None
+        self._rules_until: Optional[float] = None
+        self._mapping: Optional[RabbitMapping] = None
+        self._mapping_from: Any = None
+
+    def check(self, handle: Handle, jobspec: Any, userid: Optional[int] = None) -> None:
+        """Refuse a job whose request for storage is wrong. A Flux without a
+        ``[rabbit]`` table checks none.
+
+        Args:
+            jobspec: a jobspec, as in JSON.
+            userid: the job's owner; None if that is not known.
+
+        Raises:
+            ValueError: has the text for the user.
+            OSError: from ``handle``.
+        """
+        table = handle.conf_get("rabbit")
+        if table is None:
+            return
+        site = Site(
+            table,
+            self._get_rules(handle),
+            self._read_mapping(table),
+            int(handle.attr_get("security.owner")),
+        )
+        system = jobspec["attributes"]["system"]
+        try:
+            check_submission(system, jobspec["resources"], site, userid)
+        except DirectiveError as error:
+            raise ValueError(message(error)) from None
+        except DWSError as error:
+            raise ValueError(str(error)) from None
+
+    def _get_rules(self, handle: Handle) -> Any:
+        """The live rules; None while they are not known. A module that does not answer
+        is not asked again for a while, either."""
+        now = self._clock()
+        if self._rules_until is None or now >= self._rules_until:
+            self._rules = _ask_for_rules(handle)
+            self._rules_until = self._clock() + RULES_AGE
+        return self._rules
+
+    def _read_mapping(self, table: Any) -> Optional[RabbitMapping]:
+        """The mapping; None where the file is not on this node, or is wrong."""
+        path = table.get("mapping") if isinstance(table, dict) else None
+        if not isinstance(path, str):
+            return None
+        try:
+            found = os.stat(path)
+            version = (path, found.st_mtime_ns, found.st_size)
+            if version != self._mapping_from:
+                self._mapping_from, self._mapping = version, None
+                with open(path, encoding="utf-8") as file:
+                    self._mapping = rabbitmapping.parse(json.load(file), path)
+        except (OSError, ValueError, RecursionError, BadObject):
+            return None
+        return self._mapping
+
+
+def _ask_for_rules(handle: Handle) -> Any:
+    """The rules that the module has; None where there is no module, or it does not
+    know."""
+    try:
+        future = handle.rpc("dws.rules", {})
+        future.wait_for(RULES_TIMEOUT)
+        answer = future.get()
+    except (OSError, ValueError):
+        return None
+    return answer.get("rules") if isinstance(answer, dict) else None

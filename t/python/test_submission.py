@@ -1,0 +1,321 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is refused at submission, and how the refusal shows the word that is wrong."""
+
+from __future__ import annotations
+
+from typing import Any, Optional
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.config.submission import Site, check_submission
+from flux_k8s.dws.directives import REQUIRED
+from flux_k8s.dws.mapping import RabbitMapping, assemble
+from flux_k8s.dws.underline import message, underline
+from flux_k8s.errors import DirectiveError
+from support.tree import TOP
+
+XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
+RULES = yaml.safe_load(
+    (TOP / "src/pymod/rabbitsim/dws/ruleset.yaml").read_text(encoding="utf-8")
+)["spec"]
+DATA = XFS.replace("p1", "data")
+OWNER, GUEST = 500, 4711
+TEXT = st.text(st.characters(), max_size=200)
+"""With surrogates, which JSON may have."""
+
+
+def nodes(count: int) -> list[dict[str, Any]]:
+    return [{"type": "node", "count": count, "with": []}]
+
+
+def check(
+    dw: Any,
+    table: Any = None,
+    *,
+    rules: Any = None,
+    mapping: Optional[RabbitMapping] = None,
+    userid: Optional[int] = None,
+    **system: Any,
+) -> None:
+    site = Site({} if table is None else table, rules, mapping, OWNER)
+    check_submission({"dw": dw, **system}, nodes(4), site, userid)
+
+
+def refusal(dw: Any, table: Any = None, **given: Any) -> DirectiveError:
+    with pytest.raises(DirectiveError) as caught:
+        check(dw, table, **given)
+    return caught.value
+
+
+def word(error: DirectiveError) -> str:
+    return error.line[error.start : error.end]
+
+
+@pytest.mark.parametrize("rules", [None, RULES], ids=["built-in", "live"])
+@pytest.mark.parametrize(
+    ("dw", "wrong", "meant"),
+    [
+        (XFS.replace("10GiB", "10Gib"), "10Gib", "10GiB"),
+        (XFS.replace("10GiB", "10G"), "10G", "10GiB"),
+        (XFS.replace("10GiB", "10tb"), "10tb", "10TB"),
+        (XFS.replace("10GiB", "10 GiB"), "10 GiB", "10GiB"),
+        (XFS.replace("10GiB", "lots"), "lots", None),
+        (XFS.replace("type", "typ"), "typ", "type="),
+        (XFS.replace("xfs", "zfs"), "zfs", "xfs"),
+        (XFS.replace("xfs", "XFS"), "XFS", "xfs"),
+        (XFS.replace("xfs", "ext4"), "ext4", None),
+        (XFS.replace("p1", "p_1"), "p_1", "p-1"),
+        (XFS.replace("p1", "P1"), "P1", "p1"),
+        (XFS.replace("p1", "1"), "1", None),
+        (XFS.replace("jobdw", "jobwd"), "jobwd", "jobdw"),
+        (XFS.replace("#DW", "#dw"), "#dw", "#DW"),
+        (XFS.replace("#DW ", "#DW"), "#DWjobdw", "#DW jobdw"),
+        (XFS.replace("#DW ", ""), "jobdw", "#DW jobdw"),
+        (XFS + " profile=No_Such", "No_Such", "no-such"),
+        ("#DW jobdw type=xfs name=p1", "jobdw", None),
+        (XFS + " name=p2", "name=p2", None),
+        (XFS + " fast", "fast", None),
+        ("smal", "smal", "small"),
+        (
+            XFS + "\n  #DW  copy_in\tsource=/a  destinaton=/b",
+            "destinaton",
+            "destination=",
+        ),
+    ],
+)
+def test_the_word_that_is_wrong_is_found_with_the_one_that_was_meant(
+    dw: str, wrong: str, meant: Optional[str], rules: Any
+) -> None:
+    error = refusal(dw, {"presets": {"small": XFS}}, rules=rules)
+    assert word(error) == wrong
+    assert error.meant == meant
+
+
+def test_the_line_is_as_the_user_wrote_it() -> None:
+    error = refusal(f"{XFS}\n\t#DW   copy_in \t source=/a destination=$DW_JOB_p2")
+    assert underline(error) == [
+        "#DW   copy_in   source=/a destination=$DW_JOB_p2",
+        "                                      ^~~~~~~~~~",
+        "$DW_JOB_p2: no jobdw of this job has the name p2: did you mean $DW_JOB_p1?",
+    ]
+
+
+def test_right_directives_are_accepted() -> None:
+    for rules in (None, RULES):
+        check(XFS, rules=rules)
+        check([XFS, "#DW persistentdw name=p2"], rules=rules)
+        check("mine", {"presets": {"mine": XFS}}, rules=rules)
+        check([XFS, "#DW copy_out source=$DW_JOB_p1/x destination=/a"], rules=rules)
+
+
+# The rules of DWS
+
+
+def rule(**fields: Any) -> Any:
+    """Rules with one more argument of jobdw."""
+    (jobdw, *others) = RULES
+    return [{**jobdw, "ruleDefs": [*jobdw["ruleDefs"], fields]}, *others]
+
+
+def test_an_argument_that_no_rule_of_the_site_has_is_refused() -> None:
+    check(XFS + " turbo=yes")
+    error = refusal(XFS + " turbo=yes", rules=RULES)
+    assert word(error) == "turbo" and "unknown argument 'turbo='" in error.problem
+    check(XFS + " turbo=yes", rules=rule(key="^turbo$", type="string"))
+
+
+def test_an_optional_argument_that_is_misspelt_is_known_by_the_rules() -> None:
+    assert refusal(XFS + " profle=a", rules=RULES).meant == "profile="
+
+
+def test_a_site_may_have_other_types_than_nnf() -> None:
+    text = yaml.safe_dump(RULES).replace("raw|xfs", "raw|zfs|xfs")
+    check(XFS.replace("xfs", "zfs"), rules=yaml.safe_load(text))
+    assert refusal(XFS.replace("xfs", "zgs"), rules=yaml.safe_load(text)).meant == "zfs"
+
+
+def test_a_command_that_the_site_has_no_rule_for_is_refused() -> None:
+    error = refusal(XFS, rules=RULES[1:])
+    assert word(error) == "jobdw" and "unknown to this system" in error.problem
+
+
+def test_a_list_has_each_of_its_words_once_and_no_other() -> None:
+    dw = XFS + " requires="
+    check(dw + "copy-offload,user-container-auth", rules=RULES)
+    error = refusal(dw + "copy-offload,copy-ofload", rules=RULES)
+    assert (word(error), error.meant) == ("copy-ofload", "copy-offload")
+    error = refusal(dw + "copy-offload,copy-offload", rules=RULES)
+    assert "has a word twice" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        *(("3", None), ("+7", None), ("2", " of at least 3"), ("8", " of at most 7")),
+        *(("x", ""), ("3.0", ""), ("٣", "")),
+    ],
+)
+def test_an_integer_is_within_its_bounds(value: str, expected: Optional[str]) -> None:
+    rules = rule(key="^stripes$", type="integer", min=3, max=7)
+    if expected is None:
+        check(f"{XFS} stripes={value}", rules=rules)
+    else:
+        error = refusal(f"{XFS} stripes={value}", rules=rules)
+        assert word(error) == value
+        assert error.problem == f"stripes={value} is not an integer{expected}"
+
+
+def test_a_boolean_is_true_or_false() -> None:
+    rules = rule(key="^fast$", type="bool", pattern="^(true|false)$")
+    check(XFS + " fast=True", rules=rules)
+    assert word(refusal(XFS + " fast=yes", rules=rules)) == "yes"
+
+
+def test_a_required_argument_of_the_site_is_missed() -> None:
+    rules = rule(key="^bank$", type="string", isRequired=True)
+    assert refusal(XFS, rules=rules).problem == "missing argument 'bank='"
+
+
+def test_a_value_is_unique_where_the_rules_say_so() -> None:
+    rules = rule(key="^slot$", type="string", uniqueWithin="slots")
+    second = XFS.replace("p1", "p2")
+    check([XFS + " slot=a", second + " slot=b"], rules=rules)
+    assert word(refusal([XFS + " slot=a", second + " slot=a"], rules=rules)) == "a"
+
+
+@pytest.mark.parametrize("rules", [7, [], {}, [{"command": "jobdw"}], [{}], "x"])
+def test_rules_that_are_malformed_refuse_no_job_that_those_built_in_accept(
+    rules: Any,
+) -> None:
+    check(XFS, rules=rules)
+    assert word(refusal(XFS.replace("xfs", "zfs"), rules=rules)) == "zfs"
+
+
+@pytest.mark.parametrize("key", ["(?i)^x$", r"\bx", "[", "a**", "(" * 99])
+def test_a_pattern_that_is_not_read_leaves_the_directive_to_dws(key: str) -> None:
+    check(XFS + " turbo=yes", rules=rule(key=key, type="string"))
+    check(XFS + " x=yes", rules=rule(key="^x$", type="string", pattern=key))
+
+
+def test_a_pattern_that_is_slow_in_python_is_linear_here() -> None:
+    rules = rule(key="^x$", type="string", pattern="^(a|a)*(a+)+$")
+    assert word(refusal(f"{XFS} x={'a' * 60}b", rules=rules)) == "a" * 60 + "b"
+    rules = rule(key="^x$", type="string", pattern="^((a{0,30}){0,30}b)+$")
+    check(f"{XFS} x={'a' * 60_000}", rules=rules)
+
+
+# The whole job
+
+
+@pytest.mark.parametrize(
+    ("dw", "wrong", "meant"),
+    [
+        ("copy_in source=/a destination=$DW_JOB_dta/x", "$DW_JOB_dta", "$DW_JOB_data"),
+        ("copy_out source=$DW_JOB_dta destination=/a", "$DW_JOB_dta", "$DW_JOB_data"),
+        (
+            "copy_in source=/a destination=$DW_PERSISTENT_data/",
+            "$DW_PERSISTENT_data",
+            "$DW_JOB_data",
+        ),
+        ("copy_in source=/a destination=$DW_JOB_other", "$DW_JOB_other", None),
+        ("container name=cc profile=pp DW_JOB_foo=dta", "dta", "data"),
+    ],
+)
+def test_a_name_of_storage_that_no_directive_makes_is_refused(
+    dw: str, wrong: str, meant: Optional[str]
+) -> None:
+    error = refusal([DATA, "#DW persistentdw name=keep", f"#DW {dw}"])
+    assert (word(error), error.meant) == (wrong, meant)
+
+
+def test_a_variable_has_an_underscore_for_each_dash_of_the_name() -> None:
+    check([XFS.replace("p1", "a-b"), "#DW copy_in source=/a destination=$DW_JOB_a_b/"])
+
+
+def test_a_copy_of_a_job_without_storage_is_refused() -> None:
+    error = refusal("#DW copy_in source=/a destination=/b")
+    assert word(error) == "copy_in" and "without storage" in error.problem
+
+
+def test_what_exceeds_the_limits_of_the_site_is_refused() -> None:
+    limits = {"policy": {"maximums": {"xfs": 9}}}
+    error = refusal(XFS, limits)
+    assert word(error) == "10GiB" and "the limit is 9 GiB per node" in error.problem
+
+
+@pytest.mark.parametrize(
+    ("dw", "asks"),
+    [
+        (XFS.replace("10GiB", "26GiB"), "104 GiB on 4 nodes"),
+        (XFS.replace("xfs", "lustre").replace("10GiB", "101GiB"), "101 GiB"),
+        (
+            [XFS, "#DW create_persistent type=lustre capacity=61GiB name=p2"],
+            "61 GiB, 101 GiB with those before it",
+        ),
+    ],
+)
+def test_more_than_all_rabbits_have_is_refused(dw: Any, asks: str) -> None:
+    hosts = {"r1": ["h1"], "r2": ["h2"]}
+    half = 50 * 2**30
+    error = refusal(dw, mapping=assemble(hosts, {"r1": half, "r2": half}))
+    expected = f"asks for {asks}; all Rabbits together have 100 GiB"
+    assert error.problem == expected
+    check(dw, mapping=assemble(hosts, {"r1": half, "r2": 0}))
+    check(dw, mapping=assemble(hosts, {"r1": half, "r2": half + 2**33}))
+
+
+def test_persistent_storage_is_not_for_guests_where_the_site_says_so() -> None:
+    dw = "#DW create_persistent type=xfs capacity=1GiB name=keep"
+    error = refusal(dw, userid=GUEST)
+    assert word(error) == "create_persistent"
+    assert "only the instance owner" in error.problem
+    check(dw, userid=OWNER)
+    check(dw)
+    check(dw, {"restrict_persistent_creation": False}, userid=GUEST)
+
+
+@pytest.mark.parametrize("value", [-1, 4, 10**20, 1.5, "1", True, None, [1]])
+def test_a_failure_tolerance_is_a_number_of_nodes_less_than_all(value: Any) -> None:
+    error = refusal(XFS, dw_failure_tolerance=value)
+    assert "expected an integer from 0 to 3" in error.problem
+    assert error.line.startswith("dw_failure_tolerance=")
+    check(XFS, dw_failure_tolerance=3)
+
+
+def test_a_wrong_configuration_is_not_held_against_users() -> None:
+    check("mine", {"presset": {}})
+
+
+# Any text
+
+
+WORDS = st.sampled_from(
+    [
+        *("#DW", "jobdw", "copy_in", "container", "type=xfs", "type=", "=", "==", "x"),
+        *("capacity=1GiB", "capacity=1", "GiB", "capacity=1 gib", "name=p1", "name=é"),
+        *("source=$DW_JOB_p1", "destination=$DW_PERSISTENT_", "DW_JOB_a=p1", "typ=a"),
+        *("\t", "  ", "\n", "\x1b[2J", "\u202e", "漢字", "e\u0301", "\ud800", "y" * 90),
+        *("name=p_1", "requires=a,a,b", "profile=x_y", "source=/a", "destination=/b"),
+    ]
+)
+LINES = st.one_of(TEXT, st.lists(WORDS | TEXT, max_size=12).map(" ".join))
+
+
+@given(LINES, st.sampled_from([None, RULES]))
+def test_a_refusal_of_any_text_is_about_a_part_of_it_and_printable(
+    text: str, rules: Any
+) -> None:
+    try:
+        check(text, rules=rules)
+    except DirectiveError as error:
+        assert 0 <= error.start <= error.end <= len(error.line)
+        assert str(error).isprintable()
+        assert all(line.isprintable() for line in message(error).split("\n"))
+
+
+def test_the_stand_in_reads_the_rules_of_nnf() -> None:
+    assert {spec["command"] for spec in RULES} == set(REQUIRED)
