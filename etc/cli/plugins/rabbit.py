@@ -13,11 +13,25 @@ FLUXION = "sched-fluxion-"
 
 
 class RabbitPlugin(CLIPlugin):
-    """Spread a job over chassis: --rabbit-chassis=N
+    r"""Rabbit storage: --dw=DIRECTIVE and --rabbit-chassis=N
 
-    The nodes of the job are taken from N chassis, as many from each, so that the
-    Rabbits of all of them serve the job. The number of nodes (-N, --nodes) must
-    be given, and be a multiple of N:
+    --dw asks for storage with a #DW directive, or with the name of a preset of the
+    site. Give it once for each directive:
+
+        flux batch -N2 --dw="#DW jobdw type=xfs capacity=10GiB name=demo" \
+            --dw="#DW copy_in source=/lustre/in destination=\$DW_JOB_demo/" script.sh
+
+    or in the script itself:
+
+        #flux: -N2
+        #flux: --dw="#DW jobdw type=xfs capacity=10GiB name=demo"
+
+    The job finds the storage in $DW_JOB_demo. Directives that are wrong are refused
+    at once.
+
+    With --rabbit-chassis the nodes of the job are taken from N chassis, as many from
+    each, so that the Rabbits of all of them serve the job. The number of nodes (-N,
+    --nodes) must be given, and be a multiple of N:
 
         flux alloc -N8 --rabbit-chassis=4
 
@@ -27,17 +41,29 @@ class RabbitPlugin(CLIPlugin):
     """
 
     def __init__(self, prog):
-        super().__init__(prog, prefix="rabbit")
+        super().__init__(prog, prefix="")
         self.ingest = None
         self.add_option(
-            "--chassis",
+            "--dw",
+            action="append",
+            metavar="DIRECTIVE",
+            help="Ask for Rabbit storage with a #DW directive, or with the name of a"
+            " preset of the site. May be given several times.",
+        )
+        self.add_option(
+            "--rabbit-chassis",
             metavar="N",
             help="Spread the job's nodes (-N) evenly over N chassis, to be served"
             " by the Rabbits of all. -N must be a multiple of N.",
         )
 
     def modify_jobspec(self, args, jobspec):
-        chassis = getattr(args, "chassis", None)
+        directives = getattr(args, "dw", None)
+        if directives:
+            if "dw" in jobspec.attributes.get("system", {}):
+                raise ValueError("--dw and -S dw: give only one of them")
+            jobspec.setattr("system.dw", directives)
+        chassis = getattr(args, "rabbit_chassis", None)
         if chassis is not None:
             chassis = positive(chassis)
             jobspec.jobspec["resources"] = spread(jobspec.resources, chassis)
