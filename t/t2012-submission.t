@@ -79,6 +79,9 @@ test_expect_success 'so it is for flux run, flux batch and --dry-run' '
     refuses "$WRONG_REFUSED" flux batch -n1 -S dw="$WRONG" --wrap true &&
     refuses "$WRONG_REFUSED" flux submit --dry-run -S dw="$WRONG" true
 '
+test_expect_success 'and for a guest, before the job is submitted' '
+    refuses "$WRONG_REFUSED" as_guest flux submit --dry-run -S dw="$WRONG" true
+'
 test_expect_success 'and for a jobspec that did not come by our plugin' '
     refuses "$WRONG_REFUSED" raw -S dw="$WRONG"
 '

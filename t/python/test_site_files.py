@@ -443,6 +443,16 @@ def test_storage_comes_from_the_chassis_of_its_nodes(
     assert requested_nodes([vertex]) == chassis * each
 
 
+@pytest.mark.parametrize("attributes", [{}, {"system": {}}, {"system": 7}])
+def test_a_job_without_directives_costs_one_look_at_its_attributes(
+    plugin: Any, attributes: Any
+) -> None:
+    """There is no flux.Flux here to ask."""
+    plugin.RabbitPlugin.check(
+        types.SimpleNamespace(), types.SimpleNamespace(attributes=attributes)
+    )
+
+
 # The plugin of flux-job-frobnicator
 
 

@@ -12,10 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.submission import Site, check_submission
-from flux_k8s.dws.directives import REQUIRED
+from flux_k8s.dws.directiverules import DirectiveRules
+from flux_k8s.dws.directives import REQUIRED, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping, assemble
 from flux_k8s.dws.underline import message, underline
 from flux_k8s.errors import DirectiveError
+from rabbitsim.dws.directive import InvalidDirective, Rules
 from support.tree import TOP
 
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
@@ -315,6 +317,46 @@ def test_a_refusal_of_any_text_is_about_a_part_of_it_and_printable(
         assert 0 <= error.start <= error.end <= len(error.line)
         assert str(error).isprintable()
         assert all(line.isprintable() for line in message(error).split("\n"))
+
+
+VALUES = {
+    "type": ("xfs", "raw", "zfs", "xfs2"),
+    "capacity": ("1GiB",),
+    "name": ("p1", "data", "data", "p_1", "D", "a"),
+    "profile": ("fast", "Fast"),
+    "source": ("/a",),
+    "destination": ("/b",),
+    "requires": ("copy-offload", "copy-offload,copy-offload", "x", "a,a"),
+    "turbo": ("yes",),
+    "xtype": ("xfs",),
+    "DW_JOB_foo": ("data",),
+    "DW_JOB_F": ("data",),
+}
+
+
+@st.composite
+def written(draw: st.DrawFn) -> str:
+    """A directive with the arguments that it must have, and some others."""
+    command = draw(st.sampled_from(sorted(REQUIRED)))
+    others = draw(st.sets(st.sampled_from(sorted(VALUES)), max_size=2))
+    keys = list(dict.fromkeys([*REQUIRED[command], *sorted(others)]))
+    arguments = [f"{key}={draw(st.sampled_from(VALUES[key]))}" for key in keys]
+    return " ".join(["#DW", command, *draw(st.permutations(arguments))])
+
+
+@given(st.lists(written(), min_size=1, max_size=3))
+def test_the_rules_refuse_what_dws_refuses_and_nothing_else(texts: list[str]) -> None:
+    try:
+        directives = parse_attribute(texts)
+    except DirectiveError:
+        return
+    try:
+        DirectiveRules.parse(RULES).check(directives)
+    except DirectiveError:
+        with pytest.raises(InvalidDirective):
+            Rules.default().validate(texts)
+    else:
+        Rules.default().validate(texts)
 
 
 def test_the_stand_in_reads_the_rules_of_nnf() -> None:
