@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.submission import Site, check_submission
-from flux_k8s.dws.directiverules import DirectiveRules
+from flux_k8s.dws.directiverules import DirectiveRules, read_rules
 from flux_k8s.dws.directives import REQUIRED, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping, assemble
 from flux_k8s.dws.underline import message, underline
@@ -43,7 +43,7 @@ def check(
     userid: Optional[int] = None,
     **system: Any,
 ) -> None:
-    site = Site({} if table is None else table, rules, mapping, OWNER)
+    site = Site({} if table is None else table, read_rules(rules), mapping, OWNER)
     check_submission({"dw": dw, **system}, nodes(4), site, userid)
 
 

@@ -3,8 +3,8 @@
 """The check of jobs at their submission, for the plugins of Flux's commands and of its
 job validator.
 
-:mod:`flux_k8s.config.submission` has the rules. This module gets from Flux, and from
-the rabbitmapping file, what they need to know of the site.
+:mod:`flux_k8s.config.submission` has the rules. This module gets the facts of the site
+that they need from Flux, and from the rabbitmapping file.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Callable, Optional, Protocol
 
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.dws import mapping as rabbitmapping
+from flux_k8s.dws.directiverules import BUILT_IN, DirectiveRules, read_rules
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.underline import message
 from flux_k8s.errors import BadObject, DirectiveError, DWSError
@@ -48,7 +49,7 @@ class Ingest:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._rules: Any = None
+        self._rules = BUILT_IN
         self._rules_until: Optional[float] = None
         self._mapping: Optional[RabbitMapping] = None
         self._mapping_from: Any = None
@@ -82,9 +83,9 @@ class Ingest:
         except DWSError as error:
             raise ValueError(str(error)) from None
 
-    def _get_rules(self, handle: Handle) -> Any:
-        """The live rules; None while they are not known. A module that does not answer
-        is not asked again for a while, either."""
+    def _get_rules(self, handle: Handle) -> DirectiveRules:
+        """The live rules; those built in while they are not known. A module that does
+        not answer is not asked again for a while, either."""
         now = self._clock()
         if self._rules_until is None or now >= self._rules_until:
             self._rules = _ask_for_rules(handle)
@@ -108,13 +109,13 @@ class Ingest:
         return self._mapping
 
 
-def _ask_for_rules(handle: Handle) -> Any:
-    """The rules that the module has; None where there is no module, or it does not
-    know."""
+def _ask_for_rules(handle: Handle) -> DirectiveRules:
+    """The rules that the module has; those built in where there is no module, or it
+    does not know."""
     try:
         future = handle.rpc("dws.rules", {})
         future.wait_for(RULES_TIMEOUT)
         answer = future.get()
     except (OSError, ValueError):
-        return None
-    return answer.get("rules") if isinstance(answer, dict) else None
+        return BUILT_IN
+    return read_rules(answer.get("rules") if isinstance(answer, dict) else None)

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The check of a job's request for storage at its submission.
 
-The rules are those that the module applies in ``dws.create``, those of DWS for what
-each directive may say, and what only the whole job shows: names of storage that nothing
-makes, and more storage than the machine has.
+The rules are those that the module applies in ``dws.create``, those of DWS for each
+directive, and some for the whole job: another directive makes the storage that one
+names, and the machine has as much storage as the job asks for.
 """
 
 from __future__ import annotations
@@ -19,26 +19,25 @@ from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.references import check_references
 from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.errors import BadObject, ConfigError
+from flux_k8s.errors import ConfigError
 
 _ANY_USER = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Site:
-    """What a job is checked against.
+    """The facts of a site that a job is checked against.
 
     Attributes:
         table: the ``[rabbit]`` table. A wrong table refuses no job: the module logs
             the error, and keeps the table that it had before.
-        rules: the ``spec`` of DWS' live DWDirectiveRules; None as long as they are not
-            known.
+        rules: the rules for each directive.
         mapping: the Rabbits of the machine; None if they are not known.
         owner: the user ID of the instance's owner.
     """
 
     table: Any
-    rules: Any = None
+    rules: DirectiveRules = BUILT_IN
     mapping: Optional[RabbitMapping] = None
     owner: int = _ANY_USER
 
@@ -66,7 +65,7 @@ def check_submission(
     except ConfigError:
         return
     directives = parse_attribute(dw, config.presets)
-    _rules(site.rules).check(directives)
+    site.rules.check(directives)
     check_references(directives)
     if userid is None:
         userid = site.owner
@@ -76,13 +75,3 @@ def check_submission(
         check_tolerance(system["dw_failure_tolerance"], resources)
     if site.mapping is not None:
         check_machine(request, site.mapping)
-
-
-def _rules(specs: Any) -> DirectiveRules:
-    """The live rules; those built in for rules that are not known, or malformed."""
-    if not specs:
-        return BUILT_IN
-    try:
-        return DirectiveRules.parse(specs)
-    except BadObject:
-        return BUILT_IN

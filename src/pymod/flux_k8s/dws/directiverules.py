@@ -4,8 +4,8 @@
 
 DWS applies them when a Workflow is created (``utils/dwdparse`` of DWS). Here the same
 rules refuse a job at its submission, with the word that is wrong and the word that was
-meant. What DWS reads differently, or this module does not read, is left to DWS: no job
-is refused here that DWS would take.
+meant. Rules that this module does not read are left to DWS: no job is refused here that
+DWS would take.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Any, Iterable, Optional, Sequence
 from flux_k8s.dws.closest import closest
 from flux_k8s.dws.directives import REQUIRED, Directive
 from flux_k8s.dws.pattern import Pattern, Unsupported
-from flux_k8s.errors import DirectiveError
+from flux_k8s.errors import BadObject, DirectiveError
 from flux_k8s.json_reader import Reader
 from flux_k8s.text import printable
 
-STEPS = 1_000_000
-"""Steps of patterns for the directives of one job, a fraction of a second. DWS itself
-checks what is beyond them."""
+STEPS = 400_000
+"""Steps of patterns for the directives of one job, a fraction of a second. The values
+beyond them are left to DWS."""
 
 _NAME = "^[a-z][a-z0-9-]+$"
 _NAME_WORDS = "a name (a lower-case letter, then one or more of a-z, 0-9 and -)"
@@ -128,8 +128,8 @@ class _Exhausted(Exception):
 
 
 class _Check:
-    """The check of one job: what it has used of its steps, and the values that are to
-    be unique."""
+    """The check of one job: the steps that it may still use, and the values that are
+    to be unique."""
 
     def __init__(self) -> None:
         self._steps = STEPS
@@ -313,3 +313,14 @@ BUILT_IN = DirectiveRules(
 """The rules of NNF for the values that no site has other rules for. They hold as long
 as the rules of the site are not known, and take any argument that a site may have
 added."""
+
+
+def read_rules(specs: Any) -> DirectiveRules:
+    """The rules in the ``spec`` of the live DWDirectiveRules, as ``dws.rules`` answers;
+    those built in for None, and for rules that are malformed."""
+    if not specs:
+        return BUILT_IN
+    try:
+        return DirectiveRules.parse(specs)
+    except BadObject:
+        return BUILT_IN

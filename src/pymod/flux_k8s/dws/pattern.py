@@ -10,7 +10,7 @@ nondeterministic automaton (Thompson 1968; R. Cox, "Regular Expression Matching:
 Virtual Machine Approach").
 
 Flags, word boundaries, Unicode classes and escapes by number are not supported. DWS
-itself checks what a pattern with these is for.
+itself checks the values of such a pattern.
 """
 
 from __future__ import annotations

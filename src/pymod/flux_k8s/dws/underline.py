@@ -31,7 +31,7 @@ class Cell(NamedTuple):
 
 
 def underline(error: DirectiveError, width: int = WIDTH) -> list[str]:
-    """The directive, marks below its word that is wrong, and what is wrong with it.
+    """The directive, marks below its word that is wrong, and the error's sentence.
 
     The directive is cut to ``width`` columns around that word. All lines are printable.
     """
@@ -39,8 +39,8 @@ def underline(error: DirectiveError, width: int = WIDTH) -> list[str]:
 
 
 def message(error: DirectiveError, width: int = WIDTH) -> str:
-    """What is wrong with a directive, then the directive and the marks. A command may
-    put words before the first line."""
+    """The error's sentence, then the directive and the marks. A command may put words
+    before the first line."""
     lines = [f"  {line}" for line in marked(error, width)]
     return "\n".join([error.sentence, *lines])
 
