@@ -89,7 +89,7 @@ test_expect_success 'and for a job of somebody else' '
     refuses "$WRONG_REFUSED" guest_submit "$WRONG"
 '
 test_expect_success 'a type, a name and a key that are wrong' '
-    refuses "type=zfs is not one of xfs, gfs2, raw, lustre: did you mean xfs?
+    refuses "type=zfs is not one of raw, xfs, gfs2, lustre: did you mean xfs?
   #DW jobdw type=zfs capacity=1GiB name=p1
                  ^~~" \
         flux submit -S dw="#DW jobdw type=zfs capacity=1GiB name=p1" true &&

@@ -98,7 +98,7 @@ def system(tmp_path: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("module", ["flux_k8s.config.submission", "sssjob.xml.reading"])
+@pytest.mark.parametrize("module", ["flux_k8s.ingest", "sssjob.xml.reading"])
 def test_a_python_that_knows_only_flux_finds_the_package(
     flux: Flux, system: Path, module: str
 ) -> None:
@@ -115,7 +115,7 @@ def test_a_program_of_others_that_imports_the_package_keeps_its_own_packages(
     """flux submit does, with our CLI plugin."""
     flux.link()
     code = """
-import flux_k8s.config.submission, flux_k8s.errors
+import flux_k8s.ingest, flux_k8s.errors
 assert sys.path == before, sys.path
 import urllib3
 print(urllib3.__version__)

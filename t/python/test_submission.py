@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.submission import Site, check_submission
-from flux_k8s.dws.directiverules import DirectiveRules, read_rules
+from flux_k8s.dws.directiverules import RuleSet, read_rules
 from flux_k8s.dws.directives import REQUIRED, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping, assemble
 from flux_k8s.dws.underline import message, underline
@@ -351,7 +351,7 @@ def test_the_rules_refuse_what_dws_refuses_and_nothing_else(texts: list[str]) ->
     except DirectiveError:
         return
     try:
-        DirectiveRules.parse(RULES).check(directives)
+        RuleSet.parse(RULES).check(directives)
     except DirectiveError:
         with pytest.raises(InvalidDirective):
             Rules.default().validate(texts)

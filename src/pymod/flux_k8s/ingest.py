@@ -16,7 +16,7 @@ from typing import Any, Callable, Optional, Protocol
 
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.dws import mapping as rabbitmapping
-from flux_k8s.dws.directiverules import BUILT_IN, DirectiveRules, read_rules
+from flux_k8s.dws.directiverules import BUILT_IN, RuleSet, read_rules
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.underline import message
 from flux_k8s.errors import BadObject, DirectiveError, DWSError
@@ -83,7 +83,7 @@ class Ingest:
         except DWSError as error:
             raise ValueError(str(error)) from None
 
-    def _get_rules(self, handle: Handle) -> DirectiveRules:
+    def _get_rules(self, handle: Handle) -> RuleSet:
         """The live rules; those built in while they are not known. A module that does
         not answer is not asked again for a while, either."""
         now = self._clock()
@@ -109,7 +109,7 @@ class Ingest:
         return self._mapping
 
 
-def _ask_for_rules(handle: Handle) -> DirectiveRules:
+def _ask_for_rules(handle: Handle) -> RuleSet:
     """The rules that the module has; those built in where there is no module, or it
     does not know."""
     try:

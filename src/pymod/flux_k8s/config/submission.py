@@ -14,7 +14,7 @@ from typing import Any, Optional
 
 from flux_k8s.config.policy import check_machine, check_request, check_tolerance
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directiverules import BUILT_IN, DirectiveRules
+from flux_k8s.dws.directiverules import BUILT_IN, RuleSet
 from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.references import check_references
@@ -37,7 +37,7 @@ class Site:
     """
 
     table: Any
-    rules: DirectiveRules = BUILT_IN
+    rules: RuleSet = BUILT_IN
     mapping: Optional[RabbitMapping] = None
     owner: int = _ANY_USER
 

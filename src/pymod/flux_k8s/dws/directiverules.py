@@ -30,7 +30,7 @@ _NAME = "^[a-z][a-z0-9-]+$"
 _NAME_WORDS = "a name (a lower-case letter, then one or more of a-z, 0-9 and -)"
 _BUILT_IN = MappingProxyType(
     {
-        "type": {"pattern": "^(xfs|gfs2|raw|lustre)$"},
+        "type": {"pattern": "^(raw|xfs|gfs2|lustre)$"},
         "name": {"pattern": _NAME},
         "profile": {"pattern": _NAME},
     }
@@ -81,7 +81,7 @@ class CommandRule:
         return [key for rule in self.arguments for key in rule.key.choices]
 
 
-class DirectiveRules:
+class RuleSet:
     """The rules of a site."""
 
     def __init__(self, rules: Iterable[CommandRule]) -> None:
@@ -90,7 +90,7 @@ class DirectiveRules:
             self._rules.setdefault(rule.command, []).append(rule)
 
     @classmethod
-    def parse(cls, specs: Any) -> DirectiveRules:
+    def parse(cls, specs: Any) -> RuleSet:
         """The rules in the ``spec`` of DWDirectiveRules.
 
         Raises:
@@ -307,7 +307,7 @@ def _built_in(command: str, keys: Iterable[str]) -> CommandRule:
     return CommandRule(command, tuple(rules), closed=False)
 
 
-BUILT_IN = DirectiveRules(
+BUILT_IN = RuleSet(
     _built_in(command, (*keys, "profile")) for command, keys in REQUIRED.items()
 )
 """The rules of NNF for the values that no site has other rules for. They hold as long
@@ -315,12 +315,12 @@ as the rules of the site are not known, and take any argument that a site may ha
 added."""
 
 
-def read_rules(specs: Any) -> DirectiveRules:
+def read_rules(specs: Any) -> RuleSet:
     """The rules in the ``spec`` of the live DWDirectiveRules, as ``dws.rules`` answers;
     those built in for None, and for rules that are malformed."""
     if not specs:
         return BUILT_IN
     try:
-        return DirectiveRules.parse(specs)
+        return RuleSet.parse(specs)
     except BadObject:
         return BUILT_IN
