@@ -31,7 +31,7 @@ fail () {
 
 command -v flux >/dev/null || fail "no flux on PATH"
 
-packages="flux_k8s sssjob"
+packages="dwscli flux_k8s sssjob"
 python_path=$(flux config builtin python_path)
 # Before there were links to packages, this script wrote modules that began with this.
 mark="# Written by src/link.sh of flux-dws: finds the package in its environment."

@@ -69,6 +69,7 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
         "module_path/dws.py",
         "jobtap_pluginpath/dws-jobtap.so",
         "shell_pluginpath/dws_environment.so",
+        "python_path/dwscli",
         "python_path/flux_k8s",
         "python_path/sssjob",
     }

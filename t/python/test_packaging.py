@@ -110,6 +110,7 @@ def test_a_script_can_be_run_where_it_is_installed(
 def test_the_module_is_no_importable_top_level_name(wheel: zipfile.ZipFile) -> None:
     top = {name.split("/")[0] for name in wheel.namelist()}
     assert {name for name in top if "flux_dws-" not in name} == {
+        "dwscli",
         "flux_k8s",
         "rabbitsim",
         "sssjob",
