@@ -24,6 +24,10 @@ Object Specification.
 """
 
 SUBCOMMANDS = {
+    "list": ("list", "list jobs with storage"),
+    "rabbits": ("rabbits", "list Rabbits"),
+    "disable": ("disable", "take Rabbits out of service"),
+    "enable": ("disable", "put Rabbits back into service"),
     "job-object": ("jobobject", "write jobs as a job object"),
     "submit-object": ("submitobject", "submit the jobs of a job object"),
 }
@@ -36,7 +40,7 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
     commands = args.add_subparsers(dest="command", required=True)
     for name, (module, purpose) in SUBCOMMANDS.items():
         command = commands.add_parser(name, help=purpose, allow_abbrev=False)
-        if words[:1] == [name]:
+        if list(words[:1]) == [name]:
             import_module(f"dwscli.{module}").add_arguments(command)
     return args.parse_args(words)
 
@@ -44,7 +48,9 @@ def arguments(words: Sequence[str]) -> argparse.Namespace:
 def main() -> None:
     """Do what the subcommand says."""
     args = arguments(sys.argv[1:])
-    args.function(args)
+    status = args.function(args)
+    if status:
+        sys.exit(status)
 
 
 if __name__ == "__main__":

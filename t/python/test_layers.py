@@ -127,6 +127,19 @@ def test_importing_the_service_imports_nothing_that_is_heavy() -> None:
     subprocess.run([sys.executable, "-c", program], check=True)
 
 
+def test_a_query_of_flux_dws_imports_nothing_that_is_heavy() -> None:
+    """A user waits for these imports. Flux's own come when it is asked."""
+    import subprocess
+
+    program = (
+        "import sys; import dwscli.list, dwscli.disable; "
+        "heavy = {'asyncio', 'flux', 'http', 'kubernetes', 'lxml', 'sssjob',"
+        " 'subprocess', 'tomllib', 'urllib3', 'yaml'}; "
+        "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
+    )
+    subprocess.run([sys.executable, "-I", "-c", program], check=True)
+
+
 def test_helpers_of_several_tests_are_in_support() -> None:
     found = {
         path.name: [name for name in imports(path, "") if name.startswith("test_")]

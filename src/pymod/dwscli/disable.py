@@ -1,0 +1,61 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws disable`` and ``flux dws enable``: take Rabbits out of service, as ``flux
+resource drain`` does it with nodes, and put them back."""
+
+from __future__ import annotations
+
+import argparse
+import errno
+
+from dwscli import fluxinstance
+from dwscli.instance import Instance, Json, Refused, ask
+from dwscli.messages import warn
+from dwscli.rabbits import decode
+from dwscli.reading import texts
+from flux_k8s.command import CommandError
+from flux_k8s.rfc import hostlist
+
+ENABLE, DISABLE = "enable", "disable"
+DESCRIPTIONS = {
+    DISABLE: "Take Rabbits out of service: jobs that come later get no storage there.",
+    ENABLE: "Put Rabbits back into service that flux dws disable took out of it.",
+}
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws disable`` and ``flux dws enable`` take."""
+    verb = args.prog.split()[-1]
+    args.description = DESCRIPTIONS[verb]
+    args.add_argument("rabbits", metavar="HOSTS", nargs="+", help="the Rabbits")
+    if verb == DISABLE:
+        args.add_argument(
+            "--reason", metavar="TEXT", required=True, help="why, for others to read"
+        )
+    args.set_defaults(function=lambda found: change(found, fluxinstance.FluxInstance()))
+
+
+def change(args: argparse.Namespace, instance: Instance) -> None:
+    """Take Rabbits out of service, or put them back.
+
+    Raises:
+        CommandError: the user is not the instance owner, or a Rabbit is unknown.
+    """
+    names = dict.fromkeys(decode(args.rabbits) or ())
+    if not names:
+        raise CommandError("no Rabbit is named")
+    verb = args.command
+    request: Json = {"rabbits": [*names]}
+    if verb == DISABLE:
+        if not args.reason.strip():
+            raise CommandError("--reason: expected a text, as in --reason='slow ssd'")
+        request["reason"] = args.reason
+    try:
+        changed = texts(ask(instance, f"dws.rabbit-{verb}", request), "rabbits")
+    except Refused as error:
+        if error.errno != errno.EPERM:
+            raise
+        raise CommandError(f"only the instance owner may {verb} Rabbits") from None
+    rest = hostlist.encode(name for name in names if name not in changed)
+    if rest:
+        warn(f"{verb}d already: {rest}")

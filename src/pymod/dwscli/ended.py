@@ -1,0 +1,265 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobs that ended, from what Flux has of them: as the module shows active ones.
+
+The module forgets a job when its storage is gone. Flux's job-list still has the job and
+its memos, and the KVS what the module has left there: ``rabbit_workflow``,
+``rabbit_<state>_timing`` and ``rabbit_datamovements``.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Iterable, Iterator, Mapping, Optional
+
+from dwscli.instance import Instance, Json
+from dwscli.reading import number, part, text, texts
+from dwscli.units import parse_amount
+from flux_k8s.dws import directives
+from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
+from flux_k8s.errors import DirectiveError
+from flux_k8s.rfc.timestamps import parse_timestamp
+
+WORKFLOW = "rabbit_workflow"
+MOVEMENTS = "rabbit_datamovements"
+EVENTLOG = "eventlog"
+TIMINGS = {state: f"rabbit_{state.lower()}_timing" for state in STATES}
+
+ENDED = "ended"
+"""The state of a job that ended, where an active one has that of its Workflow."""
+
+NODES_SHARE = ("lustre",)
+"""Types of file systems of which the nodes of a job have one together."""
+
+RESULTS = {1: "COMPLETED", 2: "FAILED", 4: "CANCELED", 8: "TIMEOUT"}
+"""The results of Flux's jobs, by their numbers."""
+
+INACTIVE = 64
+EXCEPTION = "dws"
+"""The beginning of the types of exceptions that are about storage."""
+
+LARGEST_LIST = 65536
+"""The most jobs that ended among which those with storage are searched."""
+
+Kvs = Mapping[tuple[int, str], str]
+
+
+def has_storage(job: Json) -> bool:
+    """Whether a job of job-list had a Workflow."""
+    return WORKFLOW in _memos(job)
+
+
+def is_inactive(job: Json) -> bool:
+    return number(job, "state") == INACTIVE
+
+
+def jobs(
+    instance: Instance, userid: Optional[int], since: float, most: int
+) -> list[Json]:
+    """The jobs with storage that ended last, as job-list has them.
+
+    Few jobs may have had storage. So more are asked for until there are enough, or
+    there are no more.
+    """
+    asked = 4 * most
+    while True:
+        asked = min(asked, LARGEST_LIST)
+        listed = instance.ended_jobs(userid, since, asked)
+        found = [job for job in listed if has_storage(job)]
+        if len(found) >= most or len(listed) < asked or asked == LARGEST_LIST:
+            return found[:most]
+        asked *= 8
+
+
+def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
+    """Jobs of job-list as rows of ``dws.job-list``. The jobs are the user's own, or the
+    user is the instance owner."""
+    listed = list(found)
+    keys = (WORKFLOW, MOVEMENTS)
+    kvs = instance.kvs((job["id"], key) for job in listed for key in keys)
+    return [row(job, kvs) for job in listed]
+
+
+def row(job: Json, kvs: Kvs) -> Json:
+    """One job of job-list as a row of ``dws.job-list``.
+
+    Besides the keys of active jobs it has ``result`` and, where they are known,
+    ``seconds``: for how long the job had a Workflow.
+    """
+    workflow = _object(kvs.get((job["id"], WORKFLOW)))
+    moves = movements(_json(kvs.get((job["id"], MOVEMENTS))))
+    amounts = [move["bytes"] for move in moves if move["bytes"] is not None]
+    begun = _created(workflow)
+    end = number(job, "t_inactive")
+    nnodes = int(number(job, "nnodes") or 0)
+    lines = texts(part(workflow, "spec"), "dwDirectives")
+    found: Json = {
+        "id": job["id"],
+        "userid": job.get("userid"),
+        "state": ENDED,
+        "status": text(part(workflow, "status"), "status"),
+        "since": end,
+        "ready": False,
+        "wants": "released",
+        "nodes": text(job, "nodelist"),
+        "nnodes": nnodes,
+        "rabbits": text(_memos(job), "rabbits"),
+        "capacity": capacity(lines, nnodes),
+        "types": types(lines),
+        "moved": sum(amounts) if amounts else None,
+        "total": None,
+        "percent": None,
+        "waits": _exception(job),
+        "result": RESULTS.get(int(number(job, "result") or 0), ""),
+    }
+    if begun is not None and end is not None:
+        found["seconds"] = max(0.0, end - begun)
+    return found
+
+
+def detail(instance: Instance, job: Json) -> Json:
+    """One job of job-list as an answer of ``dws.job-show``.
+
+    Raises:
+        OSError: EPERM for the job of another user.
+    """
+    id = job["id"]
+    keys = (WORKFLOW, MOVEMENTS, EVENTLOG, *TIMINGS.values())
+    kvs = instance.kvs((id, key) for key in keys)
+    workflow = _object(kvs.get((id, WORKFLOW)))
+    status = part(workflow, "status")
+    exceptions = list(_exceptions(kvs.get((id, EVENTLOG), "")))
+    return {
+        **row(job, kvs),
+        "serial": 0,
+        "directives": texts(part(workflow, "spec"), "dwDirectives"),
+        "message": text(status, "message"),
+        "states": states(workflow, kvs, id),
+        "allocations": [],
+        "mounts": None,
+        "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
+        "limits": [],
+        "exceptions": [f"{kind}: {note}" for _, kind, note in exceptions],
+        "failed": failure(workflow, exceptions),
+        "waits": "",
+    }
+
+
+def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
+    """Why the storage of a job that ended has failed, or what data is lost; empty if
+    the storage is gone and all data was copied out."""
+    for severity, kind, note in exceptions:
+        if severity == 0 and kind.startswith(EXCEPTION):
+            return note or kind
+    if not workflow:
+        return "nothing is recorded of its storage"
+    view = WorkflowView.parse(workflow)
+    if view.damage is not None:
+        return view.damage
+    if view.unsaved:
+        return f"not copied: {', '.join(view.unsaved)}"
+    if view.state is not State.Teardown or not view.ready:
+        last = "" if view.state is None else view.state.name
+        return f"its storage was last seen in {last or 'no state'}: {view.message}"
+    return ""
+
+
+def states(workflow: Json, kvs: Kvs, id: int) -> list[Json]:
+    """The states of a job's Workflow that it was in, with their seconds."""
+    notes = part(part(workflow, "metadata"), "annotations")
+    found = []
+    for name, state in STATES.items():
+        seconds = _json_number(kvs.get((id, TIMINGS[name])))
+        if seconds is not None:
+            begun = parse_timestamp(text(notes, requested_key(state)))
+            found.append({"state": name, "begun": begun, "seconds": seconds})
+    return found
+
+
+def movements(found: Any) -> list[Json]:
+    """NnfDataMovements as ``dws.job-show`` has them."""
+    items = found if isinstance(found, list) else []
+    return [_movement(item) for item in items if isinstance(item, dict)]
+
+
+def _movement(item: Json) -> Json:
+    spec, status = part(item, "spec"), part(item, "status")
+    command = part(status, "commandStatus")
+    state, outcome = text(status, "state"), text(status, "status")
+    return {
+        "name": text(part(item, "metadata"), "name"),
+        "source": text(part(spec, "source"), "path"),
+        "destination": text(part(spec, "destination"), "path"),
+        "state": outcome or state,
+        "percent": number(command, "progress"),
+        "bytes": parse_amount(text(command, "data")),
+        "rate": None,
+        "left": None,
+        "message": text(status, "message"),
+    }
+
+
+def capacity(lines: Iterable[str], nnodes: int) -> int:
+    """The bytes that directives ask for: for each node, or for all together."""
+    total = 0
+    for directive in _parsed(lines):
+        together = directive.arguments.get("type") in NODES_SHARE
+        total += directive.capacity * (1 if together else max(1, nnodes))
+    return total
+
+
+def types(lines: Iterable[str]) -> list[str]:
+    """The types of file systems that directives name."""
+    found = (one.arguments.get("type") for one in _parsed(lines))
+    return list(dict.fromkeys(kind for kind in found if kind))
+
+
+def _parsed(lines: Iterable[str]) -> Iterator[directives.Directive]:
+    for line in lines:
+        try:
+            yield directives.parse(line)
+        except DirectiveError:
+            continue
+
+
+def _memos(job: Json) -> Mapping[str, Any]:
+    return part(part(job, "annotations"), "user")
+
+
+def _created(workflow: Mapping[str, Any]) -> Optional[float]:
+    return parse_timestamp(text(part(workflow, "metadata"), "creationTimestamp"))
+
+
+def _exception(job: Json) -> str:
+    """The note of the exception that ended a job, if it is about storage."""
+    kind = text(job, "exception_type")
+    if not kind.startswith(EXCEPTION) or number(job, "exception_severity") != 0:
+        return ""
+    return text(job, "exception_note") or kind
+
+
+def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:
+    """Severity, type and note of the exceptions in an eventlog."""
+    for line in eventlog.split("\n"):
+        event = _object(line)
+        if event.get("name") == "exception":
+            context = part(event, "context")
+            severity = int(number(context, "severity") or 0)
+            yield severity, text(context, "type"), text(context, "note")
+
+
+def _json(document: Optional[str]) -> Any:
+    """What JSON says, None for what is none."""
+    try:
+        return json.loads(document or "")
+    except (ValueError, RecursionError):
+        return None
+
+
+def _object(document: Optional[str]) -> Json:
+    """The object that JSON says, or an empty one."""
+    return part({"value": _json(document)}, "value")
+
+
+def _json_number(document: Optional[str]) -> Optional[float]:
+    return number({"value": _json(document)}, "value")

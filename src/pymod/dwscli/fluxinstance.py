@@ -1,0 +1,129 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A real Flux instance, as :class:`~dwscli.instance.Instance`.
+
+This is the only module of the queries that imports ``flux``.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from typing import Any, Iterable, Iterator, Optional
+
+from dwscli.instance import Json, Tick
+from flux_k8s.rfc import jobid
+
+TICK = 1.0
+"""Seconds between the calls of ``tick``."""
+
+LOOKUPS = 256
+"""Lookups in the KVS that are sent before the first answer is awaited."""
+
+INACTIVE = 64
+"""The bit of the state INACTIVE in constraints of job-list (RFC 43)."""
+
+ATTRIBUTES = [
+    "userid",
+    "state",
+    "result",
+    "nnodes",
+    "nodelist",
+    "annotations",
+    "exception_occurred",
+    "exception_severity",
+    "exception_type",
+    "exception_note",
+    "t_submit",
+    "t_run",
+    "t_cleanup",
+    "t_inactive",
+]
+
+
+class FluxInstance:
+    """The instance that the command runs in."""
+
+    def __init__(self) -> None:
+        import flux
+
+        self._handle = flux.Flux()
+
+    @property
+    def userid(self) -> int:
+        return os.getuid()
+
+    @property
+    def is_owner(self) -> bool:
+        return str(self.userid) == str(self._handle.attr_get("security.owner"))
+
+    def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
+        future = self._handle.rpc(topic, request)
+        while tick is not None:
+            try:
+                future.wait_for(TICK)
+                break
+            except OSError as error:
+                if error.errno != errno.ETIMEDOUT or future.is_ready():
+                    raise
+                tick()
+        answer = future.get()
+        return answer if isinstance(answer, dict) else {}
+
+    def sleep(self, seconds: float) -> None:
+        time.sleep(seconds)
+
+    def parse_id(self, text: str) -> int:
+        try:
+            return jobid.decode(text)
+        except ValueError:
+            from flux.job import JobID
+
+            return int(JobID(text))
+
+    def job(self, id: int) -> Optional[Json]:
+        request = {"id": id, "attrs": ATTRIBUTES}
+        try:
+            return dict(self._handle.rpc("job-list.list-id", request).get()["job"])
+        except FileNotFoundError:
+            return None
+
+    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
+        wanted: list[Any] = [{"states": [INACTIVE]}]
+        if userid is not None:
+            wanted.append({"userid": [userid]})
+        request = {
+            "max_entries": most,
+            "attrs": ATTRIBUTES,
+            "since": since,
+            "constraint": {"and": wanted},
+        }
+        from flux.job.list import JobListRPC
+
+        return list(JobListRPC(self._handle, "job-list.list", request).get_jobs())
+
+    def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
+        found: dict[tuple[int, str], str] = {}
+        for part in _parts(wanted, LOOKUPS):
+            futures = {
+                (id, key): self._handle.rpc(
+                    "job-info.lookup", {"id": id, "keys": [key], "flags": 0}
+                )
+                for id, key in part
+            }
+            for (id, key), future in futures.items():
+                try:
+                    found[id, key] = str(future.get()[key])
+                except FileNotFoundError:
+                    continue
+        return found
+
+
+def _parts(
+    wanted: Iterable[tuple[int, str]], count: int
+) -> Iterator[list[tuple[int, str]]]:
+    """Lists of at most ``count``, one after the other."""
+    items = list(wanted)
+    for start in range(0, len(items), count):
+        yield items[start : start + count]

@@ -1,0 +1,155 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the subcommands ask of Flux.
+
+:class:`~dwscli.fluxinstance.FluxInstance` asks a real one. The simulator and tests have
+others.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Protocol
+
+from dwscli.reading import number, objects
+from dwscli.units import f58
+from flux_k8s.command import CommandError
+
+Json = dict[str, Any]
+
+PORTION = 500
+"""The most jobs of one answer."""
+
+PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)
+"""Seconds to wait before a request is sent again that came too soon (EAGAIN)."""
+
+NOT_LOADED = (
+    "the dws module is not loaded: an administrator can load it with"
+    " 'flux module load dws'"
+)
+GONE = "the dws module ended before it answered: try again"
+
+Tick = Callable[[], None]
+
+
+class Refused(CommandError):
+    """A request has failed.
+
+    Attributes:
+        errno: the error number of the answer.
+    """
+
+    def __init__(self, number: Optional[int], message: str) -> None:
+        super().__init__(message)
+        self.errno = number
+
+
+class Instance(Protocol):
+    """A Flux instance."""
+
+    @property
+    def userid(self) -> int:
+        """The user who runs the command."""
+
+    @property
+    def is_owner(self) -> bool:
+        """Whether that user is the instance owner."""
+
+    def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
+        """The answer of a broker module. ``tick`` is called about once a second while
+        the answer is awaited.
+
+        Raises:
+            OSError: with the error number of the answer and its sentence.
+        """
+
+    def sleep(self, seconds: float) -> None:
+        """Wait."""
+
+    def parse_id(self, text: str) -> int:
+        """The job ID that a text stands for, in any form that Flux has.
+
+        Raises:
+            ValueError: there is none.
+        """
+
+    def job(self, id: int) -> Optional[Json]:
+        """What job-list has of a job, None for an unknown job."""
+
+    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
+        """What job-list has of the jobs that ended last.
+
+        Args:
+            userid: of these jobs; None for those of everybody.
+            since: only jobs that ended after this UNIX time.
+            most: how many jobs at most.
+        """
+
+    def kvs(self, wanted: Iterable[tuple[int, str]]) -> Mapping[tuple[int, str], str]:
+        """The texts under keys of jobs' KVS directories, as far as there are such.
+
+        Raises:
+            OSError: EPERM for the job of another user.
+        """
+
+
+def ask(
+    instance: Instance, topic: str, request: Json, tick: Optional[Tick] = None
+) -> Json:
+    """The answer of the dws module. A request that comes too soon is sent again.
+
+    Raises:
+        Refused: the request has failed.
+    """
+    for pause in (*PAUSES, None):
+        try:
+            return instance.ask(topic, request, tick)
+        except OSError as error:
+            if error.errno != errno.EAGAIN or pause is None:
+                raise refusal(error) from None
+            instance.sleep(pause)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def refusal(error: OSError) -> Refused:
+    """The error for a person."""
+    message = error.strerror or str(error)
+    if error.errno == errno.ENOSYS:
+        message = NOT_LOADED
+    elif error.errno == errno.EHOSTUNREACH:
+        message = GONE
+    return Refused(error.errno, message)
+
+
+def all_jobs(instance: Instance, request: Json) -> Iterator[Json]:
+    """The answers of dws.job-list, portion by portion.
+
+    Raises:
+        Refused: a request has failed.
+    """
+    after = 0
+    while True:
+        answer = ask(
+            instance, "dws.job-list", {**request, "after": after, "max": PORTION}
+        )
+        yield answer
+        last = number(answer, "next")
+        if last is None or last <= after or not objects(answer, "jobs"):
+            return
+        after = int(last)
+
+
+def job_id(instance: Instance, word: str) -> int:
+    """The job ID of a word of the command line.
+
+    Raises:
+        CommandError: the word is no job ID.
+    """
+    try:
+        return instance.parse_id(word)
+    except ValueError:
+        raise CommandError(f"not the ID of a job: {word}") from None
+
+
+def unknown_job(id: int) -> Refused:
+    return Refused(errno.ENOENT, f"job {f58(id)} not found")

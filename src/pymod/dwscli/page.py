@@ -1,0 +1,265 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The page of ``flux dws show``: an answer of ``dws.job-show`` as lines of text.
+
+No line is wider than the screen, and no text of a user or of Kubernetes is more than
+its printable characters.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator, Mapping
+
+from dwscli.bars import bar, gauge
+from dwscli.ended import ENDED
+from dwscli.reading import Json, number, objects, part, text, texts
+from dwscli.terminal import RED, YELLOW, Screen
+from dwscli.units import duration, f58, size, timestamp
+from dwscli.users import user_name
+from dwscli.width import columns, cut, padded, wrapped
+from flux_k8s.dws.workflowview import ERROR, TRANSIENT
+from flux_k8s.rfc import hostlist
+from flux_k8s.text import NOTE, printable
+
+LABEL = 12
+"""Columns of the labels at the beginning of lines."""
+
+INDENT = "  "
+COLORS = {ERROR: RED, TRANSIENT: YELLOW}
+
+
+def page(answer: Json, screen: Screen) -> list[str]:
+    """The lines about a job."""
+    now = number(answer, "now") or 0.0
+    sections = (
+        _summary(answer, now, screen),
+        _listing("Directives:", map(_shown, texts(answer, "directives")), screen),
+        _listing("Allocations:", allocations(answer), screen),
+        _states(answer, now, screen),
+        _movements(answer, screen),
+        _listing("Exceptions:", map(_shown, texts(answer, "exceptions")), screen),
+    )
+    lines: list[str] = []
+    for section in sections:
+        found = list(section)
+        if found and lines:
+            lines.append("")
+        lines += found
+    return lines
+
+
+def _shown(value: str) -> str:
+    return printable(value, NOTE)
+
+
+# The summary: what is known in one line each
+
+
+def _summary(answer: Json, now: float, screen: Screen) -> Iterator[str]:
+    color = RED if text(answer, "failed") else COLORS.get(text(answer, "status"), "")
+    for label, value in _facts(answer, now):
+        if not value:
+            continue
+        lines = wrapped(_shown(value), max(8, screen.width - LABEL))
+        for index, line in enumerate(lines):
+            head = padded(f"{label}:" if index == 0 else "", LABEL)
+            line = cut(head + line, screen.width)
+            yield screen.paint(line, color) if label in ("State", "Failed") else line
+
+
+def _facts(answer: Json, now: float) -> Iterator[tuple[str, str]]:
+    userid = number(answer, "userid")
+    user = "" if userid is None else user_name(int(userid)) or str(userid)
+    yield "Job", f"{f58(int(number(answer, 'id') or 0))} of {user or 'nobody known'}"
+    yield "State", state_line(answer, now)
+    yield "Kubernetes", old_line(answer)
+    yield "Waits for", text(answer, "waits")
+    yield "Failed", text(answer, "failed")
+    yield "Message", text(answer, "message")
+    nnodes = number(answer, "nnodes")
+    nodes = text(answer, "nodes")
+    yield "Nodes", f"{nnodes:.0f}{f': {nodes}' if nodes else ''}" if nnodes else ""
+    yield "Rabbits", text(answer, "rabbits")
+    capacity = number(answer, "capacity")
+    kinds = ", ".join(texts(answer, "types"))
+    yield "Storage", f"{size(capacity) if capacity else ''} {kinds}".strip()
+    yield "Mounts", mounts_line(part(answer, "mounts"))
+    yield "Data", data_line(answer)
+    for limit in objects(answer, "limits"):
+        yield "Limit", limit_line(limit, now)
+
+
+def old_line(answer: Json) -> str:
+    """Why an answer may be old, and how old; empty if it is not."""
+    reason = text(answer, "kubernetes")
+    if reason in ("", "ok"):
+        return ""
+    age = duration(number(answer, "age") or 0)
+    return f"last heard of {age} ago, what follows may be old: {reason}"
+
+
+def state_line(answer: Json, now: float) -> str:
+    """The state of the storage, with its status, and since when."""
+    state, status = text(answer, "state"), text(answer, "status")
+    since, result = number(answer, "since"), text(answer, "result")
+    if state == ENDED:
+        when = f" at {timestamp(since)}" if since else ""
+        return f"{state}{when}{f', {result}' if result else ''}"
+    line = state
+    if since is not None:
+        line += f" for {duration(max(0.0, now - since))}"
+    if answer.get("ready") is True:
+        return f"{line}, complete"
+    return f"{line}, {status}" if status else line
+
+
+def mounts_line(mounts: Json) -> str:
+    """How many file systems are mounted, and which nodes are waited for."""
+    wanted, mounted = number(mounts, "wanted"), number(mounts, "mounted")
+    if wanted is None or mounted is None:
+        return ""
+    waiting = text(mounts, "waiting")
+    rest = f", waiting for: {waiting}" if waiting else ""
+    return f"{mounted:.0f}/{wanted:.0f} mounted{rest}"
+
+
+def data_line(answer: Json) -> str:
+    """How much of the data was moved."""
+    moved, total = number(answer, "moved"), number(answer, "total")
+    percent = number(answer, "percent")
+    words = []
+    if moved is not None:
+        words.append(size(moved))
+    if total is not None:
+        words.append(f"of {size(total)}")
+    if percent is not None:
+        words.append(f"({percent:.0f}%)" if words else f"{percent:.0f}%")
+    return " ".join(words)
+
+
+def limit_line(limit: Json, now: float) -> str:
+    """A time limit, and when it is over."""
+    at = number(limit, "at")
+    name = text(limit, "name")
+    if at is None:
+        return name
+    left = at - now
+    when = f"in {duration(left)}" if left > 0 else f"{duration(-left)} ago"
+    return f"{name} {when}, at {timestamp(at)}"
+
+
+# Sections
+
+
+def _listing(heading: str, items: Iterable[str], screen: Screen) -> Iterator[str]:
+    """A heading, and each item on a line of its own, or on several."""
+    for index, item in enumerate(items):
+        if index == 0:
+            yield heading
+        lines = wrapped(item, screen.width - len(INDENT), INDENT * 2)
+        yield from (INDENT + line for line in lines)
+
+
+def allocations(answer: Json) -> Iterator[str]:
+    """What each directive has on which Rabbits."""
+    for found in objects(answer, "allocations"):
+        label, kind = text(found, "label"), text(found, "type")
+        name = f"{label} ({kind})" if kind and kind != label else label
+        each = number(found, "size")
+        amount = "" if each is None else f" {size(each)} each:"
+        yield _shown(f"{name}:{amount} {_counts(part(found, 'rabbits'))}".rstrip(" :"))
+
+
+def _counts(rabbits: Mapping[str, object]) -> str:
+    """The number of allocations on each Rabbit, Rabbits with the same together."""
+    groups: dict[float, list[str]] = {}
+    for name in sorted(rabbits, key=hostlist.natural_key):
+        count = number(rabbits, name)
+        if count is not None:
+            groups.setdefault(count, []).append(name)
+    return ", ".join(
+        f"{count:.0f} on {'each of ' if len(names) > 1 else ''}{_hosts(names)}"
+        for count, names in groups.items()
+    )
+
+
+def _hosts(names: list[str]) -> str:
+    try:
+        return hostlist.encode(names)
+    except ValueError:
+        return ",".join(names)
+
+
+def _states(answer: Json, now: float, screen: Screen) -> Iterator[str]:
+    """A bar for each state. The state that lasts has a mark before it."""
+    rows = []
+    for state in objects(answer, "states"):
+        begun, seconds = number(state, "begun"), number(state, "seconds")
+        lasts = seconds is None
+        if seconds is None and begun is not None:
+            seconds = max(0.0, now - begun)
+        rows.append((lasts, _shown(text(state, "state")), seconds))
+    if not rows:
+        return
+    yield "States:"
+    longest = max((seconds or 0.0 for _, _, seconds in rows), default=0.0)
+    widest = min(20, max(columns(name) for _, name, _ in rows))
+    for lasts, name, seconds in rows:
+        known = "-" if seconds is None else duration(seconds)
+        mark = "> " if lasts else INDENT
+        line = f"{mark}{padded(cut(name, widest), widest)} {known:>8} "
+        room = screen.width - columns(line)
+        share = (seconds or 0.0) / longest if longest else 0.0
+        yield cut((line + bar(share, max(0, room), screen.has_unicode)), screen.width)
+
+
+def _movements(answer: Json, screen: Screen) -> Iterator[str]:
+    """Each movement of data: from where to where, and how far it is."""
+    for index, found in enumerate(objects(answer, "movements")):
+        if index == 0:
+            yield "Data movement:"
+        where = f"{text(found, 'source')} to {text(found, 'destination')}"
+        title = _shown(f"{text(found, 'name')}: {where}")
+        width = screen.width - len(INDENT)
+        yield from (INDENT + line for line in wrapped(title, width, INDENT))
+        yield from _progress(found, screen)
+        if text(found, "message"):
+            lines = wrapped(_shown(text(found, "message")), width - len(INDENT))
+            yield from (INDENT * 2 + line for line in lines)
+
+
+def _progress(movement: Json, screen: Screen) -> Iterator[str]:
+    """How far a movement of data is, with a bar where there is room for one."""
+    percent = number(movement, "percent")
+    before = [_shown(text(movement, "state"))]
+    if percent is not None:
+        before.append(f"{percent:.0f}%")
+    after = movement_rate(movement)
+    head = INDENT * 2 + " ".join(filter(None, before))
+    tail = f" {after}" if after else ""
+    room = min(40, screen.width - columns(head + tail) - 1)
+    frame = "" if percent is None else gauge(percent / 100, room, screen.has_unicode)
+    line = f"{head} {frame}{tail}" if frame else head + tail
+    indent = INDENT * 2
+    if line.strip():
+        yield from wrapped_from(indent, line.strip(), screen.width)
+
+
+def wrapped_from(indent: str, line: str, width: int) -> list[str]:
+    """A line with an indent. It is wrapped only where it has to be: a bar has blanks of
+    its own."""
+    if columns(indent + line) <= width:
+        return [indent + line]
+    return [indent + part for part in wrapped(line, max(8, width - len(indent)))]
+
+
+def movement_rate(movement: Json) -> str:
+    """The bytes of a movement, the rate, and the time that is left."""
+    moved, rate = number(movement, "bytes"), number(movement, "rate")
+    left = number(movement, "left")
+    words = [
+        "" if moved is None else size(moved),
+        "" if rate is None else f"{size(rate)}/s",
+        "" if left is None else f"{duration(left)} left",
+    ]
+    return ", ".join(filter(None, words))

@@ -1,0 +1,166 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws rabbits``: the Rabbits, one in a line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any, Callable, Iterable, Mapping, Optional
+
+from dwscli import fluxinstance, table, units
+from dwscli.formats import Field
+from dwscli.instance import Instance, Json, ask
+from dwscli.namedformats import Formats
+from dwscli.reading import number, objects, part, text
+from dwscli.terminal import RED, YELLOW, write
+from flux_k8s.command import CommandError
+from flux_k8s.rfc import hostlist
+
+NAME = "rabbits"
+DESCRIPTION = """
+List Rabbits: the state, the capacity, what of it is free and what is withheld from
+Fluxion, the number of jobs with storage there, the compute nodes, and why a Rabbit is
+out of service.
+"""
+
+BUILTIN: Formats = {
+    "default": (
+        "Default flux dws rabbits format string",
+        "+:{name:<8} {state:<9.9} {capacity!B:>8h} {free!B:>8h} ?+:{withheld!B:>8}"
+        " {njobs:>5} +:{nodelist:<8} {reason}",
+    ),
+    "long": (
+        "Extended flux dws rabbits format string",
+        "+:{name:<8} {state:<9.9} {capacity!B:>8h} {free!B:>8h} {withheld!B:>8h}"
+        " {njobs:>5} ?+:{jobs:<12} +:{nodelist:<8} ?+:{broken:<8}"
+        " ?:{disabled.at!d:%b%d %R::<12} ?+:{disabled.by:<8} {reason}",
+    ),
+}
+
+SERVING = ("Ready", "Degraded")
+"""The states of DWS in which a Rabbit serves jobs."""
+
+
+def _text(key: str) -> Callable[[Json], Any]:
+    return lambda rabbit: text(rabbit, key)
+
+
+def _number(key: str) -> Callable[[Json], Any]:
+    return lambda rabbit: number(rabbit, key)
+
+
+def _count(key: str) -> Callable[[Json], Any]:
+    """The number of hosts in a hostlist, None for what is none."""
+
+    def count(rabbit: Json) -> Any:
+        try:
+            return len(hostlist.decode(text(rabbit, key)))
+        except ValueError:
+            return None
+
+    return count
+
+
+def _disabled(key: str) -> Callable[[Json], Any]:
+    return lambda rabbit: part(rabbit, "disabled").get(key)
+
+
+def _reason(rabbit: Json) -> str:
+    """Why the Rabbit, or a part of it, is out of service."""
+    broken = text(rabbit, "broken")
+    return (
+        text(rabbit, "reason")
+        or text(part(rabbit, "disabled"), "reason")
+        or (f"broken links: {broken}" if broken else "")
+    )
+
+
+def _jobs(rabbit: Json) -> str:
+    listed = rabbit.get("jobs")
+    ids = listed if isinstance(listed, list) else []
+    return ",".join(units.f58(id) for id in ids if isinstance(id, int) and id >= 0)
+
+
+FIELDS: Mapping[str, Field[Json]] = {
+    "name": Field("RABBIT", _text("name")),
+    "state": Field("STATE", _text("state")),
+    "reason": Field("REASON", _reason),
+    "capacity": Field("CAPACITY", _number("capacity")),
+    "free": Field("FREE", _number("free")),
+    "withheld": Field("WITHHELD", lambda rabbit: number(rabbit, "withheld") or None),
+    "nodelist": Field("NODELIST", _text("nodes")),
+    "nnodes": Field("NNODES", _count("nodes")),
+    "broken": Field("BROKEN", _text("broken")),
+    "nbroken": Field("NBROKEN", _count("broken")),
+    "njobs": Field("NJOBS", _number("njobs")),
+    "jobs": Field("JOBS", _jobs),
+    "disabled.by": Field("BY", _disabled("by")),
+    "disabled.at": Field(
+        "SINCE", lambda rabbit: number(part(rabbit, "disabled"), "at")
+    ),
+    "disabled.reason": Field("REASON", _disabled("reason")),
+}
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws rabbits`` takes."""
+    args.description = DESCRIPTION
+    args.add_argument(
+        "rabbits", metavar="HOSTS", nargs="*", help="List only these Rabbits"
+    )
+    table.add_options(args)
+    args.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> None:
+    """List Rabbits."""
+    if not table.print_formats(NAME, args.format, BUILTIN):
+        list_rabbits(args, fluxinstance.FluxInstance())
+
+
+def list_rabbits(args: argparse.Namespace, instance: Instance) -> None:
+    """List the Rabbits of an instance."""
+    format = table.make_format(NAME, args, BUILTIN, FIELDS)
+    names = decode(args.rabbits)
+    answer = ask(instance, "dws.rabbit-list", {})
+    table.warn_of_age(answer)
+    found = chosen(objects(answer, "rabbits"), names)
+    if args.json:
+        write([json.dumps({**answer, "rabbits": found})])
+        return
+    table.print_table(args, format, found, color)
+
+
+def decode(hostlists: Iterable[str]) -> Optional[tuple[str, ...]]:
+    """The Rabbits that were named; None for all.
+
+    Raises:
+        CommandError: a word is no hostlist.
+    """
+    words = list(hostlists)
+    try:
+        return hostlist.decode_all(words) if words else None
+    except ValueError as error:
+        raise CommandError(str(error)) from None
+
+
+def chosen(rabbits: list[Json], names: Optional[tuple[str, ...]]) -> list[Json]:
+    """The Rabbits of these names, or all, by name.
+
+    Raises:
+        CommandError: there is no Rabbit of a name.
+    """
+    by_name = {text(rabbit, "name"): rabbit for rabbit in rabbits}
+    wanted = sorted(by_name, key=hostlist.natural_key) if names is None else names
+    unknown = [name for name in dict.fromkeys(wanted) if name not in by_name]
+    if unknown:
+        raise CommandError(f"no such Rabbit: {hostlist.encode(unknown)}")
+    return [by_name[name] for name in dict.fromkeys(wanted)]
+
+
+def color(rabbit: Json) -> str:
+    """The colour of a Rabbit."""
+    if rabbit.get("disabled") or text(rabbit, "state") not in SERVING:
+        return RED
+    return YELLOW if text(rabbit, "broken") or text(rabbit, "reason") else ""

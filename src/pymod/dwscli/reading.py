@@ -1,0 +1,47 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The values in an answer. A value of another type than the expected counts as absent:
+an answer of an older or a newer module is still shown."""
+
+from __future__ import annotations
+
+from typing import Any, Mapping, Optional
+
+Json = Mapping[str, Any]
+
+LARGEST = 2**63 - 1
+"""The largest integer of Flux's JSON."""
+
+
+def text(answer: Json, key: str) -> str:
+    """A text, empty where there is none."""
+    value = answer.get(key)
+    return value if isinstance(value, str) else ""
+
+
+def number(answer: Json, key: str) -> Optional[float]:
+    """A finite number, None where there is none."""
+    value = answer.get(key)
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        return None
+    return value if abs(value) <= LARGEST else None
+
+
+def part(answer: Json, key: str) -> dict[str, Any]:
+    """An object, empty where there is none."""
+    value = answer.get(key)
+    return value if isinstance(value, dict) else {}
+
+
+def objects(answer: Json, key: str) -> list[dict[str, Any]]:
+    """The objects of an array."""
+    value = answer.get(key)
+    found = value if isinstance(value, list) else []
+    return [item for item in found if isinstance(item, dict)]
+
+
+def texts(answer: Json, key: str) -> list[str]:
+    """The texts of an array."""
+    value = answer.get(key)
+    found = value if isinstance(value, list) else []
+    return [item for item in found if isinstance(item, str)]

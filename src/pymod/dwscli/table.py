@@ -1,0 +1,113 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Tables as ``flux jobs`` prints them, with the same options."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Callable, Iterable, Mapping, TypeVar
+
+from dwscli import namedformats
+from dwscli.formats import Field, Format
+from dwscli.instance import Json
+from dwscli.messages import warn
+from dwscli.namedformats import Formats
+from dwscli.page import old_line
+from dwscli.terminal import Screen, add_color, screen, write
+
+Item = TypeVar("Item")
+
+
+def add_options(args: argparse.ArgumentParser) -> None:
+    """Add the options that all tables have."""
+    add = args.add_argument
+    add(
+        "-n",
+        "--no-header",
+        action="store_true",
+        help="Suppress printing of header line",
+    )
+    add(
+        "-o",
+        "--format",
+        default=namedformats.DEFAULT,
+        metavar="FORMAT",
+        help="Specify output format using Python's string format syntax or a defined"
+        " format by name (use 'help' to get a list of names)",
+    )
+    add("--sort", default="", metavar="KEY,...", help="Specify sort order")
+    add(
+        "-w",
+        "--width",
+        type=int,
+        default=-1,
+        const=0,
+        metavar="N",
+        nargs="?",
+        help="Truncate output at width N. If N=0 (default if N omitted) and stdout is"
+        " connected to a terminal, use terminal width",
+    )
+    add(
+        "--json",
+        action="store_true",
+        help="Output in JSON instead of formatted output",
+    )
+    add_color(args)
+
+
+def print_formats(subcommand: str, name: str, builtin: Formats) -> bool:
+    """Print what ``-o help`` and ``-o get-config=NAME`` ask for.
+
+    Returns: whether ``name`` is one of these.
+    """
+    text = namedformats.answer(subcommand, name, builtin)
+    if text:
+        write([text])
+    return bool(text)
+
+
+def make_format(
+    subcommand: str,
+    args: argparse.Namespace,
+    builtin: Formats,
+    fields: Mapping[str, Field[Item]],
+) -> Format[Item]:
+    """The format that the options ask for."""
+    text = namedformats.format_text(subcommand, args.format, builtin)
+    found = Format(text, fields)
+    if args.sort:
+        found.sort_by(args.sort)
+    return found
+
+
+def print_table(
+    args: argparse.Namespace,
+    format: Format[Item],
+    items: Iterable[Item],
+    color: Callable[[Item], str],
+) -> None:
+    """Print a table as the options ask for.
+
+    Args:
+        color: the colour of an item, or an empty text.
+    """
+    output = screen(args.color)
+    lines = format.lines(items, not args.no_header, _width(args.width, output))
+    write(
+        line if item is None else output.paint(line, color(item))
+        for line, item in lines
+    )
+
+
+def warn_of_age(answer: Json) -> None:
+    """Write a warning where Kubernetes is out of reach, since when, and why."""
+    line = old_line(answer)
+    if line:
+        warn(f"Kubernetes was {line}")
+
+
+def _width(width: int, output: Screen) -> int:
+    """The columns at which lines are cut; 0 for never."""
+    if width == 0:
+        return output.width if output.is_terminal else 0
+    return max(0, width)

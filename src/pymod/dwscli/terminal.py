@@ -1,0 +1,79 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What standard output can show, and the options about that."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+from dataclasses import dataclass
+from typing import Iterable
+
+from dwscli import units
+
+RED, GREEN, YELLOW, BLUE, GREY = "01;31", "01;32", "01;33", "01;34", "37"
+"""Colours, as in ``flux jobs``."""
+
+WHEN = ("auto", "always", "never")
+UNKNOWN_WIDTH = 80
+"""The columns of a page that is not for a terminal."""
+
+
+@dataclass(frozen=True)
+class Screen:
+    """What standard output can show.
+
+    Attributes:
+        width, height: columns and lines.
+        is_terminal: whether what was written can be written over.
+        has_color, has_unicode: whether it has colours, and letters beyond ASCII.
+    """
+
+    width: int = UNKNOWN_WIDTH
+    height: int = 24
+    is_terminal: bool = False
+    has_color: bool = False
+    has_unicode: bool = True
+
+    def paint(self, text: str, color: str) -> str:
+        """A text in a colour."""
+        if not (self.has_color and color and text):
+            return text
+        return f"\033[{color}m{text}\033[0;0m"
+
+
+def screen(color: str = "auto") -> Screen:
+    """What standard output can show now: a terminal's size may change."""
+    is_terminal = sys.stdout.isatty()
+    size = shutil.get_terminal_size((UNKNOWN_WIDTH, 24))
+    return Screen(
+        width=size.columns if is_terminal or "COLUMNS" in os.environ else UNKNOWN_WIDTH,
+        height=size.lines,
+        is_terminal=is_terminal and os.environ.get("TERM") != "dumb",
+        has_color=color == "always" or (color == "auto" and is_terminal),
+        has_unicode=units.is_utf8(),
+    )
+
+
+def add_color(args: argparse.ArgumentParser) -> None:
+    """Add the option ``--color``, as Flux's commands have it."""
+    args.add_argument(
+        "--color",
+        nargs="?",
+        const="always",
+        default="never" if os.environ.get("NO_COLOR") else "auto",
+        choices=WHEN,
+        metavar="WHEN",
+        help="Use color; WHEN can be 'never', 'always' or 'auto' (default)",
+    )
+
+
+def write(lines: Iterable[str]) -> None:
+    """Write lines to standard output. A letter that its encoding lacks is written as an
+    escape sequence of Python."""
+    text = "".join(f"{line}\n" for line in lines)
+    encoding = sys.stdout.encoding or "ascii"
+    sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
+    sys.stdout.flush()

@@ -1,0 +1,311 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Runs of ``flux dws`` in this process, with an instance that has fixed answers."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import runpy
+import sys
+import time
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
+from typing import Any, Callable, Iterable, NamedTuple, Optional, Union
+from unittest import mock
+
+from dwscli import fluxinstance, units
+from dwscli.ended import TIMINGS
+from flux_k8s.command import run
+from flux_k8s.rfc import jobid
+from support.tree import TOP
+
+COMMAND = runpy.run_path(str(TOP / "src/cmd/flux-dws.py"))
+Json = dict[str, Any]
+Answer = Union[Json, OSError]
+
+GIB = 2**30
+NOW = 1764000000.0
+"""The time of all answers (2025-11-24T16:00:00 UTC)."""
+
+FRESH = {"now": NOW, "kubernetes": "ok", "age": 0}
+FIRST = 1 << 60
+"""A job ID."""
+
+OLD = {"now": NOW, "kubernetes": "connection refused", "age": 210.0}
+
+
+def row(id: int = 1, **changes: Any) -> Json:
+    """A row of ``dws.job-list``."""
+    return {
+        "id": id,
+        "userid": 0,
+        "state": "PreRun",
+        "status": "DriverWait",
+        "since": NOW - 12.34,
+        "ready": False,
+        "wants": "ready",
+        "nodes": "tuo[1001-1016]",
+        "nnodes": 16,
+        "rabbits": "tuo[201-202]",
+        "capacity": 160 * GIB,
+        "types": ["xfs"],
+        "moved": None,
+        "total": None,
+        "percent": None,
+        "waits": "12/16 mounted",
+        **changes,
+    }
+
+
+def detail(id: int = 1, **changes: Any) -> Json:
+    """An answer of ``dws.job-show``."""
+    return {
+        **FRESH,
+        **row(id),
+        "serial": 1,
+        "directives": ["#DW jobdw type=xfs capacity=10GiB name=p1"],
+        "message": "",
+        "states": [
+            {"state": "Proposal", "begun": NOW - 100, "seconds": 0.12},
+            {"state": "PreRun", "begun": NOW - 12.34, "seconds": None},
+        ],
+        "allocations": [],
+        "mounts": None,
+        "movements": [],
+        "limits": [],
+        "exceptions": [],
+        "failed": "",
+        **changes,
+    }
+
+
+WORKFLOW = {
+    "metadata": {
+        "uid": "u",
+        "resourceVersion": "9",
+        "creationTimestamp": "2025-11-24T15:50:00Z",
+        "annotations": {
+            "flux-framework.readthedocs.io/requested-setup": "2025-11-24T15:51:00Z"
+        },
+    },
+    "spec": {
+        "desiredState": "Teardown",
+        "wlmID": "flux",
+        "jobID": "f1",
+        "dwDirectives": [
+            "#DW jobdw type=xfs capacity=10GiB name=p1",
+            "#DW copy_out source=$DW_JOB_p1/out destination=/lustre/out",
+        ],
+    },
+    "status": {
+        "state": "Teardown",
+        "status": "Completed",
+        "ready": True,
+        "drivers": [
+            {"driverID": "d", "dwdIndex": 1, "watchState": "DataOut", "completed": True}
+        ],
+    },
+}
+MOVEMENTS = [
+    {
+        "metadata": {"name": "fluxjob-1-0"},
+        "spec": {
+            "source": {"path": "/mnt/nnf/1-0/out"},
+            "destination": {"path": "/lustre/out"},
+        },
+        "status": {
+            "state": "Finished",
+            "status": "Success",
+            "commandStatus": {"progress": 100, "data": "1.500 GiB"},
+        },
+    }
+]
+
+
+def ended_job(id: int = FIRST + 20, **changes: Any) -> Json:
+    """A job that ended, as job-list has it."""
+    return {
+        "id": id,
+        "userid": 0,
+        "state": 64,
+        "result": 1,
+        "nnodes": 2,
+        "nodelist": "tuo[1001-1002]",
+        "annotations": {"user": {"rabbit_workflow": "fluxjob-1", "rabbits": "tuo201"}},
+        "t_inactive": NOW - 60,
+        **changes,
+    }
+
+
+def kvs_of(id: int = FIRST + 20, **texts: str) -> dict[tuple[int, str], str]:
+    """The KVS of a job that ended."""
+    found = {
+        "rabbit_workflow": json.dumps(WORKFLOW),
+        "rabbit_datamovements": json.dumps(MOVEMENTS),
+        "eventlog": "",
+        **{key: "1.5" for key in TIMINGS.values()},
+        **texts,
+    }
+    return {(id, key): text for key, text in found.items()}
+
+
+NOT_LOADED = (
+    "flux-dws: ERROR: the dws module is not loaded: an administrator can load it with"
+    " 'flux module load dws'\n"
+)
+
+
+def refused(number: int, message: str = "") -> OSError:
+    return OSError(number, message or os.strerror(number))
+
+
+class FixedInstance:
+    """An instance with fixed answers.
+
+    Attributes:
+        answers: of each topic, one after the other; the last one again and again.
+        requests: what was asked, in its order.
+        slept: the seconds that were waited.
+    """
+
+    def __init__(
+        self,
+        answers: Optional[dict[str, Union[Answer, list[Answer], Callable]]] = None,
+        jobs: Iterable[Json] = (),
+        kvs: Optional[dict[tuple[int, str], str]] = None,
+        userid: int = 0,
+        is_owner: bool = True,
+    ) -> None:
+        self.answers = dict(answers or {})
+        self.jobs = list(jobs)
+        self.texts = kvs or {}
+        self.userid = userid
+        self.is_owner = is_owner
+        self.requests: list[tuple[str, Json]] = []
+        self.ticks = 0
+        self.slept = 0.0
+
+    def ask(
+        self, topic: str, request: Json, tick: Optional[Callable[[], None]] = None
+    ) -> Json:
+        self.requests.append((topic, request))
+        answer: Any = self.answers.get(topic, refused(errno.ENOSYS))
+        if callable(answer):
+            return answer(request)
+        if isinstance(answer, list):
+            answer = answer.pop(0) if len(answer) > 1 else answer[0]
+        for _ in range(self.ticks if tick else 0):
+            assert tick is not None
+            tick()
+        if isinstance(answer, OSError):
+            raise answer
+        return dict(answer)
+
+    def sleep(self, seconds: float) -> None:
+        self.slept += seconds
+        assert self.slept < 1000
+
+    def parse_id(self, text: str) -> int:
+        return jobid.decode(text)
+
+    def job(self, id: int) -> Optional[Json]:
+        return next((job for job in self.jobs if job["id"] == id), None)
+
+    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
+        found = [
+            job
+            for job in self.jobs
+            if job["state"] == 64
+            and job["t_inactive"] > since
+            and userid in (None, job["userid"])
+        ]
+        return found[:most]
+
+    def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
+        listed = list(wanted)
+        if not self.is_owner:
+            owners = {job["id"]: job["userid"] for job in self.jobs}
+            for id, _ in listed:
+                if owners.get(id) != self.userid:
+                    raise PermissionError(errno.EPERM, "Operation not permitted")
+        return {one: self.texts[one] for one in listed if one in self.texts}
+
+
+class Done(NamedTuple):
+    """What a run has written, and its exit status."""
+
+    status: int
+    out: str
+    err: str
+
+
+class _Stream(StringIO):
+    """A standard stream, perhaps of a terminal."""
+
+    def __init__(self, is_terminal: bool) -> None:
+        super().__init__()
+        self._is_terminal = is_terminal
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    def isatty(self) -> bool:
+        return self._is_terminal
+
+
+def dws(
+    instance: FixedInstance,
+    *words: str,
+    columns: int = 0,
+    unicode: bool = True,
+    **environment: str,
+) -> Done:
+    """Run ``flux dws WORDS``.
+
+    Args:
+        columns: those of the terminal; 0 for none.
+    """
+    out, err = _Stream(columns > 0), _Stream(False)
+    if columns:
+        environment.update(COLUMNS=str(columns), LINES="50", TERM="xterm")
+    environment = {"TZ": "UTC", "XDG_CONFIG_HOME": "/nowhere", **environment}
+
+    def main() -> None:
+        args = COMMAND["arguments"](words)
+        status = args.function(args)
+        if status:
+            sys.exit(status)
+
+    with (
+        mock.patch.object(fluxinstance, "FluxInstance", lambda: instance),
+        mock.patch.object(units, "is_utf8", lambda: unicode),
+        mock.patch.dict(os.environ, environment),
+        redirect_stdout(out),
+        redirect_stderr(err),
+    ):
+        if not columns:
+            os.environ.pop("COLUMNS", None)
+        time.tzset()
+        try:
+            status = run("dws", main)
+        except SystemExit as end:
+            status = int(end.code or 0)
+    time.tzset()
+    return Done(status, out.getvalue(), err.getvalue())
+
+
+GOLDEN = TOP / "t/data/dws"
+"""What the subcommands print. With DWS_GOLDEN=write in the environment, a test writes
+it instead of comparing with it."""
+
+
+def is_golden(name: str, text: str) -> bool:
+    """Whether a text is that of the file in :data:`GOLDEN`."""
+    path = GOLDEN / name
+    if os.environ.get("DWS_GOLDEN") == "write":
+        path.write_text(text, encoding="utf-8")
+    assert text == path.read_text(encoding="utf-8")
+    return True

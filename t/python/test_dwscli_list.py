@@ -1,0 +1,403 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws list."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwscli.ended import TIMINGS
+from dwscli.width import columns
+from support.dwscli import (
+    FIRST,
+    FRESH,
+    GIB,
+    NOT_LOADED,
+    NOW,
+    OLD,
+    FixedInstance,
+    dws,
+    ended_job,
+    is_golden,
+    kvs_of,
+    refused,
+    row,
+)
+from support.tree import TOP
+
+STRANGER = 54321
+TOTALS = {"jobs": 4, "states": {"PreRun": 1, "DataIn": 3}, "capacity": 640 * GIB}
+
+
+def listed(*rows: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """An answer of ``dws.job-list``."""
+    return {**FRESH, "jobs": [*rows], "next": None, "totals": TOTALS, **changes}
+
+
+ROWS = (
+    row(FIRST),
+    row(
+        FIRST + 5,
+        state="DataIn",
+        percent=43.2,
+        moved=int(4.3 * GIB),
+        total=10 * GIB,
+        since=NOW - 4000,
+        waits="",
+        types=["xfs", "lustre"],
+    ),
+    row(
+        FIRST + 9,
+        userid=STRANGER,
+        state="Proposal",
+        status="Error",
+        nodes="",
+        nnodes=0,
+        rabbits="",
+        capacity=0,
+        types=[],
+        since=None,
+        waits="DWS: no profile",
+    ),
+)
+
+
+def instance(*rows: Any, **options: Any) -> FixedInstance:
+    return FixedInstance({"dws.job-list": listed(*rows or ROWS)}, **options)
+
+
+def test_active_jobs_are_a_table() -> None:
+    done = dws(instance(), "list", "-A")
+    assert done.err == "" and done.status == 0
+    assert is_golden("list.txt", done.out)
+
+
+def test_more_is_in_the_long_format() -> None:
+    assert is_golden("list-long.txt", dws(instance(), "list", "-A", "-o", "long").out)
+
+
+def test_jobs_that_ended_are_shown_from_what_flux_has_of_them() -> None:
+    jobs = [ended_job(), ended_job(1, annotations={}), ended_job(2, state=16)]
+    done = dws(instance(jobs=jobs, kvs=kvs_of()), "list", "-a", "-A")
+    assert is_golden("list-ended.txt", done.out)
+
+
+def test_each_field_of_an_ended_job_is_what_its_records_say() -> None:
+    found = instance(jobs=[ended_job()], kvs=kvs_of())
+    done = dws(found, "list", "-f", "ended", "--json")
+    (job,) = json.loads(done.out)["jobs"]
+    assert job["capacity"] == 20 * GIB and job["types"] == ["xfs"]
+    assert job["moved"] == 1.5 * GIB and job["seconds"] == 540
+    assert (job["result"], job["state"], job["rabbits"]) == (
+        "COMPLETED",
+        "ended",
+        "tuo201",
+    )
+    assert job["jobid"] == "ƒ3gDmDv6tjHd"
+    assert found.requests == []
+
+
+def test_a_job_that_ended_without_records_is_shown_all_the_same() -> None:
+    job = ended_job(
+        exception_type="dws",
+        exception_severity=0,
+        exception_note="no room\x1b[2J",
+        result=2,
+    )
+    done = dws(instance(jobs=[job]), "list", "-f", "ended", "-n")
+    assert done.out == (
+        "ƒ3gDmDv6tjHd root     ended           -      2 tuo201              -"
+        r" no room\x1b[2J" + "\n"
+    )
+
+
+def test_one_s_own_jobs_are_listed_unless_others_are_asked_for() -> None:
+    asked = []
+    for words in ([], ["-A"], ["-u", "all"], ["-u", "1234"], ["-u", "root"]):
+        found = instance(userid=1000)
+        assert dws(found, "list", *words).status == 0
+        asked.append(found.requests[0][1].get("userid"))
+    assert asked == [1000, None, None, 1234, 0]
+
+
+def test_filters_are_sent_with_the_request_and_checked_in_the_answer() -> None:
+    found = instance()
+    words = ("-A", "--rabbit=tuo201", "--type=lustre", "-f", "datain")
+    done = dws(found, "list", *words, "-n", "-o", "{id.dec} {types}")
+    assert done.out == f"{FIRST + 5} xfs,lustre\n"
+    assert found.requests == [
+        (
+            "dws.job-list",
+            {
+                "state": "DataIn",
+                "rabbit": "tuo201",
+                "type": "lustre",
+                "after": 0,
+                "max": 500,
+            },
+        )
+    ]
+
+
+def test_several_states_and_rabbits_are_any_of_them() -> None:
+    def ids(*words: str) -> list[int]:
+        done = dws(instance(), "list", "-A", "-n", "-o", "{id.dec}", *words)
+        return [int(line) - FIRST for line in done.out.split()]
+
+    assert ids("-f", "proposal,DataIn") == [5, 9]
+    assert ids("-f", "active") == [0, 5, 9]
+    assert ids("--rabbit=tuo[202,300]") == [0, 5]
+    assert ids("--rabbit=tuo[300-301]") == []
+
+
+def test_a_table_is_sorted_by_any_field() -> None:
+    def ids(key: str) -> list[int]:
+        words = ("-A", "-n", "-o", "{id.dec}", f"--sort={key}")
+        return [
+            int(line) - FIRST for line in dws(instance(), "list", *words).out.split()
+        ]
+
+    assert ids("elapsed") == [9, 0, 5]
+    assert ids("-elapsed") == [5, 0, 9]
+    assert ids("capacity,state") == [9, 5, 0]
+    done = dws(instance(), "list", "--sort=nothing")
+    assert done == (1, "", "flux-dws: ERROR: Invalid sort key: nothing\n")
+
+
+def test_all_portions_are_asked_for() -> None:
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        after = request["after"]
+        jobs = [row(after + i + 1) for i in range(500)]
+        return listed(*jobs, next=after + 500 if after < 9500 else None)
+
+    found = FixedInstance({"dws.job-list": answer})
+    assert len(dws(found, "list", "-n").out.splitlines()) == 10000
+    assert [request["after"] for _, request in found.requests] == [
+        *range(0, 10000, 500)
+    ]
+
+
+def test_a_portion_that_does_not_go_on_is_the_last() -> None:
+    found = FixedInstance({"dws.job-list": listed(row(5), next=0)})
+    assert len(dws(found, "list", "-n").out.splitlines()) == 1
+
+
+def test_json_has_all_that_the_module_says() -> None:
+    found = json.loads(dws(instance(), "list", "-A", "--json").out)
+    assert found["totals"] == TOTALS and found["kubernetes"] == "ok"
+    assert [job["id"] for job in found["jobs"]] == [FIRST, FIRST + 5, FIRST + 9]
+    assert found["jobs"][0]["jobid"] == "ƒ3gDmDv6tjHH"
+
+
+def test_totals_are_everybody_s() -> None:
+    line = "4 jobs, 3 DataIn, 1 PreRun, 640GiB of storage\n"
+    assert dws(instance(), "list", "--stats-only") == (0, line, "")
+    assert dws(instance(), "list", "--stats").out.startswith(line + " ")
+    totals = {"jobs": 0, "states": {}, "capacity": 0}
+    idle = FixedInstance({"dws.job-list": listed(totals=totals)})
+    assert dws(idle, "list", "--stats-only") == (1, "0 jobs, 0B of storage\n", "")
+
+
+def test_a_guest_who_asks_for_the_jobs_of_others_gets_the_totals() -> None:
+    guest = instance(row(FIRST, userid=1000), userid=1000, is_owner=False)
+    done = dws(guest, "list", "-A", "-n", "-o", "{userid}")
+    assert done == (
+        0,
+        "1000\n",
+        "flux-dws: WARNING: jobs of other users are shown to the instance owner only;"
+        " all: 4 jobs, 3 DataIn, 1 PreRun, 640GiB of storage\n",
+    )
+
+
+def test_a_guest_sees_their_own_jobs_that_ended_only() -> None:
+    jobs = [ended_job(userid=1000), ended_job(2, userid=0)]
+    guest = instance(jobs=jobs, kvs=kvs_of(), userid=1000, is_owner=False)
+    done = dws(guest, "list", "-f", "ended", "-A", "-n", "-o", "{userid}")
+    assert done == (0, "1000\n", "")
+
+
+def test_what_is_known_is_shown_with_its_age_while_kubernetes_is_away() -> None:
+    found = FixedInstance({"dws.job-list": listed(*ROWS, **OLD)})
+    done = dws(found, "list", "-A")
+    assert len(done.out.splitlines()) == 4
+    assert done.err == (
+        "flux-dws: WARNING: Kubernetes was last heard of 3.5m ago, what follows may be"
+        " old: connection refused\n"
+    )
+
+
+def test_that_the_module_is_not_loaded_is_one_line() -> None:
+    assert dws(FixedInstance(), "list") == (1, "", NOT_LOADED)
+
+
+def test_jobs_that_ended_are_shown_without_the_module() -> None:
+    found = FixedInstance(jobs=[ended_job()], kvs=kvs_of())
+    done = dws(found, "list", "-a", "-n", "-o", "{state}")
+    assert done == (1, "ended\n", NOT_LOADED)
+
+
+def test_a_request_that_comes_too_soon_is_sent_again() -> None:
+    busy = refused(errno.EAGAIN, "too many queries")
+    found = FixedInstance({"dws.job-list": [busy, busy, listed(*ROWS)]})
+    assert dws(found, "list").status == 0 and found.slept > 0.2
+    found = FixedInstance({"dws.job-list": busy})
+    assert dws(found, "list") == (1, "", "flux-dws: ERROR: too many queries\n")
+
+
+def test_a_module_that_ends_before_it_answers_is_named() -> None:
+    found = FixedInstance({"dws.job-list": refused(errno.EHOSTUNREACH)})
+    error = "flux-dws: ERROR: the dws module ended before it answered: try again\n"
+    assert dws(found, "list") == (1, "", error)
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (
+            ["-f", "Running"],
+            "--filter: 'Running' is no state, expected Proposal, Setup,",
+        ),
+        (["-u", "nobody-here"], "--user: there is no user 'nobody-here'"),
+        (["--rabbit=a[b"], "--rabbit: hostlist 'a[b': misplaced bracket"),
+        (["--since=sometime"], "--since: 'sometime' is no moment: expected one like"),
+        (["--since=2100-01-01"], "--since=2100-01-01 appears to be in the future"),
+    ],
+)
+def test_a_wrong_option_is_refused(words: list[str], problem: str) -> None:
+    done = dws(instance(), "list", *words)
+    assert (done.status, done.out) == (1, "")
+    assert done.err.startswith(f"flux-dws: ERROR: {problem}")
+    assert len(done.err.splitlines()) == 1
+
+
+def test_since_means_jobs_that_ended_after_it() -> None:
+    jobs = [ended_job(FIRST + i, t_inactive=NOW - 100 * i) for i in range(1, 5)]
+    words = ("list", "-n", "-o", "{state}")
+    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs)
+    assert dws(found, *words, f"--since={NOW - 250}").out == "ended\n" * 2
+    assert dws(found, *words, "--since=2025-11-24T15:58:00").out == "ended\n"
+    assert dws(found, *words, "--since=-2h").out == ""
+
+
+def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for() -> None:
+    jobs = [ended_job(i, annotations={}) for i in range(1, 400)]
+    jobs[100], jobs[350] = ended_job(1000), ended_job(2000)
+    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs)
+    words = ("list", "-f", "ended", "-n", "-o", "{id.dec}", "-c")
+    assert dws(found, *words, "1").out == "1000\n"
+    assert dws(found, *words, "5").out == "1000\n2000\n"
+    assert dws(found, *words, "0").out == ""
+
+
+def test_lines_are_cut_at_the_width_that_is_given() -> None:
+    lines = dws(instance(), "list", "-A", "-w", "40").out.splitlines()
+    assert max(map(columns, lines)) == 40
+    assert all(line.endswith("+") for line in lines)
+    words = ("list", "-A", "-w", "--color=never")
+    lines = dws(instance(), *words, columns=50).out.splitlines()
+    assert max(map(columns, lines)) == 50
+
+
+def test_colors_are_for_terminals_that_want_them() -> None:
+    red = "\x1b[01;31mƒ3gDmDv6tjHS"
+    assert red in dws(instance(), "list", "-A", columns=99).out
+    assert red in dws(instance(), "list", "-A", "--color").out
+    assert "\x1b" not in dws(instance(), "list", "-A").out
+    assert "\x1b" not in dws(instance(), "list", "-A", columns=99, NO_COLOR="1").out
+    assert "\x1b" not in dws(instance(), "list", "-A", "--color=never", columns=9).out
+
+
+def test_job_ids_are_in_ascii_where_the_locale_is() -> None:
+    done = dws(instance(), "list", "-n", "-o", "{id} {id.f58plain}", unicode=False)
+    assert done.out.splitlines()[0] == "f3gDmDv6tjHH f3gDmDv6tjHH"
+
+
+CLOSED = """
+import sys
+sys.path.insert(0, "t/python")
+from support.dwscli import *
+answer = {**FRESH, "jobs": [row(i + 1) for i in range(5000)], "next": None}
+fluxinstance.FluxInstance = lambda: FixedInstance({"dws.job-list": answer})
+args = COMMAND["arguments"](["list"])
+sys.exit(run("dws", lambda: args.function(args)))
+"""
+
+
+def test_a_reader_that_ends_early_is_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-c", CLOSED],
+        stdout=writer,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=TOP,
+        env={**os.environ, "PYTHONPATH": str(TOP / "src/pymod")},
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, "")
+
+
+# Anything that the contract allows
+
+amounts = st.one_of(st.none(), st.integers(0, 2**63 - 1))
+hosts = st.sampled_from(["", "tuo[1001-1016]", "a", "a[", "名前"])
+rows = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, 2**63 - 1),
+        "userid": st.integers(0, 2**32 - 1),
+        "state": st.sampled_from([*TIMINGS, "none"]),
+        "status": st.text(max_size=20),
+        "since": st.one_of(st.none(), st.floats(-1e12, 1e18)),
+        "ready": st.booleans(),
+        "wants": st.sampled_from(["planned", "ready", "released"]),
+        "nodes": hosts,
+        "nnodes": st.integers(0, 2**31),
+        "rabbits": hosts,
+        "capacity": st.integers(0, 2**63 - 1),
+        "types": st.lists(st.text(max_size=9), max_size=3),
+        "moved": amounts,
+        "total": amounts,
+        "percent": st.one_of(st.none(), st.floats(0, 100)),
+        "waits": st.text(max_size=60),
+    }
+)
+
+
+@given(
+    st.lists(rows, max_size=4),
+    st.sampled_from(["default", "long", "data"]),
+    st.integers(1, 120),
+)
+def test_any_row_is_shown_within_the_width_and_without_control_characters(
+    found: list[dict[str, Any]], format: str, width: int
+) -> None:
+    answer = FixedInstance({"dws.job-list": listed(*found)})
+    done = dws(answer, "list", "-A", "-o", format, "-w", str(width))
+    assert done.status == 0 and done.err == ""
+    lines = done.out.split("\n")[:-1]
+    assert len(lines) == len(found) + 1
+    assert all(line.isprintable() and columns(line) <= width for line in lines)
+
+
+keys = ["id", "state", "since", "nodes", "rabbits", "types", "moved", "percent"]
+junk = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.floats(), st.text(), st.integers()),
+    lambda inner: st.lists(inner, max_size=3),
+    max_leaves=4,
+)
+
+
+@given(st.dictionaries(st.sampled_from(keys), junk))
+def test_a_row_of_another_version_is_no_traceback(changes: dict[str, Any]) -> None:
+    done = dws(instance(row(**changes) | changes), "list", "-A", "-o", "long")
+    assert done.status == 0

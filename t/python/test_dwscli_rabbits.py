@@ -1,0 +1,178 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws rabbits, disable and enable."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwscli.width import columns
+from support.dwscli import FRESH, OLD, FixedInstance, dws, is_golden, refused
+
+TIB = 2**40
+
+
+def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
+    """A Rabbit of ``dws.rabbit-list``."""
+    return {
+        "name": name,
+        "state": "Ready",
+        "reason": "",
+        "capacity": 30 * TIB,
+        "free": 20 * TIB,
+        "withheld": 0,
+        "nodes": "tuo[1001-1016]",
+        "broken": "",
+        "njobs": 2,
+        "jobs": [1 << 60],
+        "disabled": None,
+        **changes,
+    }
+
+
+RABBITS = (
+    rabbit("tuo210", nodes="tuo[1033-1048]", njobs=0, jobs=[]),
+    rabbit("tuo9", withheld=2 * TIB, broken="tuo1003"),
+    rabbit(
+        "tuo203",
+        state="Disabled",
+        disabled={"by": "root", "at": 1763990000.0, "reason": "slow ssd"},
+        nodes="tuo[1017-1032]",
+    ),
+    rabbit("tuo204", state="Offline", reason="Offline: no answer", capacity=0, free=0),
+)
+
+
+def instance(*rabbits: Any, **options: Any) -> FixedInstance:
+    answer = {**FRESH, "rabbits": [*(rabbits or RABBITS)]}
+    return FixedInstance({"dws.rabbit-list": answer}, **options)
+
+
+def test_rabbits_are_a_table_in_the_order_of_their_numbers() -> None:
+    done = dws(instance(), "rabbits")
+    assert (done.status, done.err) == (0, "")
+    assert is_golden("rabbits.txt", done.out)
+
+
+def test_who_disabled_a_rabbit_and_when_is_in_the_long_format() -> None:
+    assert is_golden("rabbits-long.txt", dws(instance(), "rabbits", "-o", "long").out)
+
+
+def test_some_rabbits_are_shown_in_the_order_of_the_command_line() -> None:
+    done = dws(instance(), "rabbits", "tuo210", "tuo[203,210]", "-n", "-o", "{name}")
+    assert done.out == "tuo210\ntuo203\n"
+    done = dws(instance(), "rabbits", "--json", "tuo9")
+    (found,) = json.loads(done.out)["rabbits"]
+    assert found == RABBITS[1]
+
+
+def test_a_rabbit_that_is_not_there_is_named() -> None:
+    error = "flux-dws: ERROR: no such Rabbit: tuo[300-301]\n"
+    assert dws(instance(), "rabbits", "tuo[300-301,203]") == (1, "", error)
+    done = dws(instance(), "rabbits", "a[")
+    assert done.status == 1 and "hostlist 'a[': misplaced bracket" in done.err
+
+
+def test_the_age_of_what_is_shown_is_told() -> None:
+    found = FixedInstance({"dws.rabbit-list": {**OLD, "rabbits": [rabbit()]}})
+    done = dws(found, "rabbits")
+    assert "Kubernetes was last heard of 3.5m ago" in done.err and done.out
+
+
+def test_colors_tell_who_serves() -> None:
+    lines = dws(instance(), "rabbits", "--color").out.splitlines()
+    colors = [line[:8] if line.startswith("\x1b") else "" for line in lines]
+    red, yellow = "\x1b[01;31m", "\x1b[01;33m"
+    assert colors == ["", yellow, red, red, ""]
+
+
+texts = st.text(max_size=20)
+sizes = st.integers(0, 2**63 - 1)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "name": texts,
+                "state": texts,
+                "reason": texts,
+                "capacity": sizes,
+                "free": sizes,
+                "withheld": sizes,
+                "nodes": texts,
+                "broken": texts,
+                "njobs": sizes,
+                "jobs": st.lists(sizes, max_size=3),
+                "disabled": st.one_of(
+                    st.none(),
+                    st.fixed_dictionaries(
+                        {"by": texts, "at": st.floats(0, 1e12), "reason": texts}
+                    ),
+                ),
+            }
+        ),
+        min_size=1,
+        max_size=4,
+        unique_by=lambda found: found["name"],
+    ),
+    st.sampled_from(["default", "long"]),
+    st.integers(1, 100),
+)
+def test_any_rabbit_is_shown_within_the_width(
+    found: list[dict[str, Any]], format: str, width: int
+) -> None:
+    done = dws(instance(*found), "rabbits", "-o", format, "-w", str(width))
+    assert done.status == 0
+    lines = done.out.split("\n")[:-1]
+    assert len(lines) == len(found) + 1
+    assert all(line.isprintable() and columns(line) <= width for line in lines)
+
+
+# disable, enable
+
+
+def test_the_instance_owner_takes_rabbits_out_of_service() -> None:
+    found = FixedInstance({"dws.rabbit-disable": {"rabbits": ["tuo201", "tuo202"]}})
+    done = dws(found, "disable", "tuo[201-202]", "--reason", "slow ssd")
+    assert done == (0, "", "")
+    request = {"rabbits": ["tuo201", "tuo202"], "reason": "slow ssd"}
+    assert found.requests == [("dws.rabbit-disable", request)]
+
+
+def test_and_puts_them_back() -> None:
+    found = FixedInstance({"dws.rabbit-enable": {"rabbits": ["tuo202"]}})
+    done = dws(found, "enable", "tuo201", "tuo202")
+    assert done == (0, "", "flux-dws: WARNING: enabled already: tuo201\n")
+    assert found.requests == [("dws.rabbit-enable", {"rabbits": ["tuo201", "tuo202"]})]
+
+
+@pytest.mark.parametrize("verb", ["disable", "enable"])
+def test_a_guest_may_not(verb: str) -> None:
+    found = FixedInstance({f"dws.rabbit-{verb}": refused(errno.EPERM)})
+    words = ["--reason=x"] if verb == "disable" else []
+    done = dws(found, verb, "tuo201", *words)
+    error = f"flux-dws: ERROR: only the instance owner may {verb} Rabbits\n"
+    assert done == (1, "", error)
+
+
+def test_what_the_module_refuses_is_told_in_its_words() -> None:
+    found = FixedInstance({"dws.rabbit-enable": refused(errno.ENOENT, "no tuo9\x1b")})
+    assert dws(found, "enable", "tuo9").err == "flux-dws: ERROR: no tuo9\\x1b\n"
+
+
+def test_a_reason_is_required() -> None:
+    assert dws(FixedInstance(), "disable", "tuo9").status == 2
+    done = dws(FixedInstance(), "disable", "tuo9", "--reason= ")
+    assert done.err == (
+        "flux-dws: ERROR: --reason: expected a text, as in --reason='slow ssd'\n"
+    )
+    assert dws(FixedInstance(), "enable", ",").err == (
+        "flux-dws: ERROR: no Rabbit is named\n"
+    )
