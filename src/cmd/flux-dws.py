@@ -25,6 +25,8 @@ Object Specification.
 
 SUBCOMMANDS = {
     "list": ("list", "list jobs with storage"),
+    "show": ("show", "show all about the storage of a job"),
+    "wait": ("wait", "wait until the storage of a job is gone"),
     "rabbits": ("rabbits", "list Rabbits"),
     "disable": ("disable", "take Rabbits out of service"),
     "enable": ("disable", "put Rabbits back into service"),

@@ -1,0 +1,80 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""A job's storage until it is gone: each change is shown as it comes.
+
+The module holds a request until the job changes. It may be reloaded meanwhile, and
+Flux's job-list may know a little later than the module that a job has ended.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Protocol
+
+from dwscli.details import AWAY, TOPIC, look_up, look_up_ended
+from dwscli.instance import Instance, Json, Refused, ask
+from dwscli.messages import warn
+from dwscli.reading import number, text
+from dwscli.units import f58
+from flux_k8s.command import CommandError
+
+PAUSE = 0.5
+"""Seconds before the next request where the module did not hold the last one."""
+
+
+class Painter(Protocol):
+    """What shows a job."""
+
+    def show(self, answer: Json) -> None:
+        """Show an answer of ``dws.job-show``."""
+
+    def tick(self) -> None:
+        """Show that time passes: about a second has, without an answer."""
+
+    def finish(self, answer: Json) -> None:
+        """Show the last answer, of a job that ended."""
+
+
+def follow(instance: Instance, id: int, painter: Painter) -> None:
+    """Show a job until its storage is gone.
+
+    Raises:
+        CommandError: its storage has failed, or data is lost.
+        Refused: it cannot be shown.
+    """
+    answer, has_ended = look_up(instance, id)
+    failed = ""
+    while not has_ended:
+        painter.show(answer)
+        failed = text(answer, "failed") or failed
+        answer, has_ended = _next(instance, id, answer, painter)
+    painter.finish(answer)
+    failed = text(answer, "failed") or failed
+    if failed:
+        raise CommandError(f"job {f58(id)}: {failed}")
+
+
+def _next(
+    instance: Instance, id: int, answer: Json, painter: Painter
+) -> tuple[Json, bool]:
+    """The next answer, and whether the job has ended."""
+    request = {"id": id, "seen": int(number(answer, "serial") or 0)}
+    is_away = False
+    while True:
+        try:
+            return ask(instance, TOPIC, request, painter.tick), False
+        except Refused as error:
+            if error.errno == errno.EAGAIN:
+                # So many requests are held that this one was not.
+                request.pop("seen", None)
+            elif error.errno not in (errno.ENOENT, *AWAY):
+                raise
+            elif error.errno in AWAY and not is_away:
+                is_away = True
+                warn("the dws module is away: waiting for it")
+            if error.errno != errno.EAGAIN:
+                found = look_up_ended(instance, id)
+                if found is not None:
+                    return found, True
+        painter.tick()
+        instance.sleep(PAUSE)

@@ -1,0 +1,65 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws show`` and ``flux dws wait``: all about the storage of a job."""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+from dwscli import fluxinstance
+from dwscli.details import look_up
+from dwscli.follow import Painter, follow
+from dwscli.instance import Instance, job_id
+from dwscli.page import page
+from dwscli.painters import JsonLines, Page, Plain, StatusLine, to_json
+from dwscli.terminal import add_color, screen, write
+
+DESCRIPTION = """
+Show the storage of a job: its directives, allocations, Rabbits and nodes, the seconds
+in each state, data movement, mounts, time limits that run, and exceptions. The job may
+have ended.
+"""
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws show`` takes."""
+    args.description = DESCRIPTION
+    add = args.add_argument
+    add("jobid", metavar="JOBID", help="the job, active or not")
+    add("--json", action="store_true", help="Output in JSON")
+    add(
+        "--follow",
+        action="store_true",
+        help="Show each change until the storage is gone. The exit status is that of"
+        " flux dws wait",
+    )
+    add_color(args)
+    args.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Show a job."""
+    show(args, fluxinstance.FluxInstance())
+
+
+def show(args: argparse.Namespace, instance: Instance) -> None:
+    """Show a job of an instance.
+
+    Raises:
+        CommandError: the job cannot be shown, or is followed and its storage fails.
+    """
+    id = job_id(instance, args.jobid)
+    if args.follow:
+        follow(instance, id, painter(args, Page))
+        return
+    answer, _ = look_up(instance, id)
+    output = screen(args.color)
+    write([to_json(answer)] if args.json else page(answer, output))
+
+
+def painter(args: argparse.Namespace, live: type[Page] | type[StatusLine]) -> Painter:
+    """What shows a job that is followed."""
+    if args.json:
+        return JsonLines()
+    return live(partial(screen, args.color)) if screen().is_terminal else Plain()

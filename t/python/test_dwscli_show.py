@@ -1,0 +1,326 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws show: all about the storage of one job."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwscli.bars import bar, gauge
+from dwscli.ended import TIMINGS
+from dwscli.page import page
+from dwscli.terminal import Screen
+from dwscli.width import columns
+from support.dwscli import (
+    FIRST as JOB,
+)
+from support.dwscli import (
+    GIB,
+    NOT_LOADED,
+    NOW,
+    OLD,
+    WORKFLOW,
+    FixedInstance,
+    detail,
+    dws,
+    ended_job,
+    is_golden,
+    kvs_of,
+    refused,
+)
+
+F58 = "ƒ3gDmDv6tjHH"
+TOPIC = "dws.job-show"
+
+BUSY = detail(
+    JOB,
+    state="DataIn",
+    status="DriverWait",
+    since=NOW - 58,
+    waits="",
+    percent=43,
+    moved=int(4.3 * GIB),
+    total=10 * GIB,
+    directives=[
+        "#DW jobdw type=xfs capacity=10GiB name=p1",
+        "#DW copy_in source=/lustre/user/data/set1 destination=$DW_JOB_p1/data",
+    ],
+    mounts={"wanted": 16, "mounted": 12, "waiting": "tuo[1003,1007]"},
+    allocations=[
+        {
+            "label": "xfs",
+            "type": "xfs",
+            "size": 10 * GIB,
+            "rabbits": {"tuo202": 8, "tuo201": 8},
+        },
+        {"label": "mgt", "type": "lustre", "size": GIB, "rabbits": {"tuo201": 1}},
+    ],
+    states=[
+        {"state": "Proposal", "begun": NOW - 100, "seconds": 0.12},
+        {"state": "Setup", "begun": NOW - 99, "seconds": 41.2},
+        {"state": "DataIn", "begun": NOW - 58, "seconds": None},
+    ],
+    movements=[
+        {
+            "name": "fluxjob-1-1-0",
+            "source": "/lustre/user/data/set1",
+            "destination": "/mnt/nnf/x-0/",
+            "state": "Running",
+            "percent": 43,
+            "bytes": int(4.3 * GIB),
+            "rate": 1.2 * GIB,
+            "left": 62.0,
+            "message": "slow: 3 of 4 ranks",
+        }
+    ],
+    limits=[{"name": "setup_timeout", "at": NOW + 300}],
+    exceptions=["dws-node-failure: tuo1003 has no storage"],
+)
+
+
+def instance(answer: Any = BUSY, **options: Any) -> FixedInstance:
+    return FixedInstance({TOPIC: answer}, **options)
+
+
+def test_a_job_is_shown_on_a_page() -> None:
+    done = dws(instance(), "show", F58)
+    assert (done.status, done.err) == (0, "")
+    assert is_golden("show.txt", done.out)
+
+
+def test_a_terminal_of_40_columns_gets_a_page_that_fits() -> None:
+    done = dws(instance(), "show", F58, "--color=never", columns=40)
+    assert is_golden("show-40.txt", done.out)
+    assert max(map(columns, done.out.splitlines())) <= 40
+
+
+def test_a_locale_without_unicode_gets_bars_of_ascii() -> None:
+    done = dws(instance(), "show", F58, unicode=False)
+    assert is_golden("show-ascii.txt", done.out)
+    assert done.out.isascii()
+
+
+def test_a_job_that_ended_is_shown_from_the_kvs() -> None:
+    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs_of(JOB))
+    done = dws(gone, "show", F58)
+    assert (done.status, done.err) == (0, "")
+    assert is_golden("show-ended.txt", done.out)
+
+
+def test_a_job_that_ended_is_shown_without_the_module() -> None:
+    without = FixedInstance(jobs=[ended_job(JOB)], kvs=kvs_of(JOB))
+    assert is_golden("show-ended.txt", dws(without, "show", F58).out)
+
+
+def failed_job(*events: dict[str, Any], **workflow: Any) -> str:
+    """What the page of a job that ended says of its failure."""
+    document = json.loads(json.dumps(WORKFLOW))
+    for path, value in workflow.items():
+        section, key = path.split("_")
+        document[section][key] = value
+    kvs = kvs_of(
+        JOB,
+        rabbit_workflow=json.dumps(document),
+        eventlog="\n".join(map(json.dumps, events)),
+    )
+    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
+    lines = dws(gone, "show", F58, COLUMNS="500").out.splitlines()
+    return "".join(line[12:] for line in lines if line.startswith("Failed:"))
+
+
+def exception(type: str, severity: int, note: str) -> dict[str, Any]:
+    context = {"type": type, "severity": severity, "note": note}
+    return {"timestamp": NOW, "name": "exception", "context": context}
+
+
+def test_why_the_storage_of_a_job_failed_is_told() -> None:
+    assert failed_job() == ""
+    cancel = exception("cancel", 0, "not needed")
+    warning = exception("dws-node-failure", 1, "tuo1 is drained")
+    fatal = exception("dws", 0, "DWS: no room")
+    assert failed_job(cancel, warning) == ""
+    assert failed_job(cancel, warning, fatal) == "DWS: no room"
+    lost = "not copied: $DW_JOB_p1/out to /lustre/out"
+    assert failed_job(status_drivers=[]) == lost
+    seen = "its storage was last seen in PreRun: busy"
+    assert failed_job(status_state="PreRun", status_message="busy") == seen
+    assert failed_job(spec_desiredState=7).startswith(
+        "Workflow : spec.desiredState is 7"
+    )
+
+
+def test_a_job_without_records_is_shown_with_what_flux_has() -> None:
+    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)])
+    done = dws(gone, "show", F58)
+    assert done.out.splitlines() == [
+        f"Job:        {F58} of root",
+        "State:      ended at 2025-11-24T15:59:00, COMPLETED",
+        "Failed:     nothing is recorded of its storage",
+        "Nodes:      2: tuo[1001-1002]",
+        "Rabbits:    tuo201",
+    ]
+
+
+def test_json_is_the_answer_of_the_module() -> None:
+    found = json.loads(dws(instance(), "show", "--json", F58).out)
+    assert found == {**BUSY, "jobid": F58}
+
+
+def test_what_is_shown_while_kubernetes_is_away_has_its_age() -> None:
+    done = dws(instance({**BUSY, **OLD}), "show", F58, COLUMNS="100")
+    line = "Kubernetes: last heard of 3.5m ago, what follows may be old: connection"
+    assert line in done.out and done.status == 0
+
+
+# Bad input
+
+
+def active(id: int = JOB, **changes: Any) -> dict[str, Any]:
+    return {**ended_job(id), "state": 16, "annotations": {}, **changes}
+
+
+def jobspec(*directives: str) -> str:
+    return json.dumps({"attributes": {"system": {"dw": [*directives]}}})
+
+
+def test_what_is_no_job_id_is_named() -> None:
+    error = "flux-dws: ERROR: not the ID of a job: tuo1\\x1b\n"
+    assert dws(instance(), "show", "tuo1\x1b") == (1, "", error)
+
+
+def test_a_job_that_is_not_there_is_named() -> None:
+    done = dws(instance(refused(errno.ENOENT)), "show", F58)
+    assert done == (1, "", f"flux-dws: ERROR: job {F58} not found\n")
+
+
+@pytest.mark.parametrize("job", [active(), {**ended_job(JOB), "annotations": {}}])
+def test_a_job_without_directives_is_named(job: dict[str, Any]) -> None:
+    found = instance(
+        refused(errno.ENOENT), jobs=[job], kvs={(JOB, "jobspec"): jobspec()}
+    )
+    done = dws(found, "show", F58)
+    assert done == (1, "", f"flux-dws: ERROR: job {F58} has no #DW directives\n")
+    assert found.slept == 0
+
+
+@pytest.mark.parametrize("job", [active(userid=7), ended_job(JOB, userid=7)])
+def test_the_job_of_another_user_is_not_shown(job: dict[str, Any]) -> None:
+    found = instance(
+        refused(errno.ENOENT), jobs=[job], kvs=kvs_of(JOB), userid=8, is_owner=False
+    )
+    done = dws(found, "show", F58)
+    assert done == (1, "", f"flux-dws: ERROR: job {F58} is not yours\n")
+    told = refused(errno.EPERM, f"job {F58} is not yours")
+    assert dws(instance(told), "show", F58) == done
+
+
+def test_an_active_job_needs_the_module() -> None:
+    found = FixedInstance(jobs=[active()])
+    assert dws(found, "show", F58) == (1, "", NOT_LOADED)
+
+
+def test_a_job_that_was_just_submitted_is_waited_for() -> None:
+    kvs = {(JOB, "jobspec"): jobspec("#DW jobdw")}
+    unknown = refused(errno.ENOENT)
+    found = instance([unknown, unknown, BUSY], jobs=[active()], kvs=kvs)
+    assert dws(found, "show", F58).status == 0 and found.slept > 0
+    found = instance(unknown, jobs=[active()], kvs=kvs)
+    error = f"flux-dws: ERROR: job {F58}: the dws module does not know it yet\n"
+    assert dws(found, "show", F58) == (1, "", error)
+
+
+# Anything that the contract allows
+
+texts = st.text(max_size=40)
+numbers = st.floats(0, 1e18)
+maybe = st.one_of(st.none(), numbers)
+details = st.fixed_dictionaries(
+    {
+        "now": st.floats(0, 1e12),
+        "kubernetes": st.one_of(st.just("ok"), texts),
+        "age": numbers,
+        "userid": st.integers(0, 2**32),
+        "state": st.sampled_from([*TIMINGS, "none"]),
+        "status": texts,
+        "since": maybe,
+        "ready": st.booleans(),
+        "nodes": texts,
+        "nnodes": st.integers(0, 2**31),
+        "rabbits": texts,
+        "types": st.lists(texts, max_size=2),
+        "moved": maybe,
+        "total": maybe,
+        "percent": st.one_of(st.none(), st.floats(0, 100)),
+        "waits": texts,
+        "directives": st.lists(texts, max_size=3),
+        "message": texts,
+        "failed": texts,
+        "exceptions": st.lists(texts, max_size=2),
+        "limits": st.lists(
+            st.fixed_dictionaries({"name": texts, "at": numbers}), max_size=2
+        ),
+        "states": st.lists(
+            st.fixed_dictionaries({"state": texts, "begun": maybe, "seconds": maybe}),
+            max_size=3,
+        ),
+        "allocations": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "label": texts,
+                    "type": texts,
+                    "size": numbers,
+                    "rabbits": st.dictionaries(
+                        texts, st.integers(0, 2**31), max_size=3
+                    ),
+                }
+            ),
+            max_size=2,
+        ),
+        "mounts": st.one_of(
+            st.none(),
+            st.fixed_dictionaries(
+                {"wanted": numbers, "mounted": numbers, "waiting": texts}
+            ),
+        ),
+        "movements": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "name": texts,
+                    "source": texts,
+                    "destination": texts,
+                    "state": texts,
+                    "percent": st.one_of(st.none(), st.floats(0, 100)),
+                    "bytes": maybe,
+                    "rate": maybe,
+                    "left": maybe,
+                    "message": texts,
+                }
+            ),
+            max_size=2,
+        ),
+    }
+)
+
+
+@given(details, st.integers(20, 120), st.booleans())
+def test_any_answer_is_a_page_that_fits_and_has_no_control_character(
+    answer: dict[str, Any], width: int, has_unicode: bool
+) -> None:
+    lines = page({"id": 1, **answer}, Screen(width, has_unicode=has_unicode))
+    assert all(line.isprintable() and columns(line) <= width for line in lines)
+
+
+@given(st.floats(0, 1), st.integers(0, 60), st.booleans())
+def test_a_bar_is_as_long_as_its_share(
+    share: float, width: int, has_unicode: bool
+) -> None:
+    found = bar(share, width, has_unicode)
+    assert abs(columns(found) - share * width) <= 1
+    assert bool(found) == (share > 0 and width > 0)
+    assert columns(gauge(share, width, has_unicode)) in (0, width)
