@@ -27,6 +27,7 @@ SUBCOMMANDS = {
     "list": ("list", "list jobs with storage"),
     "show": ("show", "show all about the storage of a job"),
     "wait": ("wait", "wait until the storage of a job is gone"),
+    "free": ("free", "let a job go whose storage does not get on"),
     "rabbits": ("rabbits", "list Rabbits"),
     "disable": ("disable", "take Rabbits out of service"),
     "enable": ("disable", "put Rabbits back into service"),

@@ -34,7 +34,9 @@ NODES_SHARE = ("lustre",)
 RESULTS = {1: "COMPLETED", 2: "FAILED", 4: "CANCELED", 8: "TIMEOUT"}
 """The results of Flux's jobs, by their numbers."""
 
-INACTIVE = 64
+RUNNING, INACTIVE = 16, 64
+"""States of Flux's jobs, by their numbers."""
+
 EXCEPTION = "dws"
 """The beginning of the types of exceptions that are about storage."""
 

@@ -119,6 +119,10 @@ class FluxInstance:
                     continue
         return found
 
+    def raise_exception(self, id: int, type: str, note: str) -> None:
+        request = {"id": id, "type": type, "severity": 0, "note": note}
+        self._handle.rpc("job-manager.raise", request).get()
+
 
 def _parts(
     wanted: Iterable[tuple[int, str]], count: int

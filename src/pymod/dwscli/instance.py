@@ -92,6 +92,13 @@ class Instance(Protocol):
             OSError: EPERM for the job of another user.
         """
 
+    def raise_exception(self, id: int, type: str, note: str) -> None:
+        """Raise a fatal exception on a job.
+
+        Raises:
+            OSError: EPERM for the job of another user, ENOENT for one that ended.
+        """
+
 
 def ask(
     instance: Instance, topic: str, request: Json, tick: Optional[Tick] = None

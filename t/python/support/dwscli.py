@@ -167,6 +167,7 @@ class FixedInstance:
     Attributes:
         answers: of each topic, one after the other; the last one again and again.
         requests: what was asked, in its order.
+        raised: the exceptions that were raised, each with its job.
         slept: the seconds that were waited.
     """
 
@@ -184,6 +185,7 @@ class FixedInstance:
         self.userid = userid
         self.is_owner = is_owner
         self.requests: list[tuple[str, Json]] = []
+        self.raised: list[tuple[int, str]] = []
         self.ticks = 0
         self.slept = 0.0
 
@@ -209,6 +211,11 @@ class FixedInstance:
 
     def parse_id(self, text: str) -> int:
         return jobid.decode(text)
+
+    def raise_exception(self, id: int, type: str, note: str) -> None:
+        if not self.is_owner and (self.job(id) or {}).get("userid") != self.userid:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        self.raised.append((id, type))
 
     def job(self, id: int) -> Optional[Json]:
         return next((job for job in self.jobs if job["id"] == id), None)

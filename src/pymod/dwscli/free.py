@@ -1,0 +1,162 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws free``: let a job go whose storage does not get on.
+
+The way out depends on how far the job is. Until its storage is in Teardown, an
+exception of the type cancel has it moved there. A Teardown that does not end is given
+up by an exception of the type dws-epilog-timeout, which the instance owner may raise:
+it takes out of service what the job still uses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+from dataclasses import dataclass
+from typing import Iterator, Optional
+
+from dwscli import fluxinstance
+from dwscli.details import look_up, not_yours
+from dwscli.ended import RUNNING
+from dwscli.instance import Instance, Json, job_id, refusal
+from dwscli.page import state_line
+from dwscli.reading import number, text, texts
+from dwscli.terminal import screen, write
+from dwscli.units import f58
+from dwscli.width import wrapped
+from flux_k8s.command import CommandError
+from flux_k8s.dws import directives
+from flux_k8s.dws.workflowview import STATES, State
+from flux_k8s.errors import DirectiveError
+from flux_k8s.text import printable
+
+CANCEL, EPILOG_TIMEOUT = "cancel", "dws-epilog-timeout"
+"""Types of exceptions (RFC 21)."""
+
+DESCRIPTION = """
+Show what would let a stuck job go, and what would be lost by it; with --yes, do it. A
+job whose storage is not in Teardown yet is cancelled, and its storage is deleted. A
+Teardown that does not end is given up: nodes that still mount the storage are drained,
+and Rabbits that still hold it are disabled. Only the instance owner may do that.
+"""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What lets a job go.
+
+    Attributes:
+        exception: the type of the exception to raise.
+        effects: what it does.
+        losses: what is lost.
+    """
+
+    exception: str
+    effects: tuple[str, ...]
+    losses: tuple[str, ...]
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws free`` takes."""
+    args.description = DESCRIPTION
+    args.add_argument("jobid", metavar="JOBID", help="the job")
+    args.add_argument("--yes", action="store_true", help="do it")
+    args.set_defaults(function=lambda found: free(found, fluxinstance.FluxInstance()))
+
+
+def free(args: argparse.Namespace, instance: Instance) -> None:
+    """Show what would let a job go, or do it.
+
+    Raises:
+        CommandError: the job needs nothing, or the user may not do it.
+    """
+    id = job_id(instance, args.jobid)
+    answer, has_ended = look_up(instance, id)
+    if has_ended:
+        raise CommandError(f"job {f58(id)} has ended: there is nothing to be freed")
+    job = instance.job(id) or {}
+    found = plan(answer, job)
+    if found.exception == EPILOG_TIMEOUT and not instance.is_owner:
+        raise CommandError(
+            f"job {f58(id)}: its storage is in Teardown, which only the instance owner"
+            " may give up"
+        )
+    write(lines(answer, found, screen().width))
+    if not args.yes:
+        write(["", f"Nothing was done: flux dws free --yes {f58(id)} does it."])
+        return
+    try:
+        instance.raise_exception(id, found.exception, "flux dws free")
+    except OSError as error:
+        if error.errno == errno.EPERM:
+            raise not_yours(id) from None
+        raise refusal(error) from None
+    write(["", f"Done: flux dws wait {f58(id)} shows what comes of it."])
+
+
+def plan(answer: Json, job: Json) -> Plan:
+    """What lets a job go.
+
+    Args:
+        answer: of ``dws.job-show``.
+        job: of job-list.
+    """
+    state = STATES.get(text(answer, "state"))
+    if state is State.Teardown:
+        return Plan(
+            EPILOG_TIMEOUT,
+            (
+                "the epilog ends without waiting for DWS",
+                "nodes that still mount the storage are drained",
+                "Rabbits that still hold the storage are disabled",
+            ),
+            ("what was not copied out before", "the storage, until it is cleaned up"),
+        )
+    has_run = may_have_run(answer, state)
+    effects = ["the storage moves to Teardown at once and is deleted"]
+    if not has_run:
+        effects.insert(0, "the job is cancelled before it has run")
+    elif number(job, "state") == RUNNING:
+        effects.insert(0, "the job is cancelled, and its tasks are killed")
+    return Plan(CANCEL, tuple(effects), tuple(losses(answer)) if has_run else ())
+
+
+def may_have_run(answer: Json, state: Optional[State]) -> bool:
+    """Whether tasks of the job may have written to its storage."""
+    if state is State.PreRun:
+        return answer.get("ready") is True
+    return state is not None and state > State.PreRun
+
+
+def losses(answer: Json) -> Iterator[str]:
+    """What is lost when the storage moves to Teardown at once."""
+    yield "all that the job has written to its storage and that was not copied out"
+    if text(answer, "state") == State.DataOut.name and answer.get("ready") is True:
+        return
+    for line in texts(answer, "directives"):
+        try:
+            found = directives.parse(line)
+        except DirectiveError:
+            continue
+        if found.command == "copy_out":
+            source, target = (found.arguments[key] for key in ("source", "destination"))
+            yield f"{source}, which is not copied to {target}, or not completely"
+
+
+def lines(answer: Json, found: Plan, width: int) -> list[str]:
+    """A plan for a person to read."""
+    id = int(number(answer, "id") or 0)
+    waits = text(answer, "waits")
+    head = f"Job {f58(id)}: {state_line(answer, number(answer, 'now') or 0)}"
+    parts = [
+        *wrapped(printable(f"{head}; waits for: {waits}" if waits else head), width),
+        "",
+        *wrapped(f"An exception of the type {found.exception} lets it go:", width),
+    ]
+    for effect in found.effects:
+        parts += wrapped(f"- {effect}", width, "  ")
+    if found.losses:
+        parts += ["", "Lost:"]
+    for loss in found.losses:
+        parts += wrapped(printable(f"- {loss}"), width, "  ")
+    return parts

@@ -1,0 +1,97 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws free: a stuck job is let go, after its user has read what that costs."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any
+
+import pytest
+
+from support.dwscli import (
+    FIRST,
+    NOW,
+    FixedInstance,
+    detail,
+    dws,
+    ended_job,
+    is_golden,
+    refused,
+)
+
+F58 = "ƒ3gDmDv6tjHH"
+DIRECTIVES = [
+    "#DW jobdw type=xfs capacity=10GiB name=p1",
+    "#DW copy_out source=$DW_JOB_p1/out destination=/lustre/out",
+]
+SCHED, RUN, CLEANUP = 8, 16, 32
+
+
+def instance(
+    state: str, phase: int, owner: int = 0, changes: Any = (), **options: Any
+) -> FixedInstance:
+    answer = detail(
+        FIRST, state=state, directives=DIRECTIVES, since=NOW - 9000, **dict(changes)
+    )
+    job = {**ended_job(FIRST, userid=owner), "state": phase}
+    return FixedInstance({"dws.job-show": answer}, jobs=[job], **options)
+
+
+@pytest.mark.parametrize(
+    ("state", "phase", "exception"),
+    [
+        ("Proposal", SCHED, "cancel"),
+        ("PreRun", RUN, "cancel"),
+        ("DataOut", CLEANUP, "cancel"),
+        ("Teardown", CLEANUP, "dws-epilog-timeout"),
+    ],
+)
+def test_what_it_does_and_costs_is_shown_before_it_is_done(
+    state: str, phase: int, exception: str
+) -> None:
+    found = instance(state, phase)
+    done = dws(found, "free", F58)
+    assert (done.status, done.err, found.raised) == (0, "", [])
+    assert is_golden(f"free-{state.lower()}.txt", done.out)
+    done = dws(found, "free", "--yes", F58)
+    assert found.raised == [(FIRST, exception)]
+    assert f"Done: flux dws wait {F58} shows what comes of it." in done.out
+
+
+def test_a_copy_that_is_complete_is_not_lost() -> None:
+    assert "$DW_JOB_p1" in dws(instance("DataOut", CLEANUP), "free", F58).out
+    complete = instance("DataOut", CLEANUP, changes={"ready": True})
+    assert "$DW_JOB_p1" not in dws(complete, "free", F58).out
+
+
+def test_tasks_that_run_are_killed() -> None:
+    running = instance("PreRun", RUN, changes={"ready": True})
+    out = dws(running, "free", F58).out
+    assert "- the job is cancelled, and its tasks are killed\n" in out
+    assert "$DW_JOB_p1" in out
+
+
+def test_only_the_instance_owner_gives_up_a_teardown() -> None:
+    guest = {"owner": 7, "userid": 7, "is_owner": False}
+    found = instance("Teardown", CLEANUP, **guest)
+    done = dws(found, "free", "--yes", F58)
+    error = f"flux-dws: ERROR: job {F58}: its storage is in Teardown, which only the"
+    assert done == (1, "", f"{error} instance owner may give up\n")
+    assert found.raised == []
+    found = instance("DataOut", CLEANUP, **guest)
+    assert dws(found, "free", "--yes", F58).status == 0
+    assert found.raised == [(FIRST, "cancel")]
+
+
+def test_a_job_that_ended_has_nothing_to_be_freed() -> None:
+    gone = FixedInstance(
+        {"dws.job-show": refused(errno.ENOENT)}, jobs=[ended_job(FIRST)]
+    )
+    error = f"flux-dws: ERROR: job {F58} has ended: there is nothing to be freed\n"
+    assert dws(gone, "free", "--yes", F58) == (1, "", error)
+
+
+def test_the_page_fits_on_a_narrow_terminal() -> None:
+    done = dws(instance("DataOut", CLEANUP), "free", F58, columns=40)
+    assert max(map(len, done.out.splitlines()[:-1])) <= 40
