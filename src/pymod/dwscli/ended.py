@@ -85,8 +85,9 @@ def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
 def row(job: Json, kvs: Kvs) -> Json:
     """One job of job-list as a row of ``dws.job-list``.
 
-    Besides the keys of active jobs it has ``result`` and, where they are known,
-    ``seconds``: for how long the job had a Workflow.
+    Besides the keys of active jobs it has ``result``, ``bank``, ``project`` and, where
+    they are known, ``seconds`` and ``held``: for how long the job had a Workflow, and
+    for how long storage.
     """
     workflow = _object(kvs.get((job["id"], WORKFLOW)))
     moves = movements(_json(kvs.get((job["id"], MOVEMENTS))))
@@ -113,9 +114,14 @@ def row(job: Json, kvs: Kvs) -> Json:
         "percent": None,
         "waits": _exception(job),
         "result": RESULTS.get(int(number(job, "result") or 0), ""),
+        "bank": text(job, "bank"),
+        "project": text(job, "project"),
     }
+    setup = _requested(workflow, State.Setup)
     if begun is not None and end is not None:
         found["seconds"] = max(0.0, end - begun)
+    if setup is not None and end is not None:
+        found["held"] = max(0.0, end - setup)
     return found
 
 
@@ -168,12 +174,11 @@ def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
 
 def states(workflow: Json, kvs: Kvs, id: int) -> list[Json]:
     """The states of a job's Workflow that it was in, with their seconds."""
-    notes = part(part(workflow, "metadata"), "annotations")
     found = []
     for name, state in STATES.items():
         seconds = _json_number(kvs.get((id, TIMINGS[name])))
         if seconds is not None:
-            begun = parse_timestamp(text(notes, requested_key(state)))
+            begun = _requested(workflow, state)
             found.append({"state": name, "begun": begun, "seconds": seconds})
     return found
 
@@ -226,6 +231,12 @@ def _parsed(lines: Iterable[str]) -> Iterator[directives.Directive]:
 
 def _memos(job: Json) -> Mapping[str, Any]:
     return part(part(job, "annotations"), "user")
+
+
+def _requested(workflow: Json, state: State) -> Optional[float]:
+    """When the module requested a state (UNIX time)."""
+    notes = part(part(workflow, "metadata"), "annotations")
+    return parse_timestamp(text(notes, requested_key(state)))
 
 
 def _created(workflow: Mapping[str, Any]) -> Optional[float]:

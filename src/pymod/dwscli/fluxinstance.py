@@ -31,6 +31,8 @@ ATTRIBUTES = [
     "nnodes",
     "nodelist",
     "annotations",
+    "bank",
+    "project",
     "exception_occurred",
     "exception_severity",
     "exception_type",

@@ -27,7 +27,7 @@ Formats = Mapping[str, tuple[str, str]]
 """The description of each named format, and the format."""
 
 STEM = "flux-dws"
-SUBCOMMANDS = ("list", "rabbits")
+SUBCOMMANDS = ("list", "rabbits", "usage")
 """Those with formats."""
 
 DEFAULT = "default"

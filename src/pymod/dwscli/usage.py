@@ -1,0 +1,158 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws usage``: the storage that jobs had and the data that they moved.
+
+The numbers are those of jobs that ended, from job-list and the jobs' KVS. Storage
+counts from the request for Setup to the end of the job, with the capacity that the
+directives ask for. The Rabbits of a job have equal shares of it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Callable, Iterable, Mapping, Optional
+
+from dwscli import ended, fluxinstance, table, when
+from dwscli.formats import Field
+from dwscli.instance import Instance, Json
+from dwscli.namedformats import Formats
+from dwscli.reading import number, text
+from dwscli.terminal import write
+from dwscli.users import EVERYBODY, user_id, user_name
+from flux_k8s.dws.directives import GIB
+from flux_k8s.rfc import hostlist
+
+NAME = "usage"
+DESCRIPTION = """
+Show the storage of jobs that have ended, in GiB times hours, and the data that they
+moved, by user, bank, project or Rabbit. Guests see their own jobs.
+"""
+UNKNOWN = "-"
+"""The name for jobs without a bank, a project or Rabbits."""
+
+BUILTIN: Formats = {
+    "default": (
+        "Default flux dws usage format string",
+        "+:{name:<10} {njobs:>6} {gibh:>12.2f} {moved!B:>9} {nfailed:>6}",
+    ),
+}
+
+
+@dataclass
+class Usage:
+    """The storage of some jobs.
+
+    Attributes:
+        gibh: GiB times hours.
+        moved: bytes, as far as data movements are recorded.
+        nfailed: jobs whose storage has failed.
+    """
+
+    name: str
+    njobs: int = 0
+    gibh: float = 0.0
+    moved: float = 0.0
+    nfailed: int = 0
+
+
+FIELDS: Mapping[str, Field[Usage]] = {
+    "name": Field("NAME", lambda usage: usage.name),
+    "njobs": Field("NJOBS", lambda usage: usage.njobs),
+    "gibh": Field("GIB-HOURS", lambda usage: usage.gibh),
+    "moved": Field("MOVED", lambda usage: usage.moved),
+    "nfailed": Field("FAILED", lambda usage: usage.nfailed),
+}
+
+
+def _user(row: Json) -> list[str]:
+    userid = number(row, "userid")
+    return [UNKNOWN if userid is None else user_name(int(userid)) or str(userid)]
+
+
+def _name(key: str) -> Callable[[Json], list[str]]:
+    return lambda row: [text(row, key) or UNKNOWN]
+
+
+def _rabbits(row: Json) -> list[str]:
+    """The Rabbits of a job, each once."""
+    try:
+        found = hostlist.decode(text(row, "rabbits"))
+    except ValueError:
+        found = ()
+    return [*dict.fromkeys(found)] or [UNKNOWN]
+
+
+BY: Mapping[str, Callable[[Json], list[str]]] = {
+    "user": _user,
+    "bank": _name("bank"),
+    "project": _name("project"),
+    "rabbit": _rabbits,
+}
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws usage`` takes."""
+    args.description = DESCRIPTION
+    add = args.add_argument
+    add("--by", choices=[*BY], default="user", help="what a line is about (user)")
+    add("--since", metavar="WHEN", help="Include jobs that have ended since WHEN")
+    add(
+        "-c",
+        "--count",
+        type=int,
+        metavar="N",
+        default=ended.LARGEST_LIST,
+        help="Include the last N jobs (default %(default)s)",
+    )
+    add(
+        "-u",
+        "--user",
+        metavar="[USERNAME|UID]",
+        default=EVERYBODY,
+        help="Include the jobs of one user only",
+    )
+    table.add_options(args)
+    args.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> None:
+    """Show the storage that jobs had."""
+    if not table.print_formats(NAME, args.format, BUILTIN):
+        show_usage(args, fluxinstance.FluxInstance())
+
+
+def show_usage(args: argparse.Namespace, instance: Instance) -> None:
+    """Show the storage that jobs of an instance had."""
+    format = table.make_format(NAME, args, BUILTIN, FIELDS)
+    since = when.parse(args.since, time.time()) if args.since else 0.0
+    user = user_id(args.user) if instance.is_owner else instance.userid
+    jobs = ended.jobs(instance, user, since, max(0, args.count))
+    found = totals(ended.rows(instance, jobs), BY[args.by])
+    if args.json:
+        write([json.dumps({"by": args.by, "usage": [asdict(one) for one in found]})])
+        return
+    table.print_table(args, format, found, lambda usage: "")
+
+
+def totals(rows: Iterable[Json], names: Callable[[Json], list[str]]) -> list[Usage]:
+    """The storage of jobs by name, the largest first. A job of several names has an
+    equal share in each."""
+    found: dict[str, Usage] = {}
+    for row in rows:
+        shares = names(row)
+        for name in shares:
+            one = found.setdefault(name, Usage(name))
+            one.njobs += 1
+            one.gibh += gib_hours(row) / len(shares)
+            one.moved += (number(row, "moved") or 0) / len(shares)
+            one.nfailed += bool(text(row, "waits"))
+    return sorted(found.values(), key=lambda one: (-one.gibh, one.name))
+
+
+def gib_hours(row: Json) -> float:
+    """The storage of a job, in GiB times hours."""
+    held: Optional[Any] = number(row, "held")
+    return (number(row, "capacity") or 0) / GIB * (held or 0) / 3600

@@ -1,0 +1,97 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws usage: the storage of jobs that ended, for accounting."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwscli.usage import BY, gib_hours, totals
+from support.dwscli import (
+    FIRST,
+    GIB,
+    NOW,
+    FixedInstance,
+    dws,
+    ended_job,
+    is_golden,
+    kvs_of,
+)
+
+STRANGER = 54321
+
+
+def memos(rabbits: str) -> dict[str, Any]:
+    return {"user": {"rabbit_workflow": "fluxjob-1", "rabbits": rabbits}}
+
+
+def instance(**options: Any) -> FixedInstance:
+    jobs = [
+        ended_job(FIRST, bank="physics", annotations=memos("tuo[201-202]")),
+        ended_job(FIRST + 1, userid=STRANGER, nnodes=8, t_inactive=NOW - 7200),
+        ended_job(FIRST + 2, userid=STRANGER, bank="physics"),
+        ended_job(FIRST + 3, annotations={}),
+    ]
+    jobs[2].update(exception_type="dws", exception_severity=0, exception_note="lost")
+    kvs = {key: text for i in range(3) for key, text in kvs_of(FIRST + i).items()}
+    return FixedInstance(jobs=jobs, kvs=kvs, **options)
+
+
+@pytest.mark.parametrize("by", ["user", "bank", "rabbit"])
+def test_storage_and_data_are_added_up(by: str) -> None:
+    done = dws(instance(), "usage", f"--by={by}")
+    assert (done.status, done.err) == (0, "")
+    assert is_golden(f"usage-{by}.txt", done.out)
+
+
+def test_json_is_for_accounting() -> None:
+    found = json.loads(dws(instance(), "usage", "--by=bank", "--json").out)
+    # Two nodes of 10 GiB, from Setup at 15:51:00 to the end at 15:59:00, twice.
+    assert found["by"] == "bank"
+    assert found["usage"][0] == {
+        "name": "physics",
+        "njobs": 2,
+        "gibh": pytest.approx(2 * 20 * 8 / 60),
+        "moved": 3 * GIB,
+        "nfailed": 1,
+    }
+
+
+def test_a_guest_sees_their_own_jobs() -> None:
+    guest = instance(userid=STRANGER, is_owner=False)
+    done = dws(guest, "usage", "-n", "-o", "{name} {njobs}")
+    assert done.out == f"{STRANGER} 2\n"
+
+
+def test_jobs_are_chosen_by_user_and_time() -> None:
+    words = ("usage", "-n", "-o", "{name} {njobs}")
+    assert dws(instance(), *words, "-u", "root").out == "root 1\n"
+    lines = dws(instance(), *words, f"--since={NOW - 600}").out.splitlines()
+    assert sorted(lines) == [f"{STRANGER} 1", "root 1"]
+    assert dws(instance(), *words, "-c", "1").out == "root 1\n"
+
+
+rows = st.fixed_dictionaries(
+    {
+        "userid": st.sampled_from([0, 1, STRANGER]),
+        "bank": st.sampled_from(["", "a", "b"]),
+        "rabbits": st.sampled_from(["", "r1", "r[1-3]", "r[", "r1,r1"]),
+        "capacity": st.integers(0, 2**50),
+        "held": st.one_of(st.none(), st.floats(0, 1e6)),
+        "moved": st.one_of(st.none(), st.integers(0, 2**50)),
+    }
+)
+
+
+@given(st.lists(rows), st.sampled_from([*BY]))
+def test_each_view_has_the_same_sum(found: list[dict[str, Any]], by: str) -> None:
+    usages = totals(found, BY[by])
+    assert sum(one.gibh for one in usages) == pytest.approx(sum(map(gib_hours, found)))
+    moved = sum(row["moved"] or 0 for row in found)
+    assert sum(one.moved for one in usages) == pytest.approx(moved)
+    assert len({one.name for one in usages}) == len(usages)
