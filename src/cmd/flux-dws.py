@@ -29,6 +29,7 @@ SUBCOMMANDS = {
     "wait": ("wait", "wait until the storage of a job is gone"),
     "free": ("free", "let a job go whose storage does not get on"),
     "rabbits": ("rabbits", "list Rabbits"),
+    "timeline": ("timeline", "draw the states of jobs over time"),
     "usage": ("usage", "show the storage that jobs had"),
     "disable": ("disable", "take Rabbits out of service"),
     "enable": ("disable", "put Rabbits back into service"),

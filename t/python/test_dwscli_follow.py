@@ -212,6 +212,12 @@ def test_a_terminal_has_the_states_and_a_line_that_lives(width: int) -> None:
     assert any("DataIn" in line and "│" in line for line in live)
 
 
+def test_the_line_that_lives_is_gone_when_an_error_follows() -> None:
+    found = instance(LIFE[0], refused(errno.EPERM, "not yours"))
+    done = dws(found, "wait", F58, columns=80)
+    assert done.status == 1 and done.out.endswith("\r\033[K")
+
+
 def test_the_page_is_written_again_in_its_place() -> None:
     found = instance()
     found.ticks = 3

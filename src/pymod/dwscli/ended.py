@@ -43,6 +43,9 @@ EXCEPTION = "dws"
 LARGEST_LIST = 65536
 """The most jobs that ended among which those with storage are searched."""
 
+PHASE = "nnf.cray.hpe.com/teardown_state"
+"""The label of an NnfDataMovement with the state that it belongs to."""
+
 Kvs = Mapping[tuple[int, str], str]
 
 
@@ -125,23 +128,35 @@ def row(job: Json, kvs: Kvs) -> Json:
     return found
 
 
+DETAIL_KEYS = (WORKFLOW, MOVEMENTS, EVENTLOG, *TIMINGS.values())
+
+
 def detail(instance: Instance, job: Json) -> Json:
     """One job of job-list as an answer of ``dws.job-show``.
 
     Raises:
         OSError: EPERM for the job of another user.
     """
+    return _detail(job, instance.kvs((job["id"], key) for key in DETAIL_KEYS))
+
+
+def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
+    """Jobs of job-list as answers of ``dws.job-show``. The jobs are the user's own, or
+    the user is the instance owner."""
+    listed = list(found)
+    kvs = instance.kvs((job["id"], key) for job in listed for key in DETAIL_KEYS)
+    return [_detail(job, kvs) for job in listed]
+
+
+def _detail(job: Json, kvs: Kvs) -> Json:
     id = job["id"]
-    keys = (WORKFLOW, MOVEMENTS, EVENTLOG, *TIMINGS.values())
-    kvs = instance.kvs((id, key) for key in keys)
     workflow = _object(kvs.get((id, WORKFLOW)))
-    status = part(workflow, "status")
     exceptions = list(_exceptions(kvs.get((id, EVENTLOG), "")))
     return {
         **row(job, kvs),
         "serial": 0,
         "directives": texts(part(workflow, "spec"), "dwDirectives"),
-        "message": text(status, "message"),
+        "message": text(part(workflow, "status"), "message"),
         "states": states(workflow, kvs, id),
         "allocations": [],
         "mounts": None,
@@ -184,7 +199,8 @@ def states(workflow: Json, kvs: Kvs, id: int) -> list[Json]:
 
 
 def movements(found: Any) -> list[Json]:
-    """NnfDataMovements as ``dws.job-show`` has them."""
+    """NnfDataMovements as ``dws.job-show`` has them, with the state that each belongs
+    to (``phase``), and when it began and ended."""
     items = found if isinstance(found, list) else []
     return [_movement(item) for item in items if isinstance(item, dict)]
 
@@ -203,6 +219,9 @@ def _movement(item: Json) -> Json:
         "rate": None,
         "left": None,
         "message": text(status, "message"),
+        "phase": text(part(part(item, "metadata"), "labels"), PHASE),
+        "begun": parse_timestamp(text(status, "startTime")),
+        "ended": parse_timestamp(text(status, "endTime")),
     }
 
 

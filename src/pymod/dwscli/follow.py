@@ -34,6 +34,9 @@ class Painter(Protocol):
     def finish(self, answer: Json) -> None:
         """Show the last answer, of a job that ended."""
 
+    def stop(self) -> None:
+        """Nothing more is shown: an error follows."""
+
 
 def follow(instance: Instance, id: int, painter: Painter) -> None:
     """Show a job until its storage is gone.
@@ -44,10 +47,14 @@ def follow(instance: Instance, id: int, painter: Painter) -> None:
     """
     answer, has_ended = look_up(instance, id)
     failed = ""
-    while not has_ended:
-        painter.show(answer)
-        failed = text(answer, "failed") or failed
-        answer, has_ended = _next(instance, id, answer, painter)
+    try:
+        while not has_ended:
+            painter.show(answer)
+            failed = text(answer, "failed") or failed
+            answer, has_ended = _next(instance, id, answer, painter)
+    except BaseException:
+        painter.stop()
+        raise
     painter.finish(answer)
     failed = text(answer, "failed") or failed
     if failed:

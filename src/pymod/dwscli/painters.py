@@ -83,6 +83,9 @@ class Plain:
     def finish(self, answer: Json) -> None:
         self._write(answer, fate(answer))
 
+    def stop(self) -> None:
+        """All lines are complete."""
+
     @staticmethod
     def _write(answer: Json, line: str) -> None:
         moment = timestamp(number(answer, "now") or number(answer, "since") or 0)
@@ -106,6 +109,9 @@ class JsonLines:
 
     def finish(self, answer: Json) -> None:
         self.show(answer)
+
+    def stop(self) -> None:
+        """All lines are complete."""
 
 
 def to_json(answer: Json) -> str:
@@ -156,6 +162,10 @@ class StatusLine:
     def finish(self, answer: Json) -> None:
         self._erase()
         self._above.finish(answer)
+
+    def stop(self) -> None:
+        self._erase()
+        sys.stdout.flush()
 
     @staticmethod
     def _erase() -> None:
@@ -219,6 +229,9 @@ class Page:
     def finish(self, answer: Json) -> None:
         screen = self._screen()
         self._draw(page(answer, screen), screen)
+
+    def stop(self) -> None:
+        """The last page stays."""
 
     def _draw(self, lines: list[str], screen: Screen) -> None:
         size = screen.width, screen.height

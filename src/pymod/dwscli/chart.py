@@ -1,0 +1,123 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The picture of ``flux dws timeline``: a bar for each job, and below them the rate at
+which data was moved."""
+
+from __future__ import annotations
+
+from typing import Iterator, Sequence
+
+from dwscli.picture import Picture
+from dwscli.spans import RUN, JobSpans, rates
+from dwscli.units import duration, size, timestamp
+
+COLORS = {
+    "Proposal": "#b3b3b3",
+    "Setup": "#e69f00",
+    "DataIn": "#56b4e9",
+    "PreRun": "#f0e442",
+    RUN: "#009e73",
+    "PostRun": "#cc79a7",
+    "DataOut": "#0072b2",
+    "Teardown": "#d55e00",
+}
+"""The colours of Okabe and Ito, which colour-blind readers can tell apart."""
+
+AXIS, GRID, RATE = "#222", "#ddd", "#0072b2"
+
+WIDTH = 1100
+LEFT, RIGHT, TOP = 130, 20, 40
+HIGHEST = 16
+"""Pixels of a bar at most."""
+
+BARS = 1200
+"""Pixels of all bars at most."""
+
+LABELLED = 9
+"""Pixels of a bar with the ID of its job."""
+
+RATES = 90
+"""Pixels of the rate of data movement."""
+
+STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 21600, 43200)
+DAY = 86400
+
+
+class Axis:
+    """Times as places on the picture."""
+
+    def __init__(self, begin: float, end: float) -> None:
+        self.begin = begin
+        self.length = max(end - begin, 1.0)
+
+    def x(self, moment: float) -> float:
+        share = (moment - self.begin) / self.length
+        return LEFT + share * (WIDTH - LEFT - RIGHT)
+
+    def ticks(self) -> Iterator[tuple[float, str]]:
+        """About eight round times, and how each is written."""
+        days = max(1, round(self.length / 8 / DAY)) * DAY
+        step = next((one for one in STEPS if self.length / one <= 10), days)
+        format = "%b%d %R" if self.length > DAY else "%T" if step < 60 else "%R"
+        moment = (self.begin // step + 1) * step
+        while moment <= self.begin + self.length:
+            yield moment, timestamp(moment, format)
+            moment += step
+
+
+def draw(jobs: Sequence[JobSpans]) -> Picture:
+    """The picture of some jobs, from the first at the top."""
+    axis = Axis(min(job.begin for job in jobs), max(job.end for job in jobs))
+    height = min(HIGHEST, BARS / len(jobs))
+    bottom = TOP + height * len(jobs)
+    picture = Picture(WIDTH, round(bottom + RATES + 60))
+    _legend(picture)
+    for moment, label in axis.ticks():
+        x = axis.x(moment)
+        picture.line(x, TOP, x, bottom + RATES + 20, GRID)
+        picture.text(x, bottom + RATES + 36, label, "middle")
+    for index, job in enumerate(jobs):
+        _bar(picture, axis, job, TOP + index * height, height)
+    _rates(picture, axis, jobs, bottom + 20)
+    return picture
+
+
+def _legend(picture: Picture) -> None:
+    x = float(LEFT)
+    for name, color in COLORS.items():
+        picture.rectangle(x, 12, 12, 12, color)
+        picture.text(x + 16, 22, name)
+        x += 100
+
+
+def _bar(picture: Picture, axis: Axis, job: JobSpans, y: float, height: float) -> None:
+    if height >= LABELLED:
+        picture.text(LEFT - 8, y + height / 2 + 4, job.job, "end")
+    gap = 2 if height >= LABELLED else 0
+    for span in job.spans:
+        begin, end = axis.x(span.begin), axis.x(span.end)
+        title = f"{job.job} {span.name}: {duration(span.end - span.begin)}"
+        width = max(0.5, end - begin)
+        picture.rectangle(begin, y, width, height - gap, COLORS[span.name], title)
+
+
+def _rates(picture: Picture, axis: Axis, jobs: Sequence[JobSpans], y: float) -> None:
+    """The rate of data movement over time, from ``y`` down."""
+    steps = rates(transfer for job in jobs for transfer in job.transfers)
+    highest = max((rate for _, rate in steps), default=0.0)
+    bottom = y + RATES
+    picture.line(LEFT, bottom, WIDTH - RIGHT, bottom, AXIS)
+    total = sum(transfer.bytes for job in jobs for transfer in job.transfers)
+    picture.text(LEFT - 8, bottom, "0", "end")
+    if not highest:
+        picture.text(LEFT + 8, bottom - 8, "no data movement is recorded")
+        return
+    picture.text(LEFT - 8, y + 10, f"{size(highest)}/s", "end")
+    picture.text(LEFT - 8, y + 26, f"{size(total)} in all", "end")
+    points = [(axis.x(steps[0][0]), bottom)]
+    level = bottom
+    for moment, rate in steps:
+        points.append((axis.x(moment), level))
+        level = bottom - rate / highest * (RATES - 4)
+        points.append((axis.x(moment), level))
+    picture.area([*points, (points[-1][0], bottom)], RATE)

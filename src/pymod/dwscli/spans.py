@@ -1,0 +1,112 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""When each state of a job's storage was, and when its data was moved."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Iterable, Optional
+
+from dwscli.reading import Json, number, objects, text
+from dwscli.units import f58
+from flux_k8s.dws.workflowview import STATES, State
+
+RUN = "run"
+"""The time between PreRun and PostRun, in which the tasks of a job run."""
+
+MOVING = (State.DataIn.name, State.DataOut.name)
+
+
+@dataclass(frozen=True)
+class Span:
+    """A time (UNIX time) with a name."""
+
+    name: str
+    begin: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Bytes that were moved in a time (UNIX time)."""
+
+    begin: float
+    end: float
+    bytes: float
+
+
+@dataclass(frozen=True)
+class JobSpans:
+    """The states of a job in their order, and its data movement."""
+
+    job: str
+    spans: tuple[Span, ...]
+    transfers: tuple[Transfer, ...]
+
+    @property
+    def begin(self) -> float:
+        return min(span.begin for span in self.spans)
+
+    @property
+    def end(self) -> float:
+        return max(span.end for span in self.spans)
+
+
+def of_job(answer: Json, now: float) -> Optional[JobSpans]:
+    """The times in an answer of ``dws.job-show``, None where there are none. A row of
+    ``dws.job-list`` has that of the last state."""
+    spans = [*_states(answer, now)]
+    if not spans:
+        return None
+    by_name = {span.name: span for span in spans}
+    before, after = by_name.get(State.PreRun.name), by_name.get(State.PostRun.name)
+    if before is not None and after is not None and after.begin > before.end:
+        spans.append(Span(RUN, before.end, after.begin))
+    spans.sort(key=lambda span: (span.begin, span.end))
+    job = f58(int(number(answer, "id") or 0))
+    return JobSpans(job, tuple(spans), tuple(_transfers(answer, by_name)))
+
+
+def _states(answer: Json, now: float) -> Iterable[Span]:
+    listed = objects(answer, "states")
+    if not listed:
+        listed = [{"state": text(answer, "state"), "begun": number(answer, "since")}]
+    for state in listed:
+        name, begun = text(state, "state"), number(state, "begun")
+        seconds = number(state, "seconds")
+        if name in STATES and begun is not None:
+            end = now if seconds is None else begun + max(0.0, seconds)
+            yield Span(name, begun, max(begun, end))
+
+
+def _transfers(answer: Json, by_name: dict[str, Span]) -> Iterable[Transfer]:
+    """The data movements. One whose times are not known took as long as its state."""
+    states = [by_name[name] for name in MOVING if name in by_name]
+    for found in objects(answer, "movements"):
+        moved = number(found, "bytes")
+        state = text(found, "phase")
+        span = by_name.get(state) or (states[-1] if states else None)
+        if not moved or span is None:
+            continue
+        begin = number(found, "begun") or span.begin
+        end = number(found, "ended") or span.end
+        if end > begin:
+            yield Transfer(begin, end, moved)
+
+
+def rates(transfers: Iterable[Transfer]) -> list[tuple[float, float]]:
+    """The bytes per second of all transfers together: each time (UNIX time) at which
+    the rate changes, and the rate from then on."""
+    changes: dict[float, float] = {}
+    for one in transfers:
+        rate = one.bytes / (one.end - one.begin)
+        changes[one.begin] = changes.get(one.begin, 0.0) + rate
+        changes[one.end] = changes.get(one.end, 0.0) - rate
+    total = 0.0
+    found = []
+    for moment in sorted(changes):
+        total += changes[moment]
+        found.append((moment, max(0.0, total)))
+    if found:
+        found[-1] = (found[-1][0], 0.0)
+    return found

@@ -1,0 +1,105 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws timeline``: a picture of the states of jobs over time."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Iterator, Optional, Sequence
+
+from dwscli import ended, fluxinstance, spans, when
+from dwscli.chart import draw
+from dwscli.details import look_up
+from dwscli.instance import Instance, Json, all_jobs, job_id
+from dwscli.messages import warn
+from dwscli.reading import number, objects
+from dwscli.spans import JobSpans
+from dwscli.terminal import write
+from flux_k8s.command import STDIN, CommandError
+
+DESCRIPTION = """
+Draw the states of jobs' storage over time, and the rate at which data was moved, as an
+SVG picture: of the jobs that are named, or of the user's active jobs and those that
+have ended since a time.
+"""
+
+HOURS = 24
+"""The hours of jobs that ended, by default."""
+
+DETAILED = 200
+"""Of more active jobs than this only the last state is drawn."""
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws timeline`` takes."""
+    args.description = DESCRIPTION
+    add = args.add_argument
+    add("jobids", metavar="JOBID", nargs="*", help="the jobs, active or not")
+    add(
+        "--since",
+        metavar="WHEN",
+        help=f"Draw jobs that have ended since WHEN (default: {HOURS} hours ago)",
+    )
+    add("-A", action="store_true", help="Draw the jobs of all users")
+    add(
+        "-o",
+        "--output",
+        metavar="FILE",
+        default=STDIN,
+        help="Write the picture to FILE (default: standard output)",
+    )
+    args.set_defaults(
+        function=lambda found: timeline(found, fluxinstance.FluxInstance())
+    )
+
+
+def timeline(args: argparse.Namespace, instance: Instance) -> None:
+    """Draw the jobs of an instance.
+
+    Raises:
+        CommandError: there is none.
+    """
+    now = time.time()
+    since = when.parse(args.since, now) if args.since else now - HOURS * 3600
+    if args.jobids:
+        found = [*named(instance, args.jobids)]
+    else:
+        found = [*recent(instance, None if args.A else instance.userid, since)]
+    moment = max([number(answer, "now") or 0.0 for answer in found], default=0.0)
+    drawn = [spans.of_job(answer, moment or now) for answer in found]
+    jobs: list[JobSpans] = [one for one in drawn if one is not None]
+    if not jobs:
+        raise CommandError("there is no job to be drawn")
+    picture = draw(sorted(jobs, key=lambda one: (one.begin, one.job)))
+    if args.output == STDIN:
+        write([picture.svg().rstrip("\n")])
+    else:
+        Path(args.output).write_text(picture.svg(), encoding="utf-8")
+
+
+def named(instance: Instance, words: Sequence[str]) -> Iterator[Json]:
+    """The jobs of the command line."""
+    for id in dict.fromkeys(job_id(instance, word) for word in words):
+        yield look_up(instance, id)[0]
+
+
+def recent(instance: Instance, user: Optional[int], since: float) -> Iterator[Json]:
+    """Active jobs, and jobs that ended."""
+    request: Json = {} if user is None else {"userid": user}
+    rows = []
+    moment: Optional[float] = None
+    for answer in all_jobs(instance, request):
+        rows += objects(answer, "jobs")
+        moment = number(answer, "now")
+    if len(rows) > DETAILED:
+        warn(f"of {len(rows)} active jobs, only the last state is drawn")
+    for row in rows:
+        if len(rows) > DETAILED:
+            yield {**row, "now": moment}
+        else:
+            yield look_up(instance, int(row["id"]))[0]
+    owner = user if instance.is_owner else instance.userid
+    jobs = ended.jobs(instance, owner, since, ended.LARGEST_LIST)
+    yield from ended.details(instance, jobs)

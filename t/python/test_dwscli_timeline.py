@@ -1,0 +1,192 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws timeline: a picture of the states of jobs over time."""
+
+from __future__ import annotations
+
+import errno
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwscli.chart import COLORS, WIDTH, draw
+from dwscli.ended import TIMINGS
+from dwscli.spans import JobSpans, Span, Transfer, of_job, rates
+from support.dwscli import (
+    FIRST,
+    FRESH,
+    GIB,
+    NOT_LOADED,
+    NOW,
+    FixedInstance,
+    detail,
+    dws,
+    ended_job,
+    is_golden,
+    kvs_of,
+    refused,
+    row,
+)
+
+SVG = "{http://www.w3.org/2000/svg}"
+STATES = [
+    {"state": "Setup", "begun": NOW - 500, "seconds": 40.0},
+    {"state": "DataIn", "begun": NOW - 460, "seconds": 60.0},
+    {"state": "PreRun", "begun": NOW - 400, "seconds": 10.0},
+    {"state": "PostRun", "begun": NOW - 100, "seconds": 5.0},
+    {"state": "DataOut", "begun": NOW - 95, "seconds": None},
+]
+MOVED = {"name": "m", "phase": "DataIn", "bytes": 6 * GIB}
+
+
+def instance() -> FixedInstance:
+    """One active job, and one that ended."""
+    active = detail(FIRST, states=STATES, movements=[MOVED])
+    rows = {**FRESH, "jobs": [row(FIRST)], "next": None}
+
+    def show(request: dict[str, Any]) -> dict[str, Any]:
+        if request["id"] != FIRST:
+            raise refused(errno.ENOENT)
+        return active
+
+    return FixedInstance(
+        {"dws.job-list": rows, "dws.job-show": show},
+        jobs=[ended_job(t_inactive=NOW * 2)],
+        kvs=kvs_of(),
+    )
+
+
+def titles(text: str) -> list[str]:
+    """What a reader sees who points at the bars."""
+    return [
+        found.text or "" for found in ElementTree.fromstring(text).iter(f"{SVG}title")
+    ]
+
+
+def test_active_jobs_and_jobs_that_ended_are_in_one_picture() -> None:
+    done = dws(instance(), "timeline")
+    assert (done.status, done.err) == (0, "")
+    assert is_golden("timeline.svg", done.out)
+    assert titles(done.out) == [
+        "ƒ3gDmDv6tjHd Setup: 1.500s",
+        "ƒ3gDmDv6tjHH Setup: 40s",
+        "ƒ3gDmDv6tjHH DataIn: 1m",
+        "ƒ3gDmDv6tjHH PreRun: 10s",
+        "ƒ3gDmDv6tjHH run: 4.833m",
+        "ƒ3gDmDv6tjHH PostRun: 5.000s",
+        "ƒ3gDmDv6tjHH DataOut: 1.583m",
+    ]
+
+
+def test_a_picture_may_be_of_some_jobs_and_in_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.svg"
+    done = dws(instance(), "timeline", "-o", str(path), "ƒ3gDmDv6tjHd")
+    assert done == (0, "", "")
+    assert titles(path.read_text()) == ["ƒ3gDmDv6tjHd Setup: 1.500s"]
+
+
+def test_many_jobs_are_drawn_as_the_list_has_them() -> None:
+    rows = [row(FIRST + i, since=NOW - i) for i in range(300)]
+    found = FixedInstance({"dws.job-list": {**FRESH, "jobs": rows, "next": None}})
+    done = dws(found, "timeline")
+    assert len(titles(done.out)) == 300
+    error = "flux-dws: WARNING: of 300 active jobs, only the last state is drawn\n"
+    assert done.err == error
+    assert len(found.requests) == 1
+
+
+def test_a_picture_of_nothing_is_refused() -> None:
+    idle = FixedInstance({"dws.job-list": {**FRESH, "jobs": [], "next": None}})
+    error = "flux-dws: ERROR: there is no job to be drawn\n"
+    assert dws(idle, "timeline") == (1, "", error)
+    assert dws(FixedInstance(), "timeline") == (1, "", NOT_LOADED)
+    done = dws(idle, "timeline", "f2")
+    assert done.err == "flux-dws: ERROR: job ƒ2 not found\n"
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    done = dws(instance(), "timeline", "-o", str(tmp_path))
+    assert done.err == f"flux-dws: ERROR: {tmp_path}: Is a directory\n"
+
+
+def test_the_rate_of_data_movement_is_that_of_all_jobs_together() -> None:
+    found = rates([Transfer(0, 10, 100), Transfer(5, 10, 100), Transfer(20, 30, 50)])
+    assert found == [(0, 10), (5, 30), (10, 0), (20, 5), (30, 0)]
+
+
+transfers = st.builds(
+    lambda begin, length, amount: Transfer(begin, begin + length, amount),
+    st.floats(0, 1e4),
+    st.floats(1, 1e4),
+    st.floats(1, 1e15),
+)
+
+
+@given(st.lists(transfers, min_size=1, max_size=8))
+def test_the_area_below_the_rate_is_what_was_moved(found: list[Transfer]) -> None:
+    steps = rates(found)
+    moved = sum(
+        rate * (later - moment) for (moment, rate), (later, _) in zip(steps, steps[1:])
+    )
+    assert moved == pytest.approx(sum(one.bytes for one in found), rel=1e-6)
+
+
+moments = st.floats(1, 4e9)
+maybe = st.one_of(st.none(), moments)
+answers = st.fixed_dictionaries(
+    {
+        "id": st.integers(0, 2**63 - 1),
+        "state": st.sampled_from([*TIMINGS, "none", "ended"]),
+        "since": maybe,
+        "states": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "state": st.sampled_from([*TIMINGS, "<script>", "none"]),
+                    "begun": maybe,
+                    "seconds": maybe,
+                }
+            ),
+            max_size=4,
+        ),
+        "movements": st.lists(
+            st.fixed_dictionaries(
+                {"bytes": maybe, "begun": maybe, "ended": maybe, "phase": st.text()}
+            ),
+            max_size=2,
+        ),
+    }
+)
+
+
+@given(st.lists(answers, min_size=1, max_size=5), moments)
+def test_any_jobs_are_a_picture_in_its_bounds(
+    found: list[dict[str, Any]], now: float
+) -> None:
+    jobs = [one for one in (of_job(answer, now) for answer in found) if one]
+    if not jobs:
+        return
+    root = ElementTree.fromstring(draw(jobs).svg())
+    assert {element.tag for element in root.iter()} <= {
+        SVG + name for name in ("svg", "rect", "line", "text", "title", "polygon")
+    }
+    for shape in root.iter(f"{SVG}rect"):
+        if shape.get("width") != "100%":
+            assert 0 <= float(shape.attrib["x"]) <= WIDTH
+            assert float(shape.attrib["width"]) <= WIDTH
+
+
+def test_a_text_in_a_picture_is_no_markup() -> None:
+    span = Span("Setup", 0, 10)
+    job = JobSpans("</text><script>\x1b&\n", (span,), ())
+    text = draw([job]).svg()
+    assert "<script>" not in text and "\x1b" not in text
+    assert titles(text)[0].startswith("</text><script>\\x1b&\\n Setup")
+
+
+def test_each_state_has_a_color_of_its_own() -> None:
+    assert set(COLORS) == {*TIMINGS, "run"}
+    assert len(set(COLORS.values())) == len(COLORS)
