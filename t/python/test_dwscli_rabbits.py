@@ -142,7 +142,7 @@ def test_the_instance_owner_takes_rabbits_out_of_service() -> None:
     found = FixedInstance({"dws.rabbit-disable": {"rabbits": ["tuo201", "tuo202"]}})
     done = dws(found, "disable", "tuo[201-202]", "--reason", "slow ssd")
     assert done == (0, "", "")
-    request = {"rabbits": ["tuo201", "tuo202"], "reason": "slow ssd"}
+    request = {"rabbits": ["tuo201", "tuo202"], "reason": "slow ssd", "by": "root"}
     assert found.requests == [("dws.rabbit-disable", request)]
 
 

@@ -13,6 +13,7 @@ from dwscli.instance import Instance, Json, Refused, ask
 from dwscli.messages import warn
 from dwscli.rabbits import decode
 from dwscli.reading import texts
+from dwscli.users import user_name
 from flux_k8s.command import CommandError
 from flux_k8s.rfc import hostlist
 
@@ -50,6 +51,7 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
         if not args.reason.strip():
             raise CommandError("--reason: expected a text, as in --reason='slow ssd'")
         request["reason"] = args.reason
+        request["by"] = user_name(instance.userid) or str(instance.userid)
     try:
         changed = texts(ask(instance, f"dws.rabbit-{verb}", request), "rabbits")
     except Refused as error:
