@@ -5,7 +5,9 @@
 from __future__ import annotations
 
 import errno
+import struct
 import xml.etree.ElementTree as ElementTree
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ from hypothesis import strategies as st
 
 from dwscli.chart import COLORS, WIDTH, draw
 from dwscli.ended import TIMINGS
+from dwscli.picture import Picture, Rectangle, Text, svg
+from dwscli.png import SIGNATURE, png
 from dwscli.spans import JobSpans, Span, Transfer, of_job, rates
 from support.dwscli import (
     FIRST,
@@ -61,10 +65,10 @@ def instance() -> FixedInstance:
 
 
 def titles(text: str) -> list[str]:
-    """What a reader sees who points at the bars."""
-    return [
-        found.text or "" for found in ElementTree.fromstring(text).iter(f"{SVG}title")
-    ]
+    """What a reader sees who points at the bars of jobs."""
+    root = ElementTree.fromstring(text)
+    found = [title.text or "" for title in root.iter(f"{SVG}title")]
+    return [title for title in found if not title.endswith("/s")]
 
 
 def test_active_jobs_and_jobs_that_ended_are_in_one_picture() -> None:
@@ -87,6 +91,58 @@ def test_a_picture_may_be_of_some_jobs_and_in_a_file(tmp_path: Path) -> None:
     done = dws(instance(), "timeline", "-o", str(path), "ƒ3gDmDv6tjHd")
     assert done == (0, "", "")
     assert titles(path.read_text()) == ["ƒ3gDmDv6tjHd Setup: 1.500s"]
+
+
+def pixels(data: bytes) -> list[bytes]:
+    """The rows of pixels of a PNG without filters."""
+    assert data.startswith(SIGNATURE)
+    place, chunks = len(SIGNATURE), {}
+    while place < len(data):
+        (length,) = struct.unpack(">I", data[place : place + 4])
+        name, content = data[place + 4 : place + 8], data[place + 8 :][:length]
+        (checksum,) = struct.unpack(">I", data[place + 8 + length :][:4])
+        assert checksum == zlib.crc32(name + content)
+        chunks[name] = content
+        place += 12 + length
+    assert [*chunks] == [b"IHDR", b"IDAT", b"IEND"]
+    width, height = struct.unpack(">II", chunks[b"IHDR"][:8])
+    lines = zlib.decompress(chunks[b"IDAT"])
+    size = 3 * width + 1
+    assert len(lines) == size * height and set(lines[::size]) == {0}
+    return [lines[i * size + 1 : (i + 1) * size] for i in range(height)]
+
+
+def test_a_picture_may_be_png(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.png"
+    assert dws(instance(), "timeline", "-o", str(path)) == (0, "", "")
+    rows = pixels(path.read_bytes())
+    colors = {row[i : i + 3].hex() for row in rows for i in range(0, len(row), 3)}
+    assert {color[1:] for color in COLORS.values()} <= colors
+
+
+def test_letters_of_a_png_stand_where_they_are_to() -> None:
+    picture = Picture(13, 9)
+    picture.draw(Text(0, 8, "ƒI"))
+    picture.draw(Rectangle(12, 0, 5, 9, "#ff0000"))
+    red, white = b"\xff\0\0", b"\xff\xff\xff"
+    shown = [
+        "".join(
+            {red: "r", white: "."}.get(row[i : i + 3], "#")
+            for i in range(0, len(row), 3)
+        )
+        for row in pixels(png(picture))
+    ]
+    assert shown == [
+        "............r",
+        "..##...###..r",
+        ".#..#...#...r",
+        ".#......#...r",
+        "###.....#...r",
+        ".#......#...r",
+        ".#......#...r",
+        ".#.....###..r",
+        "............r",
+    ]
 
 
 def test_many_jobs_are_drawn_as_the_list_has_them() -> None:
@@ -169,9 +225,9 @@ def test_any_jobs_are_a_picture_in_its_bounds(
     jobs = [one for one in (of_job(answer, now) for answer in found) if one]
     if not jobs:
         return
-    root = ElementTree.fromstring(draw(jobs).svg())
+    root = ElementTree.fromstring(svg(draw(jobs)))
     assert {element.tag for element in root.iter()} <= {
-        SVG + name for name in ("svg", "rect", "line", "text", "title", "polygon")
+        SVG + name for name in ("svg", "rect", "text", "title")
     }
     for shape in root.iter(f"{SVG}rect"):
         if shape.get("width") != "100%":
@@ -182,7 +238,7 @@ def test_any_jobs_are_a_picture_in_its_bounds(
 def test_a_text_in_a_picture_is_no_markup() -> None:
     span = Span("Setup", 0, 10)
     job = JobSpans("</text><script>\x1b&\n", (span,), ())
-    text = draw([job]).svg()
+    text = svg(draw([job]))
     assert "<script>" not in text and "\x1b" not in text
     assert titles(text)[0].startswith("</text><script>\\x1b&\\n Setup")
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Iterator, Sequence
 
-from dwscli.picture import Picture
+from dwscli.picture import END, MIDDLE, Picture, Rectangle, Text
 from dwscli.spans import RUN, JobSpans, rates
 from dwscli.units import duration, size, timestamp
 
@@ -23,7 +23,7 @@ COLORS = {
 }
 """The colours of Okabe and Ito, which colour-blind readers can tell apart."""
 
-AXIS, GRID, RATE = "#222", "#ddd", "#0072b2"
+AXIS, GRID, RATE = "#222222", "#dddddd", "#0072b2"
 
 WIDTH = 1100
 LEFT, RIGHT, TOP = 130, 20, 40
@@ -51,7 +51,7 @@ class Axis:
         self.length = max(end - begin, 1.0)
 
     def x(self, moment: float) -> float:
-        share = (moment - self.begin) / self.length
+        share = min(1.0, max(0.0, (moment - self.begin) / self.length))
         return LEFT + share * (WIDTH - LEFT - RIGHT)
 
     def ticks(self) -> Iterator[tuple[float, str]]:
@@ -74,8 +74,8 @@ def draw(jobs: Sequence[JobSpans]) -> Picture:
     _legend(picture)
     for moment, label in axis.ticks():
         x = axis.x(moment)
-        picture.line(x, TOP, x, bottom + RATES + 20, GRID)
-        picture.text(x, bottom + RATES + 36, label, "middle")
+        picture.draw(Rectangle(x, TOP, 1, bottom + RATES + 20 - TOP, GRID))
+        picture.draw(Text(x, bottom + RATES + 36, label, MIDDLE))
     for index, job in enumerate(jobs):
         _bar(picture, axis, job, TOP + index * height, height)
     _rates(picture, axis, jobs, bottom + 20)
@@ -85,20 +85,21 @@ def draw(jobs: Sequence[JobSpans]) -> Picture:
 def _legend(picture: Picture) -> None:
     x = float(LEFT)
     for name, color in COLORS.items():
-        picture.rectangle(x, 12, 12, 12, color)
-        picture.text(x + 16, 22, name)
+        picture.draw(Rectangle(x, 12, 12, 12, color))
+        picture.draw(Text(x + 16, 22, name))
         x += 100
 
 
 def _bar(picture: Picture, axis: Axis, job: JobSpans, y: float, height: float) -> None:
     if height >= LABELLED:
-        picture.text(LEFT - 8, y + height / 2 + 4, job.job, "end")
+        picture.draw(Text(LEFT - 8, y + height / 2 + 4, job.job, END))
     gap = 2 if height >= LABELLED else 0
     for span in job.spans:
         begin, end = axis.x(span.begin), axis.x(span.end)
         title = f"{job.job} {span.name}: {duration(span.end - span.begin)}"
         width = max(0.5, end - begin)
-        picture.rectangle(begin, y, width, height - gap, COLORS[span.name], title)
+        color = COLORS[span.name]
+        picture.draw(Rectangle(begin, y, width, height - gap, color, title))
 
 
 def _rates(picture: Picture, axis: Axis, jobs: Sequence[JobSpans], y: float) -> None:
@@ -106,18 +107,18 @@ def _rates(picture: Picture, axis: Axis, jobs: Sequence[JobSpans], y: float) -> 
     steps = rates(transfer for job in jobs for transfer in job.transfers)
     highest = max((rate for _, rate in steps), default=0.0)
     bottom = y + RATES
-    picture.line(LEFT, bottom, WIDTH - RIGHT, bottom, AXIS)
-    total = sum(transfer.bytes for job in jobs for transfer in job.transfers)
-    picture.text(LEFT - 8, bottom, "0", "end")
+    picture.draw(Rectangle(LEFT, bottom, WIDTH - RIGHT - LEFT, 1, AXIS))
+    picture.draw(Text(LEFT - 8, bottom, "0", END))
     if not highest:
-        picture.text(LEFT + 8, bottom - 8, "no data movement is recorded")
+        picture.draw(Text(LEFT + 8, bottom - 8, "no data movement is recorded"))
         return
-    picture.text(LEFT - 8, y + 10, f"{size(highest)}/s", "end")
-    picture.text(LEFT - 8, y + 26, f"{size(total)} in all", "end")
-    points = [(axis.x(steps[0][0]), bottom)]
-    level = bottom
-    for moment, rate in steps:
-        points.append((axis.x(moment), level))
-        level = bottom - rate / highest * (RATES - 4)
-        points.append((axis.x(moment), level))
-    picture.area([*points, (points[-1][0], bottom)], RATE)
+    total = sum(transfer.bytes for job in jobs for transfer in job.transfers)
+    picture.draw(Text(LEFT - 8, y + 10, f"{size(highest)}/s", END))
+    picture.draw(Text(LEFT - 8, y + 26, f"{size(total)} in all", END))
+    for (moment, rate), (later, _) in zip(steps, steps[1:]):
+        height = rate / highest * (RATES - 4)
+        begin, end = axis.x(moment), axis.x(later)
+        title = f"{size(rate)}/s"
+        picture.draw(
+            Rectangle(begin, bottom - height, end - begin, height, RATE, title)
+        )

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A picture of rectangles, lines and texts, as SVG.
+"""A picture of rectangles and texts, as SVG.
 
 Nothing in it is more than a shape: texts of users are printable and escaped.
 """
@@ -8,11 +8,38 @@ Nothing in it is more than a shape: texts of users are printable and escaped.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from xml.sax.saxutils import escape, quoteattr
+from typing import Union
+from xml.sax.saxutils import escape
 
 from flux_k8s.text import SHOWN, printable
 
 FONT = "system-ui, sans-serif"
+BLACK = "#222222"
+
+START, MIDDLE, END = "start", "middle", "end"
+"""What of a text is at its place."""
+
+
+@dataclass(frozen=True)
+class Rectangle:
+    """A filled rectangle. A reader who points at it sees the title."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+    color: str
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class Text:
+    """A text on one line, whose feet are at ``y``."""
+
+    x: float
+    y: float
+    text: str
+    anchor: str = START
 
 
 @dataclass
@@ -21,49 +48,30 @@ class Picture:
 
     width: int
     height: int
-    parts: list[str] = field(default_factory=list)
+    shapes: list[Union[Rectangle, Text]] = field(default_factory=list)
 
-    def rectangle(
-        self,
-        x: float,
-        y: float,
-        width: float,
-        height: float,
-        color: str,
-        title: str = "",
-    ) -> None:
-        """Draw a rectangle. A reader who points at it sees the title."""
-        place = f'x="{x:.1f}" y="{y:.1f}" width="{width:.1f}" height="{height:.1f}"'
-        shape = f'<rect {place} fill="{color}"'
-        inner = f"<title>{_text(title)}</title>" if title else ""
-        self.parts.append(f"{shape}>{inner}</rect>" if inner else f"{shape}/>")
+    def draw(self, shape: Union[Rectangle, Text]) -> None:
+        """Draw a shape over what is there."""
+        self.shapes.append(shape)
 
-    def line(self, x: float, y: float, to_x: float, to_y: float, color: str) -> None:
-        ends = f'x1="{x:.1f}" y1="{y:.1f}" x2="{to_x:.1f}" y2="{to_y:.1f}"'
-        self.parts.append(f'<line {ends} stroke="{color}"/>')
 
-    def area(self, points: list[tuple[float, float]], color: str) -> None:
-        """Draw a filled polygon."""
-        corners = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        self.parts.append(f'<polygon points="{corners}" fill="{color}"/>')
+def svg(picture: Picture) -> str:
+    """A picture as an SVG document."""
+    size = f'width="{picture.width}" height="{picture.height}"'
+    box = f'viewBox="0 0 {picture.width} {picture.height}"'
+    style = f'font-family="{FONT}" font-size="11" fill="{BLACK}"'
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} {style}>'
+    white = '<rect width="100%" height="100%" fill="#ffffff"/>'
+    return "\n".join([head, white, *map(_element, picture.shapes), "</svg>", ""])
 
-    def text(self, x: float, y: float, text: str, anchor: str = "start") -> None:
-        """Write a text.
 
-        Args:
-            anchor: ``start``, ``middle`` or ``end``: what of the text is at ``x``.
-        """
-        place = f'x="{x:.1f}" y="{y:.1f}" text-anchor={quoteattr(anchor)}'
-        self.parts.append(f"<text {place}>{_text(text)}</text>")
-
-    def svg(self) -> str:
-        """The picture as an SVG document."""
-        size = f'width="{self.width}" height="{self.height}"'
-        box = f'viewBox="0 0 {self.width} {self.height}"'
-        style = f'font-family="{FONT}" font-size="11" fill="#222"'
-        head = f'<svg xmlns="http://www.w3.org/2000/svg" {size} {box} {style}>'
-        white = '<rect width="100%" height="100%" fill="#fff"/>'
-        return "\n".join([head, white, *self.parts, "</svg>", ""])
+def _element(shape: Union[Rectangle, Text]) -> str:
+    place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
+    if isinstance(shape, Text):
+        return f'<text {place} text-anchor="{shape.anchor}">{_text(shape.text)}</text>'
+    size = f'width="{shape.width:.1f}" height="{shape.height:.1f}"'
+    title = f"<title>{_text(shape.title)}</title>" if shape.title else ""
+    return f'<rect {place} {size} fill="{shape.color}">{title}</rect>'
 
 
 def _text(text: str) -> str:

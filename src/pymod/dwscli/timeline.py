@@ -14,14 +14,15 @@ from dwscli.chart import draw
 from dwscli.details import look_up
 from dwscli.instance import Instance, Json, all_jobs, job_id
 from dwscli.messages import warn
+from dwscli.picture import svg
 from dwscli.reading import number, objects
 from dwscli.spans import JobSpans
 from dwscli.terminal import write
 from flux_k8s.command import STDIN, CommandError
 
 DESCRIPTION = """
-Draw the states of jobs' storage over time, and the rate at which data was moved, as an
-SVG picture: of the jobs that are named, or of the user's active jobs and those that
+Draw the states of jobs' storage over time, and the rate at which data was moved, as SVG
+or PNG: of the jobs that are named, or of the user's active jobs and those that
 have ended since a time.
 """
 
@@ -48,7 +49,8 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         "--output",
         metavar="FILE",
         default=STDIN,
-        help="Write the picture to FILE (default: standard output)",
+        help="Write the picture to FILE, as PNG if it is called .png, else as SVG"
+        " (default: standard output)",
     )
     args.set_defaults(
         function=lambda found: timeline(found, fluxinstance.FluxInstance())
@@ -74,9 +76,13 @@ def timeline(args: argparse.Namespace, instance: Instance) -> None:
         raise CommandError("there is no job to be drawn")
     picture = draw(sorted(jobs, key=lambda one: (one.begin, one.job)))
     if args.output == STDIN:
-        write([picture.svg().rstrip("\n")])
+        write([svg(picture).rstrip("\n")])
+    elif args.output.endswith(".png"):
+        from dwscli.png import png
+
+        Path(args.output).write_bytes(png(picture))
     else:
-        Path(args.output).write_text(picture.svg(), encoding="utf-8")
+        Path(args.output).write_text(svg(picture), encoding="utf-8")
 
 
 def named(instance: Instance, words: Sequence[str]) -> Iterator[Json]:
