@@ -1,0 +1,142 @@
+#!/bin/sh
+test_description='flux dws: what users and administrators see of storage'
+. "$(dirname "$0")/tap.sh"
+
+cluster_start
+instance_conf access.toml <<END
+[access]
+allow-guest-user = true
+END
+instance_start 2
+
+# usage: page FILE LABEL: the value of a line on the page of flux dws show
+page () {
+    sed -n "s/^$2: *//p" "$1"
+}
+
+# usage: digits JOBID: its F58 without the first letter, which depends on the locale
+digits () {
+    flux job id --to=f58plain "$1" | cut -c2-
+}
+
+# usage: fails TEXT COMMAND...: with status 1 and one line, which has the text
+fails () {
+    fails_text=$1
+    shift
+    test_expect_code 1 "$@" >out 2>err &&
+    grep "^flux-dws: ERROR: .*$fails_text" err &&
+    test $(wc -l <err) -eq 1 &&
+    test_must_be_empty out
+}
+
+# usage: follow JOBID: wait for its storage, in the background
+follow () {
+    flux dws wait "$1" >changes 2>problems &
+    waiting=$!
+}
+
+test_expect_success 'without the module each subcommand is one line' '
+    fails "the dws module is not loaded" flux dws list &&
+    fails "the dws module is not loaded" flux dws rabbits &&
+    fails "job .2 not found" flux dws show f2 &&
+    fails "not the ID of a job: compute-01" flux dws wait compute-01
+'
+test_expect_success 'a job that waits is listed with its state' '
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    gate_shut PreRun &&
+    id=$(job_submit true) &&
+    kube wait $(workflow $id) PreRun &&
+    flux dws list >out 2>err &&
+    test_must_be_empty err &&
+    test $(wc -l <out) -eq 2 &&
+    grep "$(digits $id) .* PreRun " out &&
+    test "$(flux dws list -n -o "{id.dec} {state} {types}")" = \
+        "$(flux job id --to=dec $id) PreRun xfs" &&
+    flux dws list --stats-only | grep "^1 jobs, 1 PreRun"
+'
+test_expect_success 'and is shown with its states and directives' '
+    flux dws show $id >page &&
+    page page State | grep "^PreRun for" &&
+    grep -F "  $DW" page &&
+    grep "^  Proposal" page &&
+    grep "^> PreRun" page &&
+    flux dws show --json $id | grep "\"state\": \"PreRun\""
+'
+test_expect_success 'a filter that fits no job gives a header alone' '
+    flux dws list -f Teardown >out &&
+    test $(wc -l <out) -eq 1 &&
+    test -z "$(flux dws list -n --type=lustre)" &&
+    test -z "$(flux dws list -n --rabbit=rabbit-99)"
+'
+test_expect_success 'a guest sees neither the job nor its page, but the totals' '
+    as_guest flux dws list -A -n >out 2>err &&
+    test_must_be_empty out &&
+    grep "all: 1 jobs, 1 PreRun" err &&
+    fails "job .* is not yours" as_guest flux dws show $id
+'
+test_expect_success 'the Rabbits are listed with their nodes' '
+    test "$(flux dws rabbits -n -o "{name} {nodelist}")" = \
+"rabbit-01 compute-[01-02,05-06]
+rabbit-02 compute-[03-04,07-08]" &&
+    fails "no such Rabbit: rabbit-03" flux dws rabbits rabbit-03
+'
+test_expect_success 'a Rabbit is taken out of service and put back' '
+    reason_is () {
+        test "$(flux dws rabbits -n -o "{disabled.reason}" rabbit-02)" = "$1"
+    } &&
+    flux dws disable rabbit-02 --reason="slow ssd" &&
+    eventually reason_is "slow ssd" &&
+    test "$(flux dws rabbits -n -o "{disabled.by}" rabbit-02)" = "$(id -un)" &&
+    fails "only the instance owner may enable" as_guest flux dws enable rabbit-02 &&
+    flux dws enable rabbit-02 &&
+    eventually reason_is ""
+'
+test_expect_success 'wait writes a line for each change, and ends with the storage' '
+    follow $id &&
+    eventually grep PreRun changes &&
+    rm "$TRASH/gates/PreRun" &&
+    wait $waiting &&
+    test_must_be_empty problems &&
+    tail -n 1 changes | grep "storage is gone" &&
+    wait_event $id clean
+'
+test_expect_success 'a job that ended is shown from its KVS' '
+    flux dws show $id >page &&
+    page page State | grep "^ended at .* COMPLETED" &&
+    grep "^  Teardown " page &&
+    flux dws list >out && test $(wc -l <out) -eq 1 &&
+    test "$(flux dws list -a -n -o "{state} {result}")" = "ended COMPLETED" &&
+    flux dws show --follow $id | grep "storage is gone"
+'
+test_expect_success 'also without the module' '
+    flux module remove dws &&
+    flux dws show $id | grep "^State: *ended" &&
+    flux dws list -f ended -n | grep " ended " &&
+    test "$(flux dws usage -n -o "{njobs} {nfailed}")" = "1 0" &&
+    module_load
+'
+test_expect_success 'a job without directives has no page' '
+    plain=$(flux submit true) &&
+    wait_event $plain clean &&
+    fails "job .* has no #DW directives" flux dws show $plain
+'
+test_expect_success 'free says what it does, and does it' '
+    gate_shut PreRun &&
+    stuck=$(job_submit true) &&
+    kube wait $(workflow $stuck) PreRun &&
+    flux dws free $stuck >page &&
+    grep "the job is cancelled before it has run" page &&
+    flux dws free --yes $stuck >page &&
+    wait_event $stuck exception &&
+    rm "$TRASH/gates/PreRun" &&
+    wait_event $stuck clean &&
+    flux dws wait $stuck &&
+    fails "job .* has ended" flux dws free $stuck
+'
+test_expect_success 'the picture has both jobs' '
+    flux dws timeline -o jobs.svg &&
+    grep "$(digits $id) Setup: " jobs.svg &&
+    grep "$(digits $stuck) Proposal: " jobs.svg
+'
+test_done
