@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dwscli.ended import TIMINGS
 from dwscli.width import columns
+from support import commands
 from support.dwscli import (
     FIRST,
     FRESH,
@@ -237,6 +238,15 @@ def test_what_is_known_is_shown_with_its_age_while_kubernetes_is_away() -> None:
 
 def test_that_the_module_is_not_loaded_is_one_line() -> None:
     assert dws(FixedInstance(), "list") == (1, "", NOT_LOADED)
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["show", "f1"], ["wait", "f1"], ["rabbits"]]
+)
+def test_that_a_query_needs_flux_is_told(words: list[str]) -> None:
+    assert commands.refused(commands.run("dws", *words)) == [
+        "flux-dws: ERROR: needs Flux's own Python modules: run it as flux dws"
+    ]
 
 
 def test_jobs_that_ended_are_shown_without_the_module() -> None:
