@@ -108,6 +108,7 @@ class Availability:
         mended: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
+        self._kube = kube
         self._settings = settings
         self._mended = mended
         self._controller = Controller[str](
