@@ -114,6 +114,20 @@ test_expect_success 'a preset that is misspelt' '
   scrtch
   ^~~~~~" flux submit --dw=scrtch true
 '
+test_expect_success 'an argument that only the rules of DWS know' '
+    refuses "unknown argument '\''profle='\'': did you mean profile=?
+  $DW profle=x
+                                            ^~~~~~" \
+        flux submit --dw="$DW profle=x" true &&
+    refuses "unknown argument '\''profle='\'': did you mean profile=?
+  $DW profle=x
+                                            ^~~~~~" \
+        raw -S dw="$DW profle=x" &&
+    refuses "unknown argument '\''profle='\'': did you mean profile=?
+  $DW profle=x
+                                            ^~~~~~" \
+        guest_submit "$DW profle=x"
+'
 test_expect_success 'more storage than all Rabbits have' '
     refuses "asks for 3072 GiB; all Rabbits together have 2048 GiB
   #DW jobdw type=lustre capacity=3TiB name=p1
