@@ -14,7 +14,7 @@ from flux_k8s.control.querybounds import QUERY_BYTES
 from flux_k8s.jobs import heldqueries, queries
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
+from flux_k8s.ports import Json, KubeError
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
@@ -33,7 +33,6 @@ from support.queries import (
 from support.service import (
     HOUR,
     LIFE,
-    LUSTRE,
     XFS,
     in_state,
     jobspec,
@@ -460,102 +459,3 @@ def test_a_guest_whose_job_has_no_known_user_is_told_to_ask_later(
     assert refusal(system, "job-show", {"id": jobid}, GUEST)[0] == errno.EAGAIN
     monkeypatch.undo()
     settle_jobs(system)
-
-
-# The rules
-
-
-def test_the_rules_are_those_of_the_cluster() -> None:
-    system = started()
-    seen(system)
-    rules = query(system, "rules", {}, GUEST)["rules"]
-    assert {"jobdw", "copy_in"} <= {rule["command"] for rule in rules}
-    assert all(rule["ruleDefs"] is not None for rule in rules)
-    found = system.store.list(DWDIRECTIVERULE, None)["items"]
-    for item in found:
-        meta = item["metadata"]
-        system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
-    seen(system)
-    assert query(system, "rules", {}, GUEST)["rules"] is None
-
-
-# Rabbits
-
-
-RABBIT = {
-    "name": (str,),
-    "state": (str,),
-    "reason": (str,),
-    "capacity": (int,),
-    "free": (int,),
-    "withheld": (int,),
-    "nodes": (str,),
-    "broken": (str,),
-    "njobs": (int,),
-    "jobs": (list,),
-    "disabled": (dict, type(None)),
-}
-
-
-def rabbits(system: VirtualSystem, userid: Any = None) -> dict[str, Json]:
-    system.loop.run(timeout=1.5)
-    found = query(system, "rabbit-list", {}, userid)["rabbits"]
-    return {row["name"]: row for row in found}
-
-
-def test_rabbits_tell_their_room_and_their_jobs_and_guests_see_their_own() -> None:
-    system = started()
-    mine = system.instance.submit(long(LUSTRE, 2), userid=GUEST)
-    others = system.instance.submit(long(LUSTRE, 2), userid=OTHER)
-    running(system, mine, others)
-    for userid in (None, GUEST):
-        found = rabbits(system, userid)
-        for row in found.values():
-            check(row, RABBIT)
-            assert row["state"] == "Ready" and row["reason"] == ""
-        jobs = {job for row in found.values() for job in row["jobs"]}
-        assert jobs == ({mine} if userid else {mine, others})
-        assert sum(row["njobs"] for row in found.values()) >= 2
-        assert any(row["free"] < row["capacity"] for row in found.values())
-    settle_jobs(system)
-    found = rabbits(system)
-    assert all(row["free"] == row["capacity"] for row in found.values())
-    assert found["rabbit-01"]["nodes"] == "compute-[01-02]"
-
-
-def test_a_rabbit_that_is_disabled_gets_no_jobs_until_it_is_enabled() -> None:
-    system = started()
-    seen(system)
-    system.loop.run(timeout=5)
-    names = ["rabbit-01", "rabbit-02"]
-    found = query(
-        system, "rabbit-disable", {"rabbits": names, "reason": "new\x1b[2J disks"}
-    )
-    assert found["rabbits"] == names
-    system.loop.run(timeout=5)
-    jobid = system.instance.submit(long(XFS, 1))
-    other = system.instance.submit(long([], 1))
-    running(system, other)
-    system.unload_module()  # it outlives the module
-    system.load_module()
-    system.loop.run(timeout=HOUR / 2)
-    row = rabbits(system)["rabbit-01"]
-    assert row["disabled"]["reason"] == "new\\x1b[2J disks"
-    assert row["disabled"]["by"] == str(system.instance.broker.owner)
-    assert row["state"] == "Ready"
-    assert row["reason"].startswith("disabled by ")
-    assert "start" not in [e.name for e in system.instance.eventlog(jobid)]
-    assert query(system, "rabbit-enable", {"rabbits": names})["rabbits"] == names
-    assert query(system, "rabbit-enable", {"rabbits": names[:1]})["rabbits"] == []
-    running(system, jobid)
-    settle_jobs(system)
-    for storage in system.store.list(STORAGE, None)["items"]:
-        assert storage["spec"].get("state") != "Disabled"
-
-
-def test_a_rabbit_that_is_unknown_cannot_be_disabled() -> None:
-    system = started()
-    payload = {"rabbits": ["rabbit-01", "rabbit-99"], "reason": ""}
-    errnum, text = refusal(system, "rabbit-disable", payload)
-    assert errnum == errno.ENOENT and "'rabbit-99'" in text
-    assert rabbits(system)["rabbit-01"]["disabled"] is None
