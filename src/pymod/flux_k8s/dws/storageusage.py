@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
 from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.ports import DWS_GROUP
@@ -38,8 +38,7 @@ SYSTEM_STORAGE = "NnfSystemStorage"
 """The owner of storage that the administrator has NNF make on all Rabbits."""
 
 
-@dataclass(frozen=True)
-class Allocations:
+class Allocations(NamedTuple):
     """The allocations of one allocation set of a Servers object.
 
     Attributes:

@@ -105,8 +105,8 @@ class WorkflowView:
         userid: the job's user by ``spec.userID``; None where that is no user ID.
         directives: the directives as they were submitted.
         types: the types of the file systems that the directives make.
-        begun: when the service requested each state (UNIX time), as far as that is
-            recorded, in the order of the states.
+        begun: for each state the UNIX time at which the service requested it; None
+            where that is not recorded.
         moves_data: whether the Workflow may have NnfDataMovements.
         runs_containers: whether the Workflow may have containers.
     """
@@ -146,7 +146,7 @@ class WorkflowView:
     userid: Optional[int] = None
     directives: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
-    begun: tuple[tuple[State, float], ...] = ()
+    begun: tuple[Optional[float], ...] = ()
     moves_data: bool = False
     runs_containers: bool = False
 
@@ -260,10 +260,9 @@ def _metadata(reader: Reader) -> dict[str, Any]:
     }
 
 
-def _begun(annotations: Mapping[str, Any]) -> tuple[tuple[State, float], ...]:
+def _begun(annotations: Mapping[str, Any]) -> tuple[Optional[float], ...]:
     """When the service requested each state, as far as that is recorded."""
-    times = ((state, _time(annotations, state)) for state in State)
-    return tuple((state, time) for state, time in times if time is not None)
+    return tuple(_time(annotations, state) for state in State)
 
 
 def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:

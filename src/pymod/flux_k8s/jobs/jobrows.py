@@ -162,7 +162,7 @@ def _states(info: WorkflowInfo) -> list[Json]:
     view = info.view
     if view is None:
         return []
-    begun = dict(view.begun)
+    begun = {state: at for state, at in zip(State, view.begun) if at is not None}
     if view.desired is not None and view.since is not None:
         begun.setdefault(view.desired, view.since)
     durations = dict(info.durations)
