@@ -182,7 +182,7 @@ class Availability:
     def rabbit_rows(self) -> Iterator[Json]:
         """The rows of all Rabbits, without their jobs."""
         mapping = self._settings.mapping
-        return rabbit_rows(mapping, self.rabbits, self.room, self._down)
+        return rabbit_rows(mapping, self.rabbits, self._down)
 
     async def disable(self, names: Iterable[str], by: str, reason: str) -> None:
         """Take Rabbits out of service for jobs. The watch of the Storages shows it.

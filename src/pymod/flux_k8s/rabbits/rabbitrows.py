@@ -8,7 +8,6 @@ from typing import AbstractSet, Iterator
 
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import Json
-from flux_k8s.rabbits.room import Room
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rfc import hostlist
 from flux_k8s.text import SHOWN, printable
@@ -20,17 +19,14 @@ HELD_DOWN = "back only just now"
 
 
 def rabbit_rows(
-    mapping: RabbitMapping,
-    rabbits: RabbitManager,
-    room: Room,
-    down: AbstractSet[str],
+    mapping: RabbitMapping, rabbits: RabbitManager, down: AbstractSet[str]
 ) -> Iterator[Json]:
     """The row of each Rabbit of the mapping, without its jobs.
 
     Args:
         down: the Rabbits that are out of service.
     """
-    free, unscheduled = room.left(()), room.unscheduled
+    free, unscheduled = rabbits.room.left(()), rabbits.room.unscheduled
     for name in mapping.rabbits:
         state = rabbits.state(name) or UNKNOWN
         disabled = state.disabled
