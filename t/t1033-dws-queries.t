@@ -229,6 +229,25 @@ time.sleep(0.5)
     hears_of_the_end answer &&
     held 0
 '
+test_expect_success 'what guests send as disconnects keeps no request out' '
+    process_stop $(service_pid) &&
+    guest flux python -c "
+import flux
+from flux.core.inner import lib
+handle = flux.Flux()
+for _ in range(300):
+    raw = lib.flux_request_encode(b\"dws.disconnect\", 2**20 * b\"x\")
+    lib.flux_msg_set_noresponse(raw)
+    assert lib.flux_send(handle.handle, raw, 0) == 0
+    lib.flux_msg_decref(raw)
+" &&
+    { flux module stats dws >stats 2>&1 & stats=$!; } &&
+    sleep 2 &&
+    service_kill CONT &&
+    wait $stats &&
+    flux module stats dws >stats &&
+    ! flux dmesg | grep "does not take the requests"
+'
 test_expect_success 'a Rabbit stays disabled when the module is loaded again' '
     rpc dws.rabbit-disable \
         "{\"rabbits\": [\"rabbit-01\", \"rabbit-02\"], \"reason\": \"new disks\"}" &&

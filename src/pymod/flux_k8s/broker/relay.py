@@ -87,15 +87,17 @@ class Relay:
         self._pending.setdefault(route, {})[matchtag] = copy
         self._of_user[copy.userid] += 1
 
-    def drop(self, message: Any) -> None:
-        """Forget the requests of a sender that has gone.
+    def drop(self, message: Any) -> bool:
+        """Forget the requests of a sender that has gone. Return whether there are any.
 
         Args:
             message: the ``disconnect`` of the sender.
         """
         route = route_of(message)
-        for matchtag in tuple(self._pending.get(route, ())):
+        matchtags = tuple(self._pending.get(route, ()))
+        for matchtag in matchtags:
             self._remove(route, matchtag)
+        return bool(matchtags)
 
     def respond(self, message: Any) -> None:
         """Send a response of the service to the sender of the request."""

@@ -27,7 +27,7 @@ from flux.core.inner import ffi, lib
 from flux.message import Message
 
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.querybounds import QueryBounds, Refusal
+from flux_k8s.control.querybounds import QUERY_BYTES, QueryBounds, Refusal
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.requests import DISCONNECT
 from flux_k8s.rfc.jobid import f58
@@ -152,7 +152,7 @@ class Supervisor:
         if self._ready_since is None or self._channel is None:
             self._flux.respond_error(message, errno.EAGAIN, self.state())
             return
-        if not message.rolemask & FLUX_ROLE_OWNER:
+        if not is_owner(message):
             refusal = self._refuse_guest(message, self._channel)
             if refusal is not None:
                 self._flux.respond_error(message, *refusal)
@@ -167,9 +167,14 @@ class Supervisor:
         self._channel.send(message)
 
     def _disconnect(self, message: Any) -> None:
-        """The sender of requests has gone: nobody waits for their responses."""
-        self._relay.drop(message)
-        if self._ready_since is not None and self._channel is not None:
+        """The sender of requests has gone: nobody waits for their responses.
+
+        A guest may send this topic at any time, with anything. The service hears of it
+        only where it has a request of the sender.
+        """
+        if not is_owner(message) and message_size(message) > QUERY_BYTES:
+            return  # no request that was passed on has as long a route
+        if self._relay.drop(message) and self._channel is not None:
             self._channel.send(message)
 
     def _refuse_guest(self, message: Any, channel: Channel) -> Optional[Refusal]:
@@ -386,6 +391,11 @@ class Supervisor:
 
     def _log(self, level: int, text: str) -> None:
         log(self._flux, level, text)
+
+
+def is_owner(message: Any) -> bool:
+    """Whether the sender of a message has the role of the instance owner."""
+    return bool(message.rolemask & FLUX_ROLE_OWNER)
 
 
 def describe_status(status: int) -> str:
