@@ -209,6 +209,22 @@ test_expect_success 'without the module the same is refused' '
     refuses "$WRONG_REFUSED" raw -S dw="$WRONG"
 '
 
+test_expect_success 'a jobspec of any shape is answered, and ends no validator' '
+    cat >jobs.py <<-"END" &&
+	import json, sys
+	dw = {"system": {"dw": sys.argv[1], "dw_failure_tolerance": 1}}
+	shapes = [None, 5, "x", [], {}, [{}], {"system": None}, {"system": {"dw": {}}}, dw]
+	specs = [*shapes, *({"resources": r} for r in shapes)]
+	for attributes in shapes:
+	    specs += [{"attributes": attributes, "resources": r} for r in shapes]
+	    specs.append({"attributes": attributes})
+	for spec in specs:
+	    print(json.dumps({"jobspec": spec, "userid": 1, "flags": 0, "urgency": 16}))
+	END
+    flux python jobs.py "$DW" >jobs &&
+    flux job-validator --plugins=$SITE/validator/dws.py <jobs >answers &&
+    test $(wc -l <answers) -eq $(wc -l <jobs)
+'
 # usage: rules_say JSON: a service that answers dws.rules with it, until rules_end;
 # without JSON it does not answer
 rules_say () {

@@ -5,6 +5,10 @@
 It refuses wrong #DW directives, as cli/plugins/rabbit.py does in the validator
 "jobspec". But it knows who submits the job: persistent storage of a guest is refused as
 well where rabbit.restrict_persistent_creation says so.
+
+flux-job-validator ends at exceptions that are neither ValueError, TypeError nor OSError,
+and with it the check of others' jobs. It calls all plugins at the same time: the
+jobspecs that come here may be malformed, and "jobspec" refuses them.
 """
 
 from flux.job.validator import ValidatorPlugin
@@ -16,8 +20,11 @@ class Validator(ValidatorPlugin):
         self.ingest = None
 
     def validate(self, job):
-        system = job.jobspec["attributes"].get("system")
-        if not isinstance(system, dict) or system.get("dw") is None:
+        try:
+            directives = job.jobspec["attributes"]["system"]["dw"]
+        except (LookupError, TypeError):
+            return
+        if directives is None:
             return
         if self.ingest is None:
             from flux_k8s.ingest import Ingest

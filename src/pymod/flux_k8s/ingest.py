@@ -20,6 +20,7 @@ from flux_k8s.dws.directiverules import BUILT_IN, RuleSet, read_rules
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.underline import message
 from flux_k8s.errors import BadObject, DirectiveError, DWSError
+from flux_k8s.json_reader import Reader
 
 RULES_AGE = 60.0
 """Seconds after which the rules of DWS are asked for again."""
@@ -75,9 +76,11 @@ class Ingest:
             self._read_mapping(table),
             int(handle.attr_get("security.owner")),
         )
-        system = jobspec["attributes"]["system"]
         try:
-            check_submission(system, jobspec["resources"], site, userid)
+            reader = Reader("jobspec", jobspec)
+            system = reader.object("attributes.system").value
+            resources = list(reader.list("resources"))
+            check_submission(system, resources, site, userid)
         except DirectiveError as error:
             raise ValueError(message(error)) from None
         except DWSError as error:
