@@ -11,7 +11,7 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.querybounds import QUERY_BYTES
-from flux_k8s.jobs import heldqueries, queries
+from flux_k8s.jobs import heldqueries, jobrows, queries
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json, KubeError
@@ -414,6 +414,33 @@ def test_a_held_query_hears_that_its_job_is_over() -> None:
     system.loop.run(timeout=1.0)
     answer = asked()
     assert answer is not None and answer[0] == errno.ENOENT
+
+
+def test_an_error_ends_the_queries_that_wait_and_does_not_fill_the_log(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: Any) -> None:
+        raise RuntimeError("it broke")
+
+    system = started()
+    jobid = system.instance.submit(long(XFS, 1, 3600), userid=GUEST)
+    running(system, jobid)
+    seen(system)
+    payload = {"id": jobid, "seen": 2**60}
+    asked = [ask(system, "job-show", payload, GUEST) for _ in range(3)]
+    seen(system)
+    with monkeypatch.context() as patch:
+        patch.setattr(jobrows, "details", fail)
+        system.loop.run(timeout=heldqueries.HOLD_TIME + 1)
+        for answer in (each() for each in asked):
+            assert answer is not None and answer[0] == errno.EINVAL
+        for _ in range(2 * queries.FAILURES_LOGGED):
+            assert refusal(system, "job-show", {"id": jobid}, GUEST)[0] == errno.EINVAL
+            seen(system)
+    found = [line for _, _, line in system.log if "it broke" in line]
+    assert 0 < len(found) <= queries.FAILURES_LOGGED
+    assert query(system, "metrics")["queries"]["held"] == 0
+    settle_jobs(system)
 
 
 def test_the_queries_that_wait_are_bounded_for_each_guest() -> None:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Optional
+from typing import Callable, Optional, Union
 
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.ports import Clock, Json, Timer
@@ -22,7 +22,7 @@ SETTLE = 0.1
 """Seconds from a change of a job until its held queries are looked at: changes come
 many at once."""
 
-Answer = Callable[[Json], None]
+Answer = Callable[[Union[Json, Exception]], None]
 
 
 @dataclass(eq=False)
@@ -31,7 +31,7 @@ class HeldQuery:
 
     Attributes:
         seen: the serial that the sender has seen.
-        answer: sends the details of the job, with their serial.
+        answer: sends the details of the job, with their serial, or an error.
         overdue: it has waited long enough.
     """
 
@@ -47,7 +47,8 @@ class HeldQueries:
     """The queries that wait.
 
     Args:
-        look: has the details of a job made, and :meth:`made` called with them.
+        look: has the details of a job made, and :meth:`made` or :meth:`fail` called
+            with the result.
     """
 
     def __init__(self, clock: Clock, look: Callable[[int], None]) -> None:
@@ -102,12 +103,11 @@ class HeldQueries:
                 self._remove(query)
                 query.answer(details)
 
-    def take(self, jobid: int) -> list[HeldQuery]:
-        """The queries about a job, which are held no more."""
-        queries = list(self._held.get(jobid, ()))
-        for query in queries:
+    def fail(self, jobid: int, error: Exception) -> None:
+        """Answer all queries about a job with an error."""
+        for query in tuple(self._held.get(jobid, ())):
             self._remove(query)
-        return queries
+            query.answer(error)
 
     def disconnect(self, sender: Sender) -> None:
         """Drop the queries of a sender that has gone."""
@@ -118,8 +118,8 @@ class HeldQueries:
 
     def stop(self) -> None:
         """Drop all queries."""
-        for jobid in tuple(self._held):
-            self.take(jobid)
+        for query in [query for held in self._held.values() for query in held]:
+            self._remove(query)
         for timer in self._settling.values():
             timer.cancel()
         self._settling.clear()

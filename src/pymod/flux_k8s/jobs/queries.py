@@ -172,11 +172,14 @@ class Queries:
         try:
             return function(jobid)
         except Exception as error:
-            self._failures += 1
-            if self._failures <= FAILURES_LOGGED:
-                text = f"{f58(jobid)}: queries: {describe(error)}"
-                self._flux.log(syslog.LOG_CRIT, text)
+            self._log_failure(f"{f58(jobid)}: queries", error)
             return None
+
+    def _log_failure(self, what: str, error: Exception) -> None:
+        """Log an error of this module. Guests may ask for it again and again."""
+        self._failures += 1
+        if self._failures <= FAILURES_LOGGED:
+            self._flux.log(syslog.LOG_CRIT, f"{what}: {describe(error)}")
 
     def _changed(self, jobid: int) -> None:
         """A job is there, or something that is known of it may have changed."""
@@ -200,8 +203,7 @@ class Queries:
         self._memos.forget(jobid)
         self._durations.forget(jobid)
         self._serials.pop(jobid, None)
-        for query in self._held.take(jobid):
-            query.answer({})
+        self._held.fail(jobid, _no_job(jobid))
 
     def _progressed(self, jobid: int) -> None:
         """The data movements or the mounts of a job have changed."""
@@ -232,7 +234,7 @@ class Queries:
         elif isinstance(error, BadObject):
             respond(errno.EPROTO, str(error), None)
         else:
-            self._flux.log(syslog.LOG_CRIT, f"a query failed: {describe(error)}")
+            self._log_failure("a query failed", error)
             respond(errno.EINVAL, "internal error, the log has more", None)
 
     def _respond(self, respond: Respond, answer: Json) -> None:
@@ -310,18 +312,15 @@ class Queries:
         if not sender.owner:
             _check_user(job, sender)
 
-        def answer(details: Json) -> None:
-            """Send the details; none are there of a job that is over."""
-            if details:
-                self._respond(respond, details)
-            else:
-                self._fail(_no_job(jobid), respond)
-
-        def done(details: Any) -> None:
+        def answer(details: Any) -> None:
             if isinstance(details, Exception):
                 self._fail(details, respond)
-                return
-            if seen is None or not details or details["serial"] > seen:
+            else:
+                self._respond(respond, details)
+
+        def done(details: Any) -> None:
+            is_news = isinstance(details, Exception) or seen is None
+            if is_news or details["serial"] > seen:
                 answer(details)
                 return
             reason = self._held.refuse(sender)
@@ -333,12 +332,15 @@ class Queries:
         self._turns.add(self._details(job), done)
 
     def _details(self, job: Job) -> Parts[Json]:
-        """The details of a job, with a serial that grows when they change; empty for a
-        job that is over."""
+        """The details of a job, with a serial that grows when they change.
+
+        Raises:
+            QueryError: the job is over.
+        """
         jobid = job.info.jobid
         known = yield from self._facts.for_details(job)
         if self._jobs.get(jobid) is not job:
-            return {}
+            raise _no_job(jobid)
         details = jobrows.details(job.info, known, self._settings.config)
         print_now = hash(json.dumps(details))
         print_before, serial = self._serials.get(jobid, (0, 0))
@@ -357,9 +359,8 @@ class Queries:
         def done(details: Any) -> None:
             self._looking.discard(jobid)
             if isinstance(details, Exception):
-                text = f"{f58(jobid)}: a query failed: {describe(details)}"
-                self._flux.log(syslog.LOG_CRIT, text)
-            elif details:
+                self._held.fail(jobid, details)
+            else:
                 self._held.made(jobid, details)
 
         self._looking.add(jobid)
