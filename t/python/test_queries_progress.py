@@ -223,6 +223,24 @@ def test_a_watch_is_closed_when_no_job_needs_it() -> None:
     assert not movements._jobid_of
 
 
+def test_of_a_job_with_too_many_objects_nothing_is_kept_or_shown() -> None:
+    system, jobid = copying()
+    assert system.service is not None
+    movements = system.service._queries._facts._movements
+    label = {"dataworkflowservices.github.io/workflow.name": f"fluxjob-{jobid}"}
+    names_of = [f"more-{index}" for index in range(progresswatch.MOVEMENTS)]
+    for name in names_of:
+        metadata = {"namespace": "x", "name": name, "labels": label}
+        movements.event("ADDED", {"metadata": metadata})
+    found = show(system, jobid)
+    assert found["percent"] is None and found["nmovements"] == 0
+    assert not movements._objects and not movements._jobid_of
+    for name in names_of:
+        movements.event("DELETED", {"metadata": {"namespace": "x", "name": name}})
+    settle_jobs(system)
+    assert names(system, jobid)[-1] == "clean" and not movements._too_many
+
+
 @pytest.mark.parametrize("status", [403, 404])
 def test_a_cluster_that_forbids_the_watches_costs_the_numbers_only(
     status: int,

@@ -42,7 +42,13 @@ REOPEN_DELAY = 3600.0
 """Seconds until a watch that is forbidden is tried again."""
 
 OBJECTS = 100_000
-"""The most objects of one kind that are kept. Others are ignored."""
+"""The most objects of one kind that are kept."""
+
+MOVEMENTS = 8192
+MOUNTS = 32768
+"""The most objects of one job that are kept: to go through them takes 5 ms. A user
+decides how many there are, by the number of nodes and of directives. Nothing is known
+of a job that has more."""
 
 T = TypeVar("T")
 Key = tuple[str, str]
@@ -54,6 +60,7 @@ class JobObjects(Generic[T]):
 
     Args:
         jobs: the jobs whose objects are kept.
+        most: the most objects of one job that are kept.
         read: reads an object; None for one that is not kept.
         changed: is called with a job one of whose objects has changed.
     """
@@ -64,6 +71,7 @@ class JobObjects(Generic[T]):
         kube: Kube,
         kind: Kind,
         jobs: JobTable,
+        most: int,
         read: Callable[[Json], Optional[T]],
         changed: Callable[[int], None],
     ) -> None:
@@ -71,11 +79,13 @@ class JobObjects(Generic[T]):
         self._kube = kube
         self._kind = kind
         self._jobs = jobs
+        self._most = most
         self._read = read
         self._changed = changed
         self._since: dict[int, float] = {}
         self._objects: dict[int, dict[Key, T]] = {}
         self._jobid_of: dict[Key, int] = {}
+        self._too_many: set[int] = set()
         self._watch: Optional[Watch] = None
         self._timer: Optional[Timer] = None
         self._unneeded_since: Optional[float] = None
@@ -90,7 +100,9 @@ class JobObjects(Generic[T]):
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
-        return self._objects.get(jobid, {}) if self._synced else None
+        if not self._synced or jobid in self._too_many:
+            return None
+        return self._objects.get(jobid, {})
 
     def need(self, jobid: int, needed: bool) -> None:
         """A job is, or is not, in a state that the watch is for."""
@@ -106,13 +118,18 @@ class JobObjects(Generic[T]):
     def forget(self, jobid: int) -> None:
         """A job is over."""
         self.need(jobid, False)
-        for key in self._objects.pop(jobid, {}):
-            del self._jobid_of[key]
+        self._too_many.discard(jobid)
+        self._drop(jobid)
 
     def stop(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
         self._close()
+
+    def _drop(self, jobid: int) -> None:
+        """Keep no object of a job."""
+        for key in self._objects.pop(jobid, {}):
+            del self._jobid_of[key]
 
     def _look(self) -> None:
         """Open or close the watch, and look again when that may change."""
@@ -144,6 +161,7 @@ class JobObjects(Generic[T]):
         self._synced = False
         self._objects.clear()
         self._jobid_of.clear()
+        self._too_many.clear()
 
     # What Kubernetes shows: the WatchHandler
 
@@ -158,16 +176,23 @@ class JobObjects(Generic[T]):
             return
         workflow = datamovement.workflow_of(object)
         jobid = None if workflow is None else jobid_of_workflow(workflow)
-        if jobid is None or jobid not in self._jobs:
-            return
-        kept = self._objects.setdefault(jobid, {})
-        if key not in kept and len(self._jobid_of) >= OBJECTS:
+        if jobid is None or jobid not in self._jobs or jobid in self._too_many:
             return
         value = self._read(object)
-        if value is not None and kept.get(key) != value:
+        kept = self._objects.setdefault(jobid, {})
+        if value is None or kept.get(key) == value:
+            return
+        if key not in kept and not self._has_room(len(kept)):
+            self._too_many.add(jobid)
+            self._drop(jobid)
+        else:
             kept[key] = value
             self._jobid_of[key] = jobid
-            self._changed(jobid)
+        self._changed(jobid)
+
+    def _has_room(self, kept: int) -> bool:
+        """Whether another object of a job that has ``kept`` of them may be kept."""
+        return kept < self._most and len(self._jobid_of) < OBJECTS
 
     def synced(self) -> None:
         self._synced = True
@@ -194,7 +219,7 @@ def data_movements(
 ) -> JobObjects[Movement]:
     """The data movements of jobs."""
     parse = datamovement.parse
-    return JobObjects(flux, kube, NNFDATAMOVEMENT, jobs, parse, changed)
+    return JobObjects(flux, kube, NNFDATAMOVEMENT, jobs, MOVEMENTS, parse, changed)
 
 
 def client_mounts(
@@ -213,4 +238,4 @@ def client_mounts(
             return None
         return is_mounted(object), not mounted_nodes([object])
 
-    return JobObjects(flux, kube, CLIENTMOUNT, jobs, read, changed)
+    return JobObjects(flux, kube, CLIENTMOUNT, jobs, MOUNTS, read, changed)
