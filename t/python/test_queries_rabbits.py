@@ -8,7 +8,9 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json
+from flux_k8s.jobs import directiverules
+from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
+from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, check, query, refusal
 from support.service import HOUR, LUSTRE, XFS, long, running, settle_jobs, started
@@ -34,6 +36,25 @@ def test_the_rules_are_those_of_the_cluster() -> None:
         system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
     seen(system)
     assert query(system, "rules", {}, GUEST)["rules"] is None
+
+
+def test_rules_that_went_while_they_were_forbidden_are_gone() -> None:
+    system = started()
+    seen(system)
+    assert system.service_kube is not None
+    error = KubeError(403, "Forbidden", "it is forbidden")
+    system.service_kube.faults = lambda request: (
+        Fault(error=error) if request.kind == DWDIRECTIVERULE else None
+    )
+    system.service_kube.drop_watches(error)
+    seen(system)
+    assert query(system, "rules")["rules"] is not None
+    for item in system.store.list(DWDIRECTIVERULE, None)["items"]:
+        meta = item["metadata"]
+        system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
+    system.service_kube.faults = None
+    system.loop.run(timeout=directiverules.REOPEN_DELAY + 1)
+    assert query(system, "rules")["rules"] is None
 
 
 # Rabbits

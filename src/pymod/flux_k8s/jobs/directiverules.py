@@ -29,6 +29,9 @@ class DirectiveRules:
 
     def start(self) -> None:
         self._timer = None
+        # A new watch does not say what has gone since the last one.
+        self._specs.clear()
+        self._synced = False
         self._watch = self._kube.watch(DWDIRECTIVERULE, None, self)
 
     def stop(self) -> None:
