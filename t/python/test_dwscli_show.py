@@ -155,6 +155,13 @@ def test_why_the_storage_of_a_job_failed_is_told() -> None:
     )
 
 
+def test_an_exception_without_a_note_is_its_type_alone() -> None:
+    kvs = kvs_of(JOB, eventlog=json.dumps(exception("cancel", 0, "")))
+    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
+    found = json.loads(dws(gone, "show", "--json", F58).out)
+    assert found["exceptions"] == ["cancel"]
+
+
 def test_a_job_without_records_is_shown_with_what_flux_has() -> None:
     gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)])
     done = dws(gone, "show", F58)

@@ -162,7 +162,9 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "mounts": None,
         "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
         "limits": [],
-        "exceptions": [f"{kind}: {note}" for _, kind, note in exceptions],
+        "exceptions": [
+            f"{kind}: {note}" if note else kind for _, kind, note in exceptions
+        ],
         "failed": failure(workflow, exceptions),
         "waits": "",
     }
