@@ -6,8 +6,10 @@
 - :mod:`.kube`: the API of Kubernetes;
 - :mod:`.dws`: the controllers of DWS and NNF;
 - :mod:`.torture`: random jobs under random trouble;
-- :mod:`.cli`: the commands.
+- :mod:`.cli`: the commands;
+- :mod:`.commands`: those of ``flux dws``, in virtual time.
 
-They may import all of :mod:`flux_k8s`, but not ``flux``, and nothing imports them.
+They may import all of :mod:`flux_k8s` and :mod:`dwscli`, but not ``flux``, and nothing
+imports them.
 Start with :mod:`.system`, which puts them together.
 """

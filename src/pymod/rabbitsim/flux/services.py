@@ -10,6 +10,7 @@ from typing import Callable, Optional
 
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist, idset
+from rabbitsim.flux import joblist
 from rabbitsim.flux.broker import Broker, Respond
 from rabbitsim.flux.events import encode_eventlog
 from rabbitsim.flux.execution import Execution
@@ -43,7 +44,7 @@ def register(
             "getattr": jobs.getattr,
         },
         "job-exec": {"stats-get": exec_stats},
-        "job-list": {"list-id": jobs.list_id},
+        "job-list": {"list-id": jobs.list_id, "list": jobs.list},
         "job-info": {"lookup": jobs.lookup},
         "resource": {"status": nodes.status},
     }
@@ -103,14 +104,17 @@ class _Jobs:
 
     def list_id(self, payload: Json, userid: int) -> Json:
         job = self._manager.lookup(payload["id"])
-        found: Json = {"id": job.id}
-        if job.R is not None and "nodelist" in payload["attrs"]:
-            found["nodelist"] = ",".join(job.R["execution"]["nodelist"])
-        return {"job": found}
+        return {"job": joblist.attributes(job, payload["attrs"])}
+
+    def list(self, payload: Json, userid: int) -> Json:
+        """All jobs in one answer, where Flux has a stream of them."""
+        return {"jobs": joblist.list_jobs(self._manager.jobs.values(), payload)}
 
     def lookup(self, payload: Json, userid: int) -> Json:
         """Keys of a job's KVS directory, as text."""
         job = self._manager.lookup(payload["id"])
+        if userid not in (self._manager.owner, job.userid):
+            raise OSError(errno.EPERM, "Operation not permitted")
         found = {**job.kvs, "eventlog": encode_eventlog(job.events)}
         for key in payload["keys"]:
             if key not in found:

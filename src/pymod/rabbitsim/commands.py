@@ -1,0 +1,94 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The subcommands of ``flux dws`` on a system under virtual time.
+
+What they show comes from the service and from the stand-in Flux, as it does on a real
+one from the module and from Flux.
+"""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Iterable, Optional
+
+from dwscli.fluxinstance import ATTRIBUTES, INACTIVE
+from dwscli.instance import Json, Tick
+from flux_k8s.rfc import jobid
+from rabbitsim.system import VirtualSystem
+
+TICK = 1.0
+"""Seconds between the calls of ``tick``."""
+
+Answer = tuple[int, str, Optional[Json]]
+"""errno, what is wrong, the payload."""
+
+
+class VirtualInstance:
+    """Implements :class:`dwscli.instance.Instance`. Time passes while an answer is
+    awaited, and the whole system goes on meanwhile.
+
+    Args:
+        userid: who runs the commands, by default the instance owner.
+    """
+
+    def __init__(self, system: VirtualSystem, userid: Optional[int] = None) -> None:
+        self._system = system
+        self._owner = system.instance.broker.owner
+        self.userid = self._owner if userid is None else userid
+
+    @property
+    def is_owner(self) -> bool:
+        return self.userid == self._owner
+
+    def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
+        answers: list[Answer] = []
+        self._system.instance.request(
+            topic, request, lambda *answer: answers.append(answer), self.userid
+        )
+        while not self._system.loop.run(lambda: bool(answers), TICK):
+            if tick is not None:
+                tick()
+        errnum, text, payload = answers[0]
+        if errnum:
+            raise OSError(errnum, text)
+        return payload or {}
+
+    def sleep(self, seconds: float) -> None:
+        self._system.loop.run(timeout=seconds)
+
+    def parse_id(self, text: str) -> int:
+        return jobid.decode(text)
+
+    def job(self, id: int) -> Optional[Json]:
+        request = {"id": id, "attrs": ATTRIBUTES}
+        try:
+            return dict(self.ask("job-list.list-id", request)["job"])
+        except FileNotFoundError:
+            return None
+
+    def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
+        wanted: list[Any] = [{"states": [INACTIVE]}]
+        if userid is not None:
+            wanted.append({"userid": [userid]})
+        request = {
+            "max_entries": most,
+            "attrs": ATTRIBUTES,
+            "since": since,
+            "constraint": {"and": wanted},
+        }
+        return list(self.ask("job-list.list", request)["jobs"])
+
+    def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
+        found: dict[tuple[int, str], str] = {}
+        for id, key in wanted:
+            request = {"id": id, "keys": [key], "flags": 0}
+            try:
+                found[id, key] = str(self.ask("job-info.lookup", request)[key])
+            except OSError as error:
+                if error.errno != errno.ENOENT:
+                    raise
+        return found
+
+    def raise_exception(self, id: int, type: str, note: str) -> None:
+        request = {"id": id, "type": type, "severity": 0, "note": note}
+        self.ask("job-manager.raise", request)
