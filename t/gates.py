@@ -3,9 +3,9 @@
 """The stand-in DWS, which does not get past a state whose gate is shut.
 
 usage: gates.py --kubeconfig FILE --mapping FILE --scratch DIR --gates DIR
-    [--fault STATE:KIND[:NODE[:SECONDS]]]... [--label LABEL]...
+    [--fault STATE:KIND[:NODE[:SECONDS]]]... [--label LABEL]... [--copy-rate BYTES]
 
-The storage of every job needs the labels.
+The storage of every job needs the labels. Data is copied at that many bytes per second.
 
 While there is a file DIR/STATE no Workflow becomes ready in this state, while
 there is one DIR/WORKFLOW.STATE that Workflow does not.
@@ -51,6 +51,7 @@ def main() -> int:
     parser.add_argument("--gates", required=True, type=pathlib.Path)
     parser.add_argument("--fault", action="append", default=[], type=Fault.parse)
     parser.add_argument("--label", action="append", default=[])
+    parser.add_argument("--copy-rate", type=float)
     args = parser.parse_args()
     profiles = read_data("profiles.yaml")
     profiles["labels"] += args.label
@@ -60,6 +61,7 @@ def main() -> int:
         options=GatedOptions(
             gates=args.gates,
             faults=tuple(args.fault),
+            copy_rate=args.copy_rate,
             profiles=Profiles(profiles),
         ),
         scratch=args.scratch,

@@ -1,0 +1,174 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws on the stand-in, with a service, jobs and data: what it shows is what it
+shows on a real Flux (t/t1035-dws-transcript.t)."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+from pathlib import Path
+from typing import Optional
+from unittest import mock
+
+import pytest
+
+from flux_k8s.config.table import Config
+from rabbitsim.commands import VirtualInstance
+from rabbitsim.dws import Topology
+from rabbitsim.dws.files import Files
+from rabbitsim.dws.topology import Rabbit
+from rabbitsim.flux.options import submit_jobspec
+from rabbitsim.system import VirtualSystem
+from support.dwscli import GOLDEN, dws
+from support.service import HOUR, TIB, XFS, run_until, settle_jobs, started
+from support.tree import TOP
+
+MIB = 2**20
+COPY_IN = "#DW copy_in source=/lustre/input destination=$DW_JOB_p1/"
+COPY_OUT = "#DW copy_out source=$DW_JOB_p1/input destination=/lustre/output/"
+NO_DATA = "#DW copy_in source=/lustre/none destination=$DW_JOB_p1/"
+OTHER = 4711
+"""A user ID."""
+
+TOPOLOGY = Topology.of(
+    [
+        Rabbit("rabbit-01", TIB, tuple(f"compute-0{i}" for i in (1, 2, 5, 6))),
+        Rabbit("rabbit-02", TIB, tuple(f"compute-0{i}" for i in (3, 4, 7, 8))),
+    ]
+)
+"""That of t/tap.sh."""
+
+
+class Scenario:
+    """Jobs in different states.
+
+    Attributes:
+        jobs: the name and the ID of each.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        with mock.patch.object(sys, "path", [*sys.path, str(TOP / "t")]):
+            gated = runpy.run_path(str(TOP / "t/gates.py"))["GatedOptions"]
+        self._gates = folder / "gates"
+        self._gates.mkdir()
+        self.input = folder / "lustre/input"
+        self.system = started(
+            topology=TOPOLOGY,
+            scheduler=False,
+            files=Files(folder),
+            options=gated(gates=self._gates, copy_rate=2 * MIB),
+            config=Config(save_datamovements=10),
+        )
+        self.jobs: dict[str, int] = {}
+        (folder / "lustre/output").mkdir()
+        self.input.write_text("1\n")
+
+    def submit(self, name: str, host: str, *directives: str) -> int:
+        dw = "\n".join([XFS, *directives])
+        options = ["-N1", "-n1", f"--requires=host:{host}", "-S", f"dw={dw}"]
+        jobid = self.system.instance.submit(submit_jobspec(["true"], options))
+        self.jobs[name] = jobid
+        return jobid
+
+    def gate(self, state: str, is_shut: bool = True) -> None:
+        path = self._gates / state
+        path.touch() if is_shut else path.unlink()
+
+    def arrive(self, jobid: int, state: str) -> None:
+        """Run until DWS is in a state of a job."""
+        name = f"fluxjob-{jobid}"
+
+        def there() -> bool:
+            return any(
+                workflow["metadata"]["name"] == name
+                and workflow.get("status", {}).get("state") == state
+                for workflow in self.system.workflows()
+            )
+
+        assert self.system.loop.run(there, HOUR)
+
+    def transcript(self, userid: Optional[int] = None) -> str:
+        """What the commands of the transcript show."""
+        instance = VirtualInstance(self.system, userid)
+        again = runpy.run_path(str(TOP / "t/transcript.py"))["run_again"]
+
+        def run(words: list[str]) -> tuple[int, str]:
+            with mock.patch("time.time", self.system.loop.now):
+                done = dws(instance, *words)
+            return done.status, done.err + done.out
+
+        text: str = again(
+            (GOLDEN / "transcript.txt").read_text(encoding="utf-8"),
+            str(self.system.instance.broker.owner),
+            self.jobs,
+            run,
+        )
+        return text
+
+
+def ended(scenario: Scenario) -> None:
+    """One job completes, one fails, and one is cancelled."""
+    system = scenario.system
+    for name, copies in (("complete", [COPY_IN, COPY_OUT]), ("failed", [NO_DATA])):
+        run_until(system, scenario.submit(name, "compute-01", *copies), "clean")
+    scenario.gate("Proposal")
+    jobid = scenario.submit("cancelled", "compute-01")
+    scenario.arrive(jobid, "Proposal")
+    system.instance.cancel(jobid)
+    run_until(system, jobid, "clean")
+    scenario.gate("Proposal", False)
+
+
+def active(scenario: Scenario) -> None:
+    """One job mounts, one copies, and one waits for its Workflow."""
+    scenario.gate("PreRun")
+    scenario.arrive(scenario.submit("mounting", "compute-01"), "PreRun")
+    os.truncate(scenario.input, 512 * MIB)
+    jobid = scenario.submit("copying", "compute-02", COPY_IN, COPY_OUT)
+    scenario.arrive(jobid, "DataIn")
+    scenario.gate("Proposal")
+    scenario.arrive(scenario.submit("waiting", "compute-02"), "Proposal")
+    scenario.system.loop.run(timeout=20.0)
+
+
+@pytest.fixture(scope="module")
+def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
+    found = Scenario(tmp_path_factory.mktemp("scenario"))
+    ended(found)
+    active(found)
+    return found
+
+
+def test_each_subcommand_shows_what_the_service_answers(scenario: Scenario) -> None:
+    shown = scenario.transcript()
+    if os.environ.get("DWS_GOLDEN") == "write":
+        (GOLDEN / "transcript.txt").write_text(shown, encoding="utf-8")
+    assert shown == (GOLDEN / "transcript.txt").read_text(encoding="utf-8")
+
+
+def test_a_guest_sees_the_jobs_of_others_neither_active_nor_ended(
+    scenario: Scenario,
+) -> None:
+    guest = VirtualInstance(scenario.system, OTHER)
+    assert dws(guest, "list", "-a", "-A", "-n").out == ""
+    for name in ("mounting", "complete"):
+        done = dws(guest, "show", str(scenario.jobs[name]))
+        assert done.status == 1 and done.err.endswith(" is not yours\n")
+        assert done.out == ""
+    assert dws(guest, "free", "--yes", str(scenario.jobs["mounting"])).status == 1
+
+
+def test_wait_ends_with_the_storage(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path)
+    system: VirtualSystem = scenario.system
+    jobid = scenario.submit("copying", "compute-02", COPY_IN, COPY_OUT)
+    os.truncate(scenario.input, 64 * MIB)
+    done = dws(VirtualInstance(system), "wait", str(jobid))
+    assert (done.status, done.err) == (0, "")
+    lines = [line.partition(" ")[2] for line in done.out.splitlines()]
+    assert lines[-1] == "storage is gone, data was copied out"
+    data = [line for line in lines if line.startswith("DataIn")]
+    assert len(data) > 3 and "50%" in "".join(data)
+    settle_jobs(system)

@@ -1,0 +1,74 @@
+#!/bin/sh
+test_description='flux dws shows on a real Flux what it shows on the stand-in'
+. "$(dirname "$0")/tap.sh"
+
+# t/python/test_transcript.py brings the same jobs to the same states on the stand-in.
+cluster_start --copy-rate=2097152
+instance_start 2
+
+TRANSCRIPT=$TESTDIR/data/dws/transcript.txt
+COPY_IN='#DW copy_in source=/lustre/input destination=$DW_JOB_p1/'
+COPY_OUT='#DW copy_out source=$DW_JOB_p1/input destination=/lustre/output/'
+
+# usage: submit HOST [DIRECTIVE]: a job on this node; its ID
+submit () {
+    flux submit -N1 -n1 --requires=host:"$1" --setattr=system.dw="$DW
+$2" true
+}
+
+# usage: id_of JOBID
+id_of () {
+    flux job id --to=dec "$1"
+}
+
+progress_is_known () {
+    flux dws list -n -o "{percent}" -f DataIn | grep "[0-9]"
+}
+
+test_expect_success 'a job with copies ends, and one whose data is not there' '
+    mkdir -p scratch/lustre/output &&
+    echo 1 >scratch/lustre/input &&
+    echo "save_datamovements = 10" >>conf/rabbit.toml &&
+    flux config reload &&
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    complete=$(submit compute-01 "$COPY_IN
+$COPY_OUT") &&
+    wait_event $complete clean &&
+    failed=$(submit compute-01 "#DW copy_in source=/lustre/none destination=\$DW_JOB_p1/") &&
+    wait_event $failed clean
+'
+test_expect_success 'a job is cancelled before it has storage' '
+    gate_shut Proposal &&
+    cancelled=$(submit compute-01) &&
+    kube wait $(workflow $cancelled) Proposal &&
+    flux cancel $cancelled &&
+    wait_event $cancelled clean &&
+    rm gates/Proposal
+'
+test_expect_success 'one mounts, one copies, and one waits for its Workflow' '
+    gate_shut PreRun &&
+    mounting=$(submit compute-01) &&
+    kube wait $(workflow $mounting) PreRun &&
+    truncate -s 512M scratch/lustre/input &&
+    copying=$(submit compute-02 "$COPY_IN
+$COPY_OUT") &&
+    kube wait $(workflow $copying) DataIn &&
+    gate_shut Proposal &&
+    waiting=$(submit compute-02) &&
+    kube wait $(workflow $waiting) Proposal &&
+    eventually progress_is_known
+'
+test_expect_success 'all subcommands show them as in the transcript' '
+    LC_ALL=C.UTF-8 "$PYTHON" "$TESTDIR/transcript.py" "$TRANSCRIPT" "$(id -un)" \
+        complete=$(id_of $complete) failed=$(id_of $failed) \
+        cancelled=$(id_of $cancelled) mounting=$(id_of $mounting) \
+        copying=$(id_of $copying) waiting=$(id_of $waiting) >shown &&
+    diff "$TRANSCRIPT" shown
+'
+test_expect_success 'all jobs end' '
+    rm gates/Proposal gates/PreRun &&
+    flux cancel $copying $waiting &&
+    wait_event $mounting clean
+'
+test_done

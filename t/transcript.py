@@ -1,0 +1,103 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Run the commands of a transcript again, and write what they show now.
+
+usage: transcript.py FILE USER NAME=JOBID...
+
+A transcript has commands, each behind "$ ", and what each has shown. In it jobs have
+names, and what is different each time, such as durations, is a word in capital letters.
+So the same transcript is shown by a real Flux and by the stand-in.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Callable, Mapping
+
+from flux_k8s.rfc.jobid import f58
+
+PROMPT = "$ "
+
+Runner = Callable[[list[str]], tuple[int, str]]
+"""Runs ``flux dws WORDS``; the exit status, and what it has written."""
+
+MASKS = [
+    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "TIME"),
+    (r"\b[A-Z][a-z]{2}\d\d \d\d:\d\d\b", "TIME"),
+    (r"\b\d+(\.\d+)?[smhd]\b", "DURATION"),
+    (r"\b\d{1,2}%", "PERCENT"),
+    (r"\b\d+(\.\d+)?(B|KiB|MiB)\b(/s)?", "AMOUNT"),
+    (r"\b\d+\.\d+\b", "NUMBER"),
+    (r"\b\d+ secs\b", "NUMBER secs"),
+    (r"│[^│]*│", "GAUGE"),
+    (r"[▏▎▍▌▋▊▉█]+", "BAR"),
+    (r"(?m)^(> |  )(\w+) +DURATION BAR$", r"\1\2 DURATION"),
+    (r"(?<=\S) +", " "),
+    (r"(?m)(?<=AMOUNT AMOUNT )\d+$", "PERCENT"),
+    (r"(?m)[ \t]+$", ""),
+]
+"""Regular expressions for what is different each time, and what is shown instead."""
+
+
+def masked(text: str, user: str, jobs: Mapping[str, int]) -> str:
+    """A text without what is different each time.
+
+    Args:
+        user: whose jobs these are.
+        jobs: the name and the ID of each job.
+    """
+    if text.startswith("<svg"):
+        return _titles(masked("\n" + text, user, jobs))
+    for name, id in jobs.items():
+        text = re.sub(rf"(?m)(^ +)?\b([ƒf]{f58(id)[1:]}|{id})\b", name, text)
+    text = re.sub(rf"\b{user}\b", "USER", text)
+    for pattern, replacement in MASKS:
+        text = re.sub(pattern, replacement, text)
+    return text
+
+
+def _titles(svg: str) -> str:
+    """What a reader of a picture sees who points at its bars."""
+    found = re.findall(r"<title>(.*?)</title>", svg)
+    return "".join(f"{title}\n" for title in found if title != "AMOUNT")
+
+
+def run_again(transcript: str, user: str, jobs: Mapping[str, int], run: Runner) -> str:
+    """The transcript of the same commands, run now."""
+    lines = []
+    for line in transcript.split("\n"):
+        if not line.startswith(PROMPT):
+            continue
+        _, _, *words = shlex.split(line[len(PROMPT) :])
+        status, text = run([str(jobs.get(word, word)) for word in words])
+        lines += [line, masked(text, user, jobs).rstrip("\n")]
+        lines += [f"exit status {status}"] if status else []
+        lines.append("")
+    return "\n".join(lines)
+
+
+def real(words: list[str]) -> tuple[int, str]:
+    """Run ``flux dws WORDS`` in the instance that this program is in."""
+    done = subprocess.run(
+        ["flux", "dws", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+    )
+    return done.returncode, done.stderr + done.stdout
+
+
+def main() -> None:
+    path, user, *pairs = sys.argv[1:]
+    jobs = {name: int(id) for name, _, id in (pair.partition("=") for pair in pairs)}
+    text = Path(path).read_text(encoding="utf-8")
+    sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    sys.stdout.write(run_again(text, user, jobs, real))
+
+
+if __name__ == "__main__":
+    main()
