@@ -67,15 +67,9 @@ class Ingest:
             ValueError: has the text for the user.
             OSError: from ``handle``.
         """
-        table = handle.conf_get("rabbit")
-        if table is None:
+        site = self.site(handle)
+        if site is None:
             return
-        site = Site(
-            table,
-            self._get_rules(handle),
-            self._read_mapping(table),
-            int(handle.attr_get("security.owner")),
-        )
         try:
             reader = Reader("jobspec", jobspec)
             system = reader.object("attributes.system").value
@@ -85,6 +79,22 @@ class Ingest:
             raise ValueError(message(error)) from None
         except DWSError as error:
             raise ValueError(str(error)) from None
+
+    def site(self, handle: Handle) -> Optional[Site]:
+        """The facts that jobs are checked against; None without a ``[rabbit]`` table.
+
+        Raises:
+            OSError: from ``handle``.
+        """
+        table = handle.conf_get("rabbit")
+        if table is None:
+            return None
+        return Site(
+            table,
+            self._get_rules(handle),
+            self._read_mapping(table),
+            int(handle.attr_get("security.owner")),
+        )
 
     def _get_rules(self, handle: Handle) -> RuleSet:
         """The live rules; those built in while they are not known. A module that does
