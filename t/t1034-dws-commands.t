@@ -81,6 +81,51 @@ test_expect_success 'the Rabbits are listed with their nodes' '
 rabbit-02 compute-[03-04,07-08]" &&
     fails "no such Rabbit: rabbit-03" flux dws rabbits rabbit-03
 '
+WRONG='#DW jobdw type=xfs capacity=10Gib name=p1'
+
+# usage: refuses TEXT COMMAND...: check refuses, with these lines
+refuses () {
+    refuses_text=$1
+    shift
+    test_expect_code 1 "$@" >out 2>err &&
+    test_must_be_empty err &&
+    echo "$refuses_text" >expected &&
+    diff expected out
+}
+
+test_expect_success 'check refuses a directive, and underlines the word' '
+    refuses "refused: capacity=10Gib is not a size: did you mean 10GiB?
+  #DW jobdw type=xfs capacity=10Gib name=p1
+                              ^~~~~" flux dws check "$WRONG"
+'
+test_expect_success 'it says where a job would have room, to guests too' '
+    flux dws check -N2 "$DW" >page &&
+    page page Accepted | grep "^1 directive" &&
+    page page Nodes | grep "^2 of compute-\[01-08\]" &&
+    page page "Fits now" | grep "^yes: .* on each of rabbit-\[01-02\]" &&
+    as_guest flux dws check -N2 "$DW" >guests &&
+    diff page guests &&
+    flux dws check --json "$DW" | grep "\"accepted\": true"
+'
+test_expect_success 'it reads a batch script as flux batch does' '
+    printf "%s\n" "#!/bin/sh" "#flux: -N2" "#flux: -S dw=\"\"\"" \
+        "#flux: $DW" "#flux: \"\"\"" true >script.sh &&
+    flux dws check script.sh >out &&
+    diff page out &&
+    flux dws check -N4 script.sh | grep "^Nodes: *4 of" &&
+    flux dws check - <script.sh >out &&
+    diff page out &&
+    printf "%s\n" "#!/bin/sh" "#flux: -N2" "#flux: -S dw=\"$WRONG\"" >wrong.sh &&
+    test_expect_code 1 flux dws check wrong.sh >out &&
+    grep -x "  *^~~~~" out &&
+    printf "%s\n" "#!/bin/sh" "#flux: -N2" "$DW" >unread.sh &&
+    fails "unread.sh: line 3: Flux does not read #DW lines" \
+        flux dws check unread.sh &&
+    printf "%s\n" "#!/bin/sh" "#flux: --dw=\"$DW\"" >few.sh &&
+    test_expect_code 1 flux dws check few.sh >out &&
+    grep "Number of slots" out &&
+    fails "absent: no such script" flux dws check absent
+'
 test_expect_success 'a Rabbit is taken out of service and put back' '
     reason_is () {
         test "$(flux dws rabbits -n -o "{disabled.reason}" rabbit-02)" = "$1"
@@ -133,6 +178,19 @@ test_expect_success 'free says what it does, and does it' '
     wait_event $stuck clean &&
     flux dws wait $stuck &&
     fails "job .* has ended" flux dws free $stuck
+'
+test_expect_success 'it says when a job that has the room ends' '
+    filler=$(flux submit -N1 --requires=host:compute-01 -t 10m \
+        -S dw="#DW jobdw type=xfs capacity=700GiB name=p2" sleep 600) &&
+    wait_event $filler start &&
+    another="#DW jobdw type=xfs capacity=400GiB name=p3" &&
+    two_wait () {
+        flux dws check -N4 "$another" >page && page page "Fits by" | grep "(in "
+    } &&
+    eventually two_wait &&
+    page page "Waits for" | grep "the time limit of .$(digits $filler)" &&
+    flux cancel $filler &&
+    wait_event $filler clean
 '
 test_expect_success 'the picture has both jobs' '
     flux dws timeline -o jobs.svg &&

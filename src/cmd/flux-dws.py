@@ -28,6 +28,7 @@ SUBCOMMANDS = {
     "show": ("show", "show all about the storage of a job"),
     "wait": ("wait", "wait until the storage of a job is gone"),
     "free": ("free", "let a job go whose storage does not get on"),
+    "check": ("check", "show what would become of directives"),
     "rabbits": ("rabbits", "list Rabbits"),
     "timeline": ("timeline", "draw the states of jobs over time"),
     "usage": ("usage", "show the storage that jobs had"),

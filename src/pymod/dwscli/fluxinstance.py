@@ -13,6 +13,9 @@ import time
 from typing import Any, Iterable, Iterator, Optional
 
 from dwscli.instance import Json, Tick
+from flux_k8s.command import STDIN
+from flux_k8s.config.submission import Site
+from flux_k8s.ingest import Ingest
 from flux_k8s.rfc import jobid
 
 TICK = 1.0
@@ -21,8 +24,9 @@ TICK = 1.0
 LOOKUPS = 256
 """Lookups in the KVS that are sent before the first answer is awaited."""
 
-INACTIVE = 64
-"""The bit of the state INACTIVE in constraints of job-list (RFC 43)."""
+RUNNING, INACTIVE = 48, 64
+"""The bits of the states RUN and CLEANUP, and of INACTIVE, in constraints of job-list
+(RFC 43)."""
 
 ATTRIBUTES = [
     "userid",
@@ -41,6 +45,7 @@ ATTRIBUTES = [
     "t_run",
     "t_cleanup",
     "t_inactive",
+    "expiration",
 ]
 
 
@@ -102,9 +107,33 @@ class FluxInstance:
             "since": since,
             "constraint": {"and": wanted},
         }
+        return self._list(request)
+
+    def running_jobs(self) -> list[Json]:
+        constraint = {"states": [RUNNING]}
+        attributes = ["state", "expiration", "annotations"]
+        request = {"max_entries": 0, "attrs": attributes, "constraint": constraint}
+        return self._list(request)
+
+    def _list(self, request: Json) -> list[Json]:
         from flux.job.list import JobListRPC
 
         return list(JobListRPC(self._handle, "job-list.list", request).get_jobs())
+
+    def site(self) -> Optional[Site]:
+        return Ingest().site(self._handle)
+
+    def batch_jobspec(self, script: str, nodes: Optional[int]) -> Json:
+        from flux.cli.batch import BatchCmd
+
+        words = [] if nodes is None else [f"--nodes={nodes}"]
+        words += [] if script == STDIN else [script]
+        batch = BatchCmd("flux batch")
+        for option in batch.plugins.options:
+            batch.parser.add_argument(option.name, **option.kwargs)
+        batch.argv = words
+        batch.script, args = batch.process_script(batch.parser.parse_args(words))
+        return dict(batch.jobspec_create(args).jobspec)
 
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
         found: dict[tuple[int, str], str] = {}

@@ -14,6 +14,7 @@ from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Protoco
 from dwscli.reading import number, objects
 from dwscli.units import f58
 from flux_k8s.command import CommandError
+from flux_k8s.config.submission import Site
 
 Json = dict[str, Any]
 
@@ -83,6 +84,24 @@ class Instance(Protocol):
             userid: of these jobs; None for those of everybody.
             since: only jobs that ended after this UNIX time.
             most: how many jobs at most.
+        """
+
+    def running_jobs(self) -> list[Json]:
+        """What job-list has of everybody's jobs that have nodes."""
+
+    def site(self) -> Optional[Site]:
+        """The facts that a job's directives are checked against; None where jobs get
+        no storage."""
+
+    def batch_jobspec(self, script: str, nodes: Optional[int]) -> Json:
+        """The jobspec that ``flux batch SCRIPT`` submits.
+
+        Args:
+            nodes: the number of nodes, in place of the one in the script.
+
+        Raises:
+            ValueError: ``flux batch`` refuses the script; for a person.
+            OSError: the file cannot be read.
         """
 
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> Mapping[tuple[int, str], str]:

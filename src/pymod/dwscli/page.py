@@ -8,6 +8,7 @@ its printable characters.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import Iterable, Iterator, Mapping
 
 from dwscli.bars import bar, gauge
@@ -57,14 +58,29 @@ def _shown(value: str) -> str:
 
 def _summary(answer: Json, now: float, screen: Screen) -> Iterator[str]:
     color = RED if text(answer, "failed") else COLORS.get(text(answer, "status"), "")
-    for label, value in _facts(answer, now):
+    colors = {"State": color, "Failed": color}
+    return fact_lines(_facts(answer, now), screen, colors)
+
+
+def fact_lines(
+    facts: Iterable[tuple[str, str]],
+    screen: Screen,
+    colors: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[str]:
+    """A line, or several, for each label with a value. Those whose value is empty are
+    left out.
+
+    Args:
+        colors: those of some labels' lines.
+    """
+    for label, value in facts:
         if not value:
             continue
         lines = wrapped(_shown(value), max(8, screen.width - LABEL))
         for index, line in enumerate(lines):
             head = padded(f"{label}:" if index == 0 else "", LABEL)
             line = cut(head + line, screen.width)
-            yield screen.paint(line, color) if label in ("State", "Failed") else line
+            yield screen.paint(line, colors.get(label, ""))
 
 
 def _facts(answer: Json, now: float) -> Iterator[tuple[str, str]]:
@@ -178,12 +194,13 @@ def _counts(rabbits: Mapping[str, object]) -> str:
         if count is not None:
             groups.setdefault(count, []).append(name)
     return ", ".join(
-        f"{count:.0f} on {'each of ' if len(names) > 1 else ''}{_hosts(names)}"
+        f"{count:.0f} on {'each of ' if len(names) > 1 else ''}{hosts_text(names)}"
         for count, names in groups.items()
     )
 
 
-def _hosts(names: list[str]) -> str:
+def hosts_text(names: list[str]) -> str:
+    """Names as a hostlist; with commas where one cannot be in a hostlist."""
     try:
         return hostlist.encode(names)
     except ValueError:

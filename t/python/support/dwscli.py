@@ -18,6 +18,8 @@ from unittest import mock
 from dwscli import fluxinstance, units
 from dwscli.ended import TIMINGS
 from flux_k8s.command import run
+from flux_k8s.config.submission import Site
+from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.rfc import jobid
 from support.tree import TOP
 
@@ -169,6 +171,8 @@ class FixedInstance:
         requests: what was asked, in its order.
         raised: the exceptions that were raised, each with its job.
         slept: the seconds that were waited.
+        table, mapping: the ``[rabbit]`` table, None without one, and the mapping.
+        jobspecs: the jobspecs that ``flux batch`` makes of scripts, or its errors.
     """
 
     def __init__(
@@ -188,6 +192,9 @@ class FixedInstance:
         self.raised: list[tuple[int, str]] = []
         self.ticks = 0
         self.slept = 0.0
+        self.table: Optional[Json] = {}
+        self.mapping: Optional[RabbitMapping] = None
+        self.jobspecs: dict[str, Json] = {}
 
     def ask(
         self, topic: str, request: Json, tick: Optional[Callable[[], None]] = None
@@ -229,6 +236,22 @@ class FixedInstance:
             and userid in (None, job["userid"])
         ]
         return found[:most]
+
+    def running_jobs(self) -> list[Json]:
+        return [job for job in self.jobs if job["state"] in (16, 32)]
+
+    def site(self) -> Optional[Site]:
+        if self.table is None:
+            return None
+        return Site(self.table, mapping=self.mapping)
+
+    def batch_jobspec(self, script: str, nodes: Optional[int]) -> Json:
+        if script not in self.jobspecs:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), script)
+        found = self.jobspecs[script]
+        if isinstance(found, Exception):
+            raise found
+        return found
 
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
         listed = list(wanted)

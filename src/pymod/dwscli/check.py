@@ -1,0 +1,336 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws check``: what would become of a job's directives.
+
+Wrong directives are refused in the words of a submission, by the same rules
+(:mod:`flux_k8s.config.submission`). Nothing is submitted, and nothing is created in
+Kubernetes: what the storage profile adds is not known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Iterator, Mapping, Optional, Sequence
+
+from dwscli import fluxinstance, table
+from dwscli.fit import UNKNOWN_JOB, Fit, fit, serving_rabbits, why_out
+from dwscli.instance import Instance, Json, all_jobs, ask
+from dwscli.page import fact_lines, hosts_text
+from dwscli.reading import number, objects, text
+from dwscli.terminal import RED, add_color, screen, write
+from dwscli.units import duration, f58, size, timestamp
+from flux_k8s.command import STDIN, CommandError
+from flux_k8s.config.policy import SHARED_TYPES
+from flux_k8s.config.submission import Site, check_submission
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directivebreakdown import requested_nodes
+from flux_k8s.dws.directives import GIB, PREFIX, Directive, parse_attribute
+from flux_k8s.dws.underline import message
+from flux_k8s.errors import DirectiveError
+from flux_k8s.limits import NODES
+from flux_k8s.rfc import hostlist
+from flux_k8s.text import printable_lines
+
+DESCRIPTION = """
+Show what would become of a job's #DW directives. If the job would be refused, the word
+that is wrong is underlined, and the exit status is 1. Otherwise show the storage that
+the job's nodes get, the Rabbits that have room for it now, and when others will have,
+by the time limits of the jobs that run. What the storage profile adds is not counted.
+"""
+NOTES = """
+SCRIPT is a batch script, - for standard input: it is checked with its #flux: lines, as
+flux batch would submit it.
+"""
+SHOWN_JOBS = 3
+"""The most jobs that a line names."""
+
+CREATING = ("jobdw", "create_persistent")
+"""The commands of directives that make storage."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What an acceptable job asks for.
+
+    Attributes:
+        nodes: the number of nodes.
+        ssd: the number of ``ssd`` of 1 GiB for each node.
+        size: the bytes on all nodes together.
+    """
+
+    directives: Sequence[Directive]
+    nodes: int
+    ssd: int
+    size: int
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws check`` takes."""
+    args.description = DESCRIPTION
+    args.epilog = NOTES
+    add = args.add_argument
+    add(
+        "words",
+        metavar="DIRECTIVE|SCRIPT",
+        nargs="*",
+        help="#DW directives, each in quotes, or a batch script",
+    )
+    add(
+        "--preset",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="Add the directives of a preset of the site",
+    )
+    add(
+        "-N",
+        "--nodes",
+        type=node_count,
+        metavar="N",
+        help="The nodes of the job (1, or what the script says)",
+    )
+    add("--json", action="store_true", help="Output in JSON")
+    add_color(args)
+    args.set_defaults(function=main)
+
+
+def node_count(word: str) -> int:
+    """The number of nodes that a word stands for.
+
+    Raises:
+        argparse.ArgumentTypeError: there is none.
+    """
+    if word.isascii() and word.isdecimal() and len(word) < 11:
+        if 0 < int(word) <= NODES:
+            return int(word)
+    raise argparse.ArgumentTypeError(f"expected a number from 1 to {NODES}")
+
+
+def main(args: argparse.Namespace) -> int:
+    """Check directives; the exit status."""
+    return check(args, fluxinstance.FluxInstance())
+
+
+def check(args: argparse.Namespace, instance: Instance) -> int:
+    """Check directives for an instance; the exit status."""
+    site = instance.site()
+    if site is None:
+        raise CommandError("jobs get no storage here: Flux has no [rabbit] table")
+    try:
+        system, resources = request(args, instance)
+        check_submission(system, resources, site, instance.userid)
+        found = wanted(system["dw"], resources, site)
+    except DirectiveError as error:
+        return refuse(args, message(error), error)
+    except ValueError as error:
+        return refuse(args, printable_lines(str(error)), None)
+    accept(args, instance, found)
+    return 0
+
+
+def request(args: argparse.Namespace, instance: Instance) -> tuple[Json, list[Any]]:
+    """``attributes.system`` and ``resources`` of the job that the words stand for.
+
+    Raises:
+        CommandError: they stand for no job with storage.
+        ValueError: ``flux batch`` refuses the script.
+    """
+    written = [word for word in args.words if word.lstrip().startswith("#")]
+    scripts = [word for word in args.words if word not in written]
+    if not scripts:
+        if not written and not args.preset:
+            raise CommandError(f"expected a {PREFIX} directive, a script or --preset")
+        node = {"type": "node", "count": args.nodes or 1}
+        return {"dw": [*args.preset, *written]}, [node]
+    if written or args.preset or len(scripts) > 1:
+        raise CommandError(f"{scripts[0]}: a script is checked alone")
+    return script_request(scripts[0], args.nodes, instance)
+
+
+def script_request(
+    script: str, nodes: Optional[int], instance: Instance
+) -> tuple[Json, list[Any]]:
+    """The same of the job that ``flux batch`` makes of a script.
+
+    Raises:
+        CommandError: it has no storage, or is no file.
+        ValueError: ``flux batch`` refuses the script.
+    """
+    try:
+        jobspec = instance.batch_jobspec(script, nodes)
+    except FileNotFoundError:
+        raise CommandError(
+            f"{script}: no such script; a preset is checked with --preset={script}"
+        ) from None
+    system = jobspec["attributes"]["system"]
+    if system.get("dw") is None:
+        raise CommandError(f"{script}: {without_storage(script)}")
+    return system, jobspec["resources"]
+
+
+def without_storage(script: str) -> str:
+    """Why a script asks for no storage."""
+    lines = [] if script == STDIN else Path(script).read_text("utf-8").splitlines()
+    for index, line in enumerate(lines, 1):
+        if line.startswith(f"{PREFIX} "):
+            return (
+                f"line {index}: Flux does not read {PREFIX} lines, expected"
+                f" '#flux: --dw=\"{PREFIX} ...\"'"
+            )
+    return "asks for no storage: it has no '#flux: --dw=...' line"
+
+
+def wanted(dw: Any, resources: list[Any], site: Site) -> Wanted:
+    """What a job that is acceptable asks for."""
+    directives = parse_attribute(dw, Config.parse(site.table).presets)
+    nodes = max(requested_nodes(resources), 1)
+    share = size = 0
+    for directive in directives:
+        if directive.command in CREATING:
+            shared = directive.arguments.get("type") in SHARED_TYPES
+            capacity = directive.capacity
+            share += -(-capacity // nodes) if shared else capacity
+            size += capacity if shared else capacity * nodes
+    return Wanted(directives, nodes, -(-share // GIB), size)
+
+
+def refuse(
+    args: argparse.Namespace, words: str, error: Optional[DirectiveError]
+) -> int:
+    """Show why a job would be refused; the exit status."""
+    if args.json:
+        keys = ("line", "start", "end", "problem", "meant")
+        place = {} if error is None else {key: getattr(error, key) for key in keys}
+        write([json.dumps({"accepted": False, "refusal": words, **place})])
+        return 1
+    first, *rest = f"refused: {words}".split("\n")
+    write([screen(args.color).paint(first, RED), *rest])
+    return 1
+
+
+def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
+    """Show what a job would get."""
+    answer = ask(instance, "dws.rabbit-list", {})
+    table.warn_of_age(answer)
+    rows = objects(answer, "rabbits")
+    own = [row for page in all_jobs(instance, {}) for row in objects(page, "jobs")]
+    rabbits = serving_rabbits(rows, instance.running_jobs(), own)
+    hosts = [host for rabbit in rabbits for host in rabbit.hosts]
+    constraint = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
+    place = fit(rabbits, found.nodes, found.ssd) if found.ssd else None
+    if args.json:
+        write([json.dumps(to_json(found, constraint, place))])
+        return
+    now = number(answer, "now") or 0.0
+    facts = [
+        ("Accepted", _count(len(found.directives), "directive")),
+        ("Nodes", f"{found.nodes} of {constraint or 'none: no Rabbit serves jobs'}"),
+        ("Storage", storage_line(found)),
+        *fit_facts(found.nodes, place, now),
+        *(("Avoids", line) for line in out_lines(rows)),
+    ]
+    write(fact_lines(facts, screen(args.color)))
+
+
+def to_json(found: Wanted, constraint: str, place: Optional[Fit]) -> Json:
+    """What a job would get, in JSON."""
+    return {
+        "accepted": True,
+        "directives": [directive.text for directive in found.directives],
+        "nodes": found.nodes,
+        "ssd": found.ssd,
+        "size": found.size,
+        "constraint": {"hostlist": [constraint]},
+        "fits_now": None if place is None else dict(place.now),
+        "fits_by": None if place is None else place.at,
+        "most_nodes": None if place is None else place.most,
+    }
+
+
+def storage_line(found: Wanted) -> str:
+    """The storage that the job's nodes get."""
+    kinds = [
+        directive.arguments["type"]
+        for directive in found.directives
+        if directive.command in CREATING
+    ]
+    used = [
+        f"persistent {directive.arguments['name']}"
+        for directive in found.directives
+        if directive.command == "persistentdw"
+    ]
+    words = []
+    if found.ssd:
+        each = f"{found.ssd} ssd of 1 GiB for each node"
+        words.append(f"{size(found.size)} {', '.join(dict.fromkeys(kinds))}, {each}")
+    return "; ".join([*words, *used]) or "as much as the storage profile says"
+
+
+def fit_facts(
+    nodes: int, place: Optional[Fit], now: float
+) -> Iterator[tuple[str, str]]:
+    """Which Rabbits have room now, and when others will have."""
+    if place is None:
+        return
+    yield "Fits now", now_line(nodes, place)
+    if sum(place.now.values()) >= nodes:
+        return
+    if place.at is not None:
+        left = duration(max(0.0, place.at - now))
+        when = f"{timestamp(place.at)} (in {left})"
+        yield "Fits by", f"{when}: {_rooms(place.later)}"
+        yield "Waits for", f"the time limit of {_jobs(place.waits_for)}"
+    elif place.most < nodes:
+        count = _count(place.most, "node")
+        yield "Fits by", f"never, the Rabbits that serve jobs have room for {count}"
+    else:
+        yield "Fits by", "not known"
+        yield "Waits for", f"{_jobs(place.endless)}: without a time limit that runs"
+
+
+def now_line(nodes: int, place: Fit) -> str:
+    """Whether a job's storage fits now, and where."""
+    if sum(place.now.values()) >= nodes:
+        return f"yes: {_rooms(place.now)}"
+    return f"no: {_rooms(place.now)}" if place.now else "no"
+
+
+def _rooms(room: Mapping[str, int]) -> str:
+    """For how many nodes Rabbits have room, those with the same number together."""
+    groups: dict[int, list[str]] = {}
+    for name in sorted(room, key=hostlist.natural_key):
+        groups.setdefault(room[name], []).append(name)
+    words = []
+    for count in sorted(groups, reverse=True):
+        names = groups[count]
+        each = "each of " if len(names) > 1 else ""
+        words.append(f"{_count(count, 'node')} on {each}{hosts_text(names)}")
+    return ", ".join(words)
+
+
+def _jobs(ids: Sequence[int]) -> str:
+    names = [f58(id) for id in ids if id != UNKNOWN_JOB]
+    more = len(ids) - min(len(names), SHOWN_JOBS)
+    shown = names[:SHOWN_JOBS]
+    if more:
+        shown.append(f"{more} more" if shown else _count(more, "job"))
+    return ", ".join(shown)
+
+
+def _count(count: int, word: str) -> str:
+    return f"{count} {word}" + ("s" if count != 1 else "")
+
+
+def out_lines(rows: Sequence[Json]) -> Iterator[str]:
+    """The Rabbits that serve no jobs, those with the same reason together."""
+    groups: dict[str, list[str]] = {}
+    for row in rows:
+        reason = why_out(row)
+        if reason is not None:
+            groups.setdefault(reason, []).append(text(row, "name"))
+    for reason, names in groups.items():
+        ordered = sorted(names, key=hostlist.natural_key)
+        yield f"{hosts_text(ordered)}: {reason}"

@@ -1,0 +1,346 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws check."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwscli.fit import Rabbit, Release, fit
+from dwscli.width import columns
+from flux_k8s.dws.mapping import assemble
+from support.dwscli import (
+    FIRST,
+    FRESH,
+    GIB,
+    NOT_LOADED,
+    NOW,
+    OLD,
+    FixedInstance,
+    dws,
+    is_golden,
+    row,
+)
+
+XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
+NODE = {"type": "node", "count": 2}
+JOB = FIRST + 7
+
+
+def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
+    """A Rabbit of ``dws.rabbit-list`` with 16 nodes and room for all of them."""
+    return {
+        "name": name,
+        "state": "Ready",
+        "reason": "",
+        "capacity": 200 * GIB,
+        "free": 160 * GIB,
+        "withheld": 0,
+        "nodes": "tuo[1001-1016]",
+        "broken": "",
+        "njobs": 0,
+        "jobs": [],
+        "disabled": None,
+        **changes,
+    }
+
+
+def running(id: int = JOB, rabbits: str = "tuo201", **changes: Any) -> dict[str, Any]:
+    """A job that runs, as job-list has it."""
+    return {
+        "id": id,
+        "userid": 0,
+        "state": 16,
+        "expiration": NOW + 1200,
+        "annotations": {"user": {"rabbits": rabbits}},
+        **changes,
+    }
+
+
+def instance(*rabbits: Any, jobs: Any = (), rows: Any = (), **options: Any) -> Any:
+    answers = {
+        "dws.rabbit-list": {**FRESH, "rabbits": [*rabbits] or [rabbit()]},
+        "dws.job-list": {**FRESH, "jobs": [*rows], "next": None, "totals": {}},
+    }
+    return FixedInstance({**answers, **options}, jobs=jobs)
+
+
+# Refusals
+
+
+def test_the_word_that_is_wrong_is_underlined() -> None:
+    done = dws(instance(), "check", XFS.replace("GiB", "Gib"))
+    assert done == (
+        1,
+        "refused: capacity=10Gib is not a size: did you mean 10GiB?\n"
+        "  #DW jobdw type=xfs capacity=10Gib name=p1\n"
+        "                              ^~~~~\n",
+        "",
+    )
+
+
+def test_a_refusal_needs_no_module() -> None:
+    done = dws(FixedInstance(), "check", XFS.replace("xfs", "zfs"))
+    assert done.status == 1 and "did you mean xfs?" in done.out
+    assert dws(FixedInstance(), "check", XFS) == (1, "", NOT_LOADED)
+
+
+def test_several_directives_are_checked_together() -> None:
+    copy = "#DW copy_in source=/lustre/x destination=$DW_JOB_p2/"
+    done = dws(instance(), "check", XFS, copy)
+    assert done.status == 1 and "did you mean $DW_JOB_p1?" in done.out
+
+
+def test_a_preset_is_checked_by_its_name() -> None:
+    found = instance()
+    found.table = {"presets": {"scratch": XFS}}
+    assert "10GiB xfs" in dws(found, "check", "--preset", "scratch").out
+    done = dws(found, "check", "--preset=scrtch")
+    assert done.status == 1 and "did you mean scratch?" in done.out
+
+
+def test_more_than_the_machine_has_is_refused() -> None:
+    found = instance()
+    found.mapping = assemble({"tuo201": ["tuo1001"]}, {"tuo201": 100 * GIB})
+    done = dws(found, "check", XFS, "-N", "11")
+    assert done.status == 1
+    assert "asks for 110 GiB on 11 nodes; all Rabbits together have 100" in done.out
+
+
+def test_a_refusal_in_json_has_the_place_of_the_word() -> None:
+    done = dws(instance(), "check", "--json", XFS.replace("GiB", "Gib"))
+    found = json.loads(done.out)
+    assert done.status == 1 and found["accepted"] is False
+    assert found["line"][found["start"] : found["end"]] == "10Gib"
+    assert found["meant"] == "10GiB"
+
+
+def test_control_characters_do_not_reach_the_terminal() -> None:
+    done = dws(instance(), "check", XFS.replace("xfs", "\x1b[31m"))
+    assert done.status == 1 and "\x1b" not in done.out + done.err
+
+
+@pytest.mark.parametrize(
+    "words, error",
+    [
+        ([], "expected a #DW directive, a script or --preset"),
+        (["scratch"], "scratch: no such script; a preset is checked with --preset="),
+        ([XFS, "job.sh"], "job.sh: a script is checked alone"),
+    ],
+)
+def test_what_is_nothing_to_check_is_one_line(words: list[str], error: str) -> None:
+    done = dws(instance(), "check", *words)
+    assert (done.status, done.out) == (1, "")
+    assert (
+        done.err.startswith(f"flux-dws: ERROR: {error}") and done.err.count("\n") == 1
+    )
+
+
+def test_a_flux_without_rabbits_checks_nothing() -> None:
+    found = instance()
+    found.table = None
+    error = "flux-dws: ERROR: jobs get no storage here: Flux has no [rabbit] table\n"
+    assert dws(found, "check", XFS) == (1, "", error)
+
+
+@pytest.mark.parametrize("nodes", ["0", "-1", "x", "2.5", "99999999999", "²"])
+def test_nodes_are_a_number(nodes: str) -> None:
+    assert dws(instance(), "check", XFS, f"--nodes={nodes}").status == 2
+
+
+# Scripts
+
+
+def jobspec(dw: Any) -> Any:
+    return {"resources": [NODE], "attributes": {"system": {"dw": dw}}}
+
+
+def test_a_script_is_checked_as_flux_batch_reads_it() -> None:
+    found = instance()
+    found.jobspecs = {"job.sh": jobspec([XFS])}
+    done = dws(found, "check", "job.sh")
+    assert done.status == 0 and "20GiB xfs" in done.out
+    found.jobspecs = {"job.sh": jobspec(XFS.replace("xfs", "zfs"))}
+    assert "did you mean xfs?" in dws(found, "check", "job.sh").out
+
+
+def test_what_flux_batch_refuses_is_refused_in_its_words() -> None:
+    found = instance()
+    found.jobspecs = {"job.sh": ValueError("line 3: a\n  b\x1b")}
+    assert dws(found, "check", "job.sh") == (1, "refused: line 3: a\n  b\\x1b\n", "")
+
+
+def test_a_directive_that_flux_does_not_read_is_named(tmp_path: Path) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text(f"#!/bin/sh\n#flux: -N1\n{XFS}\n")
+    found = instance()
+    found.jobspecs = {str(script): jobspec(None)}
+    done = dws(found, "check", str(script))
+    assert done.status == 1 and "line 3: Flux does not read #DW lines" in done.err
+    script.write_text("#!/bin/sh\n")
+    assert "asks for no storage" in dws(found, "check", str(script)).err
+
+
+# What would be accepted
+
+
+def test_what_fits_now_is_shown() -> None:
+    found = instance(rabbit(), rabbit("tuo202", nodes="tuo[1017-1032]", free=35 * GIB))
+    done = dws(found, "check", "-N", "4", XFS)
+    assert (done.status, done.err) == (0, "")
+    assert is_golden("check-fits.txt", done.out)
+
+
+def test_when_the_rest_fits_is_shown() -> None:
+    jobs = [
+        running(JOB, "tuo201", expiration=NOW + 600),
+        running(JOB + 1, "tuo[201-202]"),
+        running(JOB + 2, "tuo202", expiration=NOW + 86400),
+    ]
+    found = instance(
+        rabbit(free=15 * GIB, njobs=2),
+        rabbit("tuo202", free=5 * GIB, nodes="tuo[1017-1032]", njobs=2),
+        rabbit("tuo203", disabled={"by": "root", "at": NOW, "reason": "slow ssd"}),
+        jobs=jobs,
+        rows=[row(JOB, rabbits="tuo201", capacity=20 * GIB)],
+    )
+    assert is_golden("check-later.txt", dws(found, "check", "-N", "16", XFS).out)
+    assert is_golden(
+        "check-40.txt", dws(found, "check", "-N", "16", XFS, columns=40).out
+    )
+
+
+def test_a_job_without_a_time_limit_is_named() -> None:
+    busy = rabbit(free=5 * GIB, njobs=1)
+    done = dws(instance(busy, jobs=[running(expiration=0)]), "check", XFS)
+    assert "Fits now:   no\n" in done.out and "Fits by:    not known\n" in done.out
+    assert "without a time limit that runs" in done.out
+    assert "Waits for:  1 job:" in dws(instance(busy), "check", XFS).out
+
+
+def test_a_job_that_copies_data_out_has_no_known_end() -> None:
+    busy = rabbit(free=5 * GIB, njobs=1)
+    done = dws(instance(busy, jobs=[running(state=32)]), "check", XFS)
+    assert "Fits by:    not known\n" in done.out
+
+
+def test_persistent_storage_does_not_go_with_the_jobs() -> None:
+    full = rabbit(free=5 * GIB, withheld=192 * GIB, njobs=1)
+    done = dws(instance(full, jobs=[running()]), "check", XFS)
+    assert "never, the Rabbits that serve jobs have room for 0 nodes" in done.out
+
+
+def test_nodes_without_a_link_do_not_count() -> None:
+    found = instance(rabbit(broken="tuo[1002-1016]"))
+    done = dws(found, "check", XFS)
+    assert "1 of tuo1001" in done.out and "yes: 1 node on tuo201" in done.out
+
+
+def test_the_capacity_of_lustre_is_shared_by_the_nodes() -> None:
+    lustre = XFS.replace("xfs", "lustre")
+    done = dws(instance(), "check", "-N4", lustre)
+    assert "10GiB lustre, 3 ssd of 1 GiB for each node" in done.out
+
+
+def test_a_job_that_only_uses_storage_needs_no_room() -> None:
+    done = dws(instance(), "check", "#DW persistentdw name=keep")
+    assert "Storage:    persistent keep\n" in done.out and "Fits" not in done.out
+
+
+def test_without_any_rabbit_that_serves_it_fits_never() -> None:
+    done = dws(instance(rabbit(reason="Offline: no answer")), "check", XFS)
+    assert "no Rabbit serves jobs" in done.out and "never" in done.out
+    assert "Avoids:     tuo201: Offline: no answer" in done.out
+
+
+def test_what_is_accepted_in_json() -> None:
+    done = dws(instance(), "check", "--json", "-N2", XFS)
+    found = json.loads(done.out)
+    assert found["accepted"] is True and found["ssd"] == 10
+    assert found["constraint"] == {"hostlist": ["tuo[1001-1016]"]}
+    assert found["fits_now"] == {"tuo201": 16} and found["fits_by"] is None
+
+
+def test_the_age_of_what_is_shown_is_told() -> None:
+    found = instance(**{"dws.rabbit-list": {**OLD, "rabbits": [rabbit()]}})
+    assert "last heard of 3.5m ago" in dws(found, "check", XFS).err
+
+
+# Properties
+
+releases = st.lists(
+    st.builds(
+        Release,
+        jobid=st.integers(0, 50),
+        at=st.one_of(st.just(math.inf), st.integers(0, 9)),
+        size=st.one_of(st.none(), st.integers(0, 40 * GIB)),
+    ),
+    max_size=4,
+)
+rabbits = st.lists(
+    st.builds(
+        lambda name, hosts, free, more, releases: Rabbit(
+            f"r{name}", tuple(map(str, range(hosts))), free, free + more, releases
+        ),
+        st.integers(0, 99),
+        st.integers(0, 5),
+        st.integers(0, 40 * GIB),
+        st.integers(0, 90 * GIB),
+        releases,
+    ),
+    max_size=4,
+    unique_by=lambda each: each.name,
+)
+
+
+@given(rabbits, st.integers(1, 12), st.integers(1, 20))
+def test_the_time_is_the_first_at_which_all_nodes_have_room(
+    found: list[Rabbit], nodes: int, ssd: int
+) -> None:
+    def room(moment: float) -> int:
+        return sum(each.nodes_at(moment, ssd) for each in found)
+
+    place = fit(found, nodes, ssd)
+    assert sum(place.now.values()) == room(-math.inf)
+    expected = next((t for t in range(10) if room(t) >= nodes), None)
+    if room(-math.inf) >= nodes:
+        expected = None
+    assert place.at == expected
+    assert place.most == room(math.inf) >= sum(place.later.values())
+
+
+texts = st.text(max_size=20)
+sizes = st.integers(0, 2**63 - 1)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "name": texts,
+                "reason": st.one_of(st.just(""), texts),
+                "capacity": sizes,
+                "free": sizes,
+                "withheld": sizes,
+                "nodes": st.one_of(texts, st.just("n[1-4]")),
+                "broken": texts,
+                "njobs": sizes,
+                "disabled": st.one_of(st.none(), st.just({"reason": "x\x1b\n"})),
+            }
+        ),
+        max_size=4,
+    ),
+    st.integers(20, 100),
+)
+def test_any_answer_is_shown_within_the_width(found: list[Any], width: int) -> None:
+    done = dws(instance(*found), "check", "-N4", XFS, columns=width)
+    assert done.status == 0
+    lines = done.out.split("\n")[:-1]
+    assert all(line.isprintable() and columns(line) <= width for line in lines)
