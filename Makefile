@@ -5,6 +5,7 @@
 #   make soak     what takes hours: 1,000 seeds of torture, every crash point, the
 #                 mutants, 20,000 hostile jobs, 2,000 examples of a property
 #   make torture-mutants  whether torture finds what it should (an hour)
+#   make docs     the manual: build/html, and doc/man, the man pages as installed
 #   make bench    measure (prints a table, writes bench/results.json)
 #   make wheel    build what make install WHEELS=dist takes
 #   make install  for the Flux on PATH, into DEST; make uninstall removes it
@@ -21,13 +22,14 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DEST ?= /opt/flux-dws
 WHEELS ?=
+SPHINX := $(BIN)/sphinx-build -W --keep-going -q -d build/doctrees
 # As many workers as cores, and each begins with tests that are beside each other.
 PYTEST_FLAGS ?= -n auto --dist worksteal
-SOURCES := pyproject.toml setup.py $(shell find src etc -type f \
+SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type f \
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties torture-mutants bench wheel install uninstall clean
+	soak-hostile soak-properties torture-mutants docs bench wheel install uninstall clean
 
 all: $(INSTALLED)
 
@@ -74,6 +76,11 @@ soak-hostile: $(INSTALLED)
 
 torture-mutants: $(INSTALLED)
 	$(BIN)/python t/mutants.py
+
+# doc/man is in the repository: a node gets the man pages without Sphinx.
+docs: $(INSTALLED)
+	$(SPHINX) -b html doc build/html
+	$(SPHINX) -b man doc doc/man
 
 bench: $(INSTALLED)
 	$(BIN)/python bench/run.py

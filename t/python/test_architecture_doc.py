@@ -27,7 +27,7 @@ ROOTS = ("", "src/pymod", "etc")
 DOCUMENTS = sorted([*TOP.glob("*.md"), *TOP.glob("doc/*.md")])
 SKIPPED = {".git", ".venv", "build", "dist", "__pycache__"}
 
-FILE = r"`((?!/)[\w.*/-]+(?:\.(?:c|h|md|py|sh|svg|t|toml|xsd|yaml)|/))`"
+FILE = r"`((?!/)[\w.*/-]+(?:\.(?:c|h|md|py|rst|sh|svg|t|toml|xsd|yaml)|/))`"
 NAME = r"`([A-Za-z_][\w.]*)(?:\(\))?`"
 NAMES = rf"{NAME}(?:(?:, | and |, and ){NAME})*"
 NEXT_TO = (

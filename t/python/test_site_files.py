@@ -76,15 +76,6 @@ def test_the_defaults_in_the_example_are_those_in_force() -> None:
     assert {key: shown[key] for key in keys} == {key: defaults[key] for key in keys}
 
 
-def test_each_key_has_a_row_in_the_documentation_for_administrators() -> None:
-    text = (ETC.parent / "doc/admin.md").read_text()
-    table = text.split("\n## Configuration\n")[1].split("\n## ")[0]
-    rows = re.findall(r"^\| (`[^|]*) \|", table, re.M)
-    keys = {key for row in rows for key in re.findall(r"`(\w+)", row)}
-    fields = {name for name in Config.__dataclass_fields__ if name != "maximums"}
-    assert keys == fields | {"policy"}
-
-
 # Scripts: run with a systemctl and a flux that the test plays
 
 
