@@ -52,10 +52,22 @@ def data_files() -> list[tuple[str, list[str]]]:
     commands = sorted(str(path) for path in Path("src/cmd").glob("flux-*"))
     if commands:
         files.append(("libexec/flux/cmd", commands))
+    for path in sorted(
+        [*Path("doc/man").glob("man?/*"), *Path("doc/help.d").glob("*")]
+    ):
+        files.append((manual_directory(path), [str(path)]))
     for path in sorted(Path("etc").rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             files.append((site_directory(path), [str(path)]))
     return files
+
+
+def manual_directory(path: Path) -> str:
+    """Where a man page goes, or the commands that ``flux help`` lists."""
+    directory = path.parent.relative_to("doc")
+    return str(
+        Path("share/flux" if directory.name == "help.d" else "share") / directory
+    )
 
 
 def site_directory(path: Path) -> str:

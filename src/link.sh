@@ -52,6 +52,8 @@ in_each_place () {
     "$1" lib/flux/shell/plugins "$(flux config builtin shell_pluginpath)"
     "$1" libexec/flux/cmd "$(flux config builtin exec_path)"
     "$1" etc/flux "$(flux config builtin confdir)"
+    "$1" share/man "$(flux config builtin man_path)"
+    "$1" share/flux/help.d "$(dirname "$(flux config builtin cmdhelp_pattern)")"
 }
 
 # usage: each_file DIRECTORY FOLDER FUNCTION: call it with each file below

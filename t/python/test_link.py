@@ -65,7 +65,13 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
         and "examples" not in path.parts
         and "__pycache__" not in path.parts
     }
-    assert flux.files() == commands | site | {
+    manual = {
+        f"man_path/{path.relative_to(TOP / 'doc/man')}"
+        for path in (TOP / "doc/man").rglob("*.[1-9]")
+    }
+    assert manual
+    assert flux.files() == commands | site | manual | {
+        "dws.json",  # in the folder of cmdhelp_pattern
         "module_path/dws.py",
         "jobtap_pluginpath/dws-jobtap.so",
         "shell_pluginpath/dws_environment.so",

@@ -18,6 +18,7 @@ import pytest
 
 from support.tree import TOP, copy_sources
 
+PAGES = runpy.run_path(str(TOP / "doc/manpages.py"))["MAN_PAGES"]
 SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]
 PLACES = {
     "dws-jobtap.so": "lib/flux/job-manager/plugins/dws-jobtap.so",
@@ -82,7 +83,8 @@ def test_a_wheel_puts_everything_where_flux_looks(wheel: zipfile.ZipFile) -> Non
     assert set(PLACES.values()) | {"lib/flux/modules/dws.py"} <= set(files)
     for name in files:
         assert re.match(
-            "(lib/flux|libexec/flux/cmd|etc/flux|share/doc/flux-dws)/", name
+            "(lib/flux|libexec/flux/cmd|etc/flux|share/(doc/flux-dws|flux/help.d|man))/",
+            name,
         ), name
 
 
@@ -97,6 +99,13 @@ def test_a_wheel_has_each_command_and_each_site_file(wheel: zipfile.ZipFile) -> 
         if path.is_file() and "__pycache__" not in path.parts
     }
     assert commands | site <= files
+
+
+def test_a_wheel_has_the_man_pages_and_the_commands_for_flux_help(
+    wheel: zipfile.ZipFile,
+) -> None:
+    pages = {f"share/man/man{section}/{name}.{section}" for name, section, _ in PAGES}
+    assert pages | {"share/flux/help.d/dws.json"} <= set(data_files(wheel))
 
 
 @pytest.mark.parametrize("script", ["prolog.d/dws", "epilog.d/dws"])
@@ -312,6 +321,7 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
     assert plugin.exists()
     linked = {str(path.relative_to(node.places)) for path in node.linked()}
     assert {"module_path/dws.py", "python_path/flux_k8s"} <= linked
+    assert "man_path/man1/flux-dws.1" in linked
     assert all(path.exists() for path in node.linked())
 
     plugin.unlink()

@@ -15,7 +15,7 @@ CRDS = SHARED / "crds"
 
 FILES = ["pyproject.toml", "setup.py", "MANIFEST.in", "README.md"]
 LICENCES = ["COPYING", "COPYING.LESSER"]
-FOLDERS = ["src", "etc"]
+FOLDERS = ["src", "etc", "doc/man", "doc/help.d"]
 
 
 def copy_sources(folder: Path) -> Path:
