@@ -22,6 +22,7 @@ from dwscli import jobfields, rabbits, usage
 from dwscli.formats import Field
 from flux_k8s.config.arguments import Arguments
 from flux_k8s.config.table import Config
+from flux_k8s.jobs import records
 from support.tree import TOP
 
 DOC = TOP / "doc"
@@ -252,3 +253,13 @@ def test_the_arguments_of_the_module_are_on_the_page() -> None:
         field.name for field in dataclasses.fields(Arguments)
     }
     Arguments.parse(["scheduler=none", "queues=a,b", "watchdog=5"])
+
+
+def test_the_guide_has_each_key_that_is_kept_of_a_job() -> None:
+    described = re.findall(
+        r"^``(rabbit_\w+|rabbit_<state>_timing)``$", records.__doc__ or "", re.M
+    )
+    assert len(described) == 5
+    table = (DOC / "user.md").read_text().split("## What is kept of a job")[1]
+    listed = set(re.findall(r"^\| `(rabbit_\w+)`", table, re.M))
+    assert listed == {key.replace("<state>", "proposal") for key in described}

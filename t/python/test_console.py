@@ -1,0 +1,89 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""t/console.py, which runs the console examples of documents in t/t2021-guide.t."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from typing import Any
+
+import pytest
+
+from support.tree import TOP
+
+CONSOLE: Any = runpy.run_path(str(TOP / "t/console.py"))
+
+
+def block(*lines: str) -> str:
+    return "\n".join(["```console", *lines, "```", ""])
+
+
+def run(text: str) -> int:
+    return int(CONSOLE["run"](text, "text"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        block("$ echo a; echo b", "a", "b"),
+        block("$ true"),
+        block("$ echo a \\", "    b", "a b", "$ echo c", "c"),
+        block("$ cat <<END", "> a", "> END", "a"),
+        block("$ echo 'a    b'", "a b"),
+        block("$ seq 9", "1", "...", "9"),
+        block("$ echo a b c", "a ... c"),
+        block("$ echo took 12.3s of 1h", "took 2s of 4.5m"),
+        block("$ date -Is", "2026-11-22T19:51:58"),
+        block("$ echo 'a ███▏'", "a █"),
+        block("$ echo a >&2", "a"),
+        block("$ echo ƒabc", "ƒxyz", "$ echo ƒxyz", "ƒabc"),
+        "<!-- run: true -->\n" + block("$ echo a", "a"),
+        "<!-- until: true -->\n",
+        ".. code-block:: console\n\n   $ echo a\n   a\n\ntext\n",
+    ],
+)
+def test_an_example_that_prints_what_is_shown_is_right(text: str) -> None:
+    assert run(text) == 0
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        block("$ echo a", "b"),
+        block("$ echo a"),
+        block("$ true", "a"),
+        block("$ seq 9", "1", "...", "8"),
+        block("$ seq 2", "1"),
+        block("$ echo took 12.3s", "took 12.3"),
+        block("$ echo ƒabc; echo ƒdef", "ƒxyz", "ƒxyz"),
+        block("$ nosuchcommand"),
+        "<!-- run: false -->\n",
+        ".. run: false\n",
+        ".. code-block:: console\n\n   $ echo a\n   b\n\ntext\n",
+    ],
+)
+def test_an_example_that_prints_something_else_is_wrong(text: str) -> None:
+    assert run(text) == 1
+
+
+def test_a_command_after_until_is_tried_again(tmp_path: Any) -> None:
+    count = tmp_path / "count"
+    assert run(f"<!-- until: echo >>{count}; test $(wc -l <{count}) -ge 2 -->\n") == 0
+    assert len(count.read_text()) == 2
+
+
+def test_every_document_with_console_examples_is_run() -> None:
+    test = (TOP / "t/t2021-guide.t").read_text()
+    documents = [
+        str(path.relative_to(TOP))
+        for path in (
+            *TOP.glob("*.md"),
+            *TOP.glob("doc/**/*.md"),
+            *TOP.glob("doc/**/*.rst"),
+        )
+        if list(CONSOLE["commands"](path.read_text()))
+    ]
+    assert "doc/user.md" in documents
+    (listed,) = re.findall(r"^for document in (.*); do$", test, re.M)
+    assert set(listed.split()) == set(documents)

@@ -1,0 +1,42 @@
+#!/bin/sh
+test_description='What the documents show of a console is what is printed'
+. "$(dirname "$0")/tap.sh"
+
+SITE=$PREFIX/etc/flux
+FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins
+# Job IDs begin with an ƒ as in the documents.
+LC_ALL=C.UTF-8
+export LC_ALL PYTHON TESTDIR
+unset FLUX_F58_FORCE_ASCII
+
+# Jobs on fewer than all four nodes do not get compute-04.
+cluster_start --fault 'PreRun:mount:compute-04'
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig"
+mapping = "$TRASH/mapping.json"
+tc_timeout = 0.5
+presets.scratch = "#DW jobdw type=xfs capacity=100GiB name=scratch"
+policy.maximums.xfs = 1024
+daemons.copy-offload = {}
+END
+instance_start 4
+
+# usage: shown_is_printed FILE: in a folder with what the examples use
+shown_is_printed () {
+    mkdir -p "$TRASH/scratch/lustre/input" example &&
+    cp "$TOP/t/data/copy-in-out.sh" example &&
+    cp -r "$TOP"/t/data/lustre/* "$TRASH/scratch/lustre" &&
+    (cd example && "$PYTHON" "$TESTDIR/console.py" "$TOP/$1")
+}
+
+test_expect_success 'load the module' '
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\""
+'
+for document in doc/user.md doc/admin.md doc/man1/flux-getrabbit.rst; do
+    test_expect_success "$document" '
+        shown_is_printed "$document"
+    '
+done
+test_done
