@@ -319,8 +319,8 @@ class Queries:
                 self._respond(respond, details)
 
         def done(details: Any) -> None:
-            is_news = isinstance(details, Exception) or seen is None
-            if is_news or details["serial"] > seen:
+            failed = isinstance(details, Exception)
+            if failed or seen is None or details["serial"] > seen:
                 answer(details)
                 return
             reason = self._held.refuse(sender)
