@@ -6,9 +6,9 @@ It refuses wrong #DW directives, as cli/plugins/rabbit.py does in the validator
 "jobspec". But it knows who submits the job: persistent storage of a guest is refused as
 well where rabbit.restrict_persistent_creation says so.
 
-flux-job-validator ends at exceptions that are neither ValueError, TypeError nor OSError,
-and with it the check of others' jobs. It calls all plugins at the same time: the
-jobspecs that come here may be malformed, and "jobspec" refuses them.
+flux-job-validator ends at exceptions that are neither ValueError, TypeError nor
+OSError, and with it the check of others' jobs. It calls all plugins at the same time:
+the jobspecs that come here may be malformed, and "jobspec" refuses them.
 """
 
 from flux.job.validator import ValidatorPlugin
