@@ -66,6 +66,14 @@ test_expect_success 'all subcommands show them as in the transcript' '
         copying=$(id_of $copying) waiting=$(id_of $waiting) >shown &&
     diff "$TRANSCRIPT" shown
 '
+test_expect_success 'and a web page does' '
+    flux dws report -o report.html &&
+    for id in $complete $failed $mounting $copying $waiting; do
+        grep "$(flux job id --to=f58plain $id | cut -c2-) Proposal: " report.html ||
+            return 1
+    done &&
+    grep "/lustre/none.* does not exist" report.html
+'
 test_expect_success 'all jobs end' '
     rm gates/Proposal gates/PreRun &&
     flux cancel $copying $waiting &&

@@ -32,6 +32,7 @@ SUBCOMMANDS = {
     "rabbits": ("rabbits", "list Rabbits"),
     "timeline": ("timeline", "draw the states of jobs over time"),
     "usage": ("usage", "show the storage that jobs had"),
+    "report": ("report", "write a web page about the storage of the machine"),
     "disable": ("disable", "take Rabbits out of service"),
     "enable": ("disable", "put Rabbits back into service"),
     "job-object": ("jobobject", "write jobs as a job object"),

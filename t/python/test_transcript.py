@@ -15,6 +15,7 @@ from unittest import mock
 import pytest
 
 from flux_k8s.config.table import Config
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.commands import VirtualInstance
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import Files
@@ -146,6 +147,18 @@ def test_each_subcommand_shows_what_the_service_answers(scenario: Scenario) -> N
     if os.environ.get("DWS_GOLDEN") == "write":
         (GOLDEN / "transcript.txt").write_text(shown, encoding="utf-8")
     assert shown == (GOLDEN / "transcript.txt").read_text(encoding="utf-8")
+
+
+def test_a_web_page_shows_them_all(scenario: Scenario) -> None:
+    instance = VirtualInstance(scenario.system)
+    with mock.patch("time.time", scenario.system.loop.now):
+        done = dws(instance, "report")
+    assert (done.status, done.err) == (0, "")
+    for name in ("complete", "failed", "mounting", "copying", "waiting"):
+        digits = f58(scenario.jobs[name])[1:]
+        assert f"{digits} Proposal: " in done.out, name
+    assert "no data movement" not in done.out.lower()
+    assert "&#x27;/lustre/none&#x27; does not exist" in done.out
 
 
 def test_a_guest_sees_the_jobs_of_others_neither_active_nor_ended(

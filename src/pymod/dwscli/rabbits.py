@@ -66,7 +66,7 @@ def _disabled(key: str) -> Callable[[Json], Any]:
     return lambda rabbit: part(rabbit, "disabled").get(key)
 
 
-def _reason(rabbit: Json) -> str:
+def reason(rabbit: Json) -> str:
     """Why the Rabbit, or a part of it, is out of service."""
     broken = text(rabbit, "broken")
     return (
@@ -85,7 +85,7 @@ def _jobs(rabbit: Json) -> str:
 FIELDS: Mapping[str, Field[Json]] = {
     "name": Field("RABBIT", _text("name")),
     "state": Field("STATE", _text("state")),
-    "reason": Field("REASON", _reason),
+    "reason": Field("REASON", reason),
     "capacity": Field("CAPACITY", _number("capacity")),
     "free": Field("FREE", _number("free")),
     "withheld": Field("WITHHELD", lambda rabbit: number(rabbit, "withheld") or None),

@@ -1,0 +1,348 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws report: a web page about the storage of the machine."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import shutil
+import subprocess
+from html import escape
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dwscli.chart import COLORS
+from dwscli.markup import element
+from dwscli.spans import averages
+from dwscli.webpage import DRAWN, LISTED
+from support.dwscli import (
+    FIRST,
+    FRESH,
+    GIB,
+    NOT_LOADED,
+    NOW,
+    OLD,
+    FixedInstance,
+    detail,
+    dws,
+    ended_job,
+    kvs_of,
+    row,
+)
+
+TIB = 2**40
+SINCE = f"--since={NOW - 1200}"
+"""The fixed answers are old."""
+
+TAGS = set(
+    "html head meta title style body h1 h2 p main section dl dt dd div ul li span b"
+    " svg rect text figure table thead tbody tr th td".split()
+)
+ATTRIBUTES = set(
+    "lang charset http-equiv content name class title aria-hidden role scope"
+    " x y width height viewbox fill text-anchor".split()
+)
+EVIL = "</title></style><script>console.error('evil')</script><img src=x onerror=x>\"'&"
+STATES = [
+    {"state": "Setup", "begun": NOW - 500, "seconds": 40.0},
+    {"state": "DataIn", "begun": NOW - 460, "seconds": 60.0},
+    {"state": "PreRun", "begun": NOW - 400, "seconds": 10.0},
+    {"state": "PostRun", "begun": NOW - 100, "seconds": 5.0},
+    {"state": "DataOut", "begun": NOW - 95, "seconds": None},
+]
+
+
+def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
+    """A Rabbit of ``dws.rabbit-list``."""
+    found = {"name": name, "state": "Ready", "reason": "", "capacity": 30 * TIB}
+    found |= {"free": 18 * TIB, "withheld": 3 * TIB, "nodes": "tuo[1001-1016]"}
+    return {**found, "broken": "", "njobs": 2, "jobs": [], "disabled": None, **changes}
+
+
+def fatal(note: str) -> str:
+    """An eventlog with an exception."""
+    text = note.replace("\\", "\\\\").replace('"', '\\"')
+    return (
+        '{"timestamp": 1, "name": "exception", "context": '
+        f'{{"type": "dws", "severity": 0, "note": "{text}"}}}}'
+    )
+
+
+def machine(name: str = "tuo", note: str = "no room", **options: Any) -> FixedInstance:
+    """A machine with Rabbits, two active jobs and three that ended, two of which have
+    failed for the same reason."""
+    disabled = {"by": "root", "at": NOW - 10, "reason": f"{name} is slow"}
+    rabbits = [
+        rabbit(f"{name}201"),
+        rabbit(f"{name}202", broken=f"{name}1003", withheld=0),
+        rabbit(f"{name}203", state="Disabled", disabled=disabled, free=30 * TIB),
+    ]
+    moved = {"name": "m", "phase": "DataIn", "bytes": 6 * GIB}
+    active = {
+        FIRST: detail(FIRST, states=STATES, movements=[moved], waits=name),
+        FIRST + 1: detail(FIRST + 1, failed=note, status="Error"),
+    }
+    totals = {"jobs": 2, "states": {"PreRun": 2}, "capacity": 320 * GIB}
+    rows = [row(id) for id in active]
+    ids = [FIRST + 20 + i for i in range(3)]
+    kvs: dict[tuple[int, str], str] = {}
+    for id, eventlog in zip(ids, ("", fatal(f"{note} on 1"), fatal(f"{note} on 2"))):
+        kvs |= kvs_of(id, eventlog=eventlog)
+    return FixedInstance(
+        {
+            "dws.rabbit-list": {**FRESH, "rabbits": rabbits},
+            "dws.job-list": {**FRESH, "jobs": rows, "next": None, "totals": totals},
+            "dws.job-show": lambda request: active[request["id"]],
+        },
+        jobs=[ended_job(id, t_inactive=NOW - 60) for id in ids],
+        kvs=kvs,
+        **options,
+    )
+
+
+class Page(HTMLParser):
+    """A page as a browser reads it.
+
+    Attributes:
+        found: its elements, each with its attributes.
+        texts: the texts of elements, by the names of the elements.
+    """
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, Optional[str]]]] = []
+        self.texts: dict[str, list[str]] = {}
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        self.found.append((tag, dict(attrs)))
+        if tag != "meta":
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open:
+            self.texts.setdefault(self._open[-1], []).append(data)
+
+    def attributes(self, tag: str, name: str) -> list[str]:
+        """The values of an attribute of elements."""
+        return [attrs[name] or "" for one, attrs in self.found if name in attrs]
+
+
+def page_of(instance: FixedInstance) -> tuple[Page, str]:
+    done = dws(instance, "report", SINCE)
+    assert (done.status, done.err) == (0, "")
+    return Page(done.out), done.out
+
+
+def is_harmless(page: Page, text: str) -> bool:
+    """A page has no element or attribute that loads or runs anything, and a policy that
+    allows its own style alone."""
+    for tag, attributes in page.found:
+        assert tag in TAGS and set(attributes) <= ATTRIBUTES, (tag, attributes)
+    (policy,) = [
+        attributes["content"]
+        for tag, attributes in page.found
+        if attributes.get("http-equiv") == "Content-Security-Policy"
+    ]
+    (style,) = page.texts["style"]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert policy is not None
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}';")
+    assert "url(" not in style and "@import" not in style
+    return not re.search(r"https?://", text)
+
+
+def test_the_page_has_rabbits_jobs_rates_and_failures() -> None:
+    page, text = page_of(machine())
+    assert is_harmless(page, text)
+    headings = page.texts["h2"]
+    assert headings[:2] == ["Rabbits", "Jobs over time"]
+    assert headings[2:] == ["Data movement", "Failures", "Active jobs"]
+    facts = dict(zip(page.texts["dt"], page.texts["dd"]))
+    assert facts == {
+        "Storage in use": "24TiB of 90TiB",
+        "Rabbits in service": "2 of 3",
+        "Active jobs": "2",
+        "Jobs that have ended": "3",
+        "Data moved": "10.5GiB",
+        "Failures": "3",
+    }
+    assert page.texts["b"] == ["tuo201", "tuo202", "tuo203"]
+    classes = page.attributes("li", "class")
+    assert [one for one in classes if one in ("ready", "degraded", "down")] == [
+        "ready",
+        "degraded",
+        "down",
+    ]
+    assert "Disabled: tuo is slow" in page.texts["p"]
+    assert "Ready: broken links: tuo1003" in page.texts["p"]
+
+
+def test_failures_are_counted_by_their_reasons() -> None:
+    page, _ = page_of(machine(note="no room in 'x1'"))
+    cells = page.texts["td"]
+    first = cells.index("2")
+    assert cells[first + 1] in ("no room in 'x1' on 1", "no room in 'x1' on 2")
+    assert "no room in 'x1'" in cells[first + 2 :]
+
+
+def test_each_state_of_a_job_is_in_both_pictures() -> None:
+    page, _ = page_of(machine())
+    titles = page.texts["title"]
+    for state in STATES:
+        found = [one for one in titles if f"tjHH {state['state']}: " in one]
+        assert len(found) == 2
+    assert set(page.attributes("rect", "fill")) == set(COLORS.values())
+
+
+def test_a_hostile_text_is_shown_and_does_nothing() -> None:
+    page, text = page_of(machine(name=EVIL, note=EVIL + "\x1b[31m\u202e"))
+    assert is_harmless(page, text)
+    assert EVIL + "201" in page.texts["b"]
+    assert any("\\x1b[31m\\u202e" in cell for cell in page.texts["td"])
+    assert "\x1b" not in text and "\u202e" not in text
+
+
+@given(st.text(), st.text())
+def test_no_text_is_markup(inner: str, value: str) -> None:
+    page = Page(element("p", inner, title=value))
+    assert [tag for tag, _ in page.found] == ["p"]
+    assert [*page.found[0][1]] == ["title"]
+
+
+def test_a_machine_of_which_little_is_known_has_a_page() -> None:
+    nothing = {**OLD, "rabbits": [{"name": "tuo1"}, {}], "jobs": [], "next": None}
+    instance = FixedInstance({"dws.rabbit-list": nothing, "dws.job-list": nothing})
+    page, text = page_of(instance)
+    assert is_harmless(page, text)
+    assert "There was no job." in page.texts["p"]
+    line = "Kubernetes was last heard of 3.5m ago, what follows may be old:"
+    assert any(one.startswith(line) for one in page.texts["p"])
+    assert dws(FixedInstance(), "report") == (1, "", NOT_LOADED)
+
+
+def test_a_guest_has_the_own_jobs_on_the_page() -> None:
+    instance = machine(userid=1, is_owner=False)
+    page, _ = page_of(instance)
+    line = "The jobs of other users are shown to the instance owner only."
+    assert line in page.texts["p"]
+    asked = [request for topic, request in instance.requests if topic == "dws.job-list"]
+    assert [request["userid"] for request in asked] == [1]
+
+
+def test_a_page_of_many_jobs_is_bounded() -> None:
+    rows = [row(FIRST + i, since=NOW - i) for i in range(2000)]
+    rabbits = [rabbit(f"tuo{i}") for i in range(700)]
+    instance = FixedInstance(
+        {
+            "dws.rabbit-list": {**FRESH, "rabbits": rabbits},
+            "dws.job-list": {**FRESH, "jobs": rows, "next": None},
+        }
+    )
+    done = dws(instance, "report")
+    page = Page(done.out)
+    assert len(done.out) < 2_000_000
+    assert f"The last {DRAWN} of 2000 jobs." in page.texts["p"]
+    assert len([tag for tag, _ in page.found if tag == "tr"]) == LISTED + 1
+    assert len(page.texts["b"]) == 700
+
+
+def test_averages_keep_what_was_moved() -> None:
+    steps = [(0.0, 10.0), (5.0, 30.0), (10.0, 0.0), (20.0, 5.0), (30.0, 0.0)]
+    for count in (1, 3, 7, 30):
+        found = averages(steps, 0, 30, count)
+        assert len(found) == count + 1
+        moved = sum(
+            rate * (later - moment)
+            for (moment, rate), (later, _) in zip(found, found[1:])
+        )
+        assert moved == pytest.approx(250)
+    assert averages(steps, 4, 6, 1) == [(4.0, 20.0), (6, 0.0)]
+
+
+# In a browser
+
+
+def browser() -> str:
+    """A program that shows pages without a screen."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), "")
+
+
+def browse(path: Path, folder: Path, *options: str) -> str:
+    """Open a page; what the browser has written."""
+    done = subprocess.run(
+        [browser(), "--headless", "--no-sandbox", "--disable-gpu"]
+        + [f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr"]
+        + [*options, path.as_uri()],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "log").write_text(done.stderr)
+    return done.stdout
+
+
+def console(folder: Path) -> list[str]:
+    """The lines of the page's console."""
+    lines = (folder / "log").read_text().splitlines()
+    return [line for line in lines if ":CONSOLE" in line]
+
+
+needs_browser = pytest.mark.skipif(not browser(), reason="no chromium is on PATH")
+
+
+@needs_browser
+@pytest.mark.parametrize("name", ["tuo", EVIL], ids=["plain", "hostile"])
+def test_a_browser_shows_the_page_without_an_error(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "report.html"
+    done = dws(machine(name=name, note=name), "report", SINCE, "-o", str(path))
+    assert done == (0, "", "")
+    dom = browse(path, tmp_path, "--dump-dom")
+    assert console(tmp_path) == []
+    assert "<script" not in dom and dom.count("<h2>") == 5
+
+
+@needs_browser
+def test_the_policy_stops_what_would_get_into_the_page(tmp_path: Path) -> None:
+    """The console would show it: an empty one says something."""
+    path = tmp_path / "report.html"
+    dws(machine(), "report", SINCE, "-o", str(path))
+    evil = "<script>console.error('ran')</script><p style='color:red'>"
+    path.write_text(path.read_text().replace("</main>", f"{evil}</main>"))
+    browse(path, tmp_path, "--dump-dom")
+    lines = console(tmp_path)
+    assert len(lines) == 2 and not any('"ran"' in line for line in lines)
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [360, 800, 1512])
+def test_the_page_is_as_wide_as_the_screen(width: int, tmp_path: Path) -> None:
+    """1512 pixels are 40 cm on paper. A browser's window is not as narrow as a frame
+    may be."""
+    path, outer = tmp_path / "report.html", tmp_path / "outer.html"
+    dws(machine(note=50 * "long"), "report", SINCE, "-o", str(path))
+    page = escape(re.sub(r"<meta http-equiv.*?>", "", path.read_text()))
+    outer.write_text(
+        f"<iframe width={width} height=900 srcdoc='{page}'></iframe><script>"
+        "const frame = document.querySelector('iframe');"
+        "frame.onload = () => { document.title ="
+        " frame.contentDocument.documentElement.scrollWidth; };</script>"
+    )
+    dom = browse(outer, tmp_path, "--dump-dom")
+    assert width - 20 <= int(re.findall("<title>([0-9]+)</title>", dom)[0]) <= width
