@@ -8,7 +8,7 @@ Nothing in it is more than a shape: texts of users are printable and escaped.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Union
+from typing import Mapping, Union
 from xml.sax.saxutils import escape
 
 from flux_k8s.text import SHOWN, printable
@@ -65,13 +65,29 @@ def svg(picture: Picture) -> str:
     return "\n".join([head, white, *map(_element, picture.shapes), "</svg>", ""])
 
 
-def _element(shape: Union[Rectangle, Text]) -> str:
+def inline_svg(picture: Picture, classes: Mapping[str, str]) -> str:
+    """A picture as a part of an HTML page.
+
+    Args:
+        classes: for colours that the style of the page is to choose, the class of
+            rectangles that have them here.
+    """
+    size = f'width="{picture.width}" height="{picture.height}"'
+    box = f'viewBox="0 0 {picture.width} {picture.height}"'
+    head = f'<svg {size} {box} role="img">'
+    shapes = (_element(shape, classes) for shape in picture.shapes)
+    return "\n".join([head, *shapes, "</svg>"])
+
+
+def _element(shape: Union[Rectangle, Text], classes: Mapping[str, str] = {}) -> str:
     place = f'x="{shape.x:.1f}" y="{shape.y:.1f}"'
     if isinstance(shape, Text):
         return f'<text {place} text-anchor="{shape.anchor}">{_text(shape.text)}</text>'
     size = f'width="{shape.width:.1f}" height="{shape.height:.1f}"'
     title = f"<title>{_text(shape.title)}</title>" if shape.title else ""
-    return f'<rect {place} {size} fill="{shape.color}">{title}</rect>'
+    name = classes.get(shape.color)
+    color = f'class="{name}"' if name else f'fill="{shape.color}"'
+    return f"<rect {place} {size} {color}>{title}</rect>"
 
 
 def _text(text: str) -> str:

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Iterable, Optional
+from typing import Iterable, Optional, Sequence
 
 from dwscli.reading import Json, number, objects, text
 from dwscli.units import f58
@@ -13,6 +13,9 @@ from flux_k8s.dws.workflowview import STATES, State
 
 RUN = "run"
 """The time between PreRun and PostRun, in which the tasks of a job run."""
+
+Steps = Sequence[tuple[float, float]]
+"""Each time (UNIX time) at which a rate changes, and the rate from then on."""
 
 MOVING = (State.DataIn.name, State.DataOut.name)
 
@@ -95,8 +98,7 @@ def _transfers(answer: Json, by_name: dict[str, Span]) -> Iterable[Transfer]:
 
 
 def rates(transfers: Iterable[Transfer]) -> list[tuple[float, float]]:
-    """The bytes per second of all transfers together: each time (UNIX time) at which
-    the rate changes, and the rate from then on."""
+    """The bytes per second of all transfers together, as :data:`Steps`."""
     changes: dict[float, float] = {}
     for one in transfers:
         rate = one.bytes / (one.end - one.begin)
@@ -110,3 +112,22 @@ def rates(transfers: Iterable[Transfer]) -> list[tuple[float, float]]:
     if found:
         found[-1] = (found[-1][0], 0.0)
     return found
+
+
+def averages(
+    steps: Steps, begin: float, end: float, count: int
+) -> list[tuple[float, float]]:
+    """The averages of a rate in ``count`` equal parts of a time, as :data:`Steps`."""
+    width = (end - begin) / count
+    sums = [0.0] * count
+    for (moment, rate), (later, _) in zip(steps, steps[1:]):
+        moment, later = max(moment, begin), min(later, end)
+        while rate and moment < later:
+            index = min(count - 1, int((moment - begin) / width))
+            stop = min(later, begin + (index + 1) * width)
+            if stop <= moment:
+                stop = later
+            sums[index] += rate * (stop - moment)
+            moment = stop
+    found = [(begin + index * width, sum / width) for index, sum in enumerate(sums)]
+    return [*found, (end, 0.0)]

@@ -7,15 +7,15 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Iterator, Optional, Sequence
+from typing import Iterator, Sequence
 
-from dwscli import ended, fluxinstance, spans, when
+from dwscli import fluxinstance, spans, when
 from dwscli.chart import draw
 from dwscli.details import look_up
-from dwscli.instance import Instance, Json, all_jobs, job_id
-from dwscli.messages import warn
+from dwscli.instance import Instance, Json, job_id
 from dwscli.picture import svg
-from dwscli.reading import number, objects
+from dwscli.reading import number
+from dwscli.recent import HOURS, active, ended_since
 from dwscli.spans import JobSpans
 from dwscli.terminal import write
 from flux_k8s.command import STDIN, CommandError
@@ -25,12 +25,6 @@ Draw the states of jobs' storage over time, and the rate at which data was moved
 or PNG: of the jobs that are named, or of the user's active jobs and those that
 have ended since a time.
 """
-
-HOURS = 24
-"""The hours of jobs that ended, by default."""
-
-DETAILED = 200
-"""Of more active jobs than this only the last state is drawn."""
 
 
 def add_arguments(args: argparse.ArgumentParser) -> None:
@@ -68,7 +62,8 @@ def timeline(args: argparse.Namespace, instance: Instance) -> None:
     if args.jobids:
         found = [*named(instance, args.jobids)]
     else:
-        found = [*recent(instance, None if args.A else instance.userid, since)]
+        user = None if args.A else instance.userid
+        found = [*active(instance, user)[0], *ended_since(instance, user, since)]
     moment = max([number(answer, "now") or 0.0 for answer in found], default=0.0)
     drawn = [spans.of_job(answer, moment or now) for answer in found]
     jobs: list[JobSpans] = [one for one in drawn if one is not None]
@@ -89,23 +84,3 @@ def named(instance: Instance, words: Sequence[str]) -> Iterator[Json]:
     """The jobs of the command line."""
     for id in dict.fromkeys(job_id(instance, word) for word in words):
         yield look_up(instance, id)[0]
-
-
-def recent(instance: Instance, user: Optional[int], since: float) -> Iterator[Json]:
-    """Active jobs, and jobs that ended."""
-    request: Json = {} if user is None else {"userid": user}
-    rows = []
-    moment: Optional[float] = None
-    for answer in all_jobs(instance, request):
-        rows += objects(answer, "jobs")
-        moment = number(answer, "now")
-    if len(rows) > DETAILED:
-        warn(f"of {len(rows)} active jobs, only the last state is drawn")
-    for row in rows:
-        if len(rows) > DETAILED:
-            yield {**row, "now": moment}
-        else:
-            yield look_up(instance, int(row["id"]))[0]
-    owner = user if instance.is_owner else instance.userid
-    jobs = ended.jobs(instance, owner, since, ended.LARGEST_LIST)
-    yield from ended.details(instance, jobs)
