@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from typing import Callable, Optional
 
 from measure import (
+    commands,
     flight,
     graph,
     ideal,
@@ -52,6 +53,7 @@ STAND_IN: dict[str, Measurement] = {
     graph.NAME: graph.measure,
     stats.NAME: stats.measure,
     rabbits.NAME: rabbits.measure,
+    commands.QUERIES: commands.queries,
 }
 
 
@@ -62,6 +64,7 @@ def main() -> int:
     measurements = dict(STAND_IN)
     if problem is None:
         measurements.update(realflux.MEASUREMENTS)
+        measurements[commands.COMMANDS] = commands.commands
         if realfluxion.present():
             measurements[realfluxion.NAME] = realfluxion.measure
     args = _arguments(measurements)

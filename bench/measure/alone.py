@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import time
@@ -14,6 +15,9 @@ from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping
+from flux_k8s.jobs.queries import ROWS
+from flux_k8s.jobs.requesthandler import Respond
+from flux_k8s.jobs.requests import Sender
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import workflow_name
@@ -121,6 +125,55 @@ class Alone:
         self._wait(lambda: len(seconds) == count, "requests are answered")
         return seconds
 
+    def queries(self, guests: int) -> dict[str, Any]:
+        """Ask for all jobs, portion by portion, for the Rabbits, the metrics and one
+        job, and have as many guests ask for theirs meanwhile: how late the event loop
+        was, the processor time that it took between two beats, and the seconds until
+        all jobs were listed. Each answer is encoded, as it is for Flux."""
+        rows: list[Json] = []
+        left = 3 + 2 * guests
+        begin, listed = self.reactor.now(), 0.0
+
+        def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
+            nonlocal left
+            if errnum:
+                raise RuntimeError(text)
+            json.dumps(answer).encode()
+            left -= 1
+
+        def portion(errnum: int, text: str, answer: Optional[Json]) -> None:
+            nonlocal listed
+            assert answer is not None, text
+            json.dumps(answer).encode()
+            rows.extend(answer["jobs"])
+            if answer["next"] is None:
+                listed = self.reactor.now()
+            else:
+                self._list(answer["next"], portion)
+
+        owner = Sender(os.getuid(), True)
+        stop = self.reactor.beat()
+        self._list(0, portion)
+        self.service.query("rabbit-list", {}, respond, owner)
+        self.service.query("metrics", {}, respond, owner)
+        self.service.query("job-show", {"id": FIRST_JOB}, respond, owner)
+        for userid in range(1, guests + 1):
+            for method in ("job-list", "rabbit-list"):
+                self.service.query(method, {}, respond, Sender(userid, False))
+        self._wait(lambda: left == 0 and listed > 0, "queries are answered")
+        stop()
+        return {
+            "jobs": len(rows),
+            "rabbits": sum(bool(row["rabbits"]) for row in rows),
+            "gaps": self.reactor.gaps,
+            "used": self.reactor.used,
+            "listed": listed - begin,
+        }
+
+    def _list(self, after: int, respond: Respond) -> None:
+        payload = {"after": after, "max": ROWS}
+        self.service.query("job-list", payload, respond, Sender(os.getuid(), True))
+
     def drain(self) -> None:
         """Wait until the storage of all jobs is gone."""
         self._wait(lambda: self._stats()["jobs"] == 0, "Workflows go")
@@ -193,7 +246,7 @@ def main() -> None:
     collect_rarely()
     program = Program()
     commands: dict[str, Callable[..., Any]] = {"start": program.start}
-    for command in ("jobs", "begin", "run", "submit", "stats", "drain", "end"):
+    for command in "jobs begin run submit stats queries drain end".split():
         commands[command] = partial(program.do, command)
     serve(commands)
     program.stop()

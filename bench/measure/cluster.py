@@ -8,6 +8,7 @@ import json
 import pathlib
 import random
 import time
+from collections.abc import Sequence
 from typing import Any, Optional
 
 from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Json, KubeError
@@ -125,20 +126,27 @@ class Cluster:
         store = self.server.store
         return self.server.call(lambda: dict(store.get(WORKFLOW, "default", name)))
 
-    def populate(self, template: Json, count: int) -> None:
-        """Make Workflows for ``count`` jobs, like one that there was."""
-        metadata = template["metadata"]
-        for field in ("uid", "resourceVersion", "creationTimestamp", "generation"):
-            metadata.pop(field, None)
-        name, jobid = metadata["name"], template["spec"]["jobID"]
-        text = json.dumps(template)
+    def servers(self, name: str) -> list[Json]:
+        """The Servers of a Workflow."""
+        items = self.server.call(lambda: self.server.store.list(SERVERS, None)["items"])
+        return [item for item in items if item["metadata"]["name"].startswith(name)]
+
+    def populate(
+        self, template: Json, count: int, servers: Sequence[Json] = ()
+    ) -> None:
+        """Make Workflows for ``count`` jobs, and their Servers, like those of a job
+        that there was."""
+        name, jobid = template["metadata"]["name"], template["spec"]["jobID"]
+        templates = [(WORKFLOW, template), *((SERVERS, each) for each in servers)]
+        texts = [(kind, json.dumps(_fresh(each))) for kind, each in templates]
         store = self.server.store
 
         def create() -> None:
             for number in range(FIRST_JOB, FIRST_JOB + count):
-                body = text.replace(name, workflow_name(number))
-                body = body.replace(jobid, f58(number))
-                store.create(WORKFLOW, "default", json.loads(body))
+                for kind, text in texts:
+                    body = text.replace(name, workflow_name(number))
+                    body = body.replace(jobid, f58(number))
+                    store.create(kind, "default", json.loads(body))
 
         self.server.call(create)
 
@@ -168,6 +176,14 @@ class Cluster:
             self._server.stop()
 
 
+def _fresh(template: Json) -> Json:
+    """An object as one that is yet to be created."""
+    left_out = ("uid", "resourceVersion", "creationTimestamp", "generation")
+    metadata = template["metadata"]
+    kept = {key: metadata[key] for key in metadata if key not in left_out}
+    return {**template, "metadata": kept}
+
+
 def latency(seconds: Any) -> Latency:
     if seconds == "recorded":
         return recorded()
@@ -187,6 +203,7 @@ def main() -> None:
             "marks": cluster.marks,
             "count": cluster.count,
             "get": cluster.get,
+            "servers": cluster.servers,
             "populate": cluster.populate,
             "disable": cluster.disable,
             "reserve": cluster.reserve,

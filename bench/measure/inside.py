@@ -126,10 +126,22 @@ class Inside:
 
     def stats_commands(self, count: int) -> list[float]:
         """Run the command itself; the seconds that each took."""
+        return self.command(["flux", "module", "stats", "dws"], count)
+
+    def active(self) -> dict[str, Any]:
+        """The totals of the jobs with storage that the module knows."""
+        request = {"max": 1, "userid": 0}
+        totals: dict[str, Any] = self._handle.rpc("dws.job-list", request).get()[
+            "totals"
+        ]
+        return totals
+
+    def command(self, words: list[str], count: int) -> list[float]:
+        """Run a command; the seconds that each took."""
         seconds = []
         for _ in range(count):
             begin = time.perf_counter()
-            _run("flux", "module", "stats", "dws")
+            _run(*words)
             seconds.append(time.perf_counter() - begin)
         return seconds
 
@@ -250,7 +262,8 @@ def main() -> None:
     inside = Inside()
     names = (
         "load_module unload_module load_plugin remove_plugin jobs settle stats"
-        " stats_commands validated submit drain memory occupy cancel scheduler switched"
+        " stats_commands active command validated submit drain memory occupy cancel"
+        " scheduler switched"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

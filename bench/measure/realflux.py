@@ -60,7 +60,7 @@ def missing() -> Optional[str]:
 
 def one_by_one(bench: Bench) -> Iterator[Row]:
     """One job at a time."""
-    with _system(bench, 0.0) as (system, flux):
+    with running_system(bench, 0.0) as (system, flux):
         plain: list[float] = []
         flux.call("jobs", count=1)
         system.cluster.call("marks")
@@ -88,12 +88,12 @@ def one_by_one(bench: Bench) -> Iterator[Row]:
 def at_once(bench: Bench) -> Iterator[Row]:
     """A hundred jobs at once, a few times, and a thousand."""
     repeat = bench.number(2, 1)
-    with _system(bench, "recorded") as (system, flux):
+    with running_system(bench, "recorded") as (system, flux):
         run(system, flux, 10)
         plain = flux.call("jobs", count=100, directive=False)
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
     yield from hundred_rows(REAL_FLUX, AT_ONCE, hundreds, plain)
-    with _system(bench, 0.0) as (system, flux):
+    with running_system(bench, 0.0) as (system, flux):
         run(system, flux, 10)
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
         yield from rate_rows(REAL_FLUX, AT_ONCE, hundreds)
@@ -116,7 +116,7 @@ def at_once(bench: Bench) -> Iterator[Row]:
 
 def stats_answers(bench: Bench) -> Iterator[Row]:
     """``flux module stats dws`` while the API server hangs and jobs come."""
-    with _system(bench, 0.0) as (system, flux):
+    with running_system(bench, 0.0) as (system, flux):
         flux.call("jobs", count=50)
         yield from stats.rows(REAL_FLUX, STATS, bench, system, flux)
         commands = flux.call("stats_commands", count=bench.number(30, 5))
@@ -136,7 +136,7 @@ def plain_jobs(bench: Bench) -> Iterator[Row]:
     assert installation is not None
     name, path = installation.jobtap.name, str(installation.jobtap)
     rates, processor = [], []
-    with _system(bench, 0.0) as (system, flux):
+    with running_system(bench, 0.0) as (system, flux):
         _block(flux)
         for _ in range(bench.number(24, 3)):
             loaded = [_block(flux)]
@@ -172,7 +172,7 @@ def guests(bench: Bench) -> Iterator[Row]:
     directives are as long as they may be."""
     count = bench.number(50, 5)
     blanks = ["#DW jobdw" + " " * (DIRECTIVES_BYTES - 10) + "x"] * GUESTS
-    with _system(bench, 0.0) as (system, flux):
+    with running_system(bench, 0.0) as (system, flux):
         flux.call("validated", count=count, guest=[])
         alone = median(flux.call("validated", count=count, guest=[]))
         plain = ["#DW"] * GUESTS
@@ -215,12 +215,14 @@ MEASUREMENTS: dict[str, Callable[[Bench], Iterator[Row]]] = {
 
 
 @contextlib.contextmanager
-def _system(bench: Bench, seconds: Any) -> Iterator[tuple[System, Child]]:
+def running_system(
+    bench: Bench, seconds: Any, **more: Any
+) -> Iterator[tuple[System, Child]]:
     """Kubernetes, DWS and a Flux instance, with the plugin and the module."""
-    with bench.cluster(NODES, seconds) as system:
-        with instance(bench, system, NODES, SIMPLE) as flux:
+    with bench.cluster(NODES, seconds, **more) as cluster:
+        with instance(bench, cluster, NODES, SIMPLE) as flux:
             flux.call("load_module", arguments=["scheduler=none"])
-            yield system, flux
+            yield cluster, flux
             flux.call("unload_module")
 
 
@@ -276,6 +278,7 @@ def _environment(installation: Installation) -> dict[str, str]:
     paths = dict.fromkeys([str(package), sysconfig.get_path("purelib")])
     return {
         "FLUX_CLI_PLUGINPATH": str(installation.prefix / "etc/flux/cli/plugins"),
+        "FLUX_EXEC_PATH_PREPEND": str(installation.prefix / "libexec/flux/cmd"),
         "FLUX_MODULE_PATH_PREPEND": str(installation.modules),
         "FLUX_PYTHONPATH_PREPEND": os.pathsep.join(paths),
     }

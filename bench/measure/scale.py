@@ -22,7 +22,7 @@ ENDING = 100
 def measure(bench: Bench) -> Iterator[Row]:
     """Start the module among running jobs; then let the API server hang."""
     count = bench.number(WORKFLOWS, 1000)
-    template = _running_workflow(bench)
+    template, _ = running_workflow(bench)
     with bench.cluster(EL_CAPITAN, controllers=False) as system:
         system.cluster.call("populate", template=template, count=count)
         system.cluster.call("marks")
@@ -78,16 +78,17 @@ def measure(bench: Bench) -> Iterator[Row]:
     )
 
 
-def _running_workflow(bench: Bench) -> Any:
-    """A Workflow of a job that runs, as DWS leaves it."""
+def running_workflow(bench: Bench) -> tuple[Any, Any]:
+    """A Workflow of a job that runs, as DWS leaves it, and its Servers."""
     name = f"fluxjob-{FIRST_JOB}"
     with bench.cluster(16) as system, bench.child("alone") as module:
         module.call("start", kubeconfig=system.kubeconfig, rabbits=system.rabbits)
         module.call("begin", count=1, run_seconds=60.0, spread=1.0)
         workflow = system.cluster.call("get", name=name)
+        servers = system.cluster.call("servers", name=name)
     if workflow["status"]["state"] != "PreRun":
         raise RuntimeError(f"the Workflow is in {workflow['status']['state']}")
-    return workflow
+    return workflow, servers
 
 
 def _reconciled(system: System, module: Child) -> float:
