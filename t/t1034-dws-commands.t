@@ -156,6 +156,8 @@ test_expect_success 'a job that ended is shown from its KVS' '
 '
 test_expect_success 'also without the module' '
     flux module remove dws &&
+    test_expect_code 1 flux dws metrics >metrics &&
+    grep -x "flux_dws_up 0" metrics &&
     flux dws show $id | grep "^State: *ended" &&
     flux dws list -f ended -n | grep " ended " &&
     test "$(flux dws usage -n -o "{njobs} {nfailed}")" = "1 0" &&
@@ -191,6 +193,23 @@ test_expect_success 'it says when a job that has the room ends' '
     page page "Waits for" | grep "the time limit of .$(digits $filler)" &&
     flux cancel $filler &&
     wait_event $filler clean
+'
+test_expect_success 'metrics are written for node exporter, by the owner only' '
+    flux dws metrics >metrics &&
+    grep -x "flux_dws_up 1" metrics &&
+    grep -x "flux_dws_jobs_ended_total [1-9][0-9]*" metrics &&
+    grep "^flux_dws_state_duration_seconds_bucket{state=\"Setup\",le=\"+Inf\"}" metrics &&
+    grep -x "flux_dws_rabbit_capacity_bytes{rabbit=\"rabbit-01\"} 1099511627776" metrics &&
+    flux dws metrics --output flux-dws.prom &&
+    grep "^# TYPE" metrics >expected &&
+    grep "^# TYPE" flux-dws.prom | diff expected - &&
+    fails "only the instance owner may see metrics" as_guest flux dws metrics
+'
+test_expect_success 'flux module stats dws has them as well' '
+    flux module stats dws >stats &&
+    grep "\"requests\": {" stats &&
+    grep "\"oldest\": " stats &&
+    grep "\"retrying\": 0" stats
 '
 test_expect_success 'the picture has both jobs' '
     flux dws timeline -o jobs.svg &&

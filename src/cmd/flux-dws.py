@@ -35,6 +35,7 @@ SUBCOMMANDS = {
     "report": ("report", "write a web page about the storage of the machine"),
     "disable": ("disable", "take Rabbits out of service"),
     "enable": ("disable", "put Rabbits back into service"),
+    "metrics": ("metrics", "print metrics for Prometheus"),
     "job-object": ("jobobject", "write jobs as a job object"),
     "submit-object": ("submitobject", "submit the jobs of a job object"),
 }

@@ -1,0 +1,351 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""``flux dws metrics``: the metrics of the dws module for Prometheus."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import errno
+import os
+import tempfile
+from dataclasses import dataclass
+from typing import Callable, Iterable, Iterator, Mapping, Optional
+
+from dwscli import fluxinstance
+from dwscli.exposition import COUNTER, GAUGE, HISTOGRAM, Metric, exposition
+from dwscli.fit import why_out
+from dwscli.instance import Instance, Json, Refused, ask
+from dwscli.messages import complain
+from dwscli.reading import number, objects, part, text
+from dwscli.terminal import write
+from flux_k8s.command import CommandError
+from flux_k8s.dws.workflowview import STATES
+from flux_k8s.rfc import hostlist
+
+DESCRIPTION = """
+Print the metrics of the dws module in the text format of Prometheus. They are for the
+instance owner. If the module does not answer, flux_dws_up is 0, there are no others,
+and the exit status is 1.
+"""
+
+PREFIX = "flux_dws_"
+MODE = 0o644
+"""The permissions of the file: node exporter runs as another user."""
+
+Samples = Iterable[tuple[Mapping[str, str], Optional[float]]]
+"""Labels, and the value; None where it is not known."""
+
+
+def add_arguments(args: argparse.ArgumentParser) -> None:
+    """Add what ``flux dws metrics`` takes."""
+    args.description = DESCRIPTION
+    args.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE",
+        help="Write a file, at once as a whole, for the textfile collector of node"
+        " exporter; its name ends in .prom",
+    )
+    args.set_defaults(function=main)
+
+
+def main(args: argparse.Namespace) -> int:
+    """Print the metrics; the exit status."""
+    return print_metrics(args, fluxinstance.FluxInstance())
+
+
+def print_metrics(args: argparse.Namespace, instance: Instance) -> int:
+    """Print the metrics of an instance; the exit status.
+
+    Raises:
+        CommandError: the user is not the instance owner.
+        OSError: the file cannot be written.
+    """
+    up = Metric(f"{PREFIX}up", GAUGE, "Whether the dws module answers.")
+    found = [up]
+    status = 0
+    try:
+        answer = ask(instance, "dws.metrics", {})
+        rabbits = objects(ask(instance, "dws.rabbit-list", {}), "rabbits")
+        up.add(1)
+        found += [*module_metrics(answer), *rabbit_metrics(rabbits)]
+    except Refused as error:
+        if error.errno == errno.EPERM:
+            raise CommandError("only the instance owner may see metrics") from None
+        complain(str(error))
+        up.add(0)
+        status = 1
+    output = exposition(found)
+    if args.output is None:
+        write(output.splitlines())
+    else:
+        replace_file(args.output, output)
+    return status
+
+
+def replace_file(path: str, content: str) -> None:
+    """Write a file. Whoever reads it meanwhile has the old one or the new one, and node
+    exporter does not read the one that is being written: it does not end in .prom.
+
+    Raises:
+        OSError: the file cannot be written. The old one is as before.
+    """
+    directory, name = os.path.split(path)
+    descriptor, new = tempfile.mkstemp(".new", f".{name}.", directory or ".")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), MODE)
+        os.replace(new, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(new)
+        raise
+
+
+# The metrics of the module
+
+
+def module_metrics(answer: Json) -> Iterator[Metric]:
+    """The metrics of an answer to ``dws.metrics``."""
+    for single in SINGLES:
+        value = single.value(answer)
+        yield _metric(single.name, single.type, single.help, [({}, value)])
+    for several in SEVERAL:
+        yield _metric(several.name, several.type, several.help, several.samples(answer))
+    yield state_durations(part(answer, "seconds"))
+
+
+@dataclass(frozen=True)
+class Single:
+    """A metric with one sample."""
+
+    name: str
+    type: str
+    help: str
+    value: Callable[[Json], Optional[float]]
+
+
+@dataclass(frozen=True)
+class Several:
+    """A metric with a sample for each value of some labels."""
+
+    name: str
+    type: str
+    help: str
+    samples: Callable[[Json], Samples]
+
+
+def _key(key: str) -> Callable[[Json], Optional[float]]:
+    return lambda answer: number(answer, key)
+
+
+def _is_up(answer: Json) -> float:
+    return float(text(answer, "kubernetes") == "ok")
+
+
+SINGLES = (
+    Single(
+        "start_time_seconds",
+        GAUGE,
+        "When the dws service was started, as UNIX time. Counters begin at 0 then.",
+        _key("started"),
+    ),
+    Single("kubernetes_up", GAUGE, "Whether Kubernetes can be reached.", _is_up),
+    Single(
+        "kubernetes_age_seconds",
+        GAUGE,
+        "Seconds since Kubernetes was last heard of, while it cannot be reached.",
+        _key("age"),
+    ),
+    Single(
+        "oldest_state_age_seconds",
+        GAUGE,
+        "For how long the state of a Workflow that is awaited longest is awaited.",
+        _key("oldest"),
+    ),
+    Single(
+        "jobs_ended_total",
+        COUNTER,
+        "Jobs whose storage is gone, or whose Workflow was left to others.",
+        _key("ended"),
+    ),
+    Single(
+        "jobs_failed_total",
+        COUNTER,
+        "Jobs to which the dws service raised a fatal exception.",
+        _key("failed"),
+    ),
+    Single(
+        "kubernetes_requests_in_flight",
+        GAUGE,
+        "Requests to Kubernetes without an answer yet.",
+        _key("requests_in_flight"),
+    ),
+    Single(
+        "events_waiting",
+        GAUGE,
+        "Answers and events of Kubernetes that the dws service has not handled yet.",
+        _key("events"),
+    ),
+)
+
+
+def _states(answer: Json) -> Samples:
+    counts = part(answer, "states")
+    for state in ("none", *STATES):
+        yield {"state": state}, number(counts, state) or 0
+
+
+def _queue(answer: Json) -> Samples:
+    for state in ("ready", "busy", "retrying"):
+        yield {"state": state}, number(answer, state)
+
+
+def _queries(answer: Json) -> Samples:
+    for state in ("in_work", "held"):
+        yield {"state": state}, number(part(answer, "queries"), state)
+
+
+def _requests(answer: Json) -> Samples:
+    requests = part(answer, "requests")
+    for verb in sorted(requests):
+        results = part(requests, verb)
+        for result in sorted(results):
+            labels = {"verb": verb, "result": result}
+            yield labels, number(results, result)
+
+
+def _watches(answer: Json) -> Samples:
+    lost = part(answer, "watches_lost")
+    for kind in sorted(lost):
+        yield {"kind": kind}, number(lost, kind)
+
+
+SEVERAL = (
+    Several(
+        "jobs",
+        GAUGE,
+        "Active jobs with storage, by the state that their Workflow was asked for.",
+        _states,
+    ),
+    Several(
+        "queued_jobs",
+        GAUGE,
+        "Jobs for which something is to be done (ready), is being done (busy), or has"
+        " failed and is tried again (retrying).",
+        _queue,
+    ),
+    Several("queries", GAUGE, "Queries of users that have no answer yet.", _queries),
+    Several(
+        "kubernetes_requests_total",
+        COUNTER,
+        "Answers of Kubernetes, by the verb of the request and the result: ok, an HTTP"
+        " status, or no answer.",
+        _requests,
+    ),
+    Several(
+        "watches_lost_total",
+        COUNTER,
+        "How often a watch of Kubernetes has failed and was started again, by kind.",
+        _watches,
+    ),
+)
+
+
+def state_durations(seconds: Json) -> Metric:
+    """The histograms of how long the states took."""
+    found = Metric(
+        f"{PREFIX}state_duration_seconds",
+        HISTOGRAM,
+        "How long DWS took for the states of Workflows.",
+    )
+    for state in STATES:
+        entry = part(seconds, state)
+        bounds, counts = _numbers(entry, "bounds"), _numbers(entry, "counts")
+        if len(counts) == len(bounds) + 1:
+            total = number(entry, "sum") or 0.0
+            found.add_histogram(bounds, counts, total, {"state": state})
+    return found
+
+
+def _numbers(entry: Json, key: str) -> list[float]:
+    values = entry.get(key)
+    listed = values if isinstance(values, list) else []
+    return [value for value in listed if isinstance(value, (int, float))]
+
+
+# The metrics of Rabbits
+
+
+def _broken(rabbit: Json) -> Optional[float]:
+    try:
+        return len(hostlist.decode(text(rabbit, "broken")))
+    except ValueError:
+        return None
+
+
+RABBIT = (
+    Single(
+        "rabbit_up",
+        GAUGE,
+        "Whether a Rabbit serves jobs that come.",
+        lambda rabbit: float(why_out(rabbit) is None),
+    ),
+    Single(
+        "rabbit_disabled",
+        GAUGE,
+        "Whether the instance owner has disabled a Rabbit (flux dws disable).",
+        lambda rabbit: float(bool(part(rabbit, "disabled"))),
+    ),
+    Single(
+        "rabbit_capacity_bytes",
+        GAUGE,
+        "The bytes of a Rabbit that are for jobs.",
+        _key("capacity"),
+    ),
+    Single(
+        "rabbit_free_bytes",
+        GAUGE,
+        "The bytes of a Rabbit that are left.",
+        _key("free"),
+    ),
+    Single(
+        "rabbit_withheld_bytes",
+        GAUGE,
+        "The bytes of a Rabbit that the scheduler gives to no job.",
+        _key("withheld"),
+    ),
+    Single(
+        "rabbit_jobs",
+        GAUGE,
+        "Active jobs with storage on a Rabbit.",
+        _key("njobs"),
+    ),
+    Single(
+        "rabbit_broken_links",
+        GAUGE,
+        "Compute nodes that cannot reach their Rabbit.",
+        _broken,
+    ),
+)
+
+
+def rabbit_metrics(rabbits: list[Json]) -> Iterator[Metric]:
+    """The metrics of the Rabbits in an answer to ``dws.rabbit-list``."""
+    for single in RABBIT:
+        samples = [
+            ({"rabbit": text(rabbit, "name")}, single.value(rabbit))
+            for rabbit in rabbits
+        ]
+        yield _metric(single.name, single.type, single.help, samples)
+
+
+def _metric(name: str, type: str, help: str, samples: Samples) -> Metric:
+    """A metric. Values that are not known are left out."""
+    found = Metric(PREFIX + name, type, help)
+    for labels, value in samples:
+        if value is not None:
+            found.add(value, labels)
+    return found
