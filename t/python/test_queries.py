@@ -96,6 +96,50 @@ def test_metrics_count_jobs_states_and_requests_and_know_the_oldest_state() -> N
     assert query(system, "metrics")["watches_lost"]["workflows"] == 1
 
 
+def test_metrics_count_jobs_that_ended_or_failed_and_what_waits() -> None:
+    system = started(options=SLOW)
+    begun = query(system, "metrics")
+    assert begun["started"] <= begun["now"]
+    assert (begun["ended"], begun["failed"], begun["events"]) == (0, 0, 0)
+    system.instance.submit(jobspec(nodes=1))
+    system.instance.submit(jobspec(XFS + " profile=nope", nodes=1))
+    settle(system)
+    seen(system)
+    found = query(system, "metrics")
+    assert (found["ended"], found["failed"]) == (2, 1)
+    assert found["started"] == begun["started"]
+    waiting = ("ready", "busy", "retrying", "requests_in_flight")
+    assert [found[key] for key in waiting] == [0, 0, 0, 0]
+
+
+def test_requests_without_an_answer_are_counted() -> None:
+    system = started()
+    seen(system)
+    assert system.service_kube is not None
+    from rabbitsim.kube.direct import Fault
+
+    system.service_kube.faults = lambda request: Fault(delay=HOUR)
+    system.instance.submit(jobspec(nodes=1))
+    seen(system)
+    found = query(system, "metrics")
+    assert found["requests_in_flight"] == 1 and found["busy"] == 1
+
+
+def test_stats_have_the_metrics_as_well() -> None:
+    system = started()
+    system.instance.submit(jobspec(nodes=1))
+    seen(system)
+    answers: list[Json] = []
+    system.instance.request(
+        "dws.stats-get", {}, lambda errnum, text, payload: answers.append(payload or {})
+    )
+    system.loop.run(lambda: bool(answers), timeout=1.0)
+    (stats,) = answers
+    found = query(system, "metrics")
+    assert set(stats) > set(found) - set(SITUATION)
+    assert stats["requests"] == found["requests"] and stats["kubernetes"] == "ok"
+
+
 def test_each_answer_says_how_old_it_is() -> None:
     system = started()
     seen(system)

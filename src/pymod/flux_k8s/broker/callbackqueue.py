@@ -30,6 +30,10 @@ class CallbackQueue:
         """A file descriptor that is readable while functions wait."""
         return self._read
 
+    def __len__(self) -> int:
+        """The number of functions that wait."""
+        return len(self._functions)
+
     def put(self, function: Function) -> None:
         """Append a function. Any thread may call this; after :meth:`close` it has no
         effect."""

@@ -116,6 +116,7 @@ class Process:
             settings,
             setup_reader=self._reader,
             note_work=work.set,
+            count_events=self._callbacks.__len__,
             barred=[Work(jobid, releasing) for jobid, releasing in tables["barred"]],
         )
         self._watchers = [self._method(name, method) for method in METHODS]

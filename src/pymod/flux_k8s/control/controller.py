@@ -203,6 +203,11 @@ class Controller(Generic[Key]):
         item = self._items.get(key)
         return 0 if item is None else item.backoff.failures
 
+    @property
+    def ready(self) -> int:
+        """The number of keys whose turn has come, and that are not handled yet."""
+        return len(self._ready)
+
     def busy(self, key: Key) -> bool:
         """Whether the reconciler is run for a key."""
         item = self._items.get(key)

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Counts the requests to Kubernetes by verb and result, and the watches that were
-lost."""
+"""Counts the requests to Kubernetes by verb and result, those without an answer yet,
+and the watches that were lost."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ class CountedKube:
         self._kube = kube
         self._requests: dict[str, dict[str, int]] = {}
         self._lost: dict[str, int] = {}
+        self._in_flight = 0
 
     def to_json(self) -> Json:
         """``requests``: for each verb the number of answers by result, which is ``ok``,
-        ``no answer`` or the HTTP status; ``watches_lost``: how often the watch of each
-        kind has failed."""
+        ``no answer`` or the HTTP status; ``requests_in_flight``: the number of those
+        without an answer yet; ``watches_lost``: how often the watch of each kind has
+        failed."""
         return {
+            "requests_in_flight": self._in_flight,
             "requests": {verb: dict(found) for verb, found in self._requests.items()},
             "watches_lost": dict(self._lost),
         }
@@ -109,7 +112,10 @@ class CountedKube:
         return self._kube.watch(kind, namespace, counted, label_selector=label_selector)
 
     def _count(self, verb: str, done: Callable[[Any], None]) -> Callable[[Any], None]:
+        self._in_flight += 1
+
         def counted(answer: Any) -> None:
+            self._in_flight -= 1
             result = OK
             if isinstance(answer, KubeError):
                 result = str(answer.status) if answer.status else NO_ANSWER

@@ -1,18 +1,26 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How long DWS takes for the states of Workflows, as histograms."""
+"""The metrics of ``dws.metrics`` and ``dws.stats-get``: how many jobs are in which
+state, how long DWS took for the states of Workflows, and what has failed."""
 
 from __future__ import annotations
 
 from bisect import bisect_left
+from typing import Callable
 
+from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowview import State
+from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Json
+from flux_k8s.ports import Clock, Json
 
 BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 """The upper bounds of the histogram's buckets, in seconds. One more bucket has what is
 longer."""
+
+JOBS_PER_TURN = 2000
+"""Jobs that are looked at in one turn of the reactor."""
 
 
 class StateDurations:
@@ -47,4 +55,66 @@ class StateDurations:
                 "sum": round(self._sums[state], 6),
             }
             for state in State
+        }
+
+
+class Metrics:
+    """The metrics of the service since it was started.
+
+    Args:
+        kube_metrics: returns those about Kubernetes.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        jobs: JobTable,
+        index: JobIndex,
+        kube_metrics: Callable[[], Json],
+    ) -> None:
+        self._clock = clock
+        self._jobs = jobs
+        self._index = index
+        self._kube_metrics = kube_metrics
+        self._durations = StateDurations()
+        self._started = clock.now()
+        self._failing: set[int] = set()
+        self._failed = 0
+        self._ended = 0
+
+    def note(self, info: WorkflowInfo) -> None:
+        """A job is there, or may have changed."""
+        self._durations.note(info)
+        if info.failure is not None and info.jobid not in self._failing:
+            self._failing.add(info.jobid)
+            self._failed += 1
+
+    def forget(self, jobid: int) -> None:
+        """A job is over."""
+        self._durations.forget(jobid)
+        self._failing.discard(jobid)
+        self._ended += 1
+
+    def measure(self) -> Parts[Json]:
+        """The metrics. ``oldest`` is for how long the oldest state has been awaited,
+        in seconds: each job is looked at."""
+        now, oldest, last = self._clock.now(), 0.0, -1
+        while ids := self._index.after(last, JOBS_PER_TURN):
+            last = ids[-1]
+            for job in map(self._jobs.get, ids):
+                view = None if job is None else job.info.view
+                if view is not None and not view.complete and view.since is not None:
+                    oldest = max(oldest, now - view.since)
+            yield
+        stats = self._jobs.stats()
+        return {
+            "started": self._started,
+            "jobs": len(self._index),
+            "states": dict(self._index.states),
+            "ended": self._ended,
+            "failed": self._failed,
+            **{key: stats[key] for key in ("ready", "busy", "retrying")},
+            "oldest": oldest,
+            "seconds": self._durations.to_json(),
+            **self._kube_metrics(),
         }

@@ -19,7 +19,7 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, drive
-from flux_k8s.control.turns import Parts, Turns
+from flux_k8s.control.turns import Parts, Turns, run_parts
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs import jobrows
@@ -29,7 +29,7 @@ from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.machine import Machine
-from flux_k8s.jobs.metrics import StateDurations
+from flux_k8s.jobs.metrics import Metrics
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.progressmemos import ProgressMemos
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
@@ -109,7 +109,7 @@ class Queries:
     Args:
         jobs: the jobs of the service.
         outage: says whether what is known may be old.
-        kube_counts: returns what ``dws.metrics`` says about requests to Kubernetes.
+        kube_metrics: returns what ``dws.metrics`` says about Kubernetes.
     """
 
     def __init__(
@@ -120,20 +120,19 @@ class Queries:
         jobs: JobTable,
         machine: Machine,
         outage: Outage,
-        kube_counts: Callable[[], Json],
+        kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = flux
         self._settings = settings
         self._jobs = jobs
         self._machine = machine
         self._outage = outage
-        self._kube_counts = kube_counts
         self._index = JobIndex()
         self._facts = JobFacts(
             flux, kube, jobs, machine, partial(self._safely, self._progressed)
         )
         self._memos = ProgressMemos(flux, partial(self._safely, self._facts.memo))
-        self._durations = StateDurations()
+        self._measures = Metrics(flux, jobs, self._index, kube_metrics)
         self._rules = DirectiveRules(flux, kube)
         self._held = HeldQueries(flux, self._look)
         self._turns = Turns[Json](flux)
@@ -193,7 +192,7 @@ class Queries:
             self._memos.inherit(jobid)
         self._memos.update(info, before)
         self._facts.changed(jobid)
-        self._durations.note(info)
+        self._measures.note(info)
         self._held.changed(jobid)
 
     def _forget(self, jobid: int) -> None:
@@ -201,7 +200,7 @@ class Queries:
         self._index.forget(jobid)
         self._facts.forget(jobid)
         self._memos.forget(jobid)
-        self._durations.forget(jobid)
+        self._measures.forget(jobid)
         self._serials.pop(jobid, None)
         self._held.fail(jobid, _no_job(jobid))
 
@@ -402,26 +401,13 @@ class Queries:
         self._work(self._measure(), respond)
 
     def _measure(self) -> Parts[Json]:
-        """The metrics. The age of each job's state is looked at."""
-        now, oldest, last = self._flux.now(), 0.0, -1
-        while ids := self._index.after(last, TURN):
-            last = ids[-1]
-            for job in map(self._jobs.get, ids):
-                view = None if job is None else job.info.view
-                if view is not None and not view.complete and view.since is not None:
-                    oldest = max(oldest, now - view.since)
-            yield
-        stats = self._jobs.stats()
-        return {
-            "jobs": len(self._index),
-            "states": dict(self._index.states),
-            "busy": stats["busy"],
-            "retrying": stats["retrying"],
-            "oldest": oldest,
-            "seconds": self._durations.to_json(),
-            "queries": {"held": len(self._held), "in_work": len(self._turns)},
-            **self._kube_counts(),
-        }
+        found = yield from self._measures.measure()
+        counts = {"held": len(self._held), "in_work": len(self._turns)}
+        return {**found, "queries": counts}
+
+    def stats(self) -> Json:
+        """The metrics, at once."""
+        return run_parts(self._measure())
 
 
 def _check_user(job: Job, sender: Sender) -> None:

@@ -255,6 +255,7 @@ class JobTable:
         return {
             "jobs": len(self._jobs),
             "workflows": states,
+            "ready": self._queue.ready,
             "busy": sum(map(self._queue.busy, self._jobs)),
             "retrying": sum(self._queue.failures(jobid) > 0 for jobid in self._jobs),
         }

@@ -49,6 +49,8 @@ class Service:
         note_work: is called with the work that is being done.
         barred: the work that is not to be done, since services have died of it.
         kube_counts: returns what ``dws.metrics`` says about requests to Kubernetes.
+        count_events: returns the number of answers and events of Kubernetes that wait
+            for the reactor.
 
     Attributes:
         workflows: the watch of Workflows.
@@ -65,6 +67,7 @@ class Service:
         note_work: NoteWork = lambda work: None,
         barred: Collection[Work] = (),
         kube_counts: Callable[[], Json] = dict,
+        count_events: Callable[[], int] = int,
     ) -> None:
         self.settings = settings
         self._flux = flux
@@ -107,8 +110,9 @@ class Service:
             setup_reader,
         )
         self._queries = Queries(
-            flux, kube, settings, jobs, machine, outage, kube_counts
+            flux, kube, settings, jobs, machine, outage, self._kube_metrics
         )
+        self._kube_counts, self._count_events = kube_counts, count_events
 
     def _make_queue(self) -> Controller[int]:
         return Controller(
@@ -168,7 +172,12 @@ class Service:
             "kubernetes": self._outage.reason
             or ("ok" if self._outage.listed else "connecting"),
             "rabbits": self._machine.stats(),
+            **self._queries.stats(),
         }
+
+    def _kube_metrics(self) -> Json:
+        """What ``dws.metrics`` says about Kubernetes."""
+        return {**self._kube_counts(), "events": self._count_events()}
 
     # Calls from one part to the others
 
