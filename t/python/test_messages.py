@@ -1,0 +1,145 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""doc/messages.md has each message of the sources, and no other.
+
+A string of the sources is a message if it has three words or more, where ``…`` stands
+for each part that is not constant. The document has it as a whole.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Iterator
+
+import pytest
+
+from support.tree import TOP
+
+HOLE = "…"
+EDGES = " :;"
+"""What is left out at the ends of a message."""
+
+PACKAGE = TOP / "src/pymod/flux_k8s"
+DOCUMENT = (TOP / "doc/messages.md").read_text()
+
+ANSWERS = {
+    "answers.py",
+    "heldqueries.py",
+    "progressmemos.py",
+    "queries.py",
+    "rabbitqueries.py",
+    "requests.py",
+}
+"""Files whose strings are answers to programs, which show them."""
+
+OTHERS = {
+    "==> … <==\n…",
+    "R of job …",
+    "a vertex named …",
+    "dws: …: …",
+    "dws.…: no such method",
+    "status=down and sched-now=allocated",
+    "struct flux_match *",
+    "… is not carried out",
+    "… … …",
+    "…: …: …",
+    "…… is …",
+    "….config-reload: expected an object",
+}
+"""Strings that are no messages, or consist of others that are listed."""
+
+
+def template(node: ast.AST) -> str:
+    """The text of a string, with ``…`` for the parts that are not constant."""
+    if isinstance(node, ast.Constant):
+        return node.value if isinstance(node.value, str) else ""
+    if not isinstance(node, ast.JoinedStr):
+        return ""
+    parts = [v.value if isinstance(v, ast.Constant) else HOLE for v in node.values]
+    return "".join(map(str, parts))
+
+
+def strings_of_python(text: str) -> Iterator[str]:
+    """The strings of a module that are no docstrings and no part of another one."""
+    tree = ast.parse(text)
+    skipped: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            skipped.add(id(node.value))
+        if isinstance(node, ast.JoinedStr):
+            skipped.update(id(part) for part in ast.walk(node) if part is not node)
+    for node in ast.walk(tree):
+        if id(node) not in skipped:
+            yield template(node)
+
+
+def strings_of_c(text: str) -> Iterator[str]:
+    """The strings of a file of C, but for the formats of jansson."""
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    text = re.sub(r'"\s*\n\s*"', "", text)
+    for string in re.findall(r'"((?:[^"\\\n]|\\.)*)"', text):
+        if not string.startswith("{"):
+            yield re.sub(r"%[a-z]*[cdgisu]", HOLE, string)
+
+
+def messages(strings: Iterator[str]) -> set[str]:
+    return {text for text in strings if len(text.split()) >= 3} - OTHERS
+
+
+def sources() -> Iterator[Path]:
+    for folder in ("broker", "jobs", "rabbits"):
+        yield from sorted((PACKAGE / folder).glob("*.py"))
+    yield PACKAGE / "dws/nodefailure.py"
+    yield TOP / "src/pymod/dws.py"
+    for folder in ("jobtap", "shell"):
+        yield from sorted((TOP / "src" / folder).glob("*.c"))
+
+
+def strings(path: Path) -> Iterator[str]:
+    """The strings of a source."""
+    text = path.read_text()
+    return strings_of_c(text) if path.suffix == ".c" else strings_of_python(text)
+
+
+def documented() -> list[str]:
+    """The messages in the first column of the tables."""
+    cells = re.findall(r"^\| (`.*?`) \| (?=[A-Z`])", DOCUMENT, re.M)
+    found = [message for cell in cells for message in re.findall(r"`([^`]+)`", cell)]
+    return [message.strip(EDGES) for message in found]
+
+
+FILES = [path for path in sources() if path.name not in ANSWERS]
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_the_document_has_each_message_of_the_sources(path: Path) -> None:
+    listed = set(documented())
+    missing = [
+        message
+        for message in sorted(messages(strings(path)))
+        if message.strip(EDGES) not in listed
+    ]
+    assert missing == []
+
+
+def test_the_document_has_no_message_that_the_sources_do_not_have() -> None:
+    everything = {
+        text.strip(EDGES)
+        for path in (*PACKAGE.rglob("*.py"), *FILES)
+        for text in strings(path)
+    }
+    stale = [message for message in documented() if message not in everything]
+    assert stale == []
+
+
+def test_a_message_of_many_parts_is_found() -> None:
+    python = 'def f():\n    """A long docstring."""\n    log(f"Rabbit {x} is gone")\n'
+    assert messages(strings_of_python(python)) == {"Rabbit … is gone"}
+    c = 'log ("error sending %s:"\n     " %s", a, b); pack ("{s:I s:s s:s}");'
+    assert messages(strings_of_c(c)) == {"error sending …: …"}
+
+
+def test_what_is_left_out_is_in_the_sources() -> None:
+    assert OTHERS <= {text for path in FILES for text in strings(path)}
