@@ -135,6 +135,8 @@ test_expect_success 'a query is dropped when the sender goes' '
     eventually held 0
 '
 test_expect_success 'guests who ask too often, or too much, are told so' '
+    guests=$(guest_submit) &&
+    kube wait $(workflow $guests) PreRun &&
     guest flux python -c "
 import errno, flux
 handle = flux.Flux()
@@ -157,6 +159,21 @@ except OSError as error:
 else:
     raise SystemExit(\"it was accepted\")
 "
+'
+test_expect_success 'a query that nobody waits for is not held' '
+    sleep 1 &&
+    guest flux python -c "
+import sys, time
+import flux
+from flux.constants import FLUX_RPC_NORESPONSE
+handle = flux.Flux()
+for _ in range(5):
+    payload = {\"id\": int(sys.argv[1]), \"seen\": 2**62}
+    handle.rpc(\"dws.job-show\", payload, flags=FLUX_RPC_NORESPONSE)
+time.sleep(0.5)
+" $(flux job id --to=dec $guests) &&
+    held 0 &&
+    flux cancel $guests
 '
 test_expect_success 'a forged route takes no request of the plugin' '
     sleep 1 &&

@@ -153,6 +153,8 @@ class Supervisor:
             self._flux.respond_error(message, errno.EAGAIN, self.state())
             return
         if not is_owner(message):
+            if lib.flux_msg_is_noresponse(message.handle):
+                return  # Nobody waits for the answer, and the relay would not count it.
             refusal = self._refuse_guest(message, self._channel)
             if refusal is not None:
                 self._flux.respond_error(message, *refusal)
