@@ -95,3 +95,13 @@ def test_each_view_has_the_same_sum(found: list[dict[str, Any]], by: str) -> Non
     moved = sum(row["moved"] or 0 for row in found)
     assert sum(one.moved for one in usages) == pytest.approx(moved)
     assert len({one.name for one in usages}) == len(usages)
+
+
+def test_a_memo_that_a_user_has_forged_adds_no_rabbits() -> None:
+    forged = [
+        ended_job(FIRST + index, annotations=memos(f"h{index}x[0-100000]"))
+        for index in range(3)
+    ]
+    forger = FixedInstance(jobs=forged, kvs=kvs_of(FIRST))
+    done = dws(forger, "usage", "--by=rabbit", "-n", "-o", "{name} {njobs}")
+    assert done.out == "- 3\n"

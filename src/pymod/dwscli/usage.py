@@ -33,6 +33,9 @@ moved, by user, bank, project or Rabbit. Guests see their own jobs.
 UNKNOWN = "-"
 """The name for jobs without a bank, a project or Rabbits."""
 
+MOST_RABBITS = 4096
+"""A memo that names more Rabbits than this is not the module's."""
+
 BUILTIN: Formats = {
     "default": (
         "Default flux dws usage format string",
@@ -77,12 +80,17 @@ def _name(key: str) -> Callable[[Json], list[str]]:
 
 
 def _rabbits(row: Json) -> list[str]:
-    """The Rabbits of a job, each once."""
+    """The Rabbits of a job that had storage, each once. They are from a memo, which the
+    job's user may change."""
+    if number(row, "held") is None:
+        return [UNKNOWN]
     try:
         found = hostlist.decode(text(row, "rabbits"))
     except ValueError:
         found = ()
-    return [*dict.fromkeys(found)] or [UNKNOWN]
+    if not 0 < len(found) <= MOST_RABBITS:
+        return [UNKNOWN]
+    return [*dict.fromkeys(found)]
 
 
 BY: Mapping[str, Callable[[Json], list[str]]] = {
