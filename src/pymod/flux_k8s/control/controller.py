@@ -213,6 +213,12 @@ class Controller(Generic[Key]):
         item = self._items.get(key)
         return item is not None and item.run is not None
 
+    def counts(self) -> tuple[int, int]:
+        """The keys for which the reconciler is run, and those whose last run failed."""
+        items = self._items.values()
+        busy = sum(item.run is not None for item in items)
+        return busy, sum(item.backoff.failures > 0 for item in items)
+
     def _item(self, key: Key) -> _Item:
         item = self._items.get(key)
         if item is None:

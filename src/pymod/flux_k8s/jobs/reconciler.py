@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import random
 import syslog
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterator, Optional
 
@@ -247,17 +248,18 @@ class JobTable:
 
     def stats(self) -> Json:
         """How many jobs there are, and how they get on."""
-        states: dict[str, int] = {}
-        for job in self._jobs.values():
-            view = job.info.view
-            state = "none" if view is None or view.state is None else view.state.name
-            states[state] = states.get(state, 0) + 1
+        views = (job.info.view for job in self._jobs.values())
+        states = Counter(None if view is None else view.state for view in views)
+        busy, retrying = self._queue.counts()
         return {
             "jobs": len(self._jobs),
-            "workflows": states,
+            "workflows": {
+                "none" if state is None else state.name: count
+                for state, count in states.items()
+            },
             "ready": self._queue.ready,
-            "busy": sum(map(self._queue.busy, self._jobs)),
-            "retrying": sum(self._queue.failures(jobid) > 0 for jobid in self._jobs),
+            "busy": busy,
+            "retrying": retrying,
         }
 
 
