@@ -130,8 +130,7 @@ class Alone:
         job, and have as many guests ask for theirs meanwhile: how late the event loop
         was, the processor time that it took between two beats, and the seconds until
         all jobs were listed. Each answer is encoded, as it is for Flux."""
-        rows: list[Json] = []
-        left = 3 + 2 * guests
+        left, jobs, with_rabbits = 3 + 2 * guests, 0, 0
         begin, listed = self.reactor.now(), 0.0
 
         def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
@@ -142,10 +141,11 @@ class Alone:
             left -= 1
 
         def portion(errnum: int, text: str, answer: Optional[Json]) -> None:
-            nonlocal listed
+            nonlocal listed, jobs, with_rabbits
             assert answer is not None, text
             json.dumps(answer).encode()
-            rows.extend(answer["jobs"])
+            jobs += len(answer["jobs"])
+            with_rabbits += sum(bool(row["rabbits"]) for row in answer["jobs"])
             if answer["next"] is None:
                 listed = self.reactor.now()
             else:
@@ -163,8 +163,8 @@ class Alone:
         self._wait(lambda: left == 0 and listed > 0, "queries are answered")
         stop()
         return {
-            "jobs": len(rows),
-            "rabbits": sum(bool(row["rabbits"]) for row in rows),
+            "jobs": jobs,
+            "with_rabbits": with_rabbits,
             "gaps": self.reactor.gaps,
             "used": self.reactor.used,
             "listed": listed - begin,

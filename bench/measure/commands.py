@@ -39,7 +39,7 @@ def queries(bench: Bench) -> Iterator[Row]:
             rounds = [
                 module.call("queries", guests=GUESTS) for _ in range(bench.number(9, 3))
             ]
-    if any(each["rabbits"] != count for each in rounds):
+    if any(each["with_rabbits"] != count for each in rounds):
         raise OSError(f"not all of {count} jobs were listed with their Rabbits")
     longest = [max(each["gaps"]) for each in rounds]
     used = [max(each["used"]) for each in rounds]
