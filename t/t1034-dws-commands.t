@@ -137,6 +137,25 @@ test_expect_success 'a Rabbit is taken out of service and put back' '
     flux dws enable rabbit-02 &&
     eventually reason_is ""
 '
+test_expect_success 'bash completes subcommands, job IDs and Rabbits' '
+    cat >complete.sh <<-"END" &&
+	. "$1"; shift
+	COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+	_flux_with_dws flux "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
+	printf "%s\n" "${COMPREPLY[@]}"
+	END
+    completes () {
+        bash complete.sh "$PREFIX/etc/flux/completions/flux-dws" flux "$@"
+    } &&
+    test "$(completes dws sh)" = show &&
+    plain_id=$(flux job id --to=f58plain $id) &&
+    completes dws show f | grep -x "$plain_id" &&
+    dec=$(flux job id --to=dec $id) &&
+    completes dws wait $(echo $dec | cut -c1-3) | grep -x $dec &&
+    test "$(completes dws disable rabbit-)" = "rabbit-01
+rabbit-02" &&
+    completes dws list --format = lo | grep -x long
+'
 test_expect_success 'wait writes a line for each change, and ends with the storage' '
     follow $id &&
     eventually grep PreRun changes &&

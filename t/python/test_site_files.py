@@ -353,7 +353,12 @@ def test_a_memo_cannot_pass_for_another_event(tmp_path: Path) -> None:
     assert node.done == []
 
 
-SHELL = [*SCRIPTS, *ETC.parent.glob("src/*.sh"), ETC.parent / "t/setup.sh"]
+SHELL = [
+    *SCRIPTS,
+    ETC / "completions/flux-dws",
+    *ETC.parent.glob("src/*.sh"),
+    ETC.parent / "t/setup.sh",
+]
 
 
 @pytest.mark.parametrize("script", SHELL, ids=lambda path: path.name)
