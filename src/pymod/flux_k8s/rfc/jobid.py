@@ -29,7 +29,12 @@ def f58(jobid: int) -> str:
 
     >>> f58(6731191091817518)
     'fuZZybuNNy'
+
+    Raises:
+        ValueError: the number is negative.
     """
+    if jobid < 0:
+        raise ValueError(f"{jobid} is no job ID: it is negative")
     digits = ""
     while True:
         jobid, digit = divmod(jobid, 58)

@@ -1,0 +1,21 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Job IDs in F58."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.rfc.jobid import decode, f58
+
+
+@given(st.integers(0, 2**64 - 1))
+def test_a_job_id_in_f58_is_read_as_the_same_number(jobid: int) -> None:
+    assert decode(f58(jobid)) == jobid
+
+
+def test_a_negative_number_is_no_job_id() -> None:
+    with pytest.raises(ValueError, match="-1 is no job ID: it is negative"):
+        f58(-1)
