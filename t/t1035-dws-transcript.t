@@ -75,8 +75,8 @@ test_expect_success 'and a web page does' '
     grep "/lustre/none.* does not exist" report.html
 '
 test_expect_success 'all jobs end' '
-    rm gates/Proposal gates/PreRun &&
     flux cancel $copying $waiting &&
+    rm gates/Proposal gates/PreRun &&
     wait_event $mounting clean
 '
 test_done
