@@ -21,8 +21,11 @@ id_of () {
     flux job id --to=dec "$1"
 }
 
+# The module asks for data movements and mounts of states that take long.
 progress_is_known () {
-    flux dws list -n -o "{percent}" -f DataIn | grep "[0-9]"
+    flux dws list -n -o "{percent}" -f DataIn | grep "[0-9]" &&
+    flux dws show $copying | grep "secs left" &&
+    flux dws show $mounting | grep "^Mounts:"
 }
 
 test_expect_success 'a job with copies ends, and one whose data is not there' '
