@@ -106,14 +106,13 @@ class Metrics:
                 if view is not None and not view.complete and view.since is not None:
                     oldest = max(oldest, now - view.since)
             yield
-        stats = self._jobs.stats()
         return {
             "started": self._started,
             "jobs": len(self._index),
             "states": dict(self._index.states),
             "ended": self._ended,
             "failed": self._failed,
-            **{key: stats[key] for key in ("ready", "busy", "retrying")},
+            **self._jobs.load(),
             "oldest": oldest,
             "seconds": self._durations.to_json(),
             **self._kube_metrics(),

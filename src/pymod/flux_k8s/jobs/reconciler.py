@@ -246,20 +246,22 @@ class JobTable:
             view.desired is None or view.desired <= State.PreRun
         )
 
+    def load(self) -> Json:
+        """How many jobs are ready to be handled, are handled, and are tried again."""
+        busy, retrying = self._queue.counts()
+        return {"ready": self._queue.ready, "busy": busy, "retrying": retrying}
+
     def stats(self) -> Json:
         """How many jobs there are, and how they get on."""
         views = (job.info.view for job in self._jobs.values())
         states = Counter(None if view is None else view.state for view in views)
-        busy, retrying = self._queue.counts()
         return {
             "jobs": len(self._jobs),
             "workflows": {
                 "none" if state is None else state.name: count
                 for state, count in states.items()
             },
-            "ready": self._queue.ready,
-            "busy": busy,
-            "retrying": retrying,
+            **self.load(),
         }
 
 
