@@ -14,9 +14,10 @@ from flux_k8s.jobs.service import Service
 from flux_k8s.ports import Flux, Kube
 from flux_k8s.rabbits.availability import Availability
 
-GC_THRESHOLDS = (5_000, 20, 1_000)
+GC_THRESHOLDS = (2_500, 1, 40_000)
 """The service's data has nearly no cycles, and a full collection over ten thousand
-Workflows would hold up the reactor for too long."""
+Workflows would hold up the reactor for too long. So would one of the second generation
+over what many of the first have left: it comes with every second one."""
 
 
 def collect_rarely() -> None:
