@@ -49,6 +49,20 @@ ATTRIBUTES = [
 ]
 
 
+def ended_request(userid: Optional[int], since: float, most: int) -> Json:
+    """The payload of ``job-list.list`` for jobs that ended, as in
+    :meth:`Instance.ended_jobs`."""
+    wanted: list[Any] = [{"states": [INACTIVE]}]
+    if userid is not None:
+        wanted.append({"userid": [userid]})
+    return {
+        "max_entries": most,
+        "attrs": ATTRIBUTES,
+        "since": since,
+        "constraint": {"and": wanted},
+    }
+
+
 class FluxInstance:
     """The instance that the command runs in."""
 
@@ -98,16 +112,7 @@ class FluxInstance:
             return None
 
     def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
-        wanted: list[Any] = [{"states": [INACTIVE]}]
-        if userid is not None:
-            wanted.append({"userid": [userid]})
-        request = {
-            "max_entries": most,
-            "attrs": ATTRIBUTES,
-            "since": since,
-            "constraint": {"and": wanted},
-        }
-        return self._list(request)
+        return self._list(ended_request(userid, since, most))
 
     def running_jobs(self) -> list[Json]:
         constraint = {"states": [RUNNING]}

@@ -15,6 +15,7 @@ from dwscli.namedformats import Formats
 from dwscli.reading import number, objects, part, text
 from dwscli.terminal import RED, YELLOW, write
 from flux_k8s.command import CommandError
+from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.rfc import hostlist
 
 NAME = "rabbits"
@@ -37,9 +38,6 @@ BUILTIN: Formats = {
         " ?:{disabled.at!d:%b%d %R::<12} ?+:{disabled.by:<8} {reason}",
     ),
 }
-
-SERVING = ("Ready", "Degraded")
-"""The states of DWS in which a Rabbit serves jobs."""
 
 
 def _text(key: str) -> Callable[[Json], Any]:

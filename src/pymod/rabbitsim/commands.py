@@ -9,9 +9,9 @@ one from the module and from Flux.
 from __future__ import annotations
 
 import errno
-from typing import Any, Iterable, Optional
+from typing import Iterable, Optional
 
-from dwscli.fluxinstance import ATTRIBUTES, INACTIVE
+from dwscli.fluxinstance import ATTRIBUTES, ended_request
 from dwscli.instance import Json, Tick
 from flux_k8s.rfc import jobid
 from rabbitsim.system import VirtualSystem
@@ -67,15 +67,7 @@ class VirtualInstance:
             return None
 
     def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
-        wanted: list[Any] = [{"states": [INACTIVE]}]
-        if userid is not None:
-            wanted.append({"userid": [userid]})
-        request = {
-            "max_entries": most,
-            "attrs": ATTRIBUTES,
-            "since": since,
-            "constraint": {"and": wanted},
-        }
+        request = ended_request(userid, since, most)
         return list(self.ask("job-list.list", request)["jobs"])
 
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:

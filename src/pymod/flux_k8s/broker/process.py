@@ -58,7 +58,7 @@ is started again."""
 
 PR_SET_PDEATHSIG = 1
 
-QUERIES = requests.QUERIES | requests.OWNER_QUERIES | {requests.DISCONNECT}
+FROM_USERS = requests.QUERIES | requests.OWNER_QUERIES | {requests.DISCONNECT}
 """The methods whose handlers are told the sender."""
 
 
@@ -180,7 +180,7 @@ class Process:
             respond(errno.EPROTO, str(error), None)
             return
         try:
-            if method in QUERIES:
+            if method in FROM_USERS:
                 self._service.query(method, payload, respond, sender_of(msg))
             else:
                 self._service.request(method, payload, respond)

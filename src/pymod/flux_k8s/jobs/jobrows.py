@@ -188,10 +188,14 @@ def _allocations(info: WorkflowInfo, usage: Mapping[str, StorageUsage]) -> list[
     return found
 
 
+LONGEST_INDEX = 3
+"""Digits of the number of a directive, at which the name of its Servers ends."""
+
+
 def _type_of(info: WorkflowInfo, servers: str) -> Optional[str]:
     """The type of the file system that Servers are for; None if that is not known."""
     prefix, _, index = servers.rpartition("-")
-    if prefix != info.name or not index.isdecimal() or len(index) > 3:
+    if prefix != info.name or not index.isdecimal() or len(index) > LONGEST_INDEX:
         return None
     directives = _directives(info)
     if int(index) >= len(directives):
