@@ -617,6 +617,8 @@ test_expect_success () {
         echo "not ok $test_count - $1"
         printf '%s\n' "$2" | sed 's/^/#   /'
         sed 's/^/# /' "$TRASH/output"
+        # What follows often fails too, and may take longer than a file has.
+        test "$test_failed" -gt 1 || test_diagnose
     fi
 }
 
@@ -639,24 +641,25 @@ test_done () {
         ! grep -E "Traceback|internal error" dmesg stderr |
             grep -v "RuntimeError: it broke" | head -n 20 | grep .
     '
-    test "$test_failed" -eq 0 || test_diagnose
+    test "$test_failed" -eq 0 || flux queue idle --quiet --timeout=1s || {
+        echo "1..$test_count"
+        instance_kill
+    }
     echo "1..$test_count"
     test "$test_failed" -eq 0
     exit $?
 }
 
-# What to know about a test that failed.
+# What to know about the first test that failed.
 test_diagnose () {
     flux dmesg | grep -v "\.debug\[" | tail -n 50 | sed 's/^/# dmesg: /'
     test -z "$DWS_PID" || tail -n 20 "$TRASH/dws.log" | sed 's/^/# dws: /'
-    kube summary | sed 's/^/# kubernetes: /'
+    PATIENCE=5 kube summary | sed "s/^/# kubernetes: /"
+    timeout 5 flux module stats dws | sed "s/^/# stats: /"
     for test_diagnose_id in $(flux jobs -no "{id.f58plain}"); do
         flux job eventlog "$test_diagnose_id" \
             | cut -c1-200 | sed "s/^/# $test_diagnose_id: /"
     done
-    flux queue idle --quiet --timeout=1s && return
-    echo "1..$test_count"
-    instance_kill
 }
 
 # An instance that ends would wait for ever for a job that hangs.
