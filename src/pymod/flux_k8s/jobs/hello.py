@@ -97,8 +97,8 @@ def held_job(entry: Any) -> HeldJob:
     )
 
 
-class Greeter:
-    """Asks the plugin for its jobs, and takes them in.
+class JobLister:
+    """Lists the jobs that the plugin holds, and adds them to the table.
 
     Args:
         complete: is called with the IDs of all jobs after the last one.
@@ -123,7 +123,7 @@ class Greeter:
             Options[str](expected=(TryAgain,)),
         )
 
-    def greet(self) -> None:
+    def relist(self) -> None:
         """Request all jobs. A list that is under way is dropped."""
         self._jobs.awaits_hello = True
         self._controller.restart(TOPIC)

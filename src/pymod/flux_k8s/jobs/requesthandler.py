@@ -49,13 +49,13 @@ class RequestHandler:
         jobs: JobTable,
         scope: JobScope,
         in_use: InUse,
-        greet: Callable[[], None],
+        relist_jobs: Callable[[], None],
         stats: Callable[[], Json],
         setup_reader: Optional[SetupReader] = None,
     ) -> None:
         """
         Args:
-            greet: asks the plugin for its jobs.
+            relist_jobs: lists the jobs of the plugin again.
             stats: what ``dws.stats-get`` is answered with.
             setup_reader: reads R where requests may be
                 :class:`~flux_k8s.jobs.requests.LargeSetup`.
@@ -65,7 +65,7 @@ class RequestHandler:
         self._jobs = jobs
         self._scope = scope
         self._in_use = in_use
-        self._greet = greet
+        self._relist_jobs = relist_jobs
         self._stats = stats
         self._setup_reader = setup_reader
         self._methods: Mapping[str, Callable[[Any], Json]] = {
@@ -188,7 +188,7 @@ class RequestHandler:
         return info
 
     def _hello(self, payload: Any) -> Json:
-        self._greet()
+        self._relist_jobs()
         return SUCCESS
 
 

@@ -21,7 +21,7 @@ from typing import AbstractSet, Any, Callable, Collection, Optional
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
-from flux_k8s.jobs.hello import Greeter
+from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope, NoteWork, Work
 from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans
@@ -98,14 +98,14 @@ class Service:
         )
         self._orphans = Orphans(flux, settings, jobs, outage, scope, steps.let_go)
         self.workflows = WorkflowWatch(jobs, self._orphans, outage, scope)
-        self._greeter = Greeter(flux, jobs, scope, self._jobs_are_known)
+        self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
         self._requests = RequestHandler(
             flux,
             settings,
             jobs,
             scope,
             steps.in_use,
-            self._greeter.greet,
+            self._lister.relist,
             self._stats,
             setup_reader,
         )
@@ -135,7 +135,7 @@ class Service:
         self._outage.start()
         self._machine.start()
         self.workflows.start(self._kube, self.settings.namespace)
-        self._greeter.greet()
+        self._lister.relist()
         self._queries.start()
 
     def stop(self) -> None:
@@ -145,7 +145,7 @@ class Service:
         self._outage_reports.stop()
         self._outage.stop()
         self._machine.stop()
-        self._greeter.stop()
+        self._lister.stop()
         self.workflows.stop()
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
