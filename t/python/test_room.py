@@ -22,7 +22,7 @@ from flux_k8s.ports import (
     Json,
     KubeError,
 )
-from flux_k8s.rabbits.room import Room
+from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
@@ -221,7 +221,7 @@ def test_servers_that_could_not_be_written_take_no_room() -> None:
     system.instance.submit(on("compute-01", LARGE))
     wait(system)
     assert system.service is not None
-    assert set(system.service._machine.room.left(()).values()) == {64 * GIB}
+    assert set(system.service._machine.free_storage.left(()).values()) == {64 * GIB}
 
 
 def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> None:
@@ -235,7 +235,7 @@ def test_a_job_that_is_over_takes_no_room_even_if_servers_cannot_be_seen() -> No
     assert [names(system, jobid) for jobid in jobids] == 3 * [LIFE]
     wait(system)
     assert system.service is not None
-    assert set(system.service._machine.room.left(()).values()) == {64 * GIB}
+    assert set(system.service._machine.free_storage.left(()).values()) == {64 * GIB}
 
 
 def test_the_exception_names_the_room_that_persistent_storage_leaves() -> None:
@@ -348,7 +348,7 @@ def test_the_counted_room_is_that_of_dws(
         wait(system, 7.0)
     wait(system, HOUR)
     assert system.service is not None
-    room = system.service._machine.room.left(())
+    room = system.service._machine.free_storage.left(())
     storages = system.store.list(STORAGE, None)["items"]
     shown = {s["metadata"]["name"]: s["status"]["capacity"] for s in storages}
     assert room == shown
@@ -412,7 +412,7 @@ def test_the_exception_of_a_job_names_the_lasting_reason() -> None:
 def unscheduled(system: VirtualSystem) -> dict[str, int]:
     """GiB, rounded up, that the scheduler is told to leave out."""
     assert system.service is not None
-    found = system.service._machine.room.unscheduled
+    found = system.service._machine.free_storage.unscheduled
     return {rabbit: -(-size // GIB) for rabbit, size in found.items()}
 
 
@@ -452,7 +452,7 @@ def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
     """The mapping has it left out of the capacity that Fluxion gives out."""
     entry = {"capacity": 60 * GIB, "system": 40 * GIB, "hostlist": "n1"}
     system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
-    room = Room(system, print, lambda: True, print)
+    room = FreeStorage(system, print, lambda: True, print)
 
     def see(type: str, name: str, size: int) -> None:
         made = {"r1": {"allocationSize": size * GIB}}

@@ -179,10 +179,10 @@ class Faults:
         if self.count <= RETRIES:
             return True
         self.given_up = True
-        self._let_go(info, note, flux)
+        self._release_epilog(info, note, flux)
         return False
 
-    def _let_go(self, info: WorkflowInfo, note: str, flux: Flux) -> None:
+    def _release_epilog(self, info: WorkflowInfo, note: str, flux: Flux) -> None:
         """Release the epilog. A log line and an exception say that the storage may be
         left behind."""
         left = (

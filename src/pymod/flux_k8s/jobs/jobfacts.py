@@ -70,7 +70,7 @@ class JobFacts:
         return Known(
             nodes=nodes,
             nnodes=nnodes,
-            usage=self._machine.room.usage_of(job.info.jobid),
+            usage=self._machine.free_storage.usage_of(job.info.jobid),
             waits=job.progress.memo or "",
             progress=self.progress(job),
         )
@@ -85,7 +85,7 @@ class JobFacts:
         return Known(
             nodes=nodes,
             nnodes=nnodes,
-            usage=self._machine.room.usage_of(job.info.jobid),
+            usage=self._machine.free_storage.usage_of(job.info.jobid),
             waits=job.progress.memo or "",
             progress=self.progress(job),
             movements=tuple(movements.values()),

@@ -52,7 +52,7 @@ class Orphans:
     """Tears down the Workflows that no job claims and whose job has ended.
 
     Args:
-        let_go: frees the share of a job, which the scheduler takes back.
+        release_share: frees the share of a job, which the scheduler takes back.
     """
 
     def __init__(
@@ -62,14 +62,14 @@ class Orphans:
         jobs: JobTable,
         outage: Outage,
         scope: JobScope,
-        let_go: Callable[[WorkflowInfo], None],
+        release_share: Callable[[WorkflowInfo], None],
     ) -> None:
         self._flux = flux
         self._settings = settings
         self._jobs = jobs
         self._outage = outage
         self._scope = scope
-        self._let_go = let_go
+        self._release_share = release_share
         self._checked = False
 
     def check(self) -> None:
@@ -124,7 +124,7 @@ class Orphans:
         info.abandoned = True
         info.aborted = info.aborted or aborted
         info.released = True
-        self._let_go(info)
+        self._release_share(info)
         self._jobs.changed(job)
 
     def _is_stuck(self, jobid: int) -> bool:

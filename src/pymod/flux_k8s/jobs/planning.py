@@ -41,7 +41,7 @@ from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation, workflo
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
-from flux_k8s.jobs.machine import Rabbits, Room
+from flux_k8s.jobs.machine import FreeStorage, Rabbits
 from flux_k8s.jobs.proposal import Proposal, not_serving, propose
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
@@ -106,7 +106,7 @@ class Planner:
         kube: Kube,
         settings: Settings,
         rabbits: Rabbits,
-        room: Room,
+        free_storage: FreeStorage,
         constraint: Callable[[], Json],
         now: Callable[[], float],
     ) -> None:
@@ -114,7 +114,7 @@ class Planner:
         self._reader = BreakdownReader(kube)
         self._settings = settings
         self._rabbits = rabbits
-        self._room = room
+        self._free_storage = free_storage
         self._constraint = constraint
         self._now = now
         self._waiting: dict[int, float] = {}
@@ -130,17 +130,17 @@ class Planner:
         """Drop all that the planner keeps for a job."""
         for breakdown in self._reader.forget(jobid):
             if breakdown.servers is not None:
-                self._room.withdraw(breakdown.servers)
+                self._free_storage.withdraw(breakdown.servers)
         self._waiting.pop(jobid, None)
         self._settle(jobid)
-        self._room.forget(jobid)
+        self._free_storage.forget(jobid)
 
-    def let_go(self, info: WorkflowInfo) -> None:
+    def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share of the Rabbits, which the scheduler takes back."""
         view = info.view
         torn_down = view is None or (view.desired is State.Teardown and view.complete)
         self._settle(info.jobid)
-        self._room.let_go(info.jobid, torn_down)
+        self._free_storage.release_share(info.jobid, torn_down)
 
     def _settle(self, jobid: int) -> None:
         """Count the job's share as unplaced no longer: its Servers hold the share, or
@@ -216,25 +216,25 @@ class Planner:
 
         def without_others() -> None:
             # A job may wait for its share while another job still holds it.
-            scheduler, room = self._settings.scheduler, self._room
-            left = room.sizes if scheduler else room.left(own, lasting=True)
+            scheduler, free = self._settings.scheduler, self._free_storage
+            left = free.sizes if scheduler else free.left(own, lasting=True)
             choose([s for s in others if workflow_of(s) is None], left, {})
 
         try:
             if near_hosts(breakdowns, existing, self._settings.mapping) is not None:
                 self._check_serving(info)
-            choice = choose(others, self._room.left(own), other_shares)
+            choice = choose(others, self._free_storage.left(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
             raise self._reason_to_wait(info, error, without_others) from None
         self._waiting.pop(info.jobid, None)
         for reference, servers in choice.servers.items():
-            self._room.promise(reference, servers)
+            self._free_storage.assume(reference, servers)
         self._settle(info.jobid)
         try:
             await gather(choice.calls)
         except KubeError:
             for reference in choice.servers:
-                self._room.withdraw(reference)
+                self._free_storage.withdraw(reference)
             raise
         return choice.placement
 

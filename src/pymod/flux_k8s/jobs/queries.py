@@ -99,7 +99,7 @@ class JobFilter:
             return False
         if self.rabbit is None:
             return True
-        usage = machine.room.usage_of(info.jobid)
+        usage = machine.free_storage.usage_of(info.jobid)
         return any(self.rabbit in servers.unavailable for servers in usage.values())
 
 
@@ -297,7 +297,7 @@ class Queries:
             "totals": {
                 "jobs": len(self._index),
                 "states": dict(self._index.states),
-                "capacity": self._machine.room.bytes_in_use,
+                "capacity": self._machine.free_storage.bytes_in_use,
             },
         }
 

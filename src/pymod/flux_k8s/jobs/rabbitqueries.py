@@ -59,7 +59,7 @@ class RabbitQueries:
         ids = self._index.after(-1, JOBS_PER_TURN)
         while ids:
             for jobid in ids:
-                for servers in self._machine.room.usage_of(jobid).values():
+                for servers in self._machine.free_storage.usage_of(jobid).values():
                     for rabbit in servers.unavailable:
                         jobs.setdefault(rabbit, {})[jobid] = None
             yield

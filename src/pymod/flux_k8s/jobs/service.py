@@ -96,7 +96,8 @@ class Service:
         self._reconciler = Reconciler(
             flux, settings, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
-        self._orphans = Orphans(flux, settings, jobs, outage, scope, steps.let_go)
+        release = steps.release_share
+        self._orphans = Orphans(flux, settings, jobs, outage, scope, release)
         self.workflows = WorkflowWatch(jobs, self._orphans, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
         self._requests = RequestHandler(

@@ -96,7 +96,7 @@ class Steps:
             kube,
             settings,
             machine.rabbits,
-            machine.room,
+            machine.free_storage,
             machine.constraint,
             flux.now,
         )
@@ -167,9 +167,9 @@ class Steps:
         """Clean up after an unexpected exception in work for the job."""
         self._planner.leave_turn(info.jobid)
 
-    def let_go(self, info: WorkflowInfo) -> None:
+    def release_share(self, info: WorkflowInfo) -> None:
         """The job has nothing of the scheduler any more."""
-        self._planner.let_go(info)
+        self._planner.release_share(info)
 
     def forget(self, info: WorkflowInfo) -> None:
         """Drop all that the steps keep for a job."""
@@ -296,7 +296,7 @@ class Steps:
 
     async def _release_epilog(self, info: WorkflowInfo) -> None:
         self.tokens.unlink(info)
-        self.let_go(info)
+        self.release_share(info)
         await self._tell("epilog-remove", {"id": info.jobid})
         info.released = True
 

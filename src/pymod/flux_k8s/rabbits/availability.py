@@ -92,7 +92,7 @@ class Availability:
 
     Attributes:
         rabbits: the Rabbits of the cluster.
-        room: what storage is on them.
+        free_storage: the storage on them that is free, and that is in use.
         nodes: the nodes of the instance.
         system_status: the nodes that DWS does not wait for.
     """
@@ -122,7 +122,7 @@ class Availability:
             watched,
             self._changed,
         )
-        self.room = self.rabbits.room
+        self.free_storage = self.rabbits.free_storage
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.system_status = SystemStatus(
@@ -207,7 +207,7 @@ class Availability:
 
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the Rabbits."""
-        mapping, room = self._settings.mapping, self.room
+        mapping, free = self._settings.mapping, self.free_storage
         unwell = dict(self.rabbits.unwell)
         return {
             "down": {
@@ -220,10 +220,10 @@ class Availability:
                 for name, state in unwell.items()
                 if state.serving
             },
-            "capacity": sum(map(room.capacity, mapping.rabbits)),
-            "reserved": dict(room.reserved),
-            "unscheduled": dict(room.unscheduled),
-            "in_use": len(list(room.in_use)),
+            "capacity": sum(map(free.capacity, mapping.rabbits)),
+            "reserved": dict(free.reserved),
+            "unscheduled": dict(free.unscheduled),
+            "in_use": len(list(free.in_use)),
             "fluxion": self._fluxion.stats(),
         }
 
@@ -240,8 +240,8 @@ class Availability:
     async def _reconcile(self, key: str) -> Optional[float]:
         """Bring Fluxion and Flux in line with the Rabbits in Kubernetes. Returns the
         seconds until the next hold-down ends, or None."""
-        rabbits, room = self.rabbits, self.room
-        if not (rabbits.complete and (room.counted or room.uncountable)):
+        rabbits, free = self.rabbits, self.free_storage
+        if not (rabbits.complete and (free.counted or free.uncountable)):
             return None
         now = self._flux.now()
         unwell = dict(rabbits.unwell)
@@ -287,11 +287,12 @@ class Availability:
     def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
         self._fluxion.want_out_of_service(down)
         self._fluxion.want(BAD_RABBIT, marked)
-        if self.room.counted:
+        free = self.free_storage
+        if free.counted:
             scheduler = self._settings.scheduler
-            used = () if scheduler else self._hosts_of(self.room.in_use)
+            used = () if scheduler else self._hosts_of(free.in_use)
             self._fluxion.want(ALLOC_RABBIT, frozenset(used))
-            self._fluxion.want_reserved(self.room.unscheduled if scheduler else {})
+            self._fluxion.want_reserved(free.unscheduled if scheduler else {})
         if not self._fluxion_started:
             self._fluxion_started = True
             self._fluxion.start()

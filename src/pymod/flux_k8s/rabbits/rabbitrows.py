@@ -26,7 +26,7 @@ def rabbit_rows(
     Args:
         down: the Rabbits that are out of service.
     """
-    free, unscheduled = rabbits.room.left(()), rabbits.room.unscheduled
+    free, unscheduled = rabbits.free_storage.left(()), rabbits.free_storage.unscheduled
     for name in mapping.rabbits:
         state = rabbits.state(name) or UNKNOWN
         disabled = state.disabled

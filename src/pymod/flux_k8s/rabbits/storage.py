@@ -5,7 +5,7 @@
 
 The Storage objects of the cluster tell how each Rabbit is and which of its compute
 nodes are connected to it. Nothing else keeps it, so nothing is lost when the module is
-loaded again. :mod:`flux_k8s.rabbits.room` follows the storage of jobs.
+loaded again. :mod:`flux_k8s.rabbits.freestorage` follows the storage of jobs.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import STORAGE, Json, Kind, Kube, KubeError, Watch
 from flux_k8s.rabbits.disabled import ANNOTATION, Disabled, read_note
-from flux_k8s.rabbits.room import Room
+from flux_k8s.rabbits.freestorage import FreeStorage
 
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""
@@ -82,7 +82,8 @@ def parse_storage(storage: Any, name: str) -> RabbitState:
 
 
 class RabbitManager:
-    """Follows the Rabbits: each one's health here, the storage on them in ``room``.
+    """Follows the Rabbits: each one's health here, the storage on them in
+    ``free_storage``.
 
     Args:
         log: takes a syslog level and a line.
@@ -92,7 +93,7 @@ class RabbitManager:
 
     Attributes:
         complete: all Storages have been seen once.
-        room: the storage on the Rabbits, and the room that is left.
+        free_storage: the storage on the Rabbits that is free, and that is in use.
     """
 
     def __init__(
@@ -116,14 +117,14 @@ class RabbitManager:
         self._unseen = dict.fromkeys(mapping.rabbits, RabbitState(ABSENT, False))
         self._watch: Optional[Watch] = None
         self.complete = False
-        self.room = Room(mapping, log, lambda: self.complete, changed)
+        self.free_storage = FreeStorage(mapping, log, lambda: self.complete, changed)
 
     def start(self) -> None:
         self._watch = self._kube.watch(STORAGE, self._namespace, self)
-        self.room.start(self._kube)
+        self.free_storage.start(self._kube)
 
     def stop(self) -> None:
-        self.room.stop()
+        self.free_storage.stop()
         if self._watch is not None:
             self._watch.stop()
 

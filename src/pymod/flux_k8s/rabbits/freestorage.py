@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The room that is left on the Rabbits for the storage of jobs.
+"""The storage on the Rabbits that is free for jobs.
 
 The Servers objects of the cluster tell which storage is on which Rabbit. Nothing else
 keeps it, so nothing is lost when the module is loaded again.
@@ -20,7 +20,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.ports import SERVERS, Json, Kube, KubeError, Watch
 
 
-class Room:
+class FreeStorage:
     """Follows the Servers objects of the cluster, and those that are about to be
     written.
 
@@ -30,8 +30,8 @@ class Room:
         changed: is called when what is on a Rabbit has changed.
 
     Attributes:
-        counted: all Servers have been seen once, or we may not see them.
-        uncountable: they could not be seen, whatever the reason.
+        counted: all Servers have been seen once, or Kubernetes forbids the watch.
+        uncountable: the watch has failed before it showed all Servers.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Room:
         self._answers = answers
         self._changed = changed
         self._seen: dict[Reference, StorageUsage] = {}
-        self._promised: dict[Reference, StorageUsage] = {}
+        self._assumed: dict[Reference, StorageUsage] = {}
         self._reserved: dict[str, int] = {}
         self._in_use: dict[str, int] = {}
         self._unscheduled: dict[str, int] = {}
         self._of_job: dict[int, set[Reference]] = {}
-        self._let_go: set[int] = set()
-        self._over: set[int] = set()
+        self._released: set[int] = set()
+        self._torn_down: set[int] = set()
         self._watch: Optional[Watch] = None
         self.counted = False
         self.uncountable = False
@@ -65,8 +65,8 @@ class Room:
             self._watch.stop()
 
     def capacity(self, rabbit: str) -> int:
-        """Bytes that jobs can have of a Rabbit, all of them together: its size
-        less what persistent storage and others' Workflows hold."""
+        """The bytes of a Rabbit that all jobs together can have: its size without
+        persistent storage and without the storage of others' Workflows."""
         return max(0, self._mapping.size(rabbit) - self._reserved.get(rabbit, 0))
 
     @property
@@ -76,12 +76,13 @@ class Room:
 
     @property
     def unscheduled(self) -> Mapping[str, int]:
-        """Bytes on each Rabbit that no scheduler knows to be taken: persistent
-        storage, others' Workflows, what jobs take beyond what they were given, and
-        what is left of jobs that gave that back. Storage of the system that the
-        mapping leaves out of a Rabbit's capacity is not given out at all."""
+        """Bytes on each Rabbit that are taken without the scheduler's knowledge:
+        persistent storage, others' Workflows, the storage of jobs beyond their shares,
+        and the storage that is left of jobs that gave their shares back. Storage of the
+        system, which the mapping leaves out of a Rabbit's capacity, is not counted: no
+        job gets it."""
         taken = {
-            rabbit: size - self._left_out(rabbit)
+            rabbit: size - self._system_bytes(rabbit)
             for rabbit, size in self._unscheduled.items()
         }
         return {rabbit: size for rabbit, size in taken.items() if size > 0}
@@ -99,81 +100,82 @@ class Room:
     def usage_of(self, jobid: int) -> dict[str, StorageUsage]:
         """The Servers of a job, by name."""
         servers = self._of_job.get(jobid, ())
-        return {each.name: self._holding(each) for each in servers}
+        return {each.name: self._usage(each) for each in servers}
 
     @property
     def sizes(self) -> dict[str, int]:
-        """The bytes of each Rabbit that are for jobs. One whose size the mapping does
-        not tell is missing."""
+        """The bytes of each Rabbit that are for jobs. A Rabbit without a size in the
+        mapping is missing."""
         sizes = ((name, self._mapping.capacity(name)) for name in self._mapping.rabbits)
         return {name: size for name, size in sizes if size}
 
     def left(self, own: Collection[Reference], lasting: bool = False) -> dict[str, int]:
-        """Bytes that are left on each Rabbit for a job: its size less what is
-        held there.
+        """Bytes that are left on each Rabbit for a job: its size without the storage
+        in use there.
 
         Args:
-            own: the job's own Servers, which take nothing away from it.
+            own: the job's own Servers, which are not counted.
             lasting: count only storage that is to outlive all Workflows.
         """
         if lasting:
             held: Counter[str] = Counter()
-            for servers in {**self._seen, **self._promised}:
-                found = self._holding(servers)
+            for servers in {**self._seen, **self._assumed}:
+                found = self._usage(servers)
                 if found.workflow is None and servers not in own:
                     held.update(found.unavailable)
         else:
             held = Counter(self._reserved)
             held.update(self._in_use)
             for servers in own:
-                held.subtract(self._holding(servers).unavailable)
+                held.subtract(self._usage(servers).unavailable)
         return {
-            name: max(0, size + self._left_out(name) - held[name])
+            name: max(0, size + self._system_bytes(name) - held[name])
             for name, size in self.sizes.items()
         }
 
-    def _left_out(self, rabbit: str) -> int:
+    def _system_bytes(self, rabbit: str) -> int:
         return self._mapping.size(rabbit) - self._mapping.capacity(rabbit)
 
-    def promise(self, servers: Reference, object: Json) -> None:
-        """Take Servers that are about to be written for written: until they are
-        seen, another job would be given the same room.
+    def assume(self, servers: Reference, object: Json) -> None:
+        """Count Servers that are about to be written: until the watch shows them,
+        another job would be given the same storage.
 
         Args:
-            object: what they will be.
+            object: the Servers object that is about to be written.
         """
-        before = self._holding(servers)
-        self._promised[servers] = storageusage.parse(object)
+        before = self._usage(servers)
+        self._assumed[servers] = storageusage.parse(object)
         self._recount(servers, before)
 
     def withdraw(self, servers: Reference) -> None:
-        """They have not been written; or their job is over, whether we could see
-        what became of them or not."""
-        before = self._holding(servers)
-        self._promised.pop(servers, None)
+        """Count assumed Servers no longer: they were not written, or their job is
+        over."""
+        before = self._usage(servers)
+        self._assumed.pop(servers, None)
         self._recount(servers, before)
 
-    def let_go(self, jobid: int, torn_down: bool) -> None:
-        """The job gives back what the scheduler gave it. Its storage is gone when it
-        is torn down, whether that could be seen or not; else it is still there."""
-        servers = {s: self._holding(s) for s in self._of_job.get(jobid, ())}
+    def release_share(self, jobid: int, torn_down: bool) -> None:
+        """The job gives its share of the Rabbits back to the scheduler. The storage of
+        a job that is torn down is gone, whether the watch has shown that or not. That
+        of another job is still there."""
+        servers = {s: self._usage(s) for s in self._of_job.get(jobid, ())}
         for found in servers.values():
             self._count(found, -1)
-        (self._over if torn_down else self._let_go).add(jobid)
+        (self._torn_down if torn_down else self._released).add(jobid)
         for name in servers:
-            self._count(self._holding(name), 1)
+            self._count(self._usage(name), 1)
         self._changed()
 
     def forget(self, jobid: int) -> None:
         """The job is over, and its Workflow is gone."""
         for servers in tuple(self._of_job.get(jobid, ())):
-            before = self._holding(servers)
-            self._promised.pop(servers, None)
+            before = self._usage(servers)
+            self._assumed.pop(servers, None)
             self._seen.pop(servers, None)
             self._recount(servers, before)
         self._of_job.pop(jobid, None)
-        self._let_go.discard(jobid)
-        self._over.discard(jobid)
+        self._released.discard(jobid)
+        self._torn_down.discard(jobid)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -187,9 +189,9 @@ class Room:
                 found = storageusage.parse(object)
             except BadObject as error:
                 self._log(syslog.LOG_ERR, str(error))
-        before = self._holding(key)
-        if found.unavailable or type == "DELETED":  # else as before the promise
-            self._promised.pop(key, None)
+        before = self._usage(key)
+        if found.unavailable or type == "DELETED":  # else as before they were assumed
+            self._assumed.pop(key, None)
         self._seen.pop(key, None)
         if found.unavailable:
             self._seen[key] = found
@@ -202,9 +204,10 @@ class Room:
         self._count_servers(error)
 
     def _count_servers(self, error: Optional[KubeError]) -> None:
-        """All Servers were seen, or cannot be. That keeps no job waiting."""
+        """All Servers were seen, or the watch has failed. No job waits for the watch
+        once Kubernetes answers."""
         forbidden = error is not None and error.status == 403
-        # Before Kubernetes answers, it may be that nothing can be seen.
+        # Before Kubernetes answers, the failure may be an outage.
         lasting = error is not None and (forbidden or self._answers())
         if self.counted or not (error is None or lasting):
             return
@@ -215,13 +218,13 @@ class Room:
         self.uncountable = error is not None
         self._changed()
 
-    def _holding(self, servers: Reference) -> StorageUsage:
-        found = self._promised.get(servers) or self._seen.get(servers, NOTHING)
-        return NOTHING if found.jobid in self._over else found
+    def _usage(self, servers: Reference) -> StorageUsage:
+        found = self._assumed.get(servers) or self._seen.get(servers, NOTHING)
+        return NOTHING if found.jobid in self._torn_down else found
 
     def _recount(self, servers: Reference, before: StorageUsage) -> None:
-        """What Servers hold may be another than it was before."""
-        after = self._holding(servers)
+        """Count Servers anew, whose usage was ``before``."""
+        after = self._usage(servers)
         if after != before:
             self._index(servers, before.jobid, after.jobid)
             self._count(before, -1)
@@ -231,7 +234,7 @@ class Room:
     def _index(
         self, servers: Reference, before: Optional[int], after: Optional[int]
     ) -> None:
-        """Keep which Servers are a job's."""
+        """Keep the Servers of each job."""
         if before is not None and before != after:
             rest = self._of_job.get(before, set())
             rest.discard(servers)
@@ -241,7 +244,7 @@ class Room:
             self._of_job.setdefault(after, set()).add(servers)
 
     def _count(self, found: StorageUsage, sign: int) -> None:
-        known = found.jobid is not None and found.jobid not in self._let_go
+        known = found.jobid is not None and found.jobid not in self._released
         _add(
             self._reserved if found.jobid is None else self._in_use,
             found.unavailable,
@@ -251,7 +254,7 @@ class Room:
 
 
 def _add(counts: dict[str, int], sizes: Mapping[str, int], sign: int) -> None:
-    """Add to counts, or subtract; none stays there that is 0."""
+    """Add to counts, or subtract. Counts that become 0 are removed."""
     for rabbit, size in sizes.items():
         counts[rabbit] = counts.get(rabbit, 0) + sign * size
         if counts[rabbit] == 0:
