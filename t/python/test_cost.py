@@ -24,7 +24,7 @@ from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config, parse_fsd
 from flux_k8s.dws import directives, getrabbit, mapping
-from flux_k8s.dws.directivebreakdown import occupied_rabbits, requested_nodes
+from flux_k8s.dws.directivebreakdown import colocated_rabbits, requested_nodes
 from flux_k8s.dws.directivebreakdown import parse as parse_breakdown
 from flux_k8s.dws.workflowview import WorkflowView, parse_go_duration
 from flux_k8s.errors import DWSError, show
@@ -162,7 +162,7 @@ def mapped(text: str) -> None:
 
 def occupied(text: str) -> None:
     key = "flux-framework.readthedocs.io/colocation"
-    occupied_rabbits([{"metadata": {"name": text, "annotations": {key: text}}}])
+    colocated_rabbits([{"metadata": {"name": text, "annotations": {key: text}}}])
 
 
 def configured(text: str) -> None:

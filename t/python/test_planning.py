@@ -12,7 +12,7 @@ from typing import Any, Callable, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import Access, Breakdown, occupied_rabbits, parse
+from flux_k8s.dws.directivebreakdown import Access, Breakdown, colocated_rabbits, parse
 from flux_k8s.dws.directivebreakdown.allocation import COLOCATION_ANNOTATION
 from flux_k8s.dws.directives import GIB
 from flux_k8s.errors import BadObject
@@ -330,12 +330,12 @@ def test_servers_occupy_a_rabbit_until_their_storage_is_gone(
     servers: Json, occupied: bool
 ) -> None:
     expected = {"mgt": frozenset({"r1"})} if occupied else {}
-    assert occupied_rabbits([servers]) == expected
+    assert colocated_rabbits([servers]) == expected
 
 
 def test_a_malformed_status_of_servers_is_refused_with_its_place() -> None:
     with pytest.raises(BadObject) as caught:
-        occupied_rabbits([held("1")])
+        colocated_rabbits([held("1")])
     assert str(caught.value) == (
         "Servers x-0: status.allocationSets[0].storage.r1.allocationSize is "
         '"1", expected an integer of at least 0 and below 2^63'

@@ -21,9 +21,9 @@ from flux_k8s.dws.directivebreakdown import (
     Breakdown,
     build_allocation_sets,
     build_servers,
+    colocated_rabbits,
     colocation_annotations,
     job_allocation,
-    occupied_rabbits,
     ssd_per_node,
 )
 from flux_k8s.dws.directives import GIB
@@ -191,14 +191,14 @@ def test_different_colocation_keys_may_share_a_rabbit() -> None:
 
 
 def test_a_key_that_another_job_uses_keeps_its_rabbit_free() -> None:
-    occupied = {"lustre-mgt": frozenset({"a"})}
-    on = allocation({"a": 5, "b": 1}, occupied=occupied)
+    colocated = {"lustre-mgt": frozenset({"a"})}
+    on = allocation({"a": 5, "b": 1}, colocated=colocated)
     assert place(single(GIB, colocation=MGT), on) == {"b": 1}
 
 
 def test_too_few_rabbits_for_a_key_are_an_error_with_the_reason() -> None:
-    occupied = {"lustre-mgt": frozenset({"a"})}
-    on = allocation({"a": 5}, occupied=occupied)
+    colocated = {"lustre-mgt": frozenset({"a"})}
+    on = allocation({"a": 5}, colocated=colocated)
     words = (
         "mgt needs 1 Rabbit, the job has 0 that may be used: a has another"
         ' allocation with the colocation key "lustre-mgt"'
@@ -210,9 +210,9 @@ def test_too_few_rabbits_for_a_key_are_an_error_with_the_reason() -> None:
 
 
 def test_another_rabbit_is_the_last_resort_for_network_storage() -> None:
-    occupied = {"lustre-mgt": frozenset({"a"})}
+    colocated = {"lustre-mgt": frozenset({"a"})}
     storages = {"a": RABBIT, "z9": RABBIT, "z10": RABBIT}
-    on = allocation({"a": 5}, occupied=occupied, storages=storages)
+    on = allocation({"a": 5}, colocated=colocated, storages=storages)
     assert place(single(GIB, colocation=MGT), on) == {"z9": 1}
     assert place(single(GIB), on) == {"a": 1}
     with pytest.raises(AllocationError, match="Rabbit a, which 5 of the job's nodes"):
@@ -257,7 +257,7 @@ def test_servers_tell_later_jobs_which_keys_they_occupy() -> None:
         "spec": {"allocationSets": build_allocation_sets(lustre, allocation({"a": 1}))},
     }
     bare: Json = {"metadata": {"name": "x"}, "spec": {}}
-    assert occupied_rabbits([servers, bare]) == {"lustre-mgt": frozenset({"a"})}
+    assert colocated_rabbits([servers, bare]) == {"lustre-mgt": frozenset({"a"})}
     assert colocation_annotations(breakdown(across(GIB))) == {}
 
 
@@ -268,7 +268,7 @@ def test_a_malformed_annotation_of_servers_is_refused(text: str) -> None:
     )
     servers = {"metadata": {"name": "x", "annotations": annotations}}
     with pytest.raises(BadObject, match="Servers x: .*a JSON array of arrays"):
-        occupied_rabbits([servers])
+        colocated_rabbits([servers])
 
 
 def test_an_allocation_comes_from_r_and_the_mapping() -> None:
@@ -343,14 +343,14 @@ def allocations(draw: st.DrawFn, found: list[Breakdown]) -> Allocation:
     storages = {
         name: {"x": "", "y": draw(st.sampled_from(["1", "1", "2"]))} for name in names
     }
-    occupied = draw(
+    colocated = draw(
         st.dictionaries(
             st.sampled_from(["", "k", "mgt"]),
             st.sets(st.sampled_from(names), max_size=2).map(frozenset),
         )
     )
     room = draw(st.dictionaries(st.sampled_from(names), capacities))
-    return allocation(nodes, held, room=room, storages=storages, occupied=occupied)
+    return allocation(nodes, held, room=room, storages=storages, colocated=colocated)
 
 
 def carries(entry: AllocationSet, found: Any) -> bool:
@@ -367,7 +367,7 @@ def test_built_servers_keep_all_promises_of_the_docstring(
     except AllocationError:
         return
     assert on.storages is not None
-    living = {key: list(names) for key, names in on.occupied.items()}
+    living = {key: list(names) for key, names in on.colocated.items()}
     used: Counter[str] = Counter()
     assert [len(sets) for sets in made] == [len(b.allocation_sets) for b in job]
     for item, sets in zip(job, made):
@@ -429,7 +429,7 @@ def test_servers_do_not_depend_on_the_order_of_dictionaries(
         ssd_per_rabbit=shuffled(on.ssd_per_rabbit),
         room=shuffled(on.room),
         storages=shuffled(on.storages),
-        occupied=shuffled(on.occupied),
+        colocated=shuffled(on.colocated),
     )
 
     def outcome(given: Allocation) -> str:

@@ -27,11 +27,11 @@ from flux_k8s.dws.directivebreakdown import (
     beyond_shares,
     build_servers,
     check_locations,
+    colocated_rabbits,
     colocation_annotations,
     existing_servers,
     job_allocation,
     near_hosts,
-    occupied_rabbits,
     required_daemons,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import JOB
@@ -307,7 +307,7 @@ class Planner:
             info.allocation,
             self._settings.mapping,
             self._rabbits.labels,
-            occupied_rabbits(others),
+            colocated_rabbits(others),
             room,
             other_shares,
             name=f"R of job {f58(info.jobid)}",

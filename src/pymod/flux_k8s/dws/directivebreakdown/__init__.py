@@ -15,9 +15,9 @@ Decisions rest on a breakdown's generic fields, never on the file system type.
 from flux_k8s.dws.directivebreakdown.allocation import (
     Allocation,
     beyond_shares,
+    colocated_rabbits,
     colocation_annotations,
     job_allocation,
-    occupied_rabbits,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import (
     Access,
@@ -66,7 +66,7 @@ __all__ = [
     "labelled_hosts",
     "location_constraint",
     "near_hosts",
-    "occupied_rabbits",
+    "colocated_rabbits",
     "parse",
     "requested_nodes",
     "required_daemons",

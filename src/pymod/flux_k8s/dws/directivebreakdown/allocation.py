@@ -65,7 +65,7 @@ class Allocation:
             and that too few Rabbits of the job may take. None: the job's Rabbits are
             fit, and have all labels.
         broken_rabbits: the status of each Rabbit that is not fit for use.
-        occupied: for each colocation key, the Rabbits with an allocation that has this
+        colocated: for each colocation key, the Rabbits with an allocation that has this
             key, of any job or persistent file system.
     """
 
@@ -77,7 +77,7 @@ class Allocation:
     other_shares: Mapping[str, int] = field(default_factory=dict)
     storages: Optional[Mapping[str, Labels]] = None
     broken_rabbits: Mapping[str, str] = field(default_factory=dict)
-    occupied: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    colocated: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def without(self, hosts: Collection[str], rabbits: Collection[str]) -> Allocation:
         """The allocation without some nodes, and without some Rabbits."""
@@ -105,16 +105,16 @@ def job_allocation(
     rset: Allocated,
     mapping: RabbitMapping,
     storages: Optional[Mapping[str, Labels]] = None,
-    occupied: Optional[Mapping[str, frozenset[str]]] = None,
+    colocated: Optional[Mapping[str, frozenset[str]]] = None,
     room: Optional[Mapping[str, int]] = None,
     other_shares: Optional[Mapping[str, int]] = None,
     name: str = "R",
 ) -> Allocation:
     """The allocation of the job whose R is ``rset``.
 
-    ``storages``, ``occupied``, ``room`` and ``other_shares`` are as in
-    :class:`Allocation`; ``occupied`` comes from :func:`occupied_rabbits`. A host that R
-    lists twice counts once: it mounts each file system once, however many brokers run
+    ``storages``, ``colocated``, ``room`` and ``other_shares`` are as in
+    :class:`Allocation`; ``colocated`` comes from :func:`colocated_rabbits`. A host that
+    R lists twice counts once: it mounts each file system once, however many brokers run
     on it. A scheduler that gave the job no storage at all got no request for storage
     (``scheduler=none``): the job's shares are unknown.
 
@@ -141,7 +141,7 @@ def job_allocation(
         room=room or {},
         other_shares=other_shares or {},
         storages=storages,
-        occupied=occupied or {},
+        colocated=colocated or {},
     )
 
 
@@ -177,17 +177,17 @@ def colocation_annotations(breakdown: Breakdown) -> dict[str, str]:
     return {COLOCATION_ANNOTATION: json.dumps(keys)} if any(keys) else {}
 
 
-def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
+def colocated_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
     """For each colocation key, the Rabbits on which Servers with this key hold storage.
 
     Args:
         servers: all Servers of the system but those of the job that is placed. Servers
-            without our annotation occupy no Rabbit.
+            without our annotation have no colocation keys.
 
     Raises:
         BadObject: a Servers object is malformed.
     """
-    occupied: dict[str, set[str]] = {}
+    colocated: dict[str, set[str]] = {}
     for obj in servers:
         reader = Reader("Servers", obj)
         name = f"Servers {reader.optional_string('metadata.name')}"
@@ -202,8 +202,8 @@ def occupied_rabbits(servers: Iterable[Any]) -> dict[str, frozenset[str]]:
         for keys, entry in zip(keys_of_sets, sets):
             names = {s.string("name") for s in entry.optional_objects("storage")}
             for key in keys:
-                occupied.setdefault(key, set()).update(names & unavailable.keys())
-    return {key: frozenset(names) for key, names in occupied.items() if names}
+                colocated.setdefault(key, set()).update(names & unavailable.keys())
+    return {key: frozenset(names) for key, names in colocated.items() if names}
 
 
 def _colocation_keys(name: str, text: Any) -> list[list[str]]:
@@ -232,7 +232,7 @@ class Room:
     def __init__(self, allocation: Allocation) -> None:
         self._storages = allocation.storages
         self._broken_rabbits = allocation.broken_rabbits
-        self._occupied = {key: set(on) for key, on in allocation.occupied.items()}
+        self._colocated = {key: set(on) for key, on in allocation.colocated.items()}
         self._free: dict[str, Union[int, float]] = {}
         self._limits: dict[str, Union[int, float]] = {}
         for rabbit in (*allocation.rabbits, *allocation.spares):
@@ -266,7 +266,7 @@ class Room:
             if missing is not None:
                 return f"lacks the label {missing}"
         for key in entry.colocation:
-            if rabbit in self._occupied.get(key, ()):
+            if rabbit in self._colocated.get(key, ()):
                 return f'has another allocation with the colocation key "{key}"'
         left, smallest = self._limits[rabbit], _smallest(entry)
         if left < smallest:
@@ -349,7 +349,7 @@ class Room:
             if self._limits[rabbit] < 0:
                 self.missing[rabbit] = int(-self._limits[rabbit])
         for key in colocation:
-            self._occupied.setdefault(key, set()).update(counts)
+            self._colocated.setdefault(key, set()).update(counts)
 
 
 def _places(free: Union[int, float], size: int, most: int) -> int:
