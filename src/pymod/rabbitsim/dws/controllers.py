@@ -26,7 +26,7 @@ from rabbitsim.dws.files import FileSystems, NoFiles
 from rabbitsim.dws.ledger import Rabbits
 from rabbitsim.dws.options import Options
 from rabbitsim.dws.storage import follow_spec, remove, usage
-from rabbitsim.dws.task import Walk, World
+from rabbitsim.dws.task import TrackedWorkflow, World
 from rabbitsim.dws.topology import Topology
 
 WATCHED = (
@@ -89,7 +89,7 @@ class Controllers:
             self.rabbits,
             self._mark,
         )
-        self._walks: dict[Key, Walk] = {}
+        self._tracked: dict[Key, TrackedWorkflow] = {}
         self._users: dict[Key, dict[Key, None]] = {}
         self._dirty: dict[Key, None] = {}
         self._draining = False
@@ -108,9 +108,9 @@ class Controllers:
         """Stop where they are, as a crash would. Nothing is cleaned up."""
         self._stopped = True
         self._cluster.stop()
-        for walk in self._walks.values():
-            if walk.timer is not None:
-                walk.timer.cancel()
+        for tracked in self._tracked.values():
+            if tracked.timer is not None:
+                tracked.timer.cancel()
 
     def pause(self) -> None:
         """Do nothing any more, until :meth:`resume`."""
@@ -128,8 +128,8 @@ class Controllers:
         elif key.kind == STORAGE:
             self._mark(key)
         elif key.kind == SYSTEMSTATUS:
-            for walk in self._walks:
-                self._mark(walk)
+            for owner in self._tracked:
+                self._mark(owner)
         else:
             self._child_changed(key, old, new)
 
@@ -149,18 +149,18 @@ class Controllers:
         if objects.WORKFLOW_NAME in labels:
             namespace = labels[objects.WORKFLOW_NAMESPACE]
             owner = Key(WORKFLOW, namespace, labels[objects.WORKFLOW_NAME])
-            children = self._walk(owner).children
+            children = self._track(owner).children
             if new is None:
                 children.pop(key, None)
             elif key.kind in workflow.CHILDREN:
                 children[key] = None
             self._mark(owner)
 
-    def _walk(self, key: Key) -> Walk:
-        walk = self._walks.get(key)
-        if walk is None:
-            walk = self._walks[key] = Walk(key)
-        return walk
+    def _track(self, key: Key) -> TrackedWorkflow:
+        tracked = self._tracked.get(key)
+        if tracked is None:
+            tracked = self._tracked[key] = TrackedWorkflow(key)
+        return tracked
 
     def _freed(self) -> None:
         waiting, self._world.waiting = self._world.waiting, {}
@@ -197,31 +197,31 @@ class Controllers:
             persistent.reconcile(self._world, key, obj)
 
     def _reconcile_workflow(self, key: Key, obj: Optional[Json]) -> None:
-        walk = self._walk(key)
+        tracked = self._track(key)
         if obj is not None:
-            workflow.reconcile(self._world, walk, obj)
-            self._note_users(walk)
+            workflow.reconcile(self._world, tracked, obj)
+            self._note_users(tracked)
             return
-        for child in tuple(walk.children):
+        for child in tuple(tracked.children):
             remove(self._cluster, child)
-        if not walk.children and not self._cluster.busy(key):
-            self._forget(walk)
+        if not tracked.children and not self._cluster.busy(key):
+            self._forget(tracked)
 
-    def _note_users(self, walk: Walk) -> None:
+    def _note_users(self, tracked: TrackedWorkflow) -> None:
         """Remember whose business a PersistentStorageInstance is."""
-        for directive in walk.directives:
+        for directive in tracked.directives:
             if "persistent" in directive.command:
-                name = Key(PERSISTENTSTORAGE, walk.key.namespace, directive.name)
-                self._users.setdefault(name, {})[walk.key] = None
+                name = Key(PERSISTENTSTORAGE, tracked.key.namespace, directive.name)
+                self._users.setdefault(name, {})[tracked.key] = None
 
-    def _forget(self, walk: Walk) -> None:
-        if walk.timer is not None:
-            walk.timer.cancel()
-        for directive in walk.directives:
-            name = Key(PERSISTENTSTORAGE, walk.key.namespace, directive.name)
+    def _forget(self, tracked: TrackedWorkflow) -> None:
+        if tracked.timer is not None:
+            tracked.timer.cancel()
+        for directive in tracked.directives:
+            name = Key(PERSISTENTSTORAGE, tracked.key.namespace, directive.name)
             users = self._users.get(name, {})
-            users.pop(walk.key, None)
+            users.pop(tracked.key, None)
             if not users:
                 self._users.pop(name, None)
-        self._world.waiting.pop(walk.key, None)
-        self._walks.pop(walk.key, None)
+        self._world.waiting.pop(tracked.key, None)
+        self._tracked.pop(tracked.key, None)

@@ -17,7 +17,7 @@ from rabbitsim.dws.task import (
     DONE,
     Outcome,
     Task,
-    Walk,
+    TrackedWorkflow,
     World,
     failed,
     running,
@@ -65,10 +65,12 @@ def _created_by(task: Task) -> Directive:
     return parse(spec["dwDirective"])
 
 
-def environment(world: World, walk: Walk, workflow: Json, last: int) -> dict[str, str]:
+def environment(
+    world: World, tracked: TrackedWorkflow, workflow: Json, last: int
+) -> dict[str, str]:
     """The variables by which a job finds its storage, up to a directive."""
     variables: dict[str, str] = {}
-    for index, directive in enumerate(walk.directives):
+    for index, directive in enumerate(tracked.directives):
         if not job_variable(directive) or index > last:
             continue
         path = world.files.mount_path(workflow["metadata"]["uid"], index)
@@ -197,7 +199,7 @@ def _settle(task: Task, target: str) -> Outcome:
 def _client_mounts(task: Task) -> list[tuple[Key, Json]]:
     index = str(task.index)
     found = []
-    for key in task.walk.children:
+    for key in task.tracked.children:
         obj = task.cluster.get(*key) if key.kind == CLIENTMOUNT else None
         if obj is None:
             continue
@@ -253,11 +255,11 @@ def _awaited(task: Task, key: Key, computes: frozenset[str]) -> bool:
 
 def _hangs(task: Task, node: str) -> bool:
     """Whether a node does nothing, and says nothing."""
-    options, state = task.world.options, task.walk.state
+    options, state = task.world.options, task.tracked.state
     for fault in options.faults_of_nodes(task.name, state, task.elapsed):
         if fault.strikes_node(node):
             if fault.duration:
-                task.world.wake(task.walk, task.walk.began + fault.duration)
+                task.world.wake(task.tracked, task.tracked.began + fault.duration)
             return True
     return False
 
@@ -268,11 +270,11 @@ def _trouble(task: Task, key: Key) -> str:
     for fault in options.faults:
         if (
             fault.kind == "mount"
-            and fault.strikes(task.name, task.walk.state, task.elapsed)
+            and fault.strikes(task.name, task.tracked.state, task.elapsed)
             and fault.strikes_node(node)
         ):
             if fault.duration:
-                world.wake(task.walk, task.walk.began + fault.duration)
+                world.wake(task.tracked, task.tracked.began + fault.duration)
             return fault.message or f"mount failed on {node}"
     rabbit = world.topology.rabbit_of.get(node, node)
     if rabbit in world.topology.rabbits and world.ledger.down(rabbit):

@@ -24,7 +24,7 @@ REPORT_INTERVAL = 0.5
 def move(task: Task) -> Outcome:
     """Do what one copy_in or copy_out asks for."""
     index, _ = _storage(task)
-    if unmade(Task(task.world, task.walk, task.workflow, index, {})):
+    if unmade(Task(task.world, task.tracked, task.workflow, index, {})):
         return running("status pending")
     found = [(key, task.cluster.get(*key)) for key in _keys(task)]
     for key, obj in found:
@@ -35,7 +35,7 @@ def move(task: Task) -> Outcome:
         return running("data movement pending")
     if all(_state(obj) == "Finished" for _, obj in movements):
         return _result(task, movements)
-    copies = task.walk.copies
+    copies = task.tracked.copies
     try:
         copy, finished = _advance(task)
     except CopyError as error:
@@ -43,7 +43,7 @@ def move(task: Task) -> Outcome:
         return _report(task, movements, "Failed", str(error), progress)
     if finished:
         return _report(task, movements, "Success", "", copy.progress)
-    task.world.wake(task.walk, task.walk.next_steps[task.index])
+    task.world.wake(task.tracked, task.tracked.next_steps[task.index])
     return _running(task, movements, copy)
 
 
@@ -52,7 +52,7 @@ def _result(task: Task, movements: list[tuple[Key, Json]]) -> Outcome:
         status = obj["status"]
         if status["status"] != "Success":
             text = (
-                f"data movement operation failed during '{task.walk.state}', "
+                f"data movement operation failed during '{task.tracked.state}', "
                 f"message: {status.get('message', '')}"
             )
             return failed(UserError(text, type="Internal"))
@@ -61,7 +61,7 @@ def _result(task: Task, movements: list[tuple[Key, Json]]) -> Outcome:
 
 def _advance(task: Task) -> tuple[Copy, bool]:
     """Copy a little; the copy, and whether it is complete."""
-    copies = task.walk.copies
+    copies = task.tracked.copies
     copy = copies.get(task.index)
     if copy is None:
         args = task.directive.args
@@ -72,7 +72,7 @@ def _advance(task: Task) -> tuple[Copy, bool]:
     now, options, steps = (
         task.world.clock.now(),
         task.world.options,
-        task.walk.next_steps,
+        task.tracked.next_steps,
     )
     if now < steps.get(task.index, now):
         return copy, False
@@ -85,7 +85,7 @@ def _variables(task: Task) -> dict[str, str]:
     files = task.world.files
     return {
         job_variable(directive): files.mount_path(task.uid, index)
-        for index, directive in enumerate(task.walk.directives)
+        for index, directive in enumerate(task.tracked.directives)
         if job_variable(directive)
     }
 
@@ -94,7 +94,7 @@ def _storage(task: Task) -> tuple[int, Directive]:
     """The directive whose storage the data goes to or comes from."""
     for argument in ("destination", "source"):
         variable = task.directive.args[argument].partition("/")[0]
-        for index, directive in enumerate(task.walk.directives):
+        for index, directive in enumerate(task.tracked.directives):
             if job_variable(directive) and f"${job_variable(directive)}" == variable:
                 return index, directive
     return task.index, task.directive
@@ -104,7 +104,7 @@ def _keys(task: Task) -> list[Key]:
     """The NnfDataMovements: one for each allocation, on its Rabbit, for file
     systems that live on one Rabbit; one for all of Lustre."""
     index, _ = _storage(task)
-    owner = Task(task.world, task.walk, task.workflow, index, {})
+    owner = Task(task.world, task.tracked, task.workflow, index, {})
     if _type(owner) == "lustre":
         return [Key(NNFDATAMOVEMENT, DM_NAMESPACE, task.base)]
     servers = task.cluster.get(SERVERS, task.namespace, servers_name(owner)) or {}
@@ -129,7 +129,7 @@ def _body(task: Task, key: Key) -> Json:
     labels = {
         **Owner.of(task.workflow).labels(),
         **objects.workflow_labels(task.workflow, task.index),
-        f"{NNF_GROUP}/teardown_state": task.walk.state,
+        f"{NNF_GROUP}/teardown_state": task.tracked.state,
         "dm.cray.hpe.com/initiator": task.directive.command,
     }
     profile = task.directive.args.get("profile", "default")
@@ -159,7 +159,7 @@ def _reference(task: Task, path: str) -> Json:
     if not path.startswith("$"):
         return objects.reference("LustreFileSystem", path.split("/")[1], "default")
     index, directive = _storage(task)
-    owner = Task(task.world, task.walk, task.workflow, index, {})
+    owner = Task(task.world, task.tracked, task.workflow, index, {})
     return objects.reference("NnfStorage", servers_name(owner), task.namespace)
 
 

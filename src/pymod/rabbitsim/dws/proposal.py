@@ -41,7 +41,7 @@ REQUIRES = {
 def check(task: Task) -> None:
     """Refuse a Workflow whose directives cannot be satisfied together, before
     anything is made for it. Raises :class:`UserError`."""
-    directives = task.walk.directives
+    directives = task.tracked.directives
     for directive in directives:
         _check_storage(task, directive)
         if directive.command in ("copy_in", "copy_out"):

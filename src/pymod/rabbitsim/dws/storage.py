@@ -201,7 +201,7 @@ def _attach(task: Task) -> Outcome:
 def teardown(task: Task) -> Outcome:
     """Give back what a directive holds; also when a Workflow is deleted without
     ever having come to Teardown."""
-    task.walk.copies.pop(task.index, None)
+    task.tracked.copies.pop(task.index, None)
     stuck = _stuck(task)
     if not all(task.world.disabled(key.namespace) for key in stuck):
         return running("delete")
@@ -248,10 +248,10 @@ def _stuck(task: Task) -> set[Key]:
     ]
     for fault in faults:
         if fault.duration:
-            task.world.wake(task.walk, task.walk.began + fault.duration)
+            task.world.wake(task.tracked, task.tracked.began + fault.duration)
     return {
         key
-        for key in task.walk.children
+        for key in task.tracked.children
         if key.kind == CLIENTMOUNT
         and key.namespace not in task.world.topology.rabbits
         and any(fault.strikes_node(key.namespace) for fault in faults)
@@ -286,7 +286,7 @@ def remove_children(
     is all gone."""
     left = False
     index = str(task.index)
-    for key in tuple(task.walk.children):
+    for key in tuple(task.tracked.children):
         if key.kind in kinds and key not in spared:
             obj = task.cluster.get(*key)
             labels = (obj or {}).get("metadata", {}).get("labels") or {}

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The data on which the parts of the stand-in NNF driver work.
 
-A :class:`Walk` is a Workflow on its way, a :class:`Task` one of its directives
-in one state. The functions that do the work take a Task and give an
-:class:`Outcome`; they are called again whenever something changed, and do what
-is still to do.
+A :class:`TrackedWorkflow` is the state that the controllers keep of a Workflow, a
+:class:`Task` is one of its directives in one state. The functions that do the work take
+a Task and return an :class:`Outcome`. They are called again after every change, and do
+the rest of the work.
 """
 
 from __future__ import annotations
@@ -81,10 +81,10 @@ class Ledger(Protocol):
 
 
 @dataclass
-class Walk:
-    """A Workflow on its way, besides what its object says.
+class TrackedWorkflow:
+    """The state that the controllers keep of a Workflow, besides its object.
 
-    Nothing in it is needed to go on after a restart.
+    The controllers can go on without it after a restart.
     """
 
     key: Key
@@ -122,21 +122,21 @@ class World:
         nodes = (status.get("data") or {}).get("nodes") or {}
         return bool(nodes.get(node) == "Disabled")
 
-    def wake(self, walk: Walk, at: float) -> None:
+    def wake(self, tracked: TrackedWorkflow, at: float) -> None:
         """Look at the Workflow again at a certain time, at the latest."""
-        if walk.timer is not None and walk.wake_at <= at:
+        if tracked.timer is not None and tracked.wake_at <= at:
             return
-        if walk.timer is not None:
-            walk.timer.cancel()
+        if tracked.timer is not None:
+            tracked.timer.cancel()
 
         def wake() -> None:
-            walk.timer = None
-            self.mark(walk.key)
+            tracked.timer = None
+            self.mark(tracked.key)
 
-        walk.wake_at = at
+        tracked.wake_at = at
         # Time must move on, or rounding could make this loop for ever.
         delay = max(_INSTANT, at - self.clock.now())
-        walk.timer = self.clock.call_later(delay, wake)
+        tracked.timer = self.clock.call_later(delay, wake)
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Task:
     """
 
     world: World
-    walk: Walk
+    tracked: TrackedWorkflow
     workflow: Json
     index: int
     status: Json
@@ -159,7 +159,7 @@ class Task:
 
     @property
     def directive(self) -> Directive:
-        return self.walk.directives[self.index]
+        return self.tracked.directives[self.index]
 
     @property
     def name(self) -> str:
@@ -186,25 +186,25 @@ class Task:
 
     @property
     def elapsed(self) -> float:
-        return self.world.clock.now() - self.walk.began
+        return self.world.clock.now() - self.tracked.began
 
     @property
     def due(self) -> bool:
         """Whether the time that the state takes by itself is over."""
-        if self.world.clock.now() >= self.walk.due or self.workflow["spec"].get(
+        if self.world.clock.now() >= self.tracked.due or self.workflow["spec"].get(
             "hurry"
         ):
             return True
-        self.world.wake(self.walk, self.walk.due)
+        self.world.wake(self.tracked, self.tracked.due)
         return False
 
     @property
     def slow(self) -> bool:
         """Whether it takes so long that the objects should say why."""
-        at = self.walk.began + self.world.options.progress_after
+        at = self.tracked.began + self.world.options.progress_after
         if self.world.clock.now() >= at:
             return True
-        self.world.wake(self.walk, at)
+        self.world.wake(self.tracked, at)
         return False
 
     def computes(self) -> tuple[str, ...]:
@@ -213,11 +213,11 @@ class Task:
         return tuple(entry["name"] for entry in found.get("data") or ())
 
     def wait_for_rabbits(self) -> None:
-        self.world.waiting[self.walk.key] = None
+        self.world.waiting[self.tracked.key] = None
 
     def fresh(self, key: Key) -> bool:
         """Whether an object was read anew in this state. If not, it will be."""
-        refreshed = self.walk.refreshed
+        refreshed = self.tracked.refreshed
         if key in refreshed:
             return not self.cluster.busy(key)
         self.cluster.refresh(key, lambda: refreshed.add(key))

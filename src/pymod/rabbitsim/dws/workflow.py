@@ -33,7 +33,15 @@ from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.options import Fault
 from rabbitsim.dws.proposal import check, propose, servers_name
 from rabbitsim.dws.storage import ours, remove, setup, teardown, wanted
-from rabbitsim.dws.task import DONE, Outcome, Task, Walk, World, failed, running
+from rabbitsim.dws.task import (
+    DONE,
+    Outcome,
+    Task,
+    TrackedWorkflow,
+    World,
+    failed,
+    running,
+)
 
 DRIVERS: dict[str, Callable[[Task], Outcome]] = {
     "Proposal": propose,
@@ -53,19 +61,19 @@ only when those before it are done."""
 _SEVERITY = ("Error", "TransientCondition", "Running")
 
 
-def reconcile(world: World, walk: Walk, workflow: Json) -> None:
+def reconcile(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     """Do the next thing for a Workflow, if there is one to do now."""
-    if world.cluster.busy(walk.key):
+    if world.cluster.busy(tracked.key):
         return
     status = workflow.get("status") or {}
     if "deletionTimestamp" in workflow["metadata"]:
-        _delete(world, walk, workflow)
+        _delete(world, tracked, workflow)
     elif _unknown(workflow):
-        _admit(world, walk, workflow)
+        _admit(world, tracked, workflow)
     elif status.get("state") != workflow["spec"]["desiredState"]:
-        _begin(world, walk, workflow)
+        _begin(world, tracked, workflow)
     elif not status.get("ready"):
-        _work(world, walk, workflow)
+        _work(world, tracked, workflow)
 
 
 def _unknown(workflow: Json) -> bool:
@@ -75,7 +83,7 @@ def _unknown(workflow: Json) -> bool:
     return new and workflow["spec"]["desiredState"] == "Proposal"
 
 
-def _admit(world: World, walk: Walk, workflow: Json) -> None:
+def _admit(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     """Do what the webhooks do, for an API server that does not call them."""
     try:
         directives = world.options.rules.validate(workflow["spec"]["dwDirectives"])
@@ -88,13 +96,13 @@ def _admit(world: World, walk: Walk, workflow: Json) -> None:
                 "state": workflow["spec"]["desiredState"],
                 "status": "Error",
             }
-            world.cluster.patch(walk.key, {"status": status})
+            world.cluster.patch(tracked.key, {"status": status})
         return
     if not directives:
-        _begin(world, walk, workflow)
+        _begin(world, tracked, workflow)
         return
     status = first_status(workflow, world.options.rules.drivers(directives))
-    world.cluster.patch(walk.key, {"status": status})
+    world.cluster.patch(tracked.key, {"status": status})
 
 
 def first_status(workflow: Json, drivers: list[Json]) -> Json:
@@ -115,7 +123,7 @@ def _status(workflow: Json) -> Json:
     return workflow.get("status") or {}
 
 
-def _begin(world: World, walk: Walk, workflow: Json) -> None:
+def _begin(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     """Enter the state that the workload manager wants."""
     status: Json = {
         "desiredStateChange": format_timestamp(world.clock.now()),
@@ -136,68 +144,70 @@ def _begin(world: World, walk: Walk, workflow: Json) -> None:
             "finalizers": [*finalizers, *missing],
             "resourceVersion": workflow["metadata"]["resourceVersion"],
         }
-    world.cluster.patch(walk.key, patch)
+    world.cluster.patch(tracked.key, patch)
 
 
-def enter(world: World, walk: Walk, workflow: Json) -> None:
-    """Bring a Walk up to the state that its Workflow is in."""
+def enter(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
+    """Bring the kept state in line with the state of the Workflow."""
     status = _status(workflow)
-    if not walk.directives:
+    if not tracked.directives:
         texts = workflow["spec"]["dwDirectives"]
         with contextlib.suppress(InvalidDirective):
-            walk.directives = tuple(world.options.rules.validate(texts))
+            tracked.directives = tuple(world.options.rules.validate(texts))
     since = status.get("desiredStateChange", "")
-    if walk.state == status.get("state") and walk.since == since:
+    if tracked.state == status.get("state") and tracked.since == since:
         return
-    walk.state, walk.since = status.get("state", ""), since
-    walk.began = parse_timestamp(since) or world.clock.now()
-    walk.refreshed = set()
+    tracked.state, tracked.since = status.get("state", ""), since
+    tracked.began = parse_timestamp(since) or world.clock.now()
+    tracked.refreshed = set()
     options, name = world.options, workflow["metadata"]["name"]
-    seconds = options.latency(walk.state, world.rng)
-    slow = options.fault("slow", name, walk.state, 0.0)
-    walk.due = walk.began + seconds + (slow.duration if slow else 0.0)
+    seconds = options.latency(tracked.state, world.rng)
+    slow = options.fault("slow", name, tracked.state, 0.0)
+    tracked.due = tracked.began + seconds + (slow.duration if slow else 0.0)
     for fault in options.faults:
-        if fault.kind == "rabbit" and fault.strikes(name, walk.state, 0.0):
+        if fault.kind == "rabbit" and fault.strikes(name, tracked.state, 0.0):
             world.ledger.fail(fault.node, fault.duration)
 
 
-def _work(world: World, walk: Walk, workflow: Json) -> None:
+def _work(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     """Ask the driver about each directive, and write down what changed."""
-    enter(world, walk, workflow)
+    enter(world, tracked, workflow)
     extra: Json = {}
-    if walk.state == "Proposal":
-        _computes(world, walk, workflow, extra)
-        _breakdowns(world, walk, extra)
+    if tracked.state == "Proposal":
+        _computes(world, tracked, workflow, extra)
+        _breakdowns(world, tracked, extra)
     forced = workflow["spec"].get("forceReady")
     given_up = _status(workflow).get("status") == "Error" and not forced
-    if given_up and walk.state not in _TOGETHER:
-        _write(world, walk, workflow, extra)
+    if given_up and tracked.state not in _TOGETHER:
+        _write(world, tracked, workflow, extra)
         return
-    trouble = _fault(world, walk, workflow)
-    outcomes = _outcomes(world, walk, workflow, extra, trouble)
+    trouble = _fault(world, tracked, workflow)
+    outcomes = _outcomes(world, tracked, workflow, extra, trouble)
     if given_up:  # what was begun on Rabbits and nodes goes on
         return
-    if walk.state == "PreRun":
-        extra["env"] = environment(world, walk, workflow, _at(workflow, outcomes))
+    if tracked.state == "PreRun":
+        extra["env"] = environment(world, tracked, workflow, _at(workflow, outcomes))
     if forced:
-        patch = _ready(world, walk, workflow)
+        patch = _ready(world, tracked, workflow)
         patch["message"] = "Forced Ready"
-        _write(world, walk, workflow, {**extra, **patch})
+        _write(world, tracked, workflow, {**extra, **patch})
         return
-    drivers = _drivers(world, walk, workflow, outcomes)
+    drivers = _drivers(world, tracked, workflow, outcomes)
     complete = all(o.status == "Completed" for o in outcomes.values())
     if not outcomes and trouble is not None:
-        _write(world, walk, workflow, _trouble(trouble))
-    elif complete and _over(world, walk, workflow, bool(outcomes), extra):
-        patch = _ready(world, walk, workflow)
-        _write(world, walk, workflow, {**extra, **patch, "drivers": drivers})
+        _write(world, tracked, workflow, _trouble(trouble))
+    elif complete and _over(world, tracked, workflow, bool(outcomes), extra):
+        patch = _ready(world, tracked, workflow)
+        _write(world, tracked, workflow, {**extra, **patch, "drivers": drivers})
     elif drivers != _status(workflow).get("drivers"):
         patch = _progress(workflow, drivers)
-        _write(world, walk, workflow, {**extra, **patch, "drivers": drivers})
+        _write(world, tracked, workflow, {**extra, **patch, "drivers": drivers})
 
 
-def _computes(world: World, walk: Walk, workflow: Json, extra: Json) -> None:
-    namespace, name = walk.key.namespace, walk.key.name
+def _computes(
+    world: World, tracked: TrackedWorkflow, workflow: Json, extra: Json
+) -> None:
+    namespace, name = tracked.key.namespace, tracked.key.name
     if world.cluster.get(COMPUTES, namespace, name) is None:
         labels = objects.workflow_labels(workflow)
         meta = objects.owned(name, namespace, Owner.of(workflow), labels)
@@ -206,9 +216,9 @@ def _computes(world: World, walk: Walk, workflow: Json, extra: Json) -> None:
         extra["computes"] = objects.reference("Computes", name, namespace)
 
 
-def _breakdowns(world: World, walk: Walk, extra: Json) -> None:
-    namespace, name = walk.key.namespace, walk.key.name
-    names = [f"{name}-{index}" for index in range(len(walk.directives))]
+def _breakdowns(world: World, tracked: TrackedWorkflow, extra: Json) -> None:
+    namespace, name = tracked.key.namespace, tracked.key.name
+    names = [f"{name}-{index}" for index in range(len(tracked.directives))]
     found = [
         objects.reference("DirectiveBreakdown", item, namespace)
         for item in names
@@ -225,19 +235,21 @@ def _trouble(trouble: Outcome) -> Json:
     return {"status": trouble.status, "message": trouble.message}
 
 
-def _over(world: World, walk: Walk, workflow: Json, drivers: bool, extra: Json) -> bool:
+def _over(
+    world: World, tracked: TrackedWorkflow, workflow: Json, drivers: bool, extra: Json
+) -> bool:
     """Whether a state whose drivers are done is over. The drivers have waited
     for the time that it takes, if there are any."""
-    if walk.state == "Proposal" and "computes" not in extra:
+    if tracked.state == "Proposal" and "computes" not in extra:
         return False
     if drivers:
         return True
-    return Task(world, walk, workflow, 0, {}).due
+    return Task(world, tracked, workflow, 0, {}).due
 
 
 def _outcomes(
     world: World,
-    walk: Walk,
+    tracked: TrackedWorkflow,
     workflow: Json,
     extra: Json,
     trouble: Optional[Outcome],
@@ -246,20 +258,20 @@ def _outcomes(
     positions = [
         (position, entry)
         for position, entry in enumerate(_status(workflow).get("drivers") or ())
-        if entry["watchState"] == walk.state
+        if entry["watchState"] == tracked.state
     ]
     outcomes: dict[int, Outcome] = {}
     for position, entry in positions:
-        task = Task(world, walk, workflow, entry["dwdIndex"], extra)
+        task = Task(world, tracked, workflow, entry["dwdIndex"], extra)
         if entry["completed"]:
             outcome = DONE
-        elif walk.state == "Proposal" and not outcomes:
+        elif tracked.state == "Proposal" and not outcomes:
             outcome = _checked(task)
         else:
-            outcome = DRIVERS[walk.state](task)
+            outcome = DRIVERS[tracked.state](task)
         if outcome.status == "Error":
             return {position: outcome}
-        together = walk.state in _TOGETHER
+        together = tracked.state in _TOGETHER
         waits = any(before.status != "Completed" for before in outcomes.values())
         if together and waits and not entry["completed"]:
             outcome = running("waiting")
@@ -289,23 +301,23 @@ def _checked(task: Task) -> Outcome:
     return propose(task)
 
 
-def _fault(world: World, walk: Walk, workflow: Json) -> Optional[Outcome]:
+def _fault(world: World, tracked: TrackedWorkflow, workflow: Json) -> Optional[Outcome]:
     """The outcome of a fault in the state now, or None."""
     name = workflow["metadata"]["name"]
-    elapsed = world.clock.now() - walk.began
-    due = Task(world, walk, workflow, 0, {}).due
+    elapsed = world.clock.now() - tracked.began
+    due = Task(world, tracked, workflow, 0, {}).due
     for kind in ("error", "transient", "never"):
-        fault = world.options.fault(kind, name, walk.state, elapsed)
-        for other in world.options.faults_of_nodes(name, walk.state, elapsed):
-            if other.kind == kind and _concerns(world, walk, workflow, other):
+        fault = world.options.fault(kind, name, tracked.state, elapsed)
+        for other in world.options.faults_of_nodes(name, tracked.state, elapsed):
+            if other.kind == kind and _concerns(world, tracked, workflow, other):
                 fault = fault or other
         if fault is None or (kind != "never" and not due):
             continue
         if fault.duration:
-            world.wake(walk, walk.began + fault.duration)
+            world.wake(tracked, tracked.began + fault.duration)
         if kind == "never":
             return running("waiting")
-        error = UserError(fault.message or f"{walk.state} failed", type="Internal")
+        error = UserError(fault.message or f"{tracked.state} failed", type="Internal")
         outcome = failed(error)
         if kind == "error":
             return outcome
@@ -313,12 +325,16 @@ def _fault(world: World, walk: Walk, workflow: Json) -> Optional[Outcome]:
     return None
 
 
-def _concerns(world: World, walk: Walk, workflow: Json, fault: Fault) -> bool:
+def _concerns(
+    world: World, tracked: TrackedWorkflow, workflow: Json, fault: Fault
+) -> bool:
     """Whether a fault is one of a Rabbit or node that the Workflow (still) uses."""
-    tasks = [Task(world, walk, workflow, i, {}) for i in range(len(walk.directives))]
+    tasks = [
+        Task(world, tracked, workflow, i, {}) for i in range(len(tracked.directives))
+    ]
     names: set[str] = set()
     for task in tasks:
-        if walk.state == "PreRun":
+        if tracked.state == "PreRun":
             names.update(task.computes())
         else:
             servers = world.cluster.get(SERVERS, task.namespace, servers_name(task))
@@ -327,11 +343,11 @@ def _concerns(world: World, walk: Walk, workflow: Json, fault: Fault) -> bool:
 
 
 def _drivers(
-    world: World, walk: Walk, workflow: Json, outcomes: dict[int, Outcome]
+    world: World, tracked: TrackedWorkflow, workflow: Json, outcomes: dict[int, Outcome]
 ) -> list[Json]:
     """``status.drivers`` with the outcomes in it."""
     now = world.clock.now()
-    slow = Task(world, walk, workflow, 0, {}).slow
+    slow = Task(world, tracked, workflow, 0, {}).slow
     drivers = []
     for position, entry in enumerate(_status(workflow).get("drivers") or ()):
         outcome = outcomes.get(position)
@@ -368,10 +384,10 @@ def _progress(workflow: Json, drivers: list[Json]) -> Json:
     return {"status": "DriverWait"}
 
 
-def _ready(world: World, walk: Walk, workflow: Json) -> Json:
+def _ready(world: World, tracked: TrackedWorkflow, workflow: Json) -> Json:
     now = world.clock.now()
     patch: Json = {
-        "elapsedTimeLastState": objects.duration(now - walk.began),
+        "elapsedTimeLastState": objects.duration(now - tracked.began),
         "ready": True,
         "readyChange": format_timestamp(now),
         "status": "Completed",
@@ -381,7 +397,9 @@ def _ready(world: World, walk: Walk, workflow: Json) -> Json:
     return patch
 
 
-def _write(world: World, walk: Walk, workflow: Json, status: Json) -> None:
+def _write(
+    world: World, tracked: TrackedWorkflow, workflow: Json, status: Json
+) -> None:
     current = _status(workflow)
     changed = {
         key: value
@@ -389,7 +407,7 @@ def _write(world: World, walk: Walk, workflow: Json, status: Json) -> None:
         if key not in current or not _includes(current[key], value)
     }
     if changed:
-        world.cluster.patch(walk.key, {"status": changed})
+        world.cluster.patch(tracked.key, {"status": changed})
 
 
 def _includes(current: object, value: object) -> bool:
@@ -399,41 +417,41 @@ def _includes(current: object, value: object) -> bool:
     return current == value
 
 
-def _delete(world: World, walk: Walk, workflow: Json) -> None:
+def _delete(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     """Give everything back, delete all that belongs to the Workflow, and let it
     go."""
-    if not _release(world, walk, workflow):
+    if not _release(world, tracked, workflow):
         return
     cluster = world.cluster
-    secret = Key(SECRET, walk.key.namespace, walk.key.name)
+    secret = Key(SECRET, tracked.key.namespace, tracked.key.name)
     if cluster.get(*secret) is not None:
         cluster.delete(secret)
-    kinds = {key.kind for key in walk.children}
-    for key in tuple(walk.children):
+    kinds = {key.kind for key in tracked.children}
+    for key in tuple(tracked.children):
         # A breakdown stays until its Servers are gone, as with NNF.
         obj = cluster.get(*key) or {"metadata": {}}
         deleting = "deletionTimestamp" in obj["metadata"]
         if key.kind == DIRECTIVEBREAKDOWN and deleting and SERVERS in kinds:
             continue
         remove(cluster, key)
-    if walk.children or cluster.get(*secret) is not None:
+    if tracked.children or cluster.get(*secret) is not None:
         return
     finalizers = workflow["metadata"].get("finalizers") or []
     rest = [f for f in finalizers if f not in objects.WORKFLOW_FINALIZERS]
     if rest != finalizers:
         version = workflow["metadata"]["resourceVersion"]
         meta = {"finalizers": rest, "resourceVersion": version}
-        cluster.patch(walk.key, {"metadata": meta})
+        cluster.patch(tracked.key, {"metadata": meta})
 
 
-def _release(world: World, walk: Walk, workflow: Json) -> bool:
+def _release(world: World, tracked: TrackedWorkflow, workflow: Json) -> bool:
     """Do what Teardown does, as far as it was not done. Whether it is."""
-    enter(world, walk, workflow)
-    walk.due = 0.0
+    enter(world, tracked, workflow)
+    tracked.due = 0.0
     done = True
-    for index, directive in enumerate(walk.directives):
+    for index, directive in enumerate(tracked.directives):
         if directive.command != "destroy_persistent":
-            task = Task(world, walk, workflow, index, {})
+            task = Task(world, tracked, workflow, index, {})
             done = teardown(task) == DONE and done
             done = _persistent_gone(task) and done
     return done
