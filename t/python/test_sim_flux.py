@@ -13,9 +13,9 @@ import pytest
 from flux_k8s.ports import Json
 from rabbitsim.flux import fluid
 from rabbitsim.flux.events import JobState
+from rabbitsim.flux.jobtap import Jobtap
 from rabbitsim.flux.manager import SubmitError
 from rabbitsim.flux.options import submit_jobspec
-from rabbitsim.flux.taphost import TapHost
 from support.flux import GUEST, PLAIN, System, epilog, hold, load, prolog
 
 
@@ -257,7 +257,7 @@ class TestPlugins:
     ) -> None:
         refused: list[Optional[int]] = []
 
-        def update(host: TapHost, args: Json) -> None:
+        def update(host: Jobtap, args: Json) -> None:
             try:
                 host.jobspec_update(args["id"], {"attributes.system.x": 1})
             except OSError as error:

@@ -67,9 +67,9 @@ def _act(
     instance = system.instance
     if action == "submit":
         jobs.append(system.submit(f"-N{number % 4 + 1}", seconds=number / 10))
-    elif action == "unload" and instance.tap.plugin is not None:
+    elif action == "unload" and instance.jobtap.plugin is not None:
         instance.unload_plugin()
-    elif action == "load" and instance.tap.plugin is None:
+    elif action == "load" and instance.jobtap.plugin is None:
         load(system, **script)
     elif action in ("up", "down"):
         instance.set_up(f"node{number % 4}", action == "up")
@@ -79,7 +79,7 @@ def _act(
 
 def _act_on_job(instance: Instance, action: str, job: int) -> None:
     calls = {
-        "remove_dependency": lambda: instance.tap.dependency_remove(job, "storage"),
+        "remove_dependency": lambda: instance.jobtap.dependency_remove(job, "storage"),
         "finish_prolog": lambda: _finish(instance, job, "prolog"),
         "finish_epilog": lambda: _finish(instance, job, "epilog"),
         "hold": lambda: instance.manager.set_urgency(job, 0, 0),
@@ -97,12 +97,12 @@ def _finish(instance: Instance, job: int, what: str) -> None:
     """Finish an action that was started and not finished, as plugins do."""
     names = [event.name for event in instance.eventlog(job)]
     if names.count(f"{what}-start") > names.count(f"{what}-finish"):
-        getattr(instance.tap, f"{what}_finish")(job, "x", 0)
+        getattr(instance.jobtap, f"{what}_finish")(job, "x", 0)
 
 
 def _let_go(system: System, script: dict[str, Any], jobs: list[int]) -> None:
     """Let everything that can go on do so, until all is quiet."""
-    if system.instance.tap.plugin is None:
+    if system.instance.jobtap.plugin is None:
         load(system, **script)
     for host in ("node0", "node1", "node2", "node3"):
         system.instance.set_up(host, True)

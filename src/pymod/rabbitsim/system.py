@@ -38,9 +38,9 @@ from rabbitsim.dws.files import FileSystems
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.execution import Executor, Launch, VirtualExecutor
 from rabbitsim.flux.instance import Instance
+from rabbitsim.flux.jobtap import Jobtap
 from rabbitsim.flux.process import Output, ProcessExecutor
 from rabbitsim.flux.shells import initialize_shell
-from rabbitsim.flux.taphost import TapHost
 from rabbitsim.jobtap import Plugin
 from rabbitsim.kube.direct import DirectKube, Faults, copy_json
 from rabbitsim.kube.server import KubeServer
@@ -72,7 +72,7 @@ def hosts_of(topology: Topology) -> list[str]:
     return [*topology.rabbit_of, *topology.external]
 
 
-def make_plugin(host: TapHost, conf: Optional[Json]) -> Plugin:
+def make_plugin(host: Jobtap, conf: Optional[Json]) -> Plugin:
     """The shipped plugin. Raises ``OSError`` when it refuses ``conf``."""
     return Plugin(host, conf)
 

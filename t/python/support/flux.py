@@ -13,8 +13,8 @@ from rabbitsim.flux.broker import Respond
 from rabbitsim.flux.events import JobState
 from rabbitsim.flux.execution import VirtualExecutor
 from rabbitsim.flux.instance import Instance
+from rabbitsim.flux.jobtap import Jobtap
 from rabbitsim.flux.options import submit_jobspec
-from rabbitsim.flux.taphost import TapHost
 from rabbitsim.loop import VirtualLoop
 
 GUEST = 4711
@@ -80,7 +80,7 @@ class Plugin:
     """A plugin in Python that does what its ``script`` says: topic to a
     function that gets the host and the arguments."""
 
-    def __init__(self, host: TapHost, script: dict[str, Any]) -> None:
+    def __init__(self, host: Jobtap, script: dict[str, Any]) -> None:
         self.host = host
         self.script = script
         self.calls: list[str] = []
@@ -111,7 +111,7 @@ def load(system: System, **script: Any) -> Plugin:
     topics = {topic.replace("_", "."): f for topic, f in script.items()}
     made: list[Plugin] = []
 
-    def factory(host: TapHost, conf: Optional[Json]) -> Plugin:
+    def factory(host: Jobtap, conf: Optional[Json]) -> Plugin:
         made.append(Plugin(host, topics))
         return made[0]
 
@@ -119,15 +119,15 @@ def load(system: System, **script: Any) -> Plugin:
     return made[0]
 
 
-def hold(host: TapHost, args: Json) -> None:
+def hold(host: Jobtap, args: Json) -> None:
     host.dependency_add(args["id"], "storage")
 
 
-def prolog(host: TapHost, args: Json) -> None:
+def prolog(host: Jobtap, args: Json) -> None:
     host.prolog_start(args["id"], "setup")
 
 
-def epilog(host: TapHost, args: Json) -> None:
+def epilog(host: Jobtap, args: Json) -> None:
     host.epilog_start(args["id"], "teardown")
 
 

@@ -6,5 +6,5 @@
 eventlogs as in RFC 21 (:mod:`manager`), a scheduler for nodes and Rabbit
 storage (:mod:`scheduler`), execution of jobs (:mod:`execution`,
 :mod:`process`), messages (:mod:`broker`), and the host of the shipped job
-manager plugin (:mod:`taphost`). :mod:`script` reads ``#FLUX:`` lines.
+manager plugin (:mod:`jobtap`). :mod:`script` reads ``#FLUX:`` lines.
 """

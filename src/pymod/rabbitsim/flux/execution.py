@@ -164,21 +164,26 @@ class Execution:
 
 
 @dataclass(frozen=True)
-class Script:
-    """What a job does under :class:`VirtualExecutor`: run for some seconds,
-    then end with a wait status. ``deaf``: it does not end on SIGTERM."""
+class MockRun:
+    """The run of a job under :class:`VirtualExecutor`.
+
+    Attributes:
+        seconds: the job runs for so long.
+        status: its wait status at the end.
+        ignores_sigterm: it does not end on SIGTERM.
+    """
 
     seconds: float = 1.0
     status: int = 0
-    deaf: bool = False
+    ignores_sigterm: bool = False
 
 
-def script_of(jobspec: Json) -> Script:
-    """What ``attributes.system.exec.test`` asks for: ``run_duration`` (FSD) and
-    ``wait_status``, which Flux's own test executor knows too.
+def mock_run_of(jobspec: Json) -> MockRun:
+    """Read ``attributes.system.exec.test``: ``run_duration`` (FSD) and ``wait_status``,
+    which Flux's test executor reads as well, and ``deaf`` (the job ignores SIGTERM).
 
     Raises:
-        ValueError: they are not what they should be.
+        ValueError: a value is malformed.
     """
     test = jobspec.get("attributes", {}).get("system", {}).get("exec", {})
     test = test.get("test", {})
@@ -189,7 +194,7 @@ def script_of(jobspec: Json) -> Script:
     status = test.get("wait_status", 0)
     if not isinstance(status, int):
         raise ValueError(f"exec.test.wait_status: {status!r} is not an integer")
-    return Script(seconds, status, bool(test.get("deaf", False)))
+    return MockRun(seconds, status, bool(test.get("deaf", False)))
 
 
 class VirtualExecutor:
@@ -206,14 +211,14 @@ class VirtualExecutor:
     ) -> None:
         self._clock = clock
         self._prepare = prepare
-        self._running: dict[int, tuple[Launch, Script, Timer]] = {}
+        self._running: dict[int, tuple[Launch, MockRun, Timer]] = {}
         self.environments: dict[int, list[Mapping[str, str]]] = {}
         """The result of ``prepare`` for each job's shells."""
 
     def start(self, launch: Launch) -> None:
         launch.started()
         try:
-            script = script_of(launch.jobspec)
+            run = mock_run_of(launch.jobspec)
             if self._prepare is not None:
                 self.environments[launch.jobid] = [
                     self._prepare(launch, rank) for rank in range(len(launch.hosts))
@@ -224,15 +229,15 @@ class VirtualExecutor:
             launch.released()
             return
         timer = self._clock.call_later(
-            script.seconds, lambda: self._end(launch.jobid, script.status)
+            run.seconds, lambda: self._end(launch.jobid, run.status)
         )
-        self._running[launch.jobid] = (launch, script, timer)
+        self._running[launch.jobid] = (launch, run, timer)
 
     def kill(self, jobid: int, signum: int) -> None:
         if jobid not in self._running:
             return
-        _, script, timer = self._running[jobid]
-        if script.deaf and signum != signal.SIGKILL:
+        _, run, timer = self._running[jobid]
+        if run.ignores_sigterm and signum != signal.SIGKILL:
             return
         timer.cancel()
         self._end(jobid, (128 + signum) << 8)

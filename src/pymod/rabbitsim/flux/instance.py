@@ -29,10 +29,10 @@ from rabbitsim.flux.events import URGENCY_DEFAULT, Event, JobState
 from rabbitsim.flux.execution import Execution, Executor
 from rabbitsim.flux.fluxion import MODULE, Fluxion
 from rabbitsim.flux.job import Job
+from rabbitsim.flux.jobtap import Jobtap, PluginFactory, RpcDone
 from rabbitsim.flux.manager import JobManager
 from rabbitsim.flux.pool import Node, Pool, make_nodes
 from rabbitsim.flux.scheduler import Scheduler
-from rabbitsim.flux.taphost import PluginFactory, RpcDone, TapHost
 
 OWNER = 500
 """The user ID of the instance owner, ``flux`` on a system instance."""
@@ -45,7 +45,7 @@ class Instance:
 
     Attributes:
         manager: the job manager; ``manager.listeners`` sees all events.
-        tap: the host of the plugin.
+        jobtap: the host of the plugin.
         broker: the message broker; services may be registered there.
         scheduler: the scheduler; ``scheduler.pool.nodes`` are the nodes.
         fluxion: what it can be told while it runs.
@@ -80,10 +80,10 @@ class Instance:
         self._log = log
         self._groups = groups
         self.broker = Broker(clock, owner, latency)
-        self.tap = TapHost(clock, log, self.broker.send)
+        self.jobtap = Jobtap(clock, log, self.broker.send)
         self.execution = Execution(clock, executor)
         self.manager = JobManager(clock, self, owner)
-        self.tap.manager = self.execution.manager = self.manager
+        self.jobtap.manager = self.execution.manager = self.manager
         nodes = make_nodes(hosts, mapping, cores, gpus, properties or {})
         self.scheduler = Scheduler(
             clock,
@@ -154,11 +154,11 @@ class Instance:
 
     def load_plugin(self, factory: PluginFactory, conf: Optional[Json] = None) -> None:
         """``flux jobtap load dws-jobtap.so``. ``OSError`` when it refuses."""
-        self.tap.load(factory, conf)
+        self.jobtap.load(factory, conf)
 
     def unload_plugin(self) -> None:
         """``flux jobtap remove dws-jobtap.so``."""
-        self.tap.unload()
+        self.jobtap.unload()
 
     def load_module(self, factory: Callable[[FluxPort], Module]) -> Module:
         """``flux module load dws``: make the module with its port, start it.
@@ -211,7 +211,7 @@ class Instance:
     def _plugin_service(
         self, method: str, payload: Json, userid: int, respond: RpcDone
     ) -> None:
-        plugin = self.tap.plugin
+        plugin = self.jobtap.plugin
         if plugin is None:
             text = f"No service matching job-manager.dws.{method} is registered"
             respond(errno.ENOSYS, text, None)
@@ -266,7 +266,7 @@ class Instance:
     def reload_manager(self, factory: PluginFactory, conf: Optional[Json]) -> None:
         """``flux module reload job-manager``. What runs is left alone, and ends
         unheard."""
-        loaded = self.tap.plugin is not None
+        loaded = self.jobtap.plugin is not None
         if loaded:
             self.unload_plugin()
         self.execution.cut_off()
@@ -294,16 +294,16 @@ class Instance:
 
     # The hooks that the job manager calls
 
-    def tap_call(
+    def jobtap_call(
         self, topic: str, job: Job, extra: Mapping[str, Any]
     ) -> tuple[int, Json]:
-        return self.tap.call(topic, job, extra)
+        return self.jobtap.call(topic, job, extra)
 
     def tap_event(self, job: Job, event: Event) -> None:
-        self.tap.event(job, event)
+        self.jobtap.event(job, event)
 
     def tap_destroy(self, job: Job) -> None:
-        self.tap.job_destroyed(job)
+        self.jobtap.job_destroyed(job)
 
     def alloc_queue_changed(self) -> None:
         self.scheduler.wake()

@@ -116,7 +116,7 @@ class Job:
                     set_path(jobspec, path, value)
         return jobspec
 
-    def tap_args(self) -> Json:
+    def jobtap_args(self) -> Json:
         """The arguments of a jobtap callback."""
         args: Json = {
             "jobspec": copy.deepcopy(self.jobspec),

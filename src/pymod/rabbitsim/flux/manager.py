@@ -46,7 +46,7 @@ class Hooks(Protocol):
 
     def log(self, level: int, message: str) -> None: ...
 
-    def tap_call(
+    def jobtap_call(
         self, topic: str, job: Job, extra: Mapping[str, Any]
     ) -> tuple[int, Json]: ...
 
@@ -117,11 +117,11 @@ class JobManager:
         try:
             self._validate(job)
         except SubmitError:
-            self._hooks.tap_call("job.destroy", job, {})
+            self._hooks.jobtap_call("job.destroy", job, {})
             self._hooks.tap_destroy(job)
             del self.jobs[job.id]
             raise
-        self._hooks.tap_call("job.new", job, {})
+        self._hooks.jobtap_call("job.new", job, {})
         job.hold = True
         self._clock.call_later(BATCH_TIMEOUT, lambda: self._committed(job))
         self.post(job, "validate")
@@ -129,14 +129,14 @@ class JobManager:
 
     def _validate(self, job: Job) -> None:
         for topic in ("job.create", "job.validate"):
-            rc, out = self._hooks.tap_call(topic, job, {})
+            rc, out = self._hooks.jobtap_call(topic, job, {})
             if rc < 0:
                 raise SubmitError(out.get("errmsg", "rejected by job-manager plugin"))
         system = job.jobspec.get("attributes", {}).get("system", {})
         for dependency in system.get("dependencies", []):
             scheme = dependency.get("scheme")
             topic = f"job.dependency.{scheme}"
-            rc, out = self._hooks.tap_call(topic, job, {"dependency": dependency})
+            rc, out = self._hooks.jobtap_call(topic, job, {"dependency": dependency})
             if rc == 0:
                 raise SubmitError(f'dependency scheme "{scheme}" not supported')
 
@@ -248,10 +248,10 @@ class JobManager:
             listener(job, event, before)
         self._hooks.tap_event(job, event)
         if event.name == "jobspec-update":
-            self._hooks.tap_call("job.update", job, {"updates": event.context})
+            self._hooks.jobtap_call("job.update", job, {"updates": event.context})
         if job.state is not before:
             extra = {"entry": event.as_json(), "prev_state": int(before)}
-            self._hooks.tap_call(job.state.topic, job, extra)
+            self._hooks.jobtap_call(job.state.topic, job, extra)
             if job.state is JobState.PRIORITY:
                 self._prioritize(job)
         if event.name == "free":
@@ -285,7 +285,7 @@ class JobManager:
         elif job.state is JobState.CLEANUP:
             self._action_cleanup(job)
         elif job.state is JobState.INACTIVE:
-            self._hooks.tap_call("job.destroy", job, {})
+            self._hooks.jobtap_call("job.destroy", job, {})
             self._hooks.tap_destroy(job)
 
     def _action_depend(self, job: Job) -> None:

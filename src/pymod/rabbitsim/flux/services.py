@@ -95,7 +95,7 @@ class _Jobs:
         job = self._manager.jobs.get(payload["id"])
         if job is None:
             raise OSError(errno.EINVAL, "unknown job")
-        args = job.tap_args()
+        args = job.jobtap_args()
         args["eventlog"] = [event.as_json() for event in job.events]
         for attr in payload["attrs"]:
             if attr not in ("jobspec", "R", "eventlog") or attr not in args:

@@ -285,7 +285,7 @@ class World:
         self._armed = {}
         self.system.api_troubles.clear()
         self.system.controllers.resume()
-        if self.system.instance.tap.plugin is None:
+        if self.system.instance.jobtap.plugin is None:
             self._load_plugin()
         if not self.system.instance.module_loaded:
             self.system.load_module()
@@ -378,7 +378,7 @@ class World:
             self.system.load_module()
 
     def _plugin(self, trouble: Trouble) -> None:
-        if self.system.instance.tap.plugin is None:
+        if self.system.instance.jobtap.plugin is None:
             return
         self.system.instance.unload_plugin()
         self.plugin_outages.append((self.system.loop.now(), float("inf")))
@@ -388,7 +388,7 @@ class World:
             self._load_plugin()
 
     def _load_plugin(self) -> None:
-        if self.system.instance.tap.plugin is None:
+        if self.system.instance.jobtap.plugin is None:
             begin, _ = self.plugin_outages.pop()
             if self.system.loop.now() > begin:
                 self.plugin_outages.append((begin, self.system.loop.now()))

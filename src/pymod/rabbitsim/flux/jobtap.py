@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The jobtap interface of the job manager, for the one plugin that matters."""
+"""The jobtap interface of the job manager, for one plugin."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ RpcDone = Callable[[int, str, Optional[Json]], None]
 KvsDone = Callable[[int, Optional[str]], None]
 
 
-class Tap(Protocol):
-    """A loaded plugin, as :class:`rabbitsim.jobtap.Plugin` is one."""
+class LoadedPlugin(Protocol):
+    """The plugin, as :class:`rabbitsim.jobtap.Plugin` runs it."""
 
     def call(self, topic: str, args: Json) -> tuple[int, Json]: ...
 
@@ -33,10 +33,10 @@ class Tap(Protocol):
     def unload(self) -> None: ...
 
 
-PluginFactory = Callable[["TapHost", Optional[Json]], Tap]
+PluginFactory = Callable[["Jobtap", Optional[Json]], LoadedPlugin]
 
 
-class TapHost:
+class Jobtap:
     """Loads, calls and unloads the plugin, and is the job manager to it
     (:class:`rabbitsim.jobtap.JobtapHost`)."""
 
@@ -52,32 +52,32 @@ class TapHost:
         self._stack: list[int] = []
         self._subscribed: dict[int, None] = {}
         self.manager: JobManager  # set by the instance: they know each other
-        self.plugin: Optional[Tap] = None
+        self.plugin: Optional[LoadedPlugin] = None
 
     # Functions that the instance calls
 
     def load(self, factory: PluginFactory, conf: Optional[Json]) -> None:
-        """Load the plugin and tell it of all active jobs, as Flux does.
+        """Load the plugin, and call it for all active jobs, as Flux does.
 
         Raises:
-            OSError: EEXIST when it is loaded; else what the plugin said.
+            OSError: EEXIST when a plugin is loaded; else the error of the plugin.
         """
         if self.plugin is not None:
             raise OSError(errno.EEXIST, "dws-jobtap.so already loaded")
         self.plugin = factory(self, conf)
         for job in self.manager.active_jobs:
-            args = job.tap_args()
+            args = job.jobtap_args()
             self._call_one("job.create", job, args)
             self._call_one("job.new", job, args)
             if job.state is JobState.DEPEND:
                 self._call_one(job.state.topic, job, args)
 
     def unload(self) -> None:
-        """Unload the plugin. What it started (dependencies, prologs, epilogs)
-        stays in the jobs' state.
+        """Unload the plugin. The dependencies, prologs and epilogs that it started
+        stay in the jobs' state.
 
         Raises:
-            OSError: ENOENT when there is none.
+            OSError: ENOENT when no plugin is loaded.
         """
         if self.plugin is None:
             raise OSError(errno.ENOENT, "Failed to find plugin to remove")
@@ -89,7 +89,7 @@ class TapHost:
         """Call the plugin's handler for a topic; (0, {}) without a plugin."""
         if self.plugin is None:
             return 0, {}
-        return self._call_one(topic, job, {**job.tap_args(), **extra})
+        return self._call_one(topic, job, {**job.jobtap_args(), **extra})
 
     def _call_one(self, topic: str, job: Job, args: Json) -> tuple[int, Json]:
         if self.plugin is None:
@@ -104,7 +104,7 @@ class TapHost:
         return rc, out
 
     def event(self, job: Job, event: Event) -> None:
-        """An event was posted: tell the plugin if it subscribed to the job."""
+        """Pass an event that was posted to the plugin, if it subscribed to the job."""
         if job.id in self._subscribed:
             self.call(f"job.event.{event.name}", job, {"entry": event.as_json()})
 
@@ -141,7 +141,8 @@ class TapHost:
         return job.kvs.get(rest[20:]) if prefix == "job" else None
 
     def dependency_add(self, jobid: int, description: str) -> None:
-        """Adding one that the job has does nothing; one that it had is EEXIST."""
+        """Add a dependency. One that the job has already changes nothing; one that was
+        removed is EEXIST."""
         job = self.manager.lookup_active(jobid)
         if job.state not in (JobState.NEW, JobState.DEPEND):
             raise OSError(errno.EINVAL, f"job is in state {job.state.name}")
@@ -202,7 +203,7 @@ class TapHost:
         self.manager.post(job, "jobspec-update", updates)
 
     def job_lookup(self, jobid: int) -> Json:
-        return self.manager.lookup(jobid).tap_args()
+        return self.manager.lookup(jobid).jobtap_args()
 
     def event_posted(self, jobid: int, name: str) -> bool:
         return self.manager.lookup(jobid).was_seen(name)
