@@ -5,18 +5,21 @@
 from __future__ import annotations
 
 import errno
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
 from flux_k8s.config.table import Config
+from flux_k8s.control.coroutines import Call
 from flux_k8s.control.querybounds import QUERY_BYTES
 from flux_k8s.jobs import heldqueries, jobrows, queries
 from flux_k8s.jobs.jobfacts import JobFacts
+from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json, KubeError
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Options, table
+from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
 from support.queries import (
     DETAILS,
@@ -530,3 +533,21 @@ def test_a_guest_whose_job_has_no_known_user_is_told_to_ask_later(
     assert refusal(system, "job-show", {"id": jobid}, GUEST)[0] == errno.EAGAIN
     monkeypatch.undo()
     settle_jobs(system)
+
+
+def test_a_change_while_the_details_are_made_is_answered() -> None:
+    """The details of a large job take several turns: they may be older than a change
+    that comes before they are made."""
+    loop = VirtualLoop()
+    made: list[Callable[[Any], None]] = []
+    answers: list[Any] = []
+    held = heldqueries.HeldQueries(loop, lambda jobid: Call(made.append))
+    held.hold(1, Sender(GUEST, owner=False), 7, answers.append)
+    held.changed(1)
+    loop.run(timeout=1.0)
+    held.changed(1)
+    made.pop()({"serial": 7})
+    loop.run(timeout=1.0)
+    assert not answers
+    made.pop()({"serial": 8})
+    assert answers == [{"serial": 8}]

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Callable, Optional, Union
 
+from flux_k8s.control.controller import Controller, Options
+from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.ports import Clock, Json, Timer
 
@@ -19,8 +21,8 @@ HELD = 256
 instance owner from nothing."""
 
 SETTLE = 0.1
-"""Seconds from a change of a job until its held queries are looked at: changes come
-many at once."""
+"""Seconds from a change of a job until its details are made for the held queries:
+changes come many at once."""
 
 Answer = Callable[[Union[Json, Exception]], None]
 
@@ -47,17 +49,18 @@ class HeldQueries:
     """The queries that wait.
 
     Args:
-        look: has the details of a job made, and :meth:`made` or :meth:`fail` called
-            with the result.
+        details: the call that makes the details of a job, with their serial.
     """
 
-    def __init__(self, clock: Clock, look: Callable[[int], None]) -> None:
+    def __init__(self, clock: Clock, details: Callable[[int], Call[Json]]) -> None:
         self._clock = clock
-        self._look = look
+        self._details = details
         self._held: dict[int, list[HeldQuery]] = {}
-        self._settling: dict[int, Timer] = {}
         self._count = 0
         self._of_user: dict[int, int] = {}
+        self._controller = Controller[int](
+            clock, self._reconcile, options=Options[int](debounce=SETTLE)
+        )
 
     def __len__(self) -> int:
         return self._count
@@ -80,24 +83,18 @@ class HeldQueries:
 
         def time_out() -> None:
             query.overdue = True
-            self._look(jobid)
+            self._controller.add(jobid, 0.0)
 
         query.timer = self._clock.call_later(HOLD_TIME, time_out)
 
     def changed(self, jobid: int) -> None:
         """A job may have changed."""
-        if jobid in self._held and jobid not in self._settling:
+        if jobid in self._held:
+            self._controller.add(jobid)
 
-            def settled() -> None:
-                self._settling.pop(jobid, None)
-                if jobid in self._held:
-                    self._look(jobid)
-
-            self._settling[jobid] = self._clock.call_later(SETTLE, settled)
-
-    def made(self, jobid: int, details: Json) -> None:
-        """Answer the queries for which the details of a job are newer than what their
-        senders have seen, and those that are overdue."""
+    def _answer(self, jobid: int, details: Json) -> None:
+        """Answer the queries whose senders have seen only older details of the job, and
+        those that are overdue."""
         for query in tuple(self._held.get(jobid, ())):
             if query.overdue or details["serial"] > query.seen:
                 self._remove(query)
@@ -120,9 +117,17 @@ class HeldQueries:
         """Drop all queries."""
         for query in [query for held in self._held.values() for query in held]:
             self._remove(query)
-        for timer in self._settling.values():
-            timer.cancel()
-        self._settling.clear()
+        self._controller.stop()
+
+    async def _reconcile(self, jobid: int) -> None:
+        if jobid not in self._held:
+            return
+        try:
+            details = await self._details(jobid)
+        except Exception as error:
+            self.fail(jobid, error)
+        else:
+            self._answer(jobid, details)
 
     def _remove(self, query: HeldQuery) -> None:
         queries = self._held[query.jobid]

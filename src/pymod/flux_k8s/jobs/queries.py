@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import Call, drive
+from flux_k8s.control.coroutines import Call, call, drive
 from flux_k8s.control.turns import Parts, Turns, run_parts
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.errors import BadObject
@@ -134,14 +134,13 @@ class Queries:
         self._memos = ProgressMemos(flux, partial(self._safely, self._facts.memo))
         self._measures = Metrics(flux, jobs, self._index, kube_metrics)
         self._rules = DirectiveRules(flux, kube)
-        self._held = HeldQueries(flux, self._look)
+        self._held = HeldQueries(flux, self._details_of)
         self._turns = Turns[Json](flux)
         self._rabbits = RabbitQueries(flux, self._index, machine)
         self._serials: dict[int, tuple[int, int]] = {}
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_end = partial(self._safely, self._forget)
-        self._looking: set[int] = set()
         self._methods: Mapping[str, Callable[[Any, Sender, Respond], None]] = {
             "job-list": self._job_list,
             "job-show": self._job_show,
@@ -349,21 +348,12 @@ class Queries:
             self._serials[jobid] = print_now, serial
         return {"serial": serial, **details}
 
-    def _look(self, jobid: int) -> None:
-        """Have the held queries about a job answered if it has changed."""
+    def _details_of(self, jobid: int) -> Call[Json]:
+        """The call that makes the details of a job, in turns."""
         job = self._jobs.get(jobid)
-        if job is None or jobid in self._looking:
-            return
-
-        def done(details: Any) -> None:
-            self._looking.discard(jobid)
-            if isinstance(details, Exception):
-                self._held.fail(jobid, details)
-            else:
-                self._held.made(jobid, details)
-
-        self._looking.add(jobid)
-        self._turns.add(self._details(job), done)
+        if job is None:
+            raise _no_job(jobid)
+        return call(self._turns.add, self._details(job))
 
     # Others
 
