@@ -8,7 +8,7 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-from flux_k8s.jobs import directiverules
+from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
 from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
@@ -53,7 +53,7 @@ def test_rules_that_went_while_they_were_forbidden_are_gone() -> None:
         meta = item["metadata"]
         system.store.delete(DWDIRECTIVERULE, meta["namespace"], meta["name"])
     system.service_kube.faults = None
-    system.loop.run(timeout=directiverules.REOPEN_DELAY + 1)
+    system.loop.run(timeout=REOPEN_DELAY + 1)
     assert query(system, "rules")["rules"] is None
 
 

@@ -9,10 +9,20 @@ from typing import Callable, Optional, Union
 from flux_k8s.control.coroutines import Answer, Call, call
 from flux_k8s.ports import Json, Kind, Kube, KubeError, Patch, gone
 
+REOPEN_DELAY = 3600.0
+"""Seconds until a watch that Kubernetes forbids, or whose kind it does not know, is
+tried again."""
+
 
 def absent(error: KubeError) -> bool:
     """The object does not exist, or not even its kind."""
     return error.status == 404
+
+
+def absent_or_forbidden(error: KubeError) -> bool:
+    """The object does not exist, not even its kind, or Kubernetes forbids the request.
+    A watch that fails by another error tries again by itself."""
+    return error.status in (403, 404)
 
 
 class KubeCalls:

@@ -8,11 +8,10 @@ from __future__ import annotations
 import syslog
 from typing import Any, Optional
 
+from flux_k8s.control.controller import Controller
+from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.dws.datamovement import key_of
-from flux_k8s.ports import DWDIRECTIVERULE, Flux, Json, Kube, KubeError, Timer, Watch
-
-REOPEN_DELAY = 3600.0
-"""Seconds until a watch that is forbidden is tried again."""
+from flux_k8s.ports import DWDIRECTIVERULE, Flux, Json, Kind, Kube, KubeError, Watch
 
 
 class DirectiveRules:
@@ -25,20 +24,21 @@ class DirectiveRules:
         self._synced = False
         self._logged = False
         self._watch: Optional[Watch] = None
-        self._timer: Optional[Timer] = None
+        self._controller = Controller[Kind](flux, self._open)
 
     def start(self) -> None:
-        self._timer = None
-        # A new watch does not say what has gone since the last one.
+        self._controller.run(DWDIRECTIVERULE)
+
+    async def _open(self, kind: Kind) -> None:
+        # A new watch does not show the deletions since the last one.
         self._specs.clear()
         self._synced = False
-        self._watch = self._kube.watch(DWDIRECTIVERULE, None, self)
+        self._watch = self._kube.watch(kind, None, self)
 
     def stop(self) -> None:
         if self._watch is not None:
             self._watch.stop()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._controller.stop()
 
     @property
     def rules(self) -> Optional[list[Any]]:
@@ -60,9 +60,9 @@ class DirectiveRules:
         self._synced = True
 
     def trouble(self, error: KubeError) -> None:
-        """The rules stay as they were. A watch that is forbidden, or of a kind that is
-        unknown, is closed for a long time. Any other one tries again by itself."""
-        if error.status not in (403, 404):
+        """The rules stay as they were. A watch that Kubernetes forbids, or of a kind
+        that it does not know, is closed for :data:`REOPEN_DELAY`."""
+        if not absent_or_forbidden(error):
             return
         if self._watch is not None:
             self._watch.stop()
@@ -71,5 +71,4 @@ class DirectiveRules:
             self._logged = True
             text = f"{DWDIRECTIVERULE.plural}: {error}; queries do not show them"
             self._flux.log(syslog.LOG_INFO, text)
-        if self._timer is None:
-            self._timer = self._flux.call_later(REOPEN_DELAY, self.start)
+        self._controller.add(DWDIRECTIVERULE, REOPEN_DELAY)

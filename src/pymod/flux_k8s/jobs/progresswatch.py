@@ -13,6 +13,8 @@ from __future__ import annotations
 import syslog
 from typing import AbstractSet, Callable, Generic, Optional, TypeVar
 
+from flux_k8s.control.controller import Controller
+from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
 from flux_k8s.dws import datamovement
 from flux_k8s.dws.cleanup import mounted_nodes
 from flux_k8s.dws.datamovement import Movement
@@ -26,7 +28,6 @@ from flux_k8s.ports import (
     Kind,
     Kube,
     KubeError,
-    Timer,
     Watch,
 )
 from flux_k8s.rfc.jobid import jobid_of_workflow
@@ -37,9 +38,6 @@ PATIENCE = 3.0
 LINGER = 30.0
 """Seconds that a watch stays open without a job that needs it: another one may soon,
 and each watch begins with a list."""
-
-REOPEN_DELAY = 3600.0
-"""Seconds until a watch that is forbidden is tried again."""
 
 OBJECTS = 100_000
 """The most objects of one kind that are kept."""
@@ -87,11 +85,11 @@ class JobObjects(Generic[T]):
         self._jobid_of: dict[Key, int] = {}
         self._too_many: set[int] = set()
         self._watch: Optional[Watch] = None
-        self._timer: Optional[Timer] = None
-        self._unneeded_since: Optional[float] = None
+        self._unneeded_since = 0.0
         self._not_before = 0.0
         self._synced = False
         self._logged = False
+        self._controller = Controller[Kind](flux, self._reconcile)
 
     @property
     def needed_by(self) -> AbstractSet[int]:
@@ -108,12 +106,15 @@ class JobObjects(Generic[T]):
         """A job is, or is not, in a state that the watch is for."""
         if needed == (jobid in self._since):
             return
+        now = self._flux.now()
         if needed:
-            self._since[jobid] = self._flux.now()
-        else:
-            del self._since[jobid]
-        if self._timer is None:
-            self._look()
+            self._since[jobid] = now
+            self._controller.add(self._kind, PATIENCE)
+            return
+        del self._since[jobid]
+        if not self._since:
+            self._unneeded_since = now
+            self._controller.add(self._kind, LINGER)
 
     def forget(self, jobid: int) -> None:
         """A job is over."""
@@ -122,8 +123,7 @@ class JobObjects(Generic[T]):
         self._drop(jobid)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._controller.stop()
         self._close()
 
     def _drop(self, jobid: int) -> None:
@@ -131,33 +131,26 @@ class JobObjects(Generic[T]):
         for key in self._objects.pop(jobid, {}):
             del self._jobid_of[key]
 
-    def _look(self) -> None:
-        """Open or close the watch, and look again when that may change."""
-        self._timer = None
+    async def _reconcile(self, kind: Kind) -> Optional[float]:
+        """Open or close the watch. Returns the seconds until that is due, or None."""
         now = self._flux.now()
         oldest = next(iter(self._since.values()), None)
-        due: Optional[float] = None
-        if oldest is not None:
-            self._unneeded_since = None
-            if self._watch is None:
-                due = max(oldest + PATIENCE, self._not_before)
-        elif self._watch is not None:
-            if self._unneeded_since is None:
-                self._unneeded_since = now
+        if oldest is not None and self._watch is None:
+            due = max(oldest + PATIENCE, self._not_before)
+            if due > now:
+                return due - now
+            self._watch = self._kube.watch(kind, None, self)
+        elif oldest is None and self._watch is not None:
             due = self._unneeded_since + LINGER
-        if due is None:
-            return
-        if due > now:
-            self._timer = self._flux.call_later(due - now, self._look)
-        elif oldest is None:
+            if due > now:
+                return due - now
             self._close()
-        else:
-            self._watch = self._kube.watch(self._kind, None, self)
+        return None
 
     def _close(self) -> None:
         if self._watch is not None:
             self._watch.stop()
-        self._watch = self._unneeded_since = None
+        self._watch = None
         self._synced = False
         self._objects.clear()
         self._jobid_of.clear()
@@ -200,9 +193,9 @@ class JobObjects(Generic[T]):
             self._changed(jobid)
 
     def trouble(self, error: KubeError) -> None:
-        """A watch that is forbidden, or of a kind that is unknown, is closed for a long
-        time. Any other one tries again by itself."""
-        if error.status not in (403, 404):
+        """A watch that Kubernetes forbids, or of a kind that it does not know, is
+        closed for :data:`REOPEN_DELAY`."""
+        if not absent_or_forbidden(error):
             return
         self._close()
         self._not_before = self._flux.now() + REOPEN_DELAY
@@ -210,8 +203,7 @@ class JobObjects(Generic[T]):
             self._logged = True
             text = f"{self._kind.plural}: {error}; queries do not show progress"
             self._flux.log(syslog.LOG_INFO, text)
-        if self._timer is None:
-            self._look()
+        self._controller.add(self._kind, REOPEN_DELAY)
 
 
 def data_movements(

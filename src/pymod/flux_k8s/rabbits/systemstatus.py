@@ -15,7 +15,7 @@ from typing import AbstractSet, Callable, Iterable, Optional
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.coroutines import Call
-from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.control.kubecalls import KubeCalls, absent_or_forbidden
 from flux_k8s.dws.systemstatusview import (
     ENABLED,
     NAME,
@@ -38,11 +38,6 @@ LONGEST_PAUSE = 60.0
 
 QUEUE = "systemstatus"
 """The queue of the requests that write to the object."""
-
-
-def _is_absent_or_forbidden(error: KubeError) -> bool:
-    """The object does not exist, or the service has no rights to it."""
-    return error.status in (403, 404)
 
 
 class SystemStatus:
@@ -128,7 +123,7 @@ class SystemStatus:
         try:
             self._catch_up(await self._get(key))
         except KubeError as error:
-            if not _is_absent_or_forbidden(error):
+            if not absent_or_forbidden(error):
                 raise
             if self._view is not None or not gone(error):
                 return True  # the service may not read it, or the watch has shown it
@@ -171,7 +166,7 @@ class SystemStatus:
                 self.event("MODIFIED", await self._patch(body))
         except KubeError as error:
             # Then no node is Disabled, or Flux has disabled none of them.
-            if not _is_absent_or_forbidden(error):
+            if not absent_or_forbidden(error):
                 raise
 
     def _get(self, key: str) -> Call[Json]:
