@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from typing import Callable, Optional
 
+from flux_k8s.control.controller import Controller, Options
 from flux_k8s.dws.datamovement import Progress
 from flux_k8s.dws.workflowview import State
 from flux_k8s.jobs.jobrows import NONE, Mounts, state_of
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
-from flux_k8s.ports import Flux, Timer
+from flux_k8s.ports import Flux
 
 MEMO = "rabbit_progress"
 
@@ -44,13 +45,14 @@ class ProgressMemos:
         self._text_of = text_of
         self._waiting: dict[int, None] = {}
         self._posted: dict[int, tuple[str, float]] = {}
-        self._timer: Optional[Timer] = None
+        self._controller = Controller[str](
+            flux, self._reconcile, options=Options[str](debounce=TICK)
+        )
 
     def changed(self, jobid: int) -> None:
         """The memo of a job may have to be another."""
         self._waiting[jobid] = None
-        if self._timer is None:
-            self._timer = self._flux.call_later(TICK, self._tick)
+        self._controller.add(MEMO)
 
     def inherit(self, jobid: int) -> None:
         """A job may have a memo of an earlier service. It goes when the job's state
@@ -83,11 +85,11 @@ class ProgressMemos:
         self._posted.pop(jobid, None)
 
     def stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        self._controller.stop()
 
-    def _tick(self) -> None:
-        self._timer = None
+    async def _reconcile(self, memo: str) -> Optional[float]:
+        """Post some of the memos that wait. Returns the seconds until the next ones, or
+        None."""
         posts = 0
         for jobid in list(self._waiting)[:LOOKS_PER_TICK]:
             del self._waiting[jobid]
@@ -95,8 +97,7 @@ class ProgressMemos:
                 posts += self._post(jobid)
             else:
                 self._waiting[jobid] = None
-        if self._waiting:
-            self._timer = self._flux.call_later(TICK, self._tick)
+        return TICK if self._waiting else None
 
     def _post(self, jobid: int) -> bool:
         """Post a job's memo if it is another. One that is too early waits."""
