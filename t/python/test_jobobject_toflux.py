@@ -153,7 +153,7 @@ def test_used_resources_request_nothing_in_any_place() -> None:
 
 @pytest.mark.parametrize(
     ("parent", "rule"),
-    [(p, rule) for p in (JOB, REQUESTED) for rule in rules_of(Kind.UNSAYABLE, p)],
+    [(p, rule) for p in (JOB, REQUESTED) for rule in rules_of(Kind.UNSUPPORTED, p)],
     ids=lambda value: value if isinstance(value, str) else value.name,
 )
 def test_requests_that_flux_cannot_express_go_by_the_policy(
@@ -280,7 +280,7 @@ def outcome(parent: str, inner: Element) -> tuple[Any, ...]:
     return (found.jobspec, found.held), lines
 
 
-@pytest.mark.parametrize("rule", rules_of(Kind.SAID), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", rules_of(Kind.CONVERTED), ids=lambda rule: rule.name)
 def test_each_supported_element_changes_the_jobspec(rule: Rule) -> None:
     assert outcome(JOB, SAYING[rule.name]) != outcome(JOB, element("Id", "1"))
 
@@ -290,7 +290,7 @@ def attributed(parent: str) -> list[tuple[str, str, Any]]:
     the rules name, or one that they do not."""
     return [
         (rule.name, attribute.name, value)
-        for rule in rules_of(Kind.SAID, parent)
+        for rule in rules_of(Kind.CONVERTED, parent)
         for attribute in rule.attributes
         for value in attribute.choices or [sample(attribute.datatype)]
     ]

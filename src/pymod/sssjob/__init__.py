@@ -1,15 +1,19 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The SSS job object (seed 003): how a job is told to accounting and to others.
+"""The SSS job object (seed 003): the description of a job for accounting and for other
+systems.
 
-:func:`read` makes a tree of :class:`Element` of an XML document, :func:`write` a
-document of a tree; :func:`effective` writes out what it has by default.
+:func:`read` makes a tree of :class:`Element` of an XML document, :func:`write` makes a
+document of a tree, :func:`effective` adds the default values to a tree.
 
-:mod:`sssjob.schema` says what a job object is, :mod:`sssjob.xml` reads and writes the
-documents, :mod:`sssjob.from_flux` makes a job object of what Flux has of a job,
-:mod:`sssjob.to_jobspec` a jobspec of a job object. Both know the words of Flux and
-those of the job object from :mod:`~sssjob.terms`, :mod:`~sssjob.shape` (how large a job
-is) and :mod:`~sssjob.expression` (constraints on its nodes).
+:mod:`sssjob.schema` defines the elements of a job object, :mod:`sssjob.xml` reads and
+writes documents, :mod:`sssjob.from_flux` makes job objects of the records that Flux
+keeps of jobs, :mod:`sssjob.to_jobspec` makes jobspecs of job objects. These two share
+:mod:`~sssjob.terms` (terms of Flux and of the job object), :mod:`~sssjob.shape` (the
+size of a job) and :mod:`~sssjob.expression` (constraints on its nodes).
+
+The package imports :mod:`flux_k8s.config` and below. Read :mod:`.schema.properties`
+first.
 """
 
 from sssjob.schema.defaults import effective, walk_with_policy

@@ -27,7 +27,7 @@ from sssjob.terms import (
     names_variable,
 )
 from sssjob.to_jobspec.building import CONSTRAINTS, DURATION, Assignment, Builder
-from sssjob.to_jobspec.files import say_files
+from sssjob.to_jobspec.files import add_files
 from sssjob.to_jobspec.requests import MAX_NAMES, Nodes, Problems, Request, Requests
 
 CWD = (*SYSTEM, "cwd")
@@ -68,26 +68,26 @@ class Submitter:
     home: Optional[str] = None
 
 
-def say_attributes(
+def add_attributes(
     requests: Requests, submitter: Submitter, builder: Builder, problems: Problems
 ) -> None:
     """Say all attributes but those of storage and dependencies."""
     for name, keys in {**TEXTS, "Queue": (*SYSTEM, "queue")}.items():
         request = requests.one(name, problems)
         if request is not None:
-            builder.say(keys, request.text, request.path)
+            builder.assign(keys, request.text, request.path)
     duration = requests.one("Duration", problems, ("EQ", "LE"))
     if duration is not None and duration.value == 0:
-        problems.cannot(duration, "is 0 seconds, which to Flux is no limit")
+        problems.unsupported(duration, "is 0 seconds, which to Flux is no limit")
     elif duration is not None:
-        builder.say(DURATION, duration.value, duration.path)
+        builder.assign(DURATION, duration.value, duration.path)
     cwd = requests.one("InitialWorkingDirectory", problems)
     if cwd is not None:
-        builder.say(CWD, _at_home(cwd.text, submitter), cwd.path)
-    _say_environment(requests, submitter, builder, problems)
-    say_files(requests, lambda path: _at_home(path, submitter), builder, problems)
-    _say_limits(requests, builder, problems)
-    _say_constraints(requests, builder, problems)
+        builder.assign(CWD, _at_home(cwd.text, submitter), cwd.path)
+    _add_environment(requests, submitter, builder, problems)
+    add_files(requests, lambda path: _at_home(path, submitter), builder, problems)
+    _add_limits(requests, builder, problems)
+    _add_constraints(requests, builder, problems)
 
 
 def check_place(requests: Requests, submitter: Submitter, problems: Problems) -> None:
@@ -97,21 +97,23 @@ def check_place(requests: Requests, submitter: Submitter, problems: Problems) ->
     users = submitter.users
     if user is not None and users is not None and user.text not in users:
         problem = f"is {show(user.text)}, but {_one_of(users)} submits the job"
-        problems.cannot(user, problem)
+        problems.unsupported(user, problem)
     machine = requests.one("Machine", problems)
     if machine is not None and machine.text != submitter.machine:
         here = submitter.machine
         known = "nobody said what this system is" if here is None else f"this is {here}"
-        problems.cannot(machine, f"is {show(machine.text)}, but {known}")
+        problems.unsupported(machine, f"is {show(machine.text)}, but {known}")
     manager = requests.one("ResourceManagerType", problems)
     if manager is not None and manager.text.lower() != "flux":
-        problems.cannot(manager, f"is {show(manager.text)}, but this is Flux")
+        problems.unsupported(manager, f"is {show(manager.text)}, but this is Flux")
     interactive = requests.one("Interactive", problems)
     if interactive is not None and interactive.value:
-        problems.cannot(interactive, "no terminal can be given to what is submitted")
+        problems.unsupported(
+            interactive, "no terminal can be given to what is submitted"
+        )
     for notification in requests.all("NotificationList"):
         if set(items_of(notification.text)) != {"None"}:
-            problems.cannot(notification, "Flux sends no notifications")
+            problems.unsupported(notification, "Flux sends no notifications")
 
 
 def command_of(requests: Requests, problems: Problems) -> list[str]:
@@ -205,7 +207,7 @@ def _check_same(first: Request, request: Request, problems: Problems) -> None:
         problems.wrong(request.path, problem)
 
 
-def _say_environment(
+def _add_environment(
     requests: Requests, submitter: Submitter, builder: Builder, problems: Problems
 ) -> None:
     """Without an Environment, the job gets what Flux sets, and no more: section 5.1
@@ -223,10 +225,10 @@ def _say_environment(
                 problems.wrong(variable.path, f"has name={show(name)}, {expected}")
                 continue
             _check_same(said.setdefault(name, variable), variable, problems)
-            builder.say((*ENVIRONMENT, name), variable.text, variable.path)
+            builder.assign((*ENVIRONMENT, name), variable.text, variable.path)
 
 
-def _say_limits(requests: Requests, builder: Builder, problems: Problems) -> None:
+def _add_limits(requests: Requests, builder: Builder, problems: Problems) -> None:
     """Flux sets soft limits only. One that is to be both is set as far as that, where
     no other is the soft one."""
     said: dict[tuple[str, bool], Request] = {}
@@ -235,11 +237,11 @@ def _say_limits(requests: Requests, builder: Builder, problems: Problems) -> Non
         value = _limit(request.text.strip())
         if name not in _LIMITS:
             known = ", ".join(_LIMITS)
-            problems.cannot(
+            problems.unsupported(
                 request, f"Flux knows no limit name={show(name)}, but {known}"
             )
         elif request.attribute("type") == "Hard":
-            problems.cannot(request, "Flux sets soft limits only")
+            problems.unsupported(request, "Flux sets soft limits only")
         elif value is None:
             problem = f"is {show(request.text)}, expected a number or {UNLIMITED}"
             problems.wrong(request.path, problem)
@@ -247,7 +249,7 @@ def _say_limits(requests: Requests, builder: Builder, problems: Problems) -> Non
             _check_same(
                 said.setdefault((name, _is_soft(request)), request), request, problems
             )
-            builder.say((*OPTIONS, "rlimit", _LIMITS[name]), value, request.path)
+            builder.assign((*OPTIONS, "rlimit", _LIMITS[name]), value, request.path)
 
 
 def _limit(text: str) -> Optional[int]:
@@ -262,7 +264,7 @@ def _is_soft(limit: Request) -> bool:
     return limit.attribute("type") == "Soft"
 
 
-def _say_constraints(requests: Requests, builder: Builder, problems: Problems) -> None:
+def _add_constraints(requests: Requests, builder: Builder, problems: Problems) -> None:
     """Write the constraint of all Features and Nodes."""
     found = [
         said
@@ -276,7 +278,7 @@ def _say_constraints(requests: Requests, builder: Builder, problems: Problems) -
     constraint = constraints.conjunction(*(said for _, said in found))
     if _is_nowhere(constraint):
         problems.wrong(path, f"asks for {show(constraint)}, which no node can be")
-    builder.say(CONSTRAINTS, constraint, path)
+    builder.assign(CONSTRAINTS, constraint, path)
 
 
 def _plain(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
@@ -310,7 +312,7 @@ def _constraint(
     def leave_out(index: int, problem: str) -> None:
         request = requests[index]
         assert request is not None
-        problems.cannot(request, problem)
+        problems.unsupported(request, problem)
 
     inside = [
         request for request in (requests[index] for index in leaves(tree)) if request

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A jobspec in the making: what elements say of it, and what Extensions say."""
+"""The builder of a jobspec, from values of elements and of Extensions."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class Builder:
         """Set the value of a key for which there is no element and no Extension."""
         self._bases.append((keys, value))
 
-    def say(self, keys: Keys, value: Any, path: str) -> None:
-        """An element says what stands at a place. An Extension has to agree."""
+    def assign(self, keys: Keys, value: Any, path: str) -> None:
+        """Set the value at a place, from an element. An Extension has to agree."""
         self._assignments.append(Assignment(keys, value, path))
 
     def extension(self, keys: Keys) -> Optional[Assignment]:
@@ -124,14 +124,16 @@ def extensions_of(requests: Requests, problems: Problems) -> dict[Keys, Assignme
     for request in requests.all("Extension"):
         name = request.attribute("name") or ""
         if request.attribute("type") != EXTENSION_TYPE:
-            problems.cannot(request, f"Extension name={show(name)} is not of type Flux")
+            problems.unsupported(
+                request, f"Extension name={show(name)} is not of type Flux"
+            )
             continue
         if name == RABBITS:
             continue
         keys = _place(name)
         if keys is None:
             problem = f"name={show(name)} is no place in a jobspec"
-            problems.cannot(request, f"{problem}, as attributes.system.queue is")
+            problems.unsupported(request, f"{problem}, as attributes.system.queue is")
             continue
         try:
             value = json.loads(request.text)

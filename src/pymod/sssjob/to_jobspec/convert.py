@@ -24,13 +24,13 @@ from sssjob.shape import SLOT
 from sssjob.to_jobspec.attributes import (
     CWD,
     Submitter,
+    add_attributes,
     check_command,
     check_place,
     command_of,
-    say_attributes,
 )
 from sssjob.to_jobspec.building import DURATION, Builder, extensions_of
-from sssjob.to_jobspec.dependencies import Group, resolved, say_dependencies
+from sssjob.to_jobspec.dependencies import Group, add_dependencies, resolved
 from sssjob.to_jobspec.requests import (
     Problems,
     Request,
@@ -40,7 +40,7 @@ from sssjob.to_jobspec.requests import (
     within,
 )
 from sssjob.to_jobspec.resources import TASKS, ResourceBuilder
-from sssjob.to_jobspec.storage import say_storage
+from sssjob.to_jobspec.storage import add_storage
 from sssjob.xml.reading import UnreadableObject, read
 
 
@@ -172,7 +172,7 @@ def _jobs(root: Element, problems: Problems) -> list[Request]:
     jobs = []
     for request in within(path, root, policy):
         if request.element.name == JOB and request.element.is_reference:
-            problems.cannot(request, "refers to a job that is not here")
+            problems.unsupported(request, "refers to a job that is not here")
         elif request.element.name == JOB:
             jobs.append(request)
     return jobs
@@ -200,7 +200,7 @@ def _without_steps(jobs: list[Request], problems: Problems) -> list[Request]:
         of_flux = all(jobid.of_flux(part) is not None for part in _id(job).split("/"))
         if slash and of_flux and batch in ids:
             step = f"{show(_id(job))} is a step of {show(batch)}, which runs it itself"
-            problems.tell(job.path, f"{step}: it is not submitted")
+            problems.warn(job.path, f"{step}: it is not submitted")
         else:
             kept.append(job)
     return kept
@@ -217,13 +217,13 @@ def _submission(
         builder.put(CWD, submitter.cwd)
     check_place(requests, submitter, problems)
     size = ResourceBuilder(requests, problems)
-    count = size.say(builder)
+    count = size.add_to(builder)
     if builder.extension(TASKS) is None:
         task = {"command": command_of(requests, problems), "slot": SLOT, "count": count}
-        builder.say(TASKS, [task], requests.path)
-    say_attributes(requests, submitter, builder, problems)
-    say_storage(requests, builder, problems)
-    dependencies = say_dependencies(requests, group, builder, problems)
+        builder.assign(TASKS, [task], requests.path)
+    add_attributes(requests, submitter, builder, problems)
+    add_storage(requests, builder, problems)
+    dependencies = add_dependencies(requests, group, builder, problems)
     jobspec = builder.build(problems)
     size.check(jobspec, builder)
     given = builder.extension(TASKS)

@@ -57,7 +57,7 @@ class Group:
         return self._dependencies <= MAX_DEPENDENCIES
 
 
-def say_dependencies(
+def add_dependencies(
     requests: Requests, group: Group, builder: Builder, problems: Problems
 ) -> tuple[tuple[str, str], ...]:
     """Say what the job waits for, those of elements before those of an Extension.
@@ -88,7 +88,7 @@ def say_dependencies(
         else:
             problems.wrong(path, f"is {show(others.value)}, expected an array")
     if found or others is not None:
-        builder.say(DEPENDENCIES, found, path)
+        builder.assign(DEPENDENCIES, found, path)
     return tuple(link for entry in found for link in _links(entry, group))
 
 
@@ -114,7 +114,7 @@ def _dependencies(request: Request, group: Group, problems: Problems) -> list[Js
     """The dependencies of one Dependency. A JobName may be that of several jobs."""
     if request.attribute("code") is not None:
         problem = "Flux can wait for success, failure, or the end, not for a code"
-        problems.cannot(request, problem)
+        problems.unsupported(request, problem)
         return []
     scheme = _SCHEMES[request.attribute("condition") or "OnSuccess"]
     text = request.text.strip()
@@ -122,10 +122,12 @@ def _dependencies(request: Request, group: Group, problems: Problems) -> list[Js
     if request.attribute("designator") == "JobName":
         values = group.named(text)
         if not values:
-            problems.cannot(request, f"no job of the group has the Name {show(text)}")
+            problems.unsupported(
+                request, f"no job of the group has the Name {show(text)}"
+            )
     elif group.find(text) is None and jobid.of_flux(text) is None:
         problem = f"{show(text)} is neither the Id of a job of the group"
-        problems.cannot(request, f"{problem} nor an ID of Flux, like ƒ26cdPmUM")
+        problems.unsupported(request, f"{problem} nor an ID of Flux, like ƒ26cdPmUM")
         return []
     if not group.has_room(len(values)):
         problem = f"more than {MAX_DEPENDENCIES} dependencies of all jobs"

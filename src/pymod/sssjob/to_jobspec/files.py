@@ -38,16 +38,16 @@ class _Stream:
     flags: frozenset[str]
     file: Optional[str]
 
-    def say(self, builder: Builder, file: Optional[str]) -> None:
+    def add_to(self, builder: Builder, file: Optional[str]) -> None:
         """Say the file, if there is one, and whether there is a buffer before it."""
         if file is not None:
-            builder.say((*self.keys, "type"), "file", self.request.path)
-            builder.say((*self.keys, "path"), file, self.request.path)
+            builder.assign((*self.keys, "type"), "file", self.request.path)
+            builder.assign((*self.keys, "path"), file, self.request.path)
         if "Flush" in self.flags:
-            builder.say((*self.keys, "buffer", "type"), "none", self.request.path)
+            builder.assign((*self.keys, "buffer", "type"), "none", self.request.path)
 
 
-def say_files(
+def add_files(
     requests: Requests,
     expand: Callable[[str], str],
     builder: Builder,
@@ -75,7 +75,7 @@ def say_files(
         file = stream.file
         if name == "OutputFile" and "Merge" in stream.flags and error is not None:
             file = error.file
-        stream.say(builder, file)
+        stream.add_to(builder, file)
 
 
 def _stream(
@@ -83,7 +83,7 @@ def _stream(
 ) -> Optional[_Stream]:
     flags = frozenset(items_of(request.attribute("redirectList") or "")) - {""}
     if "Keep" in flags:
-        problems.cannot(
+        problems.unsupported(
             request, "Flux writes files where their names say, and keeps none back"
         )
         return None
@@ -113,7 +113,7 @@ def _not_appended(
     first = files[appended[0]].request
     if others:
         problem = "Flux appends to all files of a job or to none, but"
-        problems.cannot(first, f"{problem} {others[0].request.path} has no Append")
+        problems.unsupported(first, f"{problem} {others[0].request.path} has no Append")
         return appended
-    builder.say((*_OUTPUT, "mode"), "append", first.path)
+    builder.assign((*_OUTPUT, "mode"), "append", first.path)
     return []

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The handling of each element when a job object is submitted to Flux.
 
-Three things can become of one. It is *said* to Flux. It is *passed over*, which
-section 9 of seed 003 allows where that causes no incorrect result: it tells of the
-past, or names something. Or Flux *cannot be told*, and its awarenessPolicy decides.
+An element is *converted* into a part of the jobspec. Or it is *passed over*, which
+section 9 of seed 003 allows where that causes no incorrect result: it describes the
+past, or names something. Or Flux does not *support* it, and its awarenessPolicy
+decides.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from sssjob.schema.properties import (
 class Kind(enum.Enum):
     """The kinds of handling."""
 
-    SAID = "said to Flux"
+    CONVERTED = "said to Flux"
     PASSED_OVER = "passed over"
-    UNSAYABLE = "goes by awarenessPolicy"
+    UNSUPPORTED = "goes by awarenessPolicy"
 
 
 @dataclass(frozen=True)
@@ -44,76 +45,76 @@ class Handling:
     reason: str
 
 
-def _said(reason: str) -> Handling:
-    return Handling(Kind.SAID, reason)
+def _converted(reason: str) -> Handling:
+    return Handling(Kind.CONVERTED, reason)
 
 
 def _passed_over(reason: str) -> Handling:
     return Handling(Kind.PASSED_OVER, reason)
 
 
-def _unsayable(reason: str) -> Handling:
-    return Handling(Kind.UNSAYABLE, reason)
+def _unsupported(reason: str) -> Handling:
+    return Handling(Kind.UNSUPPORTED, reason)
 
 
 _PAST = _passed_over("tells what was, not what to do")
 _IDENTITY = _passed_over("names it, for dependencies and for people")
 _PERMISSION = _passed_over("allows what Flux does not do")
-_PRICE = _unsayable("Flux knows no rates or quotes")
-_AMOUNT = _unsayable("jobspec version 1 asks for nodes, cores and GPUs only")
-_NODE_KIND = _unsayable("Flux tells nodes apart by their names and Features only")
-_INHERITED = _said("as what it holds for")
+_PRICE = _unsupported("Flux knows no rates or quotes")
+_AMOUNT = _unsupported("jobspec version 1 asks for nodes, cores and GPUs only")
+_NODE_KIND = _unsupported("Flux tells nodes apart by their names and Features only")
+_INHERITED = _converted("as what it holds for")
 
 _OF_JOB: Mapping[str, Handling] = MappingProxyType(
     {
         "Id": _IDENTITY,
         "GlobalId": _IDENTITY,
-        "Name": _said("attributes.system.job.name"),
-        "Type": _unsayable("what it means depends on who wrote it"),
-        "State": _said("Hold holds the job; the others tell what was"),
-        "Hold": _said("urgency 0"),
+        "Name": _converted("attributes.system.job.name"),
+        "Type": _unsupported("what it means depends on who wrote it"),
+        "State": _converted("Hold holds the job; the others tell what was"),
+        "Hold": _converted("urgency 0"),
         "StatusMessage": _PAST,
-        "Project": _said("attributes.system.project"),
-        "Account": _said("attributes.system.bank"),
-        "GlobalUser": _unsayable("Flux knows users by their local names"),
-        "Group": _unsayable("Flux runs a job with the groups of its user"),
-        "User": _said("is who submits"),
-        "Application": _unsayable("Flux knows no applications, only commands"),
-        "Executable": _said("tasks[0].command"),
-        "Arguments": _said("tasks[0].command"),
-        "InitialWorkingDirectory": _said("attributes.system.cwd"),
-        "Shell": _said("tasks[0].command"),
-        "Interactive": _said("false is what every submitted job is"),
+        "Project": _converted("attributes.system.project"),
+        "Account": _converted("attributes.system.bank"),
+        "GlobalUser": _unsupported("Flux knows users by their local names"),
+        "Group": _unsupported("Flux runs a job with the groups of its user"),
+        "User": _converted("is who submits"),
+        "Application": _unsupported("Flux knows no applications, only commands"),
+        "Executable": _converted("tasks[0].command"),
+        "Arguments": _converted("tasks[0].command"),
+        "InitialWorkingDirectory": _converted("attributes.system.cwd"),
+        "Shell": _converted("tasks[0].command"),
+        "Interactive": _converted("false is what every submitted job is"),
         "Checkpointable": _PERMISSION,
         "Restartable": _PERMISSION,
         "Suspendable": _PERMISSION,
-        "Machine": _said("is where it is submitted"),
-        "Partition": _unsayable("Flux has queues, not partitions"),
-        "Queue": _said("attributes.system.queue"),
-        "QualityOfService": _unsayable("Flux has queues, not qualities of service"),
-        "Reservation": _unsayable("Flux has no reservations"),
+        "Machine": _converted("is where it is submitted"),
+        "Partition": _unsupported("Flux has queues, not partitions"),
+        "Queue": _converted("attributes.system.queue"),
+        "QualityOfService": _unsupported("Flux has queues, not qualities of service"),
+        "Reservation": _unsupported("Flux has no reservations"),
         "ReservationTime": _PAST,
-        "ResourceManagerType": _said("is Flux"),
+        "ResourceManagerType": _converted("is Flux"),
         "Architecture": _NODE_KIND,
         "OperatingSystem": _NODE_KIND,
         "NetworkType": _NODE_KIND,
-        "NodeCount": _said("resources"),
-        "Node": _said("attributes.system.constraints"),
-        "Feature": _said("attributes.system.constraints"),
-        "Processors": _said("resources"),
+        "NodeCount": _converted("resources"),
+        "Node": _converted("attributes.system.constraints"),
+        "Feature": _converted("attributes.system.constraints"),
+        "Processors": _converted("resources"),
         "Memory": _AMOUNT,
         "Swap": _AMOUNT,
         "Disk": _AMOUNT,
         "Network": _AMOUNT,
-        "Resource": _said("GPU: resources; Storage: attributes.system.dw"),
+        "Resource": _converted("GPU: resources; Storage: attributes.system.dw"),
         "SubmitTime": _PAST,
         "SubmitHost": _PAST,
-        "EligibleTime": _said("a dependency begin-time"),
-        "DeadlineTime": _unsayable("Flux knows no time by which a job must end"),
+        "EligibleTime": _converted("a dependency begin-time"),
+        "DeadlineTime": _unsupported("Flux knows no time by which a job must end"),
         "StagedTime": _PAST,
         "StartTime": _PAST,
         "EndTime": _PAST,
-        "Duration": _said("attributes.system.duration"),
+        "Duration": _converted("attributes.system.duration"),
         "CpuDuration": _PAST,
         "SuspendDuration": _PAST,
         "StartCount": _PAST,
@@ -122,15 +123,15 @@ _OF_JOB: Mapping[str, Handling] = MappingProxyType(
         "ExitCode": _PAST,
         "Quote": _PRICE,
         "Charge": _PAST,
-        "InputFile": _said("attributes.system.shell.options.input"),
-        "OutputFile": _said("attributes.system.shell.options.output"),
-        "ErrorFile": _said("attributes.system.shell.options.output"),
-        "NotificationList": _said("None is what Flux sends"),
-        "ResourceLimit": _said("attributes.system.shell.options.rlimit"),
-        "TaskDistribution": _said("attributes.system.shell.options"),
-        "Dependency": _said("attributes.system.dependencies"),
-        "Extension": _said("the place that it names"),
-        "Environment": _said("attributes.system.environment"),
+        "InputFile": _converted("attributes.system.shell.options.input"),
+        "OutputFile": _converted("attributes.system.shell.options.output"),
+        "ErrorFile": _converted("attributes.system.shell.options.output"),
+        "NotificationList": _converted("None is what Flux sends"),
+        "ResourceLimit": _converted("attributes.system.shell.options.rlimit"),
+        "TaskDistribution": _converted("attributes.system.shell.options"),
+        "Dependency": _converted("attributes.system.dependencies"),
+        "Extension": _converted("the place that it names"),
+        "Environment": _converted("attributes.system.environment"),
         "Requested": _INHERITED,
         "Delivered": _PAST,
         "JobGroup": _IDENTITY,
@@ -143,7 +144,7 @@ _OF_TASK_GROUP: Mapping[str, Handling] = MappingProxyType(
         **{name: _OF_JOB[name] for name in _OF_JOB if not name.startswith("TaskGroup")},
         "Id": _IDENTITY,
         "Name": _IDENTITY,
-        "TaskCount": _said("tasks[0].count"),
+        "TaskCount": _converted("tasks[0].count"),
         "TaskDefaults": _INHERITED,
         "Task": _INHERITED,
     }
@@ -151,8 +152,8 @@ _OF_TASK_GROUP: Mapping[str, Handling] = MappingProxyType(
 _OF_TASK: Mapping[str, Handling] = MappingProxyType(
     {
         **{
-            name: _unsayable("jobspec version 1 says nothing of single tasks")
-            if handling.kind is Kind.SAID
+            name: _unsupported("jobspec version 1 says nothing of single tasks")
+            if handling.kind is Kind.CONVERTED
             else handling
             for name, handling in _OF_JOB.items()
         },
@@ -192,7 +193,7 @@ HANDLING: Mapping[str, Mapping[str, Handling]] = MappingProxyType(
 )
 """By the element that contains it, and its name."""
 
-SAID_ATTRIBUTES: Mapping[str, frozenset[str]] = MappingProxyType(
+CONVERTED_ATTRIBUTES: Mapping[str, frozenset[str]] = MappingProxyType(
     {
         "Node": frozenset({"aggregation", "delimiter", "op"}),
         "Feature": frozenset({"aggregation", "delimiter", "op"}),
@@ -212,7 +213,7 @@ SAID_ATTRIBUTES: Mapping[str, frozenset[str]] = MappingProxyType(
         "Variable": frozenset({"name"}),
     }
 )
-"""Attributes that are said to Flux, or told apart where their element is."""
+"""Attributes that are converted, or told apart where their element is."""
 
 ASKS_NOTHING: Mapping[str, frozenset[object]] = MappingProxyType(
     {

@@ -31,9 +31,9 @@ from sssjob.schema.relations import Bracket, Leaf, Tree
 from sssjob.schema.values import Value, to_text
 from sssjob.to_jobspec.handling import (
     ASKS_NOTHING,
+    CONVERTED_ATTRIBUTES,
     HANDLING,
     HINTS,
-    SAID_ATTRIBUTES,
     Kind,
 )
 
@@ -79,9 +79,9 @@ class Request:
         """The elements in it."""
         return within(self.path, self.element, self.policy)
 
-    def says(self) -> tuple[object, ...]:
-        """The value and the attributes that count for Flux, in any place."""
-        said = SAID_ATTRIBUTES.get(self.element.name, frozenset()) - {"op"}
+    def content(self) -> tuple[object, ...]:
+        """The value, and the attributes that are converted in any place."""
+        said = CONVERTED_ATTRIBUTES.get(self.element.name, frozenset()) - {"op"}
         attributes = [item for item in self.element.attributes if item[0] in said]
         return self.value, *attributes
 
@@ -106,39 +106,42 @@ class Problems:
         return self._lines.get(path)
 
     def wrong(self, path: str, problem: str) -> None:
-        """Something is wrong, whatever the policy."""
+        """Note an error that no policy permits."""
         self._errors.append(ObjectError(path, problem, self.line(path)))
 
-    def cannot(self, request: Request, problem: str, instead: str = "left out") -> None:
-        """Flux cannot be told something: what now says the policy (section 9), and an
-        explicit Reject of what is in the element.
+    def unsupported(
+        self, request: Request, problem: str, instead: str = "left out"
+    ) -> None:
+        """Note a request that Flux does not support: an error or a warning, by its
+        policy (section 9), and by an explicit Reject in an element inside.
 
         Args:
-            instead: what is done where the policy lets it.
+            instead: the treatment of the request where its policy permits that.
         """
         if request.policy == REJECT:
             self.wrong(request.path, problem)
             return
         if request.policy != IGNORE:
-            self.tell(request.path, f"{problem}; {instead}")
+            self.warn(request.path, f"{problem}; {instead}")
         for path, inner in walk(request.element, request.path):
             if inner.attribute(AWARENESS_POLICY.name) == REJECT:
                 path = inner.origin.path if inner.origin else path
                 self.wrong(path, f"may not be left out with {request.path}: {problem}")
 
-    def cannot_any(
+    def unsupported_any(
         self, requests: Sequence[Request], at: Request, problem: str
     ) -> None:
-        """Flux cannot be told how these relate, which shows ``at`` one of them: all
-        of them go, if all of them may."""
+        """Note requests whose relation Flux does not support. The problem is that of
+        the request ``at``. All of the requests are left out, if the policy of each
+        permits that."""
         if any(request.policy == REJECT for request in requests):
             self.wrong(at.path, problem)
             return
         for request in requests:
-            self.cannot(request, problem)
+            self.unsupported(request, problem)
 
-    def tell(self, path: str, message: str) -> None:
-        """Tell something that is not wrong."""
+    def warn(self, path: str, message: str) -> None:
+        """Report a problem that is no error."""
         self._warn(str(ObjectError(path, message, self.line(path))))
 
     def has_room_for(self, names: int) -> bool:
@@ -207,12 +210,14 @@ class Requests:
         for request in self.all(name):
             op = request.attribute("op") or "EQ"
             if op not in ops:
-                problems.cannot(
+                problems.unsupported(
                     request, f'op="{op}" is not for a {name} that Flux knows'
                 )
             elif first is None:
                 first = request
-            elif request.says() != first.says() and not (request.vague or first.vague):
+            elif request.content() != first.content() and not (
+                request.vague or first.vague
+            ):
                 problem = f"is {show(request.value)}, but {first.path} is"
                 if request.value == first.value:
                     problem = (
@@ -237,11 +242,11 @@ def requests_of(
     levels = [_level(own, problems)]
     for group in groups[:1]:
         if group.element.is_reference:
-            problems.cannot(group, "refers to a task group that is not here")
+            problems.unsupported(group, "refers to a task group that is not here")
         inner = [request for request in group.inside() if not _is_its_own(request)]
         levels.append(_level(inner, problems))
     for group in groups[1:]:
-        problems.cannot(group, "a job has one kind of tasks in jobspec version 1")
+        problems.unsupported(group, "a job has one kind of tasks in jobspec version 1")
     requests = [request for level in levels for request in level.requests]
     return Requests(path, job, requests, [level.nodes for level in levels])
 
@@ -307,7 +312,7 @@ def _parts(requests: Sequence[Request], problems: Problems) -> list[Tree]:
             [relations.link_of(request.element) for request in requests]
         )
     except relations.Unclear as error:
-        problems.cannot_any(requests, requests[error.index], str(error))
+        problems.unsupported_any(requests, requests[error.index], str(error))
         return []
     parts: list[Tree] = []
     waiting: list[Tree] = [whole]
@@ -322,7 +327,7 @@ def _parts(requests: Sequence[Request], problems: Problems) -> list[Tree]:
         else:
             inside = [requests[index] for index in relations.leaves(part)]
             problem = "conj and group: alternatives and exceptions are for Feature and"
-            problems.cannot_any(inside, inside[0], f"{problem} Node only in Flux")
+            problems.unsupported_any(inside, inside[0], f"{problem} Node only in Flux")
     return parts
 
 
@@ -345,19 +350,19 @@ def _checked_request(request: Request, problems: Problems) -> Optional[Request]:
     handling = _OF_PROPERTIES[element.name]
     if handling.kind is Kind.PASSED_OVER or element.attribute("context") == "Used":
         return None
-    if handling.kind is Kind.UNSAYABLE:
-        problems.cannot(request, f"cannot be told to Flux: {handling.reason}")
+    if handling.kind is Kind.UNSUPPORTED:
+        problems.unsupported(request, f"cannot be told to Flux: {handling.reason}")
         return None
-    unsayable = [
+    unsupported = [
         (name, value)
         for name, value in element.attributes
-        if not _sayable(element.name, name, value)
+        if not _is_supported(element.name, name, value)
     ]
-    if not unsayable:
+    if not unsupported:
         return request
-    texts = (f"{name}={show(to_text(value))}" for name, value in unsayable)
-    problems.cannot(request, f"Flux cannot be told {', '.join(texts)}")
-    if any(name not in HINTS for name, _ in unsayable):
+    texts = (f"{name}={show(to_text(value))}" for name, value in unsupported)
+    problems.unsupported(request, f"Flux cannot be told {', '.join(texts)}")
+    if any(name not in HINTS for name, _ in unsupported):
         return None  # without these it would ask for something else
     return Request(request.path, element, request.policy, vague=True)
 
@@ -390,15 +395,15 @@ def _judge_task(request: Request, problems: Problems) -> None:
     requested = [inner for inner in inside if inner.element.name == REQUESTED]
     for inner in [*inside, *(one for outer in requested for one in outer.inside())]:
         handling = HANDLING[TASK][inner.element.name]
-        if handling.kind is Kind.UNSAYABLE:
-            problems.cannot(inner, f"cannot be told to Flux: {handling.reason}")
+        if handling.kind is Kind.UNSUPPORTED:
+            problems.unsupported(inner, f"cannot be told to Flux: {handling.reason}")
 
 
-def _sayable(element: str, name: str, value: Value) -> bool:
-    """Whether an attribute is said to Flux, or asks for nothing."""
+def _is_supported(element: str, name: str, value: Value) -> bool:
+    """Whether an attribute is converted, or asks for nothing."""
     return (
         name in (AWARENESS_POLICY.name, relations.CONJ, relations.GROUP)
-        or name in SAID_ATTRIBUTES.get(element, ())
+        or name in CONVERTED_ATTRIBUTES.get(element, ())
         or value in ASKS_NOTHING.get(name, ())
     )
 

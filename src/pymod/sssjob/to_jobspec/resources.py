@@ -80,23 +80,23 @@ class ResourceBuilder:
             elif self._distribution.text not in _SCHEMES or kind not in ("Rule", ""):
                 rules = " or ".join(_SCHEMES)
                 problem = f"Flux knows the rules {rules}, tasks per node and processors"
-                problems.cannot(self._distribution, f"{problem} per task")
+                problems.unsupported(self._distribution, f"{problem} per task")
                 self._distribution = None
-        self._said = {name: one for name, one in said.items() if one is not None}
+        self._amounts = {name: one for name, one in said.items() if one is not None}
 
-    def say(self, builder: Builder) -> Json:
+    def add_to(self, builder: Builder) -> Json:
         """Say ``resources``, and what the job shell has to know of tasks. What an
         Extension says of these is left to it.
 
         Returns:
             ``tasks[0].count``.
         """
-        self._say_distribution(builder)
+        self._add_distribution(builder)
         given = builder.extension(RESOURCES)
         if given is not None:
             return self._count_with(given)
         layout = self._layout()
-        builder.say(RESOURCES, layout.resources, self._path)
+        builder.assign(RESOURCES, layout.resources, self._path)
         return layout.count
 
     def check(self, jobspec: Json, builder: Builder) -> None:
@@ -123,7 +123,7 @@ class ResourceBuilder:
             # Where it depends on the nodes that the job gets, none is wrong.
             "TaskCount": totals.tasks,
         }
-        for name, said in self._said.items():
+        for name, said in self._amounts.items():
             amount = amounts.get(name)
             if amount is not None and amount != said.amount:
                 self._problems.wrong(
@@ -139,7 +139,7 @@ class ResourceBuilder:
             value = request.attribute(name)
             if value is not None:
                 problem = f"jobspec version 1 has no GPUs of {name}={show(value)}"
-                self._problems.cannot(request, problem)
+                self._problems.unsupported(request, problem)
                 return False
         return True
 
@@ -174,33 +174,33 @@ class ResourceBuilder:
             return None
         op = request.attribute("op") or "EQ"
         if op not in _AMOUNTS:
-            self._problems.cannot(request, f'Flux knows no amounts with op="{op}"')
+            self._problems.unsupported(request, f'Flux knows no amounts with op="{op}"')
             return None
         return _AMOUNTS[op](number)
 
-    def _say_distribution(self, builder: Builder) -> None:
+    def _add_distribution(self, builder: Builder) -> None:
         request = self._distribution
-        each = self._said.get(_PER_NODE)
+        each = self._amounts.get(_PER_NODE)
         if each is not None:
-            builder.say((*_PER_RESOURCE, "type"), "node", each.request.path)
-            builder.say((*_PER_RESOURCE, "count"), each.number, each.request.path)
+            builder.assign((*_PER_RESOURCE, "type"), "node", each.request.path)
+            builder.assign((*_PER_RESOURCE, "count"), each.number, each.request.path)
         elif request is not None and request.text in _SCHEMES:
             # As Flux's own commands write it.
-            builder.say((*_TASKMAP, "scheme"), _SCHEMES[request.text], request.path)
-            builder.say((*_TASKMAP, "value"), "", request.path)
+            builder.assign((*_TASKMAP, "scheme"), _SCHEMES[request.text], request.path)
+            builder.assign((*_TASKMAP, "value"), "", request.path)
 
     def _layout(self) -> Layout:
-        """The resources that the elements say, as jobspec version 1 can."""
+        """The resources that the elements request, within jobspec version 1."""
         if not self._are_large_enough():
             return layout_of(Shape())
-        for said in self._said.values():
+        for said in self._amounts.values():
             if said.amount.exact is None:
-                self._problems.cannot(
+                self._problems.unsupported(
                     said.request,
                     f"{said.text} is a range, which jobspec version 1 has none of",
                     f"taken for {said.number}",
                 )
-        numbers = {name: said.number for name, said in self._said.items()}
+        numbers = {name: said.number for name, said in self._amounts.items()}
         shape = Shape(
             nodes=numbers.get("NodeCount"),
             processors=numbers.get("Processors"),
@@ -219,7 +219,7 @@ class ResourceBuilder:
         """Whether each number can be one of a job; what cannot is told."""
         small = [
             (said, least)
-            for name, said in self._said.items()
+            for name, said in self._amounts.items()
             for least in (0 if name == GPU else 1,)
             if said.amount.high is not None and said.amount.high < least
         ]
@@ -230,9 +230,9 @@ class ResourceBuilder:
 
     def _count_with(self, given: Assignment) -> Json:
         """``tasks[0].count`` for resources that an Extension gives."""
-        said = self._said.get("TaskCount")
+        said = self._amounts.get("TaskCount")
         each_slot = {"per_slot": 1}
-        if said is None or _PER_NODE in self._said:
+        if said is None or _PER_NODE in self._amounts:
             return each_slot
         try:
             totals = totals_of(given.value, {"slot": SLOT, "count": each_slot})

@@ -30,7 +30,7 @@ finds it as ``$DW_JOB_storage1``."""
 _SIZES = ("GiB", "MiB", "KiB")
 
 
-def say_storage(requests: Requests, builder: Builder, problems: Problems) -> None:
+def add_storage(requests: Requests, builder: Builder, problems: Problems) -> None:
     """Say the directives. Where an Extension has them, the Resources have to ask for
     as much."""
     found: list[tuple[str, int]] = []
@@ -40,7 +40,7 @@ def say_storage(requests: Requests, builder: Builder, problems: Problems) -> Non
         if name == GPU:
             continue
         if name != STORAGE:
-            problems.cannot(request, f"Flux knows no resource name={show(name)}")
+            problems.unsupported(request, f"Flux knows no resource name={show(name)}")
             continue
         storage = _storage(request, problems)
         if storage is not None:
@@ -50,7 +50,7 @@ def say_storage(requests: Requests, builder: Builder, problems: Problems) -> Non
     if first is None:
         return
     if given is None:
-        builder.say(
+        builder.assign(
             DW, [_directive(i, *one) for i, one in enumerate(found, 1)], first.path
         )
         return
@@ -75,18 +75,18 @@ def _storage(request: Request, problems: Problems) -> Optional[tuple[str, int]]:
     if kind not in FILE_SYSTEMS:
         expected = f"expected one of {', '.join(FILE_SYSTEMS)}"
         what = "no type" if kind is None else f"type={show(kind)}"
-        problems.cannot(request, f"has {what}, {expected}")
+        problems.unsupported(request, f"has {what}, {expected}")
         return None
     op = request.attribute("op") or "EQ"
     if op not in ("EQ", "GE"):
-        problems.cannot(
+        problems.unsupported(
             request, f'Flux can be told the least storage only, not op="{op}"'
         )
         return None
     try:
         size = in_bytes(float(request.value), request.attribute("units") or "")
     except ValueError as error:
-        problems.cannot(request, f"has {error}")
+        problems.unsupported(request, f"has {error}")
         return None
     if not 0 < size <= INT64_MAX:
         expected = "more than 0" if size <= 0 else "less than 2^63 bytes"
