@@ -5,6 +5,7 @@
 Each subcommand has a module with ``add_arguments``, which ``src/cmd/flux-dws.py``
 imports only when the subcommand is called.
 
-It imports :mod:`flux_k8s.config` and what is below, :mod:`flux_k8s.command`, and, for
-job objects, :mod:`sssjob`.
+It imports :mod:`flux_k8s.config` and below, :mod:`flux_k8s.command`,
+:mod:`flux_k8s.ingest`, and, for job objects, :mod:`sssjob`. Read :mod:`.show` first,
+then :mod:`.instance`, the interface to Flux.
 """

@@ -2,9 +2,13 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Stand-ins for the DWS and NNF controllers, through any Kubernetes API.
 
-:class:`Controllers` does the work, :func:`install` makes the objects of a
-system, :func:`admission` is what the webhooks do. ``workflow`` has the states,
-``proposal``, ``storage``, ``movement`` and ``mounts`` the work in them.
+:class:`Controllers` does the work, :func:`install` makes the objects of a system,
+:func:`admission` does the work of the webhooks. :mod:`.workflow` has the states of
+Workflows, :mod:`.proposal`, :mod:`.storage`, :mod:`.movement` and :mod:`.mounts` have
+the work in them.
+
+It imports :mod:`rabbitsim.kube`, and of :mod:`flux_k8s` the adapter for Kubernetes and
+the formats of Flux. Read :mod:`.controllers` first.
 """
 
 from __future__ import annotations

@@ -7,4 +7,7 @@ eventlogs as in RFC 21 (:mod:`manager`), a scheduler for nodes and Rabbit
 storage (:mod:`scheduler`), execution of jobs (:mod:`execution`,
 :mod:`process`), messages (:mod:`broker`), and the host of the shipped job
 manager plugin (:mod:`jobtap`). :mod:`script` reads ``#FLUX:`` lines.
+
+It imports neither :mod:`rabbitsim.kube` nor :mod:`rabbitsim.dws`. Read :mod:`instance`
+first.
 """

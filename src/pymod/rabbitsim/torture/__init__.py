@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Random jobs under random trouble, in virtual time.
 
-``plan`` makes jobs and troubles of a seed, ``world`` lets them happen to a whole
-system in which ``data`` remembers what is in the file systems. ``monitor`` checks
-what must hold after every step, with ``storage`` for what jobs find and leave;
-``record`` knows what truly happened, ``allowances`` what was planned. ``shrink`` looks
-for the least that breaks a rule. ``crashpoints`` goes through every crash there can
-be.
+:mod:`.plan` makes jobs and troubles of a seed, :mod:`.world` submits the jobs and makes
+the troubles in a whole system, :mod:`.data` follows the contents of its file systems.
+:mod:`.monitor` checks the invariants after every step, :mod:`.storage` those of the
+jobs' storage; :mod:`.record` keeps the events that happened, :mod:`.allowances` the
+troubles that excuse a job's failure. :mod:`.shrink` looks for the smallest plan that
+breaks an invariant. :mod:`.crashpoints` lets the module crash at every step.
+
+It imports the rest of :mod:`rabbitsim`. Read :mod:`.run` first.
 """

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The failures of a job that the plan of a run, and its course, allow.
 
-An exception is not allowed because some trouble was planned somewhere. What it
-says must be true (:mod:`rabbitsim.torture.record`), and must have a cause that was
-planned for this very job, or for the Rabbit that it names.
+A trouble that was planned somewhere allows no exception by itself. The note of the
+exception must be true (:mod:`rabbitsim.torture.record`), and must have a cause that was
+planned for this job, or for the Rabbit that it names.
 """
 
 from __future__ import annotations

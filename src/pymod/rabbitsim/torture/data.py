@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""File systems of which only the contents are kept, as words."""
+"""Simulated file systems. Of each file only its contents are kept, as words."""
 
 from __future__ import annotations
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The true history of a job and its Workflows, as Kubernetes has it.
 
-The service may learn of it late, twice or not at all. What it says about it can
-be held against this.
+The service may see it late, twice or not at all. The monitor compares the service's
+reports with it.
 """
 
 from __future__ import annotations
