@@ -36,7 +36,7 @@ brokers; Flux does not change ranks in a graph.
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     args = parser(NAME, DESCRIPTION)
     args.add_argument("mapping", metavar="MAPPING", help="a rabbitmapping file")
     args.add_argument(

@@ -24,7 +24,7 @@ know is looked up in those around it.
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """The arguments of the command line."""
     args = parser(NAME, DESCRIPTION)
     args.add_argument(
         "rabbits",

@@ -22,7 +22,7 @@
 #include "job.h"
 #include "action.h"
 
-/* What it takes to find a job again after a post. */
+/* The means to find a job again after a post. */
 struct post {
     struct dws *dws;
     flux_jobid_t id;

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* What the plugin does to a job */
+/* The actions of the plugin on a job */
 
 #ifndef DWS_ACTION_H
 #define DWS_ACTION_H

@@ -8,7 +8,7 @@
 
 #include "job.h"
 
-/* What an eventlog says about us. */
+/* The events of an eventlog that concern the plugin. */
 struct history {
     bool dependency_added;
     bool dependency_removed;

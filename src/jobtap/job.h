@@ -25,11 +25,11 @@
 #define DWS_AUX "dws"
 #define DWS_JOB_AUX "dws::job"
 
-// What a job's directives may amount to, as in flux_k8s/limits.py.
+// The limits of a job's directives, as in flux_k8s/limits.py.
 #define DWS_DIRECTIVES_BYTES 65536
 #define DWS_DIRECTIVES 64
 
-/* What a job waits for, or does, as far as its storage is concerned. */
+/* The phase of a job, as far as its storage is concerned. */
 enum dws_phase {
     DWS_NEW,      // submitted, but not in DEPEND yet
     DWS_RECOVER,  // the plugin was loaded meanwhile: reading the eventlog
@@ -107,10 +107,10 @@ struct dws_job *dws_job_create (struct dws *dws,
 /* Return NULL for a job without #DW directives, or one that is not active. */
 struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
 
-/* Enter a phase. All that is in flight for the last one is dropped. */
+/* Enter a phase. Drop all requests that are in flight for the last one. */
 void dws_job_enter (struct dws_job *job, enum dws_phase phase);
 
-/* What a fatal exception during the epilog asks for. */
+/* The demand of a fatal exception during the epilog. */
 enum dws_demand {
     DWS_DEMAND_NOTHING,
     DWS_DEMAND_TEARDOWN, // at once

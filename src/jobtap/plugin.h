@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* What Flux calls */
+/* The callbacks of Flux */
 
 #ifndef DWS_PLUGIN_H
 #define DWS_PLUGIN_H
@@ -11,7 +11,7 @@
 
 #include "job.h"
 
-/* conf.c: what the plugin was loaded with.
+/* conf.c: the configuration that the plugin was loaded with.
  */
 
 /* Set dws->epilog_timeout. On failure return -1 with a sentence in 'error'. */
@@ -20,7 +20,7 @@ int dws_conf_parse (struct dws *dws, char *error, size_t size);
 /* service.c: the job-manager.dws.* services. */
 int dws_service_register (struct dws *dws);
 
-/* callback.c: what the job manager calls, for each job. */
+/* callback.c: the callbacks of the job manager, for each job. */
 extern const struct flux_plugin_handler dws_callbacks[];
 
 #endif // !DWS_PLUGIN_H

@@ -53,7 +53,7 @@ CREATING = ("jobdw", "create_persistent")
 
 @dataclass(frozen=True)
 class Wanted:
-    """What an acceptable job asks for.
+    """The requests of an acceptable job.
 
     Attributes:
         nodes: the number of nodes.
@@ -184,7 +184,7 @@ def without_storage(script: str) -> str:
 
 
 def wanted(dw: Any, resources: list[Any], site: Site) -> Wanted:
-    """What a job that is acceptable asks for."""
+    """The requests of a job that is acceptable."""
     directives = parse_attribute(dw, Config.parse(site.table).presets)
     nodes = max(requested_nodes(resources), 1)
     share = size = 0
@@ -236,7 +236,7 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
 
 
 def to_json(found: Wanted, constraint: str, place: Optional[Fit]) -> Json:
-    """What a job would get, in JSON."""
+    """The storage that a job would get, in JSON."""
     return {
         "accepted": True,
         "directives": [directive.text for directive in found.directives],

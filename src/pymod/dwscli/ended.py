@@ -283,7 +283,7 @@ def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _json(document: Optional[str]) -> Any:
-    """What JSON says, None for what is none."""
+    """The value of a JSON text, None for other texts."""
     try:
         return json.loads(document or "")
     except (ValueError, RecursionError):

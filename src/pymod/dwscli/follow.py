@@ -23,7 +23,7 @@ PAUSE = 0.5
 
 
 class Painter(Protocol):
-    """What shows a job."""
+    """The painter of a job."""
 
     def show(self, answer: Json) -> None:
         """Show an answer of ``dws.job-show``."""

@@ -55,7 +55,7 @@ _SPEC = re.compile(
 
 @dataclass(frozen=True)
 class Field(Generic[Item]):
-    """What a name in a format stands for.
+    """The meaning of a name in a format.
 
     Attributes:
         heading: the heading of the column.
@@ -82,7 +82,7 @@ class Spec:
     width: int = 0
     precision: int = -1
     number: str = ""
-    """What is about numbers alone, for Python's own formatting."""
+    """The parts of a specification for numbers alone, for Python's own formatting."""
     hyphen: bool = False
     mark: bool = False
 

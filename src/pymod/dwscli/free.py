@@ -43,12 +43,12 @@ and Rabbits that still hold it are disabled. Only the instance owner may do that
 
 @dataclass(frozen=True)
 class Plan:
-    """What lets a job go.
+    """The exception that frees a job's storage.
 
     Attributes:
-        exception: the type of the exception to raise.
-        effects: what it does.
-        losses: what is lost.
+        exception: its type.
+        effects: the effects of the exception.
+        losses: the data that is lost.
     """
 
     exception: str
@@ -95,7 +95,7 @@ def free(args: argparse.Namespace, instance: Instance) -> None:
 
 
 def plan(answer: Json, job: Json) -> Plan:
-    """What lets a job go.
+    """The exception that frees the storage of a job.
 
     Args:
         answer: of ``dws.job-show``.
@@ -129,7 +129,7 @@ def may_have_run(answer: Json, state: Optional[State]) -> bool:
 
 
 def losses(answer: Json) -> Iterator[str]:
-    """What is lost when the storage moves to Teardown at once."""
+    """The data that is lost when the storage moves to Teardown at once."""
     yield "all that the job has written to its storage and that was not copied out"
     if text(answer, "state") == State.DataOut.name and answer.get("ready") is True:
         return

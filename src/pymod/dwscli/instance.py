@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the subcommands ask of Flux.
+"""The requests of the subcommands to Flux.
 
 :class:`~dwscli.fluxinstance.FluxInstance` asks a real one. The simulator and tests have
 others.
@@ -75,10 +75,10 @@ class Instance(Protocol):
         """
 
     def job(self, id: int) -> Optional[Json]:
-        """What job-list has of a job, None for an unknown job."""
+        """The entry of a job in job-list, None for an unknown job."""
 
     def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
-        """What job-list has of the jobs that ended last.
+        """The entries of the jobs that ended last in job-list.
 
         Args:
             userid: of these jobs; None for those of everybody.
@@ -87,7 +87,7 @@ class Instance(Protocol):
         """
 
     def running_jobs(self) -> list[Json]:
-        """What job-list has of everybody's jobs that have nodes."""
+        """The entries of all users' jobs that have nodes in job-list."""
 
     def site(self) -> Optional[Site]:
         """The facts that a job's directives are checked against; None where jobs get

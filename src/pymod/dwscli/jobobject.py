@@ -108,7 +108,7 @@ def saved(directory: pathlib.Path) -> list[JobRecord]:
 
 
 def record_in(directory: pathlib.Path) -> JobRecord:
-    """What was saved of one job."""
+    """The saved files of one job."""
     kvs = {}
     for key in from_flux.KEYS:
         path = directory / key
@@ -184,7 +184,7 @@ def parse_id(text: str) -> int:
 
 
 def look_up(handle: Any, id: int, parent: str = "") -> JobRecord:
-    """What Flux has of a job."""
+    """The records that Flux keeps of a job."""
     job = parent + jobid.f58(id)
     kvs = {}
     for key in from_flux.KEYS:
@@ -197,7 +197,7 @@ def look_up(handle: Any, id: int, parent: str = "") -> JobRecord:
 
 
 def look_up_key(handle: Any, id: int, key: str, job: str) -> Optional[str]:
-    """What stands under a key of a job's KVS directory; None for nothing. The
+    """The value of a key in a job's KVS directory; None if there is none. The
     jobspec is as it was submitted, before the instance added its defaults."""
     from flux.job import job_kvs_lookup
 

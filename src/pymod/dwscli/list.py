@@ -38,7 +38,7 @@ PAGING = ("jobs", "next")
 
 ACTIVE_STATES = (*STATES, "none")
 WORDS = (*ACTIVE_STATES, ACTIVE, ENDED)
-"""What ``--filter`` takes."""
+"""The values of ``--filter``."""
 
 
 def add_arguments(args: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ Formats = Mapping[str, tuple[str, str]]
 
 STEM = "flux-dws"
 SUBCOMMANDS = ("list", "rabbits", "usage")
-"""Those with formats."""
+"""The subcommands with formats."""
 
 DEFAULT = "default"
 HELP = "help"
@@ -61,7 +61,7 @@ def format_text(subcommand: str, name: str, builtin: Formats) -> str:
 
 
 def answer(subcommand: str, name: str, builtin: Formats) -> str:
-    """What ``-o help`` or ``-o get-config=NAME`` prints; empty for any other name.
+    """The output of ``-o help`` or ``-o get-config=NAME``; empty for any other name.
 
     Raises:
         CommandError: there is no such format, or a configuration file is wrong.
@@ -126,7 +126,7 @@ def files() -> Iterator[Path]:
 
 
 def load(path: Path) -> Any:
-    """What a configuration file says.
+    """The contents of a configuration file.
 
     Raises:
         CommandError: it is not in its format.

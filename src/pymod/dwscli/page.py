@@ -177,7 +177,7 @@ def _listing(heading: str, items: Iterable[str], screen: Screen) -> Iterator[str
 
 
 def allocations(answer: Json) -> Iterator[str]:
-    """What each directive has on which Rabbits."""
+    """The storage of each directive on each Rabbit."""
     for found in objects(answer, "allocations"):
         label, kind = text(found, "label"), text(found, "type")
         name = f"{label} ({kind})" if kind and kind != label else label

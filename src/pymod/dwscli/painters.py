@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What ``flux dws wait`` and ``flux dws show --follow`` show while time passes.
+"""The output of ``flux dws wait`` and ``flux dws show --follow`` while time passes.
 
 On a terminal that is a page or a line that is written again and again, else one plain
 line for each change.
@@ -36,7 +36,7 @@ Clock = Callable[[], float]
 
 
 def summary(answer: Json) -> str:
-    """What a job's storage does, in one line, without the amount of data."""
+    """The state of a job's storage in one line, without the amount of data."""
     state, status = text(answer, "state"), text(answer, "status")
     words = f"{state} complete" if answer.get("ready") is True else state
     if status in ("Error", "TransientCondition"):

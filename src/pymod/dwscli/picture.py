@@ -17,7 +17,7 @@ FONT = "system-ui, sans-serif"
 BLACK = "#222222"
 
 START, MIDDLE, END = "start", "middle", "end"
-"""What of a text is at its place."""
+"""The part of a text that is at its place."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Text:
 
 @dataclass
 class Picture:
-    """What is drawn, in pixels from the upper left corner."""
+    """The parts of the picture, in pixels from the upper left corner."""
 
     width: int
     height: int

@@ -61,7 +61,7 @@ def report(args: argparse.Namespace, instance: Instance) -> None:
 
 
 def gather(instance: Instance, since: float) -> Report:
-    """What the page is about.
+    """The contents of the page.
 
     Raises:
         Refused: the module does not answer.

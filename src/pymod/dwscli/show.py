@@ -59,7 +59,7 @@ def show(args: argparse.Namespace, instance: Instance) -> None:
 
 
 def painter(args: argparse.Namespace, live: type[Page] | type[StatusLine]) -> Painter:
-    """What shows a job that is followed."""
+    """The painter of a job that is followed."""
     if args.json:
         return JsonLines()
     return live(partial(screen, args.color)) if screen().is_terminal else Plain()

@@ -21,7 +21,7 @@ from sssjob.to_jobspec.convert import Submission
 from sssjob.xml import markup
 
 URGENCY = 16
-"""What Flux gives a job that asks for no other."""
+"""The value that Flux gives a job that asks for no other."""
 
 SUBMIT_OBJECT = """
 Submit the jobs of a job object (XML), and print their IDs, one in a line, in the

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What standard output can show, and the options about that."""
+"""The abilities of standard output, and the options about them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ UNKNOWN_WIDTH = 80
 
 @dataclass(frozen=True)
 class Screen:
-    """What standard output can show.
+    """The abilities of standard output.
 
     Attributes:
         width, height: columns and lines.
@@ -45,7 +45,7 @@ class Screen:
 
 
 def screen(color: str = "auto") -> Screen:
-    """What standard output can show now: a terminal's size may change."""
+    """The abilities of standard output now: a terminal's size may change."""
     is_terminal = sys.stdout.isatty()
     size = shutil.get_terminal_size((UNKNOWN_WIDTH, 24))
     return Screen(

@@ -34,7 +34,7 @@ WIDTHS = {"wide": (1100, 288), "narrow": (400, 72)}
 and for small screens."""
 
 NOTHING_ELSE = "base-uri 'none'; form-action 'none'"
-"""What default-src of a Content-Security-Policy does not cover."""
+"""The directives that default-src of a Content-Security-Policy does not cover."""
 
 CLASSES = {GRID: "grid", AXIS: "axis"}
 """The classes of what has other colours on a dark page."""
@@ -114,12 +114,12 @@ td { min-width: 4.5rem; }
 """
 
 _NAMED = re.compile(r"'[^']*'|\"[^\"]*\"|[ƒf][1-9A-HJ-NP-Za-km-z]{6,}|\$\S+|[0-9]+")
-"""What is different in two failures of the same reason: names, IDs, numbers."""
+"""The parts that differ in two failures of the same reason: names, IDs, numbers."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What the page is about.
+    """The contents of the page.
 
     Attributes:
         now, since: the time that it is about (UNIX time).

@@ -53,7 +53,7 @@ class Movement:
         bytes: that were copied; None if that is not known.
         rate: bytes per second; None if that is not known.
         left: seconds until its end; None if that is not known.
-        message: what the copy printed last, or the reason of its failure.
+        message: the last output of the copy, or the reason of its failure.
     """
 
     name: str

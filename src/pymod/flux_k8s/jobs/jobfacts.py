@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the service knows of a job for queries, gathered from its parts."""
+"""The state of jobs for queries, from all parts of the service."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ has an expression for each part, at least."""
 
 
 class JobFacts:
-    """What is known of jobs.
+    """The state of jobs.
 
     Args:
         jobs: the jobs of the service.
@@ -65,7 +65,7 @@ class JobFacts:
         self._mounts.stop()
 
     def for_row(self, job: Job) -> Parts[Known]:
-        """What the row of a job needs."""
+        """The state for the row of a job."""
         nodes, nnodes = yield from self._node_text(job)
         return Known(
             nodes=nodes,
@@ -76,7 +76,7 @@ class JobFacts:
         )
 
     def for_details(self, job: Job) -> Parts[Known]:
-        """What the details of a job need."""
+        """The state for the details of a job."""
         nodes, nnodes = yield from self._node_text(job)
         mounting = self._nodes_mounting(job)
         names = (node for node, (_, done) in mounting.items() if not done)

@@ -50,7 +50,7 @@ class Mounts:
 
 @dataclass(frozen=True)
 class Known:
-    """What the service knows of a job besides its ``WorkflowInfo``.
+    """The state of a job that is not in its ``WorkflowInfo``.
 
     Attributes:
         nodes: the job's nodes, as a hostlist.
@@ -206,7 +206,7 @@ def _type_of(info: WorkflowInfo, servers: str) -> Optional[str]:
 
 
 def _first(movements: tuple[Movement, ...]) -> list[Movement]:
-    """Those that have not ended, then the others, each in the order of their names."""
+    """Movements that have not ended, then the others, both in the order of names."""
     return sorted(movements, key=lambda each: (each.finished, each.name))[:MOVEMENTS]
 
 

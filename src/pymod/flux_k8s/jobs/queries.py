@@ -108,8 +108,8 @@ class Queries:
 
     Args:
         jobs: the jobs of the service.
-        outage: says whether what is known may be old.
-        kube_metrics: returns what ``dws.metrics`` says about Kubernetes.
+        outage: says whether the state of the objects may be old.
+        kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Queries:
         respond(0, "", {**answer, **self._situation()})
 
     def _situation(self) -> Json:
-        """What each answer says of its age."""
+        """The part of each answer about its age."""
         now, outage = self._flux.now(), self._outage
         away = outage.reason or (None if outage.listed else "connecting")
         return {

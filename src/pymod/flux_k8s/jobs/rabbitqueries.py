@@ -17,7 +17,7 @@ from flux_k8s.ports import Flux, Json
 from flux_k8s.text import SHOWN, printable, quoted
 
 Action = Coroutine[Call[Any], Any, Json]
-"""What is to be done, and the answer when it is."""
+"""The work for a query. It returns the answer."""
 
 JOBS_PER_TURN = 400
 ROWS_PER_TURN = 50

@@ -56,7 +56,7 @@ class RequestHandler:
         """
         Args:
             relist_jobs: lists the jobs of the plugin again.
-            stats: what ``dws.stats-get`` is answered with.
+            stats: returns the answer to ``dws.stats-get``.
             setup_reader: reads R where requests may be
                 :class:`~flux_k8s.jobs.requests.LargeSetup`.
         """

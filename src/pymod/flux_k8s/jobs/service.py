@@ -177,7 +177,7 @@ class Service:
         }
 
     def _kube_metrics(self) -> Json:
-        """What ``dws.metrics`` says about Kubernetes."""
+        """The part of ``dws.metrics`` about Kubernetes."""
         return {**self._kube_counts(), "events": self._count_events()}
 
     # Calls from one part to the others

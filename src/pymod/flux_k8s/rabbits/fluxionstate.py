@@ -142,7 +142,7 @@ class AppliedSet(Generic[T]):
             self.certain.difference_update(items)
 
     def end(self, items: Iterable[T], present: bool) -> None:
-        """They were added, or removed."""
+        """Note that the items were added, or removed."""
         if present:
             self.certain.update(items)
         else:
