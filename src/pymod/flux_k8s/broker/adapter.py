@@ -30,12 +30,10 @@ INACTIVE = 64  # FLUX_JOB_STATE_INACTIVE
 RUNNING = 1  # FLUX_MODSTATE_RUNNING
 WATCH_APPEND = 4 | 256  # FLUX_KVS_WATCH | FLUX_KVS_WATCH_APPEND
 
-REOPEN_DELAY = 5.0
-"""Seconds until a streaming RPC that has failed is sent again."""
-
-FIRST_GROUP_PAUSE = 1.0
-LONGEST_GROUP_PAUSE = 60.0
-"""Seconds until a user database that has failed is asked again."""
+FIRST_PAUSE = 1.0
+LONGEST_PAUSE = 60.0
+"""Seconds until a streaming RPC that has failed is sent again, or a user database that
+has failed is asked again."""
 
 GroupDone = Callable[[Optional[int]], None]
 """Receives the ID of a user's primary group; None for an unknown user."""
@@ -81,7 +79,7 @@ class StreamingRpc:
         self._normal_end = normal_end
         self._future: Any = None
         self._answered_once = False
-        self._ended = False
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._stopped = False
         self._open()
 
@@ -105,12 +103,11 @@ class StreamingRpc:
             if error.errno == self._normal_end and self._answered_once:
                 self._open()
                 return
-            if not self._ended:
+            if not self._backoff.failures:
                 self._flux.log(syslog.LOG_WARNING, f"{self._topic}: {error}")
-            self._ended = True
-            self._flux.call_later(REOPEN_DELAY, self._open)
+            self._flux.call_later(self._backoff.fail(), self._open)
             return
-        self._ended = False
+        self._backoff.reset()
         self._answered_once = True
         self._got(future)
         future.reset()
@@ -310,7 +307,7 @@ class BrokerFlux:
                 target=self._look_up_groups, daemon=True
             )
             self._group_thread.start()
-        backoff = Backoff(FIRST_GROUP_PAUSE, LONGEST_GROUP_PAUSE)
+        backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._group_requests.put((userid, done, backoff))
 
     def _look_up_groups(self) -> None:

@@ -4,10 +4,10 @@
 pauses, and coroutines over the requests of the ports.
 
 Retries and debounces of reconcilers are here alone. The adapters retry at their own
-edge: a watch that is lost (:mod:`flux_k8s.kube.watch`), a look-up of a user and a
-stream of answers (:mod:`flux_k8s.broker.adapter`), the start of the service
-(:mod:`flux_k8s.broker.supervisor`). All but the stream, which Flux ends when a module
-is unloaded, use the same :class:`~.backoff.Backoff`.
+edge with the same :class:`~.backoff.Backoff`: a watch that is lost
+(:mod:`flux_k8s.kube.watch`), a look-up of a user and a stream of answers
+(:mod:`flux_k8s.broker.adapter`), the start of the service
+(:mod:`flux_k8s.broker.supervisor`).
 
 It imports :mod:`flux_k8s.ports` alone. Read :mod:`.controller` first, then
 :mod:`.coroutines`.
