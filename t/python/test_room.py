@@ -202,6 +202,45 @@ def test_a_job_waits_until_other_jobs_leave_room_for_its_storage() -> None:
     assert memos(system, second)["rabbit_waits_for"] is None
 
 
+def with_servers_watch(fault: Fault, nodes: str) -> tuple[VirtualSystem, int, int]:
+    """A job runs, and another one has got its node when the module is loaded again,
+    whose watch of Servers has a fault."""
+    again = False
+
+    def faults(request: Request) -> Optional[Fault]:
+        servers = request.verb == "watch" and request.kind == SERVERS
+        return fault if servers and again else None
+
+    system = without_scheduler(faults=faults)
+    first = system.instance.submit(on("compute-01", LARGE, 600))
+    second = system.instance.submit(on(nodes, LARGE, 600), urgency=0)
+    wait(system)
+    assert running(system, first)
+    system.kill_module()
+    system.instance.manager.set_urgency(second, 16, 0)
+    wait(system, 2.0)
+    assert names(system, second)[-1] == "prolog-start"
+    again = True
+    system.load_module()
+    return system, first, second
+
+
+def test_a_new_module_sees_the_storage_of_others_before_it_gives_storage_out() -> None:
+    """The watch of Servers may be slower than the others."""
+    system, first, second = with_servers_watch(Fault(delay=20.0), "compute-02")
+    wait(system, 15.0)
+    assert running(system, first) and not running(system, second)
+    wait(system)
+    assert "others' storage: " in memos(system, second)["rabbit_waits_for"]
+
+
+def test_no_job_waits_for_a_watch_of_servers_that_fails() -> None:
+    fault = Fault(error=KubeError(500, "InternalError"))
+    system, first, second = with_servers_watch(fault, "compute-03")
+    wait(system)
+    assert running(system, first) and running(system, second)
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_two_jobs_at_once_are_not_given_the_same_room(seed: int) -> None:
     system = without_scheduler(seed=seed, kube_latency=0.2)
@@ -452,7 +491,7 @@ def test_storage_of_the_system_is_taken_off_a_rabbit_once() -> None:
     """The mapping has it left out of the capacity that Fluxion gives out."""
     entry = {"capacity": 60 * GIB, "system": 40 * GIB, "hostlist": "n1"}
     system = mapping.parse({"computes": {"n1": "r1"}, "rabbits": {"r1": entry}})
-    room = FreeStorage(system, print, lambda: True, print)
+    room = FreeStorage(system, print, print, print)
 
     def see(type: str, name: str, size: int) -> None:
         made = {"r1": {"allocationSize": size * GIB}}

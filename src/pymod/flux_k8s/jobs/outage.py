@@ -7,14 +7,14 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Optional
 
-from flux_k8s.ports import STORAGE, WORKFLOW, Flux, Kind, KubeError, Timer
+from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError, Timer
 
 PATIENCE = 10.0
 """Seconds without an answer until that is reported."""
 
 SILENCE = f"no answer for {PATIENCE:g} s"
 
-LISTED_FIRST = frozenset({WORKFLOW, STORAGE})
+LISTED_FIRST = frozenset({WORKFLOW, STORAGE, SERVERS})
 """The objects that have to be known before anything is done for a job."""
 
 

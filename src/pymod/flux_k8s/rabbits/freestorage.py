@@ -26,7 +26,8 @@ class FreeStorage:
 
     Args:
         log: takes a syslog level and a line.
-        answers: whether Kubernetes has answered at all.
+        watched: is called when all Servers have been seen, or when no job is to wait
+            for that any longer.
         changed: is called when what is on a Rabbit has changed.
 
     Attributes:
@@ -38,12 +39,12 @@ class FreeStorage:
         self,
         mapping: RabbitMapping,
         log: Callable[[int, str], None],
-        answers: Callable[[], bool],
+        watched: Callable[[], None],
         changed: Callable[[], None],
     ) -> None:
         self._mapping = mapping
         self._log = log
-        self._answers = answers
+        self._watched = watched
         self._changed = changed
         self._seen: dict[Reference, StorageUsage] = {}
         self._assumed: dict[Reference, StorageUsage] = {}
@@ -54,6 +55,8 @@ class FreeStorage:
         self._released: set[int] = set()
         self._torn_down: set[int] = set()
         self._watch: Optional[Watch] = None
+        self._answered = False
+        self._trouble: Optional[KubeError] = None
         self.counted = False
         self.uncountable = False
 
@@ -198,24 +201,33 @@ class FreeStorage:
         self._recount(key, before)
 
     def synced(self) -> None:
-        self._count_servers(None)
+        self._trouble = None
+        self._end_count(None)
 
     def trouble(self, error: KubeError) -> None:
-        self._count_servers(error)
+        """The watch has failed, which may be an outage until Kubernetes answers."""
+        self._trouble = error
+        if self._answered or error.status == 403:
+            self._end_count(error)
 
-    def _count_servers(self, error: Optional[KubeError]) -> None:
-        """All Servers were seen, or the watch has failed. No job waits for the watch
-        once Kubernetes answers."""
-        forbidden = error is not None and error.status == 403
-        # Before Kubernetes answers, the failure may be an outage.
-        lasting = error is not None and (forbidden or self._answers())
-        if self.counted or not (error is None or lasting):
+    def note_answer(self) -> None:
+        """Kubernetes answers: no job waits any longer for a watch that has failed."""
+        self._answered = True
+        if self._trouble is not None:
+            self._end_count(self._trouble)
+
+    def _end_count(self, error: Optional[KubeError]) -> None:
+        """All Servers were seen, or cannot be seen."""
+        if self.counted:
             return
-        if error is not None and not self.uncountable:
+        first = not self.uncountable
+        if first and error is not None:
             text = f"Servers: {error}; what persistent storage holds is not known"
             self._log(syslog.LOG_WARNING, text)
-        self.counted = error is None or forbidden
+        self.counted = error is None or error.status == 403
         self.uncountable = error is not None
+        if first:
+            self._watched()
         self._changed()
 
     def _usage(self, servers: Reference) -> StorageUsage:

@@ -18,7 +18,7 @@ from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.nodefailure import SERVING
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
-from flux_k8s.ports import STORAGE, Json, Kind, Kube, KubeError, Watch
+from flux_k8s.ports import SERVERS, STORAGE, Json, Kind, Kube, KubeError, Watch
 from flux_k8s.rabbits.disabled import ANNOTATION, Disabled, read_note
 from flux_k8s.rabbits.freestorage import FreeStorage
 
@@ -87,8 +87,9 @@ class RabbitManager:
 
     Args:
         log: takes a syslog level and a line.
-        watched: is called with an error when a watch was lost, with None when
-            all of its objects have been seen.
+        watched: is called with an error when the watch of Storages was lost, with None
+            when all objects of a kind have been seen (of Servers also when no job is to
+            wait for that any longer).
         changed: is called when a Rabbit's state, or the storage on it, changed.
 
     Attributes:
@@ -117,7 +118,9 @@ class RabbitManager:
         self._unseen = dict.fromkeys(mapping.rabbits, RabbitState(ABSENT, False))
         self._watch: Optional[Watch] = None
         self.complete = False
-        self.free_storage = FreeStorage(mapping, log, lambda: self.complete, changed)
+        self.free_storage = FreeStorage(
+            mapping, log, lambda: watched(SERVERS, None), changed
+        )
 
     def start(self) -> None:
         self._watch = self._kube.watch(STORAGE, self._namespace, self)
@@ -191,6 +194,7 @@ class RabbitManager:
 
     def synced(self) -> None:
         self.complete = True
+        self.free_storage.note_answer()
         self._watched(STORAGE, None)
         self._changed()
 
