@@ -131,6 +131,17 @@ def test_a_rabbit_that_is_disabled_gets_no_jobs_until_it_is_enabled() -> None:
         assert storage["spec"].get("state") != "Disabled"
 
 
+def test_a_rabbit_that_was_just_listed_is_shown_as_disabled_at_once() -> None:
+    system = started()
+    for method, is_disabled in (("disable", True), ("enable", False)):
+        before = rabbits(system)["rabbit-01"]
+        assert bool(before["disabled"]) is not is_disabled
+        query(system, f"rabbit-{method}", {"rabbits": ["rabbit-01"]})
+        system.loop.run(timeout=0.1)
+        found = query(system, "rabbit-list", {})["rabbits"]
+        assert bool(found[0]["disabled"]) is is_disabled
+
+
 def test_a_rabbit_that_is_unknown_cannot_be_disabled() -> None:
     system = started()
     payload = {"rabbits": ["rabbit-01", "rabbit-99"], "reason": ""}

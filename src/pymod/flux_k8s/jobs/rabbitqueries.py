@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Coroutine, Optional
+import math
+from typing import Any, Coroutine
 
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.turns import Parts
@@ -36,12 +37,12 @@ class RabbitQueries:
         self._index = index
         self._machine = machine
         self._rows: list[Json] = []
-        self._made: Optional[float] = None
+        self._made = self._valid_from = -math.inf
 
     def rows(self, sender: Sender) -> Parts[Json]:
         """The rows of all Rabbits. Guests see their own jobs, and the number of all."""
         now = self._flux.now()
-        if self._made is None or not self._made <= now < self._made + FRESH:
+        if not self._valid_from <= self._made <= now < self._made + FRESH:
             rows = yield from self._make()
             self._rows, self._made = rows, now
         if sender.owner:
@@ -87,6 +88,7 @@ class RabbitQueries:
 
         async def act() -> Json:
             await self._machine.disable(names, by, reason)
+            self._changed()
             return {"rabbits": names}
 
         return act()
@@ -100,9 +102,16 @@ class RabbitQueries:
         names = self._names(Reader("dws.rabbit-enable", payload), sender)
 
         async def act() -> Json:
-            return {"rabbits": await self._machine.enable(names)}
+            changed = await self._machine.enable(names)
+            self._changed()
+            return {"rabbits": changed}
 
         return act()
+
+    def _changed(self) -> None:
+        """Make rows anew for each sender until the watch of the Storages has surely
+        shown the change."""
+        self._valid_from = self._flux.now() + FRESH
 
     def _names(self, reader: Reader, sender: Sender) -> list[str]:
         """The Rabbits that a request of the instance owner names."""
