@@ -166,6 +166,19 @@ def test_a_job_that_cannot_get_storage_says_why(
     assert "Traceback" not in out + err
 
 
+def test_a_word_that_is_wrong_is_underlined_as_by_flux(
+    tmp_path: pathlib.Path, capfd: Captured
+) -> None:
+    """With the lines that t/t2012-submission.t expects of ``flux submit``."""
+    guide = (DATA.parents[1] / "doc/user.md").read_text(encoding="utf-8")
+    refusal = r"flux-submit: ERROR: (capacity=10Gib .*\n.*\n.*\^~+\n)"
+    expected = re.search(refusal, guide)
+    line = "#FLUX: -S dw='#DW jobdw type=xfs capacity=10Gib name=p1'"
+    assert sim("run", write_script(tmp_path, "#FLUX: -N1", line)) == 1
+    assert expected is not None
+    assert f"the job was refused: {expected[1]}" in capfd.readouterr().out
+
+
 def test_a_job_with_storage_may_fail(tmp_path: pathlib.Path, capfd: Captured) -> None:
     script = write_script(tmp_path, "#FLUX: -N1", f"#FLUX: -S {DW}", "exit 3")
     assert sim("run", script) == 3

@@ -4,11 +4,15 @@
 
 from __future__ import annotations
 
+import os
 import pathlib
 import syslog
 from typing import Optional
 
+from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
+from flux_k8s.dws.underline import message
+from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.cli.errors import UsageError
@@ -20,7 +24,7 @@ from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import SubmitError
-from rabbitsim.system import LocalFlux
+from rabbitsim.system import LocalFlux, mapping_of
 
 PATIENCE = 30.0
 """Seconds to wait for what should come at once."""
@@ -54,6 +58,7 @@ class SimSession:
             seed=seed,
             log=self._log,
         )
+        self._mapping = mapping_of(kube.topology)
         self._workflows = WorkflowProgress(report)
         kube.watch(WORKFLOW, self._changed)
         self._flux.instance.manager.listeners.append(self._listen)
@@ -65,9 +70,12 @@ class SimSession:
             raise UsageError("Kubernetes does not answer")
         self._report.begin(loop.now())
         try:
+            self._validate(jobspec)
             jobid = instance.submit(jobspec, urgency=urgency)
-        except SubmitError as error:
-            self._report.line(f"the job was refused: {error}")
+        except (DirectiveError, SubmitError) as error:
+            why = message(error) if isinstance(error, DirectiveError) else str(error)
+            for line in f"the job was refused: {why}".split("\n"):
+                self._report.line(line)
             return Outcome(1, [], None)
         job = instance.job(jobid)
         self._wait(job)
@@ -76,6 +84,15 @@ class SimSession:
         return Outcome(
             job.exit_code, events, self._workflows.count, f58(jobid), kvs_of(job)
         )
+
+    def _validate(self, jobspec: Json) -> None:
+        """Check the job as the validator of flux-dws does.
+
+        Raises:
+            DirectiveError: a directive is wrong.
+        """
+        site = Site({}, mapping=self._mapping, owner=os.getuid())
+        check_submission(jobspec["attributes"]["system"], jobspec["resources"], site)
 
     def _wait(self, job: Job) -> None:
         """Wait for the end of a job; an interrupt cancels it."""
