@@ -12,7 +12,8 @@ COPY_OUT='#DW copy_out source=$DW_JOB_p1/input destination=/lustre/output/'
 
 # usage: submit HOST [DIRECTIVE]: a job on this node; its ID
 submit () {
-    flux submit -N1 -n1 --requires=host:"$1" --setattr=system.dw="$DW
+    flux submit -N1 -n1 --cwd=/ --rlimit="-*" --requires=host:"$1" \
+        --setattr=system.dw="$DW
 $2" true
 }
 
@@ -28,15 +29,48 @@ progress_is_known () {
     flux dws show $mounting | grep "^Mounts:"
 }
 
-test_expect_success 'a job with copies ends, and one whose data is not there' '
+# usage: shown STATE: what follows the first job has shown that it is in this state
+shown () {
+    grep " $1" followed
+}
+
+# usage: arrives_and_goes_on JOBID STATE: once DWS and who follows the job are there
+arrives_and_goes_on () {
+    kube wait "$(workflow "$1")" "$2" &&
+    eventually shown "$2" &&
+    rm "gates/$2"
+}
+
+# usage: mask_names NAME=JOBID...: the input without what is different each time
+mask_names () {
+    LC_ALL=C.UTF-8 "$PYTHON" "$TESTDIR/transcript.py" - "$(id -un)" "$@"
+}
+
+test_expect_success 'each state of a job that is followed is shown' '
     mkdir -p scratch/lustre/output &&
     echo 1 >scratch/lustre/input &&
-    echo "save_datamovements = 10" >>conf/rabbit.toml &&
+    cat >>conf/rabbit.toml <<-END &&
+	save_datamovements = 10
+	presets.scratch = "#DW jobdw type=xfs capacity=100GiB name=scratch"
+	END
     flux config reload &&
     module_load &&
     eventually stats_say "\"kubernetes\": \"ok\"" &&
+    states="Proposal Setup DataIn PreRun PostRun DataOut Teardown" &&
+    for state in $states; do gate_shut $state; done &&
     complete=$(submit compute-01 "$COPY_IN
 $COPY_OUT") &&
+    kube wait $(workflow $complete) Proposal &&
+    { flux dws show --follow $complete >followed & } &&
+    follower=$! &&
+    for state in $states; do
+        arrives_and_goes_on $complete $state || return 1
+    done &&
+    wait $follower &&
+    mask_names complete=$(id_of $complete) <followed >masked &&
+    diff "$TESTDIR/data/dws/follow.txt" masked
+'
+test_expect_success 'a job ends whose data is not there' '
     wait_event $complete clean &&
     failed=$(submit compute-01 "#DW copy_in source=/lustre/none destination=\$DW_JOB_p1/") &&
     wait_event $failed clean
@@ -63,11 +97,12 @@ $COPY_OUT") &&
     eventually progress_is_known
 '
 test_expect_success 'all subcommands show them as in the transcript' '
+    cd "$TESTDIR/data" &&
     LC_ALL=C.UTF-8 "$PYTHON" "$TESTDIR/transcript.py" "$TRANSCRIPT" "$(id -un)" \
         complete=$(id_of $complete) failed=$(id_of $failed) \
         cancelled=$(id_of $cancelled) mounting=$(id_of $mounting) \
-        copying=$(id_of $copying) waiting=$(id_of $waiting) >shown &&
-    diff "$TRANSCRIPT" shown
+        copying=$(id_of $copying) waiting=$(id_of $waiting) >"$TRASH/shown" &&
+    diff "$TRANSCRIPT" "$TRASH/shown"
 '
 test_expect_success 'and a web page does' '
     flux dws report -o report.html &&
@@ -78,7 +113,7 @@ test_expect_success 'and a web page does' '
     grep "/lustre/none.* does not exist" report.html
 '
 test_expect_success 'all jobs end' '
-    flux cancel $copying $waiting &&
+    flux cancel $copying &&
     rm gates/Proposal gates/PreRun &&
     wait_event $mounting clean
 '

@@ -3,14 +3,17 @@
 """Run the commands of a transcript again, and write what they show now.
 
 usage: transcript.py FILE USER NAME=JOBID...
+       transcript.py - USER NAME=JOBID... <TEXT
 
 A transcript has commands, each behind "$ ", and what each has shown. In it jobs have
 names, and what is different each time, such as durations, is a word in capital letters.
-So the same transcript is shown by a real Flux and by the stand-in.
+So the same transcript is shown by a real Flux and by the stand-in. With - the text is
+what a command has shown.
 """
 
 from __future__ import annotations
 
+import html
 import re
 import shlex
 import subprocess
@@ -22,11 +25,13 @@ from flux_k8s.rfc.jobid import f58
 
 PROMPT = "$ "
 
+RATE = re.compile(r"[0-9.]+ ?[A-Za-z]+/s")
+
 Runner = Callable[[list[str]], tuple[int, str]]
 """Runs ``flux dws WORDS``; the exit status, and what it has written."""
 
 MASKS = [
-    (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d", "TIME"),
+    (r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?", "TIME"),
     (r"\b[A-Z][a-z]{2}\d\d \d\d:\d\d\b", "TIME"),
     (r"\b\d+(\.\d+)?[smhd]\b", "DURATION"),
     (r"\b\d{1,2}%", "PERCENT"),
@@ -39,6 +44,9 @@ MASKS = [
     (r"(?<=\S) +", " "),
     (r"(?m)(?<=AMOUNT AMOUNT )\d+$", "PERCENT"),
     (r"(?m)[ \t]+$", ""),
+    (r"(?m)^TIME \w+ complete\b.*\n", ""),
+    (r"<(\w*(Time|Duration))>\d+<", r"<\1>TIME<"),
+    (r"( units=.s.)>[0-9.]+<", r"\1>NUMBER<"),
 ]
 """Regular expressions for what is different each time, and what is shown instead."""
 
@@ -52,6 +60,10 @@ def masked(text: str, user: str, jobs: Mapping[str, int]) -> str:
     """
     if text.startswith("<svg"):
         return _titles(masked("\n" + text, user, jobs))
+    if text.startswith("<!DOCTYPE html>"):
+        return masked(_words(text), user, jobs)
+    if text.startswith("# HELP"):
+        return _samples(text)
     for name, id in jobs.items():
         text = re.sub(rf"(?m)(^ +)?\b([ƒf]{f58(id)[1:]}|{id})\b", name, text)
     text = re.sub(rf"\b{user}\b", "USER", text)
@@ -66,6 +78,21 @@ def _titles(svg: str) -> str:
     return "".join(f"{title}\n" for title in found if title != "AMOUNT")
 
 
+def _words(page: str) -> str:
+    """What a reader of a web page sees, without the axes of its pictures."""
+    hidden = r"<style>.*?</style>|<figure class=.narrow.*?</figure>|<text.*?</text>"
+    found = re.split(r"<[^>]*>", re.sub(f"(?s){hidden}", "", page))
+    words = (html.unescape(word.strip()) for word in found)
+    return "".join(f"{word}\n" for word in words if word and not RATE.fullmatch(word))
+
+
+def _samples(metrics: str) -> str:
+    """Metrics with the values of those that are the same each time. Requests and
+    durations are different."""
+    differs = r"(?m)^(\w+_(seconds|total|seconds_\w+))(\{.*\})? .*\n(\1.*\n)*"
+    return re.sub(differs, r"\1 NUMBER\n", metrics)
+
+
 def run_again(transcript: str, user: str, jobs: Mapping[str, int], run: Runner) -> str:
     """The transcript of the same commands, run now."""
     lines = []
@@ -74,7 +101,8 @@ def run_again(transcript: str, user: str, jobs: Mapping[str, int], run: Runner) 
             continue
         _, _, *words = shlex.split(line[len(PROMPT) :])
         status, text = run([str(jobs.get(word, word)) for word in words])
-        lines += [line, masked(text, user, jobs).rstrip("\n")]
+        lines.append(line)
+        lines += [masked(text, user, jobs).rstrip("\n")] if text else []
         lines += [f"exit status {status}"] if status else []
         lines.append("")
     return "\n".join(lines)
@@ -94,8 +122,11 @@ def real(words: list[str]) -> tuple[int, str]:
 def main() -> None:
     path, user, *pairs = sys.argv[1:]
     jobs = {name: int(id) for name, _, id in (pair.partition("=") for pair in pairs)}
-    text = Path(path).read_text(encoding="utf-8")
     sys.stdout.reconfigure(encoding="utf-8")  # type: ignore[union-attr]
+    if path == "-":
+        sys.stdout.write(masked(sys.stdin.read(), user, jobs))
+        return
+    text = Path(path).read_text(encoding="utf-8")
     sys.stdout.write(run_again(text, user, jobs, real))
 
 

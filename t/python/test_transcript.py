@@ -14,15 +14,17 @@ from unittest import mock
 
 import pytest
 
+from dwscli.users import user_name
 from flux_k8s.config.table import Config
 from flux_k8s.rfc.jobid import f58
+from rabbitsim.cli.save import kvs_of
 from rabbitsim.commands import VirtualInstance
 from rabbitsim.dws import Topology
 from rabbitsim.dws.files import Files
 from rabbitsim.dws.topology import Rabbit
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
-from support.dwscli import GOLDEN, dws
+from support.dwscli import GOLDEN, dws, is_golden
 from support.service import HOUR, TIB, XFS, run_until, settle_jobs, started
 from support.tree import TOP
 
@@ -30,6 +32,15 @@ MIB = 2**20
 COPY_IN = "#DW copy_in source=/lustre/input destination=$DW_JOB_p1/"
 COPY_OUT = "#DW copy_out source=$DW_JOB_p1/input destination=/lustre/output/"
 NO_DATA = "#DW copy_in source=/lustre/none destination=$DW_JOB_p1/"
+TABLE = {
+    "save_datamovements": 10,
+    "presets": {"scratch": "#DW jobdw type=xfs capacity=100GiB name=scratch"},
+}
+"""The ``[rabbit]`` table."""
+TRANSCRIPT = runpy.run_path(str(TOP / "t/transcript.py"))
+STATES = "Proposal Setup DataIn PreRun PostRun DataOut Teardown".split()
+STAY = 1.0
+"""Seconds that a job that is followed stays in each state."""
 OTHER = 4711
 """A user ID."""
 
@@ -47,6 +58,7 @@ class Scenario:
 
     Attributes:
         jobs: the name and the ID of each.
+        user: whose jobs they are.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,8 +72,10 @@ class Scenario:
             scheduler=False,
             files=Files(folder),
             options=gated(gates=self._gates, copy_rate=2 * MIB),
-            config=Config(save_datamovements=10),
+            config=Config.parse(TABLE),
         )
+        owner = self.system.instance.broker.owner
+        self.user = user_name(owner) or str(owner)
         self.jobs: dict[str, int] = {}
         (folder / "lustre/output").mkdir()
         self.input.write_text("1\n")
@@ -90,22 +104,44 @@ class Scenario:
 
         assert self.system.loop.run(there, HOUR)
 
+    def save(self, jobid: int) -> Path:
+        """A folder with what Flux has of a job."""
+        folder = self._gates / str(jobid)
+        folder.mkdir()
+        for key, text in kvs_of(self.system.instance.job(jobid)).items():
+            (folder / key).write_text(text, encoding="utf-8")
+        return folder
+
+    def follow(self, jobid: int) -> str:
+        """What ``show --follow`` shows of a job that stays a while in each state."""
+        loop = self.system.loop
+
+        def go_on() -> None:
+            for workflow in self.system.workflows():
+                gate = self._gates / workflow["status"]["state"]
+                gate.unlink(missing_ok=True)
+                loop.call_later(STAY, go_on)
+
+        loop.call_later(STAY, go_on)
+        done = dws(VirtualInstance(self.system), "show", "--follow", str(jobid))
+        assert (done.status, done.err) == (0, "")
+        masked: str = TRANSCRIPT["masked"](done.out, self.user, self.jobs)
+        return masked
+
     def transcript(self, userid: Optional[int] = None) -> str:
         """What the commands of the transcript show."""
-        instance = VirtualInstance(self.system, userid)
-        again = runpy.run_path(str(TOP / "t/transcript.py"))["run_again"]
+        instance = VirtualInstance(self.system, userid, TABLE)
 
         def run(words: list[str]) -> tuple[int, str]:
+            if words[0] == "job-object":
+                words = [words[0], f"--from={self.save(int(words[1]))}"]
             with mock.patch("time.time", self.system.loop.now):
                 done = dws(instance, *words)
+            instance.sleep(1.0)
             return done.status, done.err + done.out
 
-        text: str = again(
-            (GOLDEN / "transcript.txt").read_text(encoding="utf-8"),
-            str(self.system.instance.broker.owner),
-            self.jobs,
-            run,
-        )
+        commands = (GOLDEN / "transcript.txt").read_text(encoding="utf-8")
+        text: str = TRANSCRIPT["run_again"](commands, self.user, self.jobs, run)
         return text
 
 
@@ -142,11 +178,21 @@ def scenario(tmp_path_factory: pytest.TempPathFactory) -> Scenario:
     return found
 
 
-def test_each_subcommand_shows_what_the_service_answers(scenario: Scenario) -> None:
-    shown = scenario.transcript()
-    if os.environ.get("DWS_GOLDEN") == "write":
-        (GOLDEN / "transcript.txt").write_text(shown, encoding="utf-8")
-    assert shown == (GOLDEN / "transcript.txt").read_text(encoding="utf-8")
+def test_each_subcommand_shows_what_the_service_answers(
+    scenario: Scenario, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(TOP / "t/data")
+    assert is_golden("transcript.txt", scenario.transcript())
+
+
+def test_each_state_of_a_job_that_is_followed_is_shown(tmp_path: Path) -> None:
+    scenario = Scenario(tmp_path)
+    for state in STATES:
+        scenario.gate(state)
+    jobid = scenario.submit("complete", "compute-01", COPY_IN, COPY_OUT)
+    scenario.arrive(jobid, "Proposal")
+    assert is_golden("follow.txt", scenario.follow(jobid))
+    settle_jobs(scenario.system)
 
 
 def test_a_web_page_shows_them_all(scenario: Scenario) -> None:

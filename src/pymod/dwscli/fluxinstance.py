@@ -63,6 +63,15 @@ def ended_request(userid: Optional[int], since: float, most: int) -> Json:
     }
 
 
+def running_request() -> Json:
+    """The payload of ``job-list.list`` for :meth:`Instance.running_jobs`."""
+    return {
+        "max_entries": 0,
+        "attrs": ["state", "expiration", "annotations"],
+        "constraint": {"states": [RUNNING]},
+    }
+
+
 class FluxInstance:
     """The instance that the command runs in."""
 
@@ -115,10 +124,7 @@ class FluxInstance:
         return self._list(ended_request(userid, since, most))
 
     def running_jobs(self) -> list[Json]:
-        constraint = {"states": [RUNNING]}
-        attributes = ["state", "expiration", "annotations"]
-        request = {"max_entries": 0, "attrs": attributes, "constraint": constraint}
-        return self._list(request)
+        return self._list(running_request())
 
     def _list(self, request: Json) -> list[Json]:
         from flux.job.list import JobListRPC

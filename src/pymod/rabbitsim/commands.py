@@ -9,11 +9,15 @@ one from the module and from Flux.
 from __future__ import annotations
 
 import errno
+from pathlib import Path
 from typing import Iterable, Optional
 
-from dwscli.fluxinstance import ATTRIBUTES, ended_request
+from dwscli.fluxinstance import ATTRIBUTES, ended_request, running_request
 from dwscli.instance import Json, Tick
+from flux_k8s.config.submission import Site
+from flux_k8s.dws.directiverules import read_rules
 from flux_k8s.rfc import jobid
+from rabbitsim.flux.options import batch_jobspec
 from rabbitsim.system import VirtualSystem
 
 TICK = 1.0
@@ -29,10 +33,17 @@ class VirtualInstance:
 
     Args:
         userid: who runs the commands, by default the instance owner.
+        table: the ``[rabbit]`` table that directives are checked against.
     """
 
-    def __init__(self, system: VirtualSystem, userid: Optional[int] = None) -> None:
+    def __init__(
+        self,
+        system: VirtualSystem,
+        userid: Optional[int] = None,
+        table: Optional[Json] = None,
+    ) -> None:
         self._system = system
+        self._table: Json = table or {}
         self._owner = system.instance.broker.owner
         self.userid = self._owner if userid is None else userid
 
@@ -69,6 +80,18 @@ class VirtualInstance:
     def ended_jobs(self, userid: Optional[int], since: float, most: int) -> list[Json]:
         request = ended_request(userid, since, most)
         return list(self.ask("job-list.list", request)["jobs"])
+
+    def running_jobs(self) -> list[Json]:
+        return list(self.ask("job-list.list", running_request())["jobs"])
+
+    def site(self) -> Site:
+        rules = read_rules(self.ask("dws.rules", {})["rules"])
+        return Site(self._table, rules, self._system.mapping, self._owner)
+
+    def batch_jobspec(self, script: str, nodes: Optional[int]) -> Json:
+        text = Path(script).read_text(encoding="utf-8")
+        jobspec, _ = batch_jobspec(text, script, nodes=nodes, cwd="/", environment={})
+        return jobspec
 
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
         found: dict[tuple[int, str], str] = {}

@@ -11,7 +11,7 @@ import runpy
 import sys
 import time
 from contextlib import redirect_stderr, redirect_stdout
-from io import StringIO
+from io import BytesIO, TextIOWrapper
 from typing import Any, Callable, Iterable, NamedTuple, Optional, Union
 from unittest import mock
 
@@ -271,19 +271,19 @@ class Done(NamedTuple):
     err: str
 
 
-class _Stream(StringIO):
+class _Stream(TextIOWrapper):
     """A standard stream, perhaps of a terminal."""
 
     def __init__(self, is_terminal: bool) -> None:
-        super().__init__()
+        super().__init__(BytesIO(), encoding="utf-8", newline="", write_through=True)
         self._is_terminal = is_terminal
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8"
 
     def isatty(self) -> bool:
         return self._is_terminal
+
+    def getvalue(self) -> str:
+        self.seek(0)
+        return self.read()
 
 
 def dws(

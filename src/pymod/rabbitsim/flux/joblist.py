@@ -92,6 +92,7 @@ def _attributes(job: Job) -> Json:
         found["nnodes"] = nnodes
     if job.R is not None:
         found["nodelist"] = ",".join(job.R["execution"]["nodelist"])
+        found["expiration"] = job.R["execution"]["expiration"]
     exception = _exception(job.events)
     if exception is not None:
         found["exception_occurred"] = True

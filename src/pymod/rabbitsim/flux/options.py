@@ -83,6 +83,7 @@ def batch_jobspec(
     name: str,
     *,
     args: Sequence[str] = (),
+    nodes: Optional[int] = None,
     cwd: str,
     environment: Mapping[str, str],
 ) -> tuple[Json, argparse.Namespace]:
@@ -92,6 +93,7 @@ def batch_jobspec(
         script: the script's text; its ``#FLUX:`` lines are read.
         name: its name, for errors and the job.
         args: arguments for the script.
+        nodes: the number of nodes, in place of the one in the script.
 
     Raises:
         ScriptError: one line that names what is wrong, and where.
@@ -102,6 +104,7 @@ def batch_jobspec(
             options = parse_options(directive.args, options)
         except OptionError as error:
             raise ScriptError(f"{name}: line {directive.line}: {error}") from None
+    options.nodes = nodes or options.nodes
     try:
         if not script.startswith("#!"):
             raise OptionError("does not start with '#!'")
