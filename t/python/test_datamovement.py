@@ -98,8 +98,15 @@ def test_progress_is_that_of_all_copies_together() -> None:
     found = progress([parse(movement(RUNNING)), parse(movement(other))])
     assert found is not None
     assert (found.moved, found.total) == (50 * MIB, 110 * MIB)
-    assert (found.percent, found.left) == (70, 2.0)
+    assert (found.percent, found.left) == (45, 2.0)
     assert progress([]) is None
+
+
+def test_copies_of_unknown_sizes_count_as_much_as_each_other() -> None:
+    begun = {"state": "Running", "commandStatus": {"progress": 0}}
+    found = progress([parse(movement(RUNNING)), parse(movement(begun))])
+    assert found is not None
+    assert (found.total, found.percent) == (None, 20)
 
 
 values = st.recursive(

@@ -138,17 +138,21 @@ def parse(object: Json) -> Movement:
 
 
 def progress(movements: Iterable[Movement]) -> Optional[Progress]:
-    """How far data movements are, together; None without any. Each counts as much as
-    the others: how much there is to copy is known of none before it ends."""
+    """How far data movements are, together; None without any. As long as it is not
+    known of all how much they copy, each counts as much as the others."""
     found = list(movements)
     if not found:
         return None
-    percent = sum(each.percent for each in found) // len(found)
-    moved, totals = [each.bytes for each in found], [each.total for each in found]
+    moved = _sum([each.bytes for each in found])
+    total = _sum([each.total for each in found])
+    if moved is not None and total:
+        percent = min(100, 100 * moved // total)
+    else:
+        percent = sum(each.percent for each in found) // len(found)
     left = [each.left for each in found]
     return Progress(
-        moved=_sum(moved),
-        total=_sum(totals),
+        moved=moved,
+        total=total,
         percent=percent,
         left=None
         if None in left
