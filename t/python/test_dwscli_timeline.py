@@ -19,7 +19,7 @@ from dwscli.chart import COLORS, WIDTH, draw
 from dwscli.ended import TIMINGS
 from dwscli.picture import Picture, Rectangle, Text, svg
 from dwscli.png import SIGNATURE, png
-from dwscli.spans import JobSpans, Span, Transfer, of_job, rates
+from dwscli.spans import JobSpans, Span, Transfer, averages, of_job, rates
 from support.dwscli import (
     FIRST,
     FRESH,
@@ -189,6 +189,39 @@ def test_the_area_below_the_rate_is_what_was_moved(found: list[Transfer]) -> Non
         rate * (later - moment) for (moment, rate), (later, _) in zip(steps, steps[1:])
     )
     assert moved == pytest.approx(sum(one.bytes for one in found), rel=1e-6)
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda begin, seconds, bytes: Transfer(begin, begin + seconds, bytes),
+            st.floats(NOW, NOW + 7200),
+            st.floats(0.1, 600),
+            st.floats(1, 1e15),
+        ),
+        min_size=1,
+        max_size=8,
+    ),
+    st.integers(1, 300),
+)
+def test_no_average_of_a_rate_is_above_the_rate(
+    found: list[Transfer], count: int
+) -> None:
+    steps = rates(found)
+    begin, end = NOW, NOW + 8000
+    means = averages(steps, begin, end, count)
+    highest = max(rate for _, rate in steps)
+    assert max(rate for _, rate in means) <= highest * (1 + 1e-6)
+    area = sum(rate for _, rate in means) * (end - begin) / count
+    assert area == pytest.approx(sum(one.bytes for one in found), rel=1e-6)
+
+
+def test_a_job_that_runs_is_drawn_as_running_until_now() -> None:
+    states = STATES[:3]
+    ready = of_job(detail(FIRST, states=states, ready=True), NOW)
+    assert ready is not None and ready.spans[-1] == Span("run", NOW - 390, NOW)
+    mounting = of_job(detail(FIRST, states=states, ready=False), NOW)
+    assert mounting is not None and mounting.spans[-1].name == "PreRun"
 
 
 moments = st.floats(1, 4e9)

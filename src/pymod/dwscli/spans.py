@@ -63,8 +63,12 @@ def of_job(answer: Json, now: float) -> Optional[JobSpans]:
         return None
     by_name = {span.name: span for span in spans}
     before, after = by_name.get(State.PreRun.name), by_name.get(State.PostRun.name)
-    if before is not None and after is not None and after.begin > before.end:
-        spans.append(Span(RUN, before.end, after.begin))
+    if before is not None:
+        is_running = text(answer, "state") == before.name and answer.get("ready")
+        until = now if is_running else before.end
+        until = until if after is None else after.begin
+        if until > before.end:
+            spans.append(Span(RUN, before.end, until))
     spans.sort(key=lambda span: (span.begin, span.end))
     job = f58(int(number(answer, "id") or 0))
     return JobSpans(job, tuple(spans), tuple(_transfers(answer, by_name)))
@@ -122,12 +126,12 @@ def averages(
     sums = [0.0] * count
     for (moment, rate), (later, _) in zip(steps, steps[1:]):
         moment, later = max(moment, begin), min(later, end)
-        while rate and moment < later:
-            index = min(count - 1, int((moment - begin) / width))
-            stop = min(later, begin + (index + 1) * width)
-            if stop <= moment:
-                stop = later
-            sums[index] += rate * (stop - moment)
-            moment = stop
+        if not rate or moment >= later:
+            continue
+        first, last = int((moment - begin) / width), int((later - begin) / width)
+        for index in range(first, min(last, count - 1) + 1):
+            low = max(moment, begin + index * width)
+            high = min(later, begin + (index + 1) * width)
+            sums[index] += rate * max(0.0, high - low)
     found = [(begin + index * width, sum / width) for index, sum in enumerate(sums)]
     return [*found, (end, 0.0)]
