@@ -6,6 +6,7 @@
 #                 mutants, 20,000 hostile jobs, 2,000 examples of a property
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make docs     the manual: build/html, and doc/man, the man pages as installed
+#   make pictures the pictures of the manual (one of them with a Chromium on PATH)
 #   make bench    measure (prints a table, writes bench/results.json)
 #   make wheel    build what make install WHEELS=dist takes
 #   make install  for the Flux on PATH, into DEST; make uninstall removes it
@@ -29,7 +30,8 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties torture-mutants docs bench wheel install uninstall clean
+	soak-hostile soak-properties torture-mutants docs pictures bench wheel install \
+	uninstall clean
 
 all: $(INSTALLED)
 
@@ -84,6 +86,9 @@ torture-mutants: $(INSTALLED)
 docs: $(INSTALLED)
 	$(SPHINX) -b html doc build/html
 	$(SPHINX) -b man doc doc/man
+
+pictures: $(INSTALLED)
+	$(BIN)/python doc/pictures.py
 
 bench: $(INSTALLED)
 	$(BIN)/python bench/run.py

@@ -1,0 +1,59 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The pictures of the guides (make pictures)."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.tree import TOP
+
+DOC = TOP / "doc"
+
+
+def pictures(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(DOC / "pictures.py"), *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, **environment},
+        timeout=300,
+    )
+
+
+@pytest.mark.parametrize("name", ["timeline.svg", "follow.svg"])
+def test_the_picture_in_the_guide_is_what_the_command_makes(
+    name: str, tmp_path: Path
+) -> None:
+    """If what the command shows has changed: make pictures."""
+    done = pictures("-o", str(tmp_path), name, LC_ALL="C", TZ="Asia/Tokyo")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert (tmp_path / name).read_text("utf-8") == (DOC / name).read_text("utf-8")
+
+
+def test_the_timeline_is_of_50_jobs_and_the_recording_is_half_way() -> None:
+    titles = re.findall(r"<title>(ƒ\w+) ", (DOC / "timeline.svg").read_text("utf-8"))
+    assert len(set(titles)) == 50
+    recording = (DOC / "follow.svg").read_text("utf-8")
+    percent = re.search(r">Data: .*\((\d+)%\)<", recording)
+    assert percent is not None and 50 <= int(percent[1]) <= 60
+
+
+def test_a_screenshot_without_a_browser_is_refused_in_one_line(tmp_path: Path) -> None:
+    done = pictures("-o", str(tmp_path), "report.png", PATH=str(tmp_path))
+    assert done.returncode == 1 and done.stdout.count("\n") == 1
+    assert done.stdout.startswith("report.png needs a Chromium: no chromium ")
+
+
+def test_each_picture_is_in_a_guide_and_small() -> None:
+    text = "".join(path.read_text("utf-8") for path in DOC.glob("*.md"))
+    for name in ("timeline.svg", "follow.svg", "report.png"):
+        assert f"]({name})" in text
+        assert (DOC / name).stat().st_size < 200 * 1024
