@@ -115,8 +115,7 @@ class Alone:
         seconds: list[float] = []
 
         def ask(due: float) -> None:
-            self._stats()
-            seconds.append(self.reactor.now() - due)
+            self._ask_stats(lambda _: seconds.append(self.reactor.now() - due))
 
         begin = self.reactor.now()
         for number in range(1, count + 1):
@@ -126,11 +125,12 @@ class Alone:
         return seconds
 
     def queries(self, guests: int) -> dict[str, Any]:
-        """Ask for all jobs, portion by portion, for the Rabbits, the metrics and one
-        job, and have as many guests ask for theirs meanwhile: how late the event loop
-        was, the processor time that it took between two beats, and the seconds until
-        all jobs were listed. Each answer is encoded, as it is for Flux."""
-        left, jobs, with_rabbits = 3 + 2 * guests, 0, 0
+        """Ask for all jobs, portion by portion, for the Rabbits, the metrics, the
+        statistics of the module and one job, and have as many guests ask for theirs
+        meanwhile: how late the event loop was, the processor time that it took between
+        two beats, and the seconds until all jobs were listed. Each answer is encoded,
+        as it is for Flux."""
+        left, jobs, with_rabbits = 4 + 2 * guests, 0, 0
         begin, listed = self.reactor.now(), 0.0
 
         def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
@@ -156,6 +156,7 @@ class Alone:
         self._list(0, portion)
         self.service.query("rabbit-list", {}, respond, owner)
         self.service.query("metrics", {}, respond, owner)
+        self.service.request("stats-get", {}, respond)
         self.service.query("job-show", {"id": FIRST_JOB}, respond, owner)
         for userid in range(1, guests + 1):
             for method in ("job-list", "rabbit-list"):
@@ -202,12 +203,16 @@ class Alone:
 
     def _stats(self) -> Json:
         answers: list[Json] = []
+        self._ask_stats(answers.append)
+        self.reactor.run(lambda: bool(answers), PATIENCE)
+        return answers[0]
 
+    def _ask_stats(self, done: Callable[[Json], None]) -> None:
         def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
-            answers.append(answer or {})
+            json.dumps(answer).encode()
+            done(answer or {})
 
         self.service.request("stats-get", {}, respond)
-        return answers[0]
 
     def _wait(self, condition: Callable[[], bool], what: str) -> None:
         end = self.reactor.now() + PATIENCE

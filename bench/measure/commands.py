@@ -50,7 +50,7 @@ def queries(bench: Bench) -> Iterator[Row]:
         median(used) * 1e3,
         "ms",
         Target(10),
-        "of processor time; and Rabbits, metrics, one job; median of"
+        "of processor time; and Rabbits, metrics, module stats, one job; median of"
         f" {len(rounds)} times, longest {max(used) * 1e3:.1f} ms; by the clock"
         f" {median(longest) * 1e3:.1f} ms",
     )

@@ -273,6 +273,7 @@ def test_the_service_has_every_metric() -> None:
     jobids = [system.instance.submit(jobspec(nodes=1)) for _ in range(2)]
     running(system, jobids[0])
     settle(system)
+    system.loop.run(timeout=1.0)
     answer = query(system, "metrics")
     rabbits = query(system, "rabbit-list")["rabbits"]
     text = exposition([*module_metrics(answer), *rabbit_metrics(rabbits)])

@@ -12,7 +12,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.querybounds import QUERY_BYTES
-from flux_k8s.jobs import heldqueries, jobrows, queries
+from flux_k8s.jobs import heldqueries, jobrows, metrics, queries
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -128,16 +128,35 @@ def test_requests_without_an_answer_are_counted() -> None:
     assert found["requests_in_flight"] == 1 and found["busy"] == 1
 
 
+def ask_stats(system: VirtualSystem) -> list[Json]:
+    """The list that gets the answer to ``dws.stats-get``."""
+    answers: list[Json] = []
+    assert system.service is not None
+    system.service.request(
+        "stats-get", {}, lambda errnum, text, payload: answers.append(payload or {})
+    )
+    return answers
+
+
+def test_stats_of_many_jobs_are_made_in_several_turns(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(metrics, "JOBS_PER_TURN", 2)
+    system = started()
+    for _ in range(5):
+        system.instance.submit(jobspec(nodes=1))
+    seen(system)
+    answers = ask_stats(system)
+    assert answers == []
+    system.loop.run(lambda: bool(answers), timeout=1.0)
+    assert sum(answers[0]["workflows"].values()) == answers[0]["jobs"] == 5
+
+
 def test_stats_have_the_metrics_as_well() -> None:
     system = started()
     system.instance.submit(jobspec(nodes=1))
     seen(system)
-    answers: list[Json] = []
-    system.instance.request(
-        "dws.stats-get", {}, lambda errnum, text, payload: answers.append(payload or {})
-    )
-    system.loop.run(lambda: bool(answers), timeout=1.0)
-    (stats,) = answers
+    (stats,) = ask_stats(system)
     found = query(system, "metrics")
     assert set(stats) > set(found) - set(SITUATION)
     assert stats["requests"] == found["requests"] and stats["kubernetes"] == "ok"

@@ -18,16 +18,6 @@ Done = Callable[[Union[T, Exception]], None]
 """Receives the result, or the exception that the work raised."""
 
 
-def run_parts(parts: Parts[T]) -> T:
-    """Do work at once, and return its result."""
-    while True:
-        try:
-            next(parts)
-        except StopIteration as stop:
-            result: T = stop.value
-            return result
-
-
 class Turns(Generic[T]):
     """Does one part of one piece of work in each turn of the reactor. Pieces of work
     that wait take turns with each other."""

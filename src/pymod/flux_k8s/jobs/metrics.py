@@ -6,11 +6,13 @@ state, how long DWS took for the states of Workflows, and what has failed."""
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import Counter
 from typing import Callable
 
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws.workflowview import State
 from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.jobrows import NONE
 from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Clock, Json
@@ -96,20 +98,28 @@ class Metrics:
         self._ended += 1
 
     def measure(self) -> Parts[Json]:
-        """The metrics. ``oldest`` is for how long the oldest state has been awaited,
-        in seconds: each job is looked at."""
-        now, oldest, last = self._clock.now(), 0.0, -1
-        while ids := self._index.after(last, JOBS_PER_TURN):
-            last = ids[-1]
+        """The metrics. ``workflows`` has the number of jobs by the state that their
+        Workflow is in, and ``oldest`` is for how long the oldest state has been
+        awaited, in seconds: each job is looked at."""
+        now, oldest = self._clock.now(), 0.0
+        workflows: Counter[str] = Counter()
+        ids = self._index.after(-1, JOBS_PER_TURN)
+        while ids:
             for job in map(self._jobs.get, ids):
                 view = None if job is None else job.info.view
+                state = None if view is None else view.state
+                workflows[NONE if state is None else state.name] += 1
                 if view is not None and not view.complete and view.since is not None:
                     oldest = max(oldest, now - view.since)
+            if len(ids) < JOBS_PER_TURN:
+                break
             yield
+            ids = self._index.after(ids[-1], JOBS_PER_TURN)
         return {
             "started": self._started,
             "jobs": len(self._index),
             "states": dict(self._index.states),
+            "workflows": dict(workflows),
             "ended": self._ended,
             "failed": self._failed,
             **self._jobs.load(),

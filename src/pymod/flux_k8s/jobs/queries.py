@@ -19,7 +19,7 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, call, drive
-from flux_k8s.control.turns import Parts, Turns, run_parts
+from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs import jobrows
@@ -395,9 +395,13 @@ class Queries:
         counts = {"held": len(self._held), "in_work": len(self._turns)}
         return {**found, "queries": counts}
 
-    def stats(self) -> Json:
-        """The metrics, at once."""
-        return run_parts(self._measure())
+    def stats(self, respond: Respond) -> None:
+        """Answer ``dws.stats-get``: the metrics, and how the Rabbits are."""
+        self._work(self._measure_all(), respond)
+
+    def _measure_all(self) -> Parts[Json]:
+        found = yield from self._measure()
+        return {**found, "rabbits": self._machine.stats()}
 
 
 def _check_user(job: Job, sender: Sender) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import random
 import syslog
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterator, Optional
 
@@ -250,19 +249,6 @@ class JobTable:
         """How many jobs are ready to be handled, are handled, and are tried again."""
         busy, retrying = self._queue.counts()
         return {"ready": self._queue.ready, "busy": busy, "retrying": retrying}
-
-    def stats(self) -> Json:
-        """How many jobs there are, and how they get on."""
-        views = (job.info.view for job in self._jobs.values())
-        states = Counter(None if view is None else view.state for view in views)
-        return {
-            "jobs": len(self._jobs),
-            "workflows": {
-                "none" if state is None else state.name: count
-                for state, count in states.items()
-            },
-            **self.load(),
-        }
 
 
 class Reconciler:

@@ -40,7 +40,7 @@ SUCCESS: Json = {"success": True}
 
 
 class RequestHandler:
-    """Handles the requests of the plugin, and ``dws.stats-get``."""
+    """Handles the requests of the plugin."""
 
     def __init__(
         self,
@@ -50,13 +50,11 @@ class RequestHandler:
         scope: JobScope,
         in_use: InUse,
         relist_jobs: Callable[[], None],
-        stats: Callable[[], Json],
         setup_reader: Optional[SetupReader] = None,
     ) -> None:
         """
         Args:
             relist_jobs: lists the jobs of the plugin again.
-            stats: returns the answer to ``dws.stats-get``.
             setup_reader: reads R where requests may be
                 :class:`~flux_k8s.jobs.requests.LargeSetup`.
         """
@@ -66,7 +64,6 @@ class RequestHandler:
         self._scope = scope
         self._in_use = in_use
         self._relist_jobs = relist_jobs
-        self._stats = stats
         self._setup_reader = setup_reader
         self._methods: Mapping[str, Callable[[Any], Json]] = {
             "create": self._create,
@@ -75,7 +72,6 @@ class RequestHandler:
             "teardown": self._teardown,
             "abort": self._abort,
             "hello": self._hello,
-            "stats-get": lambda payload: self._stats(),
         }
 
     def handle(self, method: str, payload: Any, respond: Respond) -> None:

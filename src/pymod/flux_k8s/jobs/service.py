@@ -37,6 +37,9 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.ports import Flux, Json, Kube
 
+STATS = "stats-get"
+"""The method of ``flux module stats``."""
+
 
 class Service:
     """The parts of the service, and how they are connected.
@@ -107,7 +110,6 @@ class Service:
             scope,
             steps.in_use,
             self._lister.relist,
-            self._stats,
             setup_reader,
         )
         self._queries = Queries(
@@ -159,22 +161,16 @@ class Service:
 
     def request(self, method: str, payload: Any, respond: Respond) -> None:
         """Handle ``dws.<method>``."""
-        self._requests.handle(method, payload, respond)
+        if method == STATS:
+            self._queries.stats(respond)
+        else:
+            self._requests.handle(method, payload, respond)
 
     def query(
         self, method: str, payload: Any, respond: Respond, sender: Sender
     ) -> None:
         """Handle ``dws.<method>``, one of those that users call."""
         self._queries.request(method, payload, sender, respond)
-
-    def _stats(self) -> Json:
-        return {
-            **self._jobs.stats(),
-            "kubernetes": self._outage.reason
-            or ("ok" if self._outage.listed else "connecting"),
-            "rabbits": self._machine.stats(),
-            **self._queries.stats(),
-        }
 
     def _kube_metrics(self) -> Json:
         """The part of ``dws.metrics`` about Kubernetes."""
