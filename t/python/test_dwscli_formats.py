@@ -120,13 +120,6 @@ def test_a_size_has_three_digits_and_a_unit(amount: float, expected: str) -> Non
     assert units.size(amount) == expected
 
 
-def test_a_size_that_data_movement_reports_is_read() -> None:
-    assert units.parse_amount("1.500 GiB") == 3 * 2**29
-    assert units.parse_amount("10 MB") == 10**7
-    assert units.parse_amount("512 B") == 512
-    assert units.parse_amount("much") is None
-
-
 @pytest.mark.parametrize("format", [text for _, text in JOB_FORMATS.values()])
 def test_the_formats_of_jobs_name_fields_that_exist(format: str) -> None:
     assert Format(format, JOB_FIELDS).names <= set(JOB_FIELDS)

@@ -14,8 +14,7 @@ from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from dwscli.instance import Instance, Json
 from dwscli.reading import number, part, text, texts
-from dwscli.units import parse_amount
-from flux_k8s.dws import directives
+from flux_k8s.dws import datamovement, directives
 from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
 from flux_k8s.errors import DirectiveError
 from flux_k8s.rfc.timestamps import parse_timestamp
@@ -42,9 +41,6 @@ EXCEPTION = "dws"
 
 LARGEST_LIST = 65536
 """The most jobs that ended among which those with storage are searched."""
-
-PHASE = "nnf.cray.hpe.com/teardown_state"
-"""The label of an NnfDataMovement with the state that it belongs to."""
 
 Kvs = Mapping[tuple[int, str], str]
 
@@ -208,22 +204,13 @@ def movements(found: Any) -> list[Json]:
 
 
 def _movement(item: Json) -> Json:
-    spec, status = part(item, "spec"), part(item, "status")
-    command = part(status, "commandStatus")
-    state, outcome = text(status, "state"), text(status, "status")
+    movement = datamovement.parse(item)
+    begun, over = datamovement.times(item)
     return {
-        "name": text(part(item, "metadata"), "name"),
-        "source": text(part(spec, "source"), "path"),
-        "destination": text(part(spec, "destination"), "path"),
-        "state": outcome or state,
-        "percent": number(command, "progress"),
-        "bytes": parse_amount(text(command, "data")),
-        "rate": None,
-        "left": None,
-        "message": text(status, "message"),
-        "phase": text(part(part(item, "metadata"), "labels"), PHASE),
-        "begun": parse_timestamp(text(status, "startTime")),
-        "ended": parse_timestamp(text(status, "endTime")),
+        **movement.to_json(),
+        "phase": movement.phase,
+        "begun": begun,
+        "ended": over,
     }
 
 

@@ -277,6 +277,6 @@ def movement_rate(movement: Json) -> str:
     words = [
         "" if moved is None else size(moved),
         "" if rate is None else f"{size(rate)}/s",
-        "" if left is None else f"{duration(left)} left",
+        f"{duration(left)} left" if left else "",
     ]
     return ", ".join(filter(None, words))

@@ -7,14 +7,11 @@ from __future__ import annotations
 import locale
 import math
 import os
-import re
 import time
-from typing import Optional
 
 from flux_k8s.rfc import jobid
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
-_AMOUNT = re.compile(r"\s*([0-9]{1,30}(?:\.[0-9]+)?)\s*([KMGTPE]?)(i?)B", re.ASCII)
 _LATEST = 253402300799
 """The last second of the year 9999, which is the last that can be written."""
 
@@ -41,17 +38,6 @@ def size(amount: float) -> str:
             break
         amount /= 1024
     return f"{amount:.3g}{unit}" if amount < 999.5 else f"{amount:.0f}{unit}"
-
-
-def parse_amount(text: str) -> Optional[int]:
-    """A number of bytes from an amount as data movement reports it, such as
-    ``1.500 GiB``; None for any other text."""
-    match = _AMOUNT.match(text)
-    if match is None:
-        return None
-    base = 1024 if match[3] or not match[2] else 1000
-    factor: int = base ** " KMGTPE".index(match[2] or " ")
-    return round(float(match[1]) * factor)
 
 
 def timestamp(moment: float, format: str = "%FT%T") -> str:

@@ -112,7 +112,7 @@ WORKFLOW = {
 }
 MOVEMENTS = [
     {
-        "metadata": {"name": "fluxjob-1-0"},
+        "metadata": {"name": "fluxjob-1-0", "namespace": "tuo201"},
         "spec": {
             "source": {"path": "/mnt/nnf/1-0/out"},
             "destination": {"path": "/lustre/out"},

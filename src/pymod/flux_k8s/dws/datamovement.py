@@ -24,6 +24,7 @@ from flux_k8s.dws.storageusage import WORKFLOW_LABEL
 from flux_k8s.dws.workflowview import parse_go_duration
 from flux_k8s.json_reader import is_number
 from flux_k8s.ports import NNF_GROUP, Json
+from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import SHOWN, printable
 
 STATE_LABEL = f"{NNF_GROUP}/teardown_state"
@@ -67,6 +68,20 @@ class Movement:
     left: Optional[float]
     message: str
 
+    def to_json(self) -> Json:
+        """As in the answers to ``dws.job-show``, which are about one state."""
+        return {
+            "name": self.name,
+            "source": self.source,
+            "destination": self.destination,
+            "state": self.state,
+            "percent": self.percent,
+            "bytes": self.bytes,
+            "rate": self.rate,
+            "left": self.left,
+            "message": self.message,
+        }
+
     @property
     def finished(self) -> bool:
         """Whether it has ended, well or not."""
@@ -106,8 +121,8 @@ def workflow_of(object: Json) -> Optional[str]:
 
 def key_of(object: Json) -> tuple[str, str]:
     """Namespace and name of an object."""
-    metadata = object.get("metadata", {})
-    return str(metadata.get("namespace")), str(metadata.get("name"))
+    metadata = _get(object, "metadata")
+    return str(_get(metadata, "namespace")), str(_get(metadata, "name"))
 
 
 def parse(object: Json) -> Movement:
@@ -121,10 +136,9 @@ def parse(object: Json) -> Movement:
     moved = _size(_COPIED.match(last))
     if over or moved is None:
         moved = _size(_DATA.fullmatch(_text(command, "data"))) or moved
-    namespace, name = key_of(object)
     failure = _text(status, "message") if over and result != SUCCESS else ""
     return Movement(
-        name=printable(f"{namespace}/{name}", SHOWN),
+        name=printable("/".join(key_of(object)), SHOWN),
         phase=_text(_get(object, "metadata", "labels"), STATE_LABEL),
         source=_text(_get(object, "spec", "source"), "path"),
         destination=_text(_get(object, "spec", "destination"), "path"),
@@ -135,6 +149,15 @@ def parse(object: Json) -> Movement:
         left=0.0 if over else _left(last, command, percent),
         message=failure or last,
     )
+
+
+def times(object: Json) -> tuple[Optional[float], Optional[float]]:
+    """When an NnfDataMovement began, and when it ended (UNIX time); None for what is
+    not known."""
+    status = _get(object, "status")
+    keys = ("startTime", "endTime")
+    begun, over = (parse_timestamp(_text(status, key)) for key in keys)
+    return begun, over
 
 
 def progress(movements: Iterable[Movement]) -> Optional[Progress]:

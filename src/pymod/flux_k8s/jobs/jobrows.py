@@ -143,7 +143,7 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
             "mounted": mounts.mounted,
             "waiting": known.waiting,
         },
-        "movements": [_movement(each) for each in _first(known.movements)],
+        "movements": [each.to_json() for each in _first(known.movements)],
         "nmovements": len(known.movements),
         "limits": _limits(info, config),
         "exceptions": [] if info.failure is None else [printable(info.failure, NOTE)],
@@ -208,20 +208,6 @@ def _type_of(info: WorkflowInfo, servers: str) -> Optional[str]:
 def _first(movements: tuple[Movement, ...]) -> list[Movement]:
     """Movements that have not ended, then the others, both in the order of names."""
     return sorted(movements, key=lambda each: (each.finished, each.name))[:MOVEMENTS]
-
-
-def _movement(movement: Movement) -> Json:
-    return {
-        "name": movement.name,
-        "source": movement.source,
-        "destination": movement.destination,
-        "state": movement.state,
-        "percent": movement.percent,
-        "bytes": movement.bytes,
-        "rate": movement.rate,
-        "left": movement.left,
-        "message": movement.message,
-    }
 
 
 def _limits(info: WorkflowInfo, config: Config) -> list[Json]:
