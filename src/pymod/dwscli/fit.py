@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterable, Mapping, Optional, Sequence
 
 from dwscli.instance import Json
-from dwscli.reading import number, part, text
+from dwscli.reading import hosts, number, part, text
 from flux_k8s.dws.directives import GIB
-from flux_k8s.rfc import hostlist
 
 RUN = 16
 """The state of a Flux job that runs, or is about to."""
@@ -142,7 +141,7 @@ def serving_rabbits(
     releases: dict[str, list[Release]] = {}
     for job in running:
         id = int(number(job, "id") or 0)
-        for rabbit in _hosts(part(part(job, "annotations"), "user"), "rabbits"):
+        for rabbit in hosts(part(part(job, "annotations"), "user"), "rabbits") or ():
             release = Release(id, _end(job), shares.get(id))
             releases.setdefault(rabbit, []).append(release)
     return [
@@ -165,10 +164,10 @@ def _rabbit(row: Json, releases: list[Release]) -> Rabbit:
     withheld = number(row, "withheld") or 0
     if len(releases) < (number(row, "njobs") or 0):
         releases = [*releases, Release(UNKNOWN_JOB, math.inf, None)]
-    broken = set(_hosts(row, "broken"))
+    broken = set(hosts(row, "broken") or ())
     return Rabbit(
         name=text(row, "name"),
-        hosts=tuple(host for host in _hosts(row, "nodes") if host not in broken),
+        hosts=tuple(host for host in hosts(row, "nodes") or () if host not in broken),
         free=free,
         most=max(free, capacity - withheld),
         releases=tuple(releases),
@@ -177,7 +176,7 @@ def _rabbit(row: Json, releases: list[Release]) -> Rabbit:
 
 def _share(row: Json) -> tuple[int, Optional[float]]:
     """A job, and its bytes on each of its Rabbits, which are taken for equal."""
-    rabbits, capacity = _hosts(row, "rabbits"), number(row, "capacity")
+    rabbits, capacity = hosts(row, "rabbits"), number(row, "capacity")
     share = capacity / len(rabbits) if rabbits and capacity else None
     return int(number(row, "id") or 0), share
 
@@ -187,10 +186,3 @@ def _end(job: Json) -> float:
     has no limit that is known here."""
     expiration = number(job, "expiration")
     return expiration if expiration and number(job, "state") == RUN else math.inf
-
-
-def _hosts(row: Json, key: str) -> tuple[str, ...]:
-    try:
-        return hostlist.decode(text(row, key))
-    except ValueError:
-        return ()

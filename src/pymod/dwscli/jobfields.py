@@ -11,11 +11,11 @@ from dwscli import units
 from dwscli.formats import Field
 from dwscli.instance import Json
 from dwscli.namedformats import Formats
-from dwscli.reading import number, text, texts
+from dwscli.reading import count_hosts, number, text, texts
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
 from dwscli.users import user_name
 from flux_k8s.dws.workflowview import ERROR, TRANSIENT
-from flux_k8s.rfc import hostlist, jobid
+from flux_k8s.rfc import jobid
 
 BUILTIN: Formats = {
     "default": (
@@ -91,10 +91,7 @@ def _percent(job: Job) -> Any:
 
 
 def _rabbit_count(job: Job) -> Any:
-    try:
-        return len(hostlist.decode(text(job.row, "rabbits"))) or None
-    except ValueError:
-        return None
+    return count_hosts(job.row, "rabbits") or None
 
 
 FIELDS: Mapping[str, Field[Job]] = {

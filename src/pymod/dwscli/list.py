@@ -14,13 +14,13 @@ from dwscli.ended import ENDED
 from dwscli.instance import Instance, Json, Refused, all_jobs
 from dwscli.jobfields import BUILTIN, FIELDS, Job, color
 from dwscli.messages import complain, warn
-from dwscli.reading import number, objects, part, text, texts
+from dwscli.rabbits import decode
+from dwscli.reading import hosts, number, objects, part, text, texts
 from dwscli.terminal import write
 from dwscli.units import f58, size
 from dwscli.users import EVERYBODY, user_id
 from flux_k8s.command import CommandError
 from flux_k8s.dws.workflowview import STATES
-from flux_k8s.rfc import hostlist
 from flux_k8s.text import quoted
 
 NAME = "list"
@@ -129,7 +129,8 @@ class Search:
         self._since = when.parse(args.since, time.time()) if args.since else 0.0
         self._states = wanted_states(args)
         self._user = wanted_user(args, instance)
-        self._rabbits = decode(args.rabbit) if args.rabbit else ()
+        words = [args.rabbit] if args.rabbit else []
+        self._rabbits = decode(words, "--rabbit: ") or ()
         self._type = args.type
         self.rows: list[Json] = []
         self.answer: Json = {}
@@ -188,14 +189,14 @@ class Search:
 
     def _filter(self) -> Callable[[Json], bool]:
         """Whether a row is what the options ask for."""
-        hosts = set(self._rabbits)
+        rabbits = set(self._rabbits)
 
         def keep(row: Json) -> bool:
             return (
                 number(row, "id") is not None
                 and text(row, "state") in self._states
                 and (not self._type or self._type in texts(row, "types"))
-                and (not hosts or bool(hosts & set(hosts_of(row))))
+                and (not rabbits or bool(rabbits & {*(hosts(row, "rabbits") or ())}))
             )
 
         return keep
@@ -228,21 +229,6 @@ def wanted_user(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     if args.user is not None:
         return user_id(args.user)
     return None if args.A else instance.userid
-
-
-def decode(hosts: str) -> tuple[str, ...]:
-    try:
-        return hostlist.decode(hosts)
-    except ValueError as error:
-        raise CommandError(f"--rabbit: {error}") from None
-
-
-def hosts_of(row: Json) -> tuple[str, ...]:
-    """The Rabbits of a row; none where the memo of a job is no hostlist."""
-    try:
-        return hostlist.decode(text(row, "rabbits"))
-    except ValueError:
-        return ()
 
 
 def stats_line(totals: Mapping[str, object]) -> str:

@@ -17,11 +17,10 @@ from dwscli.exposition import COUNTER, GAUGE, HISTOGRAM, Metric, exposition
 from dwscli.fit import why_out
 from dwscli.instance import Instance, Json, Refused, ask
 from dwscli.messages import complain
-from dwscli.reading import number, objects, part, text
+from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import write
 from flux_k8s.command import CommandError
 from flux_k8s.dws.workflowview import STATES
-from flux_k8s.rfc import hostlist
 
 DESCRIPTION = """
 Print the metrics of the dws module in the text format of Prometheus. They are for the
@@ -279,13 +278,6 @@ def _numbers(entry: Json, key: str) -> list[float]:
 # The metrics of Rabbits
 
 
-def _broken(rabbit: Json) -> Optional[float]:
-    try:
-        return len(hostlist.decode(text(rabbit, "broken")))
-    except ValueError:
-        return None
-
-
 RABBIT = (
     Single(
         "rabbit_up",
@@ -327,7 +319,7 @@ RABBIT = (
         "rabbit_broken_links",
         GAUGE,
         "Compute nodes that cannot reach their Rabbit.",
-        _broken,
+        lambda rabbit: count_hosts(rabbit, "broken"),
     ),
 )
 

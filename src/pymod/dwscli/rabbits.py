@@ -12,7 +12,7 @@ from dwscli import fluxinstance, table, units
 from dwscli.formats import Field
 from dwscli.instance import Instance, Json, ask
 from dwscli.namedformats import Formats
-from dwscli.reading import number, objects, part, text
+from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import RED, YELLOW, write
 from flux_k8s.command import CommandError
 from flux_k8s.dws.nodefailure import SERVING
@@ -49,15 +49,7 @@ def _number(key: str) -> Callable[[Json], Any]:
 
 
 def _count(key: str) -> Callable[[Json], Any]:
-    """The number of hosts in a hostlist, None for what is none."""
-
-    def count(rabbit: Json) -> Any:
-        try:
-            return len(hostlist.decode(text(rabbit, key)))
-        except ValueError:
-            return None
-
-    return count
+    return lambda rabbit: count_hosts(rabbit, key)
 
 
 def _disabled(key: str) -> Callable[[Json], Any]:
@@ -130,8 +122,11 @@ def list_rabbits(args: argparse.Namespace, instance: Instance) -> None:
     table.print_table(args, format, found, color)
 
 
-def decode(hostlists: Iterable[str]) -> Optional[tuple[str, ...]]:
+def decode(hostlists: Iterable[str], where: str = "") -> Optional[tuple[str, ...]]:
     """The Rabbits that were named; None for all.
+
+    Args:
+        where: the beginning of an error.
 
     Raises:
         CommandError: a word is no hostlist.
@@ -140,7 +135,7 @@ def decode(hostlists: Iterable[str]) -> Optional[tuple[str, ...]]:
     try:
         return hostlist.decode_all(words) if words else None
     except ValueError as error:
-        raise CommandError(str(error)) from None
+        raise CommandError(f"{where}{error}") from None
 
 
 def chosen(rabbits: list[Json], names: Optional[tuple[str, ...]]) -> list[Json]:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, Optional
 
+from flux_k8s.rfc import hostlist
+
 Json = Mapping[str, Any]
 
 LARGEST = 2**63 - 1
@@ -25,6 +27,20 @@ def number(answer: Json, key: str) -> Optional[float]:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     return value if abs(value) <= LARGEST else None
+
+
+def hosts(answer: Json, key: str) -> Optional[tuple[str, ...]]:
+    """The hosts of a hostlist, None for a text that is none."""
+    try:
+        return hostlist.decode(text(answer, key))
+    except ValueError:
+        return None
+
+
+def count_hosts(answer: Json, key: str) -> Optional[int]:
+    """The number of hosts of a hostlist, None for a text that is none."""
+    found = hosts(answer, key)
+    return None if found is None else len(found)
 
 
 def part(answer: Json, key: str) -> dict[str, Any]:

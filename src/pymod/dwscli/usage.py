@@ -19,11 +19,10 @@ from dwscli import ended, fluxinstance, table, when
 from dwscli.formats import Field
 from dwscli.instance import Instance, Json
 from dwscli.namedformats import Formats
-from dwscli.reading import number, text
+from dwscli.reading import hosts, number, text
 from dwscli.terminal import write
 from dwscli.users import EVERYBODY, user_id, user_name
 from flux_k8s.dws.directives import GIB
-from flux_k8s.rfc import hostlist
 
 NAME = "usage"
 DESCRIPTION = """
@@ -84,10 +83,7 @@ def _rabbits(row: Json) -> list[str]:
     job's user may change."""
     if number(row, "held") is None:
         return [UNKNOWN]
-    try:
-        found = hostlist.decode(text(row, "rabbits"))
-    except ValueError:
-        found = ()
+    found = hosts(row, "rabbits") or ()
     if not 0 < len(found) <= MOST_RABBITS:
         return [UNKNOWN]
     return [*dict.fromkeys(found)]
