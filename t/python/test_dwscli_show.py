@@ -100,6 +100,14 @@ def test_a_terminal_of_40_columns_gets_a_page_that_fits() -> None:
     assert max(map(columns, done.out.splitlines())) <= 40
 
 
+def test_a_state_whose_seconds_are_not_known_does_not_last_if_another_follows() -> None:
+    states = [{**state, "seconds": None} for state in BUSY["states"]]
+    lines = dws(instance({**BUSY, "states": states}), "show", F58).out.splitlines()
+    marked = [line.split()[1] for line in lines if line.startswith("> ")]
+    assert marked == ["DataIn"]
+    assert [line.split()[1] for line in lines if "  Setup " in line] == ["-"]
+
+
 def test_a_locale_without_unicode_gets_bars_of_ascii() -> None:
     done = dws(instance(), "show", F58, unicode=False)
     assert is_golden("show-ascii.txt", done.out)

@@ -262,6 +262,26 @@ def test_the_users_of_jobs_are_known_after_a_restart_of_the_module() -> None:
     settle_jobs(system)
 
 
+def test_states_that_are_over_stay_over_after_a_restart_of_the_module() -> None:
+    system = started(options=SLOW)
+    jobid = system.instance.submit(long([XFS]))
+    running(system, jobid)
+    before = query(system, "job-show", {"id": jobid})["states"]
+    system.unload_module()
+    system.load_module()
+    seen(system)
+    after = query(system, "job-show", {"id": jobid})["states"]
+    assert [state["state"] for state in after] == [
+        "Proposal",
+        "Setup",
+        "DataIn",
+        "PreRun",
+    ]
+    for old, new in zip(before, after):
+        assert new["seconds"] == pytest.approx(old["seconds"], abs=0.5)
+    settle_jobs(system)
+
+
 def test_a_job_that_is_not_there_has_no_details() -> None:
     system = started()
     jobid = system.instance.submit(jobspec())

@@ -208,12 +208,13 @@ def hosts_text(names: list[str]) -> str:
 
 
 def _states(answer: Json, now: float, screen: Screen) -> Iterator[str]:
-    """A bar for each state. The state that lasts has a mark before it."""
+    """A bar for each state. The last one, if it lasts, has a mark before it."""
     rows = []
-    for state in objects(answer, "states"):
+    states = objects(answer, "states")
+    for state in states:
         begun, seconds = number(state, "begun"), number(state, "seconds")
-        lasts = seconds is None
-        if seconds is None and begun is not None:
+        lasts = seconds is None and state is states[-1]
+        if lasts and begun is not None:
             seconds = max(0.0, now - begun)
         rows.append((lasts, _shown(text(state, "state")), seconds))
     if not rows:

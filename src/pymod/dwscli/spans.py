@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Iterable, Optional, Sequence
 
 from dwscli.reading import Json, number, objects, text
@@ -78,11 +79,13 @@ def _states(answer: Json, now: float) -> Iterable[Span]:
     listed = objects(answer, "states")
     if not listed:
         listed = [{"state": text(answer, "state"), "begun": number(answer, "since")}]
-    for state in listed:
+    for state, later in zip_longest(listed, listed[1:]):
         name, begun = text(state, "state"), number(state, "begun")
         seconds = number(state, "seconds")
         if name in STATES and begun is not None:
-            end = now if seconds is None else begun + max(0.0, seconds)
+            end = number(later or {}, "begun") or now
+            if seconds is not None:
+                end = begun + max(0.0, seconds)
             yield Span(name, begun, max(begun, end))
 
 

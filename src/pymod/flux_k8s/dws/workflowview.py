@@ -107,6 +107,8 @@ class WorkflowView:
         types: the types of the file systems that the directives make.
         begun: for each state the UNIX time at which the service requested it; None
             where that is not recorded.
+        ended: for each state the UNIX time at which the last of its drivers completed
+            it; None where there is none, or one has not.
         moves_data: whether the Workflow may have NnfDataMovements.
         runs_containers: whether the Workflow may have containers.
     """
@@ -147,6 +149,7 @@ class WorkflowView:
     directives: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     begun: tuple[Optional[float], ...] = ()
+    ended: tuple[Optional[float], ...] = ()
     moves_data: bool = False
     runs_containers: bool = False
 
@@ -325,6 +328,7 @@ def _status(reader: Reader) -> dict[str, Any]:
             if driver.optional_string("watchState") == state
             and not driver.optional_boolean("completed")
         ),
+        "ended": _ended(reader),
         "status": printable(_text(reader, "status.status"), NOTE),
         "message": printable(_text(reader, "status.message"), NOTE),
         "changed": parse_timestamp(_text(reader, "status.desiredStateChange")),
@@ -339,6 +343,20 @@ def _status(reader: Reader) -> dict[str, Any]:
             reader, "status.workflowToken", "secretNamespace", "secretName"
         ),
     }
+
+
+def _ended(reader: Reader) -> tuple[Optional[float], ...]:
+    """When the drivers had completed each state, as far as they have."""
+    times: dict[str, list[Optional[float]]] = {state: [] for state in STATES}
+    for driver in reader.optional_objects("status.drivers"):
+        time = parse_timestamp(_string(driver.value, "completeTime"))
+        completed = driver.optional_boolean("completed")
+        state = driver.optional_string("watchState") or ""
+        times.setdefault(state, []).append(time if completed else None)
+    return tuple(
+        None if None in found else max(filter(None, found), default=None)
+        for found in (times[state] for state in STATES)
+    )
 
 
 def _directives(reader: Reader) -> list[_Directive]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import Movement, Progress
@@ -21,6 +21,9 @@ from flux_k8s.text import NOTE, SHOWN, printable
 
 NONE = "none"
 """The state of a job without a Workflow."""
+
+IDLE_AFTER = (State.Proposal, State.PreRun)
+"""The states after which a job waits for nodes, or runs, before the next one."""
 
 USERID_UNKNOWN = 0xFFFFFFFF
 """FLUX_USERID_UNKNOWN."""
@@ -165,13 +168,26 @@ def _states(info: WorkflowInfo) -> list[Json]:
     begun = {state: at for state, at in zip(State, view.begun) if at is not None}
     if view.desired is not None and view.since is not None:
         begun.setdefault(view.desired, view.since)
-    durations = dict(info.durations)
+    durations: dict[State, Optional[float]] = dict(info.durations)
     if view.complete and view.state is not None and view.elapsed is not None:
         durations.setdefault(view.state, view.elapsed)
+    for state in begun:
+        if view.desired is not None and state < view.desired:
+            durations.setdefault(state, _duration(state, begun, view.ended))
     return [
         {"state": state.name, "begun": begun[state], "seconds": durations.get(state)}
         for state in sorted(begun)
     ]
+
+
+def _duration(
+    state: State, begun: Mapping[State, float], ended: Sequence[Optional[float]]
+) -> Optional[float]:
+    """The seconds of a state that is over, and that another service has recorded."""
+    end = ended[state] if ended else None
+    if end is None and state not in IDLE_AFTER:
+        end = begun.get(State(state + 1))
+    return None if end is None else round(max(0.0, end - begun[state]), 6)
 
 
 def _allocations(info: WorkflowInfo, usage: Mapping[str, StorageUsage]) -> list[Json]:
