@@ -71,11 +71,13 @@ def manual_directory(path: Path) -> str:
 
 
 def site_directory(path: Path) -> str:
-    """Where a site file goes: examples to the documentation, all others to
-    Flux's own configuration."""
+    """Where a site file goes: examples to the documentation, what Flux's commands
+    read from the folders of XDG to these, all others to Flux's own configuration."""
     directory = path.parent.relative_to("etc")
     if directory == Path("examples"):
         return "share/doc/flux-dws"
+    if directory.parts[:1] == ("xdg",):
+        return str(Path("etc") / directory)
     return str(Path("etc/flux") / directory)
 
 

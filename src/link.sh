@@ -31,6 +31,11 @@ fail () {
 
 command -v flux >/dev/null || fail "no flux on PATH"
 
+# Flux's commands read their formats from the folders of XDG. The last one is that of
+# the whole machine, wherever Flux itself is installed.
+xdg=${XDG_CONFIG_DIRS:-/etc/xdg}
+xdg=${xdg##*:}
+
 packages="dwscli flux_k8s sssjob"
 python_path=$(flux config builtin python_path)
 # Before there were links to packages, this script wrote modules that began with this.
@@ -54,6 +59,7 @@ in_each_place () {
     "$1" etc/flux "$(flux config builtin confdir)"
     "$1" share/man "$(flux config builtin man_path)"
     "$1" share/flux/help.d "$(dirname "$(flux config builtin cmdhelp_pattern)")"
+    ! is_writable "$xdg" || "$1" etc/xdg "$xdg"
 }
 
 # usage: each_file DIRECTORY FOLDER FUNCTION: call it with each file below
@@ -65,12 +71,17 @@ each_file () {
     done
 }
 
-check_writable () {
-    folder=$2
-    while ! test -d "$folder"; do
+# usage: is_writable FOLDER: or it can be made
+is_writable () {
+    folder=$1
+    while ! test -e "$folder"; do
         folder=$(dirname "$folder")
     done
-    test -w "$folder" || fail "$2: cannot be written to"
+    test -d "$folder" && test -w "$folder"
+}
+
+check_writable () {
+    is_writable "$2" || fail "$2: cannot be written to"
 }
 
 check_link () {
@@ -135,6 +146,8 @@ in_each_place remove_links
 test "$mode" != --remove || exit 0
 
 in_each_place make_links
+is_writable "$xdg" ||
+    echo "link.sh: $xdg: cannot be written to: flux jobs -o rabbit is not there" >&2
 site=$("$prefix/bin/python" -c \
     'import sysconfig; print(sysconfig.get_path("purelib"))')
 mkdir -p "$python_path"

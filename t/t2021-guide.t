@@ -4,6 +4,7 @@ test_description='What the documents show of a console is what is printed'
 
 SITE=$PREFIX/etc/flux
 FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins
+export XDG_CONFIG_DIRS="$PREFIX/etc/xdg"
 # Job IDs begin with an ƒ as in the documents.
 LC_ALL=C.UTF-8
 export LC_ALL PYTHON TESTDIR

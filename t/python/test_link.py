@@ -30,7 +30,10 @@ class Flux:
         flux.parent.mkdir(parents=True)
         flux.write_text(f'#!/bin/sh\necho "{self.places}/$3"\n')
         flux.chmod(0o755)
-        self.environment = {"PATH": f"{flux.parent}:{os.environ['PATH']}"}
+        self.environment = {
+            "PATH": f"{flux.parent}:{os.environ['PATH']}",
+            "XDG_CONFIG_DIRS": f"/etc/xdg/of-a-desktop:{self.places}/xdg",
+        }
 
     def link(self, *args: str, prefix: Path = PREFIX) -> subprocess.CompletedProcess:
         return subprocess.run(
@@ -62,8 +65,7 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
         f"confdir/{path.relative_to(TOP / 'etc')}"
         for path in (TOP / "etc").rglob("*")
         if path.is_file()
-        and "examples" not in path.parts
-        and "__pycache__" not in path.parts
+        and not {"examples", "xdg", "__pycache__"}.intersection(path.parts)
     }
     manual = {
         f"man_path/{path.relative_to(TOP / 'doc/man')}"
@@ -75,10 +77,27 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
         "module_path/dws.py",
         "jobtap_pluginpath/dws-jobtap.so",
         "shell_pluginpath/dws_environment.so",
+        "xdg/flux/flux-jobs.dws.toml",
         "python_path/dwscli",
         "python_path/flux_k8s",
         "python_path/sssjob",
     }
+
+
+def test_formats_for_flux_jobs_are_left_out_where_their_folder_is_not_ours(
+    flux: Flux, tmp_path: Path
+) -> None:
+    folder = tmp_path / "file/xdg"
+    (tmp_path / "file").touch()
+    flux.environment["XDG_CONFIG_DIRS"] = str(folder)
+    done = flux.link()
+    assert done.returncode == 0
+    assert done.stdout == (
+        f"link.sh: {folder}: cannot be written to: flux jobs -o rabbit is not there\n"
+    )
+    assert "module_path/dws.py" in flux.files()
+    assert flux.link("--remove").returncode == 0
+    assert flux.files() == set()
 
 
 def python_of_flux(

@@ -83,7 +83,8 @@ def test_a_wheel_puts_everything_where_flux_looks(wheel: zipfile.ZipFile) -> Non
     assert set(PLACES.values()) | {"lib/flux/modules/dws.py"} <= set(files)
     for name in files:
         assert re.match(
-            "(lib/flux|libexec/flux/cmd|etc/flux|share/(doc/flux-dws|flux/help.d|man))/",
+            "(lib/flux|libexec/flux/cmd|etc/flux|etc/xdg/flux"
+            "|share/(doc/flux-dws|flux/help.d|man))/",
             name,
         ), name
 
@@ -94,7 +95,7 @@ def test_a_wheel_has_each_command_and_each_site_file(wheel: zipfile.ZipFile) -> 
     site = {
         f"etc/flux/{path.relative_to(TOP / 'etc')}".replace(
             "etc/flux/examples", "share/doc/flux-dws"
-        )
+        ).replace("etc/flux/xdg", "etc/xdg")
         for path in (TOP / "etc").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
@@ -237,6 +238,7 @@ class Node:
             **nowhere,
             "PATH": str(tools),
             "PIP_CONFIG_FILE": os.devnull,
+            "XDG_CONFIG_DIRS": str(self.places / "xdg"),
         }
 
     def make_flux(self, python: str) -> None:
