@@ -2,10 +2,24 @@
 test_description='What flux jobs, flux run and flux job attach show of Rabbit storage'
 . "$(dirname "$0")/tap.sh"
 
+FLUX_CLI_PLUGINPATH_OVERRIDE=$PREFIX/etc/flux/cli/plugins
 export XDG_CONFIG_DIRS="$PREFIX/etc/xdg"
 
 cluster_start
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig"
+mapping = "$TRASH/mapping.json"
+presets.copy = [
+    "$DW",
+    "#DW copy_out source=\$DW_JOB_p1/out destination=/lustre/output/"
+]
+END
 instance_start 2
+
+MAKE="echo data >\$DW_JOB_p1/out"
+COPIES="copy_out copies \$DW_JOB_p1/out to /lustre/output/: flux dws wait"
+WAITS="the job starts when its storage is ready: flux dws list shows how far it is"
 
 # usage: shows JOBID TEXT: the line of the job in flux jobs -o rabbit
 shows () {
@@ -41,5 +55,74 @@ test_expect_success 'it shows why a job has failed' '
     wait_event $id clean &&
     shows $id "CA .*no need" &&
     rm gates/PreRun
+'
+
+# What we say: the nodes of a test have cores that the machine does not have.
+ours () {
+    grep -v cpu-affinity || true
+}
+
+# usage: terminal COMMAND...: run it in a terminal; what that shows
+terminal () {
+    "$PYTHON" -c "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)" "$@"
+}
+
+test_expect_success 'flux run says that data is copied only now' '
+    gate_shut DataOut &&
+    { flux run -N1 --dw=copy sh -c "$MAKE" >out 2>err & } &&
+    run=$! &&
+    eventually grep -F "$COPIES" err &&
+    id=$(sed -n "s/.*flux dws wait \([^ ]*\) waits for that$/\1/p" err) &&
+    kube wait $(workflow $id) DataOut &&
+    kill -0 $run &&
+    rm gates/DataOut &&
+    wait $run &&
+    grep data scratch/lustre/output/out &&
+    test_must_be_empty out &&
+    ours <err >lines &&
+    test $(wc -l <lines) -eq 1
+'
+test_expect_success 'flux job attach says so, too, and is quiet if it is to be' '
+    flux job attach $id 2>err &&
+    grep -F "$COPIES $id waits for that" err &&
+    flux job attach --quiet $id 2>err &&
+    ours <err >lines &&
+    test_must_be_empty lines
+'
+test_expect_success 'the output of a batch job has no such line' '
+    id=$(flux batch -N1 --dw=copy --output=log --wrap sh -c "$MAKE; echo done") &&
+    job_succeeds $id &&
+    flux job attach $id 2>err &&
+    grep done log &&
+    ! grep copy_out log err
+'
+test_expect_success 'nothing is said of copies of a job that was cancelled' '
+    id=$(flux submit -N1 --dw=copy sh -c "$LOOP") &&
+    { wait_event $id start; flux cancel $id; } &&
+    ! flux job attach $id 2>err &&
+    grep "job.exception.*type=cancel" err &&
+    ! grep "now, after the tasks" err
+'
+test_expect_success 'in a terminal flux run says what the job waits for' '
+    terminal flux run -N1 --dw=copy sh -c "$MAKE" >shown &&
+    grep "^flux-run: $WAITS" shown &&
+    grep -F "now, after the tasks, $COPIES" shown
+'
+test_expect_success 'only there, and only of jobs with storage' '
+    flux run -N1 --dw="$DW" true 2>err &&
+    ours <err >lines &&
+    test_must_be_empty lines &&
+    terminal flux run -N1 true >shown &&
+    terminal flux submit -N1 --dw="$DW" true >>shown &&
+    terminal flux run -N1 --dw="$DW" --dry-run true >>shown &&
+    terminal env FLUX_ATTACH_NONINTERACTIVE=1 flux run -N1 --dw="$DW" true >>shown &&
+    ! grep "storage is ready" shown
+'
+test_expect_success 'flux alloc in a terminal says what is copied before it begins' '
+    terminal flux alloc -N1 --dw=copy \
+        sh -c "echo it begins; $MAKE" >shown &&
+    grep "^flux-alloc: $WAITS" shown &&
+    grep -F "after the job, $COPIES" shown &&
+    in_order "$(tr "\r\n" "  " <shown)" "after" "job," "copy_out" "it" "begins"
 '
 test_done

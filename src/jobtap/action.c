@@ -191,7 +191,9 @@ int dws_job_update (struct dws_job **jobp, json_t *updates)
                                                          updates));
 }
 
-int dws_job_environment (struct dws_job **jobp, json_t *variables)
+int dws_job_environment (struct dws_job **jobp,
+                         json_t *variables,
+                         const char *copy_out)
 {
     struct post post = post_begin (*jobp);
 
@@ -200,8 +202,9 @@ int dws_job_environment (struct dws_job **jobp, json_t *variables)
                      flux_jobtap_event_post_pack (post.dws->p,
                                                   post.id,
                                                   "dws_environment",
-                                                  "{s:O}",
-                                                  "variables", variables));
+                                                  "{s:O s:s*}",
+                                                  "variables", variables,
+                                                  "copy_out", copy_out));
 }
 
 int dws_job_prolog_start (struct dws_job **jobp)

@@ -28,7 +28,10 @@ int dws_job_raise_timeout (struct dws_job **jobp);
 int dws_job_dependency_add (struct dws_job **jobp);
 int dws_job_dependency_remove (struct dws_job **jobp);
 int dws_job_update (struct dws_job **jobp, json_t *updates);
-int dws_job_environment (struct dws_job **jobp, json_t *variables);
+/* 'copy_out', for the shell plugin, may be NULL. */
+int dws_job_environment (struct dws_job **jobp,
+                         json_t *variables,
+                         const char *copy_out);
 int dws_job_prolog_start (struct dws_job **jobp);
 void dws_job_prolog_release (struct dws_job **jobp, int status);
 int dws_job_epilog_start (struct dws_job **jobp);

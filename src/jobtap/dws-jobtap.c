@@ -47,8 +47,10 @@
  *       Update the jobspec, and let the job go on. "exclude", a constraint
  *       (RFC 31) or null, is and-ed with the user's. With "errmsg" the job
  *       fails instead.
- *   job-manager.dws.prolog-remove    {"id":I "variables":{NAME:s}}
- *       Post dws_environment {"variables":{NAME:s}}, and let the job start.
+ *   job-manager.dws.prolog-remove
+ *                  {"id":I "variables":{NAME:s} "copy_out"?s}
+ *       Post dws_environment {"variables":{NAME:s} "copy_out"?s}, and let the
+ *       job start. "copy_out" says which data is copied after its tasks.
  *   job-manager.dws.epilog-remove    {"id":I}
  *   job-manager.dws.hello            {"cursor"?I}
  *       From the module when it starts, and when it gets dws.hello. Answered by

@@ -238,19 +238,22 @@ static void prolog_remove_cb (flux_t *h,
     struct dws *dws = arg;
     json_int_t id;
     json_t *variables;
+    const char *copy_out = NULL;
     const char *key;
     struct dws_job *job;
 
     if (flux_request_unpack (msg,
                              NULL,
-                             "{s:I s:o}",
+                             "{s:I s:o s?s}",
                              "id", &id,
-                             "variables", &variables) < 0
+                             "variables", &variables,
+                             "copy_out", &copy_out) < 0
         || !json_is_object (variables)) {
         respond_error (dws,
                        msg,
                        EPROTO,
-                       "expected {id:integer, variables:object}");
+                       "expected {id:integer, variables:object,"
+                       " copy_out:string}");
         return;
     }
     if ((key = variables_check (variables))) {
@@ -264,7 +267,8 @@ static void prolog_remove_cb (flux_t *h,
     }
     if (!(job = request_job (dws, msg, id, DWS_SETUP)))
         return;
-    if (!job->released && dws_job_environment (&job, variables) < 0) {
+    if (!job->released
+        && dws_job_environment (&job, variables, copy_out) < 0) {
         respond_error (dws, msg, errno, "error posting dws_environment");
         return;
     }

@@ -18,7 +18,7 @@ COMPONENT = Component(
     headers=[],
     host_sources=["src/standin/plugin.c", "src/standin/shell.c"],
     host_header="shell.h",
-    cdef="int standin_shell_init (void *host);",
+    cdef="int standin_shell_run (void *host, int to_the_end);",
 )
 
 ffibuilder = COMPONENT.ffi()

@@ -27,6 +27,10 @@
  * committed it to the job's KVS before it had the event posted. job-info shows it
  * to the job's user and the instance owner only. The local kvs module knows the
  * commit of the event, and so the one before it, when the event was read.
+ *
+ * The event may say which data is copied after the tasks. The first shell says
+ * so to those who look at the job with flux job attach, as flux run and flux
+ * alloc do: users have looked for data that was not there yet.
  */
 
 #include <errno.h>
@@ -41,6 +45,7 @@
 
 #define TOKEN_KEY "dws_token"
 #define TOKEN_VARIABLE "DW_WORKFLOW_TOKEN"
+#define COPY_OUT "dws::copy_out"
 
 static int set_variables (flux_shell_t *shell, json_t *variables)
 {
@@ -63,6 +68,129 @@ static int set_variables (flux_shell_t *shell, json_t *variables)
     return 0;
 }
 
+/* Whether only flux job attach shows what shells log. Otherwise it would go to
+ * a file that is the user's. As in output_config_create() of the shell.
+ */
+static bool is_attached (flux_shell_t *shell)
+{
+    const char *type = "";
+    const char *path = NULL;
+    const char *err_type = "";
+    const char *err_path = NULL;
+
+    if (flux_shell_getopt_unpack (shell,
+                                  "output",
+                                  "{s?{s?s s?s} s?{s?s s?s}}",
+                                  "stdout",
+                                    "type", &type,
+                                    "path", &path,
+                                  "stderr",
+                                    "type", &err_type,
+                                    "path", &err_path) < 0)
+        return false;
+    if (strcmp (err_type, "kvs") == 0)
+        return true;
+    return !err_path && (!path || strcmp (type, "kvs") == 0);
+}
+
+/* flux job attach leaves a terminal that it has opened in the job as soon as
+ * that is closed: it does not show what comes later.
+ */
+static bool has_terminal (flux_shell_t *shell)
+{
+    int interactive = 0;
+
+    return flux_shell_getopt_unpack (shell,
+                                     "pty",
+                                     "{s?i}",
+                                     "interactive", &interactive) == 1
+           && interactive;
+}
+
+static void log_copy_out (flux_shell_t *shell,
+                          const char *when,
+                          const char *copy_out)
+{
+    json_int_t id;
+    char f58[32];
+
+    if (flux_shell_info_unpack (shell, "{s:I}", "jobid", &id) < 0
+        || flux_job_id_encode (id, "f58", f58, sizeof (f58)) < 0)
+        return;
+    shell_log ("%s, copy_out copies %s: flux dws wait %s waits for that",
+               when,
+               copy_out,
+               f58);
+}
+
+/* Have the job's user know what is copied when the tasks have ended. */
+static void announce_copy_out (flux_plugin_t *p,
+                               flux_shell_t *shell,
+                               const char *copy_out)
+{
+    char *copy;
+    int rank;
+
+    if (flux_shell_info_unpack (shell, "{s:i}", "rank", &rank) < 0
+        || rank != 0
+        || !is_attached (shell))
+        return;
+    if (has_terminal (shell))
+        log_copy_out (shell, "after the job", copy_out);
+    else if (!(copy = strdup (copy_out))
+             || flux_plugin_aux_set (p, COPY_OUT, copy, free) < 0)
+        free (copy);
+}
+
+/* Whether an entry of the eventlog is an exception that ends the job. */
+static bool is_fatal (const char *entry, size_t length)
+{
+    json_t *o = json_loadb (entry, length, 0, NULL);
+    const char *name;
+    int severity = -1;
+    bool fatal;
+
+    fatal = json_unpack (o,
+                         "{s:s s:{s:i}}",
+                         "name", &name,
+                         "context",
+                           "severity", &severity) == 0
+            && strcmp (name, "exception") == 0
+            && severity == 0;
+    json_decref (o);
+    return fatal;
+}
+
+/* The data of a job with a fatal exception is not copied. Return -1 on error. */
+static int has_failed (flux_shell_t *shell)
+{
+    flux_future_t *f;
+    json_int_t id;
+    const char *eventlog;
+    const char *end;
+    int rc = -1;
+
+    if (flux_shell_info_unpack (shell, "{s:I}", "jobid", &id) < 0
+        || !(f = flux_rpc_pack (flux_shell_get_flux (shell),
+                                "job-info.lookup",
+                                FLUX_NODEID_ANY,
+                                0,
+                                "{s:I s:[s] s:i}",
+                                "id", id,
+                                "keys", "eventlog",
+                                "flags", 0)))
+        return -1;
+    if (flux_rpc_get_unpack (f, "{s:s}", "eventlog", &eventlog) == 0) {
+        rc = 0;
+        while (rc == 0 && (end = strchr (eventlog, '\n'))) {
+            rc = is_fatal (eventlog, end - eventlog);
+            eventlog = end + 1;
+        }
+    }
+    flux_future_destroy (f);
+    return rc;
+}
+
 static void no_storage (void)
 {
     shell_log_error ("the job has #DW directives but no storage:"
@@ -71,11 +199,14 @@ static void no_storage (void)
 }
 
 /* Return 1 if 'event' was the last one of interest, 0 if not, -1 on error. */
-static int process_event (flux_shell_t *shell, const char *event)
+static int process_event (flux_plugin_t *p,
+                          flux_shell_t *shell,
+                          const char *event)
 {
     json_t *entry;
     const char *name;
     json_t *variables = NULL;
+    const char *copy_out = NULL;
     int rc = -1;
 
     if (!(entry = json_loads (event, 0, NULL))
@@ -86,18 +217,24 @@ static int process_event (flux_shell_t *shell, const char *event)
     else if (strcmp (name, "dws_environment") != 0)
         rc = 0;
     else if (json_unpack (entry,
-                          "{s:{s:o}}",
+                          "{s:{s:o s?s}}",
                           "context",
-                            "variables", &variables) < 0
+                            "variables", &variables,
+                            "copy_out", &copy_out) < 0
              || !json_is_object (variables))
         shell_log_error ("the job's dws_environment event is malformed");
-    else if (set_variables (shell, variables) == 0)
+    else if (set_variables (shell, variables) == 0) {
+        if (copy_out)
+            announce_copy_out (p, shell, copy_out);
         rc = 1;
+    }
     json_decref (entry);
     return rc;
 }
 
-static int import_variables (flux_shell_t *shell, flux_jobid_t id)
+static int import_variables (flux_plugin_t *p,
+                             flux_shell_t *shell,
+                             flux_jobid_t id)
 {
     flux_t *h = flux_shell_get_flux (shell);
     flux_future_t *f;
@@ -119,7 +256,7 @@ static int import_variables (flux_shell_t *shell, flux_jobid_t id)
             rc = -1;
             break;
         }
-        rc = process_event (shell, event);
+        rc = process_event (p, shell, event);
         flux_future_reset (f);
     }
     if (flux_job_event_watch_cancel (f) < 0)
@@ -197,13 +334,28 @@ static int init_cb (flux_plugin_t *p,
     if (!asks_for_storage (dw))
         return 0;
     // A job that asked for storage must not run without knowing where it is.
-    if (import_variables (shell, id) < 0 || import_token (shell, id) < 0)
+    if (import_variables (p, shell, id) < 0 || import_token (shell, id) < 0)
         return -1;
+    return 0;
+}
+
+/* The first shell comes here when the others have sent all output. */
+static int exit_cb (flux_plugin_t *p,
+                    const char *topic,
+                    flux_plugin_arg_t *args,
+                    void *data)
+{
+    const char *copy_out = flux_plugin_aux_get (p, COPY_OUT);
+    flux_shell_t *shell = flux_plugin_get_shell (p);
+
+    if (copy_out && shell && has_failed (shell) == 0)
+        log_copy_out (shell, "now, after the tasks", copy_out);
     return 0;
 }
 
 static const struct flux_plugin_handler tab[] = {
     { "shell.init", init_cb, NULL },
+    { "shell.exit", exit_cb, NULL },
     { 0 },
 };
 

@@ -484,31 +484,6 @@ void reactor_clear (flux_t *h)
 }
 
 /* F58 (RFC 19). Plugins encode no other type. */
-int flux_job_id_encode (flux_jobid_t id,
-                        const char *type,
-                        char *buf,
-                        size_t bufsz)
-{
-    static const char digits[] =
-        "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
-    char reversed[16];
-    size_t n = 0;
-
-    do {
-        reversed[n++] = digits[id % 58];
-        id /= 58;
-    } while (id > 0);
-    if (strcmp (type, "f58") != 0 || bufsz < n + 3) {
-        errno = EOVERFLOW;
-        return -1;
-    }
-    memcpy (buf, "\u0192", 2);
-    buf += 2;
-    while (n > 0)
-        *buf++ = reversed[--n];
-    *buf = '\0';
-    return 0;
-}
 
 int flux_job_kvs_key (char *buf, int bufsz, flux_jobid_t id, const char *key)
 {

@@ -39,18 +39,48 @@ flux_t *flux_shell_get_flux (flux_shell_t *shell)
     return &shell->handle;
 }
 
+/* The plugin keeps what it unpacks: aux keeps it alive. */
+static json_t *get_info (flux_shell_t *shell)
+{
+    json_t *info;
+
+    if (host_call (&shell->handle, &info, "info", "{}") < 0
+        || flux_plugin_aux_set (shell->handle.p,
+                                NULL,
+                                info,
+                                (flux_free_f)json_decref) < 0)
+        return NULL;
+    return info;
+}
+
+int flux_shell_getopt_unpack (flux_shell_t *shell,
+                              const char *name,
+                              const char *fmt,
+                              ...)
+{
+    json_t *info = get_info (shell);
+    json_t *option;
+    va_list ap;
+    int rc;
+
+    if (!info)
+        return -1;
+    option = json_object_get (json_object_get (info, "options"), name);
+    if (!option)
+        return 0;
+    va_start (ap, fmt);
+    rc = json_vunpack_ex (option, NULL, 0, fmt, ap);
+    va_end (ap);
+    return rc < 0 ? -1 : 1;
+}
+
 int flux_shell_info_unpack (flux_shell_t *shell, const char *fmt, ...)
 {
     json_t *info;
     va_list ap;
     int rc;
 
-    // The plugin keeps what it unpacks: aux keeps it alive.
-    if (host_call (&shell->handle, &info, "info", "{}") < 0
-        || flux_plugin_aux_set (shell->handle.p,
-                                NULL,
-                                info,
-                                (flux_free_f)json_decref) < 0)
+    if (!(info = get_info (shell)))
         return -1;
     va_start (ap, fmt);
     rc = json_vunpack_ex (info, NULL, 0, fmt, ap);
@@ -216,7 +246,7 @@ const char *flux_future_error_string (flux_future_t *f)
     return strerror (f->errnum);
 }
 
-int standin_shell_init (void *host)
+int standin_shell_run (void *host, int to_the_end)
 {
     flux_t *saved = log_handle;
     flux_shell_t shell = { .handle = { .host = host } };
@@ -226,7 +256,8 @@ int standin_shell_init (void *host)
     log_handle = h;
     if ((h->p = plugin_create (h, NULL))
         && flux_plugin_init (h->p) == 0
-        && plugin_call (h->p, "shell.init", NULL) >= 0)
+        && plugin_call (h->p, "shell.init", NULL) >= 0
+        && (!to_the_end || plugin_call (h->p, "shell.exit", NULL) >= 0))
         rc = 0;
     plugin_destroy (h->p);
     log_handle = saved;

@@ -719,6 +719,7 @@ def test_services_refuse_guests(manager: JobManager) -> None:
         ("prolog-remove", {"id": 1}),
         ("prolog-remove", {"id": 1, "variables": []}),
         ("prolog-remove", {"id": 1, "variables": {"A": 1}}),
+        ("prolog-remove", {"id": 1, "variables": {}, "copy_out": []}),
         ("epilog-remove", {}),
     ],
 )
@@ -730,6 +731,15 @@ def test_malformed_requests_get_eproto_and_change_nothing(
     error = error_of(manager, method, payload)
     assert error.errno == errno.EPROTO and "expected" in str(error)
     assert len(job.eventlog) == events
+
+
+def test_the_event_of_the_variables_says_what_is_copied_later(
+    manager: JobManager,
+) -> None:
+    job = up_to(manager, "prolog")
+    context = {"variables": {"A": "b"}, "copy_out": "$A/é to /lustre"}
+    manager.request("prolog-remove", {"id": 1, **context})
+    assert job.context("dws_environment") == context
 
 
 def test_requests_that_come_late_or_twice_succeed_without_effect(

@@ -86,6 +86,20 @@ def test_the_environment_is_that_of_the_workflow() -> None:
     assert variables["DW_WORKFLOW_NAME"] == workflow_name(jobid)
 
 
+def test_the_event_of_the_environment_says_what_is_copied_after_the_tasks() -> None:
+    system = started()
+    copy_out = "#DW copy_out source=$DW_JOB_p1/out destination=/lustre/out"
+    jobids = [system.instance.submit(jobspec(dw)) for dw in (XFS, [XFS, copy_out])]
+    settle(system)
+    said = [
+        event.context.get("copy_out")
+        for jobid in jobids
+        for event in system.instance.eventlog(jobid)
+        if event.name == "dws_environment" and event.context is not None
+    ]
+    assert said == [None, "$DW_JOB_p1/out to /lustre/out"]
+
+
 @pytest.mark.parametrize(
     "dw",
     [

@@ -5,24 +5,31 @@
 from __future__ import annotations
 
 import errno
+import json
 from typing import Any, Iterator, Mapping
 
 import pytest
 
-from rabbitsim.shellplugin import ShellPluginError, run_shell_init
+from rabbitsim.shellplugin import ShellPluginError, run_shell, run_shell_init
 
 START = {"timestamp": 2.0, "name": "start"}
 
 
-def environment(variables: Any) -> Mapping[str, Any]:
-    context = {"variables": variables}
+def environment(variables: Any, **more: Any) -> Mapping[str, Any]:
+    context = {"variables": variables, **more}
     return {"timestamp": 1.0, "name": "dws_environment", "context": context}
 
 
 class Shell:
     def __init__(self, system: dict[str, Any], *events: Any) -> None:
         self.jobspec = {"attributes": {"system": system}}
-        self.info = {"jobid": 7, "rank": 0, "ntasks": 1, "jobspec": self.jobspec}
+        self.info: dict[str, Any] = {
+            "jobid": 7,
+            "rank": 0,
+            "ntasks": 1,
+            "options": {},
+            "jobspec": self.jobspec,
+        }
         self.events = events
         self.read = 0
         self.kvs: dict[str, str] = {}
@@ -89,6 +96,75 @@ def test_the_workflow_token_is_read_from_the_kvs() -> None:
     assert not any("secret" in message for message in shell.messages)
 
 
+COPIES = "$DW_JOB_a/%s to /lustre"
+WAITS = f"copy_out copies {COPIES}: flux dws wait \u01928 waits for that"
+AT_THE_END = [f"dws_environment: now, after the tasks, {WAITS}"]
+AT_THE_BEGIN = [f"dws_environment: after the job, {WAITS}"]
+
+
+def copying(rank: int = 0, **options: Any) -> Shell:
+    shell = Shell({"dw": "#DW"}, environment({}, copy_out=COPIES), START)
+    shell.kvs["eventlog"] = '{"name":"submit"}\n{"name":"start"}\n'
+    shell.info.update(rank=rank, options=options)
+    return shell
+
+
+def file(name: str = "out") -> dict[str, str]:
+    return {"type": "file", "path": name}
+
+
+@pytest.mark.parametrize(
+    "options,messages",
+    [
+        ({}, AT_THE_END),
+        ({"output": {"stdout": file(), "stderr": {"type": "kvs"}}}, AT_THE_END),
+        ({"output": {"stdout": {"type": "kvs"}}, "pty": 1}, AT_THE_END),
+        ({"pty": {"capture": 1}}, AT_THE_END),
+        ({"pty": {"interactive": 1}}, AT_THE_BEGIN),
+        ({"output": {"stdout": file()}}, []),
+        ({"output": {"stdout": file(), "stderr": file("err")}}, []),
+        ({"output": {"stderr": {"path": "err"}}, "pty": {"interactive": 1}}, []),
+    ],
+)
+def test_what_is_copied_after_the_tasks_is_said_to_those_who_are_attached(
+    options: dict[str, Any], messages: list[str]
+) -> None:
+    shell = copying(**options)
+    run_shell(shell)
+    assert shell.messages == messages
+
+
+def test_one_shell_says_what_is_copied() -> None:
+    shell = copying(rank=1)
+    run_shell(shell)
+    assert shell.messages == []
+
+
+def test_a_job_without_copies_says_nothing_of_them() -> None:
+    shell = Shell({"dw": "#DW"}, environment({}), START)
+    run_shell(shell)
+    assert shell.messages == []
+
+
+@pytest.mark.parametrize("severity,messages", [(0, []), (1, AT_THE_END)])
+def test_the_data_of_a_job_with_a_fatal_exception_is_not_copied(
+    severity: int, messages: list[str]
+) -> None:
+    shell = copying()
+    context = {"type": "cancel", "severity": severity, "note": ""}
+    event = {"timestamp": 3.0, "name": "exception", "context": context}
+    shell.kvs["eventlog"] += json.dumps(event) + "\n"
+    run_shell(shell)
+    assert shell.messages == messages
+
+
+def test_nothing_is_said_of_copies_if_the_eventlog_cannot_be_read() -> None:
+    shell = copying()
+    del shell.kvs["eventlog"]
+    run_shell(shell)
+    assert shell.messages == []
+
+
 def test_a_token_that_cannot_be_read_ends_the_shell() -> None:
     class Denied(Shell):
         def kvs_lookup(self, jobid: int, key: str) -> str:
@@ -104,6 +180,7 @@ def test_a_token_that_cannot_be_read_ends_the_shell() -> None:
         (OSError(errno.EPERM, ""), "error reading the job's eventlog"),
         (environment(["A"]), "event is malformed"),
         ({"name": "dws_environment"}, "event is malformed"),
+        (environment({}, copy_out=1), "event is malformed"),
         (environment({"A": 1}), "variable A of the dws_environment event is not"),
         ({"event": 1}, "malformed entry"),
     ],

@@ -4,12 +4,17 @@
 
 import errno
 import os
+import sys
 
 from flux.cli.plugin import CLIPlugin
 
 import flux
 
 FLUXION = "sched-fluxion-"
+
+ATTACHING = ("alloc", "run")
+WAITS = "the job starts when its storage is ready: flux dws list shows how far it is"
+"""The status line of flux job attach only says that the job waits for its prolog."""
 
 
 class RabbitPlugin(CLIPlugin):
@@ -27,7 +32,8 @@ class RabbitPlugin(CLIPlugin):
         #flux: --dw="#DW jobdw type=xfs capacity=10GiB name=demo"
 
     The job finds the storage in $DW_JOB_demo. Directives that are wrong are refused
-    at once.
+    at once. In a terminal, flux run and flux alloc say that the job waits for its
+    storage.
 
     With --rabbit-chassis the nodes of the job are taken from N chassis, as many from
     each, so that the Rabbits of all of them serve the job. The number of nodes (-N,
@@ -69,6 +75,14 @@ class RabbitPlugin(CLIPlugin):
             jobspec.jobspec["resources"] = spread(jobspec.resources, chassis)
             check_scheduler(jobspec, chassis)
         self.check(jobspec, os.getuid())
+        self.announce(args, jobspec)
+
+    def announce(self, args, jobspec):
+        """Say what an interactive job waits for, to somebody who looks at it."""
+        if self.prog not in ATTACHING or not jobspec.attributes["system"].get("dw"):
+            return
+        if is_watched(args):
+            print(f"flux-{self.prog}: {WAITS}", file=sys.stderr)
 
     def validate(self, jobspec):
         """Refuse wrong #DW directives. Called for each job that is submitted, by
@@ -93,6 +107,16 @@ class RabbitPlugin(CLIPlugin):
             self.ingest.check(flux.Flux(), jobspec.jobspec, userid)
         except OSError:
             return
+
+
+def is_watched(args):
+    """Whether somebody looks at the job: the command attaches to it, and flux job
+    attach shows its status line, under the conditions that are its own."""
+    if args.dry_run or getattr(args, "bg", False):
+        return False
+    if "FLUX_ATTACH_NONINTERACTIVE" in os.environ:
+        return False
+    return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
 
 
 def positive(value):

@@ -56,9 +56,19 @@ def run_shell_init(host: ShellHost) -> None:
         ShellPluginError: the plugin refuses to let tasks start. Its text is
             what the plugin logged last.
     """
+    _run(host, to_the_end=False)
+
+
+def run_shell(host: ShellHost) -> None:
+    """As :func:`run_shell_init`, and the ``shell.exit`` handler as well: the tasks end
+    at once."""
+    _run(host, to_the_end=True)
+
+
+def _run(host: ShellHost, to_the_end: bool) -> None:
     shell = _Shell(host)
     handle = ffi.new_handle(shell)
-    rc = lib.standin_shell_init(handle)
+    rc = lib.standin_shell_run(handle, to_the_end)
     if shell.failure is not None:
         raise shell.failure
     if rc < 0:

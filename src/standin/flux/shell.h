@@ -20,7 +20,14 @@ int flux_shell_setenvf (flux_shell_t *shell,
                         const char *fmt,
                         ...);
 
+/* Return 1 if the option is there, 0 if not, -1 if it is another. */
+int flux_shell_getopt_unpack (flux_shell_t *shell,
+                              const char *name,
+                              const char *fmt,
+                              ...);
+
 STANDIN_CONSTANT (FLUX_SHELL_ERROR, 3);
+STANDIN_CONSTANT (FLUX_SHELL_NOTICE, 5);
 STANDIN_CONSTANT (FLUX_SHELL_DEBUG, 6);
 
 void flux_shell_log (const char *component,
@@ -34,6 +41,10 @@ void flux_shell_log (const char *component,
 #define shell_debug(...) \
     flux_shell_log (FLUX_SHELL_PLUGIN_NAME, \
                     FLUX_SHELL_DEBUG, __FILE__, __LINE__, __VA_ARGS__)
+
+#define shell_log(...) \
+    flux_shell_log (FLUX_SHELL_PLUGIN_NAME, \
+                    FLUX_SHELL_NOTICE, __FILE__, __LINE__, __VA_ARGS__)
 
 #define shell_log_error(...) \
     flux_shell_log (FLUX_SHELL_PLUGIN_NAME, \

@@ -67,7 +67,7 @@ from flux_k8s.ports import (
 )
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
-from flux_k8s.text import NOTE, printable
+from flux_k8s.text import NOTE, SHOWN, printable
 
 
 class Steps:
@@ -291,6 +291,9 @@ class Steps:
         await self.tokens.give(info)
         if info.failure is None and info.view is not None:
             payload: Json = {"id": info.jobid, "variables": variables}
+            if info.view.unsaved:
+                copies = ", ".join(info.view.unsaved)
+                payload["copy_out"] = printable(copies, SHOWN)
             await self._tell("prolog-remove", payload)
             info.mounted = True
 
