@@ -107,7 +107,8 @@ int dws_job_raise_timeout (struct dws_job **jobp)
                                       DWS_EPILOG_TIMEOUT,
                                       0,
                                       "storage was not released within the"
-                                      " epilog-timeout of %g seconds",
+                                      " epilog-timeout of %g seconds; another"
+                                      " exception says what is still in use",
                                       post.dws->epilog_timeout);
     return post_end (&post, jobp, rc);
 }

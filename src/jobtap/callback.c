@@ -161,7 +161,7 @@ static int run_cb (flux_plugin_t *p,
         return 0;
     if (dws_job_prolog_start (&job) < 0 && job)
         dws_job_raise (&job,
-                       "error starting %s: %s",
+                       "error starting %s: %s; please submit it again",
                        DWS_PROLOG,
                        strerror (errno));
     if (!job || job->prologs == 0)

@@ -27,7 +27,7 @@ void dws_job_begin_depend (struct dws_job **jobp)
     }
     else if (*jobp)
         dws_job_raise (jobp,
-                       "error adding dependency %s: %s",
+                       "error adding dependency %s: %s; please submit it again",
                        DWS_DEPENDENCY,
                        strerror (errno));
 }

@@ -125,7 +125,8 @@ static void go_on (struct dws_job **jobp, double epilog_start)
                 job->startable = true;
                 dws_job_raise (jobp,
                                "started without its storage: dws-jobtap was"
-                               " not loaded when it was allocated resources");
+                               " not loaded when it was allocated resources,"
+                               " please submit it again");
             }
             break;
         case DWS_NEW:

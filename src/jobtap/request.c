@@ -105,7 +105,9 @@ static void send_create (struct dws_job *job)
 
 static void R_failed (struct dws_job **jobp, flux_future_t *f)
 {
-    dws_job_raise (jobp, "error reading R: %s", future_strerror (f, errno));
+    dws_job_raise (jobp,
+                   "error reading R: %s; please submit it again",
+                   future_strerror (f, errno));
 }
 
 static void R_load_cb (flux_future_t *f, void *arg)

@@ -83,7 +83,7 @@ def test_an_R_that_is_no_object_fails_its_job_only(manager: JobManager, R: str) 
     job = up_to(manager, "sched")
     manager.post(job, "alloc")
     answer_R(manager, R)
-    assert notes(job) == ["error reading R: Protocol error"]
+    assert notes(job) == ["error reading R: Protocol error; please submit it again"]
     assert "dws.setup" not in manager.topics()
 
 
@@ -91,7 +91,9 @@ def test_an_R_that_the_kvs_does_not_have_fails_its_job(manager: JobManager) -> N
     job = up_to(manager, "sched")
     manager.post(job, "alloc")
     answer_R(manager, None)
-    assert notes(job) == ["error reading R: No such file or directory"]
+    assert notes(job) == [
+        "error reading R: No such file or directory; please submit it again"
+    ]
 
 
 def test_R_comes_with_blanks_around_it(manager: JobManager) -> None:
@@ -776,7 +778,8 @@ def test_run_state_is_left_to_flux_when_the_lookup_of_R_fails(
     manager.post(job, "alloc")
     assert job.state == RUN
     manager.lookups.pop()[1](errno.ENOENT, None)
-    assert "error reading R: No such file or directory" in notes(job)
+    (note,) = notes(job)
+    assert note == "error reading R: No such file or directory; please submit it again"
     assert not job.open["dws-setup"]
 
 

@@ -33,6 +33,7 @@ from support.service import (
     XFS,
     exceptions,
     jobspec,
+    more,
     settle,
     started,
 )
@@ -88,7 +89,8 @@ def test_a_fatal_exception_names_the_data_that_a_stuck_job_did_not_copy() -> Non
     jobid = run(system, [XFS, COPY_OUT])
     assert severities(system, jobid) == [("dws-node-failure", False), ("dws", True)]
     note = exceptions(system, jobid)[-1]["note"]
-    assert note == f"PostRun took more than postrun_timeout=60s; {LOST}"
+    problem = "PostRun took more than postrun_timeout=60s"
+    assert note == f"{problem}; {LOST}{more(jobid)}"
 
 
 def test_a_fatal_exception_names_a_copy_that_takes_too_long() -> None:
@@ -97,9 +99,8 @@ def test_a_fatal_exception_names_a_copy_that_takes_too_long() -> None:
     jobid = run(system, [XFS, COPY_OUT])
     (told,) = exceptions(system, jobid)
     assert (told["type"], told["severity"]) == ("dws", 0)
-    assert (
-        told["note"] == f"PostRun and DataOut took more than teardown_after=60s; {LOST}"
-    )
+    problem = "PostRun and DataOut took more than teardown_after=60s"
+    assert told["note"] == f"{problem}; {LOST}{more(jobid)}"
     assert drained(system) == {}
 
 
@@ -115,7 +116,8 @@ def test_persistent_storage_may_lack_what_a_stuck_node_wrote() -> None:
     run(system, KEEP)
     jobid = run(system, USE)
     note = exceptions(system, jobid)[-1]["note"]
-    assert note.endswith("compute-02 may not have written everything to keep")
+    lost = "compute-02 may not have written everything to keep"
+    assert note.endswith(f"; {lost}{more(jobid)}")
     assert severities(system, jobid)[-1] == ("dws", True)
 
 
@@ -143,7 +145,7 @@ def test_after_an_error_in_postrun_a_node_that_is_mounted_is_drained() -> None:
     jobid = run(system, [XFS, COPY_OUT])
     assert set(drained(system)) == {"compute-02"}
     note = exceptions(system, jobid)[-1]["note"]
-    assert "no such device" in note and note.endswith(LOST)
+    assert "no such device" in note and note.endswith(LOST + more(jobid))
 
 
 @pytest.mark.parametrize("state", ["PostRun", "DataOut"])
@@ -154,7 +156,8 @@ def test_a_cancel_in_the_epilog_says_that_the_data_is_not_out(state: str) -> Non
     system.instance.cancel(jobid)
     settle(system)
     assert severities(system, jobid) == [("cancel", True), ("dws", True)]
-    assert exceptions(system, jobid)[-1]["note"] == f"given up in {state}; {LOST}"
+    note = exceptions(system, jobid)[-1]["note"]
+    assert note == f"given up in {state}; {LOST}{more(jobid)}"
 
 
 def test_a_cancel_of_a_job_whose_data_is_out_says_nothing() -> None:
@@ -182,7 +185,8 @@ def test_data_that_a_forced_dataout_did_not_copy_is_named(restart: bool) -> None
     if restart:
         system.load_module()
     settle(system)
-    assert exceptions(system, jobid)[-1]["note"] == f"the storage is gone; {LOST}"
+    note = exceptions(system, jobid)[-1]["note"]
+    assert note == f"the storage is gone; {LOST}{more(jobid)}"
 
 
 @pytest.mark.parametrize("seconds", [0.1, 30.0, 59.0, 60.2, 61.0, 63.0])

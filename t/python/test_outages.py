@@ -40,6 +40,7 @@ from support.service import (
     jobspec,
     lines,
     memo,
+    more,
     names,
     settle,
     started,
@@ -339,7 +340,8 @@ def test_a_workflow_that_came_and_went_while_the_watch_was_away_is_missed() -> N
     away.clear()
     settle(system)
     (exception,) = exceptions(system, jobid)
-    assert exception["note"] == f"Workflow {name} was deleted under the job"
+    note = f"Workflow {name} was deleted under the job{more(jobid)}"
+    assert exception["note"] == note
 
 
 def test_an_outage_is_reported_to_some_jobs_at_a_time_also_to_those_with_a_step(
@@ -400,7 +402,7 @@ def test_a_job_whose_workflow_goes_before_its_tasks_start_fails_with_that(
     system.service_kube.faults = fault
     settle(system)
     (exception,) = exceptions(system, jobid)
-    note = f"Workflow {workflow_name(jobid)} was deleted under the job"
-    assert exception["note"] == note
+    deleted = f"Workflow {workflow_name(jobid)} was deleted under the job"
+    assert exception["note"] == deleted + more(jobid)
     assert "start" not in names(system, jobid)
     assert not lines(system, "internal error")

@@ -520,7 +520,7 @@ def test_a_job_below_a_broken_rabbit_gives_up_before_its_prolog_would() -> None:
     (exception,) = exceptions(system, jobid)
     assert exception["note"] == (
         "the Rabbits that it needs: rabbit-01 is Offline; the job has waited for 300s,"
-        " half of prolog_timeout"
+        " half of prolog_timeout; please submit it again"
     )
 
 

@@ -27,6 +27,7 @@ from support.service import (
     exceptions,
     in_state,
     jobspec,
+    more,
     names,
     settle,
     started,
@@ -89,7 +90,8 @@ def test_a_state_that_dws_does_not_take_up_counts_from_when_it_was_requested(
     wait_for(system, lambda: bool(fatal(system, jobid)), 8.0)
     wait_for(system, lambda: desired(system) == ["Teardown"], 8.0)
     (note,) = fatal(system, jobid)
-    assert note == f"{state} took more than {key}=5s; DWS has not begun with it"
+    problem = f"{state} took more than {key}=5s; DWS has not begun with it"
+    assert note == problem + more(jobid)
     stop()
     system.controllers.resume()
     settle(system)
@@ -284,7 +286,8 @@ def test_a_rejected_request_counts_from_when_it_was_made(
     assert fatal(system, jobid) == []
     wait_for(system, lambda: bool(fatal(system, jobid)), 15.0)
     (note,) = fatal(system, jobid)
-    assert note == f"{state} took more than {key}=5s; Kubernetes: {WEBHOOK}"
+    problem = f"{state} took more than {key}=5s; Kubernetes: {WEBHOOK}"
+    assert note == problem + more(jobid)
     assert system.service_kube is not None
     system.service_kube.faults = None
     settle(system)
@@ -350,7 +353,8 @@ def test_a_rejected_patch_of_servers_counts_as_well() -> None:
     without_webhooks(system, 500, "servers")
     wait_for(system, lambda: bool(fatal(system, jobid)), 20.0)
     (note,) = fatal(system, jobid)
-    assert note == f"Setup took more than setup_timeout=5s; Kubernetes: {WEBHOOK}"
+    problem = f"Setup took more than setup_timeout=5s; Kubernetes: {WEBHOOK}"
+    assert note == problem + more(jobid)
 
 
 @pytest.mark.parametrize("state", STATES[:-1])

@@ -11,6 +11,7 @@ from flux_k8s.ports import (
     SERVERS,
     Json,
 )
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data
@@ -84,6 +85,11 @@ def exceptions(system: VirtualSystem, jobid: int) -> list[dict[str, Any]]:
         for event in system.instance.eventlog(jobid)
         if event.name == "exception"
     ]
+
+
+def more(jobid: int) -> str:
+    """The end of a note about trouble that the job's user cannot mend."""
+    return f"; flux dws show {f58(jobid)} says more"
 
 
 def memos(system: VirtualSystem, jobid: int) -> Json:

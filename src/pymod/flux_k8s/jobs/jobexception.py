@@ -4,6 +4,9 @@
 
 from __future__ import annotations
 
+from flux_k8s.rfc.jobid import f58
+from flux_k8s.text import NOTE, printable
+
 DWS = "dws"
 """A job's storage is in trouble, or something of it is lost."""
 
@@ -15,3 +18,15 @@ EPILOG_TIMEOUT = "dws-epilog-timeout"
 
 FATAL = 0
 WARNING = 1
+
+USER_ERROR = "User error"
+"""In messages of DWS about what a job asks for."""
+
+
+def with_next_step(note: str, jobid: int) -> str:
+    """``note``, printable, and where the job's owner learns more. A note about what the
+    job asks for says what is wrong with that, and stays as it is."""
+    if USER_ERROR in note:
+        return printable(note, NOTE)
+    more = f"; flux dws show {f58(jobid)} says more"
+    return printable(note, NOTE - len(more)) + more

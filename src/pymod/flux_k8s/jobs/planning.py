@@ -273,7 +273,7 @@ class Planner:
         limit = self._settings.config.prolog_timeout
         if limit is not None and self._now() - since > limit / 2:
             note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
-            return AllocationError(f"{error}; {note}")
+            return AllocationError(f"{error}; {note}; please submit it again")
         if isinstance(error, StorageUnavailable):
             return error
         try:

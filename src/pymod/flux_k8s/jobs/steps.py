@@ -28,7 +28,7 @@ from flux_k8s.errors import DWSError, NotReady
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
-from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
+from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
@@ -306,6 +306,8 @@ class Steps:
     async def _fail(self, info: WorkflowInfo, note: str) -> None:
         """Raise a fatal exception, in the answer that the job's dependency
         waits for when there is one."""
+        if info.failure is None:
+            note = with_next_step(note, info.jobid)
         info.failure = note = printable(note, NOTE)
         if info.view is not None and info.owns(info.view):
             self._save(info)
@@ -334,7 +336,7 @@ class Steps:
     async def _warn(self, info: WorkflowInfo, step: Warn) -> None:
         """Tell that Teardown does not get on, once: the annotation is for the next
         module. A job that was let go takes no exceptions."""
-        note = printable(step.note, NOTE)
+        note = with_next_step(step.note, info.jobid)
         self.flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}")
         if not info.released:
             severity = FATAL if step.fatal else WARNING

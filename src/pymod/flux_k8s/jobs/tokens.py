@@ -35,7 +35,10 @@ class Tokens:
         secret = await self._calls.get(SECRET, namespace, name, key=info.name)
         token = read_token(secret)
         if token is None:
-            info.failure = f"Secret {namespace}/{name} has no token for the job"
+            info.failure = (
+                f"Secret {namespace}/{name} has no token for the job; please tell an "
+                "administrator"
+            )
         else:
             await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
 

@@ -148,7 +148,7 @@ class WorkflowRequests:
         if info.group is None:
             info.failure = (
                 f"user {request.userid} is unknown here: cannot tell which group "
-                "the storage would belong to"
+                "the storage would belong to; please tell an administrator"
             )
             return
         workflow: Json = {
