@@ -5,15 +5,16 @@ test_description='What flux jobs, flux run and flux job attach show of Rabbit st
 FLUX_CLI_PLUGINPATH_OVERRIDE=$PREFIX/etc/flux/cli/plugins
 export XDG_CONFIG_DIRS="$PREFIX/etc/xdg"
 
+COPY="#DW copy_out source=\$DW_JOB_p1/out destination=/lustre/output/"
+
 cluster_start
 instance_conf rabbit.toml <<END
 [rabbit]
 kubeconfig = "$TRASH/kubeconfig"
 mapping = "$TRASH/mapping.json"
-presets.copy = [
-    "$DW",
-    "#DW copy_out source=\$DW_JOB_p1/out destination=/lustre/output/"
-]
+save_datamovements = 1
+daemons.copy-offload = {}
+presets.copy = [ "$DW", "$COPY" ]
 END
 instance_start 2
 
@@ -48,7 +49,8 @@ test_expect_success 'it shows jobs without storage as flux jobs does' '
 '
 test_expect_success 'the columns without a value of any job are left out' '
     flux jobs -o rabbit >lines &&
-    head -n 1 lines | grep "INFO  *USER.RABBITS  *USER.RABBIT_PROGRESS *$"
+    grep "INFO  *USER.RABBITS  *USER.RABBIT_PROGRESS" lines &&
+    ! grep -e USER.DWS -e INACTIVE-REASON lines
 '
 test_expect_success 'it shows why a job has failed' '
     flux cancel --message="no need" $id &&
@@ -124,5 +126,33 @@ test_expect_success 'flux alloc in a terminal says what is copied before it begi
     grep "^flux-alloc: $WAITS" shown &&
     grep -F "after the job, $COPIES" shown &&
     in_order "$(tr "\r\n" "  " <shown)" "after" "job," "copy_out" "it" "begins"
+'
+
+# usage: is_documented WORD: in a table of the user's guide
+is_documented () {
+    grep "^|.*\`$1\`.*|" "$TOP/doc/user.md" || ! echo "undocumented: $1"
+}
+
+test_expect_success 'each key, event and memo of a job is in the guide' '
+    gate_shut PostRun &&
+    id=$(flux submit -N1 --dw="$DW requires=copy-offload" --dw="$COPY" \
+        sh -c "$MAKE") &&
+    kube wait $(workflow $id) PostRun &&
+    flux kvs ls -1 $(flux job id --to=kvs $id) >keys &&
+    rm gates/PostRun &&
+    job_succeeds $id &&
+    flux kvs ls -1 $(flux job id --to=kvs $id) >>keys &&
+    cat keys &&
+    grep dws_token keys &&
+    grep rabbit_datamovements keys &&
+    for key in $(grep -e rabbit -e dws keys | grep -v _timing | sort -u); do
+        is_documented $key || return 1
+    done &&
+    is_documented rabbit_setup_timing &&
+    flux job info $id eventlog >log &&
+    for name in $(sed -n "s/.*\"name\":\"\([a-z_-]*dws[a-z_-]*\)\".*/\1/p" log) \
+        $(sed -n "s/.*\"memo\",\"context\":{\"\([a-z_]*\)\".*/\1/p" log); do
+        is_documented $name || return 1
+    done
 '
 test_done
