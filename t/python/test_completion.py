@@ -11,6 +11,7 @@ import re
 import select
 import shutil
 import subprocess
+import sys
 import time
 from importlib import import_module
 from pathlib import Path
@@ -33,6 +34,8 @@ case "$*" in
 "dws list -n -o {id.dec}"*) echo 812; echo 934 ;;
 "dws list -o help") printf 'Configured: x\\ndefault  One\\nlong  Two\\n' ;;
 "dws rabbits -n -o {name}") echo tuo201; echo tuo202; echo '$(touch ran)'; echo el1 ;;
+"config get --default={} rabbit.presets") echo '{"fast": "#DW x", "scratch": []}' ;;
+"python -c "*) shift; exec PYTHON "$@" ;;
 *) exit 1 ;;
 esac
 """
@@ -50,7 +53,7 @@ def folder(tmp_path: Path) -> Path:
     """A folder with a flux on PATH, which knows two jobs and some Rabbits."""
     flux = tmp_path / "bin/flux"
     flux.parent.mkdir()
-    flux.write_text(FLUX)
+    flux.write_text(FLUX.replace("PYTHON", sys.executable))
     flux.chmod(0o755)
     return tmp_path
 
@@ -121,6 +124,8 @@ def test_a_subcommand_has_the_options_that_it_takes(
         ("list --color=a", ["always", "auto"]),
         ("usage --by=", ["bank", "project", "rabbit", "user"]),
         ("list --user=roo", ["root"]),
+        ("check --preset=", ["fast", "scratch"]),
+        ("check --preset s", ["scratch"]),
         ("list --since=", []),
         ("disable --reason ", []),
         ("list --sort=", []),

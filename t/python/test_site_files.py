@@ -449,6 +449,28 @@ def test_a_job_without_directives_costs_one_look_at_its_attributes(
     )
 
 
+def test_all_jobs_are_checked_over_one_connection_until_it_fails(plugin: Any) -> None:
+    jobspec = types.SimpleNamespace(attributes={"system": {"dw": "x"}}, jobspec={})
+    answers: list[Any] = [None, None, OSError(), None, None]
+    handles: list[Any] = []
+
+    def check(handle: Any, jobspec: Any, userid: Any) -> None:
+        handles.append(handle)
+        answer = answers[len(handles) - 1]
+        if answer is not None:
+            raise answer
+
+    checker = types.SimpleNamespace(
+        handle=None, ingest=types.SimpleNamespace(check=check)
+    )
+    with pytest.MonkeyPatch().context() as patch:
+        patch.setattr(plugin.flux, "Flux", object, raising=False)
+        for _ in answers:
+            plugin.RabbitPlugin.check(checker, jobspec)
+    assert len({id(handle) for handle in handles[:3]}) == 1
+    assert handles[2] is not handles[3] and handles[3] is handles[4]
+
+
 # The plugin of flux-job-frobnicator
 
 

@@ -49,6 +49,7 @@ class RabbitPlugin(CLIPlugin):
     def __init__(self, prog):
         super().__init__(prog, prefix="")
         self.ingest = None
+        self.handle = None
         self.add_option(
             "--dw",
             action="append",
@@ -91,7 +92,8 @@ class RabbitPlugin(CLIPlugin):
 
     def check(self, jobspec, userid=None):
         """Refuse wrong #DW directives. Costs a job without directives one lookup.
-        Without a Flux, as with --dry-run, none is refused.
+        Without a Flux, as with --dry-run, none is refused. One connection is for all
+        jobs; after an error the next job opens another.
 
         Raises:
             ValueError: names the word that is wrong, and underlines it.
@@ -104,9 +106,11 @@ class RabbitPlugin(CLIPlugin):
 
             self.ingest = Ingest()
         try:
-            self.ingest.check(flux.Flux(), jobspec.jobspec, userid)
+            if self.handle is None:
+                self.handle = flux.Flux()
+            self.ingest.check(self.handle, jobspec.jobspec, userid)
         except OSError:
-            return
+            self.handle = None
 
 
 def is_watched(args):
