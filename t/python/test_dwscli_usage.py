@@ -26,19 +26,16 @@ from support.dwscli import (
 STRANGER = 54321
 
 
-def memos(rabbits: str) -> dict[str, Any]:
-    return {"user": {"rabbit_workflow": "fluxjob-1", "rabbits": rabbits}}
-
-
 def instance(**options: Any) -> FixedInstance:
     jobs = [
-        ended_job(FIRST, bank="physics", annotations=memos("tuo[201-202]")),
+        ended_job(FIRST, bank="physics"),
         ended_job(FIRST + 1, userid=STRANGER, nnodes=8, t_inactive=NOW - 7200),
         ended_job(FIRST + 2, userid=STRANGER, bank="physics"),
         ended_job(FIRST + 3, annotations={}),
     ]
     jobs[2].update(exception_type="dws", exception_severity=0, exception_note="lost")
     kvs = {key: text for i in range(3) for key, text in kvs_of(FIRST + i).items()}
+    kvs[FIRST, "rabbit_hostlist"] = "tuo[201-202]"
     return FixedInstance(jobs=jobs, kvs=kvs, **options)
 
 
@@ -97,11 +94,14 @@ def test_each_view_has_the_same_sum(found: list[dict[str, Any]], by: str) -> Non
     assert len({one.name for one in usages}) == len(usages)
 
 
-def test_a_memo_that_a_user_has_forged_adds_no_rabbits() -> None:
-    forged = [
-        ended_job(FIRST + index, annotations=memos(f"h{index}x[0-100000]"))
-        for index in range(3)
+def test_memos_that_a_user_has_changed_change_nothing() -> None:
+    memos = {"rabbit_workflow": "fluxjob-1", "rabbits": "h[0-100000]"}
+    jobs = [
+        ended_job(FIRST, annotations={"user": memos}),
+        ended_job(FIRST + 1, annotations={"user": {}}),
+        ended_job(FIRST + 2, annotations={"user": memos}),
     ]
-    forger = FixedInstance(jobs=forged, kvs=kvs_of(FIRST))
-    done = dws(forger, "usage", "--by=rabbit", "-n", "-o", "{name} {njobs}")
-    assert done.out == "- 3\n"
+    kvs = {**kvs_of(FIRST), **kvs_of(FIRST + 1)}
+    found = FixedInstance(jobs=jobs, kvs=kvs)
+    done = dws(found, "usage", "--by=rabbit", "-n", "-o", "{name} {njobs}")
+    assert done.out == "tuo201 2\n"

@@ -4,7 +4,8 @@
 
 The module forgets a job when its storage is gone. Flux's job-list still has the job and
 its memos, and the KVS what the module has left there: ``rabbit_workflow``,
-``rabbit_<state>_timing`` and ``rabbit_datamovements``.
+``rabbit_hostlist``, ``rabbit_<state>_timing`` and ``rabbit_datamovements``. The user of
+a job can change its memos, but not what is in the KVS.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from flux_k8s.errors import DirectiveError
 from flux_k8s.rfc.timestamps import parse_timestamp
 
 WORKFLOW = "rabbit_workflow"
+HOSTLIST = "rabbit_hostlist"
 MOVEMENTS = "rabbit_datamovements"
 EVENTLOG = "eventlog"
 TIMINGS = {state: f"rabbit_{state.lower()}_timing" for state in STATES}
@@ -72,11 +74,22 @@ def jobs(
         asked *= 8
 
 
+def recorded_rows(
+    instance: Instance, userid: Optional[int], since: float, most: int
+) -> list[Json]:
+    """The jobs that ended last and have a Workflow in the KVS, as rows of
+    ``dws.job-list``: also those without the memo."""
+    listed = instance.ended_jobs(userid, since, LARGEST_LIST)
+    recorded = instance.kvs((job["id"], WORKFLOW) for job in listed)
+    found = [job for job in listed if (job["id"], WORKFLOW) in recorded]
+    return rows(instance, found[:most])
+
+
 def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
     """Jobs of job-list as rows of ``dws.job-list``. The jobs are the user's own, or the
     user is the instance owner."""
     listed = list(found)
-    keys = (WORKFLOW, MOVEMENTS)
+    keys = (WORKFLOW, HOSTLIST, MOVEMENTS)
     kvs = instance.kvs((job["id"], key) for job in listed for key in keys)
     return [row(job, kvs) for job in listed]
 
@@ -105,7 +118,7 @@ def row(job: Json, kvs: Kvs) -> Json:
         "wants": "released",
         "nodes": text(job, "nodelist"),
         "nnodes": nnodes,
-        "rabbits": text(_memos(job), "rabbits"),
+        "rabbits": kvs.get((job["id"], HOSTLIST)) or text(_memos(job), "rabbits"),
         "capacity": capacity(lines, nnodes),
         "types": types(lines),
         "moved": sum(amounts) if amounts else None,
@@ -124,7 +137,7 @@ def row(job: Json, kvs: Kvs) -> Json:
     return found
 
 
-DETAIL_KEYS = (WORKFLOW, MOVEMENTS, EVENTLOG, *TIMINGS.values())
+DETAIL_KEYS = (WORKFLOW, HOSTLIST, MOVEMENTS, EVENTLOG, *TIMINGS.values())
 
 
 def detail(instance: Instance, job: Json) -> Json:

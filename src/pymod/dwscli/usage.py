@@ -32,9 +32,6 @@ moved, by user, bank, project or Rabbit. Guests see their own jobs.
 UNKNOWN = "-"
 """The name for jobs without a bank, a project or Rabbits."""
 
-MOST_RABBITS = 4096
-"""A memo that names more Rabbits than this is not the module's."""
-
 BUILTIN: Formats = {
     "default": (
         "Default flux dws usage format string",
@@ -79,14 +76,11 @@ def _name(key: str) -> Callable[[Json], list[str]]:
 
 
 def _rabbits(row: Json) -> list[str]:
-    """The Rabbits of a job that had storage, each once. They are from a memo, which the
-    job's user may change."""
+    """The Rabbits of a job that had storage, each once. Without storage there are only
+    those in a memo, which the job's user may change."""
     if number(row, "held") is None:
         return [UNKNOWN]
-    found = hosts(row, "rabbits") or ()
-    if not 0 < len(found) <= MOST_RABBITS:
-        return [UNKNOWN]
-    return [*dict.fromkeys(found)]
+    return [*dict.fromkeys(hosts(row, "rabbits") or (UNKNOWN,))]
 
 
 BY: Mapping[str, Callable[[Json], list[str]]] = {
@@ -133,8 +127,8 @@ def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     format = table.make_format(NAME, args, BUILTIN, FIELDS)
     since = when.parse(args.since, time.time()) if args.since else 0.0
     user = user_id(args.user) if instance.is_owner else instance.userid
-    jobs = ended.jobs(instance, user, since, max(0, args.count))
-    found = totals(ended.rows(instance, jobs), BY[args.by])
+    rows = ended.recorded_rows(instance, user, since, max(0, args.count))
+    found = totals(rows, BY[args.by])
     if args.json:
         write([json.dumps({"by": args.by, "usage": [asdict(one) for one in found]})])
         return

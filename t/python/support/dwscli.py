@@ -146,6 +146,7 @@ def kvs_of(id: int = FIRST + 20, **texts: str) -> dict[tuple[int, str], str]:
     found = {
         "rabbit_workflow": json.dumps(WORKFLOW),
         "rabbit_datamovements": json.dumps(MOVEMENTS),
+        "rabbit_hostlist": "tuo201",
         "eventlog": "",
         **{key: "1.5" for key in TIMINGS.values()},
         **texts,

@@ -9,6 +9,9 @@
     The last Workflow, as JSON, with the messages of DWS: written when the job fails,
     when the Workflow moves to Teardown (DWS still shows the state before, unless the
     answer to that request was lost) and when Teardown is complete.
+``rabbit_hostlist``
+    The Rabbits of the job, as a hostlist (:mod:`flux_k8s.jobs.steps` writes it, before
+    Setup).
 ``rabbit_units``
     The systemd units of the daemons that the job requires, as a JSON array, for the
     prolog and epilog scripts (:mod:`flux_k8s.jobs.steps` writes it, before Setup).

@@ -231,6 +231,8 @@ class Steps:
             self._exclusion.tell(info, *placement.excluded)
         if placement.rabbits:
             self.flux.post_memo(info.jobid, {"rabbits": placement.rabbits})
+            # For accounting: a memo may be anybody's.
+            self.flux.kvs_put(info.jobid, "rabbit_hostlist", placement.rabbits)
         if placement.units:
             # The prolog and epilog scripts read them: a memo may be anybody's.
             text = json.dumps(placement.units, separators=(",", ":"))
