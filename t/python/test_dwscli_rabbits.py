@@ -147,10 +147,24 @@ def test_the_instance_owner_takes_rabbits_out_of_service() -> None:
 
 
 def test_and_puts_them_back() -> None:
-    found = FixedInstance({"dws.rabbit-enable": {"rabbits": ["tuo202"]}})
+    rabbits = {**FRESH, "rabbits": [rabbit(), rabbit("tuo202")]}
+    enabled = {"rabbits": ["tuo202"]}
+    found = FixedInstance({"dws.rabbit-enable": enabled, "dws.rabbit-list": rabbits})
     done = dws(found, "enable", "tuo201", "tuo202")
     assert done == (0, "", "flux-dws: WARNING: enabled already: tuo201\n")
-    assert found.requests == [("dws.rabbit-enable", {"rabbits": ["tuo201", "tuo202"]})]
+    assert found.requests[:1] == [
+        ("dws.rabbit-enable", {"rabbits": ["tuo201", "tuo202"]})
+    ]
+
+
+def test_that_a_rabbit_is_disabled_in_dws_is_told() -> None:
+    rabbits = {**FRESH, "rabbits": [rabbit(state="Disabled"), rabbit("tuo202")]}
+    enabled = {"rabbits": ["tuo202"]}
+    found = FixedInstance({"dws.rabbit-enable": enabled, "dws.rabbit-list": rabbits})
+    done = dws(found, "enable", "tuo[201-202]")
+    assert done.status == 1
+    error = "flux-dws: ERROR: Disabled in DWS, which is not undone here: tuo201; "
+    assert done.err.startswith(error) and len(done.err.splitlines()) == 1
 
 
 @pytest.mark.parametrize("verb", ["disable", "enable"])

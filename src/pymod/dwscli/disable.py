@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import argparse
 import errno
+from typing import Iterable
 
 from dwscli import fluxinstance
 from dwscli.instance import Instance, Json, Refused, ask
 from dwscli.messages import warn
 from dwscli.rabbits import decode
-from dwscli.reading import texts
+from dwscli.reading import objects, text, texts
 from dwscli.users import user_name
 from flux_k8s.command import CommandError
 from flux_k8s.rfc import hostlist
 
 ENABLE, DISABLE = "enable", "disable"
+DISABLED = "Disabled"
+"""The state of a Rabbit whose Storage has it in ``spec.state``."""
+
 DESCRIPTIONS = {
     DISABLE: "Take Rabbits out of service: jobs that come later get no storage there.",
     ENABLE: "Put Rabbits back into service that flux dws disable took out of it.",
@@ -40,7 +44,8 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
     """Take Rabbits out of service, or put them back.
 
     Raises:
-        CommandError: the user is not the instance owner, or a Rabbit is unknown.
+        CommandError: the user is not the instance owner, or a Rabbit is unknown, or
+            Disabled in DWS.
     """
     names = dict.fromkeys(decode(args.rabbits) or ())
     if not names:
@@ -59,5 +64,24 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
             raise
         raise CommandError(f"only the instance owner may {verb} Rabbits") from None
     rest = hostlist.encode(name for name in names if name not in changed)
+    if verb == ENABLE:
+        check_states(names, instance)
     if rest:
         warn(f"{verb}d already: {rest}")
+
+
+def check_states(names: Iterable[str], instance: Instance) -> None:
+    """Rabbits without the annotation may be out of service all the same.
+
+    Raises:
+        CommandError: one of them is Disabled in DWS.
+    """
+    rows = objects(ask(instance, "dws.rabbit-list", {}), "rabbits")
+    disabled = [text(row, "name") for row in rows if text(row, "state") == DISABLED]
+    found = [name for name in names if name in disabled]
+    if found:
+        raise CommandError(
+            f"Disabled in DWS, which is not undone here: {hostlist.encode(found)};"
+            " see to what is left there, then: kubectl patch storage RABBIT"
+            """ --type=merge -p '{"spec":{"state":"Enabled"}}'"""
+        )
