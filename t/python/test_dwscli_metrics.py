@@ -255,8 +255,10 @@ def test_a_file_that_cannot_be_written_is_left_as_it_is(tmp_path: Path) -> None:
     done = dws(instance(), "metrics", "--output", str(directory))
     assert done.status == 1 and "Is a directory" in done.err
     assert list(tmp_path.iterdir()) == [directory]
-    done = dws(instance(), "metrics", "-o", str(tmp_path / "none/x.prom"))
-    assert done.status == 1 and "No such file or directory" in done.err
+    path = tmp_path / "none/x.prom"
+    done = dws(instance(), "metrics", "-o", str(path))
+    error = f"flux-dws: ERROR: {path}: No such file or directory\n"
+    assert done.status == 1 and done.err == error
 
 
 def test_the_file_says_that_the_module_is_down(tmp_path: Path) -> None:

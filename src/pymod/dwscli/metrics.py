@@ -91,7 +91,10 @@ def replace_file(path: str, content: str) -> None:
         OSError: the file cannot be written. The old one is as before.
     """
     directory, name = os.path.split(path)
-    descriptor, new = tempfile.mkstemp(".new", f".{name}.", directory or ".")
+    try:
+        descriptor, new = tempfile.mkstemp(".new", f".{name}.", directory or ".")
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, path) from None
     try:
         with open(descriptor, "w", encoding="utf-8") as file:
             file.write(content)
