@@ -224,6 +224,10 @@ def test_a_guest_sees_their_own_jobs_that_ended_only() -> None:
     guest = instance(jobs=jobs, kvs=kvs_of(), userid=1000, is_owner=False)
     done = dws(guest, "list", "-f", "ended", "-A", "-n", "-o", "{userid}")
     assert done == (0, "1000\n", "")
+    for words in (["-u", "root"], ["-u", "root", "-f", "ended"]):
+        done = dws(guest, "list", *words)
+        error = "flux-dws: ERROR: the jobs of user 'root' are not yours\n"
+        assert done == (1, "", error)
 
 
 def test_what_is_known_is_shown_with_its_age_while_kubernetes_is_away() -> None:
@@ -278,6 +282,8 @@ def test_a_module_that_ends_before_it_answers_is_named() -> None:
         ),
         (["-u", "nobody-here"], "--user: there is no user 'nobody-here'"),
         (["--rabbit=a[b"], "--rabbit: hostlist 'a[b': misplaced bracket"),
+        (["--type=xsf"], "--type: 'xsf' is no type, expected xfs, gfs2, raw, lustre"),
+        (["--count=-1"], "--count: -1 is negative, expected 0 or more"),
         (["--since=sometime"], "--since: 'sometime' is no moment: expected one like"),
         (["--since=2100-01-01"], "--since=2100-01-01 appears to be in the future"),
     ],

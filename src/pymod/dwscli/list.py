@@ -20,6 +20,7 @@ from dwscli.terminal import write
 from dwscli.units import f58, size
 from dwscli.users import EVERYBODY, user_id
 from flux_k8s.command import CommandError
+from flux_k8s.config.table import FILE_SYSTEMS
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.text import quoted
 
@@ -125,13 +126,13 @@ class Search:
 
     def __init__(self, args: argparse.Namespace, instance: Instance) -> None:
         self._instance = instance
-        self._count = max(0, args.count)
+        self._count = wanted_count(args)
         self._since = when.parse(args.since, time.time()) if args.since else 0.0
         self._states = wanted_states(args)
         self._user = wanted_user(args, instance)
         words = [args.rabbit] if args.rabbit else []
         self._rabbits = decode(words, "--rabbit: ") or ()
-        self._type = args.type
+        self._type = wanted_type(args)
         self.rows: list[Json] = []
         self.answer: Json = {}
         self.status: Optional[int] = None
@@ -224,10 +225,40 @@ def wanted_states(args: argparse.Namespace) -> set[str]:
     return states
 
 
+def wanted_type(args: argparse.Namespace) -> str:
+    """The type of file system that the options ask for, empty for all.
+
+    Raises:
+        CommandError: there is no such type.
+    """
+    if args.type and args.type not in FILE_SYSTEMS:
+        known = ", ".join(FILE_SYSTEMS)
+        raise CommandError(f"--type: {quoted(args.type)} is no type, expected {known}")
+    return args.type or ""
+
+
+def wanted_count(args: argparse.Namespace) -> int:
+    """How many jobs that have ended are listed at most.
+
+    Raises:
+        CommandError: that is no number of jobs.
+    """
+    if args.count < 0:
+        raise CommandError(f"--count: {args.count} is negative, expected 0 or more")
+    return int(args.count)
+
+
 def wanted_user(args: argparse.Namespace, instance: Instance) -> Optional[int]:
-    """The user whose jobs are listed; None for those of everybody."""
+    """The user whose jobs are listed; None for those of everybody.
+
+    Raises:
+        CommandError: there is no such user, or a guest asks for another one.
+    """
     if args.user is not None:
-        return user_id(args.user)
+        user = user_id(args.user)
+        if user not in (None, instance.userid) and not instance.is_owner:
+            raise CommandError(f"the jobs of user {quoted(args.user)} are not yours")
+        return user
     return None if args.A else instance.userid
 
 
