@@ -131,6 +131,7 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
     "words, error",
     [
         ([], "expected a #DW directive, a script or --preset"),
+        ([""], "'' is neither a #DW directive nor a script"),
         (["scratch"], "scratch: no such script; a preset is checked with --preset="),
         ([XFS, "job.sh"], "job.sh: a script is checked alone"),
     ],

@@ -149,7 +149,10 @@ def test_that_kubernetes_is_away_is_a_change() -> None:
     found = instance(LIFE[0], {**LIFE[0], **OLD}, {**LIFE[0], **OLD, "age": 240}, GONE)
     lines = dws(found, "wait", F58).out.splitlines()
     assert len(lines) == 3
-    assert "Setup: Kubernetes was last heard of 3.5m ago" in lines[1]
+    reason = "Kubernetes was last heard of 3.5m ago: connection refused"
+    assert lines[1].endswith(f" Setup: {reason}")
+    waits = {**LIFE[0], **OLD, "waits": "Kubernetes: connection refused"}
+    assert dws(instance(waits, GONE), "wait", F58).out.splitlines()[0] == lines[1]
 
 
 @pytest.mark.parametrize("words", [["wait"], ["show", "--follow"]])

@@ -162,6 +162,8 @@ def script_request(
     try:
         jobspec = instance.batch_jobspec(script, nodes)
     except FileNotFoundError:
+        if not script.strip():
+            raise CommandError("'' is neither a #DW directive nor a script") from None
         raise CommandError(
             f"{script}: no such script; a preset is checked with --preset={script}"
         ) from None

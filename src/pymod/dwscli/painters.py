@@ -43,11 +43,13 @@ def summary(answer: Json) -> str:
         words = f"{words}, {status}"
     waits, mounts = text(answer, "waits"), mounts_line(part(answer, "mounts"))
     parts = [] if mounts.partition(" ")[0] in waits or not mounts else [mounts]
-    parts += [waits] if waits else []
+    is_old, reason = old_line(answer), text(answer, "kubernetes")
+    parts += [waits] if waits and not (is_old and waits.endswith(reason)) else []
     failed = text(answer, "failed")
     parts += [f"failed: {failed}"] if failed else []
-    if old_line(answer):
-        parts.append(f"Kubernetes was {old_line(answer)}")
+    if is_old:
+        age = duration(number(answer, "age") or 0)
+        parts.append(f"Kubernetes was last heard of {age} ago: {reason}")
     line = f"{words}: {'; '.join(parts)}" if parts else words
     return printable(line, SHOWN)
 
