@@ -91,7 +91,10 @@ def messages(strings: Iterator[str]) -> set[str]:
 def sources() -> Iterator[Path]:
     for folder in ("broker", "jobs", "rabbits"):
         yield from sorted((PACKAGE / folder).glob("*.py"))
-    yield PACKAGE / "dws/nodefailure.py"
+    for name in ("nodefailure", "directives", "directiverules", "references"):
+        yield PACKAGE / f"dws/{name}.py"
+    yield from sorted((PACKAGE / "dws/directivebreakdown").glob("*.py"))
+    yield PACKAGE / "config/policy.py"
     yield TOP / "src/pymod/dws.py"
     for folder in ("jobtap", "shell"):
         yield from sorted((TOP / "src" / folder).glob("*.c"))
