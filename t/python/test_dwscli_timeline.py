@@ -164,6 +164,13 @@ def test_a_picture_of_nothing_is_refused() -> None:
     assert done.err == "flux-dws: ERROR: job ƒ2 not found\n"
 
 
+def test_jobs_that_ended_are_drawn_without_the_module() -> None:
+    found = FixedInstance(jobs=[ended_job(t_inactive=NOW * 2)], kvs=kvs_of())
+    done = dws(found, "timeline")
+    assert (done.status, done.err) == (1, NOT_LOADED)
+    assert titles(done.out) == ["ƒ3gDmDv6tjHd Setup: 1.500s"]
+
+
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     done = dws(instance(), "timeline", "-o", str(tmp_path))
     assert done.err == f"flux-dws: ERROR: {tmp_path}: Is a directory\n"

@@ -7,12 +7,13 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Iterator, Sequence
+from typing import Iterator, Optional, Sequence
 
 from dwscli import fluxinstance, spans, when
 from dwscli.chart import draw
 from dwscli.details import look_up
-from dwscli.instance import Instance, Json, job_id
+from dwscli.instance import Instance, Json, Refused, job_id
+from dwscli.messages import complain
 from dwscli.picture import svg
 from dwscli.reading import number
 from dwscli.recent import HOURS, active, ended_since
@@ -51,19 +52,20 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
     )
 
 
-def timeline(args: argparse.Namespace, instance: Instance) -> None:
-    """Draw the jobs of an instance.
+def timeline(args: argparse.Namespace, instance: Instance) -> Optional[int]:
+    """Draw the jobs of an instance; the exit status, if it is not 0.
 
     Raises:
         CommandError: there is none.
     """
     now = time.time()
     since = when.parse(args.since, now) if args.since else now - HOURS * 3600
+    status = None
     if args.jobids:
         found = [*named(instance, args.jobids)]
     else:
         user = None if args.A else instance.userid
-        found = [*active(instance, user)[0], *ended_since(instance, user, since)]
+        found, status = recent(instance, user, since)
     moment = max([number(answer, "now") or 0.0 for answer in found], default=0.0)
     drawn = [spans.of_job(answer, moment or now) for answer in found]
     jobs: list[JobSpans] = [one for one in drawn if one is not None]
@@ -78,6 +80,31 @@ def timeline(args: argparse.Namespace, instance: Instance) -> None:
         Path(args.output).write_bytes(png(picture))
     else:
         Path(args.output).write_text(svg(picture), encoding="utf-8")
+    return status
+
+
+def recent(
+    instance: Instance, user: Optional[int], since: float
+) -> tuple[list[Json], Optional[int]]:
+    """Active jobs and those that have ended since a time, and the exit status.
+
+    Raises:
+        Refused: the module does not answer, and no job has ended.
+    """
+    refusal = None
+    jobs: list[Json] = []
+    try:
+        jobs += active(instance, user)[0]
+    except Refused as error:
+        refusal = error
+    # After that: a job that ends meanwhile is found here.
+    past = ended_since(instance, user, since)
+    if refusal is None:
+        return jobs + past, None
+    if not past:
+        raise refusal
+    complain(str(refusal))
+    return past, 1
 
 
 def named(instance: Instance, words: Sequence[str]) -> Iterator[Json]:
