@@ -15,6 +15,7 @@ from flux_k8s.ports import CLIENTMOUNT, NNFDATAMOVEMENT, Json, KubeError
 from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
+from rabbitsim.flux.broker import FluxPort
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import query
@@ -221,6 +222,31 @@ def test_a_watch_is_closed_when_no_job_needs_it() -> None:
     system.loop.run(timeout=2 * progresswatch.LINGER)
     assert movements._watch is None and not movements._objects
     assert not movements._jobid_of
+
+
+def test_a_clock_that_is_set_back_hides_no_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = started(
+        options=Options(copy_rate=RATE, copy_step=GIB // 8), files=NoFiles(size=SIZE)
+    )
+    jobid = system.instance.submit(long([XFS, COPY_IN, COPY_OUT], 1, 600))
+    assert system.loop.run(in_state(system, "DataIn"), HOUR)
+    offset, now = [HOUR], FluxPort.now
+    monkeypatch.setattr(FluxPort, "now", lambda self: now(self) - offset[0])
+    system.loop.run(timeout=2 * progresswatch.PATIENCE)
+    assert show(system, jobid)["percent"] is not None
+    before = annotation(system, jobid)
+    assert before is not None
+    offset[0] = 2 * HOUR
+    system.loop.run(timeout=2 * progressmemos.INTERVAL)
+    assert annotation(system, jobid) not in (None, before)
+    running(system, jobid)
+    offset[0] = 3 * HOUR
+    system.loop.run(timeout=2 * progresswatch.LINGER)
+    assert system.service is not None
+    assert system.service._queries._facts._movements._watch is None
+    settle_jobs(system)
 
 
 def test_of_a_job_with_too_many_objects_nothing_is_kept_or_shown() -> None:

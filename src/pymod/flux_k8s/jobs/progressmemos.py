@@ -106,7 +106,7 @@ class ProgressMemos:
         if text is None or text == before:
             return False
         now = self._flux.now()
-        if now < then + INTERVAL:
+        if then <= now < then + INTERVAL:  # else the clock was set back
             self._waiting[jobid] = None
             return False
         self._posted[jobid] = text, now

@@ -86,7 +86,7 @@ class JobObjects(Generic[T]):
         self._too_many: set[int] = set()
         self._watch: Optional[Watch] = None
         self._unneeded_since = 0.0
-        self._not_before = 0.0
+        self._refused_at = float("-inf")
         self._synced = False
         self._logged = False
         self._controller = Controller[Kind](flux, self._reconcile)
@@ -133,19 +133,24 @@ class JobObjects(Generic[T]):
 
     async def _reconcile(self, kind: Kind) -> Optional[float]:
         """Open or close the watch. Returns the seconds until that is due, or None."""
-        now = self._flux.now()
         oldest = next(iter(self._since.values()), None)
+        left = 0.0
         if oldest is not None and self._watch is None:
-            due = max(oldest + PATIENCE, self._not_before)
-            if due > now:
-                return due - now
-            self._watch = self._kube.watch(kind, None, self)
+            refused = self._left(self._refused_at, REOPEN_DELAY)
+            left = max(self._left(oldest, PATIENCE), refused)
+            if left <= 0.0:
+                self._watch = self._kube.watch(kind, None, self)
         elif oldest is None and self._watch is not None:
-            due = self._unneeded_since + LINGER
-            if due > now:
-                return due - now
-            self._close()
-        return None
+            left = self._left(self._unneeded_since, LINGER)
+            if left <= 0.0:
+                self._close()
+        return left if left > 0.0 else None
+
+    def _left(self, since: float, pause: float) -> float:
+        """Seconds that are left of a pause since a time; none if the clock was set back
+        behind that time."""
+        left = since + pause - self._flux.now()
+        return left if left <= pause else 0.0
 
     def _close(self) -> None:
         if self._watch is not None:
@@ -198,7 +203,7 @@ class JobObjects(Generic[T]):
         if not absent_or_forbidden(error):
             return
         self._close()
-        self._not_before = self._flux.now() + REOPEN_DELAY
+        self._refused_at = self._flux.now()
         if not self._logged:
             self._logged = True
             text = f"{self._kind.plural}: {error}; queries do not show progress"
