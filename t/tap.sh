@@ -659,7 +659,15 @@ test_diagnose () {
     for test_diagnose_id in $(flux jobs -no "{id.f58plain}"); do
         flux job eventlog "$test_diagnose_id" \
             | cut -c1-200 | sed "s/^/# $test_diagnose_id: /"
+        # How far its shells are: shell.init comes after our shell plugin.
+        timeout 5 flux job eventlog -p exec "$test_diagnose_id" 2>/dev/null \
+            | cut -c1-200 | sed "s/^/# $test_diagnose_id: exec: /"
     done
+    # The shells of all instances on this machine, with what they wait for.
+    # shellcheck disable=SC2009
+    ps -eo pid,ppid,stat,wchan:20,etimes,args --forest |
+        grep -A 2 "[f]lux-shell " | cut -c1-160 | sed "s/^/# shells: /"
+    timeout 5 flux exec flux module stats kvs-watch | sed "s/^/# kvs-watch: /"
 }
 
 # An instance that ends would wait for ever for a job that hangs.
