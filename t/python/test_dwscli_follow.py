@@ -138,6 +138,33 @@ def test_the_module_may_be_reloaded_meanwhile() -> None:
     ]
 
 
+def test_a_module_that_hangs_is_waited_for() -> None:
+    hangs = refused(errno.ETIMEDOUT, "the dws module has not answered for 60 s")
+    found = instance(LIFE[0], hangs, LIFE[1], GONE)
+    found.jobs[0]["state"] = 16
+    asked = found.job
+    found.job = lambda id: (  # type: ignore[method-assign]
+        ended_job(FIRST) if len(found.requests) > 3 else asked(id)
+    )
+    done = dws(found, "wait", F58)
+    assert done.status == 0
+    assert done.err == "flux-dws: WARNING: the dws module is away: waiting for it\n"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.EHOSTUNREACH, errno.ETIMEDOUT])
+def test_another_service_answers_whatever_the_one_before_has_said(number: int) -> None:
+    """The serials of a service begin with the time, and its clock may be behind."""
+    found = instance(LIFE[3], refused(number), LIFE[1], GONE)
+    found.jobs[0]["state"] = 16
+    asked = found.job
+    found.job = lambda id: (  # type: ignore[method-assign]
+        ended_job(FIRST) if len(found.requests) > 3 else asked(id)
+    )
+    assert dws(found, "wait", F58).status == 0
+    seen = [request.get("seen") for _, request in found.requests]
+    assert seen == [None, 4, None, 2]
+
+
 def test_a_request_that_is_one_too_many_to_be_held_is_sent_without_waiting() -> None:
     busy = refused(errno.EAGAIN, "too many")
     found = instance(LIFE[0], *[busy] * 7, LIFE[1], GONE)
@@ -164,6 +191,15 @@ def test_what_cannot_be_followed_is_one_line(words: list[str]) -> None:
     assert dws(FixedInstance(jobs=[job]), *words, F58) == (1, "", NOT_LOADED)
     error = "flux-dws: ERROR: not the ID of a job: x\n"
     assert dws(FixedInstance(), *words, "x") == (1, "", error)
+
+
+@pytest.mark.parametrize("number", [errno.EPIPE, errno.ECONNRESET])
+def test_a_broker_that_ends_is_one_line(number: int) -> None:
+    done = dws(instance(LIFE[0], refused(number)), "wait", F58)
+    error = "the connection to Flux is lost: its broker on this node has ended"
+    assert (done.status, done.err) == (1, f"flux-dws: ERROR: {error}\n")
+    listed = dws(FixedInstance({"dws.job-list": refused(number)}), "list")
+    assert listed == (1, "", f"flux-dws: ERROR: {error}\n")
 
 
 def test_that_a_job_is_named_is_required() -> None:

@@ -14,8 +14,8 @@ from dwscli.reading import part
 from dwscli.units import f58
 
 TOPIC = "dws.job-show"
-AWAY = (errno.ENOSYS, errno.EHOSTUNREACH)
-"""The errors of a module that is not loaded."""
+AWAY = (errno.ENOSYS, errno.EHOSTUNREACH, errno.ETIMEDOUT)
+"""The errors of a module that is not loaded, or hangs."""
 
 
 def look_up(instance: Instance, id: int) -> tuple[Json, bool]:

@@ -21,6 +21,10 @@ from flux_k8s.rfc import jobid
 TICK = 1.0
 """Seconds between the calls of ``tick``."""
 
+PATIENCE = 60.0
+"""Seconds after which a module that has not answered is given up. It holds a request
+for half of that."""
+
 LOOKUPS = 256
 """Lookups in the KVS that are sent before the first answer is awaited."""
 
@@ -91,13 +95,19 @@ class FluxInstance:
 
     def ask(self, topic: str, request: Json, tick: Optional[Tick] = None) -> Json:
         future = self._handle.rpc(topic, request)
-        while tick is not None:
+        end = time.monotonic() + PATIENCE
+        while True:
             try:
                 future.wait_for(TICK)
                 break
             except OSError as error:
                 if error.errno != errno.ETIMEDOUT or future.is_ready():
                     raise
+            if time.monotonic() >= end:
+                module = topic.partition(".")[0]
+                text = f"the {module} module has not answered for {PATIENCE:g} s"
+                raise TimeoutError(errno.ETIMEDOUT, text)
+            if tick is not None:
                 tick()
         answer = future.get()
         return answer if isinstance(answer, dict) else {}

@@ -71,12 +71,12 @@ def _next(
         try:
             return ask(instance, TOPIC, request, painter.tick), False
         except Refused as error:
-            if error.errno == errno.EAGAIN:
-                # So many requests are held that this one was not.
-                request.pop("seen", None)
-            elif error.errno not in (errno.ENOENT, *AWAY):
+            if error.errno not in (errno.EAGAIN, errno.ENOENT, *AWAY):
                 raise
-            elif error.errno in AWAY and not is_away:
+            # So many requests are held that this one was not (EAGAIN), or the next
+            # answer is of another service, whose clock may have been set back.
+            request = {"id": id}
+            if error.errno in AWAY and not is_away:
                 is_away = True
                 warn("the dws module is away: waiting for it")
             if error.errno != errno.EAGAIN:

@@ -29,6 +29,7 @@ NOT_LOADED = (
     " 'flux module load dws'"
 )
 GONE = "the dws module ended before it answered: try again"
+LOST = "the connection to Flux is lost: its broker on this node has ended"
 
 Tick = Callable[[], None]
 
@@ -61,7 +62,8 @@ class Instance(Protocol):
         the answer is awaited.
 
         Raises:
-            OSError: with the error number of the answer and its sentence.
+            OSError: with the error number of the answer and its sentence; ETIMEDOUT
+                if the module hangs.
         """
 
     def sleep(self, seconds: float) -> None:
@@ -144,6 +146,8 @@ def refusal(error: OSError) -> Refused:
         message = NOT_LOADED
     elif error.errno == errno.EHOSTUNREACH:
         message = GONE
+    elif error.errno in (errno.EPIPE, errno.ECONNRESET):
+        message = LOST
     return Refused(error.errno, message)
 
 
