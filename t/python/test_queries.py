@@ -590,3 +590,22 @@ def test_a_change_while_the_details_are_made_is_answered() -> None:
     assert not answers
     made.pop()({"serial": 8})
     assert answers == [{"serial": 8}]
+
+
+def test_a_service_that_does_not_know_all_jobs_yet_says_so() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS))
+    running(system, jobid)
+    system.kill_module()
+    system.instance.unload_plugin()
+    system.load_module()
+    system.loop.run(timeout=5.0)
+    found = query(system, "job-list")
+    assert found["kubernetes"] == "not all jobs are known yet"
+    system.load_plugin()
+    system.loop.run(timeout=5.0)
+    found = query(system, "job-list")
+    assert found["kubernetes"] == "ok" and [job["id"] for job in found["jobs"]] == [
+        jobid
+    ]
+    settle(system)

@@ -242,6 +242,8 @@ class Queries:
         """The part of each answer about its age."""
         now, outage = self._flux.now(), self._outage
         away = outage.reason or (None if outage.listed else "connecting")
+        if away is None and not self._jobs.complete:
+            away = "not all jobs are known yet"
         return {
             "now": now,
             "kubernetes": away or "ok",
