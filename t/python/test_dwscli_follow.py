@@ -266,6 +266,18 @@ def test_the_page_is_written_again_in_its_place() -> None:
     assert done.out.count("State:") == 7 * 4 + 1
 
 
+def test_that_the_module_is_away_stands_between_two_pages() -> None:
+    found = instance(LIFE[0], refused(errno.EHOSTUNREACH), LIFE[1], GONE)
+    found.jobs[0]["state"] = 16
+    asked = found.job
+    found.job = lambda id: (  # type: ignore[method-assign]
+        ended_job(FIRST) if len(found.requests) > 3 else asked(id)
+    )
+    done = dws(found, "show", "--follow", F58, columns=60, NO_COLOR="1")
+    pages = done.out.count("State:")
+    assert pages == 4 and done.out.count("F\033[J") == pages - 2
+
+
 def test_a_page_that_is_longer_than_the_terminal_is_cut() -> None:
     many = [f"#DW jobdw type=xfs capacity=1GiB name=p{i}" for i in range(100)]
     found = instance(step(1, "Setup", directives=many), GONE)

@@ -35,7 +35,7 @@ class Painter(Protocol):
         """Show the last answer, of a job that ended."""
 
     def stop(self) -> None:
-        """Nothing more is shown: an error follows."""
+        """A message follows."""
 
 
 def follow(instance: Instance, id: int, painter: Painter) -> None:
@@ -78,6 +78,7 @@ def _next(
             request = {"id": id}
             if error.errno in AWAY and not is_away:
                 is_away = True
+                painter.stop()
                 warn("the dws module is away: waiting for it")
             if error.errno != errno.EAGAIN:
                 found = look_up_ended(instance, id)

@@ -233,7 +233,8 @@ class Page:
         self._draw(page(answer, screen), screen)
 
     def stop(self) -> None:
-        """The last page stays."""
+        """The last page stays, and the next one is below the message."""
+        self._drawn = 0
 
     def _draw(self, lines: list[str], screen: Screen) -> None:
         size = screen.width, screen.height
