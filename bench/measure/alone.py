@@ -15,7 +15,7 @@ from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping
-from flux_k8s.jobs.queries import ROWS
+from flux_k8s.jobs.jobqueries import ROWS
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.kube.client import KubeClient

@@ -12,7 +12,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.querybounds import QUERY_BYTES
-from flux_k8s.jobs import heldqueries, jobrows, metrics, queries
+from flux_k8s.jobs import heldqueries, jobqueries, jobrows, metrics, queries
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -404,7 +404,7 @@ def test_jobs_are_found_by_their_rabbit() -> None:
 def test_an_answer_of_many_rows_is_made_in_several_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queries, "TURN", 50)
+    monkeypatch.setattr(jobqueries, "TURN", 50)
     system, jobids = crowd(30)
     asked = ask(system, "job-list")
     turns = 0
@@ -420,7 +420,7 @@ def test_an_answer_of_many_rows_is_made_in_several_turns(
 def test_jobs_that_end_while_an_answer_is_made_do_no_harm(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queries, "TURN", 1)
+    monkeypatch.setattr(jobqueries, "TURN", 1)
     system, jobids = crowd(10)
     asked = ask(system, "job-list")
     for jobid in jobids[3:]:

@@ -11,45 +11,33 @@ what a payload says about users only limits the answer.
 from __future__ import annotations
 
 import errno
-import json
 import syslog
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, call, drive
 from flux_k8s.control.turns import Parts, Turns
-from flux_k8s.dws.workflowview import STATES
 from flux_k8s.errors import BadObject
-from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.directiverules import DirectiveRules
 from flux_k8s.jobs.heldqueries import HeldQueries
 from flux_k8s.jobs.isolation import describe
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.jobqueries import JobQueries, no_job
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.metrics import Metrics
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.progressmemos import ProgressMemos
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
-from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import DISCONNECT, QueryError, Sender
-from flux_k8s.json_reader import INT64_MAX, Reader
+from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, Kube, KubeError
 from flux_k8s.rfc.jobid import f58
 
 T = TypeVar("T")
-
-ROWS = 500
-"""The most rows of an answer."""
-
-TURN = 2000
-"""Units of work in one turn of the reactor, each about a microsecond."""
-
-LOOK, ROW, RABBIT = 1, 20, 5
-"""Units of work for a job that is looked at, for its row, and for each Rabbit in it."""
 
 IN_WORK = 64
 """The most answers that are being made until guests are refused."""
@@ -57,50 +45,6 @@ IN_WORK = 64
 FAILURES_LOGGED = 10
 """The most lines of the log about errors of this module. No job depends on it, and an
 error may come up at each event."""
-
-
-@dataclass(frozen=True)
-class JobFilter:
-    """The jobs that ``dws.job-list`` is to list. ``after`` and ``limit`` are those of
-    the contract; None is no limit."""
-
-    after: int
-    limit: int
-    userid: Optional[int]
-    state: Optional[str]
-    rabbit: Optional[str]
-    type: Optional[str]
-
-    @classmethod
-    def parse(cls, payload: Any) -> JobFilter:
-        """Read a payload.
-
-        Raises:
-            BadObject: it is malformed.
-        """
-        reader = Reader("dws.job-list", payload)
-        states = (*STATES, jobrows.NONE)
-        limit = reader.optional_integer("max", minimum=1, maximum=INT64_MAX)
-        return cls(
-            after=reader.optional_integer("after", minimum=0) or 0,
-            limit=ROWS if limit is None else min(limit, ROWS),
-            userid=reader.optional_integer("userid", minimum=0),
-            state=reader.optional_string("state", choices=states),
-            rabbit=reader.optional_string("rabbit"),
-            type=reader.optional_string("type"),
-        )
-
-    def matches(self, job: Job, machine: Machine) -> bool:
-        """Whether a job is to be listed."""
-        info = job.info
-        if self.state is not None and jobrows.state_of(info) != self.state:
-            return False
-        if self.type is not None and self.type not in jobrows.types_of(info):
-            return False
-        if self.rabbit is None:
-            return True
-        usage = machine.free_storage.usage_of(info.jobid)
-        return any(self.rabbit in servers.unavailable for servers in usage.values())
 
 
 class Queries:
@@ -123,7 +67,6 @@ class Queries:
         kube_metrics: Callable[[], Json],
     ) -> None:
         self._flux = flux
-        self._settings = settings
         self._jobs = jobs
         self._machine = machine
         self._outage = outage
@@ -136,8 +79,10 @@ class Queries:
         self._rules = DirectiveRules(flux, kube)
         self._held = HeldQueries(flux, self._details_of)
         self._turns = Turns[Json](flux)
+        self._job_queries = JobQueries(
+            flux, settings, jobs, machine, self._index, self._facts
+        )
         self._rabbits = RabbitQueries(flux, self._index, machine)
-        self._serials: dict[int, tuple[int, int]] = {}
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_end = partial(self._safely, self._forget)
@@ -200,8 +145,8 @@ class Queries:
         self._facts.forget(jobid)
         self._memos.forget(jobid)
         self._measures.forget(jobid)
-        self._serials.pop(jobid, None)
-        self._held.fail(jobid, _no_job(jobid))
+        self._job_queries.forget(jobid)
+        self._held.fail(jobid, no_job(jobid))
 
     def _progressed(self, jobid: int) -> None:
         """The data movements or the mounts of a job have changed."""
@@ -264,53 +209,13 @@ class Queries:
     # Jobs
 
     def _job_list(self, payload: Any, sender: Sender, respond: Respond) -> None:
-        found = JobFilter.parse(payload)
-        userid = found.userid
-        if not sender.owner:
-            if userid not in (None, sender.userid):
-                text = f"the jobs of user {userid} are not yours"
-                raise QueryError(errno.EPERM, text)
-            userid = sender.userid
-        self._work(self._list(found, userid), respond)
-
-    def _list(self, found: JobFilter, userid: Optional[int]) -> Parts[Json]:
-        rows: list[Json] = []
-        work, last = 0, found.after
-        while len(rows) < found.limit:
-            # The index may change between two turns.
-            ids = self._index.after(last, 1, userid)
-            if not ids:
-                break
-            last = ids[0]
-            job = self._jobs.get(last)
-            work += LOOK
-            if job is not None and found.matches(job, self._machine):
-                known = yield from self._facts.for_row(job)
-                rows.append(jobrows.row(job.info, known))
-                work += ROW + known.nnodes + RABBIT * known.nrabbits
-            if work >= TURN:
-                work = 0
-                yield
-        more = bool(self._index.after(last, 1, userid))
-        return {
-            "jobs": rows,
-            "next": last if more else None,
-            "totals": {
-                "jobs": len(self._index),
-                "states": dict(self._index.states),
-                "capacity": self._machine.free_storage.bytes_in_use,
-            },
-        }
+        self._work(self._job_queries.rows(payload, sender), respond)
 
     def _job_show(self, payload: Any, sender: Sender, respond: Respond) -> None:
         reader = Reader("dws.job-show", payload)
         jobid = reader.integer("id", minimum=0)
         seen = reader.optional_integer("seen", minimum=0)
-        job = self._jobs.get(jobid)
-        if job is None:
-            raise _no_job(jobid)
-        if not sender.owner:
-            _check_user(job, sender)
+        job = self._job_queries.find(jobid, sender)
 
         def answer(details: Any) -> None:
             if isinstance(details, Exception):
@@ -329,33 +234,12 @@ class Queries:
             else:
                 respond(errno.EAGAIN, reason, None)
 
-        self._turns.add(self._details(job), done)
-
-    def _details(self, job: Job) -> Parts[Json]:
-        """The details of a job, with a serial that grows when they change.
-
-        Raises:
-            QueryError: the job is over.
-        """
-        jobid = job.info.jobid
-        known = yield from self._facts.for_details(job)
-        if self._jobs.get(jobid) is not job:
-            raise _no_job(jobid)
-        details = jobrows.details(job.info, known, self._settings.config)
-        print_now = hash(json.dumps(details))
-        print_before, serial = self._serials.get(jobid, (0, 0))
-        if not serial or print_now != print_before:
-            # Serials of a service that is started later are larger.
-            serial = max(serial + 1, int(self._flux.now() * 1000))
-            self._serials[jobid] = print_now, serial
-        return {"serial": serial, **details}
+        self._turns.add(self._job_queries.details(job), done)
 
     def _details_of(self, jobid: int) -> Call[Json]:
         """The call that makes the details of a job, in turns."""
-        job = self._jobs.get(jobid)
-        if job is None:
-            raise _no_job(jobid)
-        return call(self._turns.add, self._details(job))
+        details = self._job_queries.details(self._job_queries.find(jobid))
+        return call(self._turns.add, details)
 
     # Others
 
@@ -404,18 +288,3 @@ class Queries:
     def _measure_all(self) -> Parts[Json]:
         found = yield from self._measure()
         return {**found, "rabbits": self._machine.stats()}
-
-
-def _check_user(job: Job, sender: Sender) -> None:
-    """Refuse a guest the details of somebody else's job."""
-    jobid, userid = job.info.jobid, job.info.userid
-    if userid is None:
-        text = f"job {f58(jobid)}: its user is not known yet: ask again later"
-        raise QueryError(errno.EAGAIN, text)
-    if userid != sender.userid:
-        raise QueryError(errno.EPERM, f"job {f58(jobid)} is not yours")
-
-
-def _no_job(jobid: int) -> QueryError:
-    text = f"job {f58(jobid)}: no active job with #DW directives"
-    return QueryError(errno.ENOENT, text)

@@ -1,0 +1,192 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Answers the queries about jobs: ``dws.job-list`` and ``dws.job-show``."""
+
+from __future__ import annotations
+
+import errno
+import json
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.control.turns import Parts
+from flux_k8s.dws.workflowview import STATES
+from flux_k8s.jobs import jobrows
+from flux_k8s.jobs.jobfacts import JobFacts
+from flux_k8s.jobs.jobindex import JobIndex
+from flux_k8s.jobs.machine import Machine
+from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.jobs.requests import QueryError, Sender
+from flux_k8s.json_reader import INT64_MAX, Reader
+from flux_k8s.ports import Clock, Json
+from flux_k8s.rfc.jobid import f58
+
+ROWS = 500
+"""The most rows of an answer."""
+
+TURN = 2000
+"""Units of work in one turn of the reactor, each about a microsecond."""
+
+LOOK, ROW, RABBIT = 1, 20, 5
+"""Units of work for a job that is looked at, for its row, and for each Rabbit in it."""
+
+
+@dataclass(frozen=True)
+class JobFilter:
+    """The jobs that ``dws.job-list`` is to list. ``after`` and ``limit`` are those of
+    the contract; None is no limit."""
+
+    after: int
+    limit: int
+    userid: Optional[int]
+    state: Optional[str]
+    rabbit: Optional[str]
+    type: Optional[str]
+
+    @classmethod
+    def parse(cls, payload: Any) -> JobFilter:
+        """Read a payload.
+
+        Raises:
+            BadObject: it is malformed.
+        """
+        reader = Reader("dws.job-list", payload)
+        states = (*STATES, jobrows.NONE)
+        limit = reader.optional_integer("max", minimum=1, maximum=INT64_MAX)
+        return cls(
+            after=reader.optional_integer("after", minimum=0) or 0,
+            limit=ROWS if limit is None else min(limit, ROWS),
+            userid=reader.optional_integer("userid", minimum=0),
+            state=reader.optional_string("state", choices=states),
+            rabbit=reader.optional_string("rabbit"),
+            type=reader.optional_string("type"),
+        )
+
+    def matches(self, job: Job, machine: Machine) -> bool:
+        """Whether a job is to be listed."""
+        info = job.info
+        if self.state is not None and jobrows.state_of(info) != self.state:
+            return False
+        if self.type is not None and self.type not in jobrows.types_of(info):
+            return False
+        if self.rabbit is None:
+            return True
+        usage = machine.free_storage.usage_of(info.jobid)
+        return any(self.rabbit in servers.unavailable for servers in usage.values())
+
+
+class JobQueries:
+    """Makes the answers about jobs, for their users and the instance owner."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        settings: Settings,
+        jobs: JobTable,
+        machine: Machine,
+        index: JobIndex,
+        facts: JobFacts,
+    ) -> None:
+        self._clock = clock
+        self._settings = settings
+        self._jobs = jobs
+        self._machine = machine
+        self._index = index
+        self._facts = facts
+        self._serials: dict[int, tuple[int, int]] = {}
+
+    def forget(self, jobid: int) -> None:
+        """A job is over."""
+        self._serials.pop(jobid, None)
+
+    def rows(self, payload: Any, sender: Sender) -> Parts[Json]:
+        """The answer to ``dws.job-list``.
+
+        Raises:
+            BadObject, QueryError: the query is refused.
+        """
+        found = JobFilter.parse(payload)
+        userid = found.userid
+        if not sender.owner:
+            if userid not in (None, sender.userid):
+                text = f"the jobs of user {userid} are not yours"
+                raise QueryError(errno.EPERM, text)
+            userid = sender.userid
+        return self._list(found, userid)
+
+    def _list(self, found: JobFilter, userid: Optional[int]) -> Parts[Json]:
+        rows: list[Json] = []
+        work, last = 0, found.after
+        while len(rows) < found.limit:
+            # The index may change between two turns.
+            ids = self._index.after(last, 1, userid)
+            if not ids:
+                break
+            last = ids[0]
+            job = self._jobs.get(last)
+            work += LOOK
+            if job is not None and found.matches(job, self._machine):
+                known = yield from self._facts.for_row(job)
+                rows.append(jobrows.row(job.info, known))
+                work += ROW + known.nnodes + RABBIT * known.nrabbits
+            if work >= TURN:
+                work = 0
+                yield
+        more = bool(self._index.after(last, 1, userid))
+        return {
+            "jobs": rows,
+            "next": last if more else None,
+            "totals": {
+                "jobs": len(self._index),
+                "states": dict(self._index.states),
+                "capacity": self._machine.free_storage.bytes_in_use,
+            },
+        }
+
+    def find(self, jobid: int, sender: Optional[Sender] = None) -> Job:
+        """A job, if its details are for the sender.
+
+        Raises:
+            QueryError: they are not, or the job is over.
+        """
+        job = self._jobs.get(jobid)
+        if job is None:
+            raise no_job(jobid)
+        if sender is not None and not sender.owner:
+            _check_user(job, sender)
+        return job
+
+    def details(self, job: Job) -> Parts[Json]:
+        """The details of a job, with a serial that grows when they change.
+
+        Raises:
+            QueryError: the job is over.
+        """
+        jobid = job.info.jobid
+        known = yield from self._facts.for_details(job)
+        if self._jobs.get(jobid) is not job:
+            raise no_job(jobid)
+        details = jobrows.details(job.info, known, self._settings.config)
+        print_now = hash(json.dumps(details))
+        print_before, serial = self._serials.get(jobid, (0, 0))
+        if not serial or print_now != print_before:
+            # Serials of a service that is started later are larger.
+            serial = max(serial + 1, int(self._clock.now() * 1000))
+            self._serials[jobid] = print_now, serial
+        return {"serial": serial, **details}
+
+
+def _check_user(job: Job, sender: Sender) -> None:
+    """Refuse a guest the details of somebody else's job."""
+    jobid, userid = job.info.jobid, job.info.userid
+    if userid is None:
+        text = f"job {f58(jobid)}: its user is not known yet: ask again later"
+        raise QueryError(errno.EAGAIN, text)
+    if userid != sender.userid:
+        raise QueryError(errno.EPERM, f"job {f58(jobid)} is not yours")
+
+
+def no_job(jobid: int) -> QueryError:
+    text = f"job {f58(jobid)}: no active job with #DW directives"
+    return QueryError(errno.ENOENT, text)
