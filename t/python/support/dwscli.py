@@ -77,7 +77,6 @@ def detail(id: int = 1, **changes: Any) -> Json:
         "mounts": None,
         "movements": [],
         "limits": [],
-        "exceptions": [],
         "failed": "",
         **changes,
     }

@@ -46,7 +46,6 @@ DETAILS: dict[str, tuple[type, ...]] = {
     "movements": (list,),
     "nmovements": (int,),
     "limits": (list,),
-    "exceptions": (list,),
     "failed": (str,),
 }
 SITUATION: dict[str, tuple[type, ...]] = {

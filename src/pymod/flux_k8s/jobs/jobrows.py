@@ -149,7 +149,6 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
         "movements": [each.to_json() for each in _first(known.movements)],
         "nmovements": len(known.movements),
         "limits": _limits(info, config),
-        "exceptions": [] if info.failure is None else [printable(info.failure, NOTE)],
         "failed": printable(info.failure or "", NOTE),
     }
 
