@@ -104,10 +104,10 @@ test_expect_success 'a job that fails' '
     compare script.sh &&
     grep "finish 768" real.statuses
 '
-test_expect_success 'a directive that is wrong' '
-    script "#DW jobdw type=xfs name=p1" true &&
+test_expect_success 'a directive that DWS refuses' '
+    script "$DW profile=none" true &&
     compare script.sh &&
-    grep "missing argument" real.exceptions
+    grep "profile" real.exceptions
 '
 test_expect_success 'a copy_in without a source' '
     script "$DW

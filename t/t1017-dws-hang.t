@@ -49,13 +49,13 @@ test_expect_success 'a service that is stopped for longer than watchdog= is repl
 expect_each_to_succeed 'after the watchdog'
 test_expect_success 'a service in an endless loop is replaced' '
     module_load_copy looping 10 <<-END &&
-	stats = Service._stats
-	def loop(self):
+	stats = Queries.stats
+	def loop(self, respond):
 	    import os
 	    while os.path.exists("$TRASH/loop"):
 	        pass
-	    return stats(self)
-	Service._stats = loop
+	    stats(self, respond)
+	Queries.stats = loop
 	END
     crashed=$(service_pid) &&
     id=$(job_in running) &&

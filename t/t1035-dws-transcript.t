@@ -68,7 +68,9 @@ $COPY_OUT") &&
     done &&
     wait $follower &&
     mask_names complete=$(id_of $complete) <followed >masked &&
-    diff "$TESTDIR/data/dws/follow.txt" masked
+    # Whether progress is shown depends on how long a state takes.
+    grep -v "AMOUNT of AMOUNT" masked >states &&
+    diff "$TESTDIR/data/dws/follow.txt" states
 '
 test_expect_success 'a job ends whose data is not there' '
     wait_event $complete clean &&
