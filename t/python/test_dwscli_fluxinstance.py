@@ -78,3 +78,22 @@ def test_an_answer_that_takes_long_is_awaited(clock: Clock, ticks: bool) -> None
     tick = (lambda: None) if ticks else None
     assert instance(clock, 30.5).ask("dws.job-show", {}, tick) == {"jobs": []}
     assert clock.seconds == 30.5
+
+
+def test_a_lost_connection_is_no_closed_pipe() -> None:
+    """``flux dws list | head`` ends without a word when ``head`` does."""
+
+    class Handle:
+        def rpc(self, topic: str, request: Any) -> Any:
+            raise BrokenPipeError(errno.EPIPE, "EPIPE: Broken pipe")
+
+    found = FluxInstance.__new__(FluxInstance)
+    found._handle = Handle()
+    for call in (
+        lambda: found.job(1),
+        lambda: found.kvs([(1, "eventlog")]),
+        lambda: found.raise_exception(1, "cancel", ""),
+    ):
+        with pytest.raises(ConnectionResetError, match="its broker on this node") as e:
+            call()
+        assert not isinstance(e.value, BrokenPipeError)

@@ -10,9 +10,10 @@ from __future__ import annotations
 import errno
 import os
 import time
+from contextlib import contextmanager
 from typing import Any, Iterable, Iterator, Optional
 
-from dwscli.instance import Json, Tick
+from dwscli.instance import LOST, Json, Tick
 from flux_k8s.command import STDIN
 from flux_k8s.config.submission import Site
 from flux_k8s.ingest import Ingest
@@ -76,6 +77,16 @@ def running_request() -> Json:
     }
 
 
+@contextmanager
+def _connected() -> Iterator[None]:
+    """Name a lost connection to Flux. Python has the same error for standard output
+    whose reader has ended, of which nothing is said."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise ConnectionResetError(errno.ECONNRESET, LOST) from None
+
+
 class FluxInstance:
     """The instance that the command runs in."""
 
@@ -123,6 +134,7 @@ class FluxInstance:
 
             return int(JobID(text))
 
+    @_connected()
     def job(self, id: int) -> Optional[Json]:
         request = {"id": id, "attrs": ATTRIBUTES}
         try:
@@ -136,6 +148,7 @@ class FluxInstance:
     def running_jobs(self) -> list[Json]:
         return self._list(running_request())
 
+    @_connected()
     def _list(self, request: Json) -> list[Json]:
         from flux.job.list import JobListRPC
 
@@ -156,6 +169,7 @@ class FluxInstance:
         batch.script, args = batch.process_script(batch.parser.parse_args(words))
         return dict(batch.jobspec_create(args).jobspec)
 
+    @_connected()
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
         found: dict[tuple[int, str], str] = {}
         for part in _parts(wanted, LOOKUPS):
@@ -172,6 +186,7 @@ class FluxInstance:
                     continue
         return found
 
+    @_connected()
     def raise_exception(self, id: int, type: str, note: str) -> None:
         request = {"id": id, "type": type, "severity": 0, "note": note}
         self._handle.rpc("job-manager.raise", request).get()
