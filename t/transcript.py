@@ -43,6 +43,7 @@ MASKS = [
     (r"(?m)^(> |  )(\w+) +DURATION BAR$", r"\1\2 DURATION"),
     (r"(?<=\S) +", " "),
     (r"(?m)(?<=AMOUNT AMOUNT )\d+$", "PERCENT"),
+    (r"(?m) NUMBER secs left \.\.\.$", ""),
     (r"(?m)[ \t]+$", ""),
     (r"(?m)^TIME \w+ complete\b.*\n", ""),
     (r"<(\w*(Time|Duration))>\d+<", r"<\1>TIME<"),

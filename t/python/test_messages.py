@@ -27,6 +27,7 @@ DOCUMENT = (TOP / "doc/messages.md").read_text()
 ANSWERS = {
     "answers.py",
     "heldqueries.py",
+    "jobqueries.py",
     "progressmemos.py",
     "queries.py",
     "rabbitqueries.py",
