@@ -143,48 +143,47 @@ static void announce_copy_out (flux_plugin_t *p,
 }
 
 /* Whether an entry of the eventlog is an exception that ends the job. */
-static bool is_fatal (const char *entry, size_t length)
+static bool is_fatal (json_t *entry)
 {
-    json_t *o = json_loadb (entry, length, 0, NULL);
     const char *name;
     int severity = -1;
-    bool fatal;
 
-    fatal = json_unpack (o,
-                         "{s:s s:{s:i}}",
-                         "name", &name,
-                         "context",
-                           "severity", &severity) == 0
-            && strcmp (name, "exception") == 0
-            && severity == 0;
-    json_decref (o);
-    return fatal;
+    return json_unpack (entry,
+                        "{s:s s:{s:i}}",
+                        "name", &name,
+                        "context",
+                          "severity", &severity) == 0
+           && strcmp (name, "exception") == 0
+           && severity == 0;
 }
 
-/* The data of a job with a fatal exception is not copied. Return -1 on error. */
+/* The data of a job with a fatal exception is not copied. The eventlog is that
+ * of the job manager: the one in the KVS gets an exception after its tasks are
+ * killed. Return -1 on error.
+ */
 static int has_failed (flux_shell_t *shell)
 {
     flux_future_t *f;
     json_int_t id;
-    const char *eventlog;
-    const char *end;
+    json_t *eventlog;
+    json_t *entry;
+    size_t index;
     int rc = -1;
 
     if (flux_shell_info_unpack (shell, "{s:I}", "jobid", &id) < 0
         || !(f = flux_rpc_pack (flux_shell_get_flux (shell),
-                                "job-info.lookup",
-                                FLUX_NODEID_ANY,
+                                "job-manager.getattr",
                                 0,
-                                "{s:I s:[s] s:i}",
+                                0,
+                                "{s:I s:[s]}",
                                 "id", id,
-                                "keys", "eventlog",
-                                "flags", 0)))
+                                "attrs", "eventlog")))
         return -1;
-    if (flux_rpc_get_unpack (f, "{s:s}", "eventlog", &eventlog) == 0) {
+    if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) == 0) {
         rc = 0;
-        while (rc == 0 && (end = strchr (eventlog, '\n'))) {
-            rc = is_fatal (eventlog, end - eventlog);
-            eventlog = end + 1;
+        json_array_foreach (eventlog, index, entry) {
+            if (is_fatal (entry))
+                rc = 1;
         }
     }
     flux_future_destroy (f);

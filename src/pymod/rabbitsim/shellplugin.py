@@ -42,6 +42,9 @@ class ShellHost(Protocol):
         """What a key of the job's KVS directory has, as ``job-info.lookup`` tells
         the job's user."""
 
+    def posted(self, jobid: int) -> list[Mapping[str, Any]]:
+        """The events so far, as ``job-manager.getattr`` tells the job's user."""
+
     def setenv(self, name: str, value: str) -> None:
         """Set a variable in the environment that tasks will get."""
 
@@ -97,6 +100,8 @@ class _Shell:
         self._host.setenv(name, value)
 
     def _rpc(self, topic: str, payload: dict[str, Any]) -> dict[str, Any]:
+        if topic == "job-manager.getattr":
+            return {"eventlog": self._host.posted(payload["id"])}
         if topic != "job-info.lookup":
             raise OSError(errno.ENOSYS, f"no service matching {topic} is registered")
         lookup, jobid = self._host.kvs_lookup, payload["id"]

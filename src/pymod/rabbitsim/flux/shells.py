@@ -60,6 +60,9 @@ class Shell:
         return info
 
     def eventlog(self, jobid: int) -> Iterable[Mapping[str, Any]]:
+        return self.posted(jobid)
+
+    def posted(self, jobid: int) -> list[Mapping[str, Any]]:
         return [event.as_json() for event in self._events]
 
     def kvs_lookup(self, jobid: int, key: str) -> str:
