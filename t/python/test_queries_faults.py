@@ -132,10 +132,11 @@ def left_in(world: World) -> dict[str, Any]:
     assert world.system.service is not None
     queries = world.system.service._queries
     facts, memos, held = queries._facts, queries._memos, queries._held
+    serials = queries._job_queries._serials
     found = {
         "held": [len(held), held._held, held._of_user, held._controller._items],
         "work": [len(queries._turns)],
-        "jobs": [len(queries._index), queries._serials, facts._nodes],
+        "jobs": [len(queries._index), serials, facts._nodes],
         "memos": [memos._posted, memos._waiting],
         "metrics": [queries._measures._failing],
         "failures": [queries._failures],
