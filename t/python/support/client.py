@@ -157,7 +157,7 @@ class Fake:
 
 def _read_request(file: Any) -> Optional[Request]:
     first = file.readline().decode("latin-1").split()
-    if not first:
+    if len(first) < 2:  # the end, or what is no HTTP
         return None
     headers = {}
     while line := file.readline().decode("latin-1").strip():
