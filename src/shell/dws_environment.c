@@ -23,6 +23,11 @@
  * The job asked for storage and has none, because dws-jobtap is not loaded where
  * it was submitted, so it must not run.
  *
+ * A watch may stay behind for ever: the kvs module of a broker that reads the KVS
+ * for the first time subscribes to commits after it has fetched the root, and
+ * misses a commit between the two (flux-core 0.88). So the job manager is asked
+ * when the event does not come. It has the event before the first shell is there.
+ *
  * The workflow token is a secret, and eventlogs are archived: the dws module has
  * committed it to the job's KVS before it had the event posted. job-info shows it
  * to the job's user and the instance owner only. The local kvs module knows the
@@ -46,6 +51,7 @@
 #define TOKEN_KEY "dws_token"
 #define TOKEN_VARIABLE "DW_WORKFLOW_TOKEN"
 #define COPY_OUT "dws::copy_out"
+#define PATIENCE 2.0 // seconds without the event
 
 static int set_variables (flux_shell_t *shell, json_t *variables)
 {
@@ -157,18 +163,13 @@ static bool is_fatal (json_t *entry)
            && severity == 0;
 }
 
-/* The data of a job with a fatal exception is not copied. The eventlog is that
- * of the job manager: the one in the KVS gets an exception after its tasks are
- * killed. Return -1 on error.
+/* The eventlog as the job manager has it, which is ahead of the one in the KVS.
+ * Return a future that keeps it, NULL on error.
  */
-static int has_failed (flux_shell_t *shell)
+static flux_future_t *get_eventlog (flux_shell_t *shell, json_t **eventlog)
 {
     flux_future_t *f;
     json_int_t id;
-    json_t *eventlog;
-    json_t *entry;
-    size_t index;
-    int rc = -1;
 
     if (flux_shell_info_unpack (shell, "{s:I}", "jobid", &id) < 0
         || !(f = flux_rpc_pack (flux_shell_get_flux (shell),
@@ -178,13 +179,33 @@ static int has_failed (flux_shell_t *shell)
                                 "{s:I s:[s]}",
                                 "id", id,
                                 "attrs", "eventlog")))
+        return NULL;
+    if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", eventlog) < 0) {
+        int errnum = errno;
+
+        flux_future_destroy (f);
+        errno = errnum;
+        return NULL;
+    }
+    return f;
+}
+
+/* The data of a job with a fatal exception is not copied. The KVS may get the
+ * exception after its tasks are killed. Return -1 on error.
+ */
+static int has_failed (flux_shell_t *shell)
+{
+    flux_future_t *f;
+    json_t *eventlog;
+    json_t *entry;
+    size_t index;
+    int rc = 0;
+
+    if (!(f = get_eventlog (shell, &eventlog)))
         return -1;
-    if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) == 0) {
-        rc = 0;
-        json_array_foreach (eventlog, index, entry) {
-            if (is_fatal (entry))
-                rc = 1;
-        }
+    json_array_foreach (eventlog, index, entry) {
+        if (is_fatal (entry))
+            rc = 1;
     }
     flux_future_destroy (f);
     return rc;
@@ -200,16 +221,14 @@ static void no_storage (void)
 /* Return 1 if 'event' was the last one of interest, 0 if not, -1 on error. */
 static int process_event (flux_plugin_t *p,
                           flux_shell_t *shell,
-                          const char *event)
+                          json_t *entry)
 {
-    json_t *entry;
     const char *name;
     json_t *variables = NULL;
     const char *copy_out = NULL;
     int rc = -1;
 
-    if (!(entry = json_loads (event, 0, NULL))
-        || json_unpack (entry, "{s:s}", "name", &name) < 0)
+    if (json_unpack (entry, "{s:s}", "name", &name) < 0)
         shell_log_error ("the job's eventlog has a malformed entry");
     else if (strcmp (name, "start") == 0)
         no_storage ();
@@ -227,7 +246,32 @@ static int process_event (flux_plugin_t *p,
             announce_copy_out (p, shell, copy_out);
         rc = 1;
     }
-    json_decref (entry);
+    return rc;
+}
+
+/* The event did not come. Return 1 if it was found, -1 on error. */
+static int process_posted (flux_plugin_t *p, flux_shell_t *shell)
+{
+    flux_future_t *f;
+    json_t *eventlog;
+    json_t *entry;
+    size_t index;
+    int rc = 0;
+
+    if (!(f = get_eventlog (shell, &eventlog))) {
+        shell_log_error ("error reading the job's eventlog: %s",
+                         strerror (errno));
+        return -1;
+    }
+    json_array_foreach (eventlog, index, entry) {
+        if ((rc = process_event (p, shell, entry)) != 0)
+            break;
+    }
+    flux_future_destroy (f);
+    if (rc == 0) {
+        no_storage ();
+        rc = -1;
+    }
     return rc;
 }
 
@@ -238,6 +282,7 @@ static int import_variables (flux_plugin_t *p,
     flux_t *h = flux_shell_get_flux (shell);
     flux_future_t *f;
     const char *event;
+    json_t *entry;
     int rc = 0;
 
     if (!h || !(f = flux_job_event_watch (h, id, "eventlog", 0))) {
@@ -246,6 +291,10 @@ static int import_variables (flux_plugin_t *p,
         return -1;
     }
     while (rc == 0) {
+        if (flux_future_wait_for (f, PATIENCE) < 0 && errno == ETIMEDOUT) {
+            rc = process_posted (p, shell);
+            break;
+        }
         if (flux_job_event_watch_get (f, &event) < 0) {
             if (errno == ENODATA)
                 no_storage ();
@@ -255,7 +304,9 @@ static int import_variables (flux_plugin_t *p,
             rc = -1;
             break;
         }
-        rc = process_event (p, shell, event);
+        entry = json_loads (event, 0, NULL);
+        rc = process_event (p, shell, entry);
+        json_decref (entry);
         flux_future_reset (f);
     }
     if (flux_job_event_watch_cancel (f) < 0)

@@ -175,6 +175,11 @@ int flux_job_event_watch_cancel (flux_future_t *f)
     return 0;
 }
 
+int flux_future_wait_for (flux_future_t *f, double timeout)
+{
+    return host_call (f->h, NULL, "eventlog_wait", "{}");
+}
+
 void flux_future_reset (flux_future_t *f)
 {
     f->errnum = 0;

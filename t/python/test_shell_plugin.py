@@ -54,7 +54,7 @@ class Shell:
         assert jobid == 7
         if self.later is None:
             raise OSError(errno.EPERM, "guests can only access their own jobs")
-        return [*self.events, *self.later]
+        return [*filter(None, self.events), *self.later]
 
     def setenv(self, name: str, value: str) -> None:
         self.environment[name] = value
@@ -100,6 +100,27 @@ def test_the_workflow_token_is_read_from_the_kvs() -> None:
     run_shell_init(shell)
     assert shell.environment == {"A": "b", "DW_WORKFLOW_TOKEN": "a %s secret"}
     assert not any("secret" in message for message in shell.messages)
+
+
+def test_the_job_manager_is_asked_when_the_event_does_not_come() -> None:
+    """flux-core's kvs module misses a commit now and then."""
+    shell = Shell({"dw": "#DW"}, {"name": "submit"}, None)
+    shell.later = [environment({"DW_JOB_a": "/mnt"}), START]
+    run_shell_init(shell)
+    assert shell.environment == {"DW_JOB_a": "/mnt"}
+
+
+def test_a_job_of_which_the_job_manager_knows_no_storage_does_not_run() -> None:
+    shell = Shell({"dw": "#DW"}, {"name": "submit"}, None)
+    with pytest.raises(ShellPluginError, match="has #DW directives but no storage"):
+        run_shell_init(shell)
+
+
+def test_a_job_does_not_run_when_the_job_manager_does_not_answer() -> None:
+    shell = Shell({"dw": "#DW"}, {"name": "submit"}, None)
+    shell.later = None
+    with pytest.raises(ShellPluginError, match="error reading the job's eventlog"):
+        run_shell_init(shell)
 
 
 COPIES = "$DW_JOB_a/%s to /lustre"

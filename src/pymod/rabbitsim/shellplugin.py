@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Iterable, Iterator, Mapping, Optional, Protocol
+from typing import Any, Iterable, Iterator, Mapping, Optional, Protocol, Union
 
 from rabbitsim._shell import ffi, lib
 from rabbitsim.jobtap import answer_host_call
@@ -33,10 +33,11 @@ class ShellHost(Protocol):
     @property
     def jobspec(self) -> Mapping[str, Any]: ...
 
-    def eventlog(self, jobid: int) -> Iterable[Mapping[str, Any]]:
+    def eventlog(self, jobid: int) -> Iterable[Optional[Mapping[str, Any]]]:
         """The job's eventlog (RFC 18), as ``job-info.eventlog-watch`` streams
         it: first what is there, then what is posted meanwhile, until the job
-        has ended. A list of the events so far will do."""
+        has ended. A list of the events so far will do. None is an event that does
+        not come in time."""
 
     def kvs_lookup(self, jobid: int, key: str) -> str:
         """What a key of the job's KVS directory has, as ``job-info.lookup`` tells
@@ -85,7 +86,8 @@ class _Shell:
         self.failure: Optional[Exception] = None
         self.message = ""
         self._host = host
-        self._events: Iterator[Mapping[str, Any]] = iter(())
+        self._events: Iterator[Optional[Mapping[str, Any]]] = iter(())
+        self._next: Union[Mapping[str, Any], OSError] = {}
 
     def host_call(self, operation: str, args: dict[str, Any]) -> Any:
         return getattr(self, "_" + operation)(**args)
@@ -114,10 +116,22 @@ class _Shell:
     def _eventlog_watch(self, jobid: int) -> None:
         self._events = iter(self._host.eventlog(jobid))
 
+    def _eventlog_wait(self) -> None:
+        try:
+            event = next(self._events)
+        except StopIteration:
+            self._next = OSError(errno.ENODATA, "the job has ended")
+        except OSError as error:
+            self._next = error
+        else:
+            if event is None:
+                raise TimeoutError(errno.ETIMEDOUT, "no event has come")
+            self._next = event
+
     def _eventlog_next(self) -> dict[str, Any]:
-        for event in self._events:
-            return dict(event)
-        raise OSError(errno.ENODATA, "the job has ended")
+        if isinstance(self._next, OSError):
+            raise self._next
+        return dict(self._next)
 
 
 @ffi.def_extern(error=-errno.EIO)  # type: ignore[untyped-decorator]

@@ -70,6 +70,7 @@ int flux_future_then (flux_future_t *f,
                       void *arg);
 void flux_future_destroy (flux_future_t *f);
 void flux_future_reset (flux_future_t *f);
+int flux_future_wait_for (flux_future_t *f, double timeout);
 bool flux_future_has_error (flux_future_t *f);
 const char *flux_future_error_string (flux_future_t *f);
 
