@@ -483,8 +483,6 @@ void reactor_clear (flux_t *h)
         flux_watcher_destroy (h->timers);
 }
 
-/* F58 (RFC 19). Plugins encode no other type. */
-
 int flux_job_kvs_key (char *buf, int bufsz, flux_jobid_t id, const char *key)
 {
     int len = snprintf (buf,

@@ -311,6 +311,7 @@ const char *flux_strerror (int errnum)
     return strerror (errnum);
 }
 
+/* F58 (RFC 19). Plugins encode no other type. */
 int flux_job_id_encode (flux_jobid_t id,
                         const char *type,
                         char *buf,
