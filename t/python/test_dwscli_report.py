@@ -29,6 +29,7 @@ from support.dwscli import (
     NOT_LOADED,
     NOW,
     OLD,
+    STATES,
     FixedInstance,
     detail,
     dws,
@@ -50,13 +51,6 @@ ATTRIBUTES = set(
     " x y width height viewbox fill text-anchor".split()
 )
 EVIL = "</title></style><script>console.error('evil')</script><img src=x onerror=x>\"'&"
-STATES = [
-    {"state": "Setup", "begun": NOW - 500, "seconds": 40.0},
-    {"state": "DataIn", "begun": NOW - 460, "seconds": 60.0},
-    {"state": "PreRun", "begun": NOW - 400, "seconds": 10.0},
-    {"state": "PostRun", "begun": NOW - 100, "seconds": 5.0},
-    {"state": "DataOut", "begun": NOW - 95, "seconds": None},
-]
 
 
 def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:

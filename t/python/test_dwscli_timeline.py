@@ -26,6 +26,7 @@ from support.dwscli import (
     GIB,
     NOT_LOADED,
     NOW,
+    STATES,
     FixedInstance,
     detail,
     dws,
@@ -37,13 +38,6 @@ from support.dwscli import (
 )
 
 SVG = "{http://www.w3.org/2000/svg}"
-STATES = [
-    {"state": "Setup", "begun": NOW - 500, "seconds": 40.0},
-    {"state": "DataIn", "begun": NOW - 460, "seconds": 60.0},
-    {"state": "PreRun", "begun": NOW - 400, "seconds": 10.0},
-    {"state": "PostRun", "begun": NOW - 100, "seconds": 5.0},
-    {"state": "DataOut", "begun": NOW - 95, "seconds": None},
-]
 MOVED = {"name": "m", "phase": "DataIn", "bytes": 6 * GIB}
 
 

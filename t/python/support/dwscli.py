@@ -37,6 +37,15 @@ FIRST = 1 << 60
 
 OLD = {"now": NOW, "kubernetes": "connection refused", "age": 210.0}
 
+STATES = [
+    {"state": "Setup", "begun": NOW - 500, "seconds": 40.0},
+    {"state": "DataIn", "begun": NOW - 460, "seconds": 60.0},
+    {"state": "PreRun", "begun": NOW - 400, "seconds": 10.0},
+    {"state": "PostRun", "begun": NOW - 100, "seconds": 5.0},
+    {"state": "DataOut", "begun": NOW - 95, "seconds": None},
+]
+"""The states of a job, the last of which has not ended."""
+
 
 def row(id: int = 1, **changes: Any) -> Json:
     """A row of ``dws.job-list``."""
