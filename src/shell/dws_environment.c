@@ -31,7 +31,8 @@
  * The workflow token is a secret, and eventlogs are archived: the dws module has
  * committed it to the job's KVS before it had the event posted. job-info shows it
  * to the job's user and the instance owner only. The local kvs module knows the
- * commit of the event, and so the one before it, when the event was read.
+ * commit of the event, and so the one before it, when the event was read from it.
+ * When the job manager had to be asked, rank 0 is asked for the token as well.
  *
  * The event may say which data is copied after the tasks. The first shell says
  * so to those who look at the job with flux job attach, as flux run and flux
@@ -275,9 +276,11 @@ static int process_posted (flux_plugin_t *p, flux_shell_t *shell)
     return rc;
 }
 
+/* Set '*nodeid' to the broker whose KVS has what was committed before the event. */
 static int import_variables (flux_plugin_t *p,
                              flux_shell_t *shell,
-                             flux_jobid_t id)
+                             flux_jobid_t id,
+                             uint32_t *nodeid)
 {
     flux_t *h = flux_shell_get_flux (shell);
     flux_future_t *f;
@@ -285,6 +288,7 @@ static int import_variables (flux_plugin_t *p,
     json_t *entry;
     int rc = 0;
 
+    *nodeid = FLUX_NODEID_ANY;
     if (!h || !(f = flux_job_event_watch (h, id, "eventlog", 0))) {
         shell_log_error ("error reading the job's eventlog: %s",
                          strerror (errno));
@@ -293,6 +297,7 @@ static int import_variables (flux_plugin_t *p,
     while (rc == 0) {
         if (flux_future_wait_for (f, PATIENCE) < 0 && errno == ETIMEDOUT) {
             rc = process_posted (p, shell);
+            *nodeid = 0;
             break;
         }
         if (flux_job_event_watch_get (f, &event) < 0) {
@@ -317,7 +322,9 @@ static int import_variables (flux_plugin_t *p,
 }
 
 /* Only a job that works with DWS itself has a token. */
-static int import_token (flux_shell_t *shell, flux_jobid_t id)
+static int import_token (flux_shell_t *shell,
+                         flux_jobid_t id,
+                         uint32_t nodeid)
 {
     flux_t *h = flux_shell_get_flux (shell);
     flux_future_t *f;
@@ -326,7 +333,7 @@ static int import_token (flux_shell_t *shell, flux_jobid_t id)
 
     if (!(f = flux_rpc_pack (h,
                              "job-info.lookup",
-                             FLUX_NODEID_ANY,
+                             nodeid,
                              0,
                              "{s:I s:[s] s:i}",
                              "id", (json_int_t)id,
@@ -369,6 +376,7 @@ static int init_cb (flux_plugin_t *p,
     flux_shell_t *shell = flux_plugin_get_shell (p);
     json_int_t id;
     json_t *dw = NULL;
+    uint32_t nodeid;
 
     if (!shell
         || flux_shell_info_unpack (shell,
@@ -384,7 +392,8 @@ static int init_cb (flux_plugin_t *p,
     if (!asks_for_storage (dw))
         return 0;
     // A job that asked for storage must not run without knowing where it is.
-    if (import_variables (p, shell, id) < 0 || import_token (shell, id) < 0)
+    if (import_variables (p, shell, id, &nodeid) < 0
+        || import_token (shell, id, nodeid) < 0)
         return -1;
     return 0;
 }

@@ -217,8 +217,9 @@ flux_future_t *flux_rpc_pack (flux_t *h,
     if (host_call (h,
                    &f->payload,
                    "rpc",
-                   "{s:s s:o}",
+                   "{s:s s:b s:o}",
                    "topic", topic,
+                   "leader", nodeid == 0,
                    "payload", payload) < 0)
         f->errnum = errno;
     return f;

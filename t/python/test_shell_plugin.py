@@ -32,6 +32,7 @@ class Shell:
         self.events = events
         self.read = 0
         self.kvs: dict[str, str] = {}
+        self.kvs_of_leader: dict[str, str] = {}
         self.later: Optional[list[Any]] = []
         self.messages: list[str] = []
         self.environment: dict[str, str] = {}
@@ -44,11 +45,12 @@ class Shell:
                 raise event
             yield event
 
-    def kvs_lookup(self, jobid: int, key: str) -> str:
+    def kvs_lookup(self, jobid: int, key: str, leader: bool = False) -> str:
         assert jobid == 7
-        if key not in self.kvs:
+        kvs = self.kvs_of_leader if leader else self.kvs
+        if key not in kvs:
             raise OSError(errno.ENOENT, "key not found")
-        return self.kvs[key]
+        return kvs[key]
 
     def posted(self, jobid: int) -> list[Any]:
         assert jobid == 7
@@ -108,6 +110,14 @@ def test_the_job_manager_is_asked_when_the_event_does_not_come() -> None:
     shell.later = [environment({"DW_JOB_a": "/mnt"}), START]
     run_shell_init(shell)
     assert shell.environment == {"DW_JOB_a": "/mnt"}
+
+
+def test_the_token_is_not_missed_where_the_event_was() -> None:
+    shell = Shell({"dw": "#DW"}, {"name": "submit"}, None)
+    shell.later = [environment({}), START]
+    shell.kvs_of_leader["dws_token"] = "secret"
+    run_shell_init(shell)
+    assert shell.environment == {"DW_WORKFLOW_TOKEN": "secret"}
 
 
 def test_a_job_of_which_the_job_manager_knows_no_storage_does_not_run() -> None:
@@ -193,7 +203,7 @@ def test_nothing_is_said_of_copies_if_the_eventlog_cannot_be_read() -> None:
 
 def test_a_token_that_cannot_be_read_ends_the_shell() -> None:
     class Denied(Shell):
-        def kvs_lookup(self, jobid: int, key: str) -> str:
+        def kvs_lookup(self, jobid: int, key: str, leader: bool = False) -> str:
             raise OSError(errno.EPERM, "access is restricted")
 
     with pytest.raises(ShellPluginError, match="error reading the workflow token"):

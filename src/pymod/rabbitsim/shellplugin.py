@@ -39,9 +39,9 @@ class ShellHost(Protocol):
         has ended. A list of the events so far will do. None is an event that does
         not come in time."""
 
-    def kvs_lookup(self, jobid: int, key: str) -> str:
+    def kvs_lookup(self, jobid: int, key: str, leader: bool = False) -> str:
         """What a key of the job's KVS directory has, as ``job-info.lookup`` tells
-        the job's user."""
+        the job's user, on the broker of the shell or on rank 0, the leader."""
 
     def posted(self, jobid: int) -> list[Mapping[str, Any]]:
         """The events so far, as ``job-manager.getattr`` tells the job's user."""
@@ -101,13 +101,14 @@ class _Shell:
     def _setenv(self, name: str, value: str) -> None:
         self._host.setenv(name, value)
 
-    def _rpc(self, topic: str, payload: dict[str, Any]) -> dict[str, Any]:
+    def _rpc(self, topic: str, leader: bool, payload: dict[str, Any]) -> dict[str, Any]:
         if topic == "job-manager.getattr":
             return {"eventlog": self._host.posted(payload["id"])}
         if topic != "job-info.lookup":
             raise OSError(errno.ENOSYS, f"no service matching {topic} is registered")
         lookup, jobid = self._host.kvs_lookup, payload["id"]
-        return {key: lookup(jobid, key) for key in payload["keys"]}
+        where = {"leader": True} if leader else {}
+        return {key: lookup(jobid, key, **where) for key in payload["keys"]}
 
     def _log(self, level: int, message: str) -> None:
         self.message = message

@@ -65,7 +65,7 @@ class Shell:
     def posted(self, jobid: int) -> list[Mapping[str, Any]]:
         return [event.as_json() for event in self._events]
 
-    def kvs_lookup(self, jobid: int, key: str) -> str:
+    def kvs_lookup(self, jobid: int, key: str, leader: bool = False) -> str:
         if key not in self._kvs:
             raise OSError(errno.ENOENT, f"{key}: key not found")
         return self._kvs[key]
