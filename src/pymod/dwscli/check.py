@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
 from dwscli.fit import UNKNOWN_JOB, Fit, fit, serving_rabbits, why_out
-from dwscli.instance import Instance, Json, all_jobs, ask
+from dwscli.instance import Instance, all_jobs, ask
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
 from dwscli.terminal import RED, add_color, screen, write
@@ -31,6 +31,7 @@ from flux_k8s.dws.directives import GIB, PREFIX, Directive, parse_attribute
 from flux_k8s.dws.underline import message
 from flux_k8s.errors import DirectiveError
 from flux_k8s.limits import NODES
+from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from flux_k8s.text import printable_lines
 

@@ -9,9 +9,10 @@ import json
 from typing import Optional
 
 from dwscli import ended
-from dwscli.instance import PAUSES, Instance, Json, Refused, ask, unknown_job
+from dwscli.instance import PAUSES, Instance, Refused, ask, unknown_job
 from dwscli.reading import part
 from dwscli.units import f58
+from flux_k8s.ports import Json
 
 TOPIC = "dws.job-show"
 AWAY = (errno.ENOSYS, errno.EHOSTUNREACH, errno.ETIMEDOUT)

@@ -10,12 +10,13 @@ import errno
 from typing import Iterable
 
 from dwscli import fluxinstance
-from dwscli.instance import Instance, Json, Refused, ask
+from dwscli.instance import Instance, Refused, ask
 from dwscli.messages import warn
 from dwscli.rabbits import decode
 from dwscli.reading import objects, text, texts
 from dwscli.users import user_name
 from flux_k8s.command import CommandError
+from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 
 ENABLE, DISABLE = "enable", "disable"

@@ -13,11 +13,12 @@ from __future__ import annotations
 import json
 from typing import Any, Iterable, Iterator, Mapping, Optional
 
-from dwscli.instance import Instance, Json
+from dwscli.instance import Instance
 from dwscli.reading import number, part, text, texts
 from flux_k8s.dws import datamovement, directives
 from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
 from flux_k8s.errors import DirectiveError
+from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 
 WORKFLOW = "rabbit_workflow"

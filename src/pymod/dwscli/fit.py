@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass, field
 from typing import Callable, Iterable, Mapping, Optional, Sequence
 
-from dwscli.instance import Json
 from dwscli.reading import hosts, number, part, text
 from flux_k8s.dws.directives import GIB
+from flux_k8s.ports import Json
 
 RUN = 16
 """The state of a Flux job that runs, or is about to."""

@@ -13,10 +13,11 @@ import time
 from contextlib import contextmanager
 from typing import Any, Iterable, Iterator, Optional
 
-from dwscli.instance import LOST, Json, Tick
+from dwscli.instance import LOST, Tick
 from flux_k8s.command import STDIN
 from flux_k8s.config.submission import Site
 from flux_k8s.ingest import Ingest
+from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
 
 TICK = 1.0

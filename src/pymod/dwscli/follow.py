@@ -12,11 +12,12 @@ import errno
 from typing import Protocol
 
 from dwscli.details import AWAY, TOPIC, look_up, look_up_ended
-from dwscli.instance import Instance, Json, Refused, ask
+from dwscli.instance import Instance, Refused, ask
 from dwscli.messages import warn
 from dwscli.reading import number, text
 from dwscli.units import f58
 from flux_k8s.command import CommandError
+from flux_k8s.ports import Json
 
 PAUSE = 0.5
 """Seconds before the next request where the module did not hold the last one."""

@@ -18,7 +18,7 @@ from typing import Iterator, Optional
 from dwscli import fluxinstance
 from dwscli.details import look_up, not_yours
 from dwscli.ended import RUNNING
-from dwscli.instance import Instance, Json, job_id, refusal
+from dwscli.instance import Instance, job_id, refusal
 from dwscli.page import state_line
 from dwscli.reading import number, text, texts
 from dwscli.terminal import screen, write
@@ -28,6 +28,7 @@ from flux_k8s.command import CommandError
 from flux_k8s.dws import directives
 from flux_k8s.dws.workflowview import STATES, State
 from flux_k8s.errors import DirectiveError
+from flux_k8s.ports import Json
 from flux_k8s.text import printable
 
 CANCEL, EPILOG_TIMEOUT = "cancel", "dws-epilog-timeout"

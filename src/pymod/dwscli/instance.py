@@ -9,14 +9,13 @@ others.
 from __future__ import annotations
 
 import errno
-from typing import Any, Callable, Iterable, Iterator, Mapping, Optional, Protocol
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Protocol
 
 from dwscli.reading import number, objects
 from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site
-
-Json = dict[str, Any]
+from flux_k8s.ports import Json
 
 PORTION = 500
 """The most jobs of one answer."""

@@ -9,12 +9,12 @@ from typing import Any, Callable, Mapping, Optional
 
 from dwscli import units
 from dwscli.formats import Field
-from dwscli.instance import Json
 from dwscli.namedformats import Formats
 from dwscli.reading import count_hosts, number, text, texts
 from dwscli.terminal import GREEN, GREY, RED, YELLOW
 from dwscli.users import user_name
 from flux_k8s.dws.workflowview import ERROR, TRANSIENT
+from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
 
 BUILTIN: Formats = {

@@ -11,7 +11,7 @@ from typing import Callable, Iterable, Mapping, Optional
 
 from dwscli import ended, fluxinstance, table, when
 from dwscli.ended import ENDED
-from dwscli.instance import Instance, Json, Refused, all_jobs
+from dwscli.instance import Instance, Refused, all_jobs
 from dwscli.jobfields import BUILTIN, FIELDS, Job, color
 from dwscli.messages import complain, warn
 from dwscli.rabbits import decode
@@ -22,6 +22,7 @@ from dwscli.users import EVERYBODY, user_id
 from flux_k8s.command import CommandError
 from flux_k8s.config.table import FILE_SYSTEMS
 from flux_k8s.dws.workflowview import STATES
+from flux_k8s.ports import Json
 from flux_k8s.text import quoted
 
 NAME = "list"

@@ -15,12 +15,13 @@ from typing import Callable, Iterable, Iterator, Mapping, Optional
 from dwscli import fluxinstance
 from dwscli.exposition import COUNTER, GAUGE, HISTOGRAM, Metric, exposition
 from dwscli.fit import why_out
-from dwscli.instance import Instance, Json, Refused, ask
+from dwscli.instance import Instance, Refused, ask
 from dwscli.messages import complain
 from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import write
 from flux_k8s.command import CommandError
 from flux_k8s.dws.workflowview import STATES
+from flux_k8s.ports import Json
 
 DESCRIPTION = """
 Print the metrics of the dws module in the text format of Prometheus. They are for the

@@ -13,7 +13,7 @@ from typing import Iterable, Iterator, Mapping
 
 from dwscli.bars import bar, gauge
 from dwscli.ended import ENDED
-from dwscli.reading import Json, number, objects, part, text, texts
+from dwscli.reading import Fields, number, objects, part, text, texts
 from dwscli.terminal import RED, YELLOW, Screen
 from dwscli.units import duration, f58, size, timestamp
 from dwscli.users import user_name
@@ -29,7 +29,7 @@ INDENT = "  "
 COLORS = {ERROR: RED, TRANSIENT: YELLOW}
 
 
-def page(answer: Json, screen: Screen) -> list[str]:
+def page(answer: Fields, screen: Screen) -> list[str]:
     """The lines about a job."""
     now = number(answer, "now") or 0.0
     sections = (
@@ -56,7 +56,7 @@ def _shown(value: str) -> str:
 # The summary: what is known in one line each
 
 
-def _summary(answer: Json, now: float, screen: Screen) -> Iterator[str]:
+def _summary(answer: Fields, now: float, screen: Screen) -> Iterator[str]:
     color = RED if text(answer, "failed") else COLORS.get(text(answer, "status"), "")
     colors = {"State": color, "Failed": color}
     return fact_lines(_facts(answer, now), screen, colors)
@@ -83,7 +83,7 @@ def fact_lines(
             yield screen.paint(line, colors.get(label, ""))
 
 
-def _facts(answer: Json, now: float) -> Iterator[tuple[str, str]]:
+def _facts(answer: Fields, now: float) -> Iterator[tuple[str, str]]:
     userid = number(answer, "userid")
     user = "" if userid is None else user_name(int(userid)) or str(userid)
     yield "Job", f"{f58(int(number(answer, 'id') or 0))} of {user or 'nobody known'}"
@@ -105,7 +105,7 @@ def _facts(answer: Json, now: float) -> Iterator[tuple[str, str]]:
         yield "Limit", limit_line(limit, now)
 
 
-def old_line(answer: Json) -> str:
+def old_line(answer: Fields) -> str:
     """Why an answer may be old, and how old; empty if it is not."""
     reason = text(answer, "kubernetes")
     if reason in ("", "ok"):
@@ -114,7 +114,7 @@ def old_line(answer: Json) -> str:
     return f"last heard of {age} ago, what follows may be old: {reason}"
 
 
-def state_line(answer: Json, now: float) -> str:
+def state_line(answer: Fields, now: float) -> str:
     """The state of the storage, with its status, and since when."""
     state, status = text(answer, "state"), text(answer, "status")
     since, result = number(answer, "since"), text(answer, "result")
@@ -129,7 +129,7 @@ def state_line(answer: Json, now: float) -> str:
     return f"{line}, {status}" if status else line
 
 
-def mounts_line(mounts: Json) -> str:
+def mounts_line(mounts: Fields) -> str:
     """How many file systems are mounted, and which nodes are waited for."""
     wanted, mounted = number(mounts, "wanted"), number(mounts, "mounted")
     if wanted is None or mounted is None:
@@ -139,7 +139,7 @@ def mounts_line(mounts: Json) -> str:
     return f"{mounted:.0f}/{wanted:.0f} mounted{rest}"
 
 
-def data_line(answer: Json) -> str:
+def data_line(answer: Fields) -> str:
     """How much of the data was moved."""
     moved, total = number(answer, "moved"), number(answer, "total")
     percent = number(answer, "percent")
@@ -153,7 +153,7 @@ def data_line(answer: Json) -> str:
     return " ".join(words)
 
 
-def limit_line(limit: Json, now: float) -> str:
+def limit_line(limit: Fields, now: float) -> str:
     """A time limit, and when it is over."""
     at = number(limit, "at")
     name = text(limit, "name")
@@ -176,7 +176,7 @@ def _listing(heading: str, items: Iterable[str], screen: Screen) -> Iterator[str
         yield from (INDENT + line for line in lines)
 
 
-def allocations(answer: Json) -> Iterator[str]:
+def allocations(answer: Fields) -> Iterator[str]:
     """The storage of each directive on each Rabbit."""
     for found in objects(answer, "allocations"):
         label, kind = text(found, "label"), text(found, "type")
@@ -207,7 +207,7 @@ def hosts_text(names: list[str]) -> str:
         return ",".join(names)
 
 
-def _states(answer: Json, now: float, screen: Screen) -> Iterator[str]:
+def _states(answer: Fields, now: float, screen: Screen) -> Iterator[str]:
     """A bar for each state. The last one, if it lasts, has a mark before it."""
     rows = []
     states = objects(answer, "states")
@@ -231,7 +231,7 @@ def _states(answer: Json, now: float, screen: Screen) -> Iterator[str]:
         yield cut((line + bar(share, max(0, room), screen.has_unicode)), screen.width)
 
 
-def _movements(answer: Json, screen: Screen) -> Iterator[str]:
+def _movements(answer: Fields, screen: Screen) -> Iterator[str]:
     """Each movement of data: from where to where, and how far it is."""
     for index, found in enumerate(objects(answer, "movements")):
         if index == 0:
@@ -246,7 +246,7 @@ def _movements(answer: Json, screen: Screen) -> Iterator[str]:
             yield from (INDENT * 2 + line for line in lines)
 
 
-def _progress(movement: Json, screen: Screen) -> Iterator[str]:
+def _progress(movement: Fields, screen: Screen) -> Iterator[str]:
     """How far a movement of data is, with a bar where there is room for one."""
     percent = number(movement, "percent")
     before = [_shown(text(movement, "state"))]
@@ -271,7 +271,7 @@ def wrapped_from(indent: str, line: str, width: int) -> list[str]:
     return [indent + part for part in wrapped(line, max(8, width - len(indent)))]
 
 
-def movement_rate(movement: Json) -> str:
+def movement_rate(movement: Fields) -> str:
     """The bytes of a movement, the rate, and the time that is left."""
     moved, rate = number(movement, "bytes"), number(movement, "rate")
     left = number(movement, "left")

@@ -14,12 +14,12 @@ import time
 from typing import Callable, Optional
 
 from dwscli.bars import gauge
-from dwscli.instance import Json
 from dwscli.page import data_line, mounts_line, movement_rate, old_line, page
 from dwscli.reading import number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
 from dwscli.width import cut
+from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable
 
 STEP = 10

@@ -10,12 +10,13 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 
 from dwscli import fluxinstance, table, units
 from dwscli.formats import Field
-from dwscli.instance import Instance, Json, ask
+from dwscli.instance import Instance, ask
 from dwscli.namedformats import Formats
 from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import RED, YELLOW, write
 from flux_k8s.command import CommandError
 from flux_k8s.dws.nodefailure import SERVING
+from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 
 NAME = "rabbits"

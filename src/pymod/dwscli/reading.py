@@ -9,19 +9,20 @@ from typing import Any, Mapping, Optional
 
 from flux_k8s.rfc import hostlist
 
-Json = Mapping[str, Any]
+Fields = Mapping[str, Any]
+"""The fields of an answer, which are only read."""
 
 LARGEST = 2**63 - 1
 """The largest integer of Flux's JSON."""
 
 
-def text(answer: Json, key: str) -> str:
+def text(answer: Fields, key: str) -> str:
     """A text, empty where there is none."""
     value = answer.get(key)
     return value if isinstance(value, str) else ""
 
 
-def number(answer: Json, key: str) -> Optional[float]:
+def number(answer: Fields, key: str) -> Optional[float]:
     """A finite number, None where there is none."""
     value = answer.get(key)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
@@ -29,7 +30,7 @@ def number(answer: Json, key: str) -> Optional[float]:
     return value if abs(value) <= LARGEST else None
 
 
-def hosts(answer: Json, key: str) -> Optional[tuple[str, ...]]:
+def hosts(answer: Fields, key: str) -> Optional[tuple[str, ...]]:
     """The hosts of a hostlist, None for a text that is none."""
     try:
         return hostlist.decode(text(answer, key))
@@ -37,26 +38,26 @@ def hosts(answer: Json, key: str) -> Optional[tuple[str, ...]]:
         return None
 
 
-def count_hosts(answer: Json, key: str) -> Optional[int]:
+def count_hosts(answer: Fields, key: str) -> Optional[int]:
     """The number of hosts of a hostlist, None for a text that is none."""
     found = hosts(answer, key)
     return None if found is None else len(found)
 
 
-def part(answer: Json, key: str) -> dict[str, Any]:
+def part(answer: Fields, key: str) -> dict[str, Any]:
     """An object, empty where there is none."""
     value = answer.get(key)
     return value if isinstance(value, dict) else {}
 
 
-def objects(answer: Json, key: str) -> list[dict[str, Any]]:
+def objects(answer: Fields, key: str) -> list[dict[str, Any]]:
     """The objects of an array."""
     value = answer.get(key)
     found = value if isinstance(value, list) else []
     return [item for item in found if isinstance(item, dict)]
 
 
-def texts(answer: Json, key: str) -> list[str]:
+def texts(answer: Fields, key: str) -> list[str]:
     """The texts of an array."""
     value = answer.get(key)
     found = value if isinstance(value, list) else []

@@ -9,9 +9,10 @@ from typing import Iterable, Iterator, Optional
 
 from dwscli import ended
 from dwscli.details import TOPIC
-from dwscli.instance import Instance, Json, Refused, all_jobs, ask
+from dwscli.instance import Instance, Refused, all_jobs, ask
 from dwscli.messages import warn
 from dwscli.reading import objects
+from flux_k8s.ports import Json
 
 HOURS = 24
 """The hours of jobs that ended, by default."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Iterable, Optional, Sequence
 
-from dwscli.reading import Json, number, objects, text
+from dwscli.reading import Fields, number, objects, text
 from dwscli.units import f58
 from flux_k8s.dws.workflowview import STATES, State
 
@@ -56,7 +56,7 @@ class JobSpans:
         return max(span.end for span in self.spans)
 
 
-def of_job(answer: Json, now: float) -> Optional[JobSpans]:
+def of_job(answer: Fields, now: float) -> Optional[JobSpans]:
     """The times in an answer of ``dws.job-show``, None where there are none. A row of
     ``dws.job-list`` has that of the last state."""
     spans = [*_states(answer, now)]
@@ -75,7 +75,7 @@ def of_job(answer: Json, now: float) -> Optional[JobSpans]:
     return JobSpans(job, tuple(spans), tuple(_transfers(answer, by_name)))
 
 
-def _states(answer: Json, now: float) -> Iterable[Span]:
+def _states(answer: Fields, now: float) -> Iterable[Span]:
     listed = objects(answer, "states")
     if not listed:
         listed = [{"state": text(answer, "state"), "begun": number(answer, "since")}]
@@ -89,7 +89,7 @@ def _states(answer: Json, now: float) -> Iterable[Span]:
             yield Span(name, begun, max(begun, end))
 
 
-def _transfers(answer: Json, by_name: dict[str, Span]) -> Iterable[Transfer]:
+def _transfers(answer: Fields, by_name: dict[str, Span]) -> Iterable[Transfer]:
     """The data movements. One whose times are not known took as long as its state."""
     states = [by_name[name] for name in MOVING if name in by_name]
     for found in objects(answer, "movements"):

@@ -9,11 +9,11 @@ from typing import Callable, Iterable, Mapping, TypeVar
 
 from dwscli import namedformats
 from dwscli.formats import Field, Format
-from dwscli.instance import Json
 from dwscli.messages import warn
 from dwscli.namedformats import Formats
 from dwscli.page import old_line
 from dwscli.terminal import Screen, add_color, screen, write
+from flux_k8s.ports import Json
 
 Item = TypeVar("Item")
 

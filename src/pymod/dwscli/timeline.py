@@ -12,7 +12,7 @@ from typing import Iterator, Optional, Sequence
 from dwscli import fluxinstance, spans, when
 from dwscli.chart import draw
 from dwscli.details import look_up
-from dwscli.instance import Instance, Json, Refused, job_id
+from dwscli.instance import Instance, Refused, job_id
 from dwscli.messages import complain
 from dwscli.picture import svg
 from dwscli.reading import number
@@ -20,6 +20,7 @@ from dwscli.recent import HOURS, active, ended_since
 from dwscli.spans import JobSpans
 from dwscli.terminal import write
 from flux_k8s.command import STDIN, CommandError
+from flux_k8s.ports import Json
 
 DESCRIPTION = """
 Draw the states of jobs' storage over time, and the rate at which data was moved, as SVG

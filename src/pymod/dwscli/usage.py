@@ -17,12 +17,13 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 
 from dwscli import ended, fluxinstance, table, when
 from dwscli.formats import Field
-from dwscli.instance import Instance, Json
+from dwscli.instance import Instance
 from dwscli.namedformats import Formats
 from dwscli.reading import hosts, number, text
 from dwscli.terminal import write
 from dwscli.users import EVERYBODY, user_id, user_name
 from flux_k8s.dws.directives import GIB
+from flux_k8s.ports import Json
 
 NAME = "usage"
 DESCRIPTION = """

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from typing import Iterable, Iterator, Mapping, Sequence
 
 from dwscli.chart import AXIS, COLORS, GRID, RATE, Axis, draw_bars, draw_rates
-from dwscli.instance import Json
 from dwscli.jobfields import FIELDS, Job
 from dwscli.markup import Markup, Part, element, join
 from dwscli.page import old_line
@@ -27,6 +26,7 @@ from dwscli.reading import number, objects, part, text
 from dwscli.spans import JobSpans, averages, rates
 from dwscli.terminal import RED, YELLOW
 from dwscli.units import duration, f58, size, timestamp
+from flux_k8s.ports import Json
 
 TITLE = "Storage on Rabbits"
 WIDTHS = {"wide": (1100, 288), "narrow": (400, 72)}

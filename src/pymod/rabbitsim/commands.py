@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Iterable, Optional
 
 from dwscli.fluxinstance import ATTRIBUTES, ended_request, running_request
-from dwscli.instance import Json, Tick
+from dwscli.instance import Tick
 from flux_k8s.config.submission import Site
 from flux_k8s.dws.directiverules import read_rules
+from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
 from rabbitsim.flux.options import batch_jobspec
 from rabbitsim.system import VirtualSystem
