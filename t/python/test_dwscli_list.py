@@ -92,6 +92,17 @@ def test_jobs_that_ended_are_shown_from_what_flux_has_of_them() -> None:
     assert is_golden("list-ended.txt", done.out)
 
 
+def test_a_job_that_ends_meanwhile_is_listed_once() -> None:
+    found = instance(jobs=[ended_job(FIRST), ended_job()], kvs=kvs_of())
+    done = dws(found, "list", "-a", "-A", "-n", "-o", "{id.dec} {state}")
+    assert done.out.splitlines() == [
+        f"{FIRST} PreRun",
+        f"{FIRST + 5} DataIn",
+        f"{FIRST + 9} Proposal",
+        f"{FIRST + 20} ended",
+    ]
+
+
 def test_each_field_of_an_ended_job_is_what_its_records_say() -> None:
     found = instance(jobs=[ended_job()], kvs=kvs_of())
     done = dws(found, "list", "-f", "ended", "--json")

@@ -202,6 +202,12 @@ def test_each_state_of_a_job_is_in_both_pictures() -> None:
     assert set(page.attributes("rect", "fill")) == set(COLORS.values())
 
 
+def test_a_job_that_ends_meanwhile_is_on_the_page_once() -> None:
+    found = machine()
+    found.jobs.append(ended_job(FIRST, t_inactive=NOW - 60))
+    assert page_of(found)[1] == page_of(machine())[1]
+
+
 def test_a_hostile_text_is_shown_and_does_nothing() -> None:
     page, text = page_of(machine(name=EVIL, note=EVIL + "\x1b[31m\u202e"))
     assert is_harmless(page, text)

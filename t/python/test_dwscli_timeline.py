@@ -80,6 +80,13 @@ def test_active_jobs_and_jobs_that_ended_are_in_one_picture() -> None:
     ]
 
 
+def test_a_job_that_ends_meanwhile_is_drawn_once() -> None:
+    found = instance()
+    found.jobs.append(ended_job(FIRST, t_inactive=NOW * 2))
+    found.texts |= kvs_of(FIRST)
+    assert dws(found, "timeline").out == dws(instance(), "timeline").out
+
+
 def test_a_picture_may_be_of_some_jobs_and_in_a_file(tmp_path: Path) -> None:
     path = tmp_path / "jobs.svg"
     done = dws(instance(), "timeline", "-o", str(path), "ƒ3gDmDv6tjHd")

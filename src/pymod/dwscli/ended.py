@@ -86,6 +86,13 @@ def recorded_rows(
     return rows(instance, found[:most])
 
 
+def without(active: Iterable[Json], found: Iterable[Json]) -> list[Json]:
+    """The jobs that ended without those that the module still has: a job may end
+    between the two requests, and its storage may go after the job."""
+    known = {job.get("id") for job in active}
+    return [job for job in found if job["id"] not in known]
+
+
 def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
     """Jobs of job-list as rows of ``dws.job-list``. The jobs are the user's own, or the
     user is the instance owner."""

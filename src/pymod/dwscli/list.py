@@ -154,7 +154,8 @@ class Search:
                 complain(str(error))
                 self.status = 1
         if ENDED in self._states:
-            self.rows += filter(keep, self._ended())
+            rest = ended.without(self.rows, self._ended())
+            self.rows += filter(keep, rest)
 
     def _active(self) -> Iterable[Json]:
         request: Json = {}

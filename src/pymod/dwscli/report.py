@@ -9,7 +9,7 @@ import argparse
 import time
 from pathlib import Path
 
-from dwscli import fluxinstance, spans, when
+from dwscli import ended, fluxinstance, spans, when
 from dwscli.instance import Instance, ask
 from dwscli.rabbits import chosen
 from dwscli.reading import number, objects, part
@@ -69,9 +69,9 @@ def gather(instance: Instance, since: float) -> Report:
     rabbits = ask(instance, "dws.rabbit-list", {})
     user = None if instance.is_owner else instance.userid
     jobs, answer = active(instance, user)
-    ended = ended_since(instance, user, since)
+    past = ended.without(jobs, ended_since(instance, user, since))
     now = number(answer, "now") or time.time()
-    drawn = [spans.of_job(job, now) for job in (*jobs, *ended)]
+    drawn = [spans.of_job(job, now) for job in (*jobs, *past)]
     return Report(
         now=now,
         since=min(since, now),
@@ -80,6 +80,6 @@ def gather(instance: Instance, since: float) -> Report:
         totals=part(answer, "totals"),
         rabbits=chosen(objects(rabbits, "rabbits"), None),
         active=jobs,
-        ended=ended,
+        ended=past,
         spans=[one for one in drawn if one is not None],
     )

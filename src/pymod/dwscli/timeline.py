@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Iterator, Optional, Sequence
 
-from dwscli import fluxinstance, spans, when
+from dwscli import ended, fluxinstance, spans, when
 from dwscli.chart import draw
 from dwscli.details import look_up
 from dwscli.instance import Instance, Refused, job_id
@@ -101,7 +101,7 @@ def recent(
     # After that: a job that ends meanwhile is found here.
     past = ended_since(instance, user, since)
     if refusal is None:
-        return jobs + past, None
+        return jobs + ended.without(jobs, past), None
     if not past:
         raise refusal
     complain(str(refusal))
