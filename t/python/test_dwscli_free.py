@@ -17,6 +17,7 @@ from support.dwscli import (
     dws,
     ended_job,
     is_golden,
+    kvs_of,
     refused,
 )
 
@@ -86,7 +87,9 @@ def test_only_the_instance_owner_gives_up_a_teardown() -> None:
 
 def test_a_job_that_ended_has_nothing_to_be_freed() -> None:
     gone = FixedInstance(
-        {"dws.job-show": refused(errno.ENOENT)}, jobs=[ended_job(FIRST)]
+        {"dws.job-show": refused(errno.ENOENT)},
+        jobs=[ended_job(FIRST)],
+        kvs=kvs_of(FIRST),
     )
     error = f"flux-dws: ERROR: job {F58} has ended: there is nothing to be freed\n"
     assert dws(gone, "free", "--yes", F58) == (1, "", error)

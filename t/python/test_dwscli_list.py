@@ -29,6 +29,7 @@ from support.dwscli import (
     dws,
     ended_job,
     is_golden,
+    jobspec,
     kvs_of,
     refused,
     row,
@@ -118,6 +119,18 @@ def test_each_field_of_an_ended_job_is_what_its_records_say() -> None:
     assert found.requests == []
 
 
+def test_memos_that_a_user_has_changed_show_no_storage() -> None:
+    memos = {"rabbit_workflow": "fluxjob-1", "rabbits": "not-mine"}
+    jobs = [
+        ended_job(id, annotations={"user": memos}) for id in (FIRST + 20, FIRST + 21)
+    ]
+    kvs = {**kvs_of(), (FIRST + 21, "jobspec"): json.dumps({"attributes": {}})}
+    del kvs[FIRST + 20, "rabbit_hostlist"]
+    found = instance(jobs=jobs, kvs=kvs)
+    done = dws(found, "list", "-f", "ended", "-n", "-o", "{id.dec} {rabbits}")
+    assert done.out == f"{FIRST + 20}\n"
+
+
 def test_a_job_that_ended_without_records_is_shown_all_the_same() -> None:
     job = ended_job(
         exception_type="dws",
@@ -125,9 +138,10 @@ def test_a_job_that_ended_without_records_is_shown_all_the_same() -> None:
         exception_note="no room\x1b[2J",
         result=2,
     )
-    done = dws(instance(jobs=[job]), "list", "-f", "ended", "-n")
+    kvs = {(job["id"], "jobspec"): jobspec("#DW jobdw")}
+    done = dws(instance(jobs=[job], kvs=kvs), "list", "-f", "ended", "-n")
     assert done.out == (
-        "ƒ3gDmDv6tjHd root     ended           -      2 tuo201              -"
+        "ƒ3gDmDv6tjHd root     ended           -      2        -"
         r" no room\x1b[2J" + "\n"
     )
 
@@ -308,8 +322,9 @@ def test_a_wrong_option_is_refused(words: list[str], problem: str) -> None:
 
 def test_since_means_jobs_that_ended_after_it() -> None:
     jobs = [ended_job(FIRST + i, t_inactive=NOW - 100 * i) for i in range(1, 5)]
+    kvs = {key: text for job in jobs for key, text in kvs_of(job["id"]).items()}
     words = ("list", "-n", "-o", "{state}")
-    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs)
+    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs, kvs=kvs)
     assert dws(found, *words, f"--since={NOW - 250}").out == "ended\n" * 2
     assert dws(found, *words, "--since=2025-11-24T15:58:00").out == "ended\n"
     assert dws(found, *words, "--since=-2h").out == ""
@@ -318,7 +333,8 @@ def test_since_means_jobs_that_ended_after_it() -> None:
 def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for() -> None:
     jobs = [ended_job(i, annotations={}) for i in range(1, 400)]
     jobs[100], jobs[350] = ended_job(1000), ended_job(2000)
-    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs)
+    kvs = {**kvs_of(1000), **kvs_of(2000)}
+    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs, kvs=kvs)
     words = ("list", "-f", "ended", "-n", "-o", "{id.dec}", "-c")
     assert dws(found, *words, "1").out == "1000\n"
     assert dws(found, *words, "5").out == "1000\n2000\n"

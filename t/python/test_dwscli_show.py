@@ -31,6 +31,7 @@ from support.dwscli import (
     dws,
     ended_job,
     is_golden,
+    jobspec,
     kvs_of,
     refused,
 )
@@ -171,14 +172,14 @@ def test_an_exception_without_a_note_is_its_type_alone() -> None:
 
 
 def test_a_job_without_records_is_shown_with_what_flux_has() -> None:
-    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)])
+    kvs = {(JOB, "jobspec"): jobspec("#DW jobdw")}
+    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
     done = dws(gone, "show", F58)
     assert done.out.splitlines() == [
         f"Job:        {F58} of root",
         "State:      ended at 2025-11-24T15:59:00, COMPLETED",
         "Failed:     nothing is recorded of its storage",
         "Nodes:      2: tuo[1001-1002]",
-        "Rabbits:    tuo201",
     ]
 
 
@@ -200,10 +201,6 @@ def active(id: int = JOB, **changes: Any) -> dict[str, Any]:
     return {**ended_job(id), "state": 16, "annotations": {}, **changes}
 
 
-def jobspec(*directives: str) -> str:
-    return json.dumps({"attributes": {"system": {"dw": [*directives]}}})
-
-
 def test_what_is_no_job_id_is_named() -> None:
     error = "flux-dws: ERROR: not the ID of a job: tuo1\\x1b\n"
     assert dws(instance(), "show", "tuo1\x1b") == (1, "", error)
@@ -214,7 +211,7 @@ def test_a_job_that_is_not_there_is_named() -> None:
     assert done == (1, "", f"flux-dws: ERROR: job {F58} not found\n")
 
 
-@pytest.mark.parametrize("job", [active(), {**ended_job(JOB), "annotations": {}}])
+@pytest.mark.parametrize("job", [active(), ended_job(JOB)])
 def test_a_job_without_directives_is_named(job: dict[str, Any]) -> None:
     found = instance(
         refused(errno.ENOENT), jobs=[job], kvs={(JOB, "jobspec"): jobspec()}

@@ -5,12 +5,10 @@
 from __future__ import annotations
 
 import errno
-import json
 from typing import Optional
 
 from dwscli import ended
 from dwscli.instance import PAUSES, Instance, Refused, ask, unknown_job
-from dwscli.reading import part
 from dwscli.units import f58
 from flux_k8s.ports import Json
 
@@ -59,12 +57,13 @@ def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
         raise unknown_job(id)
     if not ended.is_inactive(job):
         return None
-    if not (ended.has_storage(job) or asks_for_storage(instance, id)):
-        raise no_storage(id)
     try:
-        return ended.detail(instance, job)
+        found = ended.details(instance, [job])
     except PermissionError:
         raise not_yours(id) from None
+    if not found:
+        raise no_storage(id)
+    return found[0]
 
 
 def asks_for_storage(instance: Instance, id: int) -> bool:
@@ -74,15 +73,10 @@ def asks_for_storage(instance: Instance, id: int) -> bool:
         Refused: the job is another user's.
     """
     try:
-        document = instance.kvs([(id, "jobspec")]).get((id, "jobspec"), "")
+        jobspec = instance.kvs([(id, ended.JOBSPEC)]).get((id, ended.JOBSPEC), "")
     except PermissionError:
         raise not_yours(id) from None
-    try:
-        jobspec = json.loads(document)
-    except (ValueError, RecursionError):
-        return False
-    system = part(part(part({"": jobspec}, ""), "attributes"), "system")
-    return bool(system.get("dw"))
+    return ended.has_directives(jobspec)
 
 
 def no_storage(id: int) -> Refused:

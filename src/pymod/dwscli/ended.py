@@ -5,7 +5,8 @@
 The module forgets a job when its storage is gone. Flux's job-list still has the job and
 its memos, and the KVS what the module has left there: ``rabbit_workflow``,
 ``rabbit_hostlist``, ``rabbit_<state>_timing`` and ``rabbit_datamovements``. The user of
-a job can change its memos, but not what is in the KVS.
+a job can change its memos, but not what is in the KVS: a memo only tells which jobs are
+worth a look there.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ WORKFLOW = "rabbit_workflow"
 HOSTLIST = "rabbit_hostlist"
 MOVEMENTS = "rabbit_datamovements"
 EVENTLOG = "eventlog"
+JOBSPEC = "jobspec"
 TIMINGS = {state: f"rabbit_{state.lower()}_timing" for state in STATES}
 
 ENDED = "ended"
@@ -48,11 +50,6 @@ LARGEST_LIST = 65536
 Kvs = Mapping[tuple[int, str], str]
 
 
-def has_storage(job: Json) -> bool:
-    """Whether a job of job-list had a Workflow."""
-    return WORKFLOW in _memos(job)
-
-
 def is_inactive(job: Json) -> bool:
     return number(job, "state") == INACTIVE
 
@@ -60,7 +57,7 @@ def is_inactive(job: Json) -> bool:
 def jobs(
     instance: Instance, userid: Optional[int], since: float, most: int
 ) -> list[Json]:
-    """The jobs with storage that ended last, as job-list has them.
+    """The jobs that ended last and have the memo of a Workflow, as job-list has them.
 
     Few jobs may have had storage. So more are asked for until there are enough, or
     there are no more.
@@ -69,7 +66,7 @@ def jobs(
     while True:
         asked = min(asked, LARGEST_LIST)
         listed = instance.ended_jobs(userid, since, asked)
-        found = [job for job in listed if has_storage(job)]
+        found = [job for job in listed if WORKFLOW in _memos(job)]
         if len(found) >= most or len(listed) < asked or asked == LARGEST_LIST:
             return found[:most]
         asked *= 8
@@ -94,12 +91,28 @@ def without(active: Iterable[Json], found: Iterable[Json]) -> list[Json]:
 
 
 def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
-    """Jobs of job-list as rows of ``dws.job-list``. The jobs are the user's own, or the
-    user is the instance owner."""
-    listed = list(found)
-    keys = (WORKFLOW, HOSTLIST, MOVEMENTS)
-    kvs = instance.kvs((job["id"], key) for job in listed for key in keys)
+    """Those of some jobs of job-list that asked for storage, as rows of
+    ``dws.job-list``. The jobs are the user's own, or the user is the instance owner."""
+    listed, kvs = _records(instance, found, (WORKFLOW, HOSTLIST, MOVEMENTS))
     return [row(job, kvs) for job in listed]
+
+
+def _records(
+    instance: Instance, found: Iterable[Json], keys: Iterable[str]
+) -> tuple[list[Json], Kvs]:
+    """The jobs that asked for storage, and their records. Of a job without a recorded
+    Workflow the jobspec says whether it did."""
+    listed = list(found)
+    kvs = instance.kvs((job["id"], key) for job in listed for key in keys)
+    doubtful = {job["id"] for job in listed if (job["id"], WORKFLOW) not in kvs}
+    jobspecs = instance.kvs((id, JOBSPEC) for id in doubtful)
+    doubtful -= {id for (id, _), text in jobspecs.items() if has_directives(text)}
+    return [job for job in listed if job["id"] not in doubtful], kvs
+
+
+def has_directives(jobspec: str) -> bool:
+    """Whether the text of a jobspec asks for storage."""
+    return bool(part(part(_object(jobspec), "attributes"), "system").get("dw"))
 
 
 def row(job: Json, kvs: Kvs) -> Json:
@@ -126,7 +139,7 @@ def row(job: Json, kvs: Kvs) -> Json:
         "wants": "released",
         "nodes": text(job, "nodelist"),
         "nnodes": nnodes,
-        "rabbits": kvs.get((job["id"], HOSTLIST)) or text(_memos(job), "rabbits"),
+        "rabbits": kvs.get((job["id"], HOSTLIST), ""),
         "capacity": capacity(lines, nnodes),
         "types": types(lines),
         "moved": sum(amounts) if amounts else None,
@@ -148,20 +161,14 @@ def row(job: Json, kvs: Kvs) -> Json:
 DETAIL_KEYS = (WORKFLOW, HOSTLIST, MOVEMENTS, EVENTLOG, *TIMINGS.values())
 
 
-def detail(instance: Instance, job: Json) -> Json:
-    """One job of job-list as an answer of ``dws.job-show``.
+def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
+    """Those of some jobs of job-list that asked for storage, as answers of
+    ``dws.job-show``.
 
     Raises:
         OSError: EPERM for the job of another user.
     """
-    return _detail(job, instance.kvs((job["id"], key) for key in DETAIL_KEYS))
-
-
-def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
-    """Jobs of job-list as answers of ``dws.job-show``. The jobs are the user's own, or
-    the user is the instance owner."""
-    listed = list(found)
-    kvs = instance.kvs((job["id"], key) for job in listed for key in DETAIL_KEYS)
+    listed, kvs = _records(instance, found, DETAIL_KEYS)
     return [_detail(job, kvs) for job in listed]
 
 

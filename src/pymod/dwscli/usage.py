@@ -77,10 +77,7 @@ def _name(key: str) -> Callable[[Json], list[str]]:
 
 
 def _rabbits(row: Json) -> list[str]:
-    """The Rabbits of a job that had storage, each once. Without storage there are only
-    those in a memo, which the job's user may change."""
-    if number(row, "held") is None:
-        return [UNKNOWN]
+    """The Rabbits of a job, each once."""
     return [*dict.fromkeys(hosts(row, "rabbits") or (UNKNOWN,))]
 
 

@@ -162,6 +162,11 @@ def kvs_of(id: int = FIRST + 20, **texts: str) -> dict[tuple[int, str], str]:
     return {(id, key): text for key, text in found.items()}
 
 
+def jobspec(*directives: str) -> str:
+    """The jobspec of a job, as the KVS has it."""
+    return json.dumps({"attributes": {"system": {"dw": [*directives]}}})
+
+
 NOT_LOADED = (
     "flux-dws: ERROR: the dws module is not loaded: an administrator can load it with"
     " 'flux module load dws'\n"
