@@ -65,6 +65,19 @@ def test_a_guest_sees_their_own_jobs() -> None:
     assert done.out == f"{STRANGER} 2\n"
 
 
+def test_a_guest_who_asks_for_another_user_is_told_so() -> None:
+    guest = instance(userid=STRANGER, is_owner=False)
+    error = "flux-dws: ERROR: the jobs of user 'root' are not yours\n"
+    assert dws(guest, "usage", "-u", "root") == (1, "", error)
+    assert dws(guest, "usage", "-n", "-o", "{njobs}", "-u", "all").out == "2\n"
+    assert dws(guest, "usage", "-n", "-u", str(STRANGER)).status == 0
+
+
+def test_a_negative_number_of_jobs_is_refused() -> None:
+    error = "flux-dws: ERROR: --count: -1 is negative, expected 0 or more\n"
+    assert dws(instance(), "usage", "--count=-1") == (1, "", error)
+
+
 def test_jobs_are_chosen_by_user_and_time() -> None:
     words = ("usage", "-n", "-o", "{name} {njobs}")
     assert dws(instance(), *words, "-u", "root").out == "root 1\n"

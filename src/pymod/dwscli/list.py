@@ -18,7 +18,7 @@ from dwscli.rabbits import decode
 from dwscli.reading import hosts, number, objects, part, text, texts
 from dwscli.terminal import write
 from dwscli.units import f58, size
-from dwscli.users import EVERYBODY, user_id
+from dwscli.users import EVERYBODY
 from flux_k8s.command import CommandError
 from flux_k8s.config.table import FILE_SYSTEMS
 from flux_k8s.dws.workflowview import STATES
@@ -127,7 +127,7 @@ class Search:
 
     def __init__(self, args: argparse.Namespace, instance: Instance) -> None:
         self._instance = instance
-        self._count = wanted_count(args)
+        self._count = ended.wanted_count(args)
         self._since = when.parse(args.since, time.time()) if args.since else 0.0
         self._states = wanted_states(args)
         self._user = wanted_user(args, instance)
@@ -239,17 +239,6 @@ def wanted_type(args: argparse.Namespace) -> str:
     return args.type or ""
 
 
-def wanted_count(args: argparse.Namespace) -> int:
-    """How many jobs that have ended are listed at most.
-
-    Raises:
-        CommandError: that is no number of jobs.
-    """
-    if args.count < 0:
-        raise CommandError(f"--count: {args.count} is negative, expected 0 or more")
-    return int(args.count)
-
-
 def wanted_user(args: argparse.Namespace, instance: Instance) -> Optional[int]:
     """The user whose jobs are listed; None for those of everybody.
 
@@ -257,10 +246,7 @@ def wanted_user(args: argparse.Namespace, instance: Instance) -> Optional[int]:
         CommandError: there is no such user, or a guest asks for another one.
     """
     if args.user is not None:
-        user = user_id(args.user)
-        if user not in (None, instance.userid) and not instance.is_owner:
-            raise CommandError(f"the jobs of user {quoted(args.user)} are not yours")
-        return user
+        return ended.visible_user(args.user, instance)
     return None if args.A else instance.userid
 
 

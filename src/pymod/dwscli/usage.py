@@ -21,7 +21,7 @@ from dwscli.instance import Instance
 from dwscli.namedformats import Formats
 from dwscli.reading import hosts, number, text
 from dwscli.terminal import write
-from dwscli.users import EVERYBODY, user_id, user_name
+from dwscli.users import EVERYBODY, user_name
 from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
 
@@ -124,8 +124,10 @@ def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     """Show the storage that jobs of an instance had."""
     format = table.make_format(NAME, args, BUILTIN, FIELDS)
     since = when.parse(args.since, time.time()) if args.since else 0.0
-    user = user_id(args.user) if instance.is_owner else instance.userid
-    rows = ended.recorded_rows(instance, user, since, max(0, args.count))
+    user = ended.visible_user(args.user, instance)
+    if not instance.is_owner:
+        user = instance.userid
+    rows = ended.recorded_rows(instance, user, since, ended.wanted_count(args))
     found = totals(rows, BY[args.by])
     if args.json:
         write([json.dumps({"by": args.by, "usage": [asdict(one) for one in found]})])
