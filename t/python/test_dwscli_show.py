@@ -81,11 +81,19 @@ BUSY = detail(
         }
     ],
     limits=[{"name": "setup_timeout", "at": NOW + 300}],
-    exceptions=["dws-node-failure: tuo1003 has no storage"],
 )
 
 
+def exception(type: str, severity: int, note: str) -> dict[str, Any]:
+    context = {"type": type, "severity": severity, "note": note}
+    return {"timestamp": NOW, "name": "exception", "context": context}
+
+
+WARNING = json.dumps(exception("dws-node-failure", 1, "tuo1003 has no storage"))
+
+
 def instance(answer: Any = BUSY, **options: Any) -> FixedInstance:
+    options.setdefault("kvs", {(JOB, "eventlog"): WARNING})
     return FixedInstance({TOPIC: answer}, **options)
 
 
@@ -143,11 +151,6 @@ def failed_job(*events: dict[str, Any], **workflow: Any) -> str:
     return "".join(line[12:] for line in lines if line.startswith("Failed:"))
 
 
-def exception(type: str, severity: int, note: str) -> dict[str, Any]:
-    context = {"type": type, "severity": severity, "note": note}
-    return {"timestamp": NOW, "name": "exception", "context": context}
-
-
 def test_why_the_storage_of_a_job_failed_is_told() -> None:
     assert failed_job() == ""
     cancel = exception("cancel", 0, "not needed")
@@ -162,6 +165,12 @@ def test_why_the_storage_of_a_job_failed_is_told() -> None:
     assert failed_job(spec_desiredState=7).startswith(
         "Workflow : spec.desiredState is 7"
     )
+
+
+def test_a_job_that_is_followed_is_shown_with_its_exceptions() -> None:
+    found = instance([BUSY, BUSY, refused(errno.EINVAL)])
+    done = dws(found, "show", "--follow", F58, columns=80)
+    assert done.out.count("  dws-node-failure: tuo1003 has no storage\n") == 2
 
 
 def test_an_exception_without_a_note_is_its_type_alone() -> None:
@@ -185,7 +194,8 @@ def test_a_job_without_records_is_shown_with_what_flux_has() -> None:
 
 def test_json_is_the_answer_of_the_module() -> None:
     found = json.loads(dws(instance(), "show", "--json", F58).out)
-    assert found == {**BUSY, "jobid": F58}
+    exceptions = ["dws-node-failure: tuo1003 has no storage"]
+    assert found == {**BUSY, "exceptions": exceptions, "jobid": F58}
 
 
 def test_what_is_shown_while_kubernetes_is_away_has_its_age() -> None:

@@ -8,7 +8,7 @@ import errno
 from typing import Optional
 
 from dwscli import ended
-from dwscli.instance import PAUSES, Instance, Refused, ask, unknown_job
+from dwscli.instance import PAUSES, Instance, Refused, Tick, ask, unknown_job
 from dwscli.units import f58
 from flux_k8s.ports import Json
 
@@ -28,7 +28,7 @@ def look_up(instance: Instance, id: int) -> tuple[Json, bool]:
     """
     for pause in (*PAUSES, None):
         try:
-            return ask(instance, TOPIC, {"id": id}), False
+            return ask_about(instance, {"id": id}), False
         except Refused as error:
             if error.errno not in (errno.ENOENT, *AWAY):
                 raise
@@ -44,6 +44,17 @@ def look_up(instance: Instance, id: int) -> tuple[Json, bool]:
                 raise Refused(errno.ENOENT, problem) from None
         instance.sleep(pause)
     raise AssertionError("the last attempt returns or raises")
+
+
+def ask_about(instance: Instance, request: Json, tick: Optional[Tick] = None) -> Json:
+    """The answer to ``dws.job-show``, with the exceptions of the job: those that are
+    not fatal are in its eventlog only.
+
+    Raises:
+        Refused: the request has failed.
+    """
+    answer = ask(instance, TOPIC, request, tick)
+    return {**answer, "exceptions": ended.exceptions(instance, request["id"])}
 
 
 def look_up_ended(instance: Instance, id: int) -> Optional[Json]:

@@ -202,7 +202,7 @@ def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
 def _detail(job: Json, kvs: Kvs) -> Json:
     id = job["id"]
     workflow = _object(kvs.get((id, WORKFLOW)))
-    exceptions = list(_exceptions(kvs.get((id, EVENTLOG), "")))
+    raised = list(_exceptions(kvs.get((id, EVENTLOG), "")))
     return {
         **row(job, kvs),
         "serial": 0,
@@ -213,12 +213,24 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "mounts": None,
         "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
         "limits": [],
-        "exceptions": [
-            f"{kind}: {note}" if note else kind for _, kind, note in exceptions
-        ],
-        "failed": failure(workflow, exceptions),
+        "exceptions": _shown(raised),
+        "failed": failure(workflow, raised),
         "waits": "",
     }
+
+
+def exceptions(instance: Instance, id: int) -> list[str]:
+    """The exceptions of a job, active or not.
+
+    Raises:
+        OSError: EPERM for the job of another user.
+    """
+    key = id, EVENTLOG
+    return _shown(_exceptions(instance.kvs([key]).get(key, "")))
+
+
+def _shown(exceptions: Iterable[tuple[int, str, str]]) -> list[str]:
+    return [f"{kind}: {note}" if note else kind for _, kind, note in exceptions]
 
 
 def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import errno
 from typing import Protocol
 
-from dwscli.details import AWAY, TOPIC, look_up, look_up_ended
-from dwscli.instance import Instance, Refused, ask
+from dwscli.details import AWAY, ask_about, look_up, look_up_ended
+from dwscli.instance import Instance, Refused
 from dwscli.messages import warn
 from dwscli.reading import number, text
 from dwscli.units import f58
@@ -70,7 +70,7 @@ def _next(
     is_away = False
     while True:
         try:
-            return ask(instance, TOPIC, request, painter.tick), False
+            return ask_about(instance, request, painter.tick), False
         except Refused as error:
             if error.errno not in (errno.EAGAIN, errno.ENOENT, *AWAY):
                 raise
