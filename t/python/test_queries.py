@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from typing import Any, Callable
 
 import pytest
@@ -199,6 +200,9 @@ def test_the_details_of_a_job_tell_its_states_and_allocations() -> None:
     assert allocation["type"] == "xfs" and allocation["rabbits"] == {"rabbit-01": 2}
     assert allocation["size"] == 11051991040
     settle_jobs(system)
+    # Of a job that ended, the KVS has them.
+    kept = system.instance.job(jobid).kvs["rabbit_allocations"]
+    assert json.loads(kept) == found["allocations"]
 
 
 def test_the_details_tell_which_time_limits_run() -> None:

@@ -4,9 +4,9 @@
 
 The module forgets a job when its storage is gone. Flux's job-list still has the job and
 its memos, and the KVS what the module has left there: ``rabbit_workflow``,
-``rabbit_hostlist``, ``rabbit_<state>_timing`` and ``rabbit_datamovements``. The user of
-a job can change its memos, but not what is in the KVS: a memo only tells which jobs are
-worth a look there.
+``rabbit_hostlist``, ``rabbit_allocations``, ``rabbit_<state>_timing`` and
+``rabbit_datamovements``. The user of a job can change its memos, but not what is in the
+KVS: a memo only tells which jobs are worth a look there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import json
 from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from dwscli.instance import Instance
-from dwscli.reading import number, part, text, texts
+from dwscli.reading import number, objects, part, text, texts
 from dwscli.users import user_id
 from flux_k8s.command import CommandError
 from flux_k8s.dws import datamovement, directives
@@ -28,6 +28,7 @@ from flux_k8s.text import quoted
 
 WORKFLOW = "rabbit_workflow"
 HOSTLIST = "rabbit_hostlist"
+ALLOCATIONS = "rabbit_allocations"
 MOVEMENTS = "rabbit_datamovements"
 EVENTLOG = "eventlog"
 JOBSPEC = "jobspec"
@@ -185,7 +186,14 @@ def row(job: Json, kvs: Kvs) -> Json:
     return found
 
 
-DETAIL_KEYS = (WORKFLOW, HOSTLIST, MOVEMENTS, EVENTLOG, *TIMINGS.values())
+DETAIL_KEYS = (
+    WORKFLOW,
+    HOSTLIST,
+    ALLOCATIONS,
+    MOVEMENTS,
+    EVENTLOG,
+    *TIMINGS.values(),
+)
 
 
 def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
@@ -209,7 +217,7 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "directives": texts(part(workflow, "spec"), "dwDirectives"),
         "message": text(part(workflow, "status"), "message"),
         "states": states(workflow, kvs, id),
-        "allocations": [],
+        "allocations": objects({"": _json(kvs.get((id, ALLOCATIONS)))}, ""),
         "mounts": None,
         "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
         "limits": [],

@@ -134,6 +134,11 @@ MOVEMENTS = [
 ]
 
 
+ALLOCATIONS = [
+    {"label": "xfs", "type": "xfs", "size": 10 * GIB, "rabbits": {"tuo201": 2}}
+]
+
+
 def ended_job(id: int = FIRST + 20, **changes: Any) -> Json:
     """A job that ended, as job-list has it."""
     return {
@@ -155,6 +160,7 @@ def kvs_of(id: int = FIRST + 20, **texts: str) -> dict[tuple[int, str], str]:
         "rabbit_workflow": json.dumps(WORKFLOW),
         "rabbit_datamovements": json.dumps(MOVEMENTS),
         "rabbit_hostlist": "tuo201",
+        "rabbit_allocations": json.dumps(ALLOCATIONS),
         "eventlog": "",
         **{key: "1.5" for key in TIMINGS.values()},
         **texts,

@@ -138,7 +138,7 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
         "directives": _directives(info),
         "message": "" if view is None else printable(view.message, NOTE),
         "states": _states(info),
-        "allocations": _allocations(info, known.usage),
+        "allocations": allocations(info, known.usage),
         "mounts": None
         if mounts is None
         else {
@@ -189,7 +189,7 @@ def _duration(
     return None if end is None else round(max(0.0, end - begun[state]), 6)
 
 
-def _allocations(info: WorkflowInfo, usage: Mapping[str, StorageUsage]) -> list[Json]:
+def allocations(info: WorkflowInfo, usage: Mapping[str, StorageUsage]) -> list[Json]:
     """The allocation sets of a job's Servers, which are named after the Workflow and
     the index of a directive."""
     found: list[Json] = []

@@ -12,6 +12,9 @@
 ``rabbit_hostlist``
     The Rabbits of the job, as a hostlist (:mod:`flux_k8s.jobs.steps` writes it, before
     Setup).
+``rabbit_allocations``
+    The allocations of the job on each Rabbit, as a JSON array, as ``dws.job-show`` has
+    them (:mod:`flux_k8s.jobs.steps` writes it, before Setup).
 ``rabbit_units``
     The systemd units of the daemons that the job requires, as a JSON array, for the
     prolog and epilog scripts (:mod:`flux_k8s.jobs.steps` writes it, before Setup).

@@ -29,6 +29,7 @@ from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
+from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
@@ -100,6 +101,7 @@ class Steps:
             machine.constraint,
             flux.now,
         )
+        self._free_storage = machine.free_storage
         self._system_status = machine.system_status
         self.workflows = WorkflowRequests(flux, kube, settings, records, self.tokens)
         self._exclusion = Exclusion(
@@ -233,6 +235,9 @@ class Steps:
             self.flux.post_memo(info.jobid, {"rabbits": placement.rabbits})
             # For accounting: a memo may be anybody's.
             self.flux.kvs_put(info.jobid, "rabbit_hostlist", placement.rabbits)
+            usage = self._free_storage.usage_of(info.jobid)
+            found = json.dumps(allocations(info, usage))
+            self.flux.kvs_put(info.jobid, "rabbit_allocations", found)
         if placement.units:
             # The prolog and epilog scripts read them: a memo may be anybody's.
             text = json.dumps(placement.units, separators=(",", ":"))
