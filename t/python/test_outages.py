@@ -196,10 +196,10 @@ def test_a_job_says_soon_that_there_is_no_answer() -> None:
     system = slow()
     strike(system, OUTAGES["hang"], 60.0)
     jobid = system.instance.submit(jobspec())
-    assert wait_for_memo(system, jobid) == "Kubernetes: no answer for 10 s"
+    assert wait_for_memo(system, jobid) == "Kubernetes: no answer yet"
     other = system.instance.submit(jobspec())
     system.loop.run(timeout=0.1)
-    assert memo(system, other, MEMO) == "Kubernetes: no answer for 10 s"
+    assert memo(system, other, MEMO) == "Kubernetes: no answer yet"
     settle(system)
     assert names(system, jobid) == names(system, other) == LIFE
 
@@ -215,7 +215,7 @@ def test_a_module_that_starts_without_kubernetes_soon_says_so() -> None:
 
     system._faults = hang
     system.load_module()
-    assert wait_for_memo(system, jobids[1]) == "Kubernetes: no answer for 10 s"
+    assert wait_for_memo(system, jobids[1]) == "Kubernetes: no answer yet"
     assert memo(system, jobids[0], MEMO) is None  # it waits for nothing
     settle(system)
     assert [names(system, jobid) for jobid in jobids] == [LIFE, LIFE]
@@ -234,7 +234,7 @@ def test_one_slow_answer_is_no_outage() -> None:
     system.loop.run(timeout=0.5)
     kube.faults = None
     other = system.instance.submit(jobspec(nodes=1))
-    assert wait_for_memo(system, slow_one) == "Kubernetes: no answer for 10 s"
+    assert wait_for_memo(system, slow_one) == "Kubernetes: no answer yet"
     settle(system)
     assert names(system, slow_one) == names(system, other) == LIFE
     assert lines(system, "; jobs wait") == []
@@ -253,7 +253,7 @@ def test_a_user_database_that_hangs_is_not_blamed_on_kubernetes(
     monkeypatch.setattr(FluxPort, "primary_group", hang)
     system = slow()
     jobid = system.instance.submit(jobspec())
-    assert wait_for_memo(system, jobid) == "the user database: no answer for 10 s"
+    assert wait_for_memo(system, jobid) == "the user database: no answer yet"
     asked[0](100)
     settle(system)
     assert names(system, jobid) == LIFE

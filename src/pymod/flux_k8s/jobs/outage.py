@@ -12,7 +12,7 @@ from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError, Ti
 PATIENCE = 10.0
 """Seconds without an answer until that is reported."""
 
-SILENCE = f"no answer for {PATIENCE:g} s"
+SILENCE = "no answer yet"
 
 LISTED_FIRST = frozenset({WORKFLOW, STORAGE, SERVERS})
 """The objects that have to be known before anything is done for a job."""
