@@ -341,6 +341,15 @@ def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for() -> None:
     assert dws(found, *words, "0").out == ""
 
 
+def test_a_terminal_of_40_columns_gets_a_table_that_fits() -> None:
+    done = dws(instance(), "list", "-A", "--color=never", columns=40)
+    assert is_golden("list-40.txt", done.out)
+    assert max(map(columns, done.out.splitlines())) <= 40
+    wide = dws(instance(), "list", "-A", "--color=never", columns=200).out
+    assert wide == dws(instance(), "list", "-A").out
+    assert done.out.split() == wide.split()
+
+
 def test_lines_are_cut_at_the_width_that_is_given() -> None:
     lines = dws(instance(), "list", "-A", "-w", "40").out.splitlines()
     assert max(map(columns, lines)) == 40

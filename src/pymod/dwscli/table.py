@@ -13,9 +13,13 @@ from dwscli.messages import warn
 from dwscli.namedformats import Formats
 from dwscli.page import old_line
 from dwscli.terminal import Screen, add_color, screen, write
+from dwscli.width import wrapped
 from flux_k8s.ports import Json
 
 Item = TypeVar("Item")
+
+INDENT = "    "
+"""The beginning of a continued line."""
 
 
 def add_options(args: argparse.ArgumentParser) -> None:
@@ -86,16 +90,19 @@ def print_table(
     items: Iterable[Item],
     color: Callable[[Item], str],
 ) -> None:
-    """Print a table as the options ask for.
+    """Print a table as the options ask for. On a terminal, lines that are not cut and
+    do not fit are continued on the next one.
 
     Args:
         color: the colour of an item, or an empty text.
     """
     output = screen(args.color)
     lines = format.lines(items, not args.no_header, _width(args.width, output))
+    is_wrapped = output.is_terminal and args.width < 0
     write(
-        line if item is None else output.paint(line, color(item))
+        part if item is None else output.paint(part, color(item))
         for line, item in lines
+        for part in (wrapped(line, output.width, INDENT) if is_wrapped else [line])
     )
 
 
