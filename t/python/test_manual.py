@@ -60,6 +60,12 @@ def build(builder: str, folder: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "")
 
 
+def test_the_manual_has_the_documents_of_the_top_folder() -> None:
+    pages = "".join(path.read_text() for path in DOC.glob("*.md"))
+    included = set(re.findall(r"^```{include} \.\./(\S+)$", pages, re.M))
+    assert {path.name for path in TOP.glob("*.md")} - included == {"README.md"}
+
+
 def test_the_html_pages_are_built_without_a_warning(tmp_path: Path) -> None:
     build("html", tmp_path)
     assert (tmp_path / "html/man1/flux-dws.html").exists()
