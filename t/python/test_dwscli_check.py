@@ -17,6 +17,7 @@ from dwscli.fit import Rabbit, Release, fit
 from dwscli.width import columns
 from flux_k8s.dws.mapping import assemble
 from support.dwscli import (
+    ANY_RABBITS,
     FIRST,
     FRESH,
     GIB,
@@ -317,29 +318,7 @@ def test_the_time_is_the_first_at_which_all_nodes_have_room(
     assert place.most == room(math.inf) >= sum(place.later.values())
 
 
-texts = st.text(max_size=20)
-sizes = st.integers(0, 2**63 - 1)
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "name": texts,
-                "reason": st.one_of(st.just(""), texts),
-                "capacity": sizes,
-                "free": sizes,
-                "withheld": sizes,
-                "nodes": st.one_of(texts, st.just("n[1-4]")),
-                "broken": texts,
-                "njobs": sizes,
-                "disabled": st.one_of(st.none(), st.just({"reason": "x\x1b\n"})),
-            }
-        ),
-        max_size=4,
-    ),
-    st.integers(20, 100),
-)
+@given(ANY_RABBITS, st.integers(20, 100))
 def test_any_answer_is_shown_within_the_width(found: list[Any], width: int) -> None:
     done = dws(instance(*found), "check", "-N4", XFS, columns=width)
     assert done.status == 0

@@ -13,7 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.width import columns
-from support.dwscli import FRESH, OLD, FixedInstance, dws, is_golden, refused
+from support.dwscli import (
+    ANY_RABBITS,
+    FRESH,
+    OLD,
+    FixedInstance,
+    dws,
+    is_golden,
+    refused,
+)
 
 TIB = 2**40
 
@@ -92,39 +100,7 @@ def test_colors_tell_who_serves() -> None:
     assert colors == ["", yellow, red, red, ""]
 
 
-texts = st.text(max_size=20)
-sizes = st.integers(0, 2**63 - 1)
-
-
-@given(
-    st.lists(
-        st.fixed_dictionaries(
-            {
-                "name": texts,
-                "state": texts,
-                "reason": texts,
-                "capacity": sizes,
-                "free": sizes,
-                "withheld": sizes,
-                "nodes": texts,
-                "broken": texts,
-                "njobs": sizes,
-                "jobs": st.lists(sizes, max_size=3),
-                "disabled": st.one_of(
-                    st.none(),
-                    st.fixed_dictionaries(
-                        {"by": texts, "at": st.floats(0, 1e12), "reason": texts}
-                    ),
-                ),
-            }
-        ),
-        min_size=1,
-        max_size=4,
-        unique_by=lambda found: found["name"],
-    ),
-    st.sampled_from(["default", "long"]),
-    st.integers(1, 100),
-)
+@given(ANY_RABBITS, st.sampled_from(["default", "long"]), st.integers(1, 100))
 def test_any_rabbit_is_shown_within_the_width(
     found: list[dict[str, Any]], format: str, width: int
 ) -> None:

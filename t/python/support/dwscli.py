@@ -15,6 +15,8 @@ from io import BytesIO, TextIOWrapper
 from typing import Any, Callable, Iterable, NamedTuple, Optional, Union
 from unittest import mock
 
+from hypothesis import strategies as st
+
 from dwscli import fluxinstance, units
 from dwscli.ended import TIMINGS
 from flux_k8s.command import run
@@ -90,6 +92,33 @@ def detail(id: int = 1, **changes: Any) -> Json:
         **changes,
     }
 
+
+_texts = st.text(max_size=20)
+_sizes = st.integers(0, 2**63 - 1)
+_disabled = st.fixed_dictionaries(
+    {"by": _texts, "at": st.floats(0, 1e12), "reason": _texts}
+)
+ANY_RABBITS = st.lists(
+    st.fixed_dictionaries(
+        {
+            "name": _texts,
+            "state": _texts,
+            "reason": st.just("") | _texts,
+            "capacity": _sizes,
+            "free": _sizes,
+            "withheld": _sizes,
+            "nodes": _texts | st.just("n[1-4]"),
+            "broken": _texts,
+            "njobs": _sizes,
+            "jobs": st.lists(_sizes, max_size=3),
+            "disabled": st.none() | _disabled,
+        }
+    ),
+    min_size=1,
+    max_size=4,
+    unique_by=lambda rabbit: str(rabbit["name"]),
+)
+"""Any Rabbits that the contract of ``dws.rabbit-list`` allows."""
 
 WORKFLOW = {
     "metadata": {
