@@ -13,7 +13,7 @@ from typing import Optional
 
 import pytest
 
-from flux_k8s.ports import Json
+from flux_k8s.ports import COMPUTES, Json, KubeError
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
 from rabbitsim.torture.allowances import PlannedAllowances
@@ -21,7 +21,7 @@ from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import RESOLUTION, Record, Transient
 from rabbitsim.torture.run import run
 from rabbitsim.torture.shrink import shrink
-from rabbitsim.torture.troubles import KINDS
+from rabbitsim.torture.troubles import KINDS, Trouble
 from rabbitsim.torture.world import World
 from support.effort import SOAKING, seeds
 from support.tree import TOP
@@ -84,6 +84,33 @@ def test_a_node_is_kept_out_until_another_than_the_administrator_puts_it_back() 
     instance.drain(host, "it fails again")
     instance.undrain(host)
     assert not world.is_kept_out(host)
+
+
+def test_a_list_shows_what_was_missed_of_the_same_name_in_all_namespaces() -> None:
+    """As the ClientMounts of one Workflow, which are in the namespaces of its nodes."""
+    world = World(make_plan(5, 1, None, ()), lambda line: None)
+    system, hosts = world.system, {"compute-01", "compute-02"}
+    system.start()
+    seen: set[str] = set()
+
+    class Handler:
+        def event(self, type: str, object: Json) -> None:
+            seen.add(object["metadata"]["namespace"])
+
+        def synced(self) -> None:
+            pass
+
+        def trouble(self, error: KubeError) -> None:
+            pass
+
+    for host in hosts:
+        body: Json = {"metadata": {"name": "fluxjob-1"}, "data": []}
+        system.store.create(COMPUTES, host, body)
+    system.api_troubles.add(Trouble("watch", "miss", duration=60.0))
+    assert system.troubled is not None
+    system.troubled.watch(COMPUTES, None, Handler())
+    system.loop.run(timeout=1.0)
+    assert seen == hosts
 
 
 @pytest.mark.parametrize(("early", "true"), [(0.5, True), (5.0, False)])

@@ -205,14 +205,14 @@ class _Handler:
         self._api_troubles = api_troubles
         self._clock = clock
         self._past: deque[tuple[str, Json]] = deque(maxlen=self.MEMORY)
-        self._missed: dict[str, tuple[str, Json]] = {}
+        self._missed: dict[tuple[str, str], tuple[str, Json]] = {}
 
     def event(self, type: str, object: Json) -> None:
-        name = object["metadata"]["name"]
+        key = _key(object)
         if self._api_troubles.strikes("watch", ("miss",)) is not None:
-            self._missed[name] = type, object
+            self._missed[key] = type, object
             return
-        self._missed.pop(name, None)
+        self._missed.pop(key, None)
         self._handler.event(type, object)
         trouble = self._api_troubles.strikes("watch", ("duplicate", "stale", "replay"))
         if trouble is not None:
@@ -225,7 +225,7 @@ class _Handler:
         elif what == "stale":
             # The answer of a server that has not caught up with another one.
             for past in tuple(self._past):
-                if past[1]["metadata"]["name"] == object["metadata"]["name"]:
+                if _key(past[1]) == _key(object):
                     self._handler.event(*past)
         else:
             for past in tuple(self._past):
@@ -239,3 +239,9 @@ class _Handler:
 
     def trouble(self, error: KubeError) -> None:
         self._handler.trouble(error)
+
+
+def _key(object: Json) -> tuple[str, str]:
+    """ClientMounts of one Workflow have the same name, one on each node."""
+    metadata = object["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
