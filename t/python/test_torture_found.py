@@ -213,15 +213,70 @@ def test_a_job_whose_workflow_is_deleted_in_its_epilog_gets_an_exception(
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     assert system.loop.run(in_state(system, state), HOUR)
     system.loop.run(timeout=1.0)
-    name = workflow_name(jobid)
-    if how == "deleted":
-        system.store.delete(WORKFLOW, "default", name)
-    else:
-        patch: Json = {"spec": {"desiredState": "Teardown"}}
-        system.store.merge_patch(WORKFLOW, "default", name, patch)
+    take_away(system, jobid, how)
     settle(system)
     (exception,) = exceptions(system, jobid)
+    name = workflow_name(jobid)
     assert exception["note"].startswith(f"Workflow {name} was {how} under the job")
+
+
+@pytest.mark.parametrize("how", ["moved to Teardown", "deleted", "deleted at once"])
+@pytest.mark.parametrize("epilog_timeout", [None, 3.0])
+def test_a_job_that_is_given_up_learns_what_is_lost_though_its_workflow_is_deleted(
+    how: str, epilog_timeout: Optional[float]
+) -> None:
+    """Its user cancels it in its epilog, or its time is over, and at that moment
+    somebody takes its Workflow away."""
+    conf = None if epilog_timeout is None else {"epilog-timeout": epilog_timeout}
+    latency = table({"PostRun": 5.0, "DataOut": 5.0})
+    system = started(options=Options(latency=latency), plugin_conf=conf)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    assert system.loop.run(lambda: "epilog-start" in names(system, jobid), HOUR)
+    if epilog_timeout is None:
+        system.loop.run(timeout=1.0)
+        system.instance.cancel(jobid)
+    else:
+        assert system.loop.run(lambda: "exception" in names(system, jobid), HOUR)
+    take_away(system, jobid, how)
+    assert system.loop.run(system.instance.idle, HOUR)
+    notes = [exception["note"] for exception in exceptions(system, jobid)]
+    assert [note for note in notes if "not copied: $DW_JOB_p1/x" in note]
+
+
+@pytest.mark.parametrize("how", ["moved to Teardown", "deleted", "deleted at once"])
+@pytest.mark.parametrize("away", [False, True])
+def test_a_job_whose_workflow_is_deleted_while_it_runs_learns_what_is_lost(
+    how: str, away: bool
+) -> None:
+    """With the Workflow may go all that tells what was to be copied."""
+    system = started()
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], **long(60)))
+    assert system.loop.run(lambda: "start" in names(system, jobid), HOUR)
+    system.loop.run(timeout=1.0)
+    if away:
+        system.kill_module()
+    take_away(system, jobid, how)
+    system.loop.run(timeout=1.0)
+    if away:
+        system.load_module()
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    unknown = away and how == "deleted at once"
+    loss = "may not be copied" if unknown else "not copied: $DW_JOB_p1/x to /lustre/x"
+    assert loss in exception["note"]
+
+
+def take_away(system: VirtualSystem, jobid: int, how: str) -> None:
+    """Somebody else deletes a Workflow, or moves it to Teardown."""
+    name = workflow_name(jobid)
+    if how == "moved to Teardown":
+        patch: Json = {"spec": {"desiredState": "Teardown"}}
+        system.store.merge_patch(WORKFLOW, "default", name, patch)
+        return
+    if how == "deleted at once":
+        body: Json = {"metadata": {"finalizers": None}}
+        system.store.merge_patch(WORKFLOW, "default", name, body)
+    system.store.delete(WORKFLOW, "default", name)
 
 
 def test_messages_to_the_job_manager_stay_in_order() -> None:
@@ -238,8 +293,9 @@ def test_messages_to_the_job_manager_stay_in_order() -> None:
 
 @pytest.mark.parametrize("how", ["moved to Teardown", "deleted", "deleted at once"])
 @pytest.mark.parametrize("state", ["PostRun", "DataOut"])
+@pytest.mark.parametrize("cancelled", [False, True])
 def test_a_job_whose_workflow_is_deleted_while_the_module_is_away_gets_an_exception(
-    state: str, how: str
+    state: str, how: str, cancelled: bool
 ) -> None:
     """What is left tells that it was not us; or nothing is left, which does too."""
     latency = table({"PostRun": 5.0, "DataOut": 5.0, "Teardown": 50.0})
@@ -248,21 +304,16 @@ def test_a_job_whose_workflow_is_deleted_while_the_module_is_away_gets_an_except
     assert system.loop.run(in_state(system, state), HOUR)
     system.loop.run(timeout=1.0)
     system.kill_module()
-    name = workflow_name(jobid)
-    if how == "moved to Teardown":
-        patch: Json = {"spec": {"desiredState": "Teardown"}}
-        system.store.merge_patch(WORKFLOW, "default", name, patch)
-    else:
-        if how == "deleted at once":
-            body: Json = {"metadata": {"finalizers": None}}
-            system.store.merge_patch(WORKFLOW, "default", name, body)
-        system.store.delete(WORKFLOW, "default", name)
+    if cancelled:
+        system.instance.cancel(jobid)
+    take_away(system, jobid, how)
     system.loop.run(timeout=1.0)
     system.load_module()
     settle(system)
-    (exception,) = exceptions(system, jobid)
-    told = how.replace(" at once", "")
+    (exception,) = (e for e in exceptions(system, jobid) if e["type"] == "dws")
+    name, told = workflow_name(jobid), how.replace(" at once", "")
     assert exception["note"].startswith(f"Workflow {name} was {told} under the job")
+    assert "copied" in exception["note"]
 
 
 def test_a_teardown_by_the_service_is_no_interference_after_a_restart() -> None:

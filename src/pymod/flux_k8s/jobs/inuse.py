@@ -28,7 +28,13 @@ from flux_k8s.dws.drainreason import (
 )
 from flux_k8s.dws.workflowview import CUT_OFF
 from flux_k8s.errors import BadObject
-from flux_k8s.jobs.jobexception import DWS, FATAL, NODE_FAILURE, WARNING
+from flux_k8s.jobs.jobexception import (
+    DWS,
+    FATAL,
+    NODE_FAILURE,
+    UNKNOWN_LOSS,
+    WARNING,
+)
 from flux_k8s.jobs.machine import Nodes
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import Reader
@@ -251,8 +257,8 @@ class InUse:
 
     def _unsaved(self, info: WorkflowInfo) -> list[str]:
         """The data that a job that ran loses: one sentence, or none."""
-        if info.view is None and info.ran:  # the directives are unknown
-            return ["what was to be copied may not be copied"]
+        if info.view is None and info.ran:
+            return [info.interference or UNKNOWN_LOSS]
         if info.view is None or not (info.ran and info.view.unsaved):
             return []
         return [f"not copied: {', '.join(info.view.unsaved)}"]

@@ -23,6 +23,10 @@ USER_ERROR = "User error"
 """In messages of DWS about what a job asks for."""
 
 
+UNKNOWN_LOSS = "what was to be copied may not be copied"
+"""What a job loses whose Workflow is gone, and with it the directives."""
+
+
 def with_next_step(note: str, jobid: int) -> str:
     """``note``, printable, and where the job's owner learns more. A note about what the
     job asks for says what is wrong with that, and stays as it is."""

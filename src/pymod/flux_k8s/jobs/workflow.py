@@ -15,6 +15,7 @@ from typing import Optional, Union
 from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
+from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue, unmade
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc import hostlist
@@ -178,11 +179,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
 
     The function is pure and total: every combination of goal and view has an answer.
     """
-    if (
-        info.interference is not None
-        and info.ran
-        and not (info.failed or info.abandoned)
-    ):
+    takes_exceptions = not (info.failed or info.released)
+    if info.interference is not None and info.ran and takes_exceptions:
         return Fail(info.interference)
     if info.unlisted:
         return Lookup()
@@ -210,9 +208,11 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.uncertain:
         return Lookup()
     deleted = f"Workflow {info.name} was deleted under the job"
+    if info.ran or info.mounted:
+        deleted = info.interference or f"{deleted}; {UNKNOWN_LOSS}"
     if info.goal is Goal.RELEASED:
         missed = info.ran and info.deleted_uid is None  # a restart in its epilog
-        if missed and not (info.released or info.abandoned or info.failed):
+        if missed and not (info.released or info.failed):
             return Fail(deleted)
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:

@@ -238,13 +238,15 @@ class WorkflowInfo:
             self.troubled_since = None
 
     def _is_taken(self, uid: str, how: str, view: WorkflowView) -> None:
-        """Note the interference of another program, unless it is known, or all of the
-        job's data was copied. ``view`` has the data that was not copied."""
+        """Note the interference of another program, unless it is known, or costs the
+        job no data. ``view`` has the data that was not copied."""
         known = self.view
         if known is not None and known.uid == uid:
             safe = known.desired is State.DataOut and known.complete
             if safe or known.deleting or known.desired is State.Teardown:
                 return
+        if self.abandoned and not view.unsaved:
+            return  # there is nothing to lose
         self.interference = f"Workflow {self.name} was {how} under the job"
         if view.unsaved:
             self.interference += f"; not copied: {', '.join(view.unsaved)}"
