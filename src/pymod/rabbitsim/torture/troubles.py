@@ -283,7 +283,13 @@ def _admin(rng: random.Random, moment: Moment) -> list[Trouble]:
     if rng.random() < 0.2:
         when = {"job": when["job"], "at": 0.0}
         return [_trouble("admin", "squat", when)]
-    return [_trouble("admin", rng.choice(["delete", "teardown"]), when)]
+    what = rng.choice(["delete", "purge", "teardown"])
+    if rng.random() < 0.7:
+        return [_trouble("admin", what, when)]
+    # At the same moment its user cancels it in its epilog.
+    when["events"] = rng.randint(15, 18)
+    cancel = {**when, "skip": rng.randint(0, 20)}
+    return [_trouble("admin", "cancel", cancel), _trouble("admin", what, when)]
 
 
 def _abort(rng: random.Random, moment: Moment) -> list[Trouble]:

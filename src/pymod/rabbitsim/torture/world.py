@@ -520,6 +520,9 @@ class World:
     def _admin(self, trouble: Trouble) -> None:
         if trouble.job is None:
             return
+        if trouble.what == "cancel":
+            self._user(trouble)
+            return
         jobid = self.ids[trouble.job]
         name = workflow_name(jobid)
         try:
@@ -528,13 +531,20 @@ class World:
                 self._make_foreign(name, "slurm")
                 return
             self.meddled_jobs.add(jobid)
-            if trouble.what == "delete":
+            if trouble.what != "teardown":
                 self.system.store.delete(WORKFLOW, "default", name)
-            else:
-                body: Json = {"spec": {"desiredState": "Teardown"}}
+            body = _MEDDLING.get(trouble.what)
+            if body is not None:
                 self.system.store.merge_patch(WORKFLOW, "default", name, body)
         except ApiError as error:
             self.note(f"{f58(jobid)}: {error}")
+
+
+_MEDDLING: Mapping[str, Json] = {
+    "purge": {"metadata": {"finalizers": None}},
+    "teardown": {"spec": {"desiredState": "Teardown"}},
+}
+"""What an administrator writes to a Workflow."""
 
 
 def _workflow(name: str, wlm: str, jobid: str) -> Json:
