@@ -12,7 +12,7 @@ import pytest
 from rabbitsim.dws import Options, recorded
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
-from support.service import LIFE, OPTION, names, run_until, settle, submit
+from support.service import HOUR, LIFE, OPTION, names, run_until, settle, submit
 
 
 def make(seed: int = 1, **options: Any) -> VirtualSystem:
@@ -39,6 +39,20 @@ def test_every_shell_sees_the_variables() -> None:
     environments = system.executor.environments[jobid]
     assert len(environments) == 3
     assert all(e["DW_JOB_p1"].startswith("/mnt/nnf/") for e in environments)
+
+
+def test_a_job_manager_that_is_loaded_anew_starts_no_job_before_job_exec_is() -> None:
+    """A job-exec that was told to start the job already would run it twice."""
+    system = make()
+    jobid = submit(system, "-N2", "-S", OPTION)
+    assert system.loop.run(lambda: "prolog-start" in names(system, jobid), HOUR)
+    system.reload_manager()
+    assert system.loop.run(lambda: "prolog-finish" in names(system, jobid), HOUR)
+    system.loop.run(timeout=10.0)
+    assert "start" not in names(system, jobid)
+    system.instance.reload_exec()
+    settle(system)
+    assert names(system, jobid) == LIFE
 
 
 def test_a_job_without_directives_is_left_alone() -> None:

@@ -78,6 +78,7 @@ class JobManager:
         self.owner = owner
         self.jobs: dict[int, Job] = {}
         self.listeners: list[Listener] = []
+        self._has_exec = True
 
     def lookup(self, jobid: int) -> Job:
         """Raises ``OSError(ENOENT)`` for an unknown job."""
@@ -207,7 +208,9 @@ class JobManager:
 
     def restarted(self) -> None:
         """The job manager was loaded anew: what was posted before counts as not
-        posted, and no answer about a job that was started arrives."""
+        posted, and no answer about a job that was started arrives. No job is started
+        before a job-exec says hello, which one that is loaded does once."""
+        self._has_exec = False
         for job in self.active_jobs:
             job.posted_before = len(job.events)
             job.start_pending = False
@@ -215,6 +218,7 @@ class JobManager:
     def exec_loaded(self) -> None:
         """job-exec was loaded anew. It cannot reattach to jobs that had started, and
         is not told of those in CLEANUP."""
+        self._has_exec = True
         for job in self.active_jobs:
             job.start_pending = False
             if job.state is JobState.RUN and job.was_posted("start"):
@@ -296,6 +300,8 @@ class JobManager:
 
     def _action_run(self, job: Job) -> None:
         if job.perilog_active or job.is_queued("prolog-start") or job.start_pending:
+            return
+        if not self._has_exec:
             return
         job.start_pending = True
         self._hooks.start(job)
