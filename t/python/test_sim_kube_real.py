@@ -209,6 +209,24 @@ def test_an_api_server_that_never_answers_is_given_up(
     assert not running_below(tmp_path)
 
 
+def test_a_program_that_was_being_started_when_an_interrupt_came_is_ended(
+    tmp_path: pathlib.Path, monkeypatch: Patch
+) -> None:
+    pretend(tmp_path, "#!/bin/sh\nexec sleep 100", "#!/bin/sh\nexec sleep 100")
+    monkeypatch.setenv(assets.VARIABLE, str(tmp_path))
+
+    def popen(*args: Any, **options: Any) -> subprocess.Popen[bytes]:
+        process = original(*args, **options)
+        signal.raise_signal(signal.SIGINT)
+        return process
+
+    original = subprocess.Popen
+    monkeypatch.setattr(subprocess, "Popen", popen)
+    with pytest.raises(KeyboardInterrupt):
+        ApiServer(tmp_path).start()
+    assert not running_below(tmp_path)
+
+
 @pytest.mark.parametrize("option", ["--nodes=2", "--rabbits=1", "--lustre=/tmp"])
 def test_options_that_a_cluster_decides_are_refused(
     capfd: Captured, monkeypatch: Patch, option: str
@@ -369,7 +387,7 @@ def test_the_topology_comes_from_the_storages() -> None:
 
 
 def running_below(folder: pathlib.Path) -> list[str]:
-    """The commands of the processes whose working directory is in a folder."""
+    """The commands of the processes whose working directory is a folder, or in it."""
     found = []
     for entry in pathlib.Path("/proc").glob("[0-9]*"):
         try:
@@ -377,7 +395,7 @@ def running_below(folder: pathlib.Path) -> list[str]:
             command = (entry / "cmdline").read_bytes()
         except OSError:
             continue
-        if folder in cwd.parents and command:
+        if folder in (cwd, *cwd.parents) and command:
             found.append(command.decode().partition("\0")[0])
     return found
 

@@ -33,6 +33,7 @@ from rabbitsim.flux.job import Job
 from rabbitsim.flux.script import ScriptError, read_directives
 from rabbitsim.flux.transitions import apply
 from rabbitsim.loop import RealLoop
+from rabbitsim.signals import signals_held
 from rabbitsim.system import hosts_of, mapping_of
 from sssjob.from_flux.convert import KEYS
 
@@ -165,13 +166,14 @@ class RealSession:
             self._saved.mkdir(exist_ok=True)
         saved = str(self._saved or "")
         command = self._command([str(self._events), saved, *_output_options(script)])
-        self._process = subprocess.Popen(
-            [*command, str(script), *args],
-            env=self._environment(),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
+        with signals_held():
+            self._process = subprocess.Popen(
+                [*command, str(script), *args],
+                env=self._environment(),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
         done: list[int] = []
         for target in (partial(self._read_output, done), self._read_events):
             thread = threading.Thread(target=target, daemon=True)

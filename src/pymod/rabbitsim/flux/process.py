@@ -22,6 +22,7 @@ from rabbitsim.flux.execution import Launch
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.tasks import Task, make_tasks, output_path
 from rabbitsim.loop import RealLoop
+from rabbitsim.signals import signals_held
 
 CHUNK = 65536
 
@@ -113,16 +114,17 @@ class _RunningJob:
         self._status = 0
 
     def spawn(self, task: Task, loop: RealLoop, sink: Output) -> None:
-        process = subprocess.Popen(
-            task.argv,
-            cwd=self._launch.jobspec["attributes"]["system"].get("cwd"),
-            env=dict(task.environment),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        self._processes[task.rank] = process
+        with signals_held():
+            process = subprocess.Popen(
+                task.argv,
+                cwd=self._launch.jobspec["attributes"]["system"].get("cwd"),
+                env=dict(task.environment),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+            self._processes[task.rank] = process
 
         def watch() -> None:
             _copy_output(process, task.rank, loop, sink)

@@ -24,6 +24,7 @@ from typing import Optional
 from flux_k8s.errors import DWSError
 from flux_k8s.ports import Json
 from rabbitsim.kube import kubeconfig
+from rabbitsim.signals import signals_held
 
 VARIABLE = "KUBEBUILDER_ASSETS"
 PROGRAMS = ("etcd", "kube-apiserver")
@@ -165,7 +166,8 @@ class ApiServer:
 
     def _run(self, program: str, options: list[str]) -> None:
         try:
-            with open(self._folder / f"{program}.log", "wb") as log:
+            path = self._folder / f"{program}.log"
+            with open(path, "wb") as log, signals_held():
                 self._processes[program] = subprocess.Popen(
                     [str(self._assets / program), *options],
                     stdin=subprocess.DEVNULL,
