@@ -112,7 +112,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         ("admin", "api", "watch"),
     ),
     "believes what is out of date": (
-        "order",
+        "exception",
         replacing(WorkflowInfo, "_is_late", lambda self, view: False),
         ("watch", "admin"),
     ),
@@ -152,7 +152,7 @@ that show it."""
 
 SHOWN_BY = {
     "takes 404 for an error": (15, 5),
-    "believes what is out of date": (40, 19),
+    "believes what is out of date": (40, 21),
     "counts a state's time from the state before": (15, 2),
     "does not obey a cancel in the epilog": (15, 28),
     "puts nodes back on which storage is mounted": (25, 7),
