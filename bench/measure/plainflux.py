@@ -141,7 +141,9 @@ class PlainFlux:
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
         done(None)
 
-    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
+    def drain(
+        self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
+    ) -> None:
         raise RuntimeError(f"drain {hosts}: {reason}")
 
     def undrain(self, hosts: str) -> None:

@@ -24,7 +24,7 @@ from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.rabbits import drained, shown
+from support.rabbits import drained, set_link, shown
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -34,6 +34,7 @@ from support.service import (
     exceptions,
     jobspec,
     more,
+    run_until,
     settle,
     started,
 )
@@ -245,6 +246,21 @@ def test_at_epilog_timeout_nodes_rabbits_and_state_are_named() -> None:
     assert disabled(system) == {"rabbit-01", "rabbit-02"}
     system.loop.run(timeout=1.0)
     assert shown(system) == {"compute-02": "Disabled"}
+
+
+def test_a_node_that_is_still_mounted_stays_drained_when_its_connection_is_back() -> (
+    None
+):
+    system, jobid = given_up(DwsFault("Teardown", "never"))
+    run_until(system, jobid, "epilog-start")
+    set_link(system, "compute-02", up=False)
+    system.loop.run(timeout=1.0)
+    assert "PCIe" in drained(system)["compute-02"]
+    assert system.loop.run(system.instance.idle, timeout=HOUR)
+    set_link(system, "compute-02", up=True)
+    system.loop.run(timeout=HOUR)
+    reason = f"{f58(jobid)}: storage still in use at epilog-timeout"
+    assert drained(system) == {"compute-02": reason}
 
 
 def test_nodes_are_drained_before_the_job_lets_them_go() -> None:

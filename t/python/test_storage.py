@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from flux_k8s.config.arguments import Arguments, queue_properties
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD, LAST_HOLD, HoldDown
+from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.errors import BadObject, ConfigError
-from flux_k8s.rabbits.availability import DRAIN_REASON_PREFIX
 from flux_k8s.rabbits.storage import parse_storage
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import parse
@@ -97,7 +97,7 @@ def test_the_state_in_flux_follows_the_state_in_kubernetes(
     assert set(hostlist.decode(marked(system))) == bad
     found = drained(system)
     ours = {
-        host for host, reason in found.items() if reason.startswith(DRAIN_REASON_PREFIX)
+        host for host, reason in found.items() if reason.startswith(LOST_CONNECTION)
     }
     assert ours <= (cut if mode == "drain" else set())
     assert mode != "drain" or cut <= found.keys()

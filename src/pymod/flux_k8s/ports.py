@@ -269,9 +269,12 @@ class Flux(Clock, Protocol):
         """Write ``value`` to ``key`` in the job's KVS directory at once. A reader that
         learns of an event which was posted after ``done`` finds the value."""
 
-    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
-        """Drain those nodes of an RFC 29 hostlist that are not drained yet. When
-        ``done`` receives None, the scheduler knows of the drain."""
+    def drain(
+        self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
+    ) -> None:
+        """Drain those nodes of an RFC 29 hostlist that are not drained yet. With
+        ``overwrite``, those that are get this reason too. When ``done`` receives None,
+        the scheduler knows of the drain."""
 
     def undrain(self, hosts: str) -> None:
         """Undrain those nodes of an RFC 29 hostlist that are drained."""

@@ -232,12 +232,15 @@ class BrokerFlux:
         self.commit()
         self._writer.close(timeout)
 
-    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
+    def drain(
+        self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
+    ) -> None:
         def answered(result: Any) -> None:
             done(result if isinstance(result, RpcError) else None)
 
         # Without a mode, the request fails for all nodes if one is drained already.
-        payload = {"targets": hosts, "reason": reason, "mode": "update"}
+        mode = "overwrite" if overwrite else "update"
+        payload = {"targets": hosts, "reason": reason, "mode": mode}
         self.rpc("resource.drain", payload, answered)
 
     def undrain(self, hosts: str) -> None:

@@ -1,19 +1,24 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The reasons for which the service drains a node that cannot mount or unmount storage.
+"""The reasons for which the service drains a node: it lost its PCIe connection, or it
+cannot mount or unmount storage.
 
-The reason of the drain in Flux has the job's ID and a text of this module. It is the
-only record: a service that is started later learns from it which nodes an earlier one
-has drained, and why.
+The latter have the job's ID and a text of this module. The reason of the drain in Flux
+is the only record: a service that is started later learns from it which nodes an
+earlier one has drained, and why.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Mapping, Optional
+from typing import Iterable, Mapping, Optional
 
 from flux_k8s.dws.workflowview import State
 from flux_k8s.rfc.jobid import decode, f58
+
+LOST_CONNECTION = "dws: PCIe connection to Rabbit "
+"""The beginning of the reason for nodes that are undrained when their connection is
+back."""
 
 NOT_SERVED: Mapping[State, str] = {
     State.Setup: "Rabbit storage of this node could not be made",
@@ -27,10 +32,17 @@ UNKNOWN = "storage may still be in use at epilog-timeout"
 """Reasons for a drain at an abort: Kubernetes shows that the node has not unmounted,
 or does not answer."""
 
-_CANNOT_MOUNT = (NOT_SERVED[State.PreRun], NOT_UNMOUNTED, IN_USE, UNKNOWN)
-_REASON = re.compile(
-    "f[1-9A-HJ-NP-Za-km-z]+: (?:" + "|".join(map(re.escape, _CANNOT_MOUNT)) + ")"
-)
+_MOUNTED = (NOT_UNMOUNTED, IN_USE, UNKNOWN)
+_CANNOT_MOUNT = (NOT_SERVED[State.PreRun], *_MOUNTED)
+
+
+def _pattern(reasons: Iterable[str]) -> re.Pattern[str]:
+    texts = "|".join(map(re.escape, reasons))
+    return re.compile(f"f[1-9A-HJ-NP-Za-km-z]+: (?:{texts})")
+
+
+_IS_MOUNTED = _pattern(_MOUNTED)
+_REASON = _pattern(_CANNOT_MOUNT)
 
 
 def drain_reason(jobid: int, reason: str) -> str:
@@ -42,6 +54,13 @@ def cannot_mount(text: str) -> bool:
     """Whether ``text`` is the reason of a drain because a node could not mount or
     unmount storage."""
     return _REASON.match(text) is not None
+
+
+def replaces(reason: str, known: str) -> bool:
+    """Whether ``reason`` takes the place of the reason for which a node is drained
+    already: a node that is still mounted must not be undrained when its connection is
+    back."""
+    return known.startswith(LOST_CONNECTION) and _IS_MOUNTED.match(reason) is not None
 
 
 def unknown_of(text: str) -> Optional[int]:

@@ -11,7 +11,8 @@ or left alone.
 
 The reconciler compares the state in Kubernetes with that in Flux, and acts where they
 differ, also after changes while the module was away. The reasons of its own drains
-begin with :data:`DRAIN_REASON_PREFIX`; it leaves drains with other reasons alone.
+begin with :data:`~flux_k8s.dws.drainreason.LOST_CONNECTION`; it leaves drains with
+other reasons alone.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
+from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.fluxion import Fluxion
@@ -35,9 +37,6 @@ from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, exclude_properties
 from flux_k8s.rfc.resourcestatus import NodeStates
 
-DRAIN_REASON_PREFIX = "dws: PCIe connection to Rabbit "
-"""The beginning of the reasons with which this module drains nodes."""
-
 DEBOUNCE = 0.05
 """Seconds from a first change until anything is done: events come many at once."""
 
@@ -46,7 +45,7 @@ KEY = "rabbits"
 
 def drain_reason(rabbit: str, status: str) -> str:
     """The drain reason of a node that cannot reach its Rabbit."""
-    return f"{DRAIN_REASON_PREFIX}{rabbit} is {status}"
+    return f"{LOST_CONNECTION}{rabbit} is {status}"
 
 
 def lost_links(
@@ -77,7 +76,7 @@ def hosts_to_undrain(lost: Mapping[str, str], states: NodeStates) -> list[str]:
     return [
         host
         for host, reason in states.drained.items()
-        if reason.startswith(DRAIN_REASON_PREFIX) and host not in lost
+        if reason.startswith(LOST_CONNECTION) and host not in lost
     ]
 
 

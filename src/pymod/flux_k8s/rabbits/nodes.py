@@ -7,11 +7,13 @@ from __future__ import annotations
 import errno
 import syslog
 from dataclasses import dataclass, replace
-from typing import Callable, Iterable, Mapping, Optional
+from functools import partial
+from typing import AbstractSet, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
+from flux_k8s.dws.drainreason import replaces
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, RpcError, Watch
 from flux_k8s.rfc import hostlist
@@ -34,11 +36,14 @@ class _Drain:
     Attributes:
         parts: the nodes, in the parts in which they are drained.
         reason: the text of the drain.
+        replaced: the nodes that are drained already, for a reason that this one takes
+            the place of. No part has both such and others.
         done: is called with None when all parts are done.
     """
 
     parts: list[tuple[str, ...]]
     reason: str
+    replaced: AbstractSet[str]
     done: Callable[[None], None]
 
 
@@ -91,13 +96,18 @@ class Nodes:
         reason: str,
         done: Callable[[None], None] = lambda _: None,
     ) -> None:
-        """Drain nodes that are not drained yet. The request is sent before this
-        returns, and again until Flux carries it out. When ``done`` is called, no job
-        is given these nodes any more."""
+        """Drain nodes that are not drained yet, or for a reason that ``reason`` takes
+        the place of (:func:`~flux_k8s.dws.drainreason.replaces`). The request is sent
+        before this returns, and again until Flux carries it out. When ``done`` is
+        called, no job is given these nodes any more."""
         names = tuple(hosts)
-        self._drains.run(_Drain([names], reason, done))
-        if self.states is not None:
-            self._set_drained({**dict.fromkeys(names, reason), **self.states.drained})
+        known = {} if self.states is None else self.states.drained
+        replaced = {host for host in names if replaces(reason, known.get(host, ""))}
+        rest = tuple(host for host in names if host not in replaced)
+        parts = [part for part in (rest, tuple(sorted(replaced))) if part]
+        self._drains.run(_Drain(parts or [()], reason, replaced, done))
+        drained = {host: why for host, why in known.items() if host not in replaced}
+        self._set_drained({**dict.fromkeys(names, reason), **drained})
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""
@@ -117,10 +127,13 @@ class Nodes:
     async def _drain_part(self, drain: _Drain) -> Optional[float]:
         """Drain the next part. EINVAL: Flux lacks one of its nodes, and drains none of
         them. The others are drained in halves."""
-        hosts = drain.parts[0]
+        hosts, reason = drain.parts[0], drain.reason
         names = hostlist.encode(hosts)
         try:
-            await call(self._flux.drain, names, drain.reason)
+            if hosts and hosts[0] in drain.replaced:
+                await call(partial(self._flux.drain, overwrite=True), names, reason)
+            else:
+                await call(self._flux.drain, names, reason)
         except RpcError as error:
             if error.errnum == errno.EINVAL and len(hosts) > 1:
                 half = len(hosts) // 2

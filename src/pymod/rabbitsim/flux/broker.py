@@ -136,7 +136,7 @@ class PortHost(Protocol):
 
     def log(self, level: int, message: str) -> None: ...
 
-    def drain(self, host: str, reason: str) -> None: ...
+    def drain(self, host: str, reason: str, overwrite: bool = False) -> None: ...
 
     def undrain(self, host: str) -> None: ...
 
@@ -253,9 +253,11 @@ class FluxPort:
         else:
             job.kvs[key] = value
 
-    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
+    def drain(
+        self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
+    ) -> None:
         for host in hostlist.decode(hosts):
-            self._host.drain(host, reason)
+            self._host.drain(host, reason, overwrite)
         self.call_later(DRAIN_DELAY, partial(done, None))
 
     def undrain(self, hosts: str) -> None:

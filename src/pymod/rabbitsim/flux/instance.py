@@ -220,10 +220,10 @@ class Instance:
 
     # Nodes
 
-    def drain(self, host: str, reason: str) -> None:
-        """Drain a node; one that is drained keeps its reason."""
+    def drain(self, host: str, reason: str, overwrite: bool = False) -> None:
+        """Drain a node; one that is drained keeps its reason, unless told otherwise."""
         node = self._node(host)
-        if node is not None and node.drained is None:
+        if node is not None and (overwrite or node.drained is None):
             node.drained = reason
             self._clock.call_later(DRAIN_DELAY, node.close)
             self.log(syslog.LOG_INFO, f"resource: drained {host}: {reason}")

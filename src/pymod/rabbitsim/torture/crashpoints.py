@@ -173,8 +173,10 @@ class _CrashingPort:
         self._port.kvs_commit(jobid, key, value, done)
         self._sent(f"the KVS key {key}")
 
-    def drain(self, hosts: str, reason: str, done: CommitDone) -> None:
-        self._port.drain(hosts, reason, done)
+    def drain(
+        self, hosts: str, reason: str, done: CommitDone, *, overwrite: bool = False
+    ) -> None:
+        self._port.drain(hosts, reason, done, overwrite=overwrite)
         self._sent(f"draining {hosts}")
 
     def undrain(self, hosts: str) -> None:

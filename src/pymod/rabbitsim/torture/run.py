@@ -8,8 +8,8 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
-from flux_k8s.rabbits.availability import DRAIN_REASON_PREFIX
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
@@ -201,7 +201,7 @@ class _Run:
     def _is_explained(self, host: str, reason: str) -> bool:
         """The reason names the node's Rabbit, or a job, which was told."""
         rabbit = self._world.system.mapping.rabbit_of(host)
-        if reason.startswith(f"{DRAIN_REASON_PREFIX}{rabbit} "):
+        if reason.startswith(f"{LOST_CONNECTION}{rabbit} "):
             return True
         name, _, _ = reason.partition(": ")
         jobs = self._world.system.instance.manager.jobs.values()
