@@ -2,10 +2,13 @@
 test_description='Whole jobs with the DWS and the NNF of a real cluster'
 . "$(dirname "$0")/tap.sh"
 
-# usage: FLUX_DWS_REAL_KUBECONFIG=FILE ./t4000-real-dws.t
+# usage: FLUX_DWS_REAL_KUBECONFIG=FILE [FLUX_DWS_REAL_MODULE_KUBECONFIG=FILE]
+#        ./t4000-real-dws.t
 #
-# The kubeconfig is that of an administrator, for "flux rabbitmapping". No Flux may
-# use the cluster: two would tear down the Workflows of each other's jobs.
+# The kubeconfig is that of an administrator, for "flux rabbitmapping". The module is
+# given the other one, where there is one: with the ServiceAccount of rbac.yaml in it
+# the test says whether that may do all it must. No Flux may use the cluster: two would
+# tear down the Workflows of each other's jobs.
 
 # Real storage takes its time. It is less than the epilog-timeout below, after which a
 # Rabbit would be disabled.
@@ -231,6 +234,11 @@ instance_conf job-manager.toml <<END
 load = "$JOBTAP"
 conf = { epilog-timeout = 600.0 }
 END
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "${FLUX_DWS_REAL_MODULE_KUBECONFIG:-$CLUSTER}"
+mapping = "$TRASH/mapping.json"
+END
 export SIZE
 if has_fluxion; then
     fluxion_start "$SIZE"
@@ -346,6 +354,10 @@ test_expect_success 'the module is killed and loaded at any moment' '
 '
 expect_nothing_left
 
+test_expect_success 'the module may do all that it tried to do' '
+    flux dmesg >log &&
+    ! grep "is forbidden: User" log
+'
 test_expect_success 'no node was drained' '
     test -z "$(flux resource drain -no "{ranks} {reason}")"
 '
