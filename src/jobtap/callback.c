@@ -89,14 +89,16 @@ static int new_cb (flux_plugin_t *p,
     json_t *tolerance = NULL;
     json_int_t id;
     json_int_t userid;
+    double t_submit;
     int state;
     struct dws_job *job;
 
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
-                                "{s:I s:I s:i s:{s?{s?{s?o s?o}}}}",
+                                "{s:I s:I s:F s:i s:{s?{s?{s?o s?o}}}}",
                                 "id", &id,
                                 "userid", &userid,
+                                "t_submit", &t_submit,
                                 "state", &state,
                                 "jobspec",
                                   "attributes",
@@ -127,6 +129,7 @@ static int new_cb (flux_plugin_t *p,
         dws_job_enter (job, DWS_DONE);
         return 0;
     }
+    job->t_submit = t_submit;
     job->state = state;
     if (state != FLUX_JOB_STATE_NEW)
         dws_job_adopt (&job);

@@ -62,6 +62,7 @@
  *       "phase":s              "depend" (dws-create is outstanding), "sched",
  *                              "prolog" (dws-setup is), "running", or "epilog"
  *                              (dws-epilog is, and no task runs any more)
+ *       "t_submit":f           when it was submitted (UNIX time)
  *       "failure_tolerance":i  as in dws.create
  *       "run_started":b        its tasks were started
  *       "teardown":b           an exception in the epilog asks for Teardown

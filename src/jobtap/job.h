@@ -68,6 +68,7 @@ struct dws_job {
     uint64_t serial;             // later jobs have greater ones
     flux_jobid_t id;
     uint32_t userid;
+    double t_submit;             // UNIX time
     json_t *directives;          // array of strings
     int failure_tolerance;
     char error[256];             // why the jobspec is bad, or ""

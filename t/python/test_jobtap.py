@@ -473,7 +473,7 @@ def test_a_plugin_loaded_later_finds_back_to_each_phase(
     expected = {"dws.hello", request_sent} - {None}
     assert set(manager.topics()) == expected
     (told,) = manager.request("hello", {})["jobs"]
-    assert told["phase"] == phase
+    assert told["phase"] == phase and told["t_submit"] == 900.5
     assert [entry["name"] for entry in job.eventlog] == events
 
 

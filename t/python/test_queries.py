@@ -20,6 +20,7 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Json, KubeError
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Options, table
+from rabbitsim.kube.direct import Fault
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.system import VirtualSystem
 from support.queries import (
@@ -61,6 +62,20 @@ def seen(system: VirtualSystem) -> None:
     system.loop.run(timeout=1.0)
 
 
+def hang(system: VirtualSystem) -> None:
+    """Have Kubernetes answer nothing any more."""
+    assert system.service_kube is not None
+    lost = KubeError(0, "", "the connection was closed")
+    system.service_kube.faults = lambda request: Fault(100 * HOUR, lost)
+
+
+def restart(system: VirtualSystem) -> None:
+    """Start the service again, while Kubernetes answers nothing."""
+    system.unload_module()
+    system.load_module()
+    hang(system)
+
+
 def test_a_job_that_runs_has_a_row_with_its_nodes_rabbits_and_bytes() -> None:
     system = started()
     jobid = system.instance.submit(long(XFS, 2), userid=GUEST)
@@ -100,6 +115,37 @@ def test_metrics_count_jobs_states_and_requests_and_know_the_oldest_state() -> N
     assert query(system, "metrics")["watches_lost"]["workflows"] == 1
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_job_without_a_workflow_tells_for_how_long_it_waits(restarted: bool) -> None:
+    """Kubernetes hangs before the Workflow is created. A service that is started later
+    is told when the job was submitted."""
+    system = started()
+    seen(system)
+    hang(system)
+    submitted = system.loop.now()
+    jobid = system.instance.submit(jobspec(nodes=1), userid=GUEST)
+    system.loop.run(timeout=2000.0)
+    if restarted:
+        restart(system)
+        seen(system)
+    (row,) = rows(system)
+    assert (row["id"], row["state"], row["ready"]) == (jobid, "none", False)
+    assert row["since"] == pytest.approx(submitted, abs=1.0)
+    assert query(system, "metrics")["oldest"] == pytest.approx(2000.0, abs=2.0)
+
+
+def test_a_job_that_runs_waits_for_nothing_while_its_workflow_is_not_known() -> None:
+    system = started()
+    running(system, system.instance.submit(long(XFS, 1)))
+    restart(system)
+    begun = system.loop.now()
+    system.loop.run(timeout=100.0)
+    (row,) = rows(system)
+    assert row["state"] == "none"
+    assert row["since"] == pytest.approx(begun, abs=1.0)
+    assert query(system, "metrics")["oldest"] == 0
+
+
 def test_metrics_count_jobs_that_ended_or_failed_and_what_waits() -> None:
     system = started(options=SLOW)
     begun = query(system, "metrics")
@@ -120,8 +166,6 @@ def test_requests_without_an_answer_are_counted() -> None:
     system = started()
     seen(system)
     assert system.service_kube is not None
-    from rabbitsim.kube.direct import Fault
-
     system.service_kube.faults = lambda request: Fault(delay=HOUR)
     system.instance.submit(jobspec(nodes=1))
     seen(system)
@@ -181,8 +225,6 @@ def test_each_answer_says_how_old_it_is() -> None:
 
 
 def _fault(error: KubeError) -> Any:
-    from rabbitsim.kube.direct import Fault
-
     return Fault(error=error)
 
 

@@ -165,7 +165,7 @@ SINGLES = (
     Single(
         "oldest_state_age_seconds",
         GAUGE,
-        "For how long the state of a Workflow that is awaited longest is awaited.",
+        "For how long the state, or the Workflow, that is awaited longest is awaited.",
         _key("oldest"),
     ),
     Single(

@@ -98,6 +98,7 @@ class Job:
         args: Json = {
             "id": self.id,
             "userid": 100,
+            "t_submit": 900.5,
             "state": self.state,
             "jobspec": self.jobspec,
         }

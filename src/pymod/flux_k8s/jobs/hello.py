@@ -68,6 +68,8 @@ class HeldJob:
         failed: the job has a fatal exception about its storage.
         failure_tolerance: the number of nodes without whose storage the job may run.
         has_memo: a memo of the module says what the job waits for.
+        submitted: when the job was submitted (UNIX time); None if the plugin is an
+            older one, which does not say so.
     """
 
     jobid: int
@@ -77,6 +79,7 @@ class HeldJob:
     failed: bool = False
     failure_tolerance: int = 0
     has_memo: bool = False
+    submitted: Optional[float] = None
 
 
 def held_job(entry: Any) -> HeldJob:
@@ -94,6 +97,7 @@ def held_job(entry: Any) -> HeldJob:
         job.optional_boolean("told") or False,
         job.optional_integer("failure_tolerance", minimum=0) or 0,
         job.optional_boolean("waits") or False,
+        job.optional_number("t_submit", minimum=0),
     )
 
 
@@ -198,6 +202,9 @@ class JobLister:
         if known:
             return
         planned = held.phase is not Phase.DEPEND
+        if not planned and held.submitted is not None:
+            # It waits for its Workflow longer than this service knows of it.
+            info.learned = min(info.learned or held.submitted, held.submitted)
         info.planned = info.planned or planned
         info.existed = info.existed or planned
         info.mounted = info.mounted or held.phase is Phase.RUNNING

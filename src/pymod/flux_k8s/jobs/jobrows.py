@@ -114,7 +114,7 @@ def row(info: WorkflowInfo, known: Known) -> Json:
         "userid": USERID_UNKNOWN if info.userid is None else info.userid,
         "state": state_of(info),
         "status": printable(view.status, SHOWN) if view is not None and begun else "",
-        "since": None if view is None else view.since,
+        "since": info.since,
         "ready": view is not None and view.complete,
         "wants": WANTS[info.goal],
         "nodes": known.nodes,

@@ -99,18 +99,20 @@ class Metrics:
 
     def measure(self) -> Parts[Json]:
         """The metrics. ``workflows`` has the number of jobs by the state that their
-        Workflow is in, and ``oldest`` is for how long the oldest state has been
-        awaited, in seconds: each job is looked at."""
+        Workflow is in, and ``oldest`` is for how long the oldest state, or Workflow,
+        has been awaited, in seconds: each job is looked at."""
         now, oldest = self._clock.now(), 0.0
         workflows: Counter[str] = Counter()
         ids = self._index.after(-1, JOBS_PER_TURN)
         while ids:
             for job in map(self._jobs.get, ids):
-                view = None if job is None else job.info.view
-                state = None if view is None else view.state
+                if job is None:
+                    continue
+                info = job.info
+                state = None if info.view is None else info.view.state
                 workflows[NONE if state is None else state.name] += 1
-                if view is not None and not view.complete and view.since is not None:
-                    oldest = max(oldest, now - view.since)
+                if info.waits and info.since is not None:
+                    oldest = max(oldest, now - info.since)
             if len(ids) < JOBS_PER_TURN:
                 break
             yield

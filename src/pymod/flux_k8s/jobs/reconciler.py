@@ -138,7 +138,8 @@ class JobTable:
         """A job's entry, made with ``goal`` when the job is new."""
         job = self._jobs.get(jobid)
         if job is None:
-            info = WorkflowInfo(jobid, goal, out_since=self._outage.since)
+            now, out_since = self._clock.now(), self._outage.since
+            info = WorkflowInfo(jobid, goal, learned=now, out_since=out_since)
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
             job = Job(info, Progress(backoff), unknown=self.awaits_hello)
             self._jobs[jobid] = job

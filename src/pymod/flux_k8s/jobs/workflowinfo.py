@@ -46,6 +46,8 @@ class WorkflowInfo:
 
     Attributes:
         goal: the state of storage that Flux wants.
+        learned: the UNIX time at which the service learned of the job; of one whose
+            Workflow was not planned when the service was started, that of submission.
         request: the storage that the job asks for; None for a job that was planned
             before the module was started.
         group: the primary group of the job's user, once it is known.
@@ -101,6 +103,7 @@ class WorkflowInfo:
 
     jobid: int
     goal: Goal
+    learned: Optional[float] = None
     request: Optional[StorageRequest] = None
     group: Optional[int] = None
     failure_tolerance: int = 0
@@ -153,6 +156,20 @@ class WorkflowInfo:
         if self.request is not None:
             return self.request.userid
         return None if self.view is None else self.view.userid
+
+    @property
+    def since(self) -> Optional[float]:
+        """The UNIX time at which the state was requested; without a Workflow, since
+        when the service knows the job. None if that is not known, and for a Workflow
+        that is gone."""
+        if self.view is not None:
+            return self.view.since
+        return self.learned if self.deleted_uid is None else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the job waits for a state of its Workflow, or for the Workflow."""
+        return not (self.satisfied if self.view is None else self.view.complete)
 
     @property
     def satisfied(self) -> bool:
