@@ -36,6 +36,7 @@ def instance(**options: Any) -> FixedInstance:
     jobs[2].update(exception_type="dws", exception_severity=0, exception_note="lost")
     kvs = {key: text for i in range(3) for key, text in kvs_of(FIRST + i).items()}
     kvs[FIRST, "rabbit_hostlist"] = "tuo[201-202]"
+    del kvs[FIRST, "rabbit_allocations"]
     return FixedInstance(jobs=jobs, kvs=kvs, **options)
 
 
@@ -57,6 +58,36 @@ def test_json_is_for_accounting() -> None:
         "moved": 3 * GIB,
         "nfailed": 1,
     }
+
+
+def allocations(*sizes: tuple[int, dict[str, int]]) -> str:
+    """The record of some allocation sets."""
+    return json.dumps([{"size": size, "rabbits": counts} for size, counts in sizes])
+
+
+@pytest.mark.parametrize(
+    ("recorded", "gib"),
+    [
+        (
+            allocations((12 * GIB, {"r1": 3, "r2": 1}), (2 * GIB, {"r2": 1})),
+            {"r1": 36, "r2": 14},
+        ),
+        # Storage that stays is not the job's.
+        (allocations(), {"r1": 0, "r2": 0}),
+        # As the directives ask for it.
+        ("no JSON", {"r1": 10, "r2": 10}),
+    ],
+)
+def test_storage_counts_as_it_was_allocated(
+    recorded: str, gib: dict[str, float]
+) -> None:
+    records = kvs_of(FIRST, rabbit_allocations=recorded, rabbit_hostlist="r[1-2]")
+    found = FixedInstance(jobs=[ended_job(FIRST)], kvs=records)
+    hours = 8 / 60
+    (user,) = json.loads(dws(found, "usage", "--json").out)["usage"]
+    assert user["gibh"] == pytest.approx(sum(gib.values()) * hours)
+    rabbits = json.loads(dws(found, "usage", "--by=rabbit", "--json").out)["usage"]
+    assert {one["name"]: one["gibh"] / hours for one in rabbits} == pytest.approx(gib)
 
 
 def test_a_guest_sees_their_own_jobs() -> None:
@@ -92,6 +123,7 @@ rows = st.fixed_dictionaries(
         "bank": st.sampled_from(["", "a", "b"]),
         "rabbits": st.sampled_from(["", "r1", "r[1-3]", "r[", "r1,r1"]),
         "capacity": st.integers(0, 2**50),
+        "allocated": st.dictionaries(st.sampled_from("ab"), st.integers(0, 2**50)),
         "held": st.one_of(st.none(), st.floats(0, 1e6)),
         "moved": st.one_of(st.none(), st.integers(0, 2**50)),
     }

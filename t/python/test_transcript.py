@@ -24,8 +24,17 @@ from rabbitsim.dws.files import Files
 from rabbitsim.dws.topology import Rabbit
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
-from support.dwscli import GOLDEN, dws, is_golden
-from support.service import HOUR, TIB, XFS, run_until, settle_jobs, started
+from support.dwscli import GIB, GOLDEN, dws, is_golden
+from support.service import (
+    HOUR,
+    TIB,
+    XFS,
+    long,
+    run_until,
+    running,
+    settle_jobs,
+    started,
+)
 from support.tree import TOP
 
 MIB = 2**20
@@ -217,6 +226,22 @@ def test_a_guest_sees_the_jobs_of_others_neither_active_nor_ended(
         assert done.status == 1 and done.err.endswith(" is not yours\n")
         assert done.out == ""
     assert dws(guest, "free", "--yes", str(scenario.jobs["mounting"])).status == 1
+
+
+@pytest.mark.parametrize("kind", ["xfs", "gfs2", "lustre"])
+def test_the_capacity_of_a_job_is_the_same_when_it_has_ended(kind: str) -> None:
+    """What the directives ask for is less than what is allocated."""
+    system = started()
+    directive = f"#DW jobdw type={kind} capacity=10GiB name=p1"
+    jobid = system.instance.submit(long(directive, 2))
+    running(system, jobid)
+    words = ("list", "-a", "-n", "-o", "{state} {rabbits} {capacity}")
+    before = dws(VirtualInstance(system), *words).out
+    settle_jobs(system)
+    system.loop.run(timeout=1.0)
+    after = dws(VirtualInstance(system), *words).out
+    assert before.startswith("PreRun ") and int(before.split()[-1]) > 10 * GIB
+    assert after.split() == ["ended", *before.split()[1:]]
 
 
 def test_wait_ends_with_the_storage(tmp_path: Path) -> None:

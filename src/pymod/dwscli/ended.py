@@ -118,10 +118,13 @@ def without(active: Iterable[Json], found: Iterable[Json]) -> list[Json]:
     return [job for job in found if job["id"] not in known]
 
 
+ROW_KEYS = (WORKFLOW, HOSTLIST, ALLOCATIONS, MOVEMENTS)
+
+
 def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
     """Those of some jobs of job-list that asked for storage, as rows of
     ``dws.job-list``. The jobs are the user's own, or the user is the instance owner."""
-    listed, kvs = _records(instance, found, (WORKFLOW, HOSTLIST, MOVEMENTS))
+    listed, kvs = _records(instance, found, ROW_KEYS)
     return [row(job, kvs) for job in listed]
 
 
@@ -147,8 +150,8 @@ def row(job: Json, kvs: Kvs) -> Json:
     """One job of job-list as a row of ``dws.job-list``.
 
     Besides the keys of active jobs it has ``result``, ``bank``, ``project`` and, where
-    they are known, ``seconds`` and ``held``: for how long the job had a Workflow, and
-    for how long storage.
+    they are known, ``allocated``: the bytes on each Rabbit, and ``seconds`` and
+    ``held``: for how long the job had a Workflow, and for how long storage.
     """
     workflow = _object(kvs.get((job["id"], WORKFLOW)))
     moves = movements(_json(kvs.get((job["id"], MOVEMENTS))))
@@ -157,6 +160,7 @@ def row(job: Json, kvs: Kvs) -> Json:
     end = number(job, "t_inactive")
     nnodes = int(number(job, "nnodes") or 0)
     lines = texts(part(workflow, "spec"), "dwDirectives")
+    sizes = allocated(kvs.get((job["id"], ALLOCATIONS)))
     found: Json = {
         "id": job["id"],
         "userid": job.get("userid"),
@@ -168,7 +172,7 @@ def row(job: Json, kvs: Kvs) -> Json:
         "nodes": text(job, "nodelist"),
         "nnodes": nnodes,
         "rabbits": kvs.get((job["id"], HOSTLIST), ""),
-        "capacity": capacity(lines, nnodes),
+        "capacity": capacity(lines, nnodes) if sizes is None else sum(sizes.values()),
         "types": types(lines),
         "moved": sum(amounts) if amounts else None,
         "total": None,
@@ -178,6 +182,8 @@ def row(job: Json, kvs: Kvs) -> Json:
         "bank": text(job, "bank"),
         "project": text(job, "project"),
     }
+    if sizes is not None:
+        found["allocated"] = sizes
     setup = _requested(workflow, State.Setup)
     if begun is not None and end is not None:
         found["seconds"] = max(0.0, end - begun)
@@ -186,14 +192,7 @@ def row(job: Json, kvs: Kvs) -> Json:
     return found
 
 
-DETAIL_KEYS = (
-    WORKFLOW,
-    HOSTLIST,
-    ALLOCATIONS,
-    MOVEMENTS,
-    EVENTLOG,
-    *TIMINGS.values(),
-)
+DETAIL_KEYS = (*ROW_KEYS, EVENTLOG, *TIMINGS.values())
 
 
 def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
@@ -287,6 +286,20 @@ def _movement(item: Json) -> Json:
         "begun": begun,
         "ended": over,
     }
+
+
+def allocated(document: Optional[str]) -> Optional[dict[str, int]]:
+    """The bytes on each Rabbit by ``rabbit_allocations``; None without that record."""
+    sets = _json(document)
+    if not isinstance(sets, list):
+        return None
+    sizes: dict[str, int] = {}
+    for each in objects({"sets": sets}, "sets"):
+        size, counts = number(each, "size") or 0, part(each, "rabbits")
+        for rabbit in counts:
+            count = number(counts, rabbit) or 0
+            sizes[rabbit] = sizes.get(rabbit, 0) + int(size * count)
+    return sizes
 
 
 def capacity(lines: Iterable[str], nnodes: int) -> int:

@@ -3,8 +3,9 @@
 """``flux dws usage``: the storage that jobs had and the data that they moved.
 
 The numbers are those of jobs that ended, from job-list and the jobs' KVS. Storage
-counts from the request for Setup to the end of the job, with the capacity that the
-directives ask for. The Rabbits of a job have equal shares of it.
+counts from the request for Setup to the end of the job, with the bytes that were
+allocated on each Rabbit. Where these are not recorded, it is the capacity that the
+directives ask for, of which the job's Rabbits have equal shares.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dwscli import ended, fluxinstance, table, when
 from dwscli.formats import Field
 from dwscli.instance import Instance
 from dwscli.namedformats import Formats
-from dwscli.reading import hosts, number, text
+from dwscli.reading import hosts, number, part, text
 from dwscli.terminal import write
 from dwscli.users import EVERYBODY, user_name
 from flux_k8s.dws.directives import GIB
@@ -67,21 +68,29 @@ FIELDS: Mapping[str, Field[Usage]] = {
 }
 
 
-def _user(row: Json) -> list[str]:
+Shares = Callable[[Json], Mapping[str, float]]
+"""The names that a job counts for, and the share of each. Together they are 1."""
+
+
+def _user(row: Json) -> Mapping[str, float]:
     userid = number(row, "userid")
-    return [UNKNOWN if userid is None else user_name(int(userid)) or str(userid)]
+    name = UNKNOWN if userid is None else user_name(int(userid)) or str(userid)
+    return {name: 1.0}
 
 
-def _name(key: str) -> Callable[[Json], list[str]]:
-    return lambda row: [text(row, key) or UNKNOWN]
+def _name(key: str) -> Shares:
+    return lambda row: {text(row, key) or UNKNOWN: 1.0}
 
 
-def _rabbits(row: Json) -> list[str]:
-    """The Rabbits of a job, each once."""
-    return [*dict.fromkeys(hosts(row, "rabbits") or (UNKNOWN,))]
+def _rabbits(row: Json) -> Mapping[str, float]:
+    sizes = part(row, "allocated")
+    if not any(sizes.values()):
+        sizes = dict.fromkeys(hosts(row, "rabbits") or (UNKNOWN,), 1)
+    total = sum(sizes.values())
+    return {name: size / total for name, size in sizes.items()}
 
 
-BY: Mapping[str, Callable[[Json], list[str]]] = {
+BY: Mapping[str, Shares] = {
     "user": _user,
     "bank": _name("bank"),
     "project": _name("project"),
@@ -135,17 +144,15 @@ def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     table.print_table(args, format, found, lambda usage: "")
 
 
-def totals(rows: Iterable[Json], names: Callable[[Json], list[str]]) -> list[Usage]:
-    """The storage of jobs by name, the largest first. A job of several names has an
-    equal share in each."""
+def totals(rows: Iterable[Json], shares: Shares) -> list[Usage]:
+    """The storage of jobs by name, the largest first."""
     found: dict[str, Usage] = {}
     for row in rows:
-        shares = names(row)
-        for name in shares:
+        for name, share in shares(row).items():
             one = found.setdefault(name, Usage(name))
             one.njobs += 1
-            one.gibh += gib_hours(row) / len(shares)
-            one.moved += (number(row, "moved") or 0) / len(shares)
+            one.gibh += gib_hours(row) * share
+            one.moved += (number(row, "moved") or 0) * share
             one.nfailed += bool(text(row, "waits"))
     return sorted(found.values(), key=lambda one: (-one.gibh, one.name))
 
