@@ -238,8 +238,10 @@ def test_the_job_of_another_user_is_not_shown(job: dict[str, Any]) -> None:
     )
     done = dws(found, "show", F58)
     assert done == (1, "", f"flux-dws: ERROR: job {F58} is not yours\n")
-    told = refused(errno.EPERM, f"job {F58} is not yours")
+    # The module writes job IDs in ASCII.
+    told = refused(errno.EPERM, f"job f{F58[1:]} is not yours")
     assert dws(instance(told), "show", F58) == done
+    assert f"job f{F58[1:]} is" in dws(instance(told), "show", F58, unicode=False).err
 
 
 def test_an_active_job_needs_the_module() -> None:

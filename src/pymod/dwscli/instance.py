@@ -16,6 +16,7 @@ from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site
 from flux_k8s.ports import Json
+from flux_k8s.rfc import jobid
 
 PORTION = 500
 """The most jobs of one answer."""
@@ -133,7 +134,7 @@ def ask(
             return instance.ask(topic, request, tick)
         except OSError as error:
             if error.errno != errno.EAGAIN or pause is None:
-                raise refusal(error) from None
+                raise _localized(refusal(error), request) from None
             instance.sleep(pause)
     raise AssertionError("the last attempt returns or raises")
 
@@ -148,6 +149,16 @@ def refusal(error: OSError) -> Refused:
     elif error.errno in (errno.EPIPE, errno.ECONNRESET):
         message = LOST
     return Refused(error.errno, message)
+
+
+def _localized(refused: Refused, request: Json) -> Refused:
+    """An error about the job of a request, with the job ID as this locale has it: the
+    module, which does not know the locale, writes it in ASCII."""
+    id = request.get("id")
+    if id is None:
+        return refused
+    message = str(refused).replace(f"job {jobid.f58(id)}", f"job {f58(id)}")
+    return Refused(refused.errno, message)
 
 
 def all_jobs(instance: Instance, request: Json) -> Iterator[Json]:
