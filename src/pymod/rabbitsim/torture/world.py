@@ -4,22 +4,14 @@
 
 from __future__ import annotations
 
-import random
 from functools import partial
-from typing import Any, Callable, Mapping, Optional
+from typing import Callable, Mapping
 
-from flux_k8s.broker.assembly import make_service
-from flux_k8s.config.settings import Settings
 from flux_k8s.dws.workflowview import FINALIZER
-from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.workflow import Step
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.dws.options import Options, table
-from rabbitsim.dws.topology import TIB, Topology
-from rabbitsim.flux.broker import FluxPort
+from rabbitsim.dws.topology import TIB
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import FluidGenerator
 from rabbitsim.flux.job import Job
@@ -27,13 +19,10 @@ from rabbitsim.flux.manager import UPTIME, SubmitError
 from rabbitsim.kube.direct import DirectKube
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.loop import VirtualLoop
-from rabbitsim.setups import Receiver, VirtualReader, every_other
-from rabbitsim.system import VirtualSystem
-from rabbitsim.torture.api import ApiTroubles, TroubledKube
-from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
+from rabbitsim.torture.system import TorturedSystem
 from rabbitsim.torture.troubles import Trouble, part_state
 
 ROUND = 600.0
@@ -47,97 +36,11 @@ FOREIGN = (("fluxjob-77", "slurm"), ("mine", "flux"))
 PURGED = 7777
 """A job that Flux does not know any more, but whose Workflow exists."""
 
-
-class FaultySteps:
-    """The service's steps, some of which raise an exception.
-
-    Args:
-        faults: how many steps of a job are taken before one raises, by its ID.
-    """
-
-    def __init__(self, steps: Steps, faults: dict[int, int]) -> None:
-        self._steps = steps
-        self._faults = faults
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._steps, name)
-
-    async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
-        left = self._faults.get(info.jobid)
-        if left is not None:
-            self._faults[info.jobid] = left - 1
-            if left <= 0:
-                del self._faults[info.jobid]
-                raise RuntimeError("a fault that was planned")
-        await self._steps.carry_out(info, step)
-
-
-class TorturedSystem(VirtualSystem):
-    """A system whose service meets the weather.
-
-    Attributes:
-        data: what is in the file systems.
-        step_faults: as :class:`FaultySteps` has them.
-        loaded_at: when the module was loaded last.
-    """
-
-    def __init__(self, plan: Plan, faults: tuple[DwsFault, ...]) -> None:
-        site = plan.site
-        timeout = site.epilog_timeout
-        self.data = FileContents()
-        self.step_faults: dict[int, int] = {}
-        self.loaded_at = float("-inf")
-        super().__init__(
-            plan.seed,
-            options=Options(latency=table(site.states, spread=0.5), faults=faults),
-            config=site.config,
-            plugin_conf=None if timeout is None else {"epilog-timeout": timeout},
-            message_latency=site.message_latency,
-            topology=Topology.regular(site.nodes, site.rabbits, capacity=TIB),
-            files=self.data,
-        )
-        self._latency = site.kube_latency
-        self._ssds_by_status = 4096 if plan.seed % 2 else 0
-        rng = random.Random(f"weather {plan.seed}")
-        self.api_troubles = ApiTroubles(self.loop, self.store, rng)
-        self.troubled: Optional[TroubledKube] = None
-
-    def workflow_names(self) -> set[str]:
-        return {workflow["metadata"]["name"] for workflow in self.workflows()}
-
-    def load_module(self) -> None:
-        api_troubles = self.api_troubles
-
-        def make(port: FluxPort) -> Receiver:
-            self.service_kube = self.troubled = TroubledKube(
-                self.store,
-                port,
-                lambda: api_troubles.latency(self._latency),
-                api_troubles.fault,
-                api_troubles,
-            )
-            settings = Settings(
-                self.config,
-                self.mapping,
-                owner=self.instance.broker.owner,
-                ssds_by_status=self._ssds_by_status,
-            )
-            rng = random.Random(self.rng.getrandbits(32))
-            self.service = make_service(
-                port,
-                self.service_kube,
-                settings,
-                rng=rng,
-                setup_reader=VirtualReader(port),
-            )
-            reconciler = self.service._reconciler
-            steps = FaultySteps(reconciler._steps, self.step_faults)
-            # FaultySteps has the methods of Steps, but is no subclass.
-            reconciler._steps = steps  # type: ignore[assignment]
-            return Receiver(port, self.service, every_other)
-
-        self.loaded_at = self.loop.now()
-        self.instance.load_module(make)
+_MEDDLING: Mapping[str, Json] = {
+    "purge": {"metadata": {"finalizers": None}},
+    "teardown": {"spec": {"desiredState": "Teardown"}},
+}
+"""What an administrator writes to a Workflow."""
 
 
 def jobids(plan: Plan) -> dict[int, int]:
@@ -538,13 +441,6 @@ class World:
                 self.system.store.merge_patch(WORKFLOW, "default", name, body)
         except ApiError as error:
             self.note(f"{f58(jobid)}: {error}")
-
-
-_MEDDLING: Mapping[str, Json] = {
-    "purge": {"metadata": {"finalizers": None}},
-    "teardown": {"spec": {"desiredState": "Teardown"}},
-}
-"""What an administrator writes to a Workflow."""
 
 
 def _workflow(name: str, wlm: str, jobid: str) -> Json:
