@@ -222,8 +222,13 @@ def test_a_program_that_was_being_started_when_an_interrupt_came_is_ended(
 
     original = subprocess.Popen
     monkeypatch.setattr(subprocess, "Popen", popen)
-    with pytest.raises(KeyboardInterrupt):
-        ApiServer(tmp_path).start()
+    # What a shell starts in the background ignores interrupts.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            ApiServer(tmp_path).start()
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert not running_below(tmp_path)
 
 
