@@ -26,6 +26,8 @@ PATIENCE=60
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
 export FLUX_CLI_PLUGINPATH_OVERRIDE=
+# A test ends when no job is active any more, and there is none to cancel.
+export FLUX_DISABLE_JOB_CLEANUP=1
 test_count=0
 test_failed=0
 
