@@ -21,6 +21,7 @@ from rabbitsim.dws.options import Options
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.effort import SOAKING
 from support.outages import (
     MISSING,
     OUTAGES,
@@ -124,7 +125,7 @@ def test_a_memo_stays_while_the_service_dies_in_an_outage() -> None:
     assert memo(system, jobid, MEMO) is None
 
 
-@pytest.mark.parametrize("kind", OUTAGES)
+@pytest.mark.parametrize("kind", OUTAGES if SOAKING else ["hang", "late", "429", "TLS"])
 def test_the_log_has_one_line_for_the_begin_and_one_for_the_end_of_an_outage(
     kind: str,
 ) -> None:

@@ -147,7 +147,7 @@ def left_in(world: World) -> dict[str, Any]:
     return {name: values for name, values in found.items() if any(values)}
 
 
-@pytest.mark.parametrize("seed", seeds(3, 60))
+@pytest.mark.parametrize("seed", seeds(1, 60))
 def test_queries_are_answered_in_all_trouble_and_leave_nothing(seed: int) -> None:
     plan = make_plan(seed, 25, None)
     trace: list[tuple[float, str]] = []
