@@ -26,8 +26,6 @@ PATIENCE=60
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
 export FLUX_CLI_PLUGINPATH_OVERRIDE=
-# A test ends when no job is active any more, and there is none to cancel.
-export FLUX_DISABLE_JOB_CLEANUP=1
 test_count=0
 test_failed=0
 
@@ -203,6 +201,8 @@ instance_hosts () {
 # the options.
 instance_start () {
     if test -n "$FLUX_DWS_INSIDE"; then
+        # An instance that a job starts ends as Flux's do.
+        unset FLUX_DISABLE_JOB_CLEANUP
         BROKER_PID=$(flux getattr broker.pid)
         # A Flux that has flux-dws installed loads it at its start. Only a test that
         # says so wants that.
@@ -219,6 +219,8 @@ instance_start () {
     site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     export FLUX_PYTHONPATH_PREPEND="$site"
     shellpath=$(flux config builtin shell_pluginpath)
+    # A test ends when no job is active, so that its instance has none to cancel.
+    export FLUX_DISABLE_JOB_CLEANUP=1
     flux start --test-size="$instance_start_size" \
         --test-hosts="$(instance_hosts "$instance_start_size")" \
         --config-path="$TRASH/conf" \
