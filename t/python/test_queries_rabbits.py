@@ -6,13 +6,18 @@ service, in a whole system under virtual time."""
 from __future__ import annotations
 
 import errno
+from collections.abc import Iterator
 from typing import Any
 
+import pytest
+
 from flux_k8s.control.kubecalls import REOPEN_DELAY
+from flux_k8s.jobs import rabbitqueries
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
+from flux_k8s.rabbits.availability import Availability
 from rabbitsim.kube.direct import Fault
 from rabbitsim.system import VirtualSystem
-from support.queries import GUEST, OTHER, check, query, refusal
+from support.queries import GUEST, OTHER, ask, check, query, refusal
 from support.service import HOUR, LUSTRE, XFS, long, running, settle_jobs, started
 
 
@@ -140,6 +145,29 @@ def test_a_rabbit_that_was_just_listed_is_shown_as_disabled_at_once() -> None:
         system.loop.run(timeout=0.1)
         found = query(system, "rabbit-list", {})["rabbits"]
         assert bool(found[0]["disabled"]) is is_disabled
+
+
+def test_guests_who_ask_at_once_have_the_rabbits_looked_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = started()
+    running(system, system.instance.submit(long(LUSTRE, 2), userid=GUEST))
+    monkeypatch.setattr(rabbitqueries, "JOBS_PER_TURN", 1)
+    monkeypatch.setattr(rabbitqueries, "ROWS_PER_TURN", 1)
+    usual = Availability.rabbit_rows
+    looks: list[Availability] = []
+
+    def counted(machine: Availability) -> Iterator[Json]:
+        looks.append(machine)
+        return usual(machine)
+
+    monkeypatch.setattr(Availability, "rabbit_rows", counted)
+    answers = [ask(system, "rabbit-list", {}, GUEST + n) for n in range(10)]
+    assert system.loop.run(lambda: all(a() is not None for a in answers), timeout=60.0)
+    assert len(looks) == 1
+    rows = [row for answer in answers for row in answer()[2]["rabbits"] if row["njobs"]]
+    assert len(rows) == 10
+    assert [len(row["jobs"]) for row in rows] == [1] + [0] * 9
 
 
 def test_a_rabbit_that_is_unknown_cannot_be_disabled() -> None:

@@ -5,8 +5,9 @@
 from __future__ import annotations
 
 import errno
-from typing import Any, Generator
+from typing import Any, Generator, Optional
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,7 +18,7 @@ from flux_k8s.control.querybounds import (
     USERS,
     QueryBounds,
 )
-from flux_k8s.control.turns import Turns
+from flux_k8s.control.turns import Shared, Turns
 from rabbitsim.loop import VirtualLoop
 
 pauses = st.floats(0.0, 2.0)
@@ -88,6 +89,32 @@ def test_pieces_of_work_take_turns_and_an_error_is_of_its_own_work_only() -> Non
     assert order == ["a", "a", "b", "a", "b"]
     assert [str(result) for result in results] == ["c", "a", "b"]
     assert isinstance(results[2], ValueError) and len(turns) == 0
+
+
+@pytest.mark.parametrize("error", [None, ValueError("it broke")])
+def test_shared_work_is_done_once_and_its_result_or_error_is_for_all(
+    error: Optional[ValueError],
+) -> None:
+    loop = VirtualLoop()
+    turns = Turns[str](loop)
+    done: list[int] = []
+    results: list[Any] = []
+
+    def parts() -> Generator[None, None, str]:
+        for part in range(5):
+            done.append(part)
+            yield
+        if error is not None:
+            raise error
+        return "rows"
+
+    shared = Shared(parts())
+    for _ in range(3):
+        turns.add(shared.wait(), results.append)
+    loop.run()
+    turns.add(shared.wait(), results.append)
+    assert done == list(range(5))
+    assert results == [error or "rows"] * 4
 
 
 def test_work_that_is_stopped_is_never_done() -> None:

@@ -18,6 +18,35 @@ Done = Callable[[Union[T, Exception]], None]
 """Receives the result, or the exception that the work raised."""
 
 
+class Shared(Generic[T]):
+    """Work in parts whose result several pieces of work need: each of them does the
+    next part in its turn, until all parts are done."""
+
+    def __init__(self, parts: Parts[T]) -> None:
+        self._parts = parts
+        self._result: list[Union[T, Exception]] = []
+
+    def wait(self) -> Parts[T]:
+        """Do the parts that are left.
+
+        Raises:
+            Exception: the work raised it.
+        """
+        while not self._result:
+            try:
+                next(self._parts)
+            except StopIteration as stop:
+                self._result.append(stop.value)
+            except Exception as error:
+                self._result.append(error)
+            else:
+                yield
+        (result,) = self._result
+        if isinstance(result, Exception):
+            raise result
+        return result
+
+
 class Turns(Generic[T]):
     """Does one part of one piece of work in each turn of the reactor. Pieces of work
     that wait take turns with each other."""

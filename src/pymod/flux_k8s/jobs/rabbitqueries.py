@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import errno
 import math
-from typing import Any, Coroutine
+from typing import Any, Coroutine, Optional
 
 from flux_k8s.control.coroutines import Call
-from flux_k8s.control.turns import Parts
+from flux_k8s.control.turns import Parts, Shared
 from flux_k8s.jobs.jobindex import JobIndex
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.requests import QueryError, Sender
@@ -38,13 +38,13 @@ class RabbitQueries:
         self._machine = machine
         self._rows: list[Json] = []
         self._made = self._valid_from = -math.inf
+        self._making: Optional[Shared[list[Json]]] = None
 
     def rows(self, sender: Sender) -> Parts[Json]:
         """The rows of all Rabbits. Guests see their own jobs, and the number of all."""
         now = self._flux.now()
         if not self._valid_from <= self._made <= now < self._made + FRESH:
-            rows = yield from self._make()
-            self._rows, self._made = rows, now
+            yield from self._make_once(now)
         if sender.owner:
             return {"rabbits": self._rows}
         yield
@@ -54,6 +54,18 @@ class RabbitQueries:
             for row in self._rows
         ]
         return {"rabbits": rabbits}
+
+    def _make_once(self, now: float) -> Parts[None]:
+        """Make the rows, together with other queries that wait for them."""
+        making = self._making
+        if making is None:
+            making = self._making = Shared(self._make())
+        try:
+            rows = yield from making.wait()
+        finally:
+            if self._making is making:
+                self._making = None
+        self._rows, self._made = rows, now
 
     def _make(self) -> Parts[list[Json]]:
         jobs: dict[str, dict[int, None]] = {}
@@ -112,6 +124,7 @@ class RabbitQueries:
         """Make rows anew for each sender until the watch of the Storages has surely
         shown the change."""
         self._valid_from = self._flux.now() + FRESH
+        self._making = None
 
     def _names(self, reader: Reader, sender: Sender) -> list[str]:
         """The Rabbits that a request of the instance owner names."""
