@@ -18,7 +18,7 @@ from flux_k8s.config.submission import Site
 from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
 
-PORTION = 500
+PORTION = 250
 """The most jobs of one answer."""
 
 PAUSES = (0.1, 0.2, 0.4, 0.8, 1.6, 3.2)

@@ -21,7 +21,7 @@ BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
 """The upper bounds of the histogram's buckets, in seconds. One more bucket has what is
 longer."""
 
-JOBS_PER_TURN = 2000
+JOBS_PER_TURN = 1000
 """Jobs that are looked at in one turn of the reactor."""
 
 
