@@ -140,6 +140,17 @@ class Alone:
             json.dumps(answer).encode()
             left -= 1
 
+        def rabbits(sender: Sender) -> Callable[[int, str, Optional[Json]], None]:
+            def answered(errnum: int, text: str, answer: Optional[Json]) -> None:
+                if answer is not None and answer["next"] is not None:
+                    json.dumps(answer).encode()
+                    payload = {"after": answer["next"]}
+                    self.service.query("rabbit-list", payload, answered, sender)
+                else:
+                    respond(errnum, text, answer)
+
+            return answered
+
         def portion(errnum: int, text: str, answer: Optional[Json]) -> None:
             nonlocal listed, jobs, with_rabbits
             assert answer is not None, text
@@ -154,13 +165,14 @@ class Alone:
         owner = Sender(os.getuid(), True)
         stop = self.reactor.beat()
         self._list(0, portion)
-        self.service.query("rabbit-list", {}, respond, owner)
+        self.service.query("rabbit-list", {}, rabbits(owner), owner)
         self.service.query("metrics", {}, respond, owner)
         self.service.request("stats-get", {}, respond)
         self.service.query("job-show", {"id": FIRST_JOB}, respond, owner)
         for userid in range(1, guests + 1):
-            for method in ("job-list", "rabbit-list"):
-                self.service.query(method, {}, respond, Sender(userid, False))
+            guest = Sender(userid, False)
+            self.service.query("job-list", {}, respond, guest)
+            self.service.query("rabbit-list", {}, rabbits(guest), guest)
         self._wait(lambda: left == 0 and listed > 0, "queries are answered")
         stop()
         return {

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.ended import TIMINGS
+from dwscli.instance import PORTION
 from dwscli.width import columns
 from support import commands
 from support.dwscli import (
@@ -168,7 +169,7 @@ def test_filters_are_sent_with_the_request_and_checked_in_the_answer() -> None:
                 "rabbit": "tuo201",
                 "type": "lustre",
                 "after": 0,
-                "max": 500,
+                "max": PORTION,
             },
         )
     ]

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.width import columns
+from flux_k8s.ports import Json
 from support.dwscli import (
     ANY_RABBITS,
     FRESH,
@@ -66,6 +67,21 @@ def test_rabbits_are_a_table_in_the_order_of_their_numbers() -> None:
     done = dws(instance(), "rabbits")
     assert (done.status, done.err) == (0, "")
     assert is_golden("rabbits.txt", done.out)
+
+
+def test_rabbits_in_several_answers_of_the_module_are_one_table() -> None:
+    places = {rabbit["name"]: place for place, rabbit in enumerate(RABBITS)}
+
+    def answer(request: Json) -> Json:
+        first = places[request["after"]] + 1 if "after" in request else 0
+        row = RABBITS[first]
+        last = first + 1 == len(RABBITS)
+        return {**FRESH, "rabbits": [row], "next": None if last else row["name"]}
+
+    found = FixedInstance({"dws.rabbit-list": answer})
+    for words in ((), ("--json",)):
+        done = dws(found, "rabbits", *words)
+        assert done == dws(instance(), "rabbits", *words)
 
 
 def test_who_disabled_a_rabbit_and_when_is_in_the_long_format() -> None:

@@ -147,6 +147,30 @@ def test_a_rabbit_that_was_just_listed_is_shown_as_disabled_at_once() -> None:
         assert bool(found[0]["disabled"]) is is_disabled
 
 
+@pytest.mark.parametrize("bound", ["ROWS", "JOBS"])
+def test_rabbits_are_listed_in_portions(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    system = started()
+    running(system, system.instance.submit(long(XFS, 4), userid=GUEST))
+    whole = query(system, "rabbit-list", {}, GUEST)
+    monkeypatch.setattr(rabbitqueries, bound, 1)
+    names, rows, payload = [], [], {}
+    while True:
+        found = query(system, "rabbit-list", payload, GUEST)
+        rows += found["rabbits"]
+        names.append(found["next"])
+        if found["next"] is None:
+            break
+        payload = {"after": found["next"]}
+    assert whole["next"] is None and rows == whole["rabbits"]
+    assert len(names) > 1
+    assert refusal(system, "rabbit-list", {"after": "rabbit-99"}, GUEST) == (
+        errno.ENOENT,
+        "'rabbit-99' is no Rabbit of rabbit.mapping",
+    )
+
+
 def test_guests_who_ask_at_once_have_the_rabbits_looked_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

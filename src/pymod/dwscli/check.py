@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
 from dwscli.fit import UNKNOWN_JOB, Fit, fit, serving_rabbits, why_out
-from dwscli.instance import Instance, all_jobs, ask
+from dwscli.instance import Instance, all_jobs, all_rabbits
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
 from dwscli.terminal import RED, add_color, screen, write
@@ -216,7 +216,7 @@ def refuse(
 
 def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
     """Show what a job would get."""
-    answer = ask(instance, "dws.rabbit-list", {})
+    answer = all_rabbits(instance)
     table.warn_of_age(answer)
     rows = objects(answer, "rabbits")
     own = [row for page in all_jobs(instance, {}) for row in objects(page, "jobs")]

@@ -10,7 +10,7 @@ import errno
 from typing import Iterable
 
 from dwscli import fluxinstance
-from dwscli.instance import Instance, Refused, ask
+from dwscli.instance import Instance, Refused, all_rabbits, ask
 from dwscli.messages import warn
 from dwscli.rabbits import decode
 from dwscli.reading import objects, text, texts
@@ -77,7 +77,7 @@ def check_states(names: Iterable[str], instance: Instance) -> None:
     Raises:
         CommandError: one of them is Disabled in DWS.
     """
-    rows = objects(ask(instance, "dws.rabbit-list", {}), "rabbits")
+    rows = objects(all_rabbits(instance), "rabbits")
     disabled = [text(row, "name") for row in rows if text(row, "state") == DISABLED]
     found = [name for name in names if name in disabled]
     if found:

@@ -179,6 +179,24 @@ def all_jobs(instance: Instance, request: Json) -> Iterator[Json]:
         after = int(last)
 
 
+def all_rabbits(instance: Instance) -> Json:
+    """The answer of dws.rabbit-list, with the rows of all portions.
+
+    Raises:
+        Refused: a request has failed.
+    """
+    answer = ask(instance, "dws.rabbit-list", {})
+    rows, after = objects(answer, "rabbits"), None
+    last = answer.get("next")
+    while isinstance(last, str) and last != after:
+        after = last
+        page = ask(instance, "dws.rabbit-list", {"after": after})
+        rows += objects(page, "rabbits")
+        last = page.get("next")
+    situation = {key: value for key, value in answer.items() if key != "next"}
+    return {**situation, "rabbits": rows}
+
+
 def job_id(instance: Instance, word: str) -> int:
     """The job ID of a word of the command line.
 

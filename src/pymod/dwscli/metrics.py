@@ -15,7 +15,7 @@ from typing import Callable, Iterable, Iterator, Mapping, Optional
 from dwscli import fluxinstance
 from dwscli.exposition import COUNTER, GAUGE, HISTOGRAM, Metric, exposition
 from dwscli.fit import why_out
-from dwscli.instance import Instance, Refused, ask
+from dwscli.instance import Instance, Refused, all_rabbits, ask
 from dwscli.messages import complain
 from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import write
@@ -67,7 +67,7 @@ def print_metrics(args: argparse.Namespace, instance: Instance) -> int:
     status = 0
     try:
         answer = ask(instance, "dws.metrics", {})
-        rabbits = objects(ask(instance, "dws.rabbit-list", {}), "rabbits")
+        rabbits = objects(all_rabbits(instance), "rabbits")
         up.add(1)
         found += [*module_metrics(answer), *rabbit_metrics(rabbits)]
     except Refused as error:

@@ -10,7 +10,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 
 from dwscli import fluxinstance, table, units
 from dwscli.formats import Field
-from dwscli.instance import Instance, ask
+from dwscli.instance import Instance, all_rabbits
 from dwscli.namedformats import Formats
 from dwscli.reading import count_hosts, number, objects, part, text
 from dwscli.terminal import RED, YELLOW, write
@@ -114,7 +114,7 @@ def list_rabbits(args: argparse.Namespace, instance: Instance) -> None:
     """List the Rabbits of an instance."""
     format = table.make_format(NAME, args, BUILTIN, FIELDS)
     names = decode(args.rabbits)
-    answer = ask(instance, "dws.rabbit-list", {})
+    answer = all_rabbits(instance)
     table.warn_of_age(answer)
     found = chosen(objects(answer, "rabbits"), names)
     if args.json:

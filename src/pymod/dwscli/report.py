@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from dwscli import ended, fluxinstance, spans, when
-from dwscli.instance import Instance, ask
+from dwscli.instance import Instance, all_rabbits
 from dwscli.rabbits import chosen
 from dwscli.reading import number, objects, part
 from dwscli.recent import HOURS, active, ended_since
@@ -66,7 +66,7 @@ def gather(instance: Instance, since: float) -> Report:
     Raises:
         Refused: the module does not answer.
     """
-    rabbits = ask(instance, "dws.rabbit-list", {})
+    rabbits = all_rabbits(instance)
     user = None if instance.is_owner else instance.userid
     jobs, answer = active(instance, user)
     past = ended.without(jobs, ended_since(instance, user, since))

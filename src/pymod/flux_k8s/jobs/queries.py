@@ -244,8 +244,7 @@ class Queries:
     # Others
 
     def _rabbit_list(self, payload: Any, sender: Sender, respond: Respond) -> None:
-        Reader("dws.rabbit-list", payload)
-        self._work(self._rabbits.rows(sender), respond)
+        self._work(self._rabbits.rows(payload, sender), respond)
 
     def _rabbit_disable(self, payload: Any, sender: Sender, respond: Respond) -> None:
         self._act(self._rabbits.disable(payload, sender), respond)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import errno
 import math
+from itertools import islice
 from typing import Any, Coroutine, Optional
 
 from flux_k8s.control.coroutines import Call
@@ -25,6 +26,9 @@ ROWS_PER_TURN = 50
 NAMES = 4096
 """The most Rabbits that one request may name."""
 
+ROWS, JOBS = 250, 4000
+"""The most rows of an answer, and the most jobs in them if there are several rows."""
+
 FRESH = 1.0
 """Seconds for which the rows that were made for one sender serve others."""
 
@@ -37,23 +41,41 @@ class RabbitQueries:
         self._index = index
         self._machine = machine
         self._rows: list[Json] = []
+        self._places: dict[str, int] = {}
         self._made = self._valid_from = -math.inf
         self._making: Optional[Shared[list[Json]]] = None
 
-    def rows(self, sender: Sender) -> Parts[Json]:
-        """The rows of all Rabbits. Guests see their own jobs, and the number of all."""
+    def rows(self, payload: Any, sender: Sender) -> Parts[Json]:
+        """The rows of Rabbits, those after the one that the payload names. Guests see
+        their own jobs, and the number of all.
+
+        Raises:
+            BadObject, QueryError: the query is refused.
+        """
+        after = Reader("dws.rabbit-list", payload).optional_string("after")
+        if after is not None:
+            self._check_known(after)
         now = self._flux.now()
         if not self._valid_from <= self._made <= now < self._made + FRESH:
             yield from self._make_once(now)
-        if sender.owner:
-            return {"rabbits": self._rows}
-        yield
-        own = frozenset(self._index.of_user(sender.userid))
-        rabbits = [
-            {**row, "jobs": [jobid for jobid in row["jobs"] if jobid in own]}
-            for row in self._rows
-        ]
-        return {"rabbits": rabbits}
+        first = 0 if after is None else self._places[after] + 1
+        rows = self._rows[first : first + self._portion(first)]
+        more = first + len(rows) < len(self._rows)
+        if not sender.owner:
+            own = frozenset(self._index.of_user(sender.userid))
+            rows = [
+                {**row, "jobs": [id for id in row["jobs"] if id in own]} for row in rows
+            ]
+        return {"rabbits": rows, "next": rows[-1]["name"] if more else None}
+
+    def _portion(self, first: int) -> int:
+        """How many rows fit into an answer."""
+        jobs = 0
+        for count, row in enumerate(islice(self._rows, first, first + ROWS)):
+            jobs += row["njobs"]
+            if count and jobs > JOBS:
+                return count
+        return ROWS
 
     def _make_once(self, now: float) -> Parts[None]:
         """Make the rows, together with other queries that wait for them."""
@@ -66,6 +88,7 @@ class RabbitQueries:
             if self._making is making:
                 self._making = None
         self._rows, self._made = rows, now
+        self._places = {row["name"]: place for place, row in enumerate(rows)}
 
     def _make(self) -> Parts[list[Json]]:
         jobs: dict[str, dict[int, None]] = {}
@@ -134,8 +157,11 @@ class RabbitQueries:
         names = list(dict.fromkeys(reader.strings("rabbits")))
         if not 0 < len(names) <= NAMES:
             raise reader.bad("rabbits", f"the names of 1 to {NAMES} Rabbits")
-        unknown = [name for name in names if not self._machine.is_rabbit(name)]
-        if unknown:
-            text = f"{quoted(unknown[0])} is no Rabbit of rabbit.mapping"
-            raise QueryError(errno.ENOENT, text)
+        for name in names:
+            self._check_known(name)
         return names
+
+    def _check_known(self, name: str) -> None:
+        if not self._machine.is_rabbit(name):
+            text = f"{quoted(name)} is no Rabbit of rabbit.mapping"
+            raise QueryError(errno.ENOENT, text)
