@@ -27,9 +27,9 @@ from support.outages import (
     OUTAGES,
     RECONNECT,
     STATES,
+    inject,
     job_in,
     slow,
-    strike,
 )
 from support.service import (
     COPY_OUT,
@@ -72,7 +72,7 @@ def test_an_outage_of_an_hour_costs_an_hour_and_the_job_says_why(
     system = slow()
     jobid = job_in(system, where)
     system.loop.run(timeout=0.5)
-    strike(system, outage)
+    inject(system, outage)
     system.loop.run(timeout=HOUR - 1.0)
     if not outage.hangs:  # that is noticed only by who asks for something
         assert memo(system, jobid, MEMO) == f"Kubernetes: {outage.error.message}"
@@ -94,7 +94,7 @@ def test_a_memo_is_gone_after_an_outage_in_which_the_service_died(
     jobid = job_in(system, where)
     system.loop.run(timeout=0.5)
     refuse = OUTAGES["503"]
-    strike(system, refuse)
+    inject(system, refuse)
     system.loop.run(timeout=HOUR / 2)
     assert memo(system, jobid, MEMO) == f"Kubernetes: {refuse.error.message}"
     system.kill_module()
@@ -112,13 +112,13 @@ def test_a_memo_stays_while_the_service_dies_in_an_outage() -> None:
     system = slow()
     jobid = job_in(system, "Setup")
     system.loop.run(timeout=0.5)
-    strike(system, OUTAGES["503"])
+    inject(system, OUTAGES["503"])
     system.loop.run(timeout=HOUR / 4)
     said = memo(system, jobid, MEMO)
     assert said is not None
     system.kill_module()
     system.load_module()
-    strike(system, OUTAGES["503"])
+    inject(system, OUTAGES["503"])
     system.loop.run(timeout=HOUR / 4)
     assert memo(system, jobid, MEMO) == said
     settle(system)
@@ -135,7 +135,7 @@ def test_the_log_has_one_line_for_the_begin_and_one_for_the_end_of_an_outage(
         jobids.append(system.instance.submit(jobspec([XFS, COPY_OUT])))
         system.loop.run(timeout=0.75)
     system.log.clear()
-    strike(system, OUTAGES[kind])
+    inject(system, OUTAGES[kind])
     settle(system, 2 * HOUR)
     assert all(names(system, jobid) == LIFE for jobid in jobids)
     assert len(lines(system, "; jobs wait")) == 1
@@ -195,7 +195,7 @@ def wait_for_memo(system: VirtualSystem, jobid: int) -> str:
 
 def test_a_job_says_soon_that_there_is_no_answer() -> None:
     system = slow()
-    strike(system, OUTAGES["hang"], 60.0)
+    inject(system, OUTAGES["hang"], 60.0)
     jobid = system.instance.submit(jobspec())
     assert wait_for_memo(system, jobid) == "Kubernetes: no answer yet"
     other = system.instance.submit(jobspec())

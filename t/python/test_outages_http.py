@@ -71,14 +71,14 @@ class Site:
         self.flux.stop()
         self.kube.stop()
 
-    def mend(self) -> None:
-        """No more trouble."""
+    def clear(self) -> None:
+        """Clear the fault of all requests, and serve all kinds again."""
         self.server.faults = None
         self.server.resume()
         self.server.call(lambda: self._serve(self._served))
 
-    def spoil(self, fault: HttpFault) -> None:
-        """Have this go wrong with every request, and with every watch."""
+    def inject(self, fault: HttpFault) -> None:
+        """Inject a fault into every request and every watch."""
         self.server.faults = lambda method, path, query: fault
         self.server.drop_watches()
 
@@ -156,35 +156,35 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def site(started: Site) -> Iterator[Site]:
     started.log.clear()
     yield started
-    started.mend()
+    started.clear()
 
 
 TROUBLES: dict[str, tuple[Callable[[Site], None], str]] = {
     "it refuses connections": (lambda site: site.server.pause(), "connection refused"),
-    "it hangs": (lambda site: site.spoil(HttpFault(hang=2.0)), "no answer in time"),
+    "it hangs": (lambda site: site.inject(HttpFault(hang=2.0)), "no answer in time"),
     "it cuts connections": (
-        lambda site: site.spoil(HttpFault(close=True)),
+        lambda site: site.inject(HttpFault(close=True)),
         "the connection was lost",
     ),
     "it does so after the work": (
-        lambda site: site.spoil(HttpFault(close=True, carried_out=True)),
+        lambda site: site.inject(HttpFault(close=True, carried_out=True)),
         "the connection was lost",
     ),
     "answers are cut off": (
-        lambda site: site.spoil(HttpFault(truncate=True)),
+        lambda site: site.inject(HttpFault(truncate=True)),
         "the connection was cut before the answer ended",
     ),
     "answers are no JSON": (
-        lambda site: site.spoil(HttpFault(malformed=True)),
+        lambda site: site.inject(HttpFault(malformed=True)),
         "the answer is malformed: no JSON object",
     ),
     "429": (
-        lambda site: site.spoil(HttpFault(status=429, retry_after=1)),
+        lambda site: site.inject(HttpFault(status=429, retry_after=1)),
         "injected fault: 429",
     ),
     **{
         str(status): (
-            lambda site, status=status: site.spoil(HttpFault(status=status)),
+            lambda site, status=status: site.inject(HttpFault(status=status)),
             f"injected fault: {status}",
         )
         for status in (401, 403, 409, 410, 500, 502, 503, 504)
@@ -208,7 +208,7 @@ def test_a_job_says_why_it_waits_and_goes_on_when_that_is_over(
     begin(site)
     jobid = site.submit()
     site.wait(jobid, lambda: reason in str(site.memo(jobid)))
-    site.mend()
+    site.clear()
     site.finish(jobid)
     begun = sum(line.endswith("; jobs wait") for line in site.log)
     ended = sum(line.endswith("Kubernetes answers again") for line in site.log)
@@ -258,7 +258,7 @@ def test_a_CRD_that_is_missing_at_the_start_is_waited_for(
         site.forget(DWS_GROUP, WORKFLOW.plural)
         jobid = site.submit()
         site.wait(jobid, lambda: "is the CRD installed?" in str(site.memo(jobid)))
-        site.mend()
+        site.clear()
         site.finish(jobid)
     finally:
         site.close()

@@ -43,7 +43,7 @@ def after(system: System, seconds: float) -> Json:
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_an_error_can_strike_in_any_state(state: str) -> None:
+def test_an_error_can_be_injected_in_any_state(state: str) -> None:
     system = start(Fault(state, "error", message="it broke"), until=state)
     status = system.wait()
     assert (status["state"], status["status"]) == (state, "Error")
@@ -84,7 +84,7 @@ def test_a_workflow_stuck_in_any_state_can_be_torn_down(state: str) -> None:
     system.check_clean()
 
 
-def test_a_fault_strikes_only_the_workflows_that_it_names() -> None:
+def test_a_fault_is_injected_only_into_the_workflows_that_it_names() -> None:
     options = Options(faults=(Fault("Proposal", "error", match="bad*"),))
     system = System(options)
     for name in ("bad1", "good1"):

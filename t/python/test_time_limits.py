@@ -18,7 +18,7 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.outages import OUTAGES, RECONNECT, job_in, slow, strike
+from support.outages import OUTAGES, RECONNECT, inject, job_in, slow
 from support.service import (
     COPY_OUT,
     HOUR,
@@ -365,7 +365,7 @@ def test_an_outage_is_counted_by_no_limit(kind: str, state: str) -> None:
     limits = Config.parse(dict.fromkeys(LIMITS, 600))
     system = slow(config=limits)
     jobid = job_in(system, state)
-    strike(system, OUTAGES[kind])
+    inject(system, OUTAGES[kind])
     settle(system, 2 * HOUR)
     assert names(system, jobid) == LIFE
 
@@ -374,7 +374,7 @@ def test_an_outage_is_not_counted_by_a_module_that_was_loaded_in_it() -> None:
     """PostRun is complete since long: only the time that DWS took for it counts."""
     system = slow(config=Config.parse({"teardown_after": 600}))
     jobid = job_in(system, "PostRun")
-    strike(system, OUTAGES["503"])
+    inject(system, OUTAGES["503"])
     system.loop.run(timeout=HOUR / 2)
     system.kill_module()
     system.loop.run(timeout=HOUR / 2)
@@ -395,7 +395,7 @@ def test_teardown_after_stands_still_while_kubernetes_is_out_of_reach(
     jobid = job_in(system, "DataOut")
     system.loop.run(timeout=100.0)
     system.controllers.pause()
-    strike(system, OUTAGES["503"])
+    inject(system, OUTAGES["503"])
     system.loop.run(timeout=HOUR + RECONNECT)
     system.loop.run(timeout=5.0)
     if reloaded:
@@ -420,7 +420,7 @@ def test_the_time_without_kubernetes_adds_up_to_what_is_written_down(
     system.loop.run(timeout=10.0)
     system.kill_module()
     system.load_module()
-    strike(system, OUTAGES["hang"], first)
+    inject(system, OUTAGES["hang"], first)
     system.loop.run(timeout=150.0)
     system.kill_module()
     system.loop.run(timeout=second)

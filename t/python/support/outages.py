@@ -68,8 +68,8 @@ def slow(**options: object) -> VirtualSystem:
     return started(options=Options(latency=latency), **options)
 
 
-def strike(system: VirtualSystem, outage: Outage, seconds: float = HOUR) -> None:
-    """Let an outage begin now."""
+def inject(system: VirtualSystem, outage: Outage, seconds: float = HOUR) -> None:
+    """Begin an outage."""
     kube = system.service_kube
     assert kube is not None
     until = system.loop.now() + seconds

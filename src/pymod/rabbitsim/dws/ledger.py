@@ -82,13 +82,13 @@ class Rabbits:
         for name in fnmatch.filter(self._status, rabbits or "*"):
             self.set_status(name, "Offline")
             if duration:
-                self._later(duration, functools.partial(self._mend, name))
+                self._later(duration, functools.partial(self._restore, name))
 
-    def _mend(self, rabbit: str) -> None:
+    def _restore(self, rabbit: str) -> None:
         self.set_status(rabbit, "Ready")
 
     def set_link(self, compute: str, up: bool) -> None:
-        """Cut or mend the PCIe connection of a compute node."""
+        """Cut or restore the PCIe connection of a compute node."""
         rabbit = self._topology.rabbit_of[compute]
         lost = self._lost.setdefault(rabbit, set())
         if up:

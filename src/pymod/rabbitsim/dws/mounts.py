@@ -257,7 +257,7 @@ def _hangs(task: Task, node: str) -> bool:
     """Whether a node does nothing, and says nothing."""
     options, state = task.world.options, task.tracked.state
     for fault in options.faults_of_nodes(task.name, state, task.elapsed):
-        if fault.strikes_node(node):
+        if fault.matches_node(node):
             if fault.duration:
                 task.world.wake(task.tracked, task.tracked.began + fault.duration)
             return True
@@ -270,8 +270,8 @@ def _trouble(task: Task, key: Key) -> str:
     for fault in options.faults:
         if (
             fault.kind == "mount"
-            and fault.strikes(task.name, task.tracked.state, task.elapsed)
-            and fault.strikes_node(node)
+            and fault.is_active(task.name, task.tracked.state, task.elapsed)
+            and fault.matches_node(node)
         ):
             if fault.duration:
                 world.wake(task.tracked, task.tracked.began + fault.duration)

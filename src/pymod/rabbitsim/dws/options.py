@@ -24,7 +24,7 @@ class Fault:
     """Something that goes wrong.
 
     Attributes:
-        state: the Workflow state that it strikes in.
+        state: the Workflow state in which it is injected.
         kind:
             - ``error``: the Workflow's status becomes Error.
             - ``transient``: it is TransientCondition while the fault lasts.
@@ -34,7 +34,7 @@ class Fault:
               ``node`` while it lasts.
             - ``rabbit``: the Rabbit ``node`` goes offline when a Workflow enters
               the state, and is back after ``duration``.
-        match: names of the Workflows that it strikes, with ``*`` and ``?``.
+        match: names of the Workflows into which it is injected, with ``*`` and ``?``.
         duration: seconds since the Workflow entered the state; 0 is for ever.
         node: a compute node (``mount``) or a Rabbit, with ``*`` and ``?``. With
             ``error``, ``transient`` and ``never`` in Setup: the Rabbit on which
@@ -64,15 +64,16 @@ class Fault:
                 f"fault duration is {self.duration}, expected seconds, 0 for ever"
             )
 
-    def strikes(self, workflow: str, state: str, elapsed: float) -> bool:
-        """Whether it is there ``elapsed`` seconds after the state began."""
+    def is_active(self, workflow: str, state: str, elapsed: float) -> bool:
+        """Whether the fault is injected into a Workflow ``elapsed`` seconds after the
+        state began."""
         return (
             self.state == state
             and (self.duration == 0 or elapsed < self.duration)
             and fnmatchcase(workflow, self.match)
         )
 
-    def strikes_node(self, name: str) -> bool:
+    def matches_node(self, name: str) -> bool:
         return fnmatchcase(name, self.node or "*")
 
     @property
@@ -163,9 +164,9 @@ class Options:
     def fault(
         self, kind: str, workflow: str, state: str, elapsed: float
     ) -> Optional[Fault]:
-        """The first fault of a kind that strikes a whole Workflow now."""
+        """The first active fault of a kind that concerns a whole Workflow."""
         for fault in self.faults:
-            if fault.kind == kind and fault.strikes(workflow, state, elapsed):
+            if fault.kind == kind and fault.is_active(workflow, state, elapsed):
                 if not fault.of_node:
                     return fault
         return None
@@ -173,9 +174,9 @@ class Options:
     def faults_of_nodes(
         self, workflow: str, state: str, elapsed: float
     ) -> tuple[Fault, ...]:
-        """The faults of Rabbits and nodes that strike a Workflow now."""
+        """The active faults of a Workflow's Rabbits and nodes."""
         return tuple(
             fault
             for fault in self.faults
-            if fault.of_node and fault.strikes(workflow, state, elapsed)
+            if fault.of_node and fault.is_active(workflow, state, elapsed)
         )

@@ -143,7 +143,7 @@ def _broken(task: Task, rabbits: tuple[str, ...]) -> tuple[str, ...]:
     broken: dict[str, None] = {}
     options = task.world.options
     for fault in options.faults_of_nodes(task.name, "Setup", task.elapsed):
-        broken.update((r, None) for r in rabbits if fault.strikes_node(r))
+        broken.update((r, None) for r in rabbits if fault.matches_node(r))
     return tuple(broken)
 
 
@@ -244,7 +244,7 @@ def _stuck(task: Task) -> set[Key]:
     faults = [
         fault
         for fault in task.world.options.faults
-        if fault.kind == "mount" and fault.strikes(task.name, "PostRun", task.elapsed)
+        if fault.kind == "mount" and fault.is_active(task.name, "PostRun", task.elapsed)
     ]
     for fault in faults:
         if fault.duration:
@@ -254,7 +254,7 @@ def _stuck(task: Task) -> set[Key]:
         for key in task.tracked.children
         if key.kind == CLIENTMOUNT
         and key.namespace not in task.world.topology.rabbits
-        and any(fault.strikes_node(key.namespace) for fault in faults)
+        and any(fault.matches_node(key.namespace) for fault in faults)
         and _is_mounted(task.cluster.get(*key))
     }
 

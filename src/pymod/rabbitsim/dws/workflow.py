@@ -165,7 +165,7 @@ def enter(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     slow = options.fault("slow", name, tracked.state, 0.0)
     tracked.due = tracked.began + seconds + (slow.duration if slow else 0.0)
     for fault in options.faults:
-        if fault.kind == "rabbit" and fault.strikes(name, tracked.state, 0.0):
+        if fault.kind == "rabbit" and fault.is_active(name, tracked.state, 0.0):
             world.ledger.fail(fault.node, fault.duration)
 
 
@@ -339,7 +339,7 @@ def _concerns(
         else:
             servers = world.cluster.get(SERVERS, task.namespace, servers_name(task))
             names.update(wanted((servers or {}).get("spec") or {}))
-    return any(fault.strikes_node(name) for name in names)
+    return any(fault.matches_node(name) for name in names)
 
 
 def _drivers(

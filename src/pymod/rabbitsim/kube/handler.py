@@ -101,7 +101,7 @@ class Handler:
         response = await self._respond(request)
         if fault.close:
             return _cut(request)
-        return await _spoil(request, response, fault)
+        return await _corrupt(request, response, fault)
 
     async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
         try:
@@ -432,10 +432,10 @@ def _cut(request: web.BaseRequest) -> web.Response:
     return web.Response()
 
 
-async def _spoil(
+async def _corrupt(
     request: web.BaseRequest, response: web.StreamResponse, fault: HttpFault
 ) -> web.StreamResponse:
-    """Truncate or garble an answer (a watch has sent its own already)."""
+    """Truncate an answer, or make it malformed. A watch has sent its own already."""
     if not isinstance(response, web.Response) or not isinstance(response.body, bytes):
         return response
     if fault.malformed:

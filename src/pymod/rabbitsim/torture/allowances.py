@@ -148,7 +148,7 @@ class PlannedAllowances(Allowances):
         self._down = "controllers" in kinds
         self._exec = "exec" in kinds
         self._delays = any(trouble.what == "delay" for trouble in plan.troubles)
-        self._struck = {
+        self._faulted = {
             (world.ids[trouble.job], trouble.kind)
             for trouble in plan.troubles
             if trouble.job is not None
@@ -181,7 +181,7 @@ class PlannedAllowances(Allowances):
         if type == "cancel":
             return job.id in self._cancelled or self._closing
         if type == "hostile":
-            return (job.id, type) in self._struck
+            return (job.id, type) in self._faulted
         if type == "exec" and "reattach" in exception["note"]:
             return self._exec
         if type == "timeout":
@@ -210,7 +210,7 @@ class PlannedAllowances(Allowances):
                 "[" in note and bool(self._world.disabled)
             )
         if "a fault that was planned" in note:
-            return (job.id, "fault") in self._struck
+            return (job.id, "fault") in self._faulted
         if "under the job" in note:
             return job.id in self._world.meddled_jobs
         if "not loaded" in note:

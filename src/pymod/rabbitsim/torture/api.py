@@ -64,12 +64,13 @@ class _Window:
 
 
 class ApiTroubles:
-    """The present troubles of the API. They stay when the module is loaded again.
+    """Injects the present troubles of the API. They stay when the module is loaded
+    again.
 
     Attributes:
-        seen: told of each request that arrives, and what it meets.
-        late: the IDs of jobs with Workflows to which something was done when
-            nobody waited for it any more.
+        seen: is called with each request that arrives, and its fault.
+        late: the IDs of jobs whose Workflows were changed by a request after the
+            service had given up waiting for its answer.
     """
 
     def __init__(self, clock: Clock, store: Store, rng: random.Random) -> None:
@@ -87,8 +88,9 @@ class ApiTroubles:
     def clear(self) -> None:
         self._windows.clear()
 
-    def strikes(self, kind: str, whats: Sequence[str] = ()) -> Optional[Trouble]:
-        """The first trouble of a kind that strikes now, by its chance."""
+    def inject(self, kind: str, whats: Sequence[str] = ()) -> Optional[Trouble]:
+        """The trouble of a kind that is to be injected now, by the chance of each;
+        None if there is none."""
         now = self._clock.now()
         if any(window.until <= now for window in self._windows):
             self._windows = [w for w in self._windows if w.until > now]
@@ -102,7 +104,7 @@ class ApiTroubles:
 
     def fault(self, request: Request) -> Optional[Fault]:
         """The fault of a request of the service, or None."""
-        trouble = self.strikes("outage") or self.strikes("api")
+        trouble = self.inject("outage") or self.inject("api")
         fault = None if trouble is None else self._fault_of(trouble, request)
         self.seen(request, fault)
         return fault
@@ -139,13 +141,13 @@ class ApiTroubles:
 
     def latency(self, most: float) -> float:
         seconds = self._rng.uniform(0.0, most) if most > 0 else 0.0
-        trouble = self.strikes("watch", ("delay",))
+        trouble = self.inject("watch", ("delay",))
         return seconds if trouble is None else seconds + self._rng.uniform(0.0, 20.0)
 
 
 class TroubledKube(DirectKube):
-    """Kubernetes, whose requests meet the weather, and whose events may come
-    twice, or again when they are out of date."""
+    """Kubernetes with injected faults: requests fail, and events come twice, or
+    again when they are out of date."""
 
     def __init__(
         self,
@@ -167,7 +169,7 @@ class TroubledKube(DirectKube):
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:
         def answered(result: Union[Json, KubeError]) -> None:
-            trouble = self._api_troubles.strikes("unready")
+            trouble = self._api_troubles.inject("unready")
             if trouble is not None and kind in (DIRECTIVEBREAKDOWN, SERVERS):
                 if not isinstance(result, KubeError):
                     status = {"ready": False} if trouble.what == "false" else None
@@ -194,7 +196,8 @@ class TroubledKube(DirectKube):
 
 
 class _Handler:
-    """A handler that is told more than once, or not before the next list."""
+    """A WatchHandler over another one, to which it passes events more than once, or
+    not before the next list."""
 
     MEMORY = 8
 
@@ -209,12 +212,12 @@ class _Handler:
 
     def event(self, type: str, object: Json) -> None:
         key = _key(object)
-        if self._api_troubles.strikes("watch", ("miss",)) is not None:
+        if self._api_troubles.inject("watch", ("miss",)) is not None:
             self._missed[key] = type, object
             return
         self._missed.pop(key, None)
         self._handler.event(type, object)
-        trouble = self._api_troubles.strikes("watch", ("duplicate", "stale", "replay"))
+        trouble = self._api_troubles.inject("watch", ("duplicate", "stale", "replay"))
         if trouble is not None:
             self._repeat(trouble.what, type, object)
         self._past.append((type, object))

@@ -87,7 +87,7 @@ class _Crasher:
     def __init__(self, target: Optional[int], interruption: Interruption) -> None:
         self.points: list[Point] = []
         self.interruption = interruption
-        self.strike: Callable[[], None] = lambda: None
+        self.interrupt: Callable[[], None] = lambda: None
         self._target = target
         self._step = "at the start"
 
@@ -123,7 +123,7 @@ class _CrashingSteps(Steps):
 
     async def _ended(self) -> None:
         if self._crasher.reached(""):
-            self._crasher.strike()
+            self._crasher.interrupt()
             if self._crasher.interruption is Interruption.CRASH:
                 await Call[None](lambda answer: None)  # there is no service any more
 
@@ -138,7 +138,7 @@ class _CrashingPort:
     def _sent(self, what: str) -> None:
         if self._crasher.reached(what):
             # The message is on its way; it arrives before this does.
-            self._port.call_later(0.0, self._crasher.strike)
+            self._port.call_later(0.0, self._crasher.interrupt)
 
     def now(self) -> float:
         return self._port.now()
@@ -212,7 +212,7 @@ class _CrashSystem(VirtualSystem):
             files=self.data,
         )
         self.crasher = _Crasher(target, interruption)
-        self.crasher.strike = self._strike
+        self.crasher.interrupt = self._interrupt
         self.requested: Callable[[Request, Optional[Fault]], None] = lambda *_: None
 
     def load_module(self) -> None:
@@ -220,11 +220,11 @@ class _CrashSystem(VirtualSystem):
 
         def make(port: FluxPort) -> Service:
             def arrives(request: Request) -> Optional[Fault]:
-                struck = crasher.reached(_text(request))
-                fault = _FAULTS.get(crasher.interruption) if struck else None
+                reached = crasher.reached(_text(request))
+                fault = _FAULTS.get(crasher.interruption) if reached else None
                 self.requested(request, fault)
-                if struck:
-                    port.call_later(0.0, crasher.strike)
+                if reached:
+                    port.call_later(0.0, crasher.interrupt)
                 return fault
 
             self.service_kube = DirectKube(self.store, port, faults=arrives)
@@ -242,7 +242,7 @@ class _CrashSystem(VirtualSystem):
 
         self.instance.load_module(make)
 
-    def _strike(self) -> None:
+    def _interrupt(self) -> None:
         if self.crasher.interruption is Interruption.CANCEL:
             for job in self.instance.manager.active_jobs:
                 self.instance.cancel(job.id)

@@ -47,7 +47,7 @@ class Trouble:
         events: it happens when the job's eventlog has this many entries.
         skip: and then this many steps later.
         duration: how long it lasts, seconds.
-        chance: of each request or event, that it is struck.
+        chance: the chance of each request or event to get the trouble.
         name: of a node, a Rabbit, a Workflow state...
     """
 
@@ -207,7 +207,7 @@ def _dws(rng: random.Random, moment: Moment) -> list[Trouble]:
     if what == "slow" or state in ("PostRun", "DataOut", "Teardown"):
         seconds = rng.choice([5.0, 30.0, 400.0])  # who would end it otherwise?
     if what == "error" and state == "Teardown":
-        what = "transient"  # an error there is for an administrator to mend
+        what = "transient"  # only an administrator can clear an error there
     if what == "brief":
         what, seconds = "transient", rng.choice([0.5, 3.0])
     job = rng.randrange(moment.jobs)
