@@ -7,7 +7,8 @@ Retries and debounces of reconcilers are here alone. The adapters retry at their
 edge with the same :class:`~.backoff.Backoff`: a watch that is lost
 (:mod:`flux_k8s.kube.watch`), a look-up of a user and a stream of answers
 (:mod:`flux_k8s.broker.adapter`), the start of the service
-(:mod:`flux_k8s.broker.supervisor`).
+(:mod:`flux_k8s.broker.supervisor`). A deadline is a timer beside the request that it
+ends (:mod:`flux_k8s.jobs.heldqueries`, :mod:`flux_k8s.jobs.inuse`).
 
 It imports :mod:`flux_k8s.ports` alone. Read :mod:`.controller` first, then
 :mod:`.coroutines`.

@@ -7,7 +7,8 @@ from __future__ import annotations
 import syslog
 from typing import Callable, Optional
 
-from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError, Timer
+from flux_k8s.control.controller import Controller
+from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Flux, Kind, KubeError
 
 PATIENCE = 10.0
 """Seconds without an answer until that is reported."""
@@ -41,19 +42,18 @@ class Outage:
         self._lost: dict[Kind, str] = {}
         self._silent = False
         self._heard = flux.now()
-        self._timer: Optional[Timer] = None
+        self._list_checks = Controller[float](flux, self._check_lists)
         self._stopped = False
 
     def start(self) -> None:
         """The watches are about to be opened."""
         self.since = self._flux.now()
-        self._await_lists()
+        self._list_checks.add(self.since, PATIENCE)
 
     def stop(self) -> None:
         """Ignore the watches from now on."""
         self._stopped = True
-        if self._timer is not None:
-            self._timer.cancel()
+        self._list_checks.stop()
 
     @property
     def reason(self) -> Optional[str]:
@@ -103,16 +103,12 @@ class Outage:
             self._silent = True
         self._compare(before)
 
-    def _await_lists(self) -> None:
-        """Note when nothing is heard of the watches that are to list objects."""
-        since = self._flux.now()
-
-        def look() -> None:
-            if not self.listed:
-                self.note_silence(since)
-                self._await_lists()
-
-        self._timer = self._flux.call_later(PATIENCE, look)
+    async def _check_lists(self, since: float) -> None:
+        """Note whether Kubernetes has sent nothing since ``since``, and check again
+        after ``PATIENCE``, until the watches have listed the objects."""
+        if not self.listed:
+            self.note_silence(since)
+            self._list_checks.add(self._flux.now(), PATIENCE)
 
     def _note_time(self) -> None:
         self._heard = self._flux.now()

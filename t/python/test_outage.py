@@ -1,0 +1,54 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""When Kubernetes counts as out of reach, before the first lists."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from flux_k8s.jobs.outage import LISTED_FIRST, PATIENCE, SILENCE, Outage
+from flux_k8s.ports import SERVERS, Flux
+from rabbitsim.loop import VirtualLoop
+
+
+class LoggingLoop(VirtualLoop):
+    """The part of Flux that an :class:`Outage` needs."""
+
+    def log(self, level: int, message: str) -> None:
+        pass
+
+
+def started(loop: LoggingLoop) -> Outage:
+    outage = Outage(cast(Flux, loop), lambda: None)
+    outage.start()
+    return outage
+
+
+def test_silence_after_the_first_of_the_lists_is_an_outage() -> None:
+    loop = LoggingLoop()
+    outage = started(loop)
+    loop.run(timeout=PATIENCE / 2)
+    outage.note_watch(SERVERS, None)
+    loop.run(timeout=PATIENCE)
+    assert outage.reason is None
+    loop.run(timeout=PATIENCE)
+    assert outage.reason == SILENCE
+
+
+def test_nothing_is_checked_any_more_once_all_lists_are_known() -> None:
+    loop = LoggingLoop()
+    outage = started(loop)
+    for kind in LISTED_FIRST:
+        outage.note_watch(kind, None)
+    loop.run(timeout=2 * PATIENCE)
+    assert outage.reason is None
+    assert loop.next_due() is None
+
+
+def test_nothing_is_checked_any_more_after_the_end_of_the_service() -> None:
+    loop = LoggingLoop()
+    outage = started(loop)
+    outage.stop()
+    loop.run(timeout=2 * PATIENCE)
+    assert outage.reason is None
+    assert loop.next_due() is None
