@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import syslog
 from functools import partial
-from typing import Any, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import Call, call, settle
+from flux_k8s.control.coroutines import Call, call, drive, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import (
@@ -196,31 +196,19 @@ class InUse:
     def drain_all(self, info: WorkflowInfo) -> None:
         """Drain all nodes of a job, unless it is known which of them still mount its
         storage."""
-        if info.all_drained or _is_judged(info):
+        if not (info.all_drained or _is_judged(info)):
+            info.all_drained = True
+            drive(self._drain_all(info), lambda result: None, ())
+
+    async def _drain_all(self, info: WorkflowInfo) -> None:
+        try:
+            hosts = await self._hosts(info)
+        except (RpcError, BadObject, ValueError) as error:
+            text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
+            self._flux.log(syslog.LOG_ERR, text)
             return
-        info.all_drained = True
-        if info.allocation is not None:
-            self._drain_all(info, info.allocation.hosts)
+        if _is_judged(info):
             return
-
-        def answer(result: Union[Json, RpcError]) -> None:
-            try:
-                if isinstance(result, RpcError):
-                    raise result
-                job = Reader("job-list.list-id", result).object("job")
-                hosts = hostlist.decode(job.string("nodelist"))
-            except (RpcError, BadObject, ValueError) as error:
-                text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
-                self._flux.log(syslog.LOG_ERR, text)
-            else:
-                if not _is_judged(info):
-                    self._drain_all(info, hosts)
-
-        # job-list has the hosts of the job. R may have 100 MB.
-        payload = {"id": info.jobid, "attrs": ["nodelist"]}
-        self._flux.rpc("job-list.list-id", payload, answer)
-
-    def _drain_all(self, info: WorkflowInfo, hosts: Iterable[str]) -> None:
         names = hostlist.encode(hosts)
         silent = "epilog-timeout: Kubernetes does not say what still uses the storage"
         drained = f"{names}: drained until it does"
@@ -228,6 +216,21 @@ class InUse:
         self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
         self._nodes.drain(hosts, drain_reason(info.jobid, UNKNOWN))
         self._verdict(info, text)
+
+    async def _hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
+        """The nodes of a job.
+
+        Raises:
+            RpcError: job-list does not know the job.
+            BadObject, ValueError: job-list does not know the nodes.
+        """
+        if info.allocation is not None:
+            return info.allocation.hosts
+        # job-list has the hosts of the job. R may have 100 MB.
+        payload = {"id": info.jobid, "attrs": ["nodelist"]}
+        answer = await call(self._flux.rpc, "job-list.list-id", payload)
+        job = Reader("job-list.list-id", answer).object("job")
+        return hostlist.decode(job.string("nodelist"))
 
     def _tell(
         self,

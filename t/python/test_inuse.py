@@ -1,0 +1,58 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The nodes of a job whose epilog is given up while Kubernetes does not answer (seed
+001, "Epilog timeout and abort")."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from flux_k8s.dws.drainreason import UNKNOWN, drain_reason
+from rabbitsim.flux import services
+from rabbitsim.system import VirtualSystem
+from support.outages import OUTAGES, inject, job_in, slow
+from support.rabbits import drained
+from support.service import HOUR, lines
+
+EPILOG_TIMEOUT = 60.0
+
+
+def aborted(reload: bool) -> tuple[VirtualSystem, int]:
+    """A system without Kubernetes in which a job's epilog was given up.
+
+    Args:
+        reload: the module was loaded again, and does not know the job's nodes.
+    """
+    system = slow(plugin_conf={"epilog-timeout": EPILOG_TIMEOUT})
+    jobid = job_in(system, "PostRun")
+    if reload:
+        system.kill_module()
+        system.load_module()
+    inject(system, OUTAGES["hang"], HOUR)
+    assert system.loop.run(system.instance.idle, HOUR)
+    system.loop.run(timeout=10.0)
+    return system, jobid
+
+
+@pytest.mark.parametrize("reload", [False, True])
+def test_an_abort_without_an_answer_of_kubernetes_drains_all_nodes_of_the_job(
+    reload: bool,
+) -> None:
+    system, jobid = aborted(reload)
+    reason = drain_reason(jobid, UNKNOWN)
+    assert drained(system) == dict.fromkeys(["compute-01", "compute-02"], reason)
+
+
+def test_an_abort_says_that_it_cannot_drain_a_job_that_job_list_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*args: object) -> None:
+        raise OSError(errno.ENOENT, "job is unknown")
+
+    monkeypatch.setattr(services._Jobs, "list_id", fail)
+    system, _ = aborted(reload=True)
+    assert drained(system) == {}
+    (line,) = lines(system, "cannot tell which nodes to drain")
+    assert line.endswith("job is unknown")
