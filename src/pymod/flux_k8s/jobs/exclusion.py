@@ -92,7 +92,7 @@ class Exclusion:
             mapping = self._settings.mapping
             return nodefailure.survey_storage(requested_at, computes, holdings, mapping)
 
-        await self._ask(info, calls, survey)
+        await self._make_survey(info, calls, survey)
 
     async def _inspect_mounts(self, info: WorkflowInfo, expected: int) -> None:
         selector = cleanup.workflow_selector(info.name)
@@ -111,9 +111,9 @@ class Exclusion:
                 requested_at, computes, clientmounts, storages, expected, mapping
             )
 
-        await self._ask(info, calls, survey)
+        await self._make_survey(info, calls, survey)
 
-    async def _ask(
+    async def _make_survey(
         self,
         info: WorkflowInfo,
         calls: Sequence[Call[Json]],
@@ -167,7 +167,7 @@ class Exclusion:
         """
         survey = info.survey
         assert survey is not None
-        self.tell(info, survey, note)
+        self.report(info, survey, note)
         if survey.lost:
             body = nodefailure.computes_patch(survey, self._flux.now())
             await self._write(COMPUTES, self._computes(info), body)
@@ -175,7 +175,7 @@ class Exclusion:
             await self._write(SERVERS, remaining.servers, remaining.patch)
         info.survey = survey.without_lost(self._flux.now())
 
-    def tell(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
+    def report(self, info: WorkflowInfo, survey: Survey, note: str) -> None:
         """Drain the failed nodes, and raise an exception about them, once for each
         node."""
         news = [host for host in survey.lost if host not in info.reported_nodes]

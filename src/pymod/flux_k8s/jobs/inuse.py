@@ -62,7 +62,7 @@ PERSISTENCE = 120.0
 other requests. An outage does not count."""
 
 
-def _is_judged(info: WorkflowInfo) -> bool:
+def _is_use_known(info: WorkflowInfo) -> bool:
     """Whether this service, or an earlier one, has found the nodes and Rabbits that an
     abort takes out of service."""
     recorded = info.view is not None and info.view.cut_off
@@ -170,7 +170,7 @@ class InUse:
             else:
                 out.append(rabbit)
         if nodes is not None:
-            self._tell(info, nodes, out, problems)
+            self._report(info, nodes, out, problems)
         await self._finish(info, problems)
 
     def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
@@ -186,7 +186,7 @@ class InUse:
             for name in names
         ]
 
-    def await_verdict(self, info: WorkflowInfo) -> None:
+    def drain_after_silence(self, info: WorkflowInfo) -> None:
         """Drain all nodes unless the abort gets an answer in :data:`SILENCE` seconds.
         Another step of the job may still wait for Kubernetes, and the plugin does not
         wait long."""
@@ -196,7 +196,7 @@ class InUse:
     def drain_all(self, info: WorkflowInfo) -> None:
         """Drain all nodes of a job, unless it is known which of them still mount its
         storage."""
-        if not (info.all_drained or _is_judged(info)):
+        if not (info.all_drained or _is_use_known(info)):
             info.all_drained = True
             drive(self._drain_all(info), lambda result: None, ())
 
@@ -207,7 +207,7 @@ class InUse:
             text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
             self._flux.log(syslog.LOG_ERR, text)
             return
-        if _is_judged(info):
+        if _is_use_known(info):
             return
         names = hostlist.encode(hosts)
         silent = "epilog-timeout: Kubernetes does not say what still uses the storage"
@@ -215,7 +215,7 @@ class InUse:
         text = "; ".join([silent, drained, *self._unsaved(info)])
         self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
         self._nodes.drain(hosts, drain_reason(info.jobid, UNKNOWN))
-        self._verdict(info, text)
+        self._raise_report(info, text)
 
     async def _hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
         """The nodes of a job.
@@ -232,7 +232,7 @@ class InUse:
         job = Reader("job-list.list-id", answer).object("job")
         return hostlist.decode(job.string("nodelist"))
 
-    def _tell(
+    def _report(
         self,
         info: WorkflowInfo,
         nodes: Iterable[str],
@@ -256,7 +256,7 @@ class InUse:
         if text != info.use_report:
             info.use_report = text
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
-        self._verdict(info, text)
+        self._raise_report(info, text)
 
     def _unsaved(self, info: WorkflowInfo) -> list[str]:
         """The data that a job that ran loses: one sentence, or none."""
@@ -266,12 +266,12 @@ class InUse:
             return []
         return [f"not copied: {', '.join(info.view.unsaved)}"]
 
-    def _verdict(self, info: WorkflowInfo, note: str) -> None:
-        """Raise an exception with the verdict, once, while the job is active. It is
+    def _raise_report(self, info: WorkflowInfo, note: str) -> None:
+        """Raise an exception with the report, once, while the job is active. It is
         fatal if data is lost, unless the job has a fatal exception already."""
-        if not info.verdict_posted:
+        if not info.report_raised:
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
-            info.verdict_posted = info.failed = True
+            info.report_raised = info.failed = True
             self._raise(info, DWS, severity, note)
 
     async def _finish(

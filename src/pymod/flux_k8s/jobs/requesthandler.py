@@ -163,7 +163,7 @@ class RequestHandler:
     def _abort(self, payload: Any) -> Json:
         jobid = read_jobid(payload, "dws.abort")
         info = self._release(jobid, abandoned=True, aborted=True)
-        self._in_use.await_verdict(info)
+        self._in_use.drain_after_silence(info)
         return SUCCESS
 
     def _release(

@@ -218,7 +218,7 @@ class Steps:
             "resources": proposal.resources,
             "exclude": proposal.exclude,
         }
-        await self._tell("resource-update", payload)
+        await self._request_plugin("resource-update", payload)
         info.planned = True
 
     async def _allocate(self, info: WorkflowInfo) -> None:
@@ -230,7 +230,7 @@ class Steps:
         for wish in placement.unmet_wishes:
             self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
         if placement.excluded is not None:
-            self._exclusion.tell(info, *placement.excluded)
+            self._exclusion.report(info, *placement.excluded)
         if placement.rabbits:
             self.flux.post_memo(info.jobid, {"rabbits": placement.rabbits})
             # For accounting: a memo may be anybody's.
@@ -255,7 +255,7 @@ class Steps:
 
     # Requests to Flux
 
-    async def _tell(self, method: str, payload: Json) -> None:
+    async def _request_plugin(self, method: str, payload: Json) -> None:
         """Send an RPC to the plugin. ENOENT is no error: the job has ended, and needs
         no request."""
         try:
@@ -301,13 +301,13 @@ class Steps:
             if info.view.unsaved:
                 copies = ", ".join(info.view.unsaved)
                 payload["copy_out"] = printable(copies, SHOWN)
-            await self._tell("prolog-remove", payload)
+            await self._request_plugin("prolog-remove", payload)
             info.mounted = True
 
     async def _release_epilog(self, info: WorkflowInfo) -> None:
         self.tokens.unlink(info)
         self.release_share(info)
-        await self._tell("epilog-remove", {"id": info.jobid})
+        await self._request_plugin("epilog-remove", {"id": info.jobid})
         info.released = True
 
     async def _fail(self, info: WorkflowInfo, note: str) -> None:
@@ -325,7 +325,7 @@ class Steps:
                 "exclude": None,
                 "errmsg": note,
             }
-            await self._tell("resource-update", payload)
+            await self._request_plugin("resource-update", payload)
         else:
             self.flux.raise_exception(info.jobid, DWS, FATAL, note)
         info.failed = True

@@ -89,7 +89,7 @@ class WorkflowInfo:
         use_report: the line of the log about the nodes and Rabbits in use at an abort.
         all_drained: all nodes of the job were drained, since Kubernetes did not answer
             which nodes are in use.
-        verdict_posted: an exception of the job names the nodes and Rabbits in use at an
+        report_raised: an exception of the job names the nodes and Rabbits in use at an
             abort.
         timed_states: the states whose durations were recorded.
         durations: the seconds of those states that this module has recorded.
@@ -138,7 +138,7 @@ class WorkflowInfo:
     failing_since: Optional[float] = None
     use_report: str = ""
     all_drained: bool = False
-    verdict_posted: bool = False
+    report_raised: bool = False
     timed_states: frozenset[State] = frozenset()
     durations: dict[State, float] = field(default_factory=dict)
     end_recorded: bool = False
