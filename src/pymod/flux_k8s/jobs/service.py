@@ -104,13 +104,7 @@ class Service:
         self.workflows = WorkflowWatch(jobs, self._orphans, outage, scope)
         self._lister = JobLister(flux, jobs, scope, self._jobs_are_known)
         self._requests = RequestHandler(
-            flux,
-            settings,
-            jobs,
-            scope,
-            steps.in_use,
-            self._lister.relist,
-            setup_reader,
+            flux, settings, jobs, scope, steps.in_use, self._lister.relist, setup_reader
         )
         self._queries = Queries(
             flux, kube, settings, jobs, machine, outage, self._kube_metrics
