@@ -11,20 +11,16 @@ KVS: a memo only tells which jobs are worth a look there.
 
 from __future__ import annotations
 
-import argparse
 import json
 from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from dwscli.instance import Instance
 from dwscli.reading import number, objects, part, text, texts
-from dwscli.users import user_id
-from flux_k8s.command import CommandError
 from flux_k8s.dws import datamovement, directives
 from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
-from flux_k8s.text import quoted
 
 WORKFLOW = "rabbit_workflow"
 HOSTLIST = "rabbit_hostlist"
@@ -53,29 +49,6 @@ LARGEST_LIST = 65536
 """The most jobs that ended among which those with storage are searched."""
 
 Kvs = Mapping[tuple[int, str], str]
-
-
-def wanted_count(args: argparse.Namespace) -> int:
-    """How many jobs that have ended are considered at most (``--count``).
-
-    Raises:
-        CommandError: that is no number of jobs.
-    """
-    if args.count < 0:
-        raise CommandError(f"--count: {args.count} is negative, expected 0 or more")
-    return int(args.count)
-
-
-def visible_user(text: str, instance: Instance) -> Optional[int]:
-    """The user ID of ``--user``; None for ``EVERYBODY``.
-
-    Raises:
-        CommandError: there is no such user, or a guest asks for another one.
-    """
-    user = user_id(text)
-    if user not in (None, instance.userid) and not instance.is_owner:
-        raise CommandError(f"the jobs of user {quoted(text)} are not yours")
-    return user
 
 
 def is_inactive(job: Json) -> bool:

@@ -9,7 +9,7 @@ import json
 import time
 from typing import Callable, Iterable, Mapping, Optional
 
-from dwscli import ended, fluxinstance, table, when
+from dwscli import ended, fluxinstance, selection, table
 from dwscli.ended import ENDED
 from dwscli.instance import Instance, Refused, all_jobs
 from dwscli.jobfields import BUILTIN, FIELDS, Job, color
@@ -127,8 +127,8 @@ class Search:
 
     def __init__(self, args: argparse.Namespace, instance: Instance) -> None:
         self._instance = instance
-        self._count = ended.wanted_count(args)
-        self._since = when.parse(args.since, time.time()) if args.since else 0.0
+        self._count = selection.count(args)
+        self._since = selection.since(args)
         self._states = wanted_states(args)
         self._user = wanted_user(args, instance)
         words = [args.rabbit] if args.rabbit else []
@@ -246,7 +246,7 @@ def wanted_user(args: argparse.Namespace, instance: Instance) -> Optional[int]:
         CommandError: there is no such user, or a guest asks for another one.
     """
     if args.user is not None:
-        return ended.visible_user(args.user, instance)
+        return selection.user(args.user, instance)
     return None if args.A else instance.userid
 
 

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from dataclasses import asdict, dataclass
 from typing import Any, Callable, Iterable, Mapping, Optional
 
-from dwscli import ended, fluxinstance, table, when
+from dwscli import ended, fluxinstance, selection, table
 from dwscli.formats import Field
 from dwscli.instance import Instance
 from dwscli.namedformats import Formats
@@ -132,11 +131,11 @@ def main(args: argparse.Namespace) -> None:
 def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     """Show the storage that jobs of an instance had."""
     format = table.make_format(NAME, args, BUILTIN, FIELDS)
-    since = when.parse(args.since, time.time()) if args.since else 0.0
-    user = ended.visible_user(args.user, instance)
+    since = selection.since(args)
+    user = selection.user(args.user, instance)
     if not instance.is_owner:
         user = instance.userid
-    rows = ended.recorded_rows(instance, user, since, ended.wanted_count(args))
+    rows = ended.recorded_rows(instance, user, since, selection.count(args))
     found = totals(rows, BY[args.by])
     if args.json:
         write([json.dumps({"by": args.by, "usage": [asdict(one) for one in found]})])
