@@ -44,6 +44,7 @@ COMPONENT = Component(
     host_sources=[
         "src/standin/plugin.c",
         "src/standin/core.c",
+        "src/standin/reactor.c",
         "src/standin/jobtap.c",
     ],
     host_header="jobtap.h",
