@@ -111,11 +111,13 @@ class _Client:
             raise
 
     def wait(self, begin: Callable[[Callable[[T], None]], None]) -> T:
-        """What ``begin`` gives to the function that it is given. Only before
-        :meth:`start`.
+        """Run the loop until a request is answered. Only before :meth:`start`.
+
+        Args:
+            begin: sends the request. It gets the function that takes the answer.
 
         Raises:
-            ClusterError: nothing, for too long.
+            ClusterError: the request got no answer within ``PATIENCE`` seconds.
         """
         answers: list[T] = []
         begin(answers.append)

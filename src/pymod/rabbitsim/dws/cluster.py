@@ -196,7 +196,7 @@ class Cluster:
             self._log(f"{name}: {error}")
 
         def again() -> None:
-            self._tell(key, self._busy.pop(key))
+            self._notify(key, self._busy.pop(key))
 
         if error.reason == "AlreadyExists":
             self._kube.get(*key, self._adopt(key, again), key=_queue(key))
@@ -211,8 +211,9 @@ class Cluster:
 
         return done
 
-    def _tell(self, key: Key, before: Optional[Json]) -> None:
-        """Have somebody look at an object that may not be there."""
+    def _notify(self, key: Key, before: Optional[Json]) -> None:
+        """Notify the controllers of an object as if it had changed. The object may not
+        exist."""
         if not self._stopped:
             obj = self._objects.get(key)
             self._changed(key, obj or before, obj)
@@ -226,7 +227,7 @@ class Cluster:
             self._gone.pop(key, None)
             self._changed(key, known, obj)
         else:
-            self._tell(key, obj)
+            self._notify(key, obj)
 
     def _drop(self, key: Key, before: Optional[Json]) -> None:
         known = self._objects.pop(key, None)
@@ -254,7 +255,7 @@ class Cluster:
             self._unsynced.discard(kind)
             if not self._unsynced:
                 for key in tuple(self._objects):
-                    self._tell(key, None)
+                    self._notify(key, None)
 
     def lost(self, kind: Kind, error: KubeError) -> None:
         self._log(f"watch of {kind.plural}: {error}")

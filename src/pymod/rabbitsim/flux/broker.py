@@ -148,7 +148,7 @@ class PortHost(Protocol):
 
 
 class _PortTimer:
-    """A timer that dies with its port."""
+    """A timer that does not fire once the module of its port is unloaded."""
 
     def __init__(self, port: FluxPort, function: Callable[[], None]) -> None:
         self._port = port
@@ -163,7 +163,8 @@ class _PortTimer:
 
 
 class PortWatch:
-    """What is told for as long as the port lives, or until it is stopped."""
+    """Calls a function when it is notified, until it is stopped or the module of the
+    port is unloaded."""
 
     def __init__(self, port: FluxPort, function: Callable[[], None]) -> None:
         self._port = port
@@ -172,7 +173,7 @@ class PortWatch:
     def stop(self) -> None:
         self._function = None
 
-    def tell(self) -> None:
+    def notify(self) -> None:
         self._port.call_later(0.0, self._call)
 
     def _call(self) -> None:
@@ -212,8 +213,8 @@ class FluxPort:
 
         self._host.broker.send(topic, payload, respond)
 
-    def _tell(self, topic: str, payload: Json) -> None:
-        """Send a request whose failure is logged, nothing more."""
+    def _send(self, topic: str, payload: Json) -> None:
+        """Send a request, and log its failure."""
 
         def respond(errnum: int, text: str, answer: Optional[Json]) -> None:
             if errnum and errnum != errno.ENOENT:
@@ -223,13 +224,13 @@ class FluxPort:
 
     def raise_exception(self, jobid: int, type: str, severity: int, note: str) -> None:
         payload = {"id": jobid, "type": type, "severity": severity, "note": note}
-        self._tell("job-manager.raise", payload)
+        self._send("job-manager.raise", payload)
 
     def post_memo(
         self, jobid: int, memo: Mapping[str, Any], *, volatile: bool = False
     ) -> None:
         payload = {"id": jobid, "memo": dict(memo), "volatile": volatile}
-        self._tell("job-manager.memo", payload)
+        self._send("job-manager.memo", payload)
 
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False
@@ -266,20 +267,20 @@ class FluxPort:
 
     def watch_nodes(self, changed: Callable[[], None]) -> PortWatch:
         watch = PortWatch(self, changed)
-        self._host.watch_nodes(watch.tell)
+        self._host.watch_nodes(watch.notify)
         return watch
 
     def watch_module(self, name: str, loaded: Callable[[], None]) -> PortWatch:
         watch = PortWatch(self, loaded)
-        self._host.watch_module(name, watch.tell)
+        self._host.watch_module(name, watch.notify)
         return watch
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
-        def tell() -> None:
+        def answer() -> None:
             if self.alive:
                 done(self._host.primary_group(userid))
 
-        self._clock.call_later(0.0, tell)
+        self._clock.call_later(0.0, answer)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         def look() -> None:

@@ -77,12 +77,12 @@ class Execution:
         era = self._era
         token = self.jobs[job.id] = object()
 
-        def tell(function: Callable[[], None]) -> None:
+        def if_current(function: Callable[[], None]) -> None:
             if era == self._era:
                 function()
 
         def post(name: str, context: Json) -> None:
-            tell(lambda: self.manager.post(job, name, context))
+            if_current(lambda: self.manager.post(job, name, context))
 
         def released() -> None:
             self._cancel_timer(job.id)
@@ -94,9 +94,9 @@ class Execution:
             jobspec=job.full_jobspec(),
             R=R,
             hosts=hostlist.decode_all(R["execution"]["nodelist"]),
-            started=lambda: tell(lambda: self._started(job, R)),
+            started=lambda: if_current(lambda: self._started(job, R)),
             finished=lambda status: post("finish", {"status": status}),
-            failed=lambda note: tell(lambda: self._raise(job, "exec", note)),
+            failed=lambda note: if_current(lambda: self._raise(job, "exec", note)),
             released=released,
         )
 

@@ -400,12 +400,12 @@ class DirectWatch:
     def _fail(self, error: KubeError, delay: float) -> None:
         self._close()
 
-        def tell() -> None:
+        def report() -> None:
             self._after(self._backoff.fail(error.retry_after), self._connect)
             if self._cache.note_error(error):
                 self._handler.trouble(error)
 
-        self._after(delay, tell)
+        self._after(delay, report)
 
     def _list(self) -> None:
         self._kube.check("list", self._request)
@@ -461,14 +461,14 @@ class DirectWatch:
         events = self._cache.add_page(page["items"])
         events += self._cache.end_list(page["metadata"]["resourceVersion"])
         self.open()
-        self._tell(events)
+        self._deliver(events)
         if not self._stopped:
             self._handler.synced()
 
     def _take(self, type: str, object: Json) -> None:
-        self._tell(self._cache.add_event({"type": type, "object": object}))
+        self._deliver(self._cache.add_event({"type": type, "object": object}))
 
-    def _tell(self, events: list[Event]) -> None:
+    def _deliver(self, events: list[Event]) -> None:
         for type, object in events:
             if not self._stopped:
                 self._handler.event(type, object)
