@@ -73,16 +73,17 @@ class Orphans:
         self._checked = False
 
     def check(self) -> None:
-        """Check all, once all Workflows and all jobs are known."""
+        """Check all unclaimed Workflows, once all Workflows and all jobs are known."""
         if not (self._outage.has_listed(WORKFLOW) and self._jobs.complete):
             return
         self._checked = True
         for jobid, (view, _) in tuple(self._jobs.unclaimed.items()):
-            if not leaves(view):
+            if not is_vanishing(view):
                 self.check_ended(jobid)
 
-    def found(self, jobid: int) -> None:
-        """There is another one. Until all are checked, its job may become known."""
+    def added(self, jobid: int) -> None:
+        """The watch has shown a new Workflow that no job claims. Until :meth:`check`
+        has checked all Workflows, the plugin may still report its job."""
         if self._checked and self._is_stuck(jobid):
             self.check_ended(jobid)
 
@@ -91,11 +92,11 @@ class Orphans:
         self._scope.run(jobid, self._begin_check, jobid)
 
     def _begin_check(self, jobid: int) -> None:
-        drive(self._leave_if_ended(jobid), lambda result: None, (), self._scope.bind)
+        drive(self._release_if_ended(jobid), lambda result: None, (), self._scope.bind)
 
-    async def _leave_if_ended(self, jobid: int) -> None:
-        """Release what is left of a job that has ended, or whose epilog was given up,
-        as its eventlog tells."""
+    async def _release_if_ended(self, jobid: int) -> None:
+        """Release the storage of a job that has ended, or whose epilog was given up
+        according to its eventlog."""
         ended = await call(self._flux.job_ended, jobid)
         if self._jobs.stopped or ended is None:
             return
@@ -107,9 +108,9 @@ class Orphans:
             log = ""  # a job that was purged has no eventlog
         aborted = given_up(log, self._settings.owner)
         if not self._jobs.stopped and (ended or aborted):
-            self._leave(jobid, aborted)
+            self._release(jobid, aborted)
 
-    def _leave(self, jobid: int, aborted: bool) -> None:
+    def _release(self, jobid: int, aborted: bool) -> None:
         """Release the storage of a job that waits for nothing any more."""
         if jobid not in self._jobs:
             if not self._is_stuck(jobid):
@@ -128,12 +129,13 @@ class Orphans:
         self._jobs.changed(job)
 
     def _is_stuck(self, jobid: int) -> bool:
-        """Whether there is a Workflow of this job that does not go by itself."""
+        """Whether the job has an unclaimed Workflow that only the module can tear
+        down."""
         found = self._jobs.unclaimed.get(jobid)
-        return found is not None and not leaves(found[0])
+        return found is not None and not is_vanishing(found[0])
 
 
-def leaves(view: WorkflowView) -> bool:
+def is_vanishing(view: WorkflowView) -> bool:
     """Whether a Workflow is being deleted, and no finalizer of ours holds it. A job of
-    the same ID that becomes known has to wait until it is gone all the same."""
+    the same ID that becomes known has to wait for the end of the deletion."""
     return view.deleting and FINALIZER not in view.finalizers

@@ -109,8 +109,8 @@ def _wished(
     mapping: RabbitMapping,
     nodes: int,
 ) -> Hosts:
-    """Those of the nodes that the job is to have if it can, when their Rabbits serve
-    and they are enough."""
+    """The nodes of ``hosts`` that are ``wished`` and whose Rabbits are not broken. All
+    of ``hosts`` if these are fewer than ``nodes``, or if none is wished."""
     if not wished:
         return hosts
     best = wished.difference(*map(mapping.hosts_of, broken))

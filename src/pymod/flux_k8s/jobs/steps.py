@@ -170,7 +170,7 @@ class Steps:
         self._planner.leave_turn(info.jobid)
 
     def release_share(self, info: WorkflowInfo) -> None:
-        """The job has nothing of the scheduler any more."""
+        """Free the job's share: the scheduler has taken back the job's resources."""
         self._planner.release_share(info)
 
     def forget(self, info: WorkflowInfo) -> None:
@@ -183,12 +183,13 @@ class Steps:
         if step.state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
-            await self._drain_unheard(info)
+            await self._drain_unconfirmed(info)
         await self.workflows.move(info, step)
 
-    async def _drain_unheard(self, info: WorkflowInfo) -> None:
-        """PostRun is complete. Of nodes that were Disabled in SystemStatus, or where
-        it was forced, that does not say that they have unmounted."""
+    async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
+        """Drain the nodes that still mount storage after PostRun, unless DWS has
+        waited for all nodes. DWS does not wait for nodes that are Disabled in
+        SystemStatus, nor for any node of a PostRun that was forced."""
         assert info.view is not None
         if info.view.forced or await self._was_any_disabled(info):
             note = "DWS did not wait for it"
@@ -265,8 +266,8 @@ class Steps:
                 raise
 
     async def _release_prolog(self, info: WorkflowInfo) -> None:
-        """DWS says that all is mounted; of nodes that were Disabled in SystemStatus it
-        does not know."""
+        """Let the job start: DWS has mounted its storage. DWS does not wait for nodes
+        that are Disabled in SystemStatus, so such nodes are surveyed first."""
         disabled = await self._was_any_disabled(info)
         if info.view is None:
             return  # it was deleted meanwhile: next_step() has the job fail with that
@@ -341,8 +342,9 @@ class Steps:
         drive(save(), lambda result: None, FAILURES, self._bind)
 
     async def _warn(self, info: WorkflowInfo, step: Warn) -> None:
-        """Tell that Teardown does not get on, once: the annotation is for the next
-        module. A job that was let go takes no exceptions."""
+        """Report once that Teardown makes no progress. By the annotation the next
+        module knows of the report. A job whose epilog was released accepts no
+        exceptions."""
         note = with_next_step(step.note, info.jobid)
         self.flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}")
         if not info.released:

@@ -103,8 +103,8 @@ class NoteOutage:
 
 @dataclass(frozen=True)
 class Warn:
-    """Tell the job's owner that Teardown does not get on. ``fatal``: DWS has given
-    up, and the job's exception has to be a fatal one."""
+    """Report to the job's owner that Teardown makes no progress. ``fatal``: DWS has
+    given up, and the job's exception has to be a fatal one."""
 
     note: str
     fatal: bool = False
@@ -117,7 +117,7 @@ class Record:
 
 @dataclass(frozen=True)
 class ReleaseEpilog:
-    """Tell Flux that the job may end."""
+    """Release the epilog, so that the job may end."""
 
 
 @dataclass(frozen=True)

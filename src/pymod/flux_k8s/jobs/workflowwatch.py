@@ -68,4 +68,4 @@ class WorkflowWatch:
 
     def _see(self, jobid: int, type: str, object: Json) -> None:
         if self._jobs.see(jobid, type, object):
-            self._orphans.found(jobid)
+            self._orphans.added(jobid)

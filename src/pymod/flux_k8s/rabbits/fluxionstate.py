@@ -121,9 +121,15 @@ Request = Union[ChangeProperty, ChangeSsd, FindAllocated, Reschedule, ReportUnkn
 
 @dataclass
 class AppliedSet(Generic[T]):
-    """A set that Fluxion keeps, as far as its answers tell: it has all of ``certain``,
-    and nothing but what is in ``possible``. A request whose answer did not come may
-    have been carried out, or may be later."""
+    """A set that Fluxion keeps, known from Fluxion's answers to requests.
+
+    A request without an answer may have been carried out, or may be carried out later:
+    its items are ``possible``, and not ``certain``.
+
+    Attributes:
+        certain: the items that are in the set.
+        possible: the items that may be in the set, the certain ones among them.
+    """
 
     certain: set[T] = field(default_factory=set)
     possible: set[T] = field(default_factory=set)
@@ -154,11 +160,11 @@ class DownSsds:
 
     Args:
         total: how many ``ssd`` the Rabbit has.
-        recorded: those that an earlier module may have set down.
+        recorded: the ``ssd`` whose status an earlier module may have set to down.
 
     Attributes:
-        applied: which are down in Fluxion.
-        short: jobs have so many that there are not enough.
+        applied: the ``ssd`` that are down in Fluxion.
+        short: too few ``ssd`` are left that no job has.
     """
 
     def __init__(self, total: int, recorded: AbstractSet[int] = frozenset()) -> None:
@@ -167,7 +173,7 @@ class DownSsds:
         self._needed = -1
         self._out_of_service = False
         self._chosen = self._recorded
-        self._checked = False  # no job has any of those that are chosen
+        self._checked = False  # whether no job has any of the chosen ``ssd``
         self.applied: AppliedSet[int] = AppliedSet(possible=set(self._recorded))
         self.short = False
 
@@ -348,7 +354,7 @@ class FluxionState:
     def end(self, request: Request) -> None:
         """A request was carried out."""
         if isinstance(request, ChangeProperty):
-            self._leave_half(request)
+            self._drop_half(request)
             self.properties[request.key].end(request.hosts, request.present)
             self._reschedule = self._reschedule or not request.present
         elif isinstance(request, ChangeSsd):
@@ -359,9 +365,9 @@ class FluxionState:
             self._unreported = []
 
     def divide(self, request: ChangeProperty) -> None:
-        """Fluxion does not know a node. One such spoils a request for many: the
-        request is made again in halves, until the node stands alone."""
-        self._leave_half(request)
+        """Fluxion has refused a request since it does not know one of the nodes. Make
+        the request again in halves, until the node is the only one of a request."""
+        self._drop_half(request)
         hosts, middle = request.hosts, len(request.hosts) // 2
         if not middle:
             self.unknown.update(hosts)
@@ -416,7 +422,7 @@ class FluxionState:
             return ReportUnknown(tuple(self._unreported))
         return None
 
-    def _leave_half(self, request: ChangeProperty) -> None:
+    def _drop_half(self, request: ChangeProperty) -> None:
         if self._halves and self._halves[0] is request:
             self._halves.popleft()
 
