@@ -57,8 +57,8 @@ class Remainder:
         return value
 
     def table(self, *path: str) -> Json:
-        """The object at a place; empty when there is none. A copy: what is there
-        may be taken while one goes through it."""
+        """A copy of the object at a path; empty when there is none. The caller may
+        take values while it iterates over the copy."""
         value = self.get(*path)
         return dict(value) if isinstance(value, dict) else {}
 
@@ -78,8 +78,8 @@ class Remainder:
         self._enter(path)
 
     def take_text(self, *path: str) -> Any:
-        """A string that stands at a place, which is told now. None, and nothing is
-        taken, when there is none, or XML cannot hold it."""
+        """Take the string at a path; None, and nothing is taken, when there is no
+        string, or XML cannot hold it."""
         value = self.get(*path)
         if not isinstance(value, str):
             return None

@@ -282,8 +282,8 @@ def _add_constraints(requests: Requests, builder: Builder, problems: Problems) -
 
 
 def _plain(nodes: Nodes, problems: Problems) -> Optional[tuple[str, Json]]:
-    """What those say that are in no Requested, and the path of the first. One that a
-    Requested has too has to say the same."""
+    """The path of the first element outside of Requested, and the constraint of all
+    of them. An element that Requested has as well must have the same value there."""
     requested = [request for request in nodes.requested if request is not None]
     left = []
     for request in nodes.plain:

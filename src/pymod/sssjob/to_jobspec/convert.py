@@ -107,8 +107,9 @@ def jobspecs_in(
 def _others(
     unreadable: UnreadableObject, warn: Warn, submitter: Optional[Submitter]
 ) -> list[ObjectError]:
-    """What else is wrong with an object, besides what follows from that of which it
-    cannot be read: errors of that, and of what is around it."""
+    """The errors in the readable rest of an object. An error of an element that is
+    unreadable, or has an unreadable one in it, may follow from that, and is left
+    out."""
     if unreadable.rest is None:
         return []
     known = {

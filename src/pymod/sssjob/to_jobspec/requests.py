@@ -279,8 +279,8 @@ class _Level:
 
 
 def _level(own: Sequence[Request], problems: Problems) -> _Level:
-    """What is left of the properties among these, and of those in a Requested among
-    them."""
+    """The properties that Flux can express, of those in ``own`` and of those in a
+    Requested in ``own``."""
     envelopes = (REQUESTED, DELIVERED, TASK_GROUP)
     plain = [request for request in own if request.element.name not in envelopes]
     requested = [
@@ -292,8 +292,8 @@ def _level(own: Sequence[Request], problems: Problems) -> _Level:
     parts = _parts(requested, problems)
     said = {index for part in parts for index in relations.leaves(part)}
     requests = [*plain, *(requested[index] for index in sorted(said))]
-    judged = [_checked_request(request, problems) for request in requests]
-    left = _without_alternatives(judged)
+    checked = [_checked_request(request, problems) for request in requests]
+    left = _without_alternatives(checked)
     of_nodes = [part for part in parts if _is_of_nodes(part, requested)]
     by_index = dict(zip(sorted(said), left[len(plain) :]))
     nodes = Nodes(
@@ -305,8 +305,8 @@ def _level(own: Sequence[Request], problems: Problems) -> _Level:
 
 
 def _parts(requests: Sequence[Request], problems: Problems) -> list[Tree]:
-    """What is in a Requested: single elements, and expressions of Features and
-    Nodes, all of which hold."""
+    """The conditions of a Requested, all of which hold: single elements, and
+    expressions of Features and Nodes."""
     try:
         whole = relations.parse(
             [relations.link_of(request.element) for request in requests]

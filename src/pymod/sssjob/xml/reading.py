@@ -2,48 +2,47 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Reads job objects from XML, and applies the awarenessPolicy.
 
-*Not understood* (seed 003, section 9) is an element that the rules do not have
-at its place, an attribute that the rule of its element does not have, and a value
-of an attribute, or an item of a list, that is not among those which the seed
-allows. What is done about it says the awarenessPolicy of the element, or else
-that of the nearest one around it which has one, or else Reject. For an attribute
-it is that of its own element, where it may stand beside the attribute; what is
-not understood may say itself that it can be left out.
+An element is *not understood* (seed 003, section 9) if the rules do not have it at its
+place; an attribute, if the rule of its element does not have it; a value of an
+attribute or an item of a list, if the seed does not allow it. The awarenessPolicy
+decides what the reader does about it. An element without a policy of its own has that
+of the nearest element around it that has one, or else Reject. The policy of an
+attribute or a value is that of its element. An element that is not understood may have
+a policy of its own, too.
 
 Reject
-    refuses the whole object.
+    The reader refuses the whole object.
 Warn
-    leaves it out, and says so once for each element, attribute or value.
+    The reader leaves out the element, attribute or value, and warns of each once.
 Ignore
-    leaves it out.
+    The reader leaves it out.
 
-What section 9 implies:
+Section 9 implies these rules:
 
-- The policy is looked at everywhere, so nowhere is Reject merely assumed. One that
-  is none of the three is refused, or a misspelt Reject would pass as nothing.
-- A property is left out as a whole. Without an attribute, a value or an item of a
-  list that is not understood, it would say something else: what has op="NOTIN"
-  would ask for just the nodes that it rules out. So is a property that contains an
-  element which is not understood, unless that says itself that it can be left out.
-- Only what no object is without is kept without its attribute: a JobGroup, Job,
-  TaskGroup or Task, and the Id that it must have.
-- With an element goes all that is in it. An explicit Reject in it counts: it says
-  that it is indispensable.
-- What is left out does not make the rest wrong. An element of which nothing else is
-  left goes as well, and the brackets of an expression stay around what is left in
-  them (:mod:`~sssjob.schema.relations`).
-- What is understood and wrong is an error under each policy: a value of another
-  type, attributes that contradict each other, something that is missing or there
-  too often, text among elements, elements with nothing in them.
-- A root that is not understood leaves nothing to go on with.
-- What is understood may still be more than whoever uses the object supports. So
-  the policies stay in the object, for
-  :func:`~sssjob.schema.defaults.walk_with_policy`.
+- The reader looks at the policies of all elements, and refuses a policy that is none of
+  the three: a misspelt Reject would have no effect.
+- A property with an attribute, a value or an item of a list that is not understood is
+  left out as a whole: without only that part the property would have another meaning.
+  Without op="NOTIN", for example, it would ask for just the nodes that it rules out. A
+  property that contains an element which is not understood is left out, too, unless
+  that element has Warn or Ignore as its own policy.
+- An element that no object can do without is kept, and loses the attribute only: a
+  JobGroup, Job, TaskGroup or Task, and its Id.
+- An element is left out with all its contents. If an element in it has Reject as its
+  own policy, the reader refuses the object.
+- The rest of the object stays valid. An element that becomes empty is left out, and the
+  brackets of an expression stay around the elements that are left
+  (:mod:`~sssjob.schema.relations`).
+- An element that is understood but invalid is an error under each policy: a value of
+  another type, attributes that contradict each other, elements that are missing or too
+  many, text among elements, elements without contents.
+- A root that is not understood is an error under each policy.
+- The policies stay in the object, for :func:`~sssjob.schema.defaults.walk_with_policy`:
+  a program that uses the object may support less than the reader understands.
 
-Elements and attributes are meant whether they are in no namespace or in that of
-the root; those of other namespaces are not understood. Strings are taken as they
-are. White space around ids of references and values of other types, and between
-elements, does not count.
+Elements and attributes are recognised in no namespace and in that of the root. In
+another namespace they are not understood. Strings are not changed. White space around
+ids of references, around values of other types and between elements does not count.
 """
 
 from __future__ import annotations
@@ -91,7 +90,7 @@ class UnreadableObject(ObjectErrors):
     """A document is no job object.
 
     Attributes:
-        rest: what there is besides what is wrong; None for nothing.
+        rest: the object without the parts that are wrong; None if nothing is left.
     """
 
     def __init__(self, errors: list[ObjectError], rest: Optional[Element]) -> None:
@@ -114,7 +113,8 @@ def read(
     ``check(read(document))`` holds, and ``read(write(root)) == root``.
 
     Args:
-        warn: is told, in one line each, what is left out with Warn.
+        warn: is called with a line for each element, attribute or value that is left
+            out with Warn.
         policy: the awarenessPolicy of a root that has none. It is written into the
             root, unless it is Reject.
 
@@ -234,8 +234,8 @@ class _Reader:
         return unknown, tuple(found)
 
     def _unknown_contents(self, node: Node, place: _Place) -> list[str]:
-        """What is not understood in an element that has text. An element in it that
-        has a policy of its own says itself what becomes of it."""
+        """The problems of the elements in an element that may have text only. An
+        element in it that has a policy of its own is handled by that policy."""
         unknown: list[str] = []
         for inner_path, inner in paths(node.contents, place.path):
             inner_place = self._place(inner, inner_path, place.policy)
@@ -294,7 +294,7 @@ class _Reader:
         )
 
     def _leave_out(self, node: Node, path: str) -> None:
-        """Look for what may not be left out with an element."""
+        """Refuse to leave out elements in ``node`` whose own policy is Reject."""
         for inner_path, inner in paths(node.contents, path):
             place = self._place(inner, inner_path, WARN)
             if place.explicit and place.policy == REJECT:
