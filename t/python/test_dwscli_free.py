@@ -12,6 +12,7 @@ import pytest
 from support.dwscli import (
     FIRST,
     NOW,
+    OLD,
     FixedInstance,
     detail,
     dws,
@@ -71,6 +72,19 @@ def test_tasks_that_run_are_killed() -> None:
     out = dws(running, "free", F58).out
     assert "- the job is cancelled, and its tasks are killed\n" in out
     assert "$DW_JOB_p1" in out
+
+
+def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
+    unknown = {**OLD, "wants": "ready", "status": ""}
+    done = dws(instance("none", RUN, changes=unknown), "free", F58)
+    assert "WARNING: Kubernetes was last heard of 3.5m ago" in done.err
+    assert "before it has run" not in done.out
+    assert "- the job is cancelled, and its tasks are killed\n" in done.out
+    assert "Teardown once Kubernetes answers and is deleted" in done.out
+    assert "Lost:\n- all that the job has written to its storage" in done.out
+    planned = {**unknown, "wants": "planned"}
+    out = dws(instance("none", SCHED, changes=planned), "free", F58).out
+    assert "- the job is cancelled before it has run\n" in out
 
 
 def test_only_the_instance_owner_gives_up_a_teardown() -> None:

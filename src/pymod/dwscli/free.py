@@ -19,8 +19,9 @@ from dwscli import fluxinstance
 from dwscli.details import look_up, not_yours
 from dwscli.ended import RUNNING
 from dwscli.instance import Instance, job_id, refusal
-from dwscli.page import state_line
+from dwscli.page import old_line, state_line
 from dwscli.reading import number, text, texts
+from dwscli.table import warn_of_age
 from dwscli.terminal import screen, write
 from dwscli.units import f58
 from dwscli.width import wrapped
@@ -75,6 +76,7 @@ def free(args: argparse.Namespace, instance: Instance) -> None:
     answer, has_ended = look_up(instance, id)
     if has_ended:
         raise CommandError(f"job {f58(id)} has ended: there is nothing to be freed")
+    warn_of_age(answer)
     job = instance.job(id) or {}
     found = plan(answer, job)
     if found.exception == EPILOG_TIMEOUT and not instance.is_owner:
@@ -114,7 +116,8 @@ def plan(answer: Json, job: Json) -> Plan:
             ("what was not copied out before", "the storage, until it is cleaned up"),
         )
     has_run = may_have_run(answer, state)
-    effects = ["the storage moves to Teardown at once and is deleted"]
+    when = "once Kubernetes answers" if old_line(answer) else "at once"
+    effects = [f"the storage moves to Teardown {when} and is deleted"]
     if not has_run:
         effects.insert(0, "the job is cancelled before it has run")
     elif number(job, "state") == RUNNING:
@@ -124,9 +127,13 @@ def plan(answer: Json, job: Json) -> Plan:
 
 def may_have_run(answer: Json, state: Optional[State]) -> bool:
     """Whether tasks of the job may have written to its storage."""
+    if state is None:
+        # A module that was loaded while Kubernetes is away knows from Flux how far the
+        # job is, and nothing of its Workflow.
+        return text(answer, "wants") not in ("", "planned")
     if state is State.PreRun:
         return answer.get("ready") is True
-    return state is not None and state > State.PreRun
+    return state > State.PreRun
 
 
 def losses(answer: Json) -> Iterator[str]:
