@@ -213,6 +213,20 @@ test_expect_success 'it says when a job that has the room ends' '
     flux cancel $filler &&
     wait_event $filler clean
 '
+test_expect_success 'a module that is loaded later shows the nodes of a job that runs' '
+    running=$(flux submit -N1 --requires=host:compute-02 -S dw="$DW" sleep 600) &&
+    wait_event $running start &&
+    flux module reload dws scheduler=none &&
+    is_listed () {
+        test "$(flux dws list -n -o "{state} {nnodes} {nodelist}")" = \
+            "PreRun 1 compute-02"
+    } &&
+    eventually is_listed &&
+    flux dws show $running >page &&
+    page page Nodes | grep -x "1: compute-02" &&
+    flux cancel $running &&
+    wait_event $running clean
+'
 test_expect_success 'metrics are written for node exporter, by the owner only' '
     flux dws metrics >metrics &&
     grep -x "flux_dws_up 1" metrics &&

@@ -88,6 +88,14 @@ def test_more_is_in_the_long_format() -> None:
     assert is_golden("list-long.txt", dws(instance(), "list", "-A", "-o", "long").out)
 
 
+def test_a_job_has_its_nodes_also_after_a_reload_of_the_module() -> None:
+    unknown = {"nodes": "", "nnodes": 0}
+    rows = (row(FIRST, **unknown), row(FIRST + 5, wants="planned", **unknown))
+    found = instance(*rows, jobs=[ended_job(FIRST, state=16)])
+    done = dws(found, "list", "-n", "-o", "{id.dec} {nnodes} {nodelist}")
+    assert done.out == f"{FIRST} 2 tuo[1001-1002]\n{FIRST + 5}\n"
+
+
 def test_jobs_that_ended_are_shown_from_what_flux_has_of_them() -> None:
     jobs = [ended_job(), ended_job(1, annotations={}), ended_job(2, state=16)]
     done = dws(instance(jobs=jobs, kvs=kvs_of()), "list", "-a", "-A")

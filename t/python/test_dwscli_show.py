@@ -97,6 +97,14 @@ def instance(answer: Any = BUSY, **options: Any) -> FixedInstance:
     return FixedInstance({TOPIC: answer}, **options)
 
 
+def test_a_job_has_its_nodes_also_after_a_reload_of_the_module() -> None:
+    unknown = detail(JOB, nodes="", nnodes=0)
+    found = instance(unknown, jobs=[ended_job(JOB, state=16)])
+    assert "\nNodes:      2: tuo[1001-1002]\n" in dws(found, "show", F58).out
+    waits = detail(JOB, nodes="", nnodes=0, wants="planned")
+    assert "Nodes:" not in dws(instance(waits), "show", F58).out
+
+
 def test_a_job_is_shown_on_a_page() -> None:
     done = dws(instance(), "show", F58)
     assert (done.status, done.err) == (0, "")

@@ -9,6 +9,7 @@ from typing import Optional
 
 from dwscli import ended
 from dwscli.instance import PAUSES, Instance, Refused, Tick, ask, unknown_job
+from dwscli.nodes import with_nodes_of_one
 from dwscli.units import f58
 from flux_k8s.ports import Json
 
@@ -47,13 +48,13 @@ def look_up(instance: Instance, id: int) -> tuple[Json, bool]:
 
 
 def ask_about(instance: Instance, request: Json, tick: Optional[Tick] = None) -> Json:
-    """The answer to ``dws.job-show``, with the exceptions of the job: those that are
-    not fatal are in its eventlog only.
+    """The answer to ``dws.job-show``, with the nodes and the exceptions of the job:
+    those that are not fatal are in its eventlog only.
 
     Raises:
         Refused: the request has failed.
     """
-    answer = ask(instance, TOPIC, request, tick)
+    answer = with_nodes_of_one(instance, ask(instance, TOPIC, request, tick))
     return {**answer, "exceptions": ended.exceptions(instance, request["id"])}
 
 

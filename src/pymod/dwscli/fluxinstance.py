@@ -73,7 +73,7 @@ def running_request() -> Json:
     """The payload of ``job-list.list`` for :meth:`Instance.running_jobs`."""
     return {
         "max_entries": 0,
-        "attrs": ["state", "expiration", "annotations"],
+        "attrs": ["state", "expiration", "annotations", "nnodes", "nodelist"],
         "constraint": {"states": [RUNNING]},
     }
 

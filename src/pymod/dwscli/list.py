@@ -14,6 +14,7 @@ from dwscli.ended import ENDED
 from dwscli.instance import Instance, Refused, all_jobs
 from dwscli.jobfields import BUILTIN, FIELDS, Job, color
 from dwscli.messages import complain, warn
+from dwscli.nodes import with_nodes
 from dwscli.rabbits import decode
 from dwscli.reading import hosts, number, objects, part, text, texts
 from dwscli.terminal import write
@@ -174,7 +175,7 @@ class Search:
             self.answer = {key: answer[key] for key in answer if key not in PAGING}
         table.warn_of_age(self.answer)
         self._warn_of_others()
-        return rows
+        return with_nodes(self._instance, rows)
 
     def _warn_of_others(self) -> None:
         """A guest who asks for the jobs of others is told why there are none."""

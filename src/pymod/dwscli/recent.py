@@ -11,6 +11,7 @@ from dwscli import ended
 from dwscli.details import TOPIC
 from dwscli.instance import Instance, Refused, all_jobs, ask
 from dwscli.messages import warn
+from dwscli.nodes import with_nodes
 from dwscli.reading import objects
 from flux_k8s.ports import Json
 
@@ -36,8 +37,10 @@ def active(instance: Instance, user: Optional[int]) -> tuple[list[Json], Json]:
         rows += objects(answer, "jobs")
     if len(rows) > DETAILED:
         warn(f"of {len(rows)} active jobs, only the last state is drawn")
-        return [{**row, "now": answer.get("now")} for row in rows], answer
-    return [*_details(instance, rows)], answer
+        found = [{**row, "now": answer.get("now")} for row in rows]
+    else:
+        found = [*_details(instance, rows)]
+    return with_nodes(instance, found), answer
 
 
 def _details(instance: Instance, rows: Iterable[Json]) -> Iterator[Json]:
