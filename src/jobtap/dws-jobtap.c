@@ -59,6 +59,7 @@
  *       again, and with the first ones each dws.abort that was not answered.
  *       Of each:
  *       "id":I
+ *       "userid":I             the user of the job
  *       "phase":s              "depend" (dws-create is outstanding), "sched",
  *                              "prolog" (dws-setup is), "running", or "epilog"
  *                              (dws-epilog is, and no task runs any more)
@@ -67,6 +68,7 @@
  *       "run_started":b        its tasks were started
  *       "teardown":b           an exception in the epilog asks for Teardown
  *       "told":b               it has a fatal exception of the type dws
+ *       "waits":b              it has a memo of the module
  *
  * dws.post_run waits until the job's tasks have ended. Where no event tells,
  * job-exec.stats-get says whether job-exec has the job.

@@ -474,6 +474,7 @@ def test_a_plugin_loaded_later_finds_back_to_each_phase(
     assert set(manager.topics()) == expected
     (told,) = manager.request("hello", {})["jobs"]
     assert told["phase"] == phase and told["t_submit"] == 900.5
+    assert told["userid"] == 100
     assert [entry["name"] for entry in job.eventlog] == events
 
 

@@ -146,6 +146,19 @@ def test_a_job_that_runs_waits_for_nothing_while_its_workflow_is_not_known() -> 
     assert query(system, "metrics")["oldest"] == 0
 
 
+def test_a_guest_has_the_own_jobs_while_their_workflows_are_not_known() -> None:
+    system = started()
+    jobid = system.instance.submit(long(XFS, 1), userid=GUEST)
+    running(system, jobid)
+    restart(system)
+    seen(system)
+    (row,) = rows(system, userid=GUEST)
+    assert (row["id"], row["userid"]) == (jobid, GUEST)
+    assert rows(system, userid=OTHER) == []
+    assert query(system, "job-show", {"id": jobid}, GUEST)["userid"] == GUEST
+    assert refusal(system, "job-show", {"id": jobid}, OTHER)[0] == errno.EPERM
+
+
 def test_metrics_count_jobs_that_ended_or_failed_and_what_waits() -> None:
     system = started(options=SLOW)
     begun = query(system, "metrics")

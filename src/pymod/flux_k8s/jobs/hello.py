@@ -68,8 +68,9 @@ class HeldJob:
         failed: the job has a fatal exception about its storage.
         failure_tolerance: the number of nodes without whose storage the job may run.
         has_memo: a memo of the module says what the job waits for.
-        submitted: when the job was submitted (UNIX time); None if the plugin is an
-            older one, which does not say so.
+        submitted: when the job was submitted (UNIX time).
+        userid: the user of the job. Both are None if the plugin is an older one, which
+            does not say so.
     """
 
     jobid: int
@@ -80,6 +81,7 @@ class HeldJob:
     failure_tolerance: int = 0
     has_memo: bool = False
     submitted: Optional[float] = None
+    userid: Optional[int] = None
 
 
 def held_job(entry: Any) -> HeldJob:
@@ -98,6 +100,7 @@ def held_job(entry: Any) -> HeldJob:
         job.optional_integer("failure_tolerance", minimum=0) or 0,
         job.optional_boolean("waits") or False,
         job.optional_number("t_submit", minimum=0),
+        job.optional_integer("userid", minimum=0),
     )
 
 
@@ -198,6 +201,7 @@ class JobLister:
         if held.has_memo:
             job.progress.inherit()
         info.failure_tolerance = held.failure_tolerance
+        info.owner = held.userid
         info.failed = info.failed or held.failed
         if known:
             return

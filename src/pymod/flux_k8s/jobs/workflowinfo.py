@@ -50,6 +50,7 @@ class WorkflowInfo:
             Workflow was not planned when the service was started, that of submission.
         request: the storage that the job asks for; None for a job that was planned
             before the module was started.
+        owner: the user of a job that the plugin held when the module was started.
         group: the primary group of the job's user, once it is known.
         failure_tolerance: the number of nodes without whose storage the job may run.
         allocation: the job's nodes and Rabbits by its R, once they are known.
@@ -105,6 +106,7 @@ class WorkflowInfo:
     goal: Goal
     learned: Optional[float] = None
     request: Optional[StorageRequest] = None
+    owner: Optional[int] = None
     group: Optional[int] = None
     failure_tolerance: int = 0
     allocation: Optional[Allocated] = None
@@ -155,6 +157,8 @@ class WorkflowInfo:
         """The job's user; None as long as neither Flux nor Kubernetes has named it."""
         if self.request is not None:
             return self.request.userid
+        if self.owner is not None:
+            return self.owner
         return None if self.view is None else self.view.userid
 
     @property
