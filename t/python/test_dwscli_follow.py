@@ -182,6 +182,18 @@ def test_that_kubernetes_is_away_is_a_change() -> None:
     assert dws(instance(waits, GONE), "wait", F58).out.splitlines()[0] == lines[1]
 
 
+def test_what_was_known_is_shown_until_a_new_module_hears_of_the_workflow() -> None:
+    new = {**step(9, "none"), "kubernetes": "connecting", "age": 210.0}
+    known = step(10, "PreRun", ready=True)
+    done = dws(instance(LIFE[5], new, known, GONE), "wait", F58)
+    assert [line.split(" ", 1)[1] for line in done.out.splitlines()] == [
+        "PreRun complete",
+        "PreRun complete: Kubernetes was last heard of 3.5m ago: connecting",
+        "PreRun complete",
+        "storage is gone, data was copied out",
+    ]
+
+
 @pytest.mark.parametrize("words", [["wait"], ["show", "--follow"]])
 def test_what_cannot_be_followed_is_one_line(words: list[str]) -> None:
     assert dws(FixedInstance(), *words, F58).err == (

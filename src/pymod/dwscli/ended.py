@@ -33,6 +33,9 @@ TIMINGS = {state: f"rabbit_{state.lower()}_timing" for state in STATES}
 ENDED = "ended"
 """The state of a job that ended, where an active one has that of its Workflow."""
 
+NONE = "none"
+"""The state of an active job of whose Workflow the module does not know."""
+
 NODES_SHARE = ("lustre",)
 """Types of file systems of which the nodes of a job have one together."""
 

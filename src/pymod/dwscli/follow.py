@@ -12,12 +12,17 @@ import errno
 from typing import Protocol
 
 from dwscli.details import AWAY, ask_about, look_up, look_up_ended
+from dwscli.ended import NONE
 from dwscli.instance import Instance, Refused
 from dwscli.messages import warn
+from dwscli.page import old_line
 from dwscli.reading import number, text
 from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.ports import Json
+
+OF_ANSWERS = ("serial", "now", "kubernetes", "age")
+"""The keys that are about an answer, and not about its job."""
 
 PAUSE = 0.5
 """Seconds before the next request where the module did not hold the last one."""
@@ -52,7 +57,9 @@ def follow(instance: Instance, id: int, painter: Painter) -> None:
         while not has_ended:
             painter.show(answer)
             failed = text(answer, "failed") or failed
-            answer, has_ended = _next(instance, id, answer, painter)
+            before = answer
+            answer, has_ended = _next(instance, id, before, painter)
+            answer = _with_known(before, answer)
     except BaseException:
         painter.stop()
         raise
@@ -60,6 +67,14 @@ def follow(instance: Instance, id: int, painter: Painter) -> None:
     failed = text(answer, "failed") or failed
     if failed:
         raise CommandError(f"job {f58(id)}: {failed}")
+
+
+def _with_known(before: Json, answer: Json) -> Json:
+    """An answer, with what was known before where the module that gives it was loaded
+    since, and Kubernetes has not told it of the job's Workflow."""
+    if text(answer, "state") != NONE or not old_line(answer):
+        return answer
+    return {**before, **{key: answer[key] for key in OF_ANSWERS if key in answer}}
 
 
 def _next(

@@ -10,7 +10,7 @@ import time
 from typing import Callable, Iterable, Mapping, Optional
 
 from dwscli import ended, fluxinstance, selection, table
-from dwscli.ended import ENDED
+from dwscli.ended import ENDED, NONE
 from dwscli.instance import Instance, Refused, all_jobs
 from dwscli.jobfields import BUILTIN, FIELDS, Job, color
 from dwscli.messages import complain, warn
@@ -39,7 +39,7 @@ ACTIVE = "active"
 PAGING = ("jobs", "next")
 """The keys of an answer that are about one portion."""
 
-ACTIVE_STATES = (*STATES, "none")
+ACTIVE_STATES = (*STATES, NONE)
 WORDS = (*ACTIVE_STATES, ACTIVE, ENDED)
 """The values of ``--filter``."""
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Callable, Iterable, Iterator, Mapping, Optional
 
 from dwscli import fluxinstance
+from dwscli.ended import NONE
 from dwscli.exposition import COUNTER, GAUGE, HISTOGRAM, Metric, exposition
 from dwscli.fit import why_out
 from dwscli.instance import Instance, Refused, all_rabbits, ask
@@ -197,7 +198,7 @@ SINGLES = (
 
 def _states(answer: Json) -> Samples:
     counts = part(answer, "states")
-    for state in ("none", *STATES):
+    for state in (NONE, *STATES):
         yield {"state": state}, number(counts, state) or 0
 
 
