@@ -168,6 +168,13 @@ def test_a_guest_may_not(verb: str) -> None:
     assert done == (1, "", error)
 
 
+def test_a_change_that_takes_too_long_may_still_come() -> None:
+    late = refused(errno.ETIMEDOUT, "the dws module has not answered for 60 s")
+    done = dws(FixedInstance({"dws.rabbit-enable": late}), "enable", "tuo201")
+    error = f"{late.strerror}: flux dws rabbits shows which Rabbits it has enabled"
+    assert done == (1, "", f"flux-dws: ERROR: {error}\n")
+
+
 def test_what_the_module_refuses_is_told_in_its_words() -> None:
     found = FixedInstance({"dws.rabbit-enable": refused(errno.ENOENT, "no tuo9\x1b")})
     assert dws(found, "enable", "tuo9").err == "flux-dws: ERROR: no tuo9\\x1b\n"

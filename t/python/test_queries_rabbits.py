@@ -15,7 +15,8 @@ from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.jobs import rabbitqueries
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
 from flux_k8s.rabbits.availability import Availability
-from rabbitsim.kube.direct import Fault
+from flux_k8s.rabbits.disabled import GROUP
+from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, ask, check, query, refusal
 from support.service import HOUR, LUSTRE, XFS, long, running, settle_jobs, started
@@ -134,6 +135,39 @@ def test_a_rabbit_that_is_disabled_gets_no_jobs_until_it_is_enabled() -> None:
     settle_jobs(system)
     for storage in system.store.list(STORAGE, None)["items"]:
         assert storage["spec"].get("state") != "Disabled"
+
+
+def test_rabbits_that_could_not_be_disabled_are_named() -> None:
+    system = started(nodes=8, rabbits=8)
+    seen(system)
+    assert system.service_kube is not None
+    names = [f"rabbit-0{number}" for number in range(1, 9)]
+    error = KubeError(403, "Forbidden", "it is forbidden")
+    system.service_kube.faults = lambda request: (
+        Fault(error=error) if request.name == "rabbit-02" else None
+    )
+    errnum, text = refusal(system, "rabbit-disable", {"rabbits": names, "reason": "x"})
+    assert errnum == errno.EIO
+    assert text == "Kubernetes: it is forbidden; not done for rabbit-02"
+    found = rabbits(system)
+    assert [name for name in names if not found[name]["disabled"]] == ["rabbit-02"]
+
+
+def test_of_many_rabbits_few_wait_for_a_kubernetes_that_hangs() -> None:
+    system = started(nodes=8, rabbits=8)
+    seen(system)
+    assert system.service_kube is not None
+    sent: list[Request] = []
+
+    def fault(request: Request) -> Fault:
+        sent.append(request)
+        return Fault(30.0, KubeError(0, "Timeout", "no answer in time"))
+
+    system.service_kube.faults = fault
+    names = [f"rabbit-0{number}" for number in range(1, 9)]
+    text = refusal(system, "rabbit-disable", {"rabbits": names, "reason": "x"})[1]
+    assert text == "Kubernetes: no answer in time; not done for rabbit-[01-08]"
+    assert len([one for one in sent if one.verb == "patch"]) == GROUP
 
 
 def test_a_rabbit_that_was_just_listed_is_shown_as_disabled_at_once() -> None:

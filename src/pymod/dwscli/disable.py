@@ -61,6 +61,9 @@ def change(args: argparse.Namespace, instance: Instance) -> None:
     try:
         changed = texts(ask(instance, f"dws.rabbit-{verb}", request), "rabbits")
     except Refused as error:
+        if error.errno == errno.ETIMEDOUT:
+            text = f"{error}: flux dws rabbits shows which Rabbits it has {verb}d"
+            raise CommandError(text) from None
         if error.errno != errno.EPERM:
             raise
         raise CommandError(f"only the instance owner may {verb} Rabbits") from None

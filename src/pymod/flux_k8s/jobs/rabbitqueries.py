@@ -122,8 +122,10 @@ class RabbitQueries:
         by = printable(reader.optional_string("by") or str(sender.userid), SHOWN)
 
         async def act() -> Json:
-            await self._machine.disable(names, by, reason)
-            self._changed()
+            try:
+                await self._machine.disable(names, by, reason)
+            finally:
+                self._changed()
             return {"rabbits": names}
 
         return act()
@@ -137,8 +139,10 @@ class RabbitQueries:
         names = self._names(Reader("dws.rabbit-enable", payload), sender)
 
         async def act() -> Json:
-            changed = await self._machine.enable(names)
-            self._changed()
+            try:
+                changed = await self._machine.enable(names)
+            finally:
+                self._changed()
             return {"rabbits": changed}
 
         return act()

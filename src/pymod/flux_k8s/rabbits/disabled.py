@@ -17,6 +17,7 @@ from flux_k8s.control.coroutines import settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.json_reader import is_number
 from flux_k8s.ports import STORAGE, Kube, KubeError
+from flux_k8s.rfc import hostlist
 from flux_k8s.text import SHOWN, printable
 
 ANNOTATION = "flux-framework.readthedocs.io/out-of-service"
@@ -59,23 +60,36 @@ def read_note(text: Any) -> Optional[Disabled]:
     )
 
 
+GROUP = 4
+"""The most Storages that are written at a time: as many requests as the client makes
+at once. Jobs do not wait behind more."""
+
+
 async def annotate(
     kube: Kube, namespace: str, names: Iterable[str], note: Optional[Disabled]
 ) -> None:
-    """Write the annotation to the Storages of Rabbits, or (None) remove it.
+    """Write the annotation to the Storages of Rabbits, or (None) remove it. Where
+    Kubernetes does not answer, the rest is not tried.
 
     Raises:
-        KubeError: at least one of them could not be changed; the others are.
+        KubeError: at least one of them could not be changed. It names these.
     """
     text = None
     if note is not None:
         text = json.dumps({"by": note.by, "at": note.at, "reason": note.reason})
     patch = {"metadata": {"annotations": {ANNOTATION: text}}}
     calls = KubeCalls(kube)
-    answers = await settle(
-        calls.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
-        for name in names
-    )
-    for answer in answers:
-        if isinstance(answer, KubeError):
-            raise answer
+    rest = list(names)
+    failed: dict[str, KubeError] = {}
+    while rest and all(error.status for error in failed.values()):
+        group, rest = rest[:GROUP], rest[GROUP:]
+        answers = await settle(
+            calls.patch(STORAGE, namespace, name, patch, key=f"storage-{name}")
+            for name in group
+        )
+        found = zip(group, answers)
+        failed.update((name, one) for name, one in found if isinstance(one, KubeError))
+    for error in failed.values():
+        left = hostlist.encode([*failed, *rest])
+        text = f"{error}; not done for {left}"
+        raise KubeError(error.status, error.reason, text) from None
