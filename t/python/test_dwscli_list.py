@@ -128,6 +128,21 @@ def test_each_field_of_an_ended_job_is_what_its_records_say() -> None:
     assert found.requests == []
 
 
+def test_that_more_jobs_have_ended_is_said_below_the_table() -> None:
+    ids = range(FIRST, FIRST + 5)
+    kvs = {key: text for id in ids for key, text in kvs_of(id).items()}
+
+    def lines(*words: str) -> tuple[int, str]:
+        found = FixedInstance(jobs=map(ended_job, ids), kvs=kvs)
+        done = dws(found, "list", "-f", "ended", *words)
+        return len(done.out.splitlines()), done.err
+
+    warning = "flux-dws: WARNING: output truncated at 4 jobs that have ended: "
+    assert lines("-c", "4") == (5, f"{warning}see --count, --since\n")
+    assert lines("-c", "4", "-n") == (4, "")
+    assert lines("-c", "5") == lines("-c", "0") == lines() == (6, "")
+
+
 def test_memos_that_a_user_has_changed_show_no_storage() -> None:
     memos = {"rabbit_workflow": "fluxjob-1", "rabbits": "not-mine"}
     jobs = [
@@ -317,6 +332,7 @@ def test_a_module_that_ends_before_it_answers_is_named() -> None:
         (["-u", "nobody-here"], "--user: there is no user 'nobody-here'"),
         (["--rabbit=a[b"], "--rabbit: hostlist 'a[b': misplaced bracket"),
         (["--type=xsf"], "--type: 'xsf' is no type, expected xfs, gfs2, raw, lustre"),
+        (["--json", "--stats"], "--json incompatible with --stats or --stats-only"),
         (["--count=-1"], "--count: -1 is negative, expected 0 or more"),
         (["--since=sometime"], "--since: 'sometime' is no moment: expected one like"),
         (["--since=2100-01-01"], "--since=2100-01-01 appears to be in the future"),
@@ -347,7 +363,7 @@ def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for() -> None:
     words = ("list", "-f", "ended", "-n", "-o", "{id.dec}", "-c")
     assert dws(found, *words, "1").out == "1000\n"
     assert dws(found, *words, "5").out == "1000\n2000\n"
-    assert dws(found, *words, "0").out == ""
+    assert dws(found, *words, "0").out == "1000\n2000\n"
 
 
 def test_a_terminal_of_40_columns_gets_a_table_that_fits() -> None:

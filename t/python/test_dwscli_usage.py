@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dwscli import ended
 from dwscli.usage import BY, gib_hours, totals
 from support.dwscli import (
     FIRST,
@@ -107,6 +108,16 @@ def test_a_guest_who_asks_for_another_user_is_told_so() -> None:
 def test_a_negative_number_of_jobs_is_refused() -> None:
     error = "flux-dws: ERROR: --count: -1 is negative, expected 0 or more\n"
     assert dws(instance(), "usage", "--count=-1") == (1, "", error)
+
+
+def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    warning = "flux-dws: WARNING: "
+    done = dws(instance(), "usage", "--count=1")
+    assert done.err.startswith(f"{warning}output truncated at 1 jobs that have ended")
+    assert dws(instance(), "usage", "--count=0").err == ""
+    monkeypatch.setattr(ended, "LARGEST_LIST", 2)
+    error = "of the jobs that have ended, only the last 2 were searched\n"
+    assert dws(instance(), "usage").err == warning + error
 
 
 def test_jobs_are_chosen_by_user_and_time() -> None:

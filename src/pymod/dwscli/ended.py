@@ -15,6 +15,7 @@ import json
 from typing import Any, Iterable, Iterator, Mapping, Optional
 
 from dwscli.instance import Instance
+from dwscli.messages import warn
 from dwscli.reading import number, objects, part, text, texts
 from flux_k8s.dws import datamovement, directives
 from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
@@ -71,20 +72,27 @@ def jobs(
         asked = min(asked, LARGEST_LIST)
         listed = instance.ended_jobs(userid, since, asked)
         found = [job for job in listed if WORKFLOW in _memos(job)]
+        if asked == LARGEST_LIST:
+            _warn_of_rest(listed)
         if len(found) >= most or len(listed) < asked or asked == LARGEST_LIST:
             return found[:most]
         asked *= 8
 
 
-def recorded_rows(
-    instance: Instance, userid: Optional[int], since: float, most: int
+def recorded_jobs(
+    instance: Instance, userid: Optional[int], since: float
 ) -> list[Json]:
-    """The jobs that ended last and have a Workflow in the KVS, as rows of
-    ``dws.job-list``: also those without the memo."""
+    """The jobs that ended last and have a Workflow in the KVS, as job-list has them:
+    also those without the memo."""
     listed = instance.ended_jobs(userid, since, LARGEST_LIST)
+    _warn_of_rest(listed)
     recorded = instance.kvs((job["id"], WORKFLOW) for job in listed)
-    found = [job for job in listed if (job["id"], WORKFLOW) in recorded]
-    return rows(instance, found[:most])
+    return [job for job in listed if (job["id"], WORKFLOW) in recorded]
+
+
+def _warn_of_rest(listed: list[Json]) -> None:
+    if len(listed) >= LARGEST_LIST:
+        warn(f"of the jobs that have ended, only the last {LARGEST_LIST} were searched")
 
 
 def without(active: Iterable[Json], found: Iterable[Json]) -> list[Json]:

@@ -56,7 +56,7 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         type=int,
         metavar="N",
         default=1000,
-        help="Of jobs that have ended, list the last N (default 1000)",
+        help="Of jobs that have ended, list the last N (default 1000, 0: all)",
     )
     add(
         "-f",
@@ -98,7 +98,13 @@ def main(args: argparse.Namespace) -> Optional[int]:
 
 
 def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
-    """List jobs of an instance; the exit status, if it is not 0."""
+    """List jobs of an instance; the exit status, if it is not 0.
+
+    Raises:
+        CommandError: an option is wrong, or the module does not answer.
+    """
+    if args.json and (args.stats or args.stats_only):
+        raise CommandError("--json incompatible with --stats or --stats-only")
     format = table.make_format(NAME, args, BUILTIN, FIELDS)
     if args.stats or args.stats_only:
         totals = next(all_jobs(instance, {}))
@@ -128,6 +134,7 @@ class Search:
 
     def __init__(self, args: argparse.Namespace, instance: Instance) -> None:
         self._instance = instance
+        self._no_header = args.no_header
         self._count = selection.count(args)
         self._since = selection.since(args)
         self._states = wanted_states(args)
@@ -188,8 +195,9 @@ class Search:
         user = self._user
         if not self._instance.is_owner:
             user = self._instance.userid
-        jobs = ended.jobs(self._instance, user, self._since, self._count)
-        return ended.rows(self._instance, jobs)
+        jobs = ended.jobs(self._instance, user, self._since, self._count + 1)
+        found = selection.counted(jobs, self._count, self._no_header)
+        return ended.rows(self._instance, found)
 
     def _filter(self) -> Callable[[Json], bool]:
         """Whether a row is what the options ask for."""

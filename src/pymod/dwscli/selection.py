@@ -8,22 +8,33 @@ import argparse
 import time
 from typing import Optional
 
-from dwscli import when
+from dwscli import ended, when
 from dwscli.instance import Instance
+from dwscli.messages import warn
 from dwscli.users import user_id
 from flux_k8s.command import CommandError
+from flux_k8s.ports import Json
 from flux_k8s.text import quoted
 
 
 def count(args: argparse.Namespace) -> int:
-    """How many jobs that have ended are considered at most (``--count``).
+    """How many jobs that have ended are considered at most (``--count``). 0 is any
+    number, as in ``flux jobs``.
 
     Raises:
         CommandError: the number is negative.
     """
     if args.count < 0:
         raise CommandError(f"--count: {args.count} is negative, expected 0 or more")
-    return int(args.count)
+    return int(args.count) or ended.LARGEST_LIST
+
+
+def counted(found: list[Json], most: int, no_header: bool) -> list[Json]:
+    """As many jobs as ``--count`` wants, with a warning where there are more: as in
+    ``flux jobs``, it belongs to the header."""
+    if len(found) > most and not no_header:
+        warn(f"output truncated at {most} jobs that have ended: see --count, --since")
+    return found[:most]
 
 
 def since(args: argparse.Namespace) -> float:

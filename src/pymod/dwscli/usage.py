@@ -108,8 +108,8 @@ def add_arguments(args: argparse.ArgumentParser) -> None:
         "--count",
         type=int,
         metavar="N",
-        default=ended.LARGEST_LIST,
-        help="Include the last N jobs (default %(default)s)",
+        default=0,
+        help="Include the last N jobs (default: all)",
     )
     add(
         "-u",
@@ -135,8 +135,10 @@ def show_usage(args: argparse.Namespace, instance: Instance) -> None:
     user = selection.user(args.user, instance)
     if not instance.is_owner:
         user = instance.userid
-    rows = ended.recorded_rows(instance, user, since, selection.count(args))
-    found = totals(rows, BY[args.by])
+    most = selection.count(args)
+    recorded = ended.recorded_jobs(instance, user, since)
+    jobs = selection.counted(recorded, most, args.no_header)
+    found = totals(ended.rows(instance, jobs), BY[args.by])
     if args.json:
         write([json.dumps({"by": args.by, "usage": [asdict(one) for one in found]})])
         return
