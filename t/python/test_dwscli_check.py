@@ -318,6 +318,14 @@ def test_the_time_is_the_first_at_which_all_nodes_have_room(
     assert place.most == room(math.inf) >= sum(place.later.values())
 
 
+def test_a_word_is_underlined_on_a_narrow_terminal() -> None:
+    wrong = "#DW jobdw type=xfs capacity=10Gib name=p1"
+    done = dws(instance(), "check", wrong, columns=30)
+    line, marks = done.out.splitlines()[1:]
+    assert columns(line) <= 30
+    assert line.index("capacity=10Gib") + len("capacity=") == marks.index("^~~~~")
+
+
 @given(ANY_RABBITS, st.integers(20, 100))
 def test_any_answer_is_shown_within_the_width(found: list[Any], width: int) -> None:
     done = dws(instance(*found), "check", "-N4", XFS, columns=width)

@@ -20,6 +20,9 @@ from flux_k8s.text import printable
 WIDTH = 76
 """Columns of a line that fits any terminal, indented."""
 
+MARGIN = 2
+"""Blanks before the directive and the marks in a message."""
+
 _MORE = "..."
 
 
@@ -41,7 +44,7 @@ def underline(error: DirectiveError, width: int = WIDTH) -> list[str]:
 def message(error: DirectiveError, width: int = WIDTH) -> str:
     """The error's sentence, then the directive and the marks. A command may put words
     before the first line."""
-    lines = [f"  {line}" for line in marked(error, width)]
+    lines = [" " * MARGIN + line for line in marked(error, width)]
     return "\n".join([error.sentence, *lines])
 
 
