@@ -13,6 +13,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.querybounds import QUERY_BYTES
+from flux_k8s.dws.workflowview import STATES
 from flux_k8s.jobs import heldqueries, jobqueries, jobrows, metrics, queries
 from flux_k8s.jobs.jobfacts import JobFacts
 from flux_k8s.jobs.requests import Sender
@@ -208,6 +209,24 @@ def test_stats_of_many_jobs_are_made_in_several_turns(
     assert answers == []
     system.loop.run(lambda: bool(answers), timeout=1.0)
     assert sum(answers[0]["workflows"].values()) == answers[0]["jobs"] == 5
+
+
+def test_metrics_count_no_state_again_after_a_restart() -> None:
+    system = started()
+    running(system, system.instance.submit(long(XFS, 1)))
+    system.loop.run(timeout=100.0)
+    system.unload_module()
+    system.load_module()
+    system.loop.run(timeout=10.0)
+    found = query(system, "metrics")["seconds"]
+    assert {name: sum(one["counts"]) for name, one in found.items()} == dict.fromkeys(
+        STATES, 0
+    )
+    settle_jobs(system)
+    seen(system)
+    found = query(system, "metrics")["seconds"]
+    assert sum(found["PreRun"]["counts"]) == 0
+    assert sum(found["PostRun"]["counts"]) == sum(found["Teardown"]["counts"]) == 1
 
 
 def test_stats_have_the_metrics_as_well() -> None:

@@ -26,9 +26,14 @@ JOBS_PER_TURN = 1000
 
 
 class StateDurations:
-    """Counts the states that Workflows have reached since the service was started."""
+    """Counts the states that Workflows have reached since the service was started.
 
-    def __init__(self) -> None:
+    Args:
+        started: when that was (UNIX time).
+    """
+
+    def __init__(self, started: float) -> None:
+        self._started = started
         self._counts = {state: [0] * (len(BOUNDS) + 1) for state in State}
         self._sums = dict.fromkeys(State, 0.0)
         self._noted: dict[int, State] = {}
@@ -41,6 +46,8 @@ class StateDurations:
         if view.elapsed is None or self._noted.get(info.jobid, -1) >= view.state:
             return
         self._noted[info.jobid] = view.state
+        if view.since is not None and view.since + view.elapsed < self._started:
+            return  # the service before has counted it
         self._counts[view.state][bisect_left(BOUNDS, view.elapsed)] += 1
         self._sums[view.state] += view.elapsed
 
@@ -78,8 +85,8 @@ class Metrics:
         self._jobs = jobs
         self._index = index
         self._kube_metrics = kube_metrics
-        self._durations = StateDurations()
         self._started = clock.now()
+        self._durations = StateDurations(self._started)
         self._failing: set[int] = set()
         self._failed = 0
         self._ended = 0
