@@ -180,6 +180,12 @@ def test_an_old_answer_says_that_kubernetes_is_away() -> None:
     assert value_of(samples, "flux_dws_kubernetes_age_seconds") == 210
 
 
+def test_a_rabbit_that_is_not_known_is_neither_up_nor_down() -> None:
+    unknown = {**RABBITS[0], "state": "unknown", "reason": "unknown"}
+    _, samples = read(dws(instance(rabbits=[unknown]), "metrics").out)
+    assert "flux_dws_rabbit_up" not in {name for name, _, _ in samples}
+
+
 @given(
     st.text(max_size=20),
     st.dictionaries(

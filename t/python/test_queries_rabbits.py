@@ -153,6 +153,22 @@ def test_rabbits_that_could_not_be_disabled_are_named() -> None:
     assert [name for name in names if not found[name]["disabled"]] == ["rabbit-02"]
 
 
+def test_nothing_is_known_of_a_rabbit_that_kubernetes_has_not_shown() -> None:
+    system = started()
+    seen(system)
+    payload = {"rabbits": ["rabbit-01"], "reason": "x"}
+    query(system, "rabbit-disable", payload)
+    system.unload_module()
+    system.load_module()
+    assert system.service_kube is not None
+    lost = KubeError(0, "Timeout", "no answer in time")
+    system.service_kube.faults = lambda request: Fault(30.0, lost)
+    found = rabbits(system)
+    assert {row["state"] for row in found.values()} == {"unknown"}
+    text = refusal(system, "rabbit-enable", {"rabbits": ["rabbit-01"]})[1]
+    assert text == "Kubernetes: no answer in time; not done for rabbit-01"
+
+
 def test_of_many_rabbits_few_wait_for_a_kubernetes_that_hangs() -> None:
     system = started(nodes=8, rabbits=8)
     seen(system)

@@ -34,6 +34,9 @@ PREFIX = "flux_dws_"
 MODE = 0o644
 """The permissions of the file: node exporter runs as another user."""
 
+UNKNOWN = "unknown"
+"""The state of a Rabbit that Kubernetes has not shown yet."""
+
 Samples = Iterable[tuple[Mapping[str, str], Optional[float]]]
 """Labels, and the value; None where it is not known."""
 
@@ -283,12 +286,16 @@ def _numbers(entry: Json, key: str) -> list[float]:
 # The metrics of Rabbits
 
 
+def _serves(rabbit: Json) -> Optional[float]:
+    return None if text(rabbit, "state") == UNKNOWN else float(why_out(rabbit) is None)
+
+
 RABBIT = (
     Single(
         "rabbit_up",
         GAUGE,
         "Whether a Rabbit serves jobs that come.",
-        lambda rabbit: float(why_out(rabbit) is None),
+        _serves,
     ),
     Single(
         "rabbit_disabled",

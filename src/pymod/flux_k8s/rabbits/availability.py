@@ -194,13 +194,13 @@ class Availability:
 
     async def enable(self, names: Iterable[str]) -> list[str]:
         """Put Rabbits back into service. Return those that :meth:`disable` had taken
-        out of it.
+        out of it, and those of which that was not known.
 
         Raises:
             KubeError: it could not be written.
         """
         states = {name: self.rabbits.state(name) for name in names}
-        found = [name for name, state in states.items() if state and state.disabled]
+        found = [name for name, state in states.items() if not state or state.disabled]
         await annotate(self._kube, self._settings.namespace, found, None)
         return found
 

@@ -160,7 +160,8 @@ class RabbitManager:
 
     def state(self, rabbit: str) -> Optional[RabbitState]:
         """How a Rabbit is; None as long as that is not known."""
-        return self._states.get(rabbit, self._unseen.get(rabbit))
+        unseen = self._unseen.get(rabbit) if self.complete else None
+        return self._states.get(rabbit, unseen)
 
     @property
     def unmapped(self) -> Iterator[str]:
