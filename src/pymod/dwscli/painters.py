@@ -18,7 +18,7 @@ from dwscli.page import data_line, mounts_line, movement_rate, old_line, page
 from dwscli.reading import number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
-from dwscli.width import cut
+from dwscli.width import columns, cut
 from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable
 
@@ -26,7 +26,7 @@ STEP = 10
 """The per cent of data movement that make a plain line."""
 
 GAUGE = 24
-"""The columns of the bar in the line of ``flux dws wait``."""
+"""The columns of the bar in the line of ``flux dws wait``, where there is room."""
 
 TO_BEGINNING, TO_END, TO_ALL = "\r\033[K", "\033[J", "\033[H\033[2J"
 """Erase: the line, all below, the whole screen (ECMA-48)."""
@@ -182,7 +182,9 @@ def status_line(answer: Json, screen: Screen) -> str:
         line += f" {duration(max(0.0, now - since))}"
     percent = number(answer, "percent")
     if percent is not None:
-        line += f" {gauge(percent / 100, GAUGE, screen.has_unicode)} {percent:.0f}%"
+        room = screen.width - columns(line) - len("  100% ")
+        frame = gauge(percent / 100, min(GAUGE, room), screen.has_unicode)
+        line += f" {frame} {percent:.0f}%" if frame else f" {percent:.0f}%"
     rates = [movement_rate(found) for found in objects(answer, "movements")]
     if percent is not None and len(rates) == 1 and rates[0]:
         line += f" {rates[0]}"
