@@ -110,6 +110,14 @@ def test_a_negative_number_of_jobs_is_refused() -> None:
     assert dws(instance(), "usage", "--count=-1") == (1, "", error)
 
 
+def test_data_of_which_there_is_no_record_is_not_said_to_be_none() -> None:
+    kvs = kvs_of()
+    del kvs[FIRST + 20, "rabbit_datamovements"]
+    found = FixedInstance(jobs=[ended_job()], kvs=kvs)
+    assert dws(found, "usage", "-n").out.split()[-2:] == ["-", "0"]
+    assert json.loads(dws(found, "usage", "--json").out)["usage"][0]["moved"] is None
+
+
 def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     warning = "flux-dws: WARNING: "
     done = dws(instance(), "usage", "--count=1")
@@ -146,7 +154,7 @@ def test_each_view_has_the_same_sum(found: list[dict[str, Any]], by: str) -> Non
     usages = totals(found, BY[by])
     assert sum(one.gibh for one in usages) == pytest.approx(sum(map(gib_hours, found)))
     moved = sum(row["moved"] or 0 for row in found)
-    assert sum(one.moved for one in usages) == pytest.approx(moved)
+    assert sum(one.moved or 0 for one in usages) == pytest.approx(moved)
     assert len({one.name for one in usages}) == len(usages)
 
 

@@ -36,7 +36,7 @@ UNKNOWN = "-"
 BUILTIN: Formats = {
     "default": (
         "Default flux dws usage format string",
-        "+:{name:<10} {njobs:>6} {gibh:>12.2f} {moved!B:>9} {nfailed:>6}",
+        "+:{name:<10} {njobs:>6} {gibh:>12.2f} {moved!B:>9h} {nfailed:>6}",
     ),
 }
 
@@ -47,14 +47,14 @@ class Usage:
 
     Attributes:
         gibh: GiB times hours.
-        moved: bytes, as far as data movements are recorded.
+        moved: bytes, as far as data movements are recorded; None where none is.
         nfailed: jobs whose storage has failed.
     """
 
     name: str
     njobs: int = 0
     gibh: float = 0.0
-    moved: float = 0.0
+    moved: Optional[float] = None
     nfailed: int = 0
 
 
@@ -153,7 +153,9 @@ def totals(rows: Iterable[Json], shares: Shares) -> list[Usage]:
             one = found.setdefault(name, Usage(name))
             one.njobs += 1
             one.gibh += gib_hours(row) * share
-            one.moved += (number(row, "moved") or 0) * share
+            moved = number(row, "moved")
+            if moved is not None:
+                one.moved = (one.moved or 0.0) + moved * share
             one.nfailed += bool(text(row, "waits"))
     return sorted(found.values(), key=lambda one: (-one.gibh, one.name))
 
