@@ -11,7 +11,7 @@ Kubernetes forbids the watch, or does not know the kind, the numbers are missing
 from __future__ import annotations
 
 import syslog
-from typing import AbstractSet, Callable, Generic, Optional, TypeVar
+from typing import Callable, Generic, Optional, TypeVar
 
 from flux_k8s.control.controller import Controller
 from flux_k8s.control.kubecalls import REOPEN_DELAY, absent_or_forbidden
@@ -90,11 +90,6 @@ class JobObjects(Generic[T]):
         self._synced = False
         self._logged = False
         self._controller = Controller[Kind](flux, self._reconcile)
-
-    @property
-    def needed_by(self) -> AbstractSet[int]:
-        """The jobs in a state that the watch is for, however short."""
-        return self._since.keys()
 
     def of(self, jobid: int) -> Optional[dict[Key, T]]:
         """The objects of a job; None while they are not known."""
