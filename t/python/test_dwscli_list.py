@@ -252,6 +252,10 @@ def test_totals_are_everybody_s() -> None:
     line = "4 jobs, 3 DataIn, 1 PreRun, 640GiB of storage\n"
     assert dws(instance(), "list", "--stats-only") == (0, line, "")
     assert dws(instance(), "list", "--stats").out.startswith(line + " ")
+    old = FixedInstance({"dws.job-list": {**listed(*ROWS), **OLD}})
+    for option in ("--stats", "--stats-only"):
+        warnings = dws(old, "list", option).err.splitlines()
+        assert len(warnings) == 1 and "Kubernetes was last heard of" in warnings[0]
     totals = {"jobs": 0, "states": {}, "capacity": 0}
     idle = FixedInstance({"dws.job-list": listed(totals=totals)})
     assert dws(idle, "list", "--stats-only") == (1, "0 jobs, 0B of storage\n", "")

@@ -110,6 +110,7 @@ def list_jobs(args: argparse.Namespace, instance: Instance) -> Optional[int]:
         totals = next(all_jobs(instance, {}))
         write([stats_line(part(totals, "totals"))])
         if args.stats_only:
+            table.warn_of_age(totals)
             return 0 if number(part(totals, "totals"), "jobs") else 1
     found = Search(args, instance)
     found.run()
