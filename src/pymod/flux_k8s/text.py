@@ -8,6 +8,7 @@ that begins a false line of the log, or a mark that reverses the order of letter
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Optional
 
 SHOWN = 400
@@ -41,6 +42,7 @@ def printable_lines(text: str) -> str:
     return "\n".join(map(printable, text.split("\n")))
 
 
+@lru_cache(maxsize=8192)
 def _escaped(character: str) -> str:
     if character.isprintable():
         return character

@@ -135,7 +135,7 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
     return {
         **row(info, known),
         "waits": printable(known.waits, NOTE),
-        "directives": _directives(info),
+        "directives": [printable(each) for each in _directives(info)],
         "message": "" if view is None else printable(view.message, NOTE),
         "states": _states(info),
         "allocations": allocations(info, known.usage),
@@ -153,10 +153,11 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
     }
 
 
-def _directives(info: WorkflowInfo) -> list[str]:
+def _directives(info: WorkflowInfo) -> Sequence[str]:
+    """The texts of a job's directives, as the user wrote them."""
     if info.request is not None:
-        return [printable(each.text) for each in info.request.directives]
-    return [] if info.view is None else [printable(d) for d in info.view.directives]
+        return [each.text for each in info.request.directives]
+    return () if info.view is None else info.view.directives
 
 
 def _states(info: WorkflowInfo) -> list[Json]:
@@ -192,9 +193,12 @@ def _duration(
 def allocations(info: WorkflowInfo, usage: Mapping[str, StorageUsage]) -> list[Json]:
     """The allocation sets of a job's Servers, which are named after the Workflow and
     the index of a directive."""
+    # Once for all Servers: a guest may write many directives, and long ones.
+    types = [_type_of(directive) for directive in _directives(info)]
     found: list[Json] = []
     for name, servers in sorted(usage.items()):
-        type = _type_of(info, name)
+        index = _index_of(info, name)
+        type = types[index] if index is not None and index < len(types) else None
         for each in servers.allocations:
             entry: Json = {"label": printable(each.label, SHOWN), "size": each.size}
             if type is not None:
@@ -207,17 +211,18 @@ LONGEST_INDEX = 3
 """Digits of the number of a directive, at which the name of its Servers ends."""
 
 
-def _type_of(info: WorkflowInfo, servers: str) -> Optional[str]:
-    """The type of the file system that Servers are for; None if that is not known."""
+def _index_of(info: WorkflowInfo, servers: str) -> Optional[int]:
+    """The number of the directive that Servers are for; None if that is not known."""
     prefix, _, index = servers.rpartition("-")
     if prefix != info.name or not index.isdecimal() or len(index) > LONGEST_INDEX:
         return None
-    directives = _directives(info)
-    if int(index) >= len(directives):
-        return None
-    words = directives[int(index)].split()
-    types = (word[5:] for word in words if word.startswith("type="))
-    return next(types, None)
+    return int(index)
+
+
+def _type_of(directive: str) -> Optional[str]:
+    """The type of the file system that a directive names."""
+    words = (word for word in directive.split() if word.startswith("type="))
+    return next((word[5:] for word in words), None)
 
 
 def _first(movements: tuple[Movement, ...]) -> list[Movement]:
