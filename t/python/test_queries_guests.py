@@ -4,14 +4,19 @@
 
 from __future__ import annotations
 
-from typing import Optional
+import sys
+from typing import Any, Optional
 
 import pytest
 
 from flux_k8s.jobs import jobrows
+from flux_k8s.limits import DIRECTIVES
+from flux_k8s.ports import KubeError
 from flux_k8s.text import printable
+from rabbitsim.dws.options import Options, table
+from rabbitsim.kube.direct import Fault
 from support.queries import GUEST, query
-from support.service import long, running, settle_jobs, started
+from support.service import HOUR, jobspec, long, running, settle_jobs, started
 
 
 def directives(count: int) -> list[str]:
@@ -41,3 +46,45 @@ def test_the_details_of_a_job_have_each_directive_made_printable_once(
     assert {each["type"] for each in details["allocations"]} == {"xfs"}
     assert sum(lengths) < 2 * len("".join([*storage, *copies]))
     settle_jobs(system)
+
+
+def calls_of_filter(count: int) -> int:
+    """The calls of Python functions for a query about 20 jobs of so many directives,
+    of which none has the type."""
+    latency = table({"Proposal": 10 * HOUR})
+    system = started(options=Options(latency=latency))
+    for _ in range(20):
+        system.instance.submit(jobspec(directives(count)), userid=GUEST)
+    system.loop.run(timeout=1.0)
+    query(system, "job-list", {"type": "lustre"}, GUEST)
+    calls = 0
+
+    def profile(frame: Any, event: str, arg: Any) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(profile)
+    try:
+        query(system, "job-list", {"type": "lustre"}, GUEST)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_a_filter_costs_as_much_for_jobs_of_many_directives_as_for_others() -> None:
+    assert calls_of_filter(DIRECTIVES) < calls_of_filter(1) + 100
+
+
+def test_types_that_a_guest_makes_up_do_not_swell_a_row() -> None:
+    """DWS would refuse them, but Kubernetes does not answer."""
+    system = started()
+    system.loop.run(timeout=1.0)
+    assert system.service_kube is not None
+    lost = KubeError(0, "", "the connection was closed")
+    system.service_kube.faults = lambda request: Fault(HOUR, lost)
+    plain = enumerate(directives(DIRECTIVES))
+    made_up = [each.replace("xfs", f"x{n}") for n, each in plain]
+    system.instance.submit(jobspec(made_up), userid=GUEST)
+    system.loop.run(timeout=1.0)
+    (row,) = query(system, "job-list", {}, GUEST)["jobs"]
+    assert row["types"] == [f"x{n}" for n in range(8)]

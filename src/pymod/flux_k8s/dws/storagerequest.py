@@ -5,9 +5,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from flux_k8s.dws.directives import Directive
+from flux_k8s.dws.workflowview import file_system_types
 
 
 @dataclass(frozen=True)
@@ -23,3 +25,9 @@ class StorageRequest:
     userid: int
     directives: tuple[Directive, ...]
     resources: list[Any]
+
+    @cached_property
+    def types(self) -> tuple[str, ...]:
+        """The types of the file systems that the job makes. A query looks at them for
+        each job, and a job may have many directives."""
+        return file_system_types((d.command, d.arguments) for d in self.directives)

@@ -12,7 +12,7 @@ from typing import Mapping, Optional, Sequence
 from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.storageusage import StorageUsage
-from flux_k8s.dws.workflowview import State, WorkflowView, file_system_types
+from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs.timelimits import running_limits
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
@@ -30,6 +30,10 @@ USERID_UNKNOWN = 0xFFFFFFFF
 
 MOVEMENTS = 64
 """The most data movements in the details of a job: those that have not ended first."""
+
+TYPES = 8
+"""The most types of file systems in the row of a job. DWS has fewer; a guest may make
+more up, which are in the row until DWS refuses them."""
 
 WANTS: Mapping[Goal, str] = MappingProxyType(
     {Goal.PLANNED: "planned", Goal.READY: "ready", Goal.RELEASED: "released"}
@@ -90,8 +94,7 @@ def state_of(info: WorkflowInfo) -> str:
 def types_of(info: WorkflowInfo) -> tuple[str, ...]:
     """The types of the file systems that a job makes."""
     if info.request is not None:
-        directives = info.request.directives
-        return file_system_types((d.command, d.arguments) for d in directives)
+        return info.request.types
     return () if info.view is None else info.view.types
 
 
@@ -121,7 +124,7 @@ def row(info: WorkflowInfo, known: Known) -> Json:
         "nnodes": known.nnodes,
         "rabbits": hostlist.encode(sorted(sizes, key=hostlist.natural_key)),
         "capacity": sum(sizes.values()),
-        "types": [printable(type, SHOWN) for type in types_of(info)],
+        "types": [printable(type, SHOWN) for type in types_of(info)[:TYPES]],
         "moved": None if progress is None else progress.moved,
         "total": None if progress is None else progress.total,
         "percent": None if progress is None else progress.percent,
