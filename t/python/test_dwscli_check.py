@@ -332,3 +332,23 @@ def test_any_answer_is_shown_within_the_width(found: list[Any], width: int) -> N
     assert done.status == 0
     lines = done.out.split("\n")[:-1]
     assert all(line.isprintable() and columns(line) <= width for line in lines)
+
+
+def test_a_memo_that_names_any_number_of_rabbits_costs_others_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+
+    def release(*values: Any) -> Release:
+        made.append(values)
+        return Release(*values)
+
+    monkeypatch.setattr("dwscli.fit.Release", release)
+    jobs = [
+        running(JOB, "tuo[201,0-999,300-99999]"),
+        running(JOB + 1, "tuo[300-301]"),
+        running(JOB + 2, "tuo201,tuo201"),
+    ]
+    done = dws(instance(rabbit("tuo201"), rabbit("tuo202"), jobs=jobs), "check", XFS)
+    assert (done.status, done.err) == (0, "")
+    assert [jobid for jobid, *_ in made] == [JOB + 2]

@@ -128,7 +128,7 @@ def _jobs(releases: Iterable[Release], at: float) -> tuple[int, ...]:
 
 
 def serving_rabbits(
-    rows: Iterable[Json], running: Iterable[Json], own: Iterable[Json]
+    rows: Sequence[Json], running: Iterable[Json], own: Iterable[Json]
 ) -> list[Rabbit]:
     """The Rabbits that serve jobs.
 
@@ -138,14 +138,15 @@ def serving_rabbits(
         own: the rows of ``dws.job-list``, which a guest has of own jobs only.
     """
     shares = dict(map(_share, own))
-    releases: dict[str, list[Release]] = {}
+    releases: dict[str, list[Release]] = {text(row, "name"): [] for row in rows}
     for job in running:
         id = int(number(job, "id") or 0)
-        for rabbit in hosts(part(part(job, "annotations"), "user"), "rabbits") or ():
-            release = Release(id, _end(job), shares.get(id))
-            releases.setdefault(rabbit, []).append(release)
+        # The job's user can change this memo: it may say anything.
+        memos = part(part(job, "annotations"), "user")
+        for rabbit in releases.keys() & (hosts(memos, "rabbits", len(releases)) or ()):
+            releases[rabbit].append(Release(id, _end(job), shares.get(id)))
     return [
-        _rabbit(row, releases.get(text(row, "name"), []))
+        _rabbit(row, releases[text(row, "name")])
         for row in rows
         if why_out(row) is None
     ]

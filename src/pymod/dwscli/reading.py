@@ -30,10 +30,13 @@ def number(answer: Fields, key: str) -> Optional[float]:
     return value if abs(value) <= LARGEST else None
 
 
-def hosts(answer: Fields, key: str) -> Optional[tuple[str, ...]]:
-    """The hosts of a hostlist, None for a text that is none."""
+def hosts(
+    answer: Fields, key: str, most: int = hostlist.MAX_HOSTS
+) -> Optional[tuple[str, ...]]:
+    """The hosts of a hostlist, None for a text that is none, or has more than ``most``
+    hosts."""
     try:
-        return hostlist.decode(text(answer, key))
+        return hostlist.decode(text(answer, key), most)
     except ValueError:
         return None
 

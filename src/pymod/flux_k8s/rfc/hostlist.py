@@ -31,16 +31,16 @@ _DIGITS = re.compile(r"([0-9]+)", re.ASCII)
 _MAX_DIGITS = 18
 
 
-def decode(text: str) -> tuple[str, ...]:
+def decode(text: str, most: int = MAX_HOSTS) -> tuple[str, ...]:
     """The hosts of a hostlist string, in its order, repetitions included.
 
     An expression may have one bracketed list of ids; empty expressions are
     skipped; blanks separate as commas do.
 
     Raises:
-        ValueError: ``text`` is no hostlist, or has more than ``MAX_HOSTS`` hosts.
+        ValueError: ``text`` is no hostlist, or has more than ``most`` hosts.
     """
-    return _decode(text, MAX_HOSTS)
+    return _decode(text, most)
 
 
 def _decode(text: str, room: int) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def _decode(text: str, room: int) -> tuple[str, ...]:
             _checked(prefix + suffix + "0", text)
             hosts.extend(_expand(prefix, idlist, suffix, text, room - len(hosts)))
         if len(hosts) > room:
-            raise ValueError(f"hostlist {quoted(text)}: more than {MAX_HOSTS} hosts")
+            raise ValueError(f"hostlist {quoted(text)}: too many hosts")
     return tuple(hosts)
 
 
@@ -143,7 +143,7 @@ def _expand(
             )
         room -= last - first + 1
         if room < 0:
-            raise ValueError(f"hostlist {quoted(text)}: more than {MAX_HOSTS} hosts")
+            raise ValueError(f"hostlist {quoted(text)}: too many hosts")
         for number in range(first, last + 1):
             yield f"{prefix}{number:0{width}d}{suffix}"
 
