@@ -370,6 +370,31 @@ def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for() -> None:
     assert dws(found, *words, "0").out == "1000\n2000\n"
 
 
+def test_jobs_without_storage_that_have_the_memo_hide_no_job() -> None:
+    jobs = [ended_job(i) for i in range(1, 400)]
+    jobs[100], jobs[350] = ended_job(1000), ended_job(2000)
+    kvs = {**kvs_of(1000), **kvs_of(2000)}
+    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs, kvs=kvs)
+    words = ("list", "-f", "ended", "-n", "-o", "{id.dec}", "-c")
+    assert dws(found, *words, "1").out == "1000\n"
+    assert dws(found, *words, "5").out == "1000\n2000\n"
+
+
+def test_a_failed_job_is_listed_whose_user_has_removed_the_memo() -> None:
+    failed = {"annotations": {}, "exception_type": "dws", "exception_severity": 0}
+    jobs = [ended_job(FIRST + i, **failed) for i in range(2)]
+    kvs = {**kvs_of(FIRST), (FIRST + 1, "jobspec"): jobspec("#DW jobdw")}
+    words = ("list", "-f", "ended", "-n", "-o", "{id.dec}")
+    assert dws(instance(jobs=jobs, kvs=kvs), *words).out == f"{FIRST}\n"
+
+
+def test_the_note_of_an_exception_is_cut() -> None:
+    raised = {"exception_type": "dws", "exception_note": "x" * 10**6}
+    job = ended_job(exception_severity=0, **raised)
+    done = dws(instance(jobs=[job], kvs=kvs_of()), "list", "-f", "ended", "--json")
+    assert json.loads(done.out)["jobs"][0]["waits"] == "x" * 4093 + "..."
+
+
 def test_a_terminal_of_40_columns_gets_a_table_that_fits() -> None:
     done = dws(instance(), "list", "-A", "--color=never", columns=40)
     assert is_golden("list-40.txt", done.out)

@@ -12,7 +12,7 @@ KVS: a memo only tells which jobs are worth a look there.
 from __future__ import annotations
 
 import json
-from typing import Any, Iterable, Iterator, Mapping, Optional
+from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
 from dwscli.instance import Instance
 from dwscli.messages import warn
@@ -22,6 +22,7 @@ from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.text import NOTE, SHOWN, printable
 
 WORKFLOW = "rabbit_workflow"
 HOSTLIST = "rabbit_hostlist"
@@ -59,24 +60,63 @@ def is_inactive(job: Json) -> bool:
     return number(job, "state") == INACTIVE
 
 
-def jobs(
+def last_rows(
     instance: Instance, userid: Optional[int], since: float, most: int
 ) -> list[Json]:
-    """The jobs that ended last and have the memo of a Workflow, as job-list has them.
+    """The jobs with storage that ended last, as rows of ``dws.job-list``."""
+    listed, kvs = _last(instance, userid, since, most, ROW_KEYS)
+    return [row(job, kvs) for job in listed]
 
-    Few jobs may have had storage. So more are asked for until there are enough, or
-    there are no more.
+
+def last_details(
+    instance: Instance, userid: Optional[int], since: float, most: int
+) -> list[Json]:
+    """The jobs with storage that ended last, as answers of ``dws.job-show``."""
+    listed, kvs = _last(instance, userid, since, most, DETAIL_KEYS)
+    return [_detail(job, kvs) for job in listed]
+
+
+def _last(
+    instance: Instance,
+    userid: Optional[int],
+    since: float,
+    most: int,
+    keys: Sequence[str],
+) -> tuple[list[Json], Kvs]:
+    """The jobs that ended last with storage, as job-list has them, and their records.
+
+    They have the memo of a Workflow, or failed for their storage: a user may remove the
+    memo. Few jobs may have had storage, and some that had none may have the memo. So
+    more are asked for until there are enough, or there are no more.
     """
     asked = 4 * most
     while True:
         asked = min(asked, LARGEST_LIST)
         listed = instance.ended_jobs(userid, since, asked)
-        found = [job for job in listed if WORKFLOW in _memos(job)]
+        marked = [job for job in listed if _is_marked(job) or _exception(job)]
+        are_all = len(listed) < asked or asked == LARGEST_LIST
         if asked == LARGEST_LIST:
             _warn_of_rest(listed)
-        if len(found) >= most or len(listed) < asked or asked == LARGEST_LIST:
-            return found[:most]
+        if are_all or len(marked) >= most:
+            found, kvs = _first_records(instance, marked, most, keys)
+            if are_all or len(found) >= most:
+                return found, kvs
         asked *= 8
+
+
+def _first_records(
+    instance: Instance, marked: list[Json], most: int, keys: Sequence[str]
+) -> tuple[list[Json], Kvs]:
+    """The first of some jobs that asked for storage, and their records."""
+    found: list[Json] = []
+    texts: dict[tuple[int, str], str] = {}
+    for start in range(0, len(marked), max(1, most)):
+        if len(found) >= most:
+            break
+        listed, kvs = _records(instance, marked[start : start + most], keys)
+        found += (j for j in listed if _is_marked(j) or (j["id"], WORKFLOW) in kvs)
+        texts.update(kvs)
+    return found[:most], texts
 
 
 def recorded_jobs(
@@ -309,6 +349,11 @@ def _parsed(lines: Iterable[str]) -> Iterator[directives.Directive]:
             continue
 
 
+def _is_marked(job: Json) -> bool:
+    """Whether a job has the memo of a Workflow."""
+    return WORKFLOW in _memos(job)
+
+
 def _memos(job: Json) -> Mapping[str, Any]:
     return part(part(job, "annotations"), "user")
 
@@ -328,17 +373,19 @@ def _exception(job: Json) -> str:
     kind = text(job, "exception_type")
     if not kind.startswith(EXCEPTION) or number(job, "exception_severity") != 0:
         return ""
-    return text(job, "exception_note") or kind
+    return printable(text(job, "exception_note") or kind, NOTE)
 
 
 def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:
-    """Severity, type and note of the exceptions in an eventlog."""
+    """Severity, type and note of the exceptions in an eventlog. The user of a job can
+    raise them, of any length."""
     for line in eventlog.split("\n"):
         event = _object(line)
         if event.get("name") == "exception":
             context = part(event, "context")
             severity = int(number(context, "severity") or 0)
-            yield severity, text(context, "type"), text(context, "note")
+            kind, note = text(context, "type"), text(context, "note")
+            yield severity, printable(kind, SHOWN), printable(note, NOTE)
 
 
 def _json(document: Optional[str]) -> Any:

@@ -196,9 +196,9 @@ class Search:
         user = self._user
         if not self._instance.is_owner:
             user = self._instance.userid
-        jobs = ended.jobs(self._instance, user, self._since, self._count + 1)
-        found = selection.counted(jobs, self._count, self._no_header)
-        return ended.rows(self._instance, found)
+        most = self._count
+        found = ended.last_rows(self._instance, user, self._since, most + 1)
+        return selection.counted(found, most, self._no_header)
 
     def _filter(self) -> Callable[[Json], bool]:
         """Whether a row is what the options ask for."""
