@@ -380,6 +380,12 @@ def test_jobs_without_storage_that_have_the_memo_hide_no_job() -> None:
     assert dws(found, *words, "5").out == "1000\n2000\n"
 
 
+def test_a_made_up_type_makes_no_other_line_long() -> None:
+    rows = (row(FIRST), row(FIRST + 1, types=["x" * 60000]))
+    done = dws(instance(*rows), "list", "-A", "-o", "long")
+    assert max(map(len, done.out.splitlines())) < 1000
+
+
 def test_a_failed_job_is_listed_whose_user_has_removed_the_memo() -> None:
     failed = {"annotations": {}, "exception_type": "dws", "exception_severity": 0}
     jobs = [ended_job(FIRST + i, **failed) for i in range(2)]

@@ -158,6 +158,15 @@ def test_each_view_has_the_same_sum(found: list[dict[str, Any]], by: str) -> Non
     assert len({one.name for one in usages}) == len(usages)
 
 
+def test_the_project_of_one_job_does_not_make_all_lines_long() -> None:
+    jobs = [ended_job(FIRST + i, project=f"{i}" * 10**i) for i in (1, 6)]
+    kvs = {key: text for job in jobs for key, text in kvs_of(job["id"]).items()}
+    found = FixedInstance(jobs=jobs, kvs=kvs)
+    assert len(dws(found, "usage", "--by=project").out) < 5000
+    usages = json.loads(dws(found, "usage", "--by=project", "--json").out)["usage"]
+    assert {len(one["name"]) for one in usages} == {10, 10**6}
+
+
 def test_memos_that_a_user_has_changed_change_nothing() -> None:
     memos = {"rabbit_workflow": "fluxjob-1", "rabbits": "h[0-100000]"}
     jobs = [

@@ -42,6 +42,10 @@ Item = TypeVar("Item")
 SENTINELS = ("?+:", "?:", "+:")
 """Prefixes of a field, the longest first."""
 
+WIDEST = 512
+"""The columns up to which a column grows with its widest text: a user may have written
+that, and all lines are as wide. The text itself is not cut."""
+
 EMPTY = ("", "0s", "0.0", "0:00:00")
 """Texts that stand for nothing."""
 
@@ -108,7 +112,7 @@ class Spec:
     def widened(self, width: int) -> Spec:
         """The format of a column of this width, in which nothing is cut."""
         precision = max(self.precision, width) if self.precision >= 0 else -1
-        return replace(self, width=width, precision=precision)
+        return replace(self, width=min(width, WIDEST), precision=precision)
 
     def apply(self, value: Any) -> str:
         """A value in this format."""

@@ -16,6 +16,7 @@ from dwscli.users import user_name
 from flux_k8s.dws.workflowview import ERROR, TRANSIENT
 from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
+from flux_k8s.text import SHOWN, printable
 
 BUILTIN: Formats = {
     "default": (
@@ -90,6 +91,10 @@ def _percent(job: Job) -> Any:
     return None if percent is None else round(percent)
 
 
+def _types(job: Job) -> Any:
+    return printable(",".join(texts(job.row, "types")), SHOWN)
+
+
 def _rabbit_count(job: Job) -> Any:
     return count_hosts(job.row, "rabbits") or None
 
@@ -112,7 +117,7 @@ FIELDS: Mapping[str, Field[Job]] = {
     "rabbits": Field("RABBITS", _text("rabbits")),
     "nrabbits": Field("NRABBITS", _rabbit_count),
     "capacity": Field("CAPACITY", _positive("capacity")),
-    "types": Field("TYPES", lambda job: ",".join(texts(job.row, "types"))),
+    "types": Field("TYPES", _types),
     "moved": Field("MOVED", _number("moved")),
     "total": Field("TOTAL", _number("total")),
     "percent": Field("%", _percent),

@@ -24,6 +24,7 @@ from dwscli.terminal import write
 from dwscli.users import EVERYBODY, user_name
 from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
+from flux_k8s.text import SHOWN, printable
 
 NAME = "usage"
 DESCRIPTION = """
@@ -59,7 +60,7 @@ class Usage:
 
 
 FIELDS: Mapping[str, Field[Usage]] = {
-    "name": Field("NAME", lambda usage: usage.name),
+    "name": Field("NAME", lambda usage: printable(usage.name, SHOWN)),
     "njobs": Field("NJOBS", lambda usage: usage.njobs),
     "gibh": Field("GIB-HOURS", lambda usage: usage.gibh),
     "moved": Field("MOVED", lambda usage: usage.moved),
