@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwscli import ended
 from dwscli.usage import BY, gib_hours, totals
 from support.dwscli import (
     FIRST,
+    FRESH,
     GIB,
     NOW,
     FixedInstance,
@@ -118,14 +118,11 @@ def test_data_of_which_there_is_no_record_is_not_said_to_be_none() -> None:
     assert json.loads(dws(found, "usage", "--json").out)["usage"][0]["moved"] is None
 
 
-def test_what_is_left_out_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    warning = "flux-dws: WARNING: "
+def test_what_is_left_out_is_said() -> None:
     done = dws(instance(), "usage", "--count=1")
-    assert done.err.startswith(f"{warning}output truncated at 1 jobs that have ended")
+    warning = "flux-dws: WARNING: output truncated at 1 jobs that have ended"
+    assert done.err.startswith(warning)
     assert dws(instance(), "usage", "--count=0").err == ""
-    monkeypatch.setattr(ended, "LARGEST_LIST", 2)
-    error = "of the jobs that have ended, only the last 2 were searched\n"
-    assert dws(instance(), "usage").err == warning + error
 
 
 def test_jobs_are_chosen_by_user_and_time() -> None:
@@ -165,6 +162,22 @@ def test_the_project_of_one_job_does_not_make_all_lines_long() -> None:
     assert len(dws(found, "usage", "--by=project").out) < 5000
     usages = json.loads(dws(found, "usage", "--by=project", "--json").out)["usage"]
     assert {len(one["name"]) for one in usages} == {10, 10**6}
+
+
+@pytest.mark.parametrize("words", ["usage", "list -f ended -A", "timeline -A"])
+def test_that_older_jobs_are_not_counted_is_told(
+    words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    warning = (
+        "flux-dws: WARNING: only the last 4 jobs that ended were searched for storage:"
+        " --since and --user leave out others\n"
+    )
+    since = f"--since={NOW - 10000}"
+    answers = {"dws.job-list": {**FRESH, "jobs": [], "next": None, "totals": {}}}
+    found = instance(answers=answers)
+    assert warning not in dws(found, *words.split(), since).err
+    monkeypatch.setattr("dwscli.ended.LARGEST_LIST", 4)
+    assert dws(found, *words.split(), since).err == warning
 
 
 def test_memos_that_a_user_has_changed_change_nothing() -> None:

@@ -95,10 +95,10 @@ def _last(
         listed = instance.ended_jobs(userid, since, asked)
         marked = [job for job in listed if _is_marked(job) or _exception(job)]
         are_all = len(listed) < asked or asked == LARGEST_LIST
-        if asked == LARGEST_LIST:
-            _warn_of_rest(listed)
         if are_all or len(marked) >= most:
             found, kvs = _first_records(instance, marked, most, keys)
+            if len(found) < most:
+                _warn_of_more(listed)
             if are_all or len(found) >= most:
                 return found, kvs
         asked *= 8
@@ -125,14 +125,17 @@ def recorded_jobs(
     """The jobs that ended last and have a Workflow in the KVS, as job-list has them:
     also those without the memo."""
     listed = instance.ended_jobs(userid, since, LARGEST_LIST)
-    _warn_of_rest(listed)
+    _warn_of_more(listed)
     recorded = instance.kvs((job["id"], WORKFLOW) for job in listed)
     return [job for job in listed if (job["id"], WORKFLOW) in recorded]
 
 
-def _warn_of_rest(listed: list[Json]) -> None:
+def _warn_of_more(listed: list[Json]) -> None:
+    """Tell where older jobs are missing: one user may have run as many as are listed,
+    and the storage of all others would not be counted."""
     if len(listed) >= LARGEST_LIST:
-        warn(f"of the jobs that have ended, only the last {LARGEST_LIST} were searched")
+        text = f"only the last {LARGEST_LIST} jobs that ended were searched for storage"
+        warn(f"{text}: --since and --user leave out others")
 
 
 def without(active: Iterable[Json], found: Iterable[Json]) -> list[Json]:
