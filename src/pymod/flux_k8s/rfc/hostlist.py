@@ -40,11 +40,12 @@ def decode(text: str, most: int = MAX_HOSTS) -> tuple[str, ...]:
     Raises:
         ValueError: ``text`` is no hostlist, or has more than ``most`` hosts.
     """
-    return _decode(text, most)
+    return _decode(text, most, most)
 
 
-def _decode(text: str, room: int) -> tuple[str, ...]:
-    """The hosts of a hostlist string that may have ``room`` hosts."""
+def _decode(text: str, room: int, most: int) -> tuple[str, ...]:
+    """The hosts of a hostlist string that may have ``room`` hosts, ``most`` with those
+    before it."""
     hosts: list[str] = []
     for expression in _split(text):
         match = _EXPRESSION.match(expression)
@@ -57,9 +58,10 @@ def _decode(text: str, room: int) -> tuple[str, ...]:
             hosts.append(_checked(expression, text))
         else:
             _checked(prefix + suffix + "0", text)
-            hosts.extend(_expand(prefix, idlist, suffix, text, room - len(hosts)))
+            left = room - len(hosts)
+            hosts.extend(_expand(prefix, idlist, suffix, text, left, most))
         if len(hosts) > room:
-            raise ValueError(f"hostlist {quoted(text)}: too many hosts")
+            raise _too_many(text, most)
     return tuple(hosts)
 
 
@@ -72,7 +74,7 @@ def decode_all(texts: Iterable[str]) -> tuple[str, ...]:
     """
     hosts: list[str] = []
     for text in texts:
-        hosts.extend(_decode(text, MAX_HOSTS - len(hosts)))
+        hosts.extend(_decode(text, MAX_HOSTS - len(hosts), MAX_HOSTS))
     return tuple(hosts)
 
 
@@ -125,7 +127,7 @@ def _checked(name: str, text: str) -> str:
 
 
 def _expand(
-    prefix: str, idlist: str, suffix: str, text: str, room: int
+    prefix: str, idlist: str, suffix: str, text: str, room: int, most: int
 ) -> Iterator[str]:
     """The hosts of one expression with brackets, at most ``room`` of them."""
     for element in idlist.split(","):
@@ -143,9 +145,13 @@ def _expand(
             )
         room -= last - first + 1
         if room < 0:
-            raise ValueError(f"hostlist {quoted(text)}: too many hosts")
+            raise _too_many(text, most)
         for number in range(first, last + 1):
             yield f"{prefix}{number:0{width}d}{suffix}"
+
+
+def _too_many(text: str, most: int) -> ValueError:
+    return ValueError(f"hostlist {quoted(text)}: more than {most} hosts")
 
 
 def _fold(hosts: Iterable[str]) -> Iterator[str]:
