@@ -159,6 +159,16 @@ def failed_job(*events: dict[str, Any], **workflow: Any) -> str:
     return "".join(line[12:] for line in lines if line.startswith("Failed:"))
 
 
+def test_of_many_exceptions_the_last_ones_are_shown() -> None:
+    events = [exception("dws", 5, f"no. {n}") for n in range(1000)]
+    kvs = kvs_of(JOB, eventlog="\n".join(map(json.dumps, events)))
+    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
+    lines = dws(gone, "show", F58).out.splitlines()
+    found = lines[lines.index("Exceptions:") + 1 :]
+    assert found[0] == f"  984 earlier ones: flux job eventlog {F58}"
+    assert found[1:] == [f"  dws: no. {n}" for n in range(984, 1000)]
+
+
 def test_why_the_storage_of_a_job_failed_is_told() -> None:
     assert failed_job() == ""
     cancel = exception("cancel", 0, "not needed")

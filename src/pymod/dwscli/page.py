@@ -25,6 +25,9 @@ from flux_k8s.text import NOTE, printable
 LABEL = 12
 """Columns of the labels at the beginning of lines."""
 
+EXCEPTIONS = 16
+"""The most exceptions of a page: the user of a job can raise any number of them."""
+
 INDENT = "  "
 COLORS = {ERROR: RED, TRANSIENT: YELLOW}
 
@@ -38,7 +41,7 @@ def page(answer: Fields, screen: Screen) -> list[str]:
         _listing("Allocations:", allocations(answer), screen),
         _states(answer, now, screen),
         _movements(answer, screen),
-        _listing("Exceptions:", map(_shown, texts(answer, "exceptions")), screen),
+        _listing("Exceptions:", _exceptions(answer), screen),
     )
     lines: list[str] = []
     for section in sections:
@@ -244,6 +247,16 @@ def _movements(answer: Fields, screen: Screen) -> Iterator[str]:
         if text(found, "message"):
             lines = wrapped(_shown(text(found, "message")), width - len(INDENT))
             yield from (INDENT * 2 + line for line in lines)
+
+
+def _exceptions(answer: Fields) -> Iterator[str]:
+    """The last exceptions of a job."""
+    found = texts(answer, "exceptions")
+    earlier = len(found) - EXCEPTIONS
+    if earlier > 0:
+        id = f58(int(number(answer, "id") or 0))
+        yield f"{earlier} earlier ones: flux job eventlog {id}"
+    yield from map(_shown, found[-EXCEPTIONS:])
 
 
 def _progress(movement: Fields, screen: Screen) -> Iterator[str]:
