@@ -359,8 +359,14 @@ def test_since_means_jobs_that_ended_after_it() -> None:
     assert dws(found, *words, "--since=-2h").out == ""
 
 
-def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for() -> None:
-    jobs = [ended_job(i, annotations={}) for i in range(1, 400)]
+@pytest.mark.parametrize(
+    "others", [{"annotations": {}}, {}], ids=["without the memo", "with the memo"]
+)
+def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for(
+    others: dict[str, Any],
+) -> None:
+    """Users may give the memo to jobs without storage."""
+    jobs = [ended_job(i, **others) for i in range(1, 400)]
     jobs[100], jobs[350] = ended_job(1000), ended_job(2000)
     kvs = {**kvs_of(1000), **kvs_of(2000)}
     found = FixedInstance({"dws.job-list": listed()}, jobs=jobs, kvs=kvs)
@@ -368,16 +374,6 @@ def test_of_few_jobs_with_storage_as_many_are_found_as_are_asked_for() -> None:
     assert dws(found, *words, "1").out == "1000\n"
     assert dws(found, *words, "5").out == "1000\n2000\n"
     assert dws(found, *words, "0").out == "1000\n2000\n"
-
-
-def test_jobs_without_storage_that_have_the_memo_hide_no_job() -> None:
-    jobs = [ended_job(i) for i in range(1, 400)]
-    jobs[100], jobs[350] = ended_job(1000), ended_job(2000)
-    kvs = {**kvs_of(1000), **kvs_of(2000)}
-    found = FixedInstance({"dws.job-list": listed()}, jobs=jobs, kvs=kvs)
-    words = ("list", "-f", "ended", "-n", "-o", "{id.dec}", "-c")
-    assert dws(found, *words, "1").out == "1000\n"
-    assert dws(found, *words, "5").out == "1000\n2000\n"
 
 
 def test_a_made_up_type_makes_no_other_line_long() -> None:
