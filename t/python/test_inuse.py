@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,27 @@ def test_an_abort_without_an_answer_of_kubernetes_drains_all_nodes_of_the_job(
     system, jobid = aborted(reload)
     reason = drain_reason(jobid, UNKNOWN)
     assert drained(system) == dict.fromkeys(["compute-01", "compute-02"], reason)
+
+
+@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])
+def test_an_abort_drains_all_nodes_although_job_list_is_loaded_again_at_the_time(
+    errnum: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    answers = services._Jobs.list_id
+
+    def fail(self: services._Jobs, *args: Any) -> Any:
+        asked.append(args)
+        if len(asked) < 3:
+            raise OSError(errnum, "job-list is away")
+        return answers(self, *args)
+
+    monkeypatch.setattr(services._Jobs, "list_id", fail)
+    system, jobid = aborted(reload=True)
+    reason = drain_reason(jobid, UNKNOWN)
+    assert drained(system) == dict.fromkeys(["compute-01", "compute-02"], reason)
+    assert len(lines(system, "cannot tell which nodes to drain")) == 1
+    assert len(asked) == 3
 
 
 def test_an_abort_says_that_it_cannot_drain_a_job_that_job_list_lacks(

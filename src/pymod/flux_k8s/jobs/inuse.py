@@ -11,12 +11,13 @@ an allocation is disabled as well. The steps may be repeated without harm, as al
 
 from __future__ import annotations
 
+import errno
 import syslog
 from functools import partial
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import Call, call, drive, settle
+from flux_k8s.control.coroutines import Answer, Call, call, drive, settle
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.drainreason import (
@@ -56,6 +57,10 @@ from flux_k8s.rfc.jobid import f58
 SILENCE = 4.0
 """Seconds without an answer from Kubernetes, after which an abort drains all nodes of
 the job. The plugin waits a little longer for the abort."""
+
+RETRY = 1.0
+"""Seconds until job-list is asked again for the nodes of a job. It may be loaded again
+at the time."""
 
 PERSISTENCE = 120.0
 """Seconds for which a failing part of an abort is repeated while Kubernetes answers
@@ -201,11 +206,8 @@ class InUse:
             drive(self._drain_all(info), lambda result: None, ())
 
     async def _drain_all(self, info: WorkflowInfo) -> None:
-        try:
-            hosts = await self._hosts(info)
-        except (RpcError, BadObject, ValueError) as error:
-            text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
-            self._flux.log(syslog.LOG_ERR, text)
+        hosts = await self._hosts(info)
+        if not hosts:
             return
         if _is_use_known(info):
             return
@@ -218,15 +220,33 @@ class InUse:
         self._raise_report(info, text)
 
     async def _hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
-        """The nodes of a job.
+        """The nodes of a job; none if job-list does not know them, or it is known
+        meanwhile which of them are in use. While job-list does not answer, it is asked
+        again: the plugin lets the job go, and its nodes are given to others."""
+        logged = False
+        while info.allocation is None and not _is_use_known(info):
+            try:
+                return await self._listed_hosts(info)
+            except (RpcError, BadObject, ValueError) as error:
+                text = f"{f58(info.jobid)}: cannot tell which nodes to drain: {error}"
+                if not logged:
+                    self._flux.log(syslog.LOG_ERR, text)
+                if not isinstance(error, RpcError) or error.errnum == errno.ENOENT:
+                    return ()
+            logged = True
+            await Call(self._pause)
+        return () if info.allocation is None else info.allocation.hosts
+
+    def _pause(self, answer: Answer) -> None:
+        self._flux.call_later(RETRY, partial(answer, None))
+
+    async def _listed_hosts(self, info: WorkflowInfo) -> tuple[str, ...]:
+        """The nodes of a job, by job-list. R may have 100 MB.
 
         Raises:
-            RpcError: job-list does not know the job.
+            RpcError: job-list does not answer, or (ENOENT) does not know the job.
             BadObject, ValueError: job-list does not know the nodes.
         """
-        if info.allocation is not None:
-            return info.allocation.hosts
-        # job-list has the hosts of the job. R may have 100 MB.
         payload = {"id": info.jobid, "attrs": ["nodelist"]}
         answer = await call(self._flux.rpc, "job-list.list-id", payload)
         job = Reader("job-list.list-id", answer).object("job")
