@@ -17,10 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.cli import demo, main
 from rabbitsim.cli.realflux import Installation, RealSession, find_flux
-from rabbitsim.cli.report import Report
+from rabbitsim.cli.report import Report, WorkflowProgress
 from rabbitsim.cli.timeline import DELAY, Timeline
 from rabbitsim.dws import constant
 from rabbitsim.loop import VirtualLoop
@@ -336,3 +337,27 @@ def test_late_events_are_shown_in_the_order_of_time(
     assert len(shown) == len(times)
     whens = [when for when, _ in shown]
     assert whens == sorted(whens)
+
+
+def changed(wanted: str, state: str, ready: bool, *done: str) -> Json:
+    """A Workflow of a job whose drivers have completed some states."""
+    drivers = [{"watchState": name, "completed": True} for name in done]
+    return {
+        "metadata": {"name": "fluxjob-1"},
+        "spec": {"desiredState": wanted},
+        "status": {"state": state, "ready": ready, "drivers": drivers},
+    }
+
+
+def test_states_of_which_no_event_was_seen_are_told_with_the_next(
+    capsys: Captured,
+) -> None:
+    """Of several changes of an object an informer may show the last one alone."""
+    progress = WorkflowProgress(Report(verbose=False))
+    progress.event(1.0, "ADDED", changed("Proposal", "Proposal", True))
+    progress.event(2.0, "MODIFIED", changed("PreRun", "PreRun", True))
+    done = ("Setup", "PreRun", "PostRun")
+    progress.event(3.0, "MODIFIED", changed("Teardown", "Teardown", True, *done))
+    told = re.findall(r"workflow  (\w+) completed", capsys.readouterr().out)
+    # DataOut may have been given up.
+    assert told == ["Proposal", "Setup", "DataIn", "PreRun", "PostRun", "Teardown"]

@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import sys
+from itertools import takewhile
 from typing import Any, Mapping, Optional
 
+from flux_k8s.dws.workflowview import STATES, State
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from flux_k8s.text import printable
@@ -114,13 +116,30 @@ def _describe(name: str, context: Mapping[str, Any]) -> str:
     return text if len(text) <= 100 else text[:97] + "..."
 
 
+def _passed(wanted: str, status: Json) -> list[str]:
+    """The states before the desired one that a Workflow has completed: all, but that
+    Teardown may be requested before the others are complete."""
+    found = []
+    for state in takewhile(lambda state: state != wanted, STATES):
+        drivers = [
+            driver.get("completed")
+            for driver in status.get("drivers") or []
+            if driver.get("watchState") == state
+        ]
+        if wanted != State.Teardown.name or (drivers and all(drivers)):
+            found.append(state)
+    return found
+
+
 class WorkflowProgress:
-    """Follows the Workflows of jobs, by each single change of them."""
+    """Follows the Workflows of jobs. Of several changes that come at once only the last
+    may be shown: a state that was passed meanwhile is told late."""
 
     def __init__(self, report: Report) -> None:
         self._report = report
         self._begun: dict[str, tuple[str, float]] = {}
         self._told: dict[str, tuple[str, str]] = {}
+        self._completed: dict[str, set[str]] = {}
         self._names: dict[str, None] = {}
 
     @property
@@ -134,18 +153,28 @@ class WorkflowProgress:
             return  # a cluster may have others
         if type == "DELETED":
             self._names.pop(name, None)
+            self._completed.pop(name, None)
             self._report.transition(now, "workflow", "deleted", None)
             return
         self._names[name] = None
         wanted = workflow["spec"]["desiredState"]
-        if self._begun.get(name, ("", 0.0))[0] != wanted:
-            self._begun[name] = (wanted, now)
         status = workflow.get("status") or {}
+        completed = self._completed.setdefault(name, set())
+        before, begun = self._begun.get(name, ("", now))
+        if before != wanted:
+            for passed in _passed(wanted, status):
+                if passed not in completed:
+                    completed.add(passed)
+                    took = now - begun if passed == before else None
+                    text = f"{passed} completed"
+                    self._report.transition(now, "workflow", text, took)
+            self._begun[name] = (wanted, now)
         state, health = status.get("state", ""), status.get("status", "")
         if state != wanted or self._told.get(name) == (state, health):
             return
         took = now - self._begun[name][1]
         if status.get("ready"):
+            completed.add(state)
             self._report.transition(now, "workflow", f"{state} completed", took)
         elif health in ("Error", "TransientCondition"):
             text = f"{state} {health}: {status.get('message', '')}"
