@@ -20,6 +20,7 @@ scratch = "$DW"
 [ingest.validator]
 plugins = [ "jobspec", "$SITE/validator/dws.py" ]
 END
+instance_conf ingest.toml </dev/null
 instance_start 2
 
 # usage: refuses TEXT COMMAND...: it fails, with these lines after the prefix of Flux
@@ -78,6 +79,29 @@ test_expect_success 'so it is for flux run, flux batch and --dry-run' '
     refuses "$WRONG_REFUSED" flux run -S dw="$WRONG" true &&
     refuses "$WRONG_REFUSED" flux batch -n1 -S dw="$WRONG" --wrap true &&
     refuses "$WRONG_REFUSED" flux submit --dry-run -S dw="$WRONG" true
+'
+# usage: narrow COLUMNS COMMAND...: run it in a terminal of so many columns
+narrow () {
+    "$PYTHON" -c "import pty, sys; sys.exit(pty.spawn(sys.argv[1:]) >> 8)" \
+        sh -c 'stty cols $0 && "$@"' "$@"
+}
+
+test_expect_success 'a terminal of 40 columns shows the marks below the word' '
+    test_must_fail narrow 40 flux submit -S dw="$WRONG" true >shown &&
+    tr -d "\r" <shown | tee lines &&
+    printf "%s\n" "  ...DW jobdw type=xfs capacity=10Gib..." \
+        "                                ^~~~~" >expected &&
+    sed 1d lines | diff expected -
+'
+test_expect_success 'so does flux dws check of a script, which has its place in JSON' '
+    printf "%s\n" "#!/bin/sh" "#flux: -N1" "#flux: --dw=\"$WRONG\"" >wrong.sh &&
+    test_must_fail narrow 40 flux dws check --color=never wrong.sh >shown &&
+    tr -d "\r" <shown | tee lines &&
+    sed 1d lines | diff expected - &&
+    test_must_fail flux dws check --json "$WRONG" >expected.json &&
+    test_must_fail flux dws check --json wrong.sh >wrong.json &&
+    grep "\"start\": 28, \"end\": 33" wrong.json &&
+    diff expected.json wrong.json
 '
 test_expect_success 'and for a guest, before the job is submitted' '
     refuses "$WRONG_REFUSED" as_guest flux submit --dry-run -S dw="$WRONG" true
@@ -175,6 +199,15 @@ test_expect_success '--dw gives a job storage, as often as it is there' '
     cat variables &&
     grep ^DW_JOB_p1= variables &&
     grep ^DW_JOB_p2= variables
+'
+test_expect_success 'so it does each of several jobs' '
+    flux submit --cc=1-2 --dw="$DW" true >ids &&
+    flux bulksubmit --dw="$DW" true ::: a b >>ids &&
+    test $(wc -l <ids) -eq 4 &&
+    for id in $(cat ids); do
+        job_succeeds $id || return 1
+    done &&
+    refuses "$WRONG_REFUSED" flux submit --cc=1-2 --dw="$WRONG" true
 '
 test_expect_success 'it takes the name of a preset' '
     id=$(flux submit --dw=scratch sh -c "echo \$DW_JOB_p1") &&

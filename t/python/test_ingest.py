@@ -86,6 +86,14 @@ def test_the_text_is_for_a_terminal_after_any_prefix() -> None:
     )
 
 
+def test_a_directive_is_cut_to_the_terminal_around_its_wrong_word() -> None:
+    with pytest.raises(ValueError, match="did you mean 10GiB") as caught:
+        Ingest().check(Flux(), jobspec(XFS.replace("10GiB", "10G")), columns=30)
+    line, marks = str(caught.value).split("\n")[1:]
+    assert len(line) <= 30
+    assert line.index("10G") == marks.index("^~~")
+
+
 def test_the_live_rules_are_those_that_hold() -> None:
     Ingest().check(Flux({"rules": RULES}), jobspec(TURBO))
     assert "unknown argument 'turbo='" in refuses(

@@ -64,6 +64,12 @@ class RabbitPlugin(CLIPlugin):
             " by the Rabbits of all. -N must be a multiple of N.",
         )
 
+    def preinit(self, args):
+        """With --cc, --bcc and flux bulksubmit, a job has a copy of the options that
+        lacks those of plugins: modify_jobspec would not see them."""
+        for name in ("dw", "rabbit_chassis"):
+            setattr(args, name, getattr(args, name, None))
+
     def modify_jobspec(self, args, jobspec):
         directives = getattr(args, "dw", None)
         if directives:
@@ -75,7 +81,7 @@ class RabbitPlugin(CLIPlugin):
             chassis = positive(chassis)
             jobspec.jobspec["resources"] = spread(jobspec.resources, chassis)
             check_scheduler(jobspec, chassis)
-        self.check(jobspec, os.getuid())
+        self.check(jobspec, os.getuid(), terminal_columns())
         self.announce(args, jobspec)
 
     def announce(self, args, jobspec):
@@ -90,7 +96,7 @@ class RabbitPlugin(CLIPlugin):
         Flux's own validator, which does not say whose job it is."""
         self.check(jobspec)
 
-    def check(self, jobspec, userid=None):
+    def check(self, jobspec, userid=None, columns=None):
         """Refuse wrong #DW directives. Costs a job without directives one lookup.
         Without a Flux, as with --dry-run, none is refused. One connection is for all
         jobs; after an error the next job opens another.
@@ -108,7 +114,7 @@ class RabbitPlugin(CLIPlugin):
         try:
             if self.handle is None:
                 self.handle = flux.Flux()
-            self.ingest.check(self.handle, jobspec.jobspec, userid)
+            self.ingest.check(self.handle, jobspec.jobspec, userid, columns)
         except OSError:
             self.handle = None
 
@@ -121,6 +127,15 @@ def is_watched(args):
     if "FLUX_ATTACH_NONINTERACTIVE" in os.environ:
         return False
     return all(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr))
+
+
+def terminal_columns():
+    """The columns of the terminal that shows errors; None if it is none, or does not
+    know."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or None
+    except (AttributeError, OSError, ValueError):
+        return None
 
 
 def positive(value):

@@ -28,7 +28,7 @@ from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.directives import GIB, PREFIX, Directive, parse_attribute
-from flux_k8s.dws.underline import MARGIN, WIDTH, message
+from flux_k8s.dws.underline import message
 from flux_k8s.errors import DirectiveError
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
@@ -125,9 +125,8 @@ def check(args: argparse.Namespace, instance: Instance) -> int:
         check_submission(system, resources, site, instance.userid)
         found = wanted(system["dw"], resources, site)
     except DirectiveError as error:
-        # Marks are below their word only on a terminal as wide as the line.
-        room = WIDTH if args.json else min(WIDTH, screen().width - MARGIN)
-        return refuse(args, message(error, room), error)
+        columns = None if args.json else screen().width
+        return refuse(args, message(error, columns), error)
     except ValueError as error:
         return refuse(args, printable_lines(str(error)), None)
     accept(args, instance, found)

@@ -55,16 +55,24 @@ class Ingest:
         self._mapping: Optional[RabbitMapping] = None
         self._mapping_from: Any = None
 
-    def check(self, handle: Handle, jobspec: Any, userid: Optional[int] = None) -> None:
+    def check(
+        self,
+        handle: Handle,
+        jobspec: Any,
+        userid: Optional[int] = None,
+        columns: Optional[int] = None,
+    ) -> None:
         """Refuse a job whose request for storage is wrong. A Flux without a
         ``[rabbit]`` table checks none.
 
         Args:
             jobspec: a jobspec, as in JSON.
             userid: the job's owner; None if that is not known.
+            columns: those of the user's terminal; None if they are not known.
 
         Raises:
-            ValueError: has the text for the user.
+            ValueError: has the text for the user. Its cause is the DirectiveError, if
+                a directive is wrong.
             OSError: from ``handle``.
         """
         site = self.site(handle)
@@ -76,7 +84,7 @@ class Ingest:
             resources = list(reader.list("resources"))
             check_submission(system, resources, site, userid)
         except DirectiveError as error:
-            raise ValueError(message(error)) from None
+            raise ValueError(message(error, columns)) from error
         except DWSError as error:
             raise ValueError(str(error)) from None
 

@@ -12,13 +12,13 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import Iterable, NamedTuple, Sequence
+from typing import Iterable, NamedTuple, Optional, Sequence
 
 from flux_k8s.errors import DirectiveError
 from flux_k8s.text import printable
 
 WIDTH = 76
-"""Columns of a line that fits any terminal, indented."""
+"""The most columns of a directive that is shown, without the margin."""
 
 MARGIN = 2
 """Blanks before the directive and the marks in a message."""
@@ -41,9 +41,15 @@ def underline(error: DirectiveError, width: int = WIDTH) -> list[str]:
     return [*marked(error, width), error.sentence]
 
 
-def message(error: DirectiveError, width: int = WIDTH) -> str:
+def message(error: DirectiveError, columns: Optional[int] = None) -> str:
     """The error's sentence, then the directive and the marks. A command may put words
-    before the first line."""
+    before the first line.
+
+    Args:
+        columns: those of the terminal; None if they are not known. Marks are below
+            their word only where the line fits.
+    """
+    width = WIDTH if columns is None else min(WIDTH, columns - MARGIN)
     lines = [" " * MARGIN + line for line in marked(error, width)]
     return "\n".join([error.sentence, *lines])
 
