@@ -82,6 +82,8 @@ class Test_requests:
             assert (delete.method, delete.path) == ("DELETE", f"{WORKFLOWS}/w")
             assert list_all.path == f"/apis/{DWS_GROUP}/v1alpha7/workflows"
             assert list_all.query == {"labelSelector": "a=b,c!=d"}
+            service.ask(client.list, WORKFLOW, None, limit=2, token="x")
+            assert fake.requests[-1].query == {"limit": "2", "continue": "x"}
 
     def test_a_secret_is_read_through_the_core_api(
         self, service: Service, tmp_path: Path

@@ -390,6 +390,14 @@ def test_a_failed_job_is_listed_whose_user_has_removed_the_memo() -> None:
     assert dws(instance(jobs=jobs, kvs=kvs), *words).out == f"{FIRST}\n"
 
 
+def test_a_job_is_listed_that_no_nodes_could_have() -> None:
+    denied = {"annotations": {}, "exception_type": "alloc", "exception_severity": 0}
+    jobs = [ended_job(FIRST + i, **denied) for i in range(2)]
+    kvs = {**kvs_of(FIRST), (FIRST + 1, "jobspec"): jobspec()}
+    words = ("list", "-f", "ended", "-n", "-o", "{id.dec}")
+    assert dws(instance(jobs=jobs, kvs=kvs), *words).out == f"{FIRST}\n"
+
+
 def test_the_note_of_an_exception_is_cut() -> None:
     raised = {"exception_type": "dws", "exception_note": "x" * 10**6}
     job = ended_job(exception_severity=0, **raised)

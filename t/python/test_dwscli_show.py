@@ -17,6 +17,7 @@ from dwscli.ended import TIMINGS
 from dwscli.page import page
 from dwscli.terminal import Screen
 from dwscli.width import columns
+from flux_k8s.dws.workflowview import State, requested_key
 from support.dwscli import (
     FIRST as JOB,
 )
@@ -176,13 +177,29 @@ def test_why_the_storage_of_a_job_failed_is_told() -> None:
     fatal = exception("dws", 0, "DWS: no room")
     assert failed_job(cancel, warning) == ""
     assert failed_job(cancel, warning, fatal) == "DWS: no room"
+    ran = {requested_key(State.PostRun): "2025-11-24T15:55:00Z"}
     lost = "not copied: $DW_JOB_p1/out to /lustre/out"
-    assert failed_job(status_drivers=[]) == lost
+    assert failed_job(cancel, status_drivers=[], metadata_annotations=ran) == lost
     seen = "its storage was last seen in PreRun: busy"
     assert failed_job(status_state="PreRun", status_message="busy") == seen
     assert failed_job(spec_desiredState=7).startswith(
         "Workflow : spec.desiredState is 7"
     )
+
+
+def test_a_job_that_was_cancelled_before_it_ran_has_lost_no_data() -> None:
+    cancel = exception("cancel", 0, "not needed")
+    assert failed_job(cancel, status_drivers=[]) == ""
+    kvs = kvs_of(JOB)
+    workflow = json.loads(kvs[JOB, "rabbit_workflow"])
+    workflow["status"]["drivers"] = []
+    kvs[JOB, "rabbit_workflow"] = json.dumps(workflow)
+    for state in ("postrun", "dataout"):
+        del kvs[JOB, f"rabbit_{state}_timing"]
+    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
+    done = dws(gone, "wait", F58)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.endswith(" storage is gone\n")
 
 
 def test_a_job_that_is_followed_is_shown_with_its_exceptions() -> None:

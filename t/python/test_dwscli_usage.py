@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dwscli.usage import BY, gib_hours, totals
+from flux_k8s.dws.workflowview import State, requested_key
 from support.dwscli import (
     FIRST,
     FRESH,
@@ -91,6 +92,21 @@ def test_storage_counts_as_it_was_allocated(
     assert {one["name"]: one["gibh"] / hours for one in rabbits} == pytest.approx(gib)
 
 
+def test_data_that_was_lost_after_the_time_limit_is_a_failure() -> None:
+    workflow = json.loads(kvs_of()[FIRST + 20, "rabbit_workflow"])
+    workflow["metadata"]["annotations"][requested_key(State.PostRun)] = (
+        "2025-11-24T15:55:00Z"
+    )
+    workflow["status"]["drivers"] = []
+    timeout = {"exception_type": "timeout", "exception_severity": 0}
+    found = FixedInstance(
+        jobs=[ended_job(**timeout)], kvs=kvs_of(rabbit_workflow=json.dumps(workflow))
+    )
+    assert dws(found, "usage", "-n", "-o", "{nfailed}").out == "1\n"
+    listed = dws(found, "list", "-f", "ended", "-n", "-o", "{waits}").out
+    assert listed == "not copied: $DW_JOB_p1/out to /lustre/out\n"
+
+
 def test_a_guest_sees_their_own_jobs() -> None:
     guest = instance(userid=STRANGER, is_owner=False)
     done = dws(guest, "usage", "-n", "-o", "{name} {njobs}")
@@ -112,7 +128,7 @@ def test_a_negative_number_of_jobs_is_refused() -> None:
 
 def test_data_of_which_there_is_no_record_is_not_said_to_be_none() -> None:
     kvs = kvs_of()
-    del kvs[FIRST + 20, "rabbit_datamovements"]
+    del kvs[FIRST + 20, "rabbit_moved"]
     found = FixedInstance(jobs=[ended_job()], kvs=kvs)
     assert dws(found, "usage", "-n").out.split()[-2:] == ["-", "0"]
     assert json.loads(dws(found, "usage", "--json").out)["usage"][0]["moved"] is None

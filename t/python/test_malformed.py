@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.jobs.records import failed_first
+from flux_k8s.jobs.records import failed_first, items_of
 from flux_k8s.ports import STORAGE, Json
 from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
@@ -97,5 +97,5 @@ def test_a_storage_may_be_anything(data: st.DataObject) -> None:
 
 @given(JSON, st.sampled_from([("status", "status"), ("status", "phase")]))
 def test_recorded_objects_may_be_anything(items: Any, path: tuple[str, ...]) -> None:
-    for found in failed_first({"items": items}, path, ("Failed",)):
+    for found in failed_first(items_of({"items": items}), path, ("Failed",)):
         assert found in items

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Iterator
 
 import pytest
 
+from flux_k8s.jobs import records
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Kind
 from rabbitsim.dws import Topology
 from rabbitsim.dws.cli import ControllerClient
@@ -63,7 +65,7 @@ def flux(kubeconfig: Path, tmp_path: Path) -> Iterator[LocalFlux]:
     flux.stop()
 
 
-def jobspec(directive: str) -> dict[str, object]:
+def jobspec(directives: str | list[str], nodes: int = 2) -> dict[str, object]:
     slot = {
         "type": "slot",
         "count": 1,
@@ -73,9 +75,9 @@ def jobspec(directive: str) -> dict[str, object]:
     task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
     return {
         "version": 1,
-        "resources": [{"type": "node", "count": 2, "with": [slot]}],
+        "resources": [{"type": "node", "count": nodes, "with": [slot]}],
         "tasks": [task],
-        "attributes": {"system": {"duration": 0, "dw": directive}},
+        "attributes": {"system": {"duration": 0, "dw": directives}},
     }
 
 
@@ -103,6 +105,18 @@ def test_a_job_lives_its_whole_life(
     assert gone
     assert not left(flux, kubeconfig, SERVERS)
     assert not left(flux, kubeconfig, COMPUTES)
+
+
+def test_what_a_job_moved_is_added_up_from_all_portions_of_a_list(
+    flux: LocalFlux, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(records, "PAGE", 2)
+    copy_in = "#DW copy_in source=/lustre/in destination=$DW_JOB_p1/"
+    jobid = flux.instance.submit(jobspec([DIRECTIVES[0], copy_in], nodes=3))
+    job = flux.instance.job(jobid)
+    assert flux.loop.run(lambda: job.state is JobState.INACTIVE, PATIENCE), job.events
+    (total,) = json.loads(job.kvs["rabbit_moved"])
+    assert (total["phase"], total["movements"]) == ("DataIn", 3)
 
 
 def test_a_job_that_is_cancelled_leaves_nothing(

@@ -5,20 +5,31 @@
 from __future__ import annotations
 
 import json
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
-from flux_k8s.jobs.records import CHARACTERS, CONTAINERS, TRIES, fair_shares, join_logs
-from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, KubeError
+from flux_k8s.dws.datamovement import STATE_LABEL, Totals
+from flux_k8s.jobs.records import (
+    CHARACTERS,
+    CONTAINERS,
+    LIMIT,
+    PAGE,
+    TRIES,
+    fair_shares,
+    join_logs,
+)
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json, Kind, KubeError
 from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws.files import NoFiles
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Faults, Request
 from rabbitsim.system import VirtualSystem
+from support.rabbits import drained
 from support.records import COPY_IN, OFFLOAD, labels, movements, offloading, pod
 from support.service import (
     COPY_OUT,
@@ -28,17 +39,24 @@ from support.service import (
     exceptions,
     in_state,
     jobspec,
+    lines,
     memo,
     names,
     settle,
     started,
 )
 
+GIB = 2**30
 
-def saving(most: int = 10, faults: Optional[Faults] = None) -> VirtualSystem:
+
+def saving(
+    most: int = 10, faults: Optional[Faults] = None, **options: Any
+) -> VirtualSystem:
     config = Config.parse({"save_datamovements": most, "daemons": {"copy-offload": {}}})
     latency = table({"DataIn": 0.1, "PreRun": 0.1, "DataOut": 0.1, "Teardown": 0.1})
-    return started(config=config, options=Options(latency=latency), faults=faults)
+    return started(
+        config=config, options=Options(latency=latency), faults=faults, **options
+    )
 
 
 def offload(system: VirtualSystem, jobid: int, name: str, status: str) -> None:
@@ -246,13 +264,80 @@ def test_a_movement_that_makes_the_job_fail_is_recorded(state: str) -> None:
     assert movements(system, jobid)
 
 
-def test_data_movements_are_not_recorded_by_default() -> None:
-    system = started()
+def moved(system: VirtualSystem, jobid: int) -> list[Json]:
+    """The record of the data that a job moved."""
+    found: list[Json] = json.loads(system.instance.job(jobid).kvs["rabbit_moved"])
+    return found
+
+
+def test_data_movements_are_not_recorded_by_default_but_their_sum_is() -> None:
+    options = Options(copy_rate=GIB)  # 10 s for each copy
+    system = started(options=options, files=NoFiles(size=10 * GIB))
     seen = asked(system)
-    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT]))
+    jobid = system.instance.submit(jobspec([XFS, COPY_IN, COPY_OUT], nodes=2))
     settle(system)
     assert "rabbit_datamovements" not in system.instance.job(jobid).kvs
-    assert "list nnfdatamovements" not in seen
+    assert seen.count("list nnfdatamovements") == 1
+    into, out = moved(system, jobid)
+    assert (into["phase"], out["phase"]) == ("DataIn", "DataOut")
+    for total in (into, out):
+        # Each node's storage has a copy of its own.
+        assert (total["movements"], total["bytes"]) == (2, 20 * GIB)
+        assert total["ended"] - total["begun"] == pytest.approx(10.0, abs=1.0)
+    assert into["ended"] <= out["begun"]
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_many_data_movements_are_listed_in_portions_and_each_counts_once(
+    late: bool,
+) -> None:
+    """``late``: the second portion is asked for too late, and the list begins again."""
+    system = saving(2)
+    jobid = offloading(system)
+    names_ = [f"m{number:03}" for number in range(2 * PAGE + 1)]
+    for name in names_:
+        offload(system, jobid, name, "Failed" if name == names_[-1] else "Success")
+    kube = system.service_kube
+    assert kube is not None
+    asked_for = []
+
+    def note(request: Request) -> Optional[Fault]:
+        if request.kind != NNFDATAMOVEMENT or request.verb != "list":
+            return None
+        asked_for.append(request.limit)
+        expired = KubeError(410, "Expired", "the continue token is too old")
+        return Fault(error=expired) if late and len(asked_for) == 2 else None
+
+    kube.faults = note
+    settle(system)
+    assert asked_for == [PAGE] * (5 if late else 3)
+    (total,) = moved(system, jobid)
+    assert total["movements"] == len(names_)
+    found = [m["metadata"]["name"] for m in movements(system, jobid)]
+    assert found == [names_[-1], names_[0]]
+
+
+sizes = st.one_of(st.none(), st.integers(0, 1000))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["DataIn", "DataOut", "x"]), sizes)))
+def test_the_sum_is_of_the_movements_whose_size_is_known(
+    found: list[tuple[str, Optional[int]]],
+) -> None:
+    totals = Totals()
+    for phase, size in found:
+        command = {} if size is None else {"data": f"{size} MiB"}
+        status = {"state": "Finished", "status": "Success", "commandStatus": command}
+        totals.add({"metadata": {"labels": {STATE_LABEL: phase}}, "status": status})
+    summed = {total["phase"]: total for total in totals.to_json()}
+    assert set(summed) == {phase if phase != "x" else "" for phase, _ in found}
+    for phase, total in summed.items():
+        mine = [size for at, size in found if at == (phase or "x")]
+        known = [size << 20 for size in mine if size is not None]
+        assert total["movements"] == len(mine)
+        assert total["bytes"] == (sum(known) if known else None)
+        assert total["begun"] is None and total["ended"] is None
 
 
 @pytest.mark.parametrize("dw", [XFS, "#DW jobdw type=lustre capacity=9GiB name=p1"])
@@ -298,7 +383,7 @@ def test_the_log_of_a_container_is_recorded_unchanged() -> None:
     settle(system)
     kvs = system.instance.job(jobid).kvs
     assert kvs["rabbit_container_log"] == "hello\nwörld\n"
-    assert "rabbit_datamovements" not in kvs
+    assert "rabbit_datamovements" not in kvs and moved(system, jobid) == []
     assert names(system, jobid) == LIFE
 
 
@@ -403,8 +488,13 @@ def test_a_record_that_cannot_be_written_is_logged_and_the_job_ends(
     if (verb, error.status) == ("log", 404):
         assert said == []  # that one container is gone
     else:
+        what = "data movements" if kind == "nnfdatamovements" else "container logs"
         (line,) = said
-        assert line.endswith(f"logs are not recorded: {error.message}")
+        assert line.endswith(f": {what} are not recorded: {error.message}")
+    # The other record is there.
+    kvs = system.instance.job(jobid).kvs
+    assert ("rabbit_moved" in kvs) == (kind != "nnfdatamovements")
+    assert ("rabbit_container_log" in kvs) == (kind == "nnfdatamovements")
 
 
 def test_a_record_that_fails_is_tried_a_few_times() -> None:
@@ -503,3 +593,116 @@ def test_the_end_of_each_log_is_kept(texts: list[str], characters: int) -> None:
         assert text == texts[0][-characters:]
     else:
         assert all(f"==> p/{number} <==\n" in text for number in range(len(texts)))
+
+
+# Nothing keeps a job waiting for its records for long
+
+
+def portions(system: VirtualSystem, seconds: float, number: float) -> list[float]:
+    """So many portions of data movements, each of which takes some seconds. Returns
+    when they are asked for."""
+    kube = system.service_kube
+    assert kube is not None
+    asked_for: list[float] = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if (request.verb, request.kind) != ("list", NNFDATAMOVEMENT):
+            return None
+        asked_for.append(system.loop.now())
+        return Fault(delay=seconds)
+
+    def listed(kind: Kind, namespace: Optional[str], **options: Any) -> Json:
+        if kind != NNFDATAMOVEMENT or not options.get("limit"):
+            return whole(kind, namespace, **options)
+        token = "more" if len(asked_for) < number else ""
+        return {"items": [{}], "metadata": {"continue": token}}
+
+    whole = system.store.list
+    pytest.MonkeyPatch().setattr(system.store, "list", listed)  # of this test alone
+    kube.faults = fault
+    return asked_for
+
+
+def unrecorded(system: VirtualSystem) -> str:
+    """The reason for which data movements are not recorded."""
+    (line,) = lines(system, "data movements are not recorded: ")
+    return line.partition("not recorded: ")[2]
+
+
+def test_a_list_that_has_no_end_keeps_no_job_waiting() -> None:
+    """As do many portions that each take long."""
+    system = saving(2)
+    asked_for = portions(system, 1.0, float("inf"))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    settle(system)
+    assert asked_for[-1] - asked_for[0] <= LIMIT
+    assert unrecorded(system) == f"reading them takes more than {LIMIT:g}s"
+    assert "rabbit_moved" not in system.instance.job(jobid).kvs
+    assert names(system, jobid) == LIFE
+
+
+def test_logs_of_containers_that_take_long_keep_no_job_waiting() -> None:
+    system = saving(0)
+    jobid = offloading(system)
+    for number in range(CONTAINERS):
+        pod(system, jobid, f"p{number:03}", {"one": "x"})
+    kube = system.service_kube
+    assert kube is not None
+    asked_for = []
+
+    def fault(request: Request) -> Optional[Fault]:
+        if request.verb != "log":
+            return None
+        asked_for.append(system.loop.now())
+        return Fault(delay=9.0)
+
+    kube.faults = fault
+    settle(system)
+    assert asked_for[-1] - asked_for[0] <= LIMIT
+    assert moved(system, jobid) == []
+    assert names(system, jobid) == LIFE
+
+
+def test_a_server_that_has_the_service_wait_longer_is_not_asked_again() -> None:
+    later = KubeError(429, "TooManyRequests", "in an hour", retry_after=HOUR)
+    system = saving(faults=failing("list", "nnfdatamovements", later))
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    begun = system.loop.now()
+    settle(system)
+    assert system.loop.now() < begun + LIMIT
+    assert names(system, jobid) == LIFE
+
+
+def test_an_abort_is_carried_out_before_the_next_portion() -> None:
+    """Its nodes are not drained: none mounts the storage."""
+    system = saving(plugin_conf={"epilog-timeout": 20.0})
+    asked_for = portions(system, 3.0, 100)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    assert system.loop.run(system.instance.idle, HOUR)
+    assert system.loop.now() < asked_for[0] + 25.0
+    assert unrecorded(system) == "the epilog is given up"
+    assert drained(system) == {}
+    (note,) = [e["note"] for e in exceptions(system, jobid) if e["type"] == "dws"]
+    assert note.startswith("epilog-timeout in DataOut: ")
+    assert "drained" not in note
+
+
+@pytest.mark.parametrize("how", ["deleted", "Teardown"])
+def test_a_sum_that_may_lack_what_teardown_has_deleted_is_not_recorded(
+    how: str,
+) -> None:
+    """An administrator interferes while data movements are listed."""
+    system = saving()
+    asked_for = portions(system, 1.0, 3)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
+    assert system.loop.run(lambda: len(asked_for) == 2, HOUR)
+    name = workflow_name(jobid)
+    if how == "deleted":
+        system.store.delete(WORKFLOW, "default", name)
+    else:
+        moved_: Json = {"spec": {"desiredState": "Teardown"}}
+        system.store.merge_patch(WORKFLOW, "default", name, moved_)
+    settle(system)
+    assert unrecorded(system) == "the Workflow was deleted, or moved to Teardown"
+    assert len(asked_for) == 2
+    assert "rabbit_moved" not in system.instance.job(jobid).kvs

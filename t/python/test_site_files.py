@@ -454,7 +454,7 @@ def test_all_jobs_are_checked_over_one_connection_until_it_fails(plugin: Any) ->
     answers: list[Any] = [None, None, OSError(), None, None]
     handles: list[Any] = []
 
-    def check(handle: Any, jobspec: Any, userid: Any) -> None:
+    def check(handle: Any, jobspec: Any, userid: Any, columns: Any) -> None:
         handles.append(handle)
         answer = answers[len(handles) - 1]
         if answer is not None:

@@ -4,9 +4,9 @@
 
 The module forgets a job when its storage is gone. Flux's job-list still has the job and
 its memos, and the KVS what the module has left there: ``rabbit_workflow``,
-``rabbit_hostlist``, ``rabbit_allocations``, ``rabbit_<state>_timing`` and
-``rabbit_datamovements``. The user of a job can change its memos, but not what is in the
-KVS: a memo only tells which jobs are worth a look there.
+``rabbit_hostlist``, ``rabbit_allocations``, ``rabbit_<state>_timing``,
+``rabbit_moved`` and ``rabbit_datamovements``. The user of a job can change its memos,
+but not what is in the KVS: a memo only tells which jobs are worth a look there.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from flux_k8s.text import NOTE, SHOWN, printable
 WORKFLOW = "rabbit_workflow"
 HOSTLIST = "rabbit_hostlist"
 ALLOCATIONS = "rabbit_allocations"
+MOVED = "rabbit_moved"
 MOVEMENTS = "rabbit_datamovements"
 EVENTLOG = "eventlog"
 JOBSPEC = "jobspec"
@@ -49,6 +50,9 @@ RUNNING, INACTIVE = 16, 64
 
 EXCEPTION = "dws"
 """The beginning of the types of exceptions that are about storage."""
+
+DENIED = "alloc"
+"""The type of the exception of a job that the scheduler cannot place."""
 
 LARGEST_LIST = 65536
 """The most jobs that ended among which those with storage are searched."""
@@ -85,15 +89,16 @@ def _last(
 ) -> tuple[list[Json], Kvs]:
     """The jobs that ended last with storage, as job-list has them, and their records.
 
-    They have the memo of a Workflow, or failed for their storage: a user may remove the
-    memo. Few jobs may have had storage, and some that had none may have the memo. So
-    more are asked for until there are enough, or there are no more.
+    They have the memo of a Workflow, or failed for their storage, as a user may remove
+    the memo, or were denied nodes, which removes it from job-list. Few jobs may have
+    had storage, and some that had none may have the memo. So more are asked for until
+    there are enough, or there are no more.
     """
     asked = 4 * most
     while True:
         asked = min(asked, LARGEST_LIST)
         listed = instance.ended_jobs(userid, since, asked)
-        marked = [job for job in listed if _is_marked(job) or _exception(job)]
+        marked = [job for job in listed if _may_have_storage(job)]
         are_all = len(listed) < asked or asked == LARGEST_LIST
         if are_all or len(marked) >= most:
             found, kvs = _first_records(instance, marked, most, keys)
@@ -145,7 +150,7 @@ def without(active: Iterable[Json], found: Iterable[Json]) -> list[Json]:
     return [job for job in found if job["id"] not in known]
 
 
-ROW_KEYS = (WORKFLOW, HOSTLIST, ALLOCATIONS, MOVEMENTS)
+ROW_KEYS = (WORKFLOW, HOSTLIST, ALLOCATIONS, MOVED)
 
 
 def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
@@ -176,13 +181,14 @@ def has_directives(jobspec: str) -> bool:
 def row(job: Json, kvs: Kvs) -> Json:
     """One job of job-list as a row of ``dws.job-list``.
 
-    Besides the keys of active jobs it has ``result``, ``bank``, ``project`` and, where
-    they are known, ``allocated``: the bytes on each Rabbit, and ``seconds`` and
-    ``held``: for how long the job had a Workflow, and for how long storage.
+    Besides the keys of active jobs it has ``result``, ``bank``, ``project``,
+    ``transfers``: the data that was moved, as ``rabbit_moved`` has it, and, where they
+    are known, ``allocated``: the bytes on each Rabbit, and ``seconds`` and ``held``:
+    for how long the job had a Workflow, and for how long storage.
     """
     workflow = _object(kvs.get((job["id"], WORKFLOW)))
-    moves = movements(_json(kvs.get((job["id"], MOVEMENTS))))
-    amounts = [move["bytes"] for move in moves if move["bytes"] is not None]
+    moved = objects({"": _json(kvs.get((job["id"], MOVED)))}, "")
+    amounts = [each["bytes"] for each in moved if number(each, "bytes") is not None]
     begun = _created(workflow)
     end = number(job, "t_inactive")
     nnodes = int(number(job, "nnodes") or 0)
@@ -204,8 +210,9 @@ def row(job: Json, kvs: Kvs) -> Json:
         "moved": sum(amounts) if amounts else None,
         "total": None,
         "percent": None,
-        "waits": _exception(job),
+        "waits": _exception(job) or _hidden_loss(job, workflow),
         "result": RESULTS.get(int(number(job, "result") or 0), ""),
+        "transfers": moved,
         "bank": text(job, "bank"),
         "project": text(job, "project"),
     }
@@ -219,7 +226,7 @@ def row(job: Json, kvs: Kvs) -> Json:
     return found
 
 
-DETAIL_KEYS = (*ROW_KEYS, EVENTLOG, *TIMINGS.values())
+DETAIL_KEYS = (*ROW_KEYS, MOVEMENTS, EVENTLOG, *TIMINGS.values())
 
 
 def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
@@ -269,7 +276,7 @@ def _shown(exceptions: Iterable[tuple[int, str, str]]) -> list[str]:
 
 def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
     """Why the storage of a job that ended has failed, or what data is lost; empty if
-    the storage is gone and all data was copied out."""
+    the storage is gone and no data is lost."""
     for severity, kind, note in exceptions:
         if severity == 0 and kind.startswith(EXCEPTION):
             return note or kind
@@ -278,12 +285,21 @@ def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
     view = WorkflowView.parse(workflow)
     if view.damage is not None:
         return view.damage
-    if view.unsaved:
-        return f"not copied: {', '.join(view.unsaved)}"
+    lost = loss(view)
+    if lost:
+        return lost
     if view.state is not State.Teardown or not view.ready:
         last = "" if view.state is None else view.state.name
         return f"its storage was last seen in {last or 'no state'}: {view.message}"
     return ""
+
+
+def loss(view: WorkflowView) -> str:
+    """The data that was not copied out. The service requests PostRun of each job that
+    has run: others have written none."""
+    if view.unmounting is None or not view.unsaved:
+        return ""
+    return f"not copied: {', '.join(view.unsaved)}"
 
 
 def states(workflow: Json, kvs: Kvs, id: int) -> list[Json]:
@@ -357,6 +373,12 @@ def _is_marked(job: Json) -> bool:
     return WORKFLOW in _memos(job)
 
 
+def _may_have_storage(job: Json) -> bool:
+    """Whether the records of a job that ended are worth a look."""
+    is_denied = text(job, "exception_type") == DENIED
+    return _is_marked(job) or bool(_exception(job)) or is_denied
+
+
 def _memos(job: Json) -> Mapping[str, Any]:
     return part(part(job, "annotations"), "user")
 
@@ -377,6 +399,14 @@ def _exception(job: Json) -> str:
     if not kind.startswith(EXCEPTION) or number(job, "exception_severity") != 0:
         return ""
     return printable(text(job, "exception_note") or kind, NOTE)
+
+
+def _hidden_loss(job: Json, workflow: Json) -> str:
+    """The data that a job has lost whose first fatal exception is another one, as that
+    of its time limit: job-list has no later ones."""
+    if number(job, "exception_severity") != 0 or not workflow:
+        return ""
+    return printable(loss(WorkflowView.parse(workflow)), NOTE)
 
 
 def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:

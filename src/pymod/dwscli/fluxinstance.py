@@ -16,6 +16,7 @@ from typing import Any, Iterable, Iterator, Optional
 from dwscli.instance import LOST, Tick
 from flux_k8s.command import STDIN
 from flux_k8s.config.submission import Site
+from flux_k8s.errors import DirectiveError
 from flux_k8s.ingest import Ingest
 from flux_k8s.ports import Json
 from flux_k8s.rfc import jobid
@@ -168,7 +169,13 @@ class FluxInstance:
             batch.parser.add_argument(option.name, **option.kwargs)
         batch.argv = words
         batch.script, args = batch.process_script(batch.parser.parse_args(words))
-        return dict(batch.jobspec_create(args).jobspec)
+        try:
+            return dict(batch.jobspec_create(args).jobspec)
+        except ValueError as error:
+            # From the plugin of flux batch, if it is installed.
+            if isinstance(error.__cause__, DirectiveError):
+                raise error.__cause__ from None
+            raise
 
     @_connected()
     def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:

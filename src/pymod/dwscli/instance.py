@@ -102,7 +102,8 @@ class Instance(Protocol):
             nodes: the number of nodes, in place of the one in the script.
 
         Raises:
-            ValueError: ``flux batch`` refuses the script; for a person.
+            DirectiveError: ``flux batch`` refuses a directive of the script.
+            ValueError: it refuses the script for another reason; for a person.
             OSError: the file cannot be read.
         """
 

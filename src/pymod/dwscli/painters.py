@@ -19,6 +19,7 @@ from dwscli.reading import number, objects, part, text, texts
 from dwscli.terminal import Screen, write
 from dwscli.units import duration, f58, timestamp
 from dwscli.width import columns, cut
+from flux_k8s.dws.workflowview import State
 from flux_k8s.ports import Json
 from flux_k8s.text import SHOWN, printable
 
@@ -60,7 +61,10 @@ def fate(answer: Json) -> str:
         return "ended"
     lines = texts(answer, "directives")
     copies = any("copy_out" in line.split()[1:2] for line in lines)
-    return "storage is gone, data was copied out" if copies else "storage is gone"
+    states = [text(state, "state") for state in objects(answer, "states")]
+    if copies and State.DataOut.name in states:
+        return "storage is gone, data was copied out"
+    return "storage is gone"
 
 
 class Plain:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import Iterable, Optional, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 from dwscli.reading import Fields, number, objects, text
 from dwscli.units import f58
@@ -89,10 +89,16 @@ def _states(answer: Fields, now: float) -> Iterable[Span]:
             yield Span(name, begun, max(begun, end))
 
 
+def data_moved(answer: Fields) -> list[dict[str, Any]]:
+    """The data that was moved for a job, each part with its ``bytes``: of one that
+    ended in each state, of an active one by each data movement of its state."""
+    return objects(answer, "transfers") or objects(answer, "movements")
+
+
 def _transfers(answer: Fields, by_name: dict[str, Span]) -> Iterable[Transfer]:
-    """The data movements. One whose times are not known took as long as its state."""
+    """The data that was moved. What has no time took as long as its state."""
     states = [by_name[name] for name in MOVING if name in by_name]
-    for found in objects(answer, "movements"):
+    for found in data_moved(answer):
         moved = number(found, "bytes")
         state = text(found, "phase")
         span = by_name.get(state) or (states[-1] if states else None)

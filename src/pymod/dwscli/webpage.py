@@ -22,8 +22,8 @@ from dwscli.page import old_line
 from dwscli.picture import Picture, inline_svg
 from dwscli.rabbits import color as rabbit_color
 from dwscli.rabbits import reason
-from dwscli.reading import number, objects, part, text
-from dwscli.spans import JobSpans, averages, rates
+from dwscli.reading import number, part, text
+from dwscli.spans import JobSpans, averages, data_moved, rates
 from dwscli.terminal import RED, YELLOW
 from dwscli.units import duration, f58, size, timestamp
 from flux_k8s.ports import Json
@@ -218,7 +218,7 @@ def _used(rabbit: Json) -> float:
 
 def _moved(job: Json) -> float:
     """The bytes that were moved for a job, also where it is not known when."""
-    found = [number(one, "bytes") or 0 for one in objects(job, "movements")]
+    found = [number(one, "bytes") or 0 for one in data_moved(job)]
     return sum(found) if found else number(job, "moved") or 0
 
 

@@ -203,8 +203,15 @@ class Kube(Protocol):
         *,
         key: str,
         label_selector: str = "",
+        limit: int = 0,
+        token: str = "",
     ) -> None:
-        """List the objects of a namespace, or of all namespaces (None)."""
+        """List the objects of a namespace, or of all namespaces (None).
+
+        Args:
+            limit: the most objects in the answer; 0 for all. ``metadata.continue`` of
+                an answer that leaves objects out is the ``token`` for the others.
+        """
 
     def pod_log(
         self,

@@ -163,6 +163,16 @@ MOVEMENTS = [
 ]
 
 
+MOVED = [
+    {
+        "phase": "DataOut",
+        "movements": 1,
+        "bytes": 3 * GIB // 2,
+        "begun": None,
+        "ended": None,
+    },
+]
+
 ALLOCATIONS = [
     {"label": "xfs", "type": "xfs", "size": 10 * GIB, "rabbits": {"tuo201": 2}}
 ]
@@ -188,6 +198,7 @@ def kvs_of(id: int = FIRST + 20, **texts: str) -> dict[tuple[int, str], str]:
     found = {
         "rabbit_workflow": json.dumps(WORKFLOW),
         "rabbit_datamovements": json.dumps(MOVEMENTS),
+        "rabbit_moved": json.dumps(MOVED),
         "rabbit_hostlist": "tuo201",
         "rabbit_allocations": json.dumps(ALLOCATIONS),
         "eventlog": "",

@@ -79,10 +79,17 @@ class CountedKube:
         *,
         key: str,
         label_selector: str = "",
+        limit: int = 0,
+        token: str = "",
     ) -> None:
-        counted = self._count("list", done)
         self._kube.list(
-            kind, namespace, counted, key=key, label_selector=label_selector
+            kind,
+            namespace,
+            self._count("list", done),
+            key=key,
+            label_selector=label_selector,
+            limit=limit,
+            token=token,
         )
 
     def pod_log(

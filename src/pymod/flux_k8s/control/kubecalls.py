@@ -65,9 +65,17 @@ class KubeCalls:
         *,
         key: str,
         label_selector: str = "",
+        limit: int = 0,
+        token: str = "",
     ) -> Call[Json]:
         return call(
-            self._kube.list, kind, namespace, key=key, label_selector=label_selector
+            self._kube.list,
+            kind,
+            namespace,
+            key=key,
+            label_selector=label_selector,
+            limit=limit,
+            token=token,
         )
 
     def patch(

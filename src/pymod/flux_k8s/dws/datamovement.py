@@ -17,11 +17,11 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.dws.directives import UNITS
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
-from flux_k8s.dws.workflowview import parse_go_duration
+from flux_k8s.dws.workflowview import STATES, parse_go_duration
 from flux_k8s.json_reader import is_number
 from flux_k8s.ports import NNF_GROUP, Json
 from flux_k8s.rfc.timestamps import parse_timestamp
@@ -133,9 +133,9 @@ def parse(object: Json) -> Movement:
     result = _text(status, "status")
     over = state == FINISHED
     percent = 100 if over and result == SUCCESS else _percent(command)
-    moved = _size(_COPIED.match(last))
-    if over or moved is None:
-        moved = _size(_DATA.fullmatch(_text(command, "data"))) or moved
+    said = _size(_COPIED.match(last))
+    data = _size(_DATA.fullmatch(_text(command, "data")))
+    moved = data if said is None or (over and data is not None) else said
     failure = _text(status, "message") if over and result != SUCCESS else ""
     return Movement(
         name=printable("/".join(key_of(object)), SHOWN),
@@ -158,6 +158,34 @@ def times(object: Json) -> tuple[Optional[float], Optional[float]]:
     keys = ("startTime", "endTime")
     begun, over = (parse_timestamp(_text(status, key)) for key in keys)
     return begun, over
+
+
+class Totals:
+    """The data movements of a job together, by the state of the Workflow in which they
+    ran."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, Json] = {}
+
+    def add(self, object: Json) -> None:
+        """Add an NnfDataMovement."""
+        movement, (begun, ended) = parse(object), times(object)
+        phase = movement.phase if movement.phase in STATES else ""
+        sofar = self._of.get(phase, {"movements": 0})
+        self._of[phase] = {
+            "phase": phase,
+            "movements": sofar["movements"] + 1,
+            "bytes": _together(sum, sofar.get("bytes"), movement.bytes),
+            "begun": _together(min, sofar.get("begun"), begun),
+            "ended": _together(max, sofar.get("ended"), ended),
+        }
+
+    def to_json(self) -> list[Json]:
+        """For each state: ``phase``, its name, empty where that is not known;
+        ``movements``, their number; ``bytes``, those that were copied, and ``begun``
+        and ``ended``, the UNIX times of the first and the last, each as far as it is
+        known of these movements, null where it is of none."""
+        return [self._of[phase] for phase in sorted(self._of)]
 
 
 def progress(movements: Iterable[Movement]) -> Optional[Progress]:
@@ -186,6 +214,14 @@ def progress(movements: Iterable[Movement]) -> Optional[Progress]:
 def _sum(values: list[Optional[int]]) -> Optional[int]:
     known = [value for value in values if value is not None]
     return sum(known) if len(known) == len(values) else None
+
+
+def _together(
+    combine: Callable[[list[float]], float], *values: Optional[float]
+) -> Optional[float]:
+    """Values combined, as far as they are known; None if none is."""
+    known = [value for value in values if value is not None]
+    return combine(known) if known else None
 
 
 def _percent(command: Any) -> int:

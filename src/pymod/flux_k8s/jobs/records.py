@@ -18,6 +18,9 @@
 ``rabbit_units``
     The systemd units of the daemons that the job requires, as a JSON array, for the
     prolog and epilog scripts (:mod:`flux_k8s.jobs.steps` writes it, before Setup).
+``rabbit_moved``
+    The data that was moved in each state, as a JSON array: see
+    :meth:`flux_k8s.dws.datamovement.Totals.to_json`.
 ``rabbit_datamovements``
     NnfDataMovements, as a JSON array: those that failed first, each group in the
     order of creation, at most ``rabbit.save_datamovements`` of them.
@@ -25,19 +28,20 @@
     The end of the logs of the job's containers, at most 50,000 characters in all.
     Where there are several logs, each has a heading.
 
-Teardown deletes the objects behind the latter two, so they are read before. An error in
-reading them neither fails a job nor delays its Teardown for long.
+Teardown deletes the objects behind the latter three, so they are read before. An error
+in reading them neither fails a job nor delays its Teardown for long.
 """
 
 from __future__ import annotations
 
 import json
 import syslog
-from typing import Any, Sequence
+from typing import Any, Iterable, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.cleanup import workflow_selector
+from flux_k8s.dws.datamovement import Totals
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
@@ -57,8 +61,16 @@ CHARACTERS = 50_000
 CONTAINERS = 32
 """Containers of a job whose logs are read: one of each Rabbit may be many."""
 
+PAGE = 100
+"""Data movements in one answer. A job may have one for each of its nodes, and the
+module does nothing else while it reads an answer."""
+
+LIMIT = 60.0
+"""Seconds in which each of these records is read while Kubernetes answers. The job
+waits for it, and an abort waits for the request that is under way."""
+
 TRIES = 3
-"""The number of attempts to read the records of a job while Kubernetes answers."""
+"""The number of attempts to read each of these records while Kubernetes answers."""
 
 UNSUCCESSFUL = ("Failed", "Invalid")
 """The values of ``status.status`` of an NnfDataMovement that failed."""
@@ -66,8 +78,13 @@ UNSUCCESSFUL = ("Failed", "Invalid")
 NO_LOG = (400, 404)
 """The answers for a container that has not started, or is gone."""
 
-PASSING = (0, 401, 408, 409, 429)
-"""Errors below 500 that may be over at the next try."""
+PASSING = (0, 401, 408, 409, 410, 429)
+"""Errors below 500 that may be over at the next try. 410: the list took longer than the
+API server remembers."""
+
+
+class _NotRecorded(Exception):
+    """A record is given up, although Kubernetes answers."""
 
 
 class Records:
@@ -130,43 +147,100 @@ class Records:
         Raises:
             KubeError: a request failed, and is to be repeated.
         """
-        try:
-            await self._record_data_movements(info)
-            await self._record_container_logs(info)
-        except KubeError as error:
-            await self._give_up(info, error)
+        records = {
+            "data movements": self._record_data_movements,
+            "container logs": self._record_container_logs,
+        }
+        for what, write in records.items():
+            if what in info.done_records:
+                continue
+            if info.recording_since is None:
+                info.recording_since = self._flux.now()
+            try:
+                await write(info)
+            except KubeError as error:
+                await self._handle_failure(info, what, error)
+            except _NotRecorded as reason:
+                self._give_up(info, what, reason)
+            info.done_records |= {what}
+            info.record_failures = 0
+            info.recording_since = None
         info.recorded = True
 
-    async def _give_up(self, info: WorkflowInfo, error: KubeError) -> None:
+    async def _handle_failure(
+        self, info: WorkflowInfo, what: str, error: KubeError
+    ) -> None:
         """Give up after a few tries; but not because Kubernetes is out of reach,
         when Teardown has to wait as well."""
         namespace = self._settings.namespace
-        await self._calls.find(
-            WORKFLOW, namespace, info.name, key=info.name, missing=absent
-        )
+        try:
+            await self._calls.find(
+                WORKFLOW, namespace, info.name, key=info.name, missing=absent
+            )
+        except KubeError:
+            info.recording_since = None
+            raise
         info.record_failures += 1
         passing = error.status in PASSING or error.status >= 500
-        if passing and info.record_failures < TRIES:
+        late = self._is_late(info, error.retry_after or 0.0)
+        if passing and info.record_failures < TRIES and not late:
             raise error
+        self._give_up(info, what, error)
+
+    def _give_up(self, info: WorkflowInfo, what: str, error: Exception) -> None:
         self._flux.log(
             syslog.LOG_WARNING,
-            f"{f58(info.jobid)}: data movements or container logs are not "
-            f"recorded: {error}",
+            f"{f58(info.jobid)}: {what} are not recorded: {error}",
         )
+
+    def _is_late(self, info: WorkflowInfo, after: float = 0.0) -> bool:
+        """Whether there is no time left for a request in ``after`` seconds."""
+        now, since = self._flux.now(), info.recording_since
+        return since is not None and now + after >= since + LIMIT
+
+    def _check_time(self, info: WorkflowInfo) -> None:
+        """Check whether there is time for another request.
+
+        Raises:
+            _NotRecorded: there is none.
+        """
+        if info.aborted:
+            raise _NotRecorded("the epilog is given up")
+        if self._is_late(info):
+            raise _NotRecorded(f"reading them takes more than {LIMIT:g}s")
 
     # Data movements: in a namespace of NNF, or of each Rabbit
 
     async def _record_data_movements(self, info: WorkflowInfo) -> None:
-        limit = self._settings.config.save_datamovements
-        if limit == 0 or info.view is None or not info.view.moves_data:
+        if info.view is None or not info.view.moves_data:
             return
-        selector = workflow_selector(info.name)
-        movements = await self._calls.list(
-            NNFDATAMOVEMENT, None, key=info.name, label_selector=selector
-        )
-        found = failed_first(movements, ("status", "status"), UNSUCCESSFUL)
-        text = json.dumps([_plain(item) for item in found[:limit]])
-        self._put(info, "rabbit_datamovements", text)
+        limit = self._settings.config.save_datamovements
+        totals = Totals()
+        kept: list[Json] = []
+        token: Optional[str] = ""
+        while token is not None:
+            page = await self._calls.list(
+                NNFDATAMOVEMENT,
+                None,
+                key=info.name,
+                label_selector=workflow_selector(info.name),
+                limit=PAGE,
+                token=token,
+            )
+            _check_not_torn_down(info)
+            items = items_of(page)
+            for item in items:
+                totals.add(item)
+            if limit > 0:
+                kept = failed_first([*kept, *items], ("status", "status"), UNSUCCESSFUL)
+                del kept[limit:]
+            token = _get(page, "metadata", "continue") or None
+            if token is not None:
+                self._check_time(info)
+        if limit > 0:
+            text = json.dumps([_plain(item) for item in kept])
+            self._put(info, "rabbit_datamovements", text)
+        self._put(info, "rabbit_moved", json.dumps(totals.to_json()))
 
     # Containers: in pods, which are where the Workflow is
 
@@ -178,10 +252,11 @@ class Records:
         listed = await self._calls.list(
             POD, namespace, key=info.name, label_selector=selector
         )
-        pods = failed_first(listed, ("status", "phase"), ("Failed",))
+        pods = failed_first(items_of(listed), ("status", "phase"), ("Failed",))
         names = [name for pod in pods for name in _containers(pod)]
         logs = []
         for pod, container in names[:CONTAINERS]:
+            self._check_time(info)
             log = await self._log(info, pod, container)
             if log:
                 logs.append((f"{pod}/{container}", log))
@@ -205,10 +280,21 @@ class Records:
         self._flux.kvs_put(info.jobid, key, text, last=True)
 
 
+def _check_not_torn_down(info: WorkflowInfo) -> None:
+    """Check that a list has all data movements of a job.
+
+    Raises:
+        _NotRecorded: Teardown, which deletes them, may have begun.
+    """
+    view = info.view
+    if view is None or view.deleting or view.desired is State.Teardown:
+        raise _NotRecorded("the Workflow was deleted, or moved to Teardown")
+
+
 def failed_first(
-    answer: Json, path: Sequence[str], failures: Sequence[str]
+    items: Iterable[Json], path: Sequence[str], failures: Sequence[str]
 ) -> list[Json]:
-    """The objects of a list: first those that failed, then the others, each in the
+    """Objects of a list: first those that failed, then the others, each in the
     order of their creation (which is known to the second) and of their names.
 
     Args:
@@ -222,9 +308,14 @@ def failed_first(
         )
         return _get(item, *path) not in failures, when, namespace, name
 
+    return sorted(items, key=order)
+
+
+def items_of(answer: Json) -> list[Json]:
+    """The objects of a list."""
     items = answer.get("items")
     found = items if isinstance(items, list) else []
-    return sorted((item for item in found if isinstance(item, dict)), key=order)
+    return [item for item in found if isinstance(item, dict)]
 
 
 def _containers(pod: Json) -> list[tuple[str, str]]:

@@ -274,7 +274,7 @@ def _release(
     if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
         return Lookup()
     if problem is not None or info.abandoned or info.failed or not info.ran:
-        return _give_up(info, view, problem, config)
+        return _give_up(info, view, problem)
     if view.trouble_note != info.trouble_note:
         return NoteTrouble()
     if view.out_of_reach != info.out_of_reach and info.rejected is None:
@@ -285,17 +285,17 @@ def _release(
         return Advance(State.PostRun)
     if view.state is State.PostRun:
         return Advance(State.DataOut)
-    return _request_teardown(info, view, config)
+    return _request_teardown(info, view)
 
 
 def _give_up(
-    info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem], config: Config
+    info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem]
 ) -> Step:
     """Give up PostRun and DataOut. The job's owner learns of each loss of data and of
     each node. A node that may still unmount in Teardown is not drained before Teardown
     is complete."""
     if not info.ran or info.released:
-        return _request_teardown(info, view, config)
+        return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
         if info.still_mounted is None:
             return DrainMounted(problem.note)
@@ -304,7 +304,7 @@ def _give_up(
         state = "its epilog" if view.desired is None else view.desired.name
         note = f"given up in {state}" if problem is None else problem.note
         return Fail(_with_losses(note, info, view))
-    return _request_teardown(info, view, config)
+    return _request_teardown(info, view)
 
 
 def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
@@ -323,12 +323,11 @@ def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
     return "; ".join(filter(None, (note, _losses(info, view))))
 
 
-def _request_teardown(info: WorkflowInfo, view: WorkflowView, config: Config) -> Step:
+def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
     """Request Teardown. It deletes the objects about data movement, so they are
     recorded before, while the job waits."""
     begun = view.desired is not None and view.desired >= State.DataIn
-    moved = view.moves_data and config.save_datamovements > 0
-    if begun and (moved or view.runs_containers):
+    if begun and view.moves_data:
         if not (info.recorded or info.released):
             return Record()
     return Advance(State.Teardown, hurry=info.aborted)

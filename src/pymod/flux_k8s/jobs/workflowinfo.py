@@ -99,7 +99,10 @@ class WorkflowInfo:
             None when that is not known.
         recorded: the records of the objects that Teardown deletes were written, or
             given up.
-        record_failures: the number of failures in writing these records.
+        done_records: those of these records that were written, or given up.
+        record_failures: the number of failures in writing the next of them.
+        recording_since: the UNIX time since which the next of them is read while
+            Kubernetes answers; None before.
     """
 
     jobid: int
@@ -146,7 +149,9 @@ class WorkflowInfo:
     end_recorded: bool = False
     token: Optional[bool] = None
     recorded: bool = False
+    done_records: frozenset[str] = frozenset()
     record_failures: int = 0
+    recording_since: Optional[float] = None
 
     @property
     def name(self) -> str:

@@ -145,8 +145,15 @@ class KubeClient:
         *,
         key: str,
         label_selector: str = "",
+        limit: int = 0,
+        token: str = "",
     ) -> None:
-        query = {"labelSelector": label_selector} if label_selector else None
+        given = {
+            "labelSelector": label_selector,
+            "limit": str(limit or ""),
+            "continue": token,
+        }
+        query = {name: value for name, value in given.items() if value}
         self._submit(
             key,
             done,

@@ -39,13 +39,16 @@ _LONGEST_PAUSE = 30.0
 @dataclass(frozen=True)
 class Request:
     """A request that arrives: ``verb`` is create, get, patch, delete, list, log
-    or watch; ``name`` and ``body`` are None where there is none."""
+    or watch; ``name`` and ``body`` are None where there is none, ``limit`` and
+    ``token`` are those of a list."""
 
     verb: str
     kind: Kind
     namespace: Optional[str]
     name: Optional[str] = None
     body: Optional[Patch] = None
+    limit: int = 0
+    token: str = ""
 
 
 @dataclass(frozen=True)
@@ -165,8 +168,11 @@ class DirectKube:
         *,
         key: str,
         label_selector: str = "",
+        limit: int = 0,
+        token: str = "",
     ) -> None:
-        self._ask(Request("list", kind, namespace), done, key, label_selector)
+        request = Request("list", kind, namespace, limit=limit, token=token)
+        self._ask(request, done, key, label_selector)
 
     def pod_log(
         self,
@@ -279,7 +285,13 @@ class DirectKube:
         )
         self.check(verb, request, sub)
         if request.verb == "list":
-            return store.list(kind, request.namespace, label_selector=which)
+            return store.list(
+                kind,
+                request.namespace,
+                label_selector=which,
+                limit=request.limit,
+                token=request.token,
+            )
         namespace, name = request.namespace or "", request.name or ""
         if request.verb == "log":
             return read_log(store, namespace, name, which)

@@ -277,9 +277,7 @@ class Handler:
             token=query.get("continue", ""),
             **_selectors(query),
         )
-        meta = {"resourceVersion": str(page.version)}
-        if page.token:
-            meta["continue"] = page.token
+        meta = page.metadata
         if _wants_table(request):
             return _json(self._table(request, target, page.items, meta))
         head = encode(

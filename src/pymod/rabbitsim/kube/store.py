@@ -156,6 +156,8 @@ class Store:
         *,
         label_selector: str = "",
         field_selector: str = "",
+        limit: int = 0,
+        token: str = "",
     ) -> Json:
         """:meth:`select` as a List object."""
         page = self.select(
@@ -163,11 +165,13 @@ class Store:
             namespace,
             label_selector=label_selector,
             field_selector=field_selector,
+            limit=limit,
+            token=token,
         )
         return {
             "apiVersion": self.resource(kind).api_version,
             "kind": f"{kind.name}List",
-            "metadata": {"resourceVersion": str(page.version)},
+            "metadata": page.metadata,
             "items": page.items,
         }
 

@@ -26,6 +26,12 @@ class Page(NamedTuple):
     version: int
     token: str
 
+    @property
+    def metadata(self) -> dict[str, str]:
+        """That of a List object."""
+        found = {"resourceVersion": str(self.version)}
+        return {**found, "continue": self.token} if self.token else found
+
 
 class Table:
     """The objects of one kind, by namespace ("" for a cluster's) and name."""
