@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """What t/*.t ask Kubernetes, without the time it takes to start a client.
 
-usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
+usage: kube.py KUBECONFIG SECONDS COMMAND: at most for so long
 
     get PLURAL [NAME]          objects in all namespaces, as JSON
     create PLURAL              the JSON object of standard input
@@ -26,22 +26,25 @@ usage: kube.py --kubeconfig FILE [--timeout SECONDS] COMMAND
 
 from __future__ import annotations
 
-import argparse
-import http.client
 import json
 import re
+import socket
 import sys
 import time
-from typing import Any, Callable, Iterator, Optional
-from urllib.parse import urlsplit
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # nor the time that it takes to import this, http.client or argparse
+    from typing import Any, BinaryIO, Callable, Iterator, Optional
+
+    Ready = Callable[[list[Any]], bool]
+    """Whether the objects of a kind are as they are to be."""
 
 GROUP = "dataworkflowservices.github.io"
 LABEL = f"{GROUP}/workflow.name"
 INTERVAL = 0.05
 """Seconds between two watches."""
 
-Ready = Callable[[list[Any]], bool]
-"""Whether the objects of a kind are as they are to be."""
+URL = re.compile(r"https?://(?:.*@)?(?P<host>[^/]*?)(?::(?P<port>\d+))?(?P<path>/.*)?")
 
 
 class Refused(OSError):
@@ -59,31 +62,45 @@ class Cluster:
         if "tokenFile" in user:
             with open(user["tokenFile"], encoding="utf-8") as file:
                 token = file.read().strip()
-        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
-        url = urlsplit(server)
-        self._host = url.netloc.rpartition("@")[2]
-        group = self._request(f"{url.path}/apis/{GROUP}")
+        self._headers = f"Authorization: Bearer {token}\r\n" if token else ""
+        url = URL.fullmatch(server)
+        if url is None:
+            raise Refused(f"{server}: is no URL")
+        self._host = url["host"].strip("[]")
+        self._port = int(url["port"] or (443 if self._tls else 80))
+        path = (url["path"] or "").rstrip("/")
+        group = self._request(f"{path}/apis/{GROUP}")
         self._api = group["preferredVersion"]["groupVersion"]
-        self._base = f"{url.path}/apis/{self._api}/"
+        self._base = f"{path}/apis/{self._api}/"
 
     def _open(
         self,
         path: str,
         timeout: float,
         method: str = "GET",
-        body: Optional[str] = None,
+        body: str = "",
         type: str = "application/json",
-    ) -> http.client.HTTPResponse:
-        connection = (
-            http.client.HTTPSConnection(self._host, timeout=timeout, context=self._tls)
-            if self._tls
-            else http.client.HTTPConnection(self._host, timeout=timeout)
-        )
-        headers = {**self._headers, "Content-Type": type}
-        connection.request(method, path, body, headers)
-        response = connection.getresponse()
-        if response.status >= 400:
-            raise refusal(response)
+    ) -> BinaryIO:
+        """The body of a response. In HTTP/1.0 it ends with the connection."""
+        with socket.create_connection((self._host, self._port), timeout) as plain:
+            connection = (
+                self._tls.wrap_socket(plain, server_hostname=self._host)
+                if self._tls
+                else plain
+            )
+            data = body.encode()
+            head = (
+                f"{method} {path} HTTP/1.0\r\nHost: {self._host}:{self._port}\r\n"
+                f"{self._headers}Content-Type: {type}\r\n"
+                f"Content-Length: {len(data)}\r\n\r\n"
+            )
+            connection.sendall(head.encode() + data)
+            response = connection.makefile("rb")  # keeps the connection open
+        status = response.readline().decode().split(maxsplit=2)
+        while response.readline().strip():
+            pass
+        if len(status) < 2 or int(status[1]) >= 400:
+            raise refusal(response, " ".join(status[1:]).strip())
         return response
 
     def _request(self, path: str, **options: Any) -> Any:
@@ -111,7 +128,7 @@ class Cluster:
                     if event["type"] == "DELETED":
                         del objects[identity(event["object"])]
                     yield list(objects.values())
-        except (OSError, http.client.HTTPException):
+        except (OSError, ValueError):  # of half a line too
             pass  # who lists again is told what lasts
 
     def patch(self, path: str, body: Any) -> None:
@@ -151,6 +168,9 @@ def read(path: str) -> tuple[str, dict[str, Any], Any]:
     fields = {key: value.strip("'\"") for key, value in found}
     if fields.get("server", "").startswith("http:"):
         return fields.pop("server"), fields, None
+    import site
+
+    site.main()  # python -S was faster
     from flux_k8s.errors import ConfigError
     from flux_k8s.kube import kubeconfig, tls
 
@@ -162,12 +182,12 @@ def read(path: str) -> tuple[str, dict[str, Any], Any]:
         sys.exit(error.problem)
 
 
-def refusal(response: http.client.HTTPResponse) -> Refused:
+def refusal(response: BinaryIO, status: str) -> Refused:
     """The error of a response, in the words of the API server if it sent any."""
     try:
         return Refused(str(json.load(response)["message"]))
     except (ValueError, KeyError):
-        return Refused(f"{response.status} {response.reason}")
+        return Refused(status or "the connection was closed")
 
 
 def identity(item: Any) -> tuple[Any, Any]:
@@ -285,50 +305,46 @@ def set_link(cluster: Cluster, node: str, state: str) -> None:
 
 def main() -> None:
     """Carry out one command."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--kubeconfig", required=True)
-    parser.add_argument("--timeout", type=float, default=30.0)
-    parser.add_argument("command")
-    parser.add_argument("words", nargs="*")
-    args = parser.parse_args()
-    cluster = Cluster(args.kubeconfig, args.timeout)
-    if args.command == "get":
-        plural, *names = args.words
+    config, seconds, command, *words = sys.argv[1:]
+    timeout = float(seconds)
+    cluster = Cluster(config, timeout)
+    if command == "get":
+        plural, *names = words
         found = cluster.find(plural, names[0]) if names else cluster.list(plural)
         print(json.dumps(found, indent=1))
-    elif args.command == "create":
-        (plural,) = args.words
+    elif command == "create":
+        (plural,) = words
         cluster.create(plural, json.load(sys.stdin))
-    elif args.command == "may-create":
-        (plural,) = args.words
+    elif command == "may-create":
+        (plural,) = words
         cluster.create(plural, json.load(sys.stdin), "?dryRun=All")
-    elif args.command == "delete":
-        cluster.delete(*args.words)
-    elif args.command == "summary":
+    elif command == "delete":
+        cluster.delete(*words)
+    elif command == "summary":
         for workflow in cluster.list("workflows")["items"]:
             print(summary(workflow))
-    elif args.command in ("enable", "disable"):
-        (rabbit,) = args.words
-        body = {"spec": {"state": f"{args.command}d".capitalize()}}
+    elif command in ("enable", "disable"):
+        (rabbit,) = words
+        body = {"spec": {"state": f"{command}d".capitalize()}}
         cluster.patch(f"namespaces/default/storages/{rabbit}", body)
-    elif args.command == "label":
-        rabbit, label = args.words
+    elif command == "label":
+        rabbit, label = words
         key, _, value = label.partition("=")
         body = {"metadata": {"labels": {key: value}}}
         cluster.patch(f"namespaces/default/storages/{rabbit}", body)
-    elif args.command == "link":
-        set_link(cluster, *args.words)
-    elif args.command == "node":
-        node, *wanted = args.words
+    elif command == "link":
+        set_link(cluster, *words)
+    elif command == "node":
+        node, *wanted = words
         if wanted:
             body = {"data": {"nodes": {node: wanted[0]}}}
             cluster.patch("namespaces/default/systemstatuses/default", body)
         print(node_status(cluster.list("systemstatuses")["items"], node))
-    elif args.command == "version":
+    elif command == "version":
         print(cluster.list("workflows")["metadata"]["resourceVersion"])
     else:
-        plural, ready, what = awaited(args.command, args.words)
-        wait(cluster, plural, ready, args.timeout, what)
+        plural, ready, what = awaited(command, words)
+        wait(cluster, plural, ready, timeout, what)
 
 
 if __name__ == "__main__":

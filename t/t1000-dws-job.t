@@ -3,6 +3,7 @@ test_description='The life of a job with #DW directives'
 . "$(dirname "$0")/tap.sh"
 
 cluster_start
+instance_conf ingest.toml </dev/null
 instance_start 4
 
 test_expect_success 'the job-manager table loads the plugin' '
@@ -131,7 +132,13 @@ test_expect_success 'flux batch takes directives from the script' '
 test_expect_success 'copy_in and copy_out copied' '
     test "$(tr -d " " <scratch/lustre/output/count.txt)" = 3
 '
-test_expect_success 'the data movements of a job are not in its KVS by default' '
+test_expect_success 'what a job moved is in its KVS, not its data movements by default' '
+    flux job info $id rabbit_moved >moved.json &&
+    python_stdin "import json, sys
+into, out = json.load(sys.stdin)
+assert (into[\"phase\"], into[\"movements\"]) == (\"DataIn\", 2)
+assert (out[\"phase\"], out[\"movements\"]) == (\"DataOut\", 2)
+assert into[\"begun\"] <= into[\"ended\"] <= out[\"begun\"]" <moved.json &&
     ! flux job info $id rabbit_datamovements
 '
 test_expect_success 'with save_datamovements as many data movements are in the KVS of the job' '
@@ -180,6 +187,21 @@ test_expect_success 'a job on all nodes gets storage on all of their Rabbits' '
     id=$(job_submit -N4 -n8 sh -c "test -d \$DW_JOB_p1") &&
     job_succeeds $id &&
     test "$(memos $id rabbits)" = "rabbit-[01-02]"
+'
+test_expect_success 'the jobspecs of these tests are those of flux submit' '
+    for options in "" -N2 "-N2 -n4" "-n3 -S dw_failure_tolerance=1" \
+        --requires=host:compute-01; do
+        job_submit --dry-run $options true >ours &&
+        flux submit --dry-run --setattr=system.dw="$DW" $options true >theirs &&
+        python_stdin "
+import json, sys
+ours, theirs = (json.load(open(path)) for path in sys.argv[1:])
+system = theirs[\"attributes\"][\"system\"]
+assert set(system.pop(\"shell\")[\"options\"]) == {\"rlimit\"}
+for jobspec in ours, theirs:
+    assert \"TRASH\" in jobspec[\"attributes\"][\"system\"].pop(\"environment\")
+sys.exit(f\"{ours} != {theirs}\" if ours != theirs else 0)" ours theirs || return 1
+    done
 '
 test_expect_success 'twenty jobs at once have storage of their own' '
     flux submit --cc=1-20 --quiet --wait --setattr=system.dw="$DW" \

@@ -25,7 +25,7 @@ ends_balanced () {
 test_expect_success 'a job is cancelled in DEPEND without the module' '
     id=$(job_submit true) &&
     wait_event $id dependency-add &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id clean &&
     job_exception $id cancel
 '
@@ -38,14 +38,14 @@ test_expect_success 'load the module' '
 '
 test_expect_success 'a job is cancelled in DEPEND, while DWS makes its proposal' '
     id=$(job_in depend) &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_cancelled $id &&
     ! has_event $id depend &&
     gates_open $id
 '
 test_expect_success 'a job is cancelled in SCHED, while it waits for nodes' '
     id=$(job_in sched) &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_cancelled $id &&
     ! has_event $id alloc
 '
@@ -53,7 +53,7 @@ test_expect_success 'a job is cancelled in SCHED, while the queue is stopped' '
     flux queue stop &&
     id=$(job_submit true) &&
     wait_event $id priority &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_cancelled $id &&
     ! has_event $id alloc &&
     flux queue start
@@ -61,7 +61,7 @@ test_expect_success 'a job is cancelled in SCHED, while the queue is stopped' '
 for phase in setup datain prerun; do
     test_expect_success "a job is cancelled in the prolog, while DWS is in $(state_of $phase)" '
         id=$(job_in $phase) &&
-        flux cancel $id &&
+        job_cancel $id &&
         ends_cancelled $id &&
         ! has_event $id start &&
         ! has_event $id dws_environment
@@ -72,25 +72,25 @@ for phase in setup datain prerun; do
 done
 test_expect_success 'a job is cancelled while it runs' '
     id=$(job_in running) &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_cancelled $id &&
     in_order "$(events $id)" start exception epilog-start:dws-epilog \
         epilog-finish:dws-epilog free clean &&
     has_event $id finish
 '
 test_expect_success 'the data of a job cancelled while it ran is copied out' '
-    id=$(flux submit --setattr=system.dw="$DW
+    id=$(submit --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
         sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
     wait_event $id start &&
     eventually grep -qr saved scratch/mnt &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_cancelled $id &&
     grep saved scratch/lustre/result
 '
 test_expect_success 'the data of a job that exceeds its time limit is copied out' '
     rm scratch/lustre/result &&
-    id=$(flux submit -t 0.5s --setattr=system.dw="$DW
+    id=$(submit -t 0.5s --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
         sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
     wait_event $id clean &&
@@ -101,13 +101,13 @@ for phase in postrun dataout; do
     state=$(state_of $phase)
     test_expect_success "one cancel in the epilog, while DWS is in $state, is enough" '
         id=$(job_in $phase) &&
-        flux cancel $id &&
+        job_cancel $id &&
         ends_cancelled $id
     '
 done
 test_expect_success 'while storage is taken down a cancel cannot make that faster' '
     id=$(job_in teardown) &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id exception &&
     ! has_event $id epilog-finish:dws-epilog &&
     gates_open $id &&
@@ -116,9 +116,9 @@ test_expect_success 'while storage is taken down a cancel cannot make that faste
 test_expect_success 'a job cancelled while it ran needs another cancel in the epilog' '
     id=$(job_in running) &&
     dws_pause &&
-    flux cancel $id &&
+    job_cancel $id &&
     kube wait $(workflow $id) PostRun &&
-    flux cancel $id &&
+    job_cancel $id &&
     kube wait $(workflow $id) Teardown &&
     dws_resume &&
     wait_event $id clean &&
@@ -136,7 +136,7 @@ test_expect_success 'jobs in every phase are cancelled at once' '
 test_expect_success 'a hundred jobs are cancelled right after submission' '
     flux submit --cc=1-100 --setattr=system.dw="$DW" true >ids &&
     flux cancel $(cat ids) &&
-    flux queue idle --quiet --timeout=${PATIENCE}s &&
+    queue_idle $PATIENCE &&
     for id in $(tail -n 5 ids); do
         ends_cancelled $id || return 1
     done

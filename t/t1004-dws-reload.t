@@ -14,16 +14,8 @@ module_remove () {
     flux module remove dws
 }
 
-plugin_remove () {
-    flux jobtap remove dws-jobtap.so
-}
-
 plugin_is_missed () {
     flux dmesg | grep "dws.warning.*dws-jobtap.so is not loaded: new jobs with #DW directives fail"
-}
-
-plugin_load () {
-    flux jobtap load "$JOBTAP" epilog-timeout=60
 }
 
 # ---- the module -------------------------------------------------------------
@@ -90,7 +82,7 @@ test_expect_success 'the module is killed and loaded at any moment' '
     for round in 1 2 3 4; do
         module_kill && module_load || return 1
     done &&
-    flux queue idle --quiet --timeout=${PATIENCE}s &&
+    queue_idle $PATIENCE &&
     for id in $(cat ids); do
         job_succeeds $id || return 1
     done
@@ -98,7 +90,7 @@ test_expect_success 'the module is killed and loaded at any moment' '
 test_expect_success 'a Workflow whose job ended meanwhile is taken down' '
     id=$(job_in running) &&
     module_remove &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id epilog-start &&
     module_load &&
     wait_event $id clean &&
@@ -185,7 +177,7 @@ test_expect_success 'no job is started without the plugin while its queue is sto
 test_expect_success 'a job that is cancelled without the plugin has no storage in the end' '
     id=$(job_in depend) &&
     plugin_remove &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id clean &&
     gates_open $id &&
     plugin_load &&

@@ -88,7 +88,7 @@ test_expect_success 'a job goes on after the death of the service' '
 test_expect_success 'jobs with requests in flight when the service is killed say so, and wait' '
     module_reload &&
     process_stop $(service_pid) &&
-    flux submit --cc=1-5 --setattr=system.dw="$DW" true >ids &&
+    submit --cc=1-5 --setattr=system.dw="$DW" true >ids &&
     for id in $(cat ids); do
         wait_event $id dependency-add || return 1
     done &&
@@ -114,7 +114,7 @@ test_expect_success 'jobs end while there is no service, and their storage goes 
     module_reload &&
     id=$(job_in running) &&
     service_kill &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id clean &&
     job_exception $id cancel &&
     no_workflows

@@ -79,13 +79,13 @@ submit_mixed () {
 # usage: cancel_each FILE: one after the other, while the others go on
 cancel_each () {
     while read -r id; do
-        flux cancel "$id" && sleep "$PAUSE" || return 1
+        job_cancel "$id" && sleep "$PAUSE" || return 1
     done <"$1"
 }
 
 # The endless ones were cancelled, the others ended well, nothing is left.
 all_end_well () {
-    flux queue idle --quiet --timeout=60s &&
+    queue_idle 60 &&
     eventually all_are endless "INACTIVE CANCELED cancel" &&
     eventually all_are short "INACTIVE COMPLETED" &&
     no_workflows

@@ -21,8 +21,8 @@ instance_start 2
 
 # usage: hostile_in TOPIC: from now on it raises in this callback
 hostile_in () {
-    flux jobtap remove hostile.so 2>/dev/null
-    flux jobtap load "$TRASH/hostile.so" topic="$1"
+    jobtap_remove hostile.so
+    jobtap_load "$TRASH/hostile.so" "{\"topic\": \"$1\"}"
 }
 
 # usage: ends_clean JOBID: it is inactive, and nothing of its storage is left
@@ -72,8 +72,8 @@ test_expect_success 'in job.event.memo, while jobs wait for the module' '
     no_workflows
 '
 test_expect_success 'the epilog timeout counts for a job that was ended in job.update' '
-    flux jobtap remove dws-jobtap.so &&
-    flux jobtap load "$JOBTAP" epilog-timeout=1 &&
+    plugin_remove &&
+    plugin_load 1 &&
     hostile_in job.update &&
     gate_shut Teardown &&
     id=$(job_submit true) &&
@@ -84,7 +84,7 @@ test_expect_success 'the epilog timeout counts for a job that was ended in job.u
     no_workflows
 '
 test_expect_success 'other jobs run after the hostile plugin' '
-    flux jobtap remove hostile.so &&
+    jobtap_remove hostile.so &&
     id=$(job_submit true) &&
     job_succeeds $id &&
     broker_lives

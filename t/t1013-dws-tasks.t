@@ -32,8 +32,8 @@ ends_after_checkpoint () {
 }
 
 plugin_reload () {
-    flux jobtap remove dws-jobtap.so &&
-    flux jobtap load "$JOBTAP" epilog-timeout=60
+    plugin_remove &&
+    plugin_load
 }
 
 # What answers to the job manager does not hear of a new one by itself. job-exec is
@@ -51,20 +51,20 @@ test_expect_success 'the module is loaded' '
 '
 test_expect_success 'a job that is cancelled writes its checkpoint' '
     job_with_checkpoint &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_after_checkpoint $id &&
     in_order "$(events $id)" exception finish epilog-finish:dws-epilog
 '
 test_expect_success 'a job that is cancelled twice writes its checkpoint' '
     job_with_checkpoint &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id exception &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_after_checkpoint $id
 '
 test_expect_success 'a cancelled job writes its checkpoint when the plugin is reloaded meanwhile' '
     job_with_checkpoint &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id exception &&
     plugin_reload &&
     ends_after_checkpoint $id
@@ -72,12 +72,12 @@ test_expect_success 'a cancelled job writes its checkpoint when the plugin is re
 test_expect_success 'a cancelled job writes its checkpoint when the plugin was reloaded before' '
     job_with_checkpoint &&
     plugin_reload &&
-    flux cancel $id &&
+    job_cancel $id &&
     ends_after_checkpoint $id
 '
 test_expect_success 'a cancelled job writes its checkpoint when the module is reloaded meanwhile' '
     job_with_checkpoint &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id exception &&
     flux module reload dws scheduler=none &&
     ends_after_checkpoint $id
@@ -93,7 +93,7 @@ test_expect_success 'a job whose job-exec is reloaded ends without a finish even
 '
 test_expect_success 'a job cancelled before a reload of job-exec ends without a finish event' '
     job_with_checkpoint &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id exception &&
     flux module reload job-exec &&
     wait_event $id clean &&
@@ -104,7 +104,7 @@ test_expect_success 'a job cancelled before a reload of job-exec ends without a 
 test_expect_success 'a job that is cancelled in its prolog does not wait for job-exec' '
     id=$(job_in prerun) &&
     flux dmesg -C &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id clean &&
     ! flux dmesg | grep "job-exec does not have the job"
 '
@@ -115,7 +115,7 @@ test_expect_success 'tasks run on when the job manager is reloaded' '
     eventually plugin_is_loaded
 '
 test_expect_success 'a cancel after a reload leaves tasks their storage for the checkpoint' '
-    flux cancel $id &&
+    job_cancel $id &&
     ends_after_checkpoint $id
 '
 test_done

@@ -11,14 +11,8 @@ instance_conf ingest.toml <<END
 plugins = [ "defaults", "constraints", "$FROBNICATOR" ]
 END
 instance_start 2
-
-plugin_load () {
-    flux jobtap load "$JOBTAP" epilog-timeout=60
-}
-
-plugin_remove () {
-    flux jobtap remove dws-jobtap.so
-}
+# The instances of jobs end as Flux's do.
+unset FLUX_DISABLE_JOB_CLEANUP
 
 # usage: nested COMMAND...: flux batch or flux alloc, with our shell plugin, which is
 # found where flux-dws is installed with Flux

@@ -18,7 +18,7 @@ LOST='not copied: $DW_JOB_p1/result to /lustre/result'
 
 # usage: submit_out [OPTION...] COMMAND...: a job whose result is to be copied
 submit_out () {
-    flux submit --setattr=system.dw="$DW
+    submit --setattr=system.dw="$DW
         $OUT" "$@"
 }
 
@@ -54,9 +54,10 @@ restore () {
     { test -z "$drained" || flux resource undrain "$drained"; }
 }
 
-plugin_load () {
-    { flux jobtap remove dws-jobtap.so || true; } &&
-    flux jobtap load "$JOBTAP" "$@"
+# usage: plugin_reload SECONDS
+plugin_reload () {
+    { plugin_remove || true; } &&
+    plugin_load "$1"
 }
 
 in_postrun () {
@@ -68,7 +69,7 @@ log_says () {
 }
 
 test_expect_success 'load the plugin and the module' '
-    plugin_load epilog-timeout=600 &&
+    plugin_reload 600 &&
     module_load
 '
 test_expect_success 'postrun_timeout: flux run fails, and says what was not copied' '
@@ -109,7 +110,7 @@ test_expect_success 'a cancel in DataOut says that the data is not out' '
     gate_shut DataOut &&
     id=$(submit_out -N1 --requires=host:compute-01 sh -c "$SAVE") &&
     kube wait $(workflow $id) DataOut &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id clean &&
     notes $id | grep -F "dws 0 given up in DataOut; $LOST" &&
     test_must_fail flux job status $id &&
@@ -122,7 +123,7 @@ test_expect_success 'without limits of the module' '
     module_load
 '
 test_expect_success 'at epilog-timeout nodes, Rabbits and the state are named' '
-    plugin_load epilog-timeout=1 &&
+    plugin_reload 1 &&
     id=$(submit_out -N2 --requires=host:compute-[01-02] true) &&
     wait_event $id clean &&
     notes $id >notes &&
@@ -141,7 +142,7 @@ test_expect_success 'the node was drained before the job let it go' '
     restore
 '
 test_expect_success 'after dws-epilog-timeout by a person nodes, Rabbits and the state are named' '
-    plugin_load epilog-timeout=600 &&
+    plugin_reload 600 &&
     id=$(submit_out -N2 --requires=host:compute-[01-02] true) &&
     in_postrun $id &&
     flux job raise --type=dws-epilog-timeout $id &&
@@ -169,7 +170,7 @@ test_expect_success 'an abort survives an outage in which plugin and module are 
     wait_event $id clean &&
     is_drained "compute-\[01-02\]" "may still be in use" &&
     module_kill &&
-    plugin_load epilog-timeout=600 &&
+    plugin_reload 600 &&
     kill -CONT $KUBE_PID &&
     module_load &&
     eventually log_says "compute-02: still mounted, drained; rabbit-01: still" &&
@@ -189,15 +190,15 @@ test_expect_success 'the node that had not unmounted comes back when it has' '
 test_expect_success 'a node that has not unmounted goes to no job that waits for it' '
     id=$(job_submit -N1 --requires=host:compute-02 true) &&
     in_postrun $id &&
-    other=$(flux submit -N1 --requires=host:compute-02 true) &&
-    flux cancel $id &&
+    other=$(submit -N1 --requires=host:compute-02 true) &&
+    job_cancel $id &&
     kube wait $(workflow $id) Teardown &&
     kube node compute-02 Disabled &&
     wait_event $id clean &&
     is_drained compute-02 "could not be unmounted" &&
     sleep 1 &&
     ! has_event $other alloc &&
-    flux cancel $other &&
+    job_cancel $other &&
     kube node compute-02 Enabled &&
     restore
 '

@@ -24,7 +24,7 @@ chmod +x "$TRASH/tasks"
 
 # usage: offload [OPTION...] COMMAND...: a job with a token; its ID
 offload () {
-    flux submit --setattr=system.dw="$OFFLOAD" "$@"
+    submit --setattr=system.dw="$OFFLOAD" "$@"
 }
 
 # usage: token_in_kvs JOBID
@@ -102,7 +102,7 @@ test_expect_success 'the token is gone after a cancel while the module was away'
     wait_event $id start &&
     eventually test -s token.0 &&
     flux module remove dws &&
-    flux cancel $id &&
+    job_cancel $id &&
     wait_event $id epilog-start &&
     module_load &&
     wait_event $id clean &&

@@ -27,7 +27,7 @@ test_expect_success 'a job of another user gets its storage among hostile jobs' 
 '
 test_expect_success 'hostile jobs end when they are cancelled, if they have not failed' '
     flux cancel --all --quiet &&
-    flux queue idle --quiet --timeout=$((240 + COUNT / 10))s
+    queue_idle $((240 + COUNT / 10))
 '
 test_expect_success 'the service is the same process' '
     test "$(service_pid)" = "$pid" &&

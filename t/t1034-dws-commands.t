@@ -183,13 +183,14 @@ test_expect_success 'also without the module' '
     module_load
 '
 test_expect_success 'a job without directives has no page' '
-    plain=$(flux submit true) &&
+    plain=$(submit true) &&
     wait_event $plain clean &&
     fails "job .* has no #DW directives" flux dws show $plain
 '
 test_expect_success 'free says what it does, and does it' '
     gate_shut PreRun &&
-    stuck=$(job_submit true) &&
+    stuck=$(flux submit --setattr=system.dw="$DW
+#DW copy_out source=\$DW_JOB_p1/out destination=/lustre/out" true) &&
     kube wait $(workflow $stuck) PreRun &&
     flux dws free $stuck >page &&
     grep "the job is cancelled before it has run" page &&
@@ -201,7 +202,7 @@ test_expect_success 'free says what it does, and does it' '
     fails "job .* has ended" flux dws free $stuck
 '
 test_expect_success 'it says when a job that has the room ends' '
-    filler=$(flux submit -N1 --requires=host:compute-01 -t 10m \
+    filler=$(submit -N1 --requires=host:compute-01 -t 10m \
         -S dw="#DW jobdw type=xfs capacity=700GiB name=p2" sleep 600) &&
     wait_event $filler start &&
     another="#DW jobdw type=xfs capacity=400GiB name=p3" &&
@@ -210,11 +211,11 @@ test_expect_success 'it says when a job that has the room ends' '
     } &&
     eventually two_wait &&
     page page "Waits for" | grep "the time limit of .$(digits $filler)" &&
-    flux cancel $filler &&
+    job_cancel $filler &&
     wait_event $filler clean
 '
 test_expect_success 'a module that is loaded later shows the nodes of a job that runs' '
-    running=$(flux submit -N1 --requires=host:compute-02 -S dw="$DW" sleep 600) &&
+    running=$(submit -N1 --requires=host:compute-02 -S dw="$DW" sleep 600) &&
     wait_event $running start &&
     flux module reload dws scheduler=none &&
     is_listed () {
@@ -224,7 +225,7 @@ test_expect_success 'a module that is loaded later shows the nodes of a job that
     eventually is_listed &&
     flux dws show $running >page &&
     page page Nodes | grep -x "1: compute-02" &&
-    flux cancel $running &&
+    job_cancel $running &&
     wait_event $running clean
 '
 test_expect_success 'metrics are written for node exporter, by the owner only' '

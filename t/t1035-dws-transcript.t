@@ -10,8 +10,8 @@ TRANSCRIPT=$TESTDIR/data/dws/transcript.txt
 COPY_IN='#DW copy_in source=/lustre/input destination=$DW_JOB_p1/'
 COPY_OUT='#DW copy_out source=$DW_JOB_p1/input destination=/lustre/output/'
 
-# usage: submit HOST [DIRECTIVE]: a job on this node; its ID
-submit () {
+# usage: submit_on HOST [DIRECTIVE]: a job on this node; its ID
+submit_on () {
     flux submit -N1 -n1 --cwd=/ --rlimit="-*" --requires=host:"$1" \
         --setattr=system.dw="$DW
 $2" true
@@ -58,7 +58,7 @@ test_expect_success 'each state of a job that is followed is shown' '
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     states="Proposal Setup DataIn PreRun PostRun DataOut Teardown" &&
     for state in $states; do gate_shut $state; done &&
-    complete=$(submit compute-01 "$COPY_IN
+    complete=$(submit_on compute-01 "$COPY_IN
 $COPY_OUT") &&
     kube wait $(workflow $complete) Proposal &&
     { flux dws show --follow $complete >followed & } &&
@@ -74,27 +74,27 @@ $COPY_OUT") &&
 '
 test_expect_success 'a job ends whose data is not there' '
     wait_event $complete clean &&
-    failed=$(submit compute-01 "#DW copy_in source=/lustre/none destination=\$DW_JOB_p1/") &&
+    failed=$(submit_on compute-01 "#DW copy_in source=/lustre/none destination=\$DW_JOB_p1/") &&
     wait_event $failed clean
 '
 test_expect_success 'a job is cancelled before it has storage' '
     gate_shut Proposal &&
-    cancelled=$(submit compute-01) &&
+    cancelled=$(submit_on compute-01) &&
     kube wait $(workflow $cancelled) Proposal &&
-    flux cancel $cancelled &&
+    job_cancel $cancelled &&
     wait_event $cancelled clean &&
     rm gates/Proposal
 '
 test_expect_success 'one mounts, one copies, and one waits for its Workflow' '
     gate_shut PreRun &&
-    mounting=$(submit compute-01) &&
+    mounting=$(submit_on compute-01) &&
     kube wait $(workflow $mounting) PreRun &&
     truncate -s 512M scratch/lustre/input &&
-    copying=$(submit compute-02 "$COPY_IN
+    copying=$(submit_on compute-02 "$COPY_IN
 $COPY_OUT") &&
     kube wait $(workflow $copying) DataIn &&
     gate_shut Proposal &&
-    waiting=$(submit compute-02) &&
+    waiting=$(submit_on compute-02) &&
     kube wait $(workflow $waiting) Proposal &&
     eventually progress_is_known
 '
@@ -115,7 +115,7 @@ test_expect_success 'and a web page does' '
     grep "/lustre/none.* does not exist" report.html
 '
 test_expect_success 'all jobs end' '
-    flux cancel $copying &&
+    job_cancel $copying &&
     rm gates/Proposal gates/PreRun &&
     wait_event $mounting clean
 '

@@ -88,14 +88,14 @@ test_expect_success 'the Rabbits of a job that failed' '
     answers rabbit-01 flux getrabbit --jobids $failed
 '
 test_expect_success 'a job without storage, or not with it yet, is an error' '
-    plain=$(flux submit true) &&
+    plain=$(submit true) &&
     wait_event $plain clean &&
     command_fails getrabbit "job $plain has no storage on Rabbits" \
         flux getrabbit -j $plain &&
     held=$(job_submit --urgency=hold true) &&
     command_fails getrabbit "job $held has no storage on Rabbits" \
         flux getrabbit -j $ended $held &&
-    flux cancel $held &&
+    job_cancel $held &&
     wait_event $held clean
 '
 test_expect_success 'an argument that is no job is an error' '

@@ -94,7 +94,7 @@ test_expect_success 'a job that needs a Rabbit that is down waits for it' '
     flux jobs -no "{state}" $large | grep SCHED
 '
 test_expect_success 'a reloaded Fluxion gets the state of Rabbits and ssd again' '
-    flux cancel $large && wait_event $large clean &&
+    job_cancel $large && wait_event $large clean &&
     flux module remove sched-fluxion-qmanager &&
     flux module remove -f sched-fluxion-feasibility &&
     flux module reload sched-fluxion-resource &&

@@ -67,6 +67,7 @@ per-rank = true
 command = [ $epilog ]
 per-rank = true
 END
+instance_conf ingest.toml </dev/null
 fake_system
 instance_start 4
 

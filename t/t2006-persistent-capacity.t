@@ -14,20 +14,20 @@ storage_job () {
     storage_job_size=$1
     shift
     test $# -gt 0 || set -- sh -c "$LOOP"
-    flux submit -N1 \
+    submit -N1 \
         -S dw="#DW jobdw type=xfs capacity=${storage_job_size}GiB name=p1" "$@"
 }
 
 # usage: persistent GIB: have the owner make a persistent file system
 persistent () {
-    persistent_id=$(flux submit -N1 \
+    persistent_id=$(submit -N1 \
         -S dw="#DW create_persistent type=xfs capacity=${1}GiB name=keep" true) &&
     job_succeeds "$persistent_id"
 }
 
 # Before jobs that wait for what it gives back.
 destroy () {
-    destroy_id=$(flux submit -N1 --urgency=expedite \
+    destroy_id=$(submit -N1 --urgency=expedite \
         -S dw="#DW destroy_persistent name=keep" true) &&
     job_succeeds "$destroy_id"
 }
@@ -98,7 +98,7 @@ test_expect_success 'load the module, with a scheduler that knows Rabbits' '
     are_down
 '
 test_expect_success 'have all jobs on one Rabbit' '
-    filler=$(flux submit -N4 --requires=host:compute-[03-04,07-08] sleep inf) &&
+    filler=$(submit -N4 --requires=host:compute-[03-04,07-08] sleep inf) &&
     wait_event $filler start
 '
 test_expect_success 'a persistent file system takes as many ssd as hold it' '
@@ -211,6 +211,6 @@ test_expect_success 'when jobs end, all storage is given out again' '
     kube delete servers foreign &&
     ends $second $third &&
     eventually are_down &&
-    flux cancel $filler
+    job_cancel $filler
 '
 test_done

@@ -81,7 +81,7 @@ test_expect_success 'DWS waits for a node on which a job waits for its storage' 
     node_is Enabled compute-04
 '
 test_expect_success 'DWS stops waiting when the job has given up on the node' '
-    flux cancel $id &&
+    job_cancel $id &&
     kube wait-node compute-04 Disabled &&
     rm gates/PreRun &&
     wait_event $id clean &&

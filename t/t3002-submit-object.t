@@ -7,15 +7,15 @@ instance_start 4
 
 EXAMPLES=$TESTDIR/data/jobobject
 
-# usage: submit [OPTION...] <OBJECT: without a warning; the IDs
-submit () {
+# usage: submit_object [OPTION...] <OBJECT: without a warning; the IDs
+submit_object () {
     flux dws submit-object "$@" - 2>err &&
     test_must_be_empty err
 }
 
 # usage: submit_job [ELEMENT...]: of a Job with these
 submit_job () {
-    submit <<-END
+    submit_object <<-END
 	<Job><Id>one</Id>$*</Job>
 	END
 }
@@ -38,7 +38,7 @@ comes_before () {
 
 test_expect_success 'the very simple example of the seed runs, for its user' '
     sed "s/scottmo/$(id -un)/" "$EXAMPLES/very-simple.xml" >simple.xml &&
-    id=$(submit <simple.xml) &&
+    id=$(submit_object <simple.xml) &&
     wait_event $id clean &&
     flux job status $id &&
     flux job attach $id >out &&
@@ -46,7 +46,7 @@ test_expect_success 'the very simple example of the seed runs, for its user' '
 '
 test_expect_success 'a user may be named by number' '
     sed "s/scottmo/$(id -u)/" "$EXAMPLES/very-simple.xml" >number.xml &&
-    submit --dry-run <number.xml >out
+    submit_object --dry-run <number.xml >out
 '
 test_expect_success 'the number of another user is refused, and nothing is submitted' '
     before=$(count_jobs) &&
@@ -66,7 +66,7 @@ test_expect_success 'an object can let unsupported elements be left out' '
     test $(wc -l <err) -eq 5 &&
     grep "WARNING: line [0-9]*: /Job/Requested/Memory: cannot be told to Flux: .*; left out" err &&
     sed "s/Warn/Ignore/" warn.xml >ignore.xml &&
-    submit --dry-run <ignore.xml >out2 &&
+    submit_object --dry-run <ignore.xml >out2 &&
     cmp out out2
 '
 test_expect_success 'the submitter can let unsupported elements be left out' '
@@ -74,7 +74,7 @@ test_expect_success 'the submitter can let unsupported elements be left out' '
         "$EXAMPLES/moderate.xml" >out3 2>err &&
     test $(wc -l <err) -eq 5 &&
     cmp out out3 &&
-    submit --dry-run --awareness=ignore <"$EXAMPLES/moderate.xml" >out3 &&
+    submit_object --dry-run --awareness=ignore <"$EXAMPLES/moderate.xml" >out3 &&
     cmp out out3 &&
     sed "s/Warn/Reject/" warn.xml >reject.xml &&
     test_must_fail flux dws submit-object --dry-run --awareness=ignore reject.xml
@@ -104,7 +104,7 @@ test_expect_success 'a missing file, and one that is no job object, are errors' 
         flux dws submit-object idle.xml
 '
 test_expect_success 'a dry run prints the jobspec, and needs no Flux' '
-    FLUX_URI=local:///none submit --dry-run <simple.xml >jobspec.json &&
+    FLUX_URI=local:///none submit_object --dry-run <simple.xml >jobspec.json &&
     test $(wc -l <jobspec.json) -eq 1 &&
     id=$(flux job submit jobspec.json) &&
     wait_event $id clean &&
@@ -161,7 +161,7 @@ test_expect_success 'jobs of a group wait for each other, as they say' '
 	<Dependency condition="OnFailure">broken</Dependency></Job>
 	</JobGroup>
 	END
-    submit <group.xml >ids &&
+    submit_object <group.xml >ids &&
     test $(wc -l <ids) -eq 3 &&
     { read -r last && read -r broken && read -r mender; } <ids &&
     wait_event $last clean &&
@@ -177,7 +177,7 @@ test_expect_success 'no job of a group runs before all are submitted' '
     done
 '
 test_expect_success 'in a dry run each job of a group is a line, with its Id' '
-    submit --dry-run <group.xml >out &&
+    submit_object --dry-run <group.xml >out &&
     test $(wc -l <out) -eq 3 &&
     sed -n 1p out | grep "{\"scheme\": \"afterok\", \"value\": \"mender\"}" &&
     sed -n 3p out | grep "{\"scheme\": \"afternotok\", \"value\": \"broken\"}"
@@ -230,10 +230,10 @@ test_expect_success 'a job with storage that ran can be submitted again' '
         sh -c "test -d \$DW_JOB_p1") &&
     job_succeeds $first &&
     flux dws job-object --environment $first >first.xml &&
-    second=$(submit <first.xml) &&
+    second=$(submit_object <first.xml) &&
     job_succeeds $second &&
     flux dws job-object --environment $second >second.xml &&
-    third=$(submit <second.xml) &&
+    third=$(submit_object <second.xml) &&
     job_succeeds $third &&
     flux job info --original $second jobspec >second.json &&
     flux job info --original $third jobspec >third.json &&
@@ -246,7 +246,7 @@ test_expect_success 'a batch job that ran can be submitted again, with its scrip
     job_succeeds $id &&
     rm ran &&
     flux dws job-object --environment $id >batch.xml &&
-    id=$(submit <batch.xml) &&
+    id=$(submit_object <batch.xml) &&
     job_succeeds $id &&
     test -s ran
 '

@@ -111,11 +111,11 @@ expect_nothing_left () {
 
 # ---- jobs -------------------------------------------------------------------
 
-# usage: submit DIRECTIVES [OPTION...] COMMAND...
-submit () {
-    submit_dw=$1
+# usage: submit_dw DIRECTIVES [OPTION...] COMMAND...
+submit_dw () {
+    submit_dw_directives=$1
     shift
-    flux submit -n"$SIZE" -N"$SIZE" --label-io --setattr=system.dw="$submit_dw" "$@"
+    flux submit -n"$SIZE" -N"$SIZE" --label-io --setattr=system.dw="$submit_dw_directives" "$@"
 }
 
 # usage: tasks_have JOBID NAME...: each task has all variables that DWS gave the job,
@@ -159,7 +159,7 @@ for driver in json.load(sys.stdin)["status"]["drivers"]:
 # usage: is_refused DIRECTIVE: its job, whose ID is in $id then, has an exception and
 # never gets nodes
 is_refused () {
-    id=$(submit "$1" true) &&
+    id=$(submit_dw "$1" true) &&
     wait_event "$id" clean &&
     job_exception "$id" dws &&
     ! has_event "$id" alloc
@@ -252,7 +252,7 @@ test_expect_success 'load the module' '
 '
 for type in xfs gfs2 lustre raw; do
     test_expect_success "a job on all nodes gets $type, and each task knows where" '
-        id=$(submit "#DW jobdw type=$type capacity=10GiB name=p1" env) &&
+        id=$(submit_dw "#DW jobdw type=$type capacity=10GiB name=p1" env) &&
         job_succeeds $id &&
         tasks_have $id DW_JOB_p1
     '
@@ -266,7 +266,7 @@ for type in xfs gfs2 lustre raw; do
     expect_nothing_left
 done
 test_expect_success 'two directives give two file systems' '
-    id=$(submit "$DW
+    id=$(submit_dw "$DW
         #DW jobdw type=gfs2 capacity=1GiB name=p2" env) &&
     job_succeeds $id &&
     tasks_have $id DW_JOB_p1 DW_JOB_p2
@@ -276,19 +276,19 @@ expect_nothing_left
 keep=t4000n$(date +%s)p$$
 test_expect_success 'a job makes persistent storage' '
     ! kube get persistentstorageinstances $keep | grep $keep &&
-    id=$(submit "#DW create_persistent type=xfs capacity=10GiB name=$keep" true) &&
+    id=$(submit_dw "#DW create_persistent type=xfs capacity=10GiB name=$keep" true) &&
     job_succeeds $id &&
     kube get persistentstorageinstances $keep | grep $keep
 '
 for nth in first second; do
     test_expect_success "a $nth one uses it" '
-        id=$(submit "#DW persistentdw name=$keep" env) &&
+        id=$(submit_dw "#DW persistentdw name=$keep" env) &&
         job_succeeds $id &&
         tasks_have $id DW_PERSISTENT_$keep
     '
 done
 test_expect_success 'another job destroys persistent storage' '
-    id=$(submit "#DW destroy_persistent name=$keep" true) &&
+    id=$(submit_dw "#DW destroy_persistent name=$keep" true) &&
     job_succeeds $id &&
     ! kube get persistentstorageinstances $keep | grep $keep
 '

@@ -124,8 +124,7 @@ gates_open () {
 
 # usage: kube COMMAND...: see kube.py
 kube () {
-    "$PYTHON" "$TESTDIR/kube.py" --kubeconfig "$CLUSTER" \
-        --timeout "$PATIENCE" "$@"
+    "$PYTHON" -I -S "$TESTDIR/kube.py" "$CLUSTER" "$PATIENCE" "$@"
 }
 
 # usage: workflow JOBID: the name of a job's Workflow
@@ -173,6 +172,12 @@ write_config () {
 	[job-manager]
 	plugins = [ { load = "$JOBTAP", conf = { epilog-timeout = 60.0 } } ]
 	END
+    # Flux's own validator of jobspecs is a Python process that is started again and
+    # again. A test that wants it writes this file.
+    default_conf ingest.toml <<-END
+	[ingest.validator]
+	disable = true
+	END
     default_conf resource.toml <<-END
 	[resource]
 	noverify = true
@@ -201,8 +206,6 @@ instance_hosts () {
 # the options.
 instance_start () {
     if test -n "$FLUX_DWS_INSIDE"; then
-        # An instance that a job starts ends as Flux's do.
-        unset FLUX_DISABLE_JOB_CLEANUP
         BROKER_PID=$(flux getattr broker.pid)
         # A Flux that has flux-dws installed loads it at its start. Only a test that
         # says so wants that.
@@ -219,8 +222,12 @@ instance_start () {
     site=$("$PYTHON" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
     export FLUX_PYTHONPATH_PREPEND="$site"
     shellpath=$(flux config builtin shell_pluginpath)
-    # A test ends when no job is active, so that its instance has none to cancel.
+    # A test ends when no job is active, so that its instance has none to cancel. An
+    # instance that a job starts has none either, where its script waits for them.
     export FLUX_DISABLE_JOB_CLEANUP=1
+    # A test of what Flux starts has it started by Flux.
+    test -n "$FLUX_MODPROBE_PATH" || set -- -Sbroker.rc1_path="$TESTDIR/rc.sh rc1" \
+        -Sbroker.rc3_path="$TESTDIR/rc.sh rc3" "$@"
     flux start --test-size="$instance_start_size" \
         --test-hosts="$(instance_hosts "$instance_start_size")" \
         --config-path="$TRASH/conf" \
@@ -239,7 +246,7 @@ need_fluxion () {
 }
 
 has_fluxion () {
-    flux ion-resource --help >/dev/null 2>&1
+    test -e "$(flux config builtin exec_path)/flux-ion-resource.py"
 }
 
 # usage: fluxion_start N [OPTION...]: as instance_start, with Fluxion, which schedules
@@ -320,6 +327,25 @@ set_constant () {
     grep "^$2 = " "$1" && sed -i "s/^$2 = .*/$2 = $3/" "$1"
 }
 
+# usage: jobtap_load FILE [JSON]: with this object as its configuration
+jobtap_load () {
+    rpc job-manager.jobtap "{\"load\": \"$1\", \"conf\": ${2:-"{}"}}"
+}
+
+# usage: jobtap_remove NAME
+jobtap_remove () {
+    rpc job-manager.jobtap "{\"remove\": \"$1\"}"
+}
+
+# usage: plugin_load [SECONDS]: with this epilog-timeout
+plugin_load () {
+    jobtap_load "$JOBTAP" "{\"epilog-timeout\": ${1:-60}}"
+}
+
+plugin_remove () {
+    jobtap_remove dws-jobtap.so
+}
+
 module_is_gone () {
     ! flux module list | grep -w dws
 }
@@ -341,7 +367,7 @@ service_is_ready () {
 }
 
 broker_lives () {
-    flux getattr rank && flux queue status
+    flux getattr rank && flux module stats job-manager
 }
 
 # The process of the module, which is a child of the broker's.
@@ -361,9 +387,25 @@ child_of () {
 
 # ---- jobs -------------------------------------------------------------------
 
+# usage: submit [OPTION...] COMMAND...: a job; its ID. The options are those of flux
+# submit, which a test starts itself where it is about flux submit.
+submit () {
+    if test -n "$FLUX_CLI_PLUGINPATH_OVERRIDE"; then
+        flux submit "$@"
+    else
+        "$PYTHON" -I -S "$TESTDIR/submit.py" "$@"
+    fi
+}
+
 # usage: job_submit [OPTION...] COMMAND...: a job with #DW directives; its ID
 job_submit () {
-    flux submit --setattr=system.dw="$DW" "$@"
+    submit --setattr=system.dw="$DW" "$@"
+}
+
+# usage: job_cancel JOBID...: flux cancel sends the same request, and takes ten times as
+# long to start
+job_cancel () {
+    flux job raise "$@"
 }
 
 # A command that runs until job_end; or to the end of the test, if the broker that it
@@ -517,7 +559,7 @@ events () {
 # usage: event_context JOBID EVENT: the contexts of these events, one JSON
 # object on a line
 event_context () {
-    flux job eventlog --format=json "$1" | "$PYTHON" -c '
+    flux job eventlog --format=json "$1" | "$PYTHON" -I -S -c '
 import json, sys
 for line in sys.stdin:
     event = json.loads(line)
@@ -527,11 +569,12 @@ for line in sys.stdin:
 
 # usage: memos JOBID [KEY]: the memos in force, or the value of one of them
 memos () {
-    event_context "$1" memo | "$PYTHON" -c '
+    flux job eventlog --format=json "$1" | "$PYTHON" -I -S -c '
 import json, sys
 memos = {}
-for line in sys.stdin:
-    memos.update(json.loads(line))
+for event in map(json.loads, sys.stdin):
+    if event["name"] == "memo":
+        memos.update(event["context"])
 memos = {key: value for key, value in memos.items() if value is not None}
 print(memos.get(sys.argv[1], "") if sys.argv[1:] else json.dumps(memos))' ${2:+"$2"}
 }
@@ -564,9 +607,11 @@ in_order () {
 # usage: job_exception JOBID TYPE [TEXT]: the job has one fatal exception, of
 # this type, and its note has the text
 job_exception () {
-    event_context "$1" exception | "$PYTHON" -c '
+    flux job eventlog --format=json "$1" | "$PYTHON" -I -S -c '
 import json, sys
-fatal = [c for c in map(json.loads, sys.stdin) if c["severity"] == 0]
+events = map(json.loads, sys.stdin)
+raised = [event["context"] for event in events if event["name"] == "exception"]
+fatal = [context for context in raised if context["severity"] == 0]
 if len(fatal) != 1 or fatal[0]["type"] != sys.argv[1] \
         or sys.argv[2] not in fatal[0]["note"]:
     sys.exit(f"expected one {sys.argv[1:]}, got {fatal}")' "$2" "${3:-}"
@@ -592,16 +637,14 @@ as_guest () {
     FLUX_HANDLE_ROLEMASK=0x2 FLUX_HANDLE_USERID=$(($(id -u) + 1)) "$@"
 }
 
-# usage: rpc TOPIC [JSON]: the answer, or an error as NAME: text
+# usage: rpc TOPIC [JSON [SECONDS]]: the answer, or an error as NAME: text
 rpc () {
-    flux python -c '
-import errno, json, sys
-import flux
-try:
-    payload = json.loads(sys.argv[2])
-    print(json.dumps(flux.Flux().rpc(sys.argv[1], payload).get()))
-except OSError as error:
-    sys.exit(f"{errno.errorcode[error.errno]}: {error.strerror}")' "$1" "${2:-"{}"}"
+    "$PYTHON" -I -S "$TESTDIR/rpc.py" "$@"
+}
+
+# usage: queue_idle SECONDS: within this time no job is active
+queue_idle () {
+    rpc job-manager.idle "{}" "$1"
 }
 
 # ---- tests ------------------------------------------------------------------
@@ -637,7 +680,7 @@ test_run () {
 test_done () {
     dws_resume
     test_expect_success 'nothing is left: no active job, no Workflow' '
-        flux queue idle --quiet --timeout=${PATIENCE}s &&
+        queue_idle $PATIENCE &&
         no_workflows
     '
     test_expect_success 'no traceback and no internal error was shown' '
@@ -645,7 +688,7 @@ test_done () {
         ! grep -E "Traceback|internal error" dmesg stderr |
             grep -v "RuntimeError: it broke" | head -n 20 | grep .
     '
-    test "$test_failed" -eq 0 || flux queue idle --quiet --timeout=1s || {
+    test "$test_failed" -eq 0 || queue_idle 1 || {
         echo "1..$test_count"
         instance_kill
     }

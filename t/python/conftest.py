@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Iterator
@@ -17,6 +18,10 @@ if TYPE_CHECKING:  # a test waits for no import that it does not need
     from support.client import Service
     from support.flux import System
     from support.jobtap import JobManager
+
+# By default Python looks for garbage 70 times as often, among millions of objects that
+# pytest makes in each worker, and that stay.
+gc.set_threshold(50_000, 20, 50)
 
 # An assertion of a helper says what it compared, as that of a test does.
 pytest.register_assert_rewrite("support")
@@ -36,6 +41,11 @@ settings.register_profile(
     "soak", settings.get_profile("patient"), derandomize=False, max_examples=2000
 )
 settings.load_profile("patient")
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Have the garbage collector leave alone what was collected: it stays."""
+    gc.freeze()
 
 
 @pytest.fixture
