@@ -22,6 +22,8 @@ policy.maximums.xfs = 1024
 daemons.copy-offload = {}
 END
 instance_start 4
+# The instance of a batch job in the guide ends as that of a user does.
+unset FLUX_DISABLE_JOB_CLEANUP
 
 # usage: shown_is_printed FILE: in a folder with what the examples use
 shown_is_printed () {
