@@ -6,11 +6,8 @@ cluster_start
 instance_conf job-manager.toml </dev/null
 instance_start 2
 
-plugin_remove () {
-    flux jobtap remove dws-jobtap.so
-}
-
-plugin_load () {
+# usage: plugin_load_with KEY=VALUE...: by the command that an administrator has
+plugin_load_with () {
     flux jobtap load "$JOBTAP" "$@"
 }
 
@@ -47,15 +44,15 @@ job_stuck () {
 }
 
 test_expect_success 'the plugin refuses an unknown key, and says which' '
-    test_must_fail plugin_load epilog_timeout=5 2>err &&
+    test_must_fail plugin_load_with epilog_timeout=5 2>err &&
     grep "unknown key epilog_timeout" err
 '
 test_expect_success 'the plugin refuses an epilog-timeout that is not a number of seconds' '
-    test_must_fail plugin_load epilog-timeout=soon 2>err &&
+    test_must_fail plugin_load_with epilog-timeout=soon 2>err &&
     grep "epilog-timeout .*\"soon\"" err &&
-    test_must_fail plugin_load epilog-timeout=-1 2>err &&
+    test_must_fail plugin_load_with epilog-timeout=-1 2>err &&
     grep "epilog-timeout .*-1" err &&
-    test_must_fail plugin_load epilog-timeout=0 2>err &&
+    test_must_fail plugin_load_with epilog-timeout=0 2>err &&
     grep "epilog-timeout .*0" err
 '
 test_expect_success 'a plugin with a wrong configuration is not loaded' '
@@ -77,7 +74,7 @@ test_expect_success 'without the plugin a #DW job fails, and its tasks never run
 test_expect_success 'a job that waits for resources when the plugin is loaded fails' '
     id=$(job_submit --urgency=hold true) &&
     wait_event $id priority &&
-    plugin_load epilog-timeout=60 &&
+    plugin_load_with epilog-timeout=60 &&
     job_go $id &&
     wait_event $id clean &&
     ! has_event $id start &&
@@ -124,7 +121,7 @@ test_expect_success 'a repeated prolog-remove changes nothing' '
 '
 test_expect_success 'epilog-timeout: the plugin is loaded with half a second' '
     plugin_remove &&
-    plugin_load epilog-timeout=0.5
+    plugin_load_with epilog-timeout=0.5
 '
 test_expect_success 'a job whose storage is not released in time ends all the same' '
     job_stuck &&
@@ -160,16 +157,16 @@ test_expect_success 'the Workflow goes when DWS works and an administrator enabl
 test_expect_success 'the node and the Rabbit of an aborted job can be used again' '
     flux resource undrain $node &&
     plugin_remove &&
-    plugin_load epilog-timeout=60 &&
+    plugin_load_with epilog-timeout=60 &&
     id=$(job_submit -N2 true) &&
     job_succeeds $id
 '
 test_expect_success 'the timeout goes on where it was when the plugin is reloaded' '
     plugin_remove &&
-    plugin_load epilog-timeout=1 &&
+    plugin_load_with epilog-timeout=1 &&
     job_stuck &&
     plugin_remove &&
-    plugin_load epilog-timeout=1 &&
+    plugin_load_with epilog-timeout=1 &&
     wait_event $id clean &&
     job_exception $id dws-epilog-timeout "epilog-timeout of 1 seconds"
 '
