@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Whether torture finds each mend that is taken out.
+"""Whether torture finds each fix that is taken out.
 
-A file ``t/mutants/NN-name.patch`` takes one mend out of the tree. It begins with::
+A file ``t/mutants/NN-name.patch`` takes one fix out of the tree. It begins with::
 
     Item: NN
     Finds: RULE
@@ -49,7 +49,7 @@ class MutantError(Exception):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A patch: which item's mend it takes out, and which rule finds that."""
+    """A patch: which item's fix it takes out, and which rule finds that."""
 
     path: Path
     item: str
@@ -174,7 +174,7 @@ def torture(
     return None
 
 
-def search(mutant: Mutant, mended: Path, folder: Path, seeds: int) -> Verdict:
+def search(mutant: Mutant, intact: Path, folder: Path, seeds: int) -> Verdict:
     """Look for a seed that the tree passes, and the mutant does not."""
     begin = time.monotonic()
     copy_tree(folder)
@@ -189,7 +189,7 @@ def search(mutant: Mutant, mended: Path, folder: Path, seeds: int) -> Verdict:
         at, rule = found
         if rule != mutant.rule:
             others[rule] = None
-        elif torture(mutant, mended, at, 1) is not None:
+        elif torture(mutant, intact, at, 1) is not None:
             others[f"the tree as it is with seed {at}"] = None
         else:
             seed = at
@@ -203,13 +203,13 @@ def run(paths: Sequence[Path], seeds: int, parallel: int) -> int:
     failed = False
     print(f"item  {'mutant':<40} {'rule':<16}  seed seconds")
     with tempfile.TemporaryDirectory(prefix="flux-dws-mutants-") as scratch:
-        mended = Path(scratch) / "mended"
-        mended.mkdir()
-        copy_tree(mended)
+        intact = Path(scratch) / "intact"
+        intact.mkdir()
+        copy_tree(intact)
 
         def one(mutant: Mutant) -> Verdict:
             folder = Path(tempfile.mkdtemp(dir=scratch))
-            return search(mutant, mended, folder, seeds)
+            return search(mutant, intact, folder, seeds)
 
         with ThreadPoolExecutor(parallel) as pool:
             for future in [pool.submit(one, mutant) for mutant in mutants]:

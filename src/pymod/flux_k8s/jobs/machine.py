@@ -109,7 +109,7 @@ class MakeMachine(Protocol):
             None as long as they are not known.
         may_mount: returns whether a job's storage may be mounted; True if that is not
             known.
-        mended: is called when steps that failed may succeed.
+        recovered: is called when steps that failed may succeed.
     """
 
     def __call__(
@@ -117,5 +117,5 @@ class MakeMachine(Protocol):
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
         may_mount: Callable[[int], bool],
-        mended: Callable[[], None],
+        recovered: Callable[[], None],
     ) -> Machine: ...

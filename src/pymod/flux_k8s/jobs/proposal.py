@@ -6,7 +6,7 @@ the nodes from which the job can reach it (seed 001, Proposal).
 A job that uses existing storage (``persistentdw``) requests no ``ssd``. So ``ssd`` that
 are out of service do not keep the job off a broken Rabbit. A property of the Rabbit's
 nodes would, but Fluxion 0.54 denies a job for good when its constraint fits no node,
-and a broken Rabbit will be mended. Therefore such a job waits in DEPEND until enough
+and a broken Rabbit will be repaired. Therefore such a job waits in DEPEND until enough
 nodes below serving Rabbits can reach its storage, and gets a constraint to these nodes.
 The same holds for a job whose storage needs labels that only some Rabbits carry. If one
 of these Rabbits breaks before the job has nodes, the job may get nodes below it, and

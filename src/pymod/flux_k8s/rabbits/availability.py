@@ -87,7 +87,7 @@ class Availability:
         watched: as for :class:`~flux_k8s.rabbits.storage.RabbitManager`.
         awaited: as for :class:`~flux_k8s.rabbits.systemstatus.SystemStatus`.
         may_mount: as for :class:`~flux_k8s.rabbits.mountwatch.MountWatch`.
-        mended: is called when a Rabbit is used again.
+        recovered: is called when a Rabbit is used again.
 
     Attributes:
         rabbits: the Rabbits of the cluster.
@@ -104,12 +104,12 @@ class Availability:
         watched: Callable[[Kind, Optional[KubeError]], None],
         awaited: Callable[[], Optional[AbstractSet[str]]],
         may_mount: Callable[[int], bool],
-        mended: Callable[[], None] = lambda: None,
+        recovered: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
         self._kube = kube
         self._settings = settings
-        self._mended = mended
+        self._recovered = recovered
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
@@ -322,12 +322,12 @@ class Availability:
                 syslog.LOG_WARNING,
                 f"Rabbit {rabbit} is {status}: jobs with Rabbit storage avoid {hosts}",
             )
-        mended = sorted(self._down - down, key=hostlist.natural_key)
-        for rabbit in mended:
+        recovered = sorted(self._down - down, key=hostlist.natural_key)
+        for rabbit in recovered:
             self._flux.log(syslog.LOG_NOTICE, f"Rabbit {rabbit} is used again")
         self._down = down
-        if mended:
-            self._mended()
+        if recovered:
+            self._recovered()
 
     def _log_unmapped(self) -> None:
         unmapped = frozenset(self.rabbits.unmapped)
