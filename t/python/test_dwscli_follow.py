@@ -182,6 +182,14 @@ def test_that_kubernetes_is_away_is_a_change() -> None:
     assert dws(instance(waits, GONE), "wait", F58).out.splitlines()[0] == lines[1]
 
 
+def test_a_workflow_that_is_gone_after_its_teardown_is_no_state() -> None:
+    done = dws(instance(step(7, "Teardown"), step(8, "none"), GONE), "wait", F58)
+    assert [line.split(" ", 1)[1] for line in done.out.splitlines()] == [
+        "Teardown",
+        "storage is gone, data was copied out",
+    ]
+
+
 def test_what_was_known_is_shown_until_a_new_module_hears_of_the_workflow() -> None:
     new = {**step(9, "none"), "kubernetes": "connecting", "age": 210.0}
     known = step(10, "PreRun", ready=True)

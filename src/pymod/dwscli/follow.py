@@ -19,6 +19,7 @@ from dwscli.page import old_line
 from dwscli.reading import number, text
 from dwscli.units import f58
 from flux_k8s.command import CommandError
+from flux_k8s.dws.workflowview import State
 from flux_k8s.ports import Json
 
 OF_ANSWERS = ("serial", "now", "kubernetes", "age")
@@ -70,9 +71,11 @@ def follow(instance: Instance, id: int, painter: Painter) -> None:
 
 
 def _with_known(before: Json, answer: Json) -> Json:
-    """An answer, with what was known before where the module that gives it was loaded
-    since, and Kubernetes has not told it of the job's Workflow."""
-    if text(answer, "state") != NONE or not old_line(answer):
+    """An answer, with what was known before where the job's Workflow is gone after its
+    Teardown, or where the module that gives the answer was loaded since, and Kubernetes
+    has not told it of the Workflow."""
+    is_over = text(before, "state") == State.Teardown.name
+    if text(answer, "state") != NONE or not (is_over or old_line(answer)):
         return answer
     return {**before, **{key: answer[key] for key in OF_ANSWERS if key in answer}}
 
