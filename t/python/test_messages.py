@@ -30,6 +30,7 @@ ANSWERS = {
     "jobqueries.py",
     "progressmemos.py",
     "queries.py",
+    "querybounds.py",
     "rabbitqueries.py",
     "requests.py",
 }

@@ -10,9 +10,9 @@ from typing import Any, Callable
 
 import pytest
 
+from flux_k8s.broker.querybounds import QUERY_BYTES
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import Call
-from flux_k8s.control.querybounds import QUERY_BYTES
 from flux_k8s.dws.workflowview import STATES
 from flux_k8s.jobs import heldqueries, jobqueries, jobrows, metrics, queries
 from flux_k8s.jobs.jobfacts import JobFacts

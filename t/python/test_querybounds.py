@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.control.querybounds import (
+from flux_k8s.broker.querybounds import (
     QUERIES_IN_WORK,
     QUERIES_PER_SECOND,
     QUERY_BYTES,

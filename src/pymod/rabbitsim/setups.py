@@ -8,7 +8,7 @@ import json
 from collections import Counter
 from typing import Callable, Optional
 
-from flux_k8s.control.querybounds import QueryBounds
+from flux_k8s.broker.querybounds import QueryBounds
 from flux_k8s.jobs import requests, setupreader
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import Payload, Sender

@@ -4,7 +4,8 @@
 
 ``dws.py``, the broker module, runs a :mod:`.supervisor`; read that first. The
 supervisor starts the service (:mod:`.process`) as a child process, and relays requests
-to it. The service sees Flux through :mod:`.adapter`, its
-:class:`flux_k8s.ports.Flux`. It may import all other folders; the supervisor and its
-imports need no Kubernetes.
+to it, those of guests within bounds (:mod:`.querybounds`). The service sees Flux
+through :mod:`.adapter`, its :class:`flux_k8s.ports.Flux`.
+
+The folder may import all others. The supervisor and its imports need no Kubernetes.
 """

@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.countedkube import CountedKube
 from flux_k8s.jobs.service import Service
+from flux_k8s.kube.countedkube import CountedKube
 from flux_k8s.ports import Flux, Kube
 from flux_k8s.rabbits.availability import Availability
 

@@ -26,8 +26,8 @@ from flux.constants import FLUX_MSGTYPE_RESPONSE, FLUX_ROLE_OWNER
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
+from flux_k8s.broker.querybounds import QUERY_BYTES, QueryBounds, Refusal
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.control.querybounds import QUERY_BYTES, QueryBounds, Refusal
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.requests import DISCONNECT
 from flux_k8s.rfc.jobid import f58

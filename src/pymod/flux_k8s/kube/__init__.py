@@ -6,7 +6,8 @@
 requests go through :mod:`.workers`, :mod:`.api`, :mod:`.session` and
 :mod:`.transport`, its watches through :mod:`.watch`, :mod:`.cache` and
 :mod:`.eventqueue`. Only :mod:`.credentials` needs the ``kubernetes`` package.
-:mod:`.cache` is pure: the simulator runs it in virtual time.
+:mod:`.countedkube` counts the requests of any :class:`~flux_k8s.ports.Kube`. It and
+:mod:`.cache` are pure: the simulator runs them in virtual time.
 
 It imports :mod:`flux_k8s.control` and the modules beside the folders. The folders below
 know only the ports.
