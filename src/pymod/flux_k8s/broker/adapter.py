@@ -17,11 +17,11 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREA
 from flux.job import JobID
 
 from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
 from . import users
-from .writer import Writer
 
 COMMIT_DELAY = 0.1
 """Seconds that a write to a job's KVS waits for others, to share their commit."""

@@ -27,9 +27,15 @@ from flux.constants import (
 from flux.core.inner import ffi, lib
 
 import flux
+from flux_k8s.broker.adapter import BrokerFlux
 from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.broker.channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
+from flux_k8s.broker.currentwork import CurrentWork
+from flux_k8s.broker.files import load_mapping
+from flux_k8s.broker.log import log_exception
 from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
+from flux_k8s.broker.relay import route_of
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
@@ -38,13 +44,6 @@ from flux_k8s.jobs import requests
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json
-
-from .adapter import BrokerFlux
-from .channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
-from .currentwork import CurrentWork
-from .files import load_mapping
-from .log import log_exception
-from .relay import route_of
 
 CALLBACKS_PER_TURN = 32
 """The most callbacks from other threads that run before Flux has its turn again."""

@@ -26,13 +26,7 @@ from flux.constants import FLUX_MSGTYPE_RESPONSE, FLUX_ROLE_OWNER
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
-from flux_k8s.broker.querybounds import QUERY_BYTES, QueryBounds, Refusal
-from flux_k8s.control.backoff import Backoff
-from flux_k8s.jobs.isolation import Work
-from flux_k8s.jobs.requests import DISCONNECT
-from flux_k8s.rfc.jobid import f58
-
-from .channel import (
+from flux_k8s.broker.channel import (
     CONFIG,
     GUEST_QUEUE_SIZE,
     PING,
@@ -41,10 +35,15 @@ from .channel import (
     Channel,
     message_size,
 )
-from .currentwork import CurrentWork
-from .log import log
-from .relay import Relay
-from .watchdog import Watchdog
+from flux_k8s.broker.currentwork import CurrentWork
+from flux_k8s.broker.log import log
+from flux_k8s.broker.querybounds import QUERY_BYTES, QueryBounds, Refusal
+from flux_k8s.broker.relay import Relay
+from flux_k8s.broker.watchdog import Watchdog
+from flux_k8s.control.backoff import Backoff
+from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.requests import DISCONNECT
+from flux_k8s.rfc.jobid import f58
 
 FIRST_PAUSE = 1.0
 LONGEST_PAUSE = 60.0

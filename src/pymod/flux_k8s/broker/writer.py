@@ -21,8 +21,7 @@ import flux.kvs
 from flux.core.inner import lib
 
 import flux
-
-from .log import log
+from flux_k8s.broker.log import log
 
 Write = Callable[[Any], None]
 """Writes something with the Flux handle that it is called with."""
