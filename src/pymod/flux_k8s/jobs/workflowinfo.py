@@ -202,9 +202,9 @@ class WorkflowInfo:
             self.see_gone(view.uid)
         elif view.uid != self.deleted_uid and not self._is_late(view):
             if view.deleting and view.desired is not State.Teardown:
-                self._is_taken(view.uid, "deleted", view)
+                self._note_interference(view.uid, "deleted", view)
             elif view.desired is State.Teardown and not view.teardown_requested:
-                self._is_taken(view.uid, "moved to Teardown", view)
+                self._note_interference(view.uid, "moved to Teardown", view)
             before, self.view = self.view, view
             self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
             rejected = self.rejected
@@ -259,11 +259,11 @@ class WorkflowInfo:
         self.existed = True
         self.unlisted = False
         if self.view is not None and self.view.uid == uid:
-            self._is_taken(uid, "deleted", self.view)
+            self._note_interference(uid, "deleted", self.view)
             self.view = None
             self.troubled_since = None
 
-    def _is_taken(self, uid: str, how: str, view: WorkflowView) -> None:
+    def _note_interference(self, uid: str, how: str, view: WorkflowView) -> None:
         """Note the interference of another program, unless it is known, or costs the
         job no data. ``view`` has the data that was not copied."""
         known = self.view
