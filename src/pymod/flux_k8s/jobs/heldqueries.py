@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Callable, Optional, Union
+from typing import Callable, Optional
 
 from flux_k8s.control.controller import Controller, Options
-from flux_k8s.control.coroutines import Call
+from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.ports import Clock, Json, Timer
 
@@ -23,8 +23,6 @@ instance owner from nothing."""
 SETTLE = 0.1
 """Seconds from a change of a job until its details are made for the held queries:
 changes come many at once."""
-
-Answer = Callable[[Union[Json, Exception]], None]
 
 
 @dataclass(eq=False)
