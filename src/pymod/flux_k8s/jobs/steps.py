@@ -87,12 +87,12 @@ class Steps:
         Args:
             bind: makes a callback one of the job for which a step is carried out.
         """
-        self.flux = flux
+        self._flux = flux
         self._calls = KubeCalls(kube)
-        self.settings = settings
+        self._settings = settings
         self._bind = bind
         self._records = records
-        self.tokens = Tokens(flux, kube)
+        self._tokens = Tokens(flux, kube)
         self._planner = Planner(
             kube,
             settings,
@@ -103,7 +103,7 @@ class Steps:
         )
         self._free_storage = machine.free_storage
         self._system_status = machine.system_status
-        self.workflows = WorkflowRequests(flux, kube, settings, records, self.tokens)
+        self._workflows = WorkflowRequests(flux, kube, settings, records, self._tokens)
         self._exclusion = Exclusion(
             flux, kube, settings, self._planner, records, machine.nodes
         )
@@ -118,11 +118,11 @@ class Steps:
         carried_out = self._carry_out(info, step)
         state = requested_state(step)
         if state is not None:
-            carried_out = self.workflows.watch_request(info, state, carried_out)
+            carried_out = self._workflows.request_state(info, state, carried_out)
         await carried_out
 
     async def _carry_out(self, info: WorkflowInfo, step: Step) -> None:
-        workflows = self.workflows
+        workflows = self._workflows
         if isinstance(step, Create):
             await workflows.create(info)
         elif isinstance(step, Lookup):
@@ -177,14 +177,14 @@ class Steps:
         """Drop all that the steps keep for a job."""
         self._planner.forget(info.jobid)
         if info.token:
-            self.tokens.unlink(info)
+            self._tokens.unlink(info)
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         if step.state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
             await self._drain_unconfirmed(info)
-        await self.workflows.move(info, step)
+        await self._workflows.move(info, step)
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
         """Drain the nodes that still mount storage after PostRun, unless DWS has
@@ -208,7 +208,7 @@ class Steps:
 
     async def _plan(self, info: WorkflowInfo) -> None:
         if not info.announced:  # the answer to its creation was lost
-            self.workflows.announce(info)
+            self._workflows.announce(info)
         try:
             proposal = await self._planner.plan(info)
         except (KubeError, DWSError) as error:
@@ -229,20 +229,20 @@ class Steps:
             self._refuse(info, error)
             return
         for wish in placement.unmet_wishes:
-            self.flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
+            self._flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
         if placement.excluded is not None:
             self._exclusion.report(info, *placement.excluded)
         if placement.rabbits:
-            self.flux.post_memo(info.jobid, {"rabbits": placement.rabbits})
+            self._flux.post_memo(info.jobid, {"rabbits": placement.rabbits})
             # For accounting: a memo may be anybody's.
-            self.flux.kvs_put(info.jobid, "rabbit_hostlist", placement.rabbits)
+            self._flux.kvs_put(info.jobid, "rabbit_hostlist", placement.rabbits)
             usage = self._free_storage.usage_of(info.jobid)
             found = json.dumps(allocations(info, usage))
-            self.flux.kvs_put(info.jobid, "rabbit_allocations", found)
+            self._flux.kvs_put(info.jobid, "rabbit_allocations", found)
         if placement.units:
             # The prolog and epilog scripts read them: a memo may be anybody's.
             text = json.dumps(placement.units, separators=(",", ":"))
-            await call(self.flux.kvs_commit, info.jobid, "rabbit_units", text)
+            await call(self._flux.kvs_commit, info.jobid, "rabbit_units", text)
         await self._advance(info, Advance(State.Setup))
 
     def _refuse(self, info: WorkflowInfo, error: Union[KubeError, DWSError]) -> None:
@@ -260,7 +260,7 @@ class Steps:
         """Send an RPC to the plugin. ENOENT is no error: the job has ended, and needs
         no request."""
         try:
-            await call(self.flux.rpc, f"job-manager.dws.{method}", payload)
+            await call(self._flux.rpc, f"job-manager.dws.{method}", payload)
         except RpcError as error:
             if error.errnum != errno.ENOENT:
                 raise
@@ -296,7 +296,7 @@ class Steps:
             variables.update(daemon.environment)
         # The variables of DWS come last: a site cannot change them.
         variables.update(workflow)
-        await self.tokens.give(info)
+        await self._tokens.give(info)
         if info.failure is None and info.view is not None:
             payload: Json = {"id": info.jobid, "variables": variables}
             if info.view.unsaved:
@@ -306,7 +306,7 @@ class Steps:
             info.mounted = True
 
     async def _release_epilog(self, info: WorkflowInfo) -> None:
-        self.tokens.unlink(info)
+        self._tokens.unlink(info)
         self.release_share(info)
         await self._request_plugin("epilog-remove", {"id": info.jobid})
         info.released = True
@@ -328,14 +328,14 @@ class Steps:
             }
             await self._request_plugin("resource-update", payload)
         else:
-            self.flux.raise_exception(info.jobid, DWS, FATAL, note)
+            self._flux.raise_exception(info.jobid, DWS, FATAL, note)
         info.failed = True
 
     def _save(self, info: WorkflowInfo) -> None:
         """Record the Workflow of a job that fails. The job does not wait for it."""
 
         async def save() -> None:
-            namespace, name = self.settings.namespace, info.name
+            namespace, name = self._settings.namespace, info.name
             workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
             self._records.fail(info, WorkflowView.parse(workflow), workflow)
 
@@ -346,14 +346,14 @@ class Steps:
         module knows of the report. A job whose epilog was released accepts no
         exceptions."""
         note = with_next_step(step.note, info.jobid)
-        self.flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}")
+        self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {note}")
         if not info.released:
             severity = FATAL if step.fatal else WARNING
-            self.flux.raise_exception(info.jobid, DWS, severity, note)
+            self._flux.raise_exception(info.jobid, DWS, severity, note)
         info.failed = info.failed or step.fatal
         info.warned = True
-        now = format_timestamp(self.flux.now())
-        await self.workflows.annotate(info, WARNED, now)
+        now = format_timestamp(self._flux.now())
+        await self._workflows.annotate(info, WARNED, now)
 
 
 def requested_state(step: Step) -> Optional[State]:

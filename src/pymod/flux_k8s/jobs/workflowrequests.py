@@ -69,7 +69,7 @@ class WorkflowRequests:
         self._records = records
         self._tokens = tokens
 
-    async def watch_request(
+    async def request_state(
         self, info: WorkflowInfo, state: State, carried_out: Awaitable[None]
     ) -> None:
         """Carry out a request for a state. If Kubernetes rejects it while it answers
