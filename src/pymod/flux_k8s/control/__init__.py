@@ -3,12 +3,16 @@
 """The level-triggered loops of the module: the controller that runs reconcilers, their
 pauses, and coroutines over the requests of the ports.
 
-Retries and debounces of reconcilers are here alone. The adapters retry at their own
-edge with the same :class:`~.backoff.Backoff`: a watch that is lost
-(:mod:`flux_k8s.kube.watch`), a look-up of a user and a stream of answers
-(:mod:`flux_k8s.broker.adapter`), the start of the service
-(:mod:`flux_k8s.broker.supervisor`). A deadline is a timer beside the request that it
-ends (:mod:`flux_k8s.jobs.heldqueries`, :mod:`flux_k8s.jobs.inuse`).
+Retries and debounces of reconcilers are here alone. One request is repeated elsewhere:
+:mod:`flux_k8s.jobs.inuse` asks for the nodes of an aborted job while a step of the job
+may still wait for Kubernetes. The adapters retry at their own edge with the same
+:class:`~.backoff.Backoff`: a watch that is lost (:mod:`flux_k8s.kube.watch`), a look-up
+of a user and a stream of answers (:mod:`flux_k8s.broker.adapter`), the start of the
+service (:mod:`flux_k8s.broker.supervisor`). A deadline is a timer beside the request
+that it ends (:mod:`flux_k8s.jobs.heldqueries`, :mod:`flux_k8s.jobs.inuse`).
+
+:mod:`.holddown` says how long something that broke is not used again, and :mod:`.turns`
+does long work in several turns of the reactor.
 
 It imports :mod:`flux_k8s.ports` alone. Read :mod:`.controller` first, then
 :mod:`.coroutines`.
