@@ -58,8 +58,7 @@ QUEUE_SIZE = 256 * 1024 * 1024
 """The most bytes of requests that wait until the service receives them."""
 
 GUEST_QUEUE_SIZE = 1024 * 1024
-"""The same for a request of a guest: what guests send keeps no request of the plugin
-out."""
+"""The same for requests of guests, which must leave room for those of the plugin."""
 
 MESSAGES_PER_TURN = 32
 """The most messages that are received before the reactor has its turn again."""

@@ -58,7 +58,7 @@ is started again."""
 PR_SET_PDEATHSIG = 1
 
 FROM_USERS = requests.QUERIES | requests.OWNER_QUERIES | {requests.DISCONNECT}
-"""The methods whose handlers are told the sender."""
+"""The methods whose handlers get the sender."""
 
 
 class Process:

@@ -22,7 +22,7 @@ USERS = 1024
 forgotten."""
 
 Refusal = tuple[int, str]
-"""An errno, and what is wrong."""
+"""An errno, and the text of the error."""
 
 
 class QueryBounds:

@@ -1,15 +1,14 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""How far data movement is, by NnfDataMovements, and how far mounting is, by
-ClientMounts.
+"""The progress of data movement, by NnfDataMovements, and of mounts, by ClientMounts.
 
-``NnfDataMovement.status.commandStatus`` has the percentage of the copy, and what
-``dcp`` printed last::
+``NnfDataMovement.status.commandStatus`` has the percentage of the copy, and the last
+line of ``dcp``::
 
     Copied 10.000 MiB (10%) in 0.200 secs (50.000 MiB/s) 2 secs left ...
 
-Its ``data`` and ``rate`` are there when the copy is over. Nothing here is needed to get
-a job on: what is missing or malformed is unknown, and no error.
+Its ``data`` and ``rate`` are there when the copy is over. No step of a job needs these
+objects: a field that is missing or malformed is unknown, and no error.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ class Movement:
         name: its namespace and name.
         phase: the state of the Workflow in which it runs.
         source, destination: paths.
-        state: ``Running``, ..., and at its end ``Success`` or what went wrong.
+        state: ``Running``, ..., and at its end ``Success`` or the kind of failure.
         percent: 0 to 100.
         bytes: that were copied; None if that is not known.
         rate: bytes per second; None if that is not known.
@@ -152,8 +151,8 @@ def parse(object: Json) -> Movement:
 
 
 def times(object: Json) -> tuple[Optional[float], Optional[float]]:
-    """When an NnfDataMovement began, and when it ended (UNIX time); None for what is
-    not known."""
+    """The UNIX times at which an NnfDataMovement began and ended; None for a time that
+    is not known."""
     status = _get(object, "status")
     keys = ("startTime", "endTime")
     begun, over = (parse_timestamp(_text(status, key)) for key in keys)

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The live DWDirectiveRules, which say what directives may be. They change when DWS or
-NNF is upgraded."""
+"""The live DWDirectiveRules: the rules for directives. They change when DWS or NNF is
+upgraded."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class HeldJob:
         teardown_requested: an exception in its epilog asks for Teardown.
         failed: the job has a fatal exception about its storage.
         failure_tolerance: the number of nodes without whose storage the job may run.
-        has_memo: a memo of the module says what the job waits for.
+        has_memo: a memo of the module has the reason for which the job waits.
         submitted: when the job was submitted (UNIX time).
         userid: the user of the job. Both are None if the plugin is an older one, which
             does not say so.

@@ -20,16 +20,16 @@ FATAL = 0
 WARNING = 1
 
 USER_ERROR = "User error"
-"""In messages of DWS about what a job asks for."""
+"""In messages of DWS about an error in the request of a job."""
 
 
 UNKNOWN_LOSS = "what was to be copied may not be copied"
-"""What a job loses whose Workflow is gone, and with it the directives."""
+"""The loss of a job whose Workflow is gone, and with it the directives."""
 
 
 def with_next_step(note: str, jobid: int) -> str:
-    """``note``, printable, and where the job's owner learns more. A note about what the
-    job asks for says what is wrong with that, and stays as it is."""
+    """``note``, printable, and where the job's owner learns more. A note about an error
+    in the job's request is complete, and stays as it is."""
     if USER_ERROR in note:
         return printable(note, NOTE)
     more = f"; flux dws show {f58(jobid)} says more"

@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The metrics of ``dws.metrics`` and ``dws.stats-get``: how many jobs are in which
-state, how long DWS took for the states of Workflows, and what has failed."""
+"""The metrics of ``dws.metrics`` and ``dws.stats-get``: the number of
+jobs in each state, the time that DWS took for the states of Workflows, and failures."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Clock, Json
 
 BOUNDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0, 10000.0)
-"""The upper bounds of the histogram's buckets, in seconds. One more bucket has what is
-longer."""
+"""The upper bounds of the histogram's buckets, in seconds. One more bucket has the
+longer times."""
 
 JOBS_PER_TURN = 1000
 """Jobs that are looked at in one turn of the reactor."""

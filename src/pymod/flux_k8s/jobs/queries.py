@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Answers the queries of users (doc/architecture.md, "Queries").
 
-An answer shows what the service knows at that moment. Nothing here waits for
+An answer shows the state that the service knows at that moment. Nothing here waits for
 Kubernetes, and nothing here holds up the reactor: an answer that takes long is made in
-several turns. Each method checks the user of the message, which Flux has authenticated;
-what a payload says about users only limits the answer.
+several turns. Each method checks the user of the message, which Flux has authenticated.
+A user in the payload only limits the answer.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ class Queries:
         self._rules.start()
 
     def stop(self) -> None:
-        """Answer nothing any more. Whoever waits hears of it from the module."""
+        """Answer nothing any more. The module answers the queries that still wait."""
         self._rules.stop()
         self._facts.stop()
         self._memos.stop()
@@ -255,7 +255,7 @@ class Queries:
     def _act(
         self, coroutine: Coroutine[Call[Any], Any, Json], respond: Respond
     ) -> None:
-        """Run a coroutine, and send what it returns."""
+        """Run a coroutine, and send its result."""
 
         def done(answer: Any) -> None:
             if isinstance(answer, KubeError):

@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Answers the ``dws.*`` requests, at once, whatever Kubernetes does.
+"""Answers the ``dws.*`` requests at once, in an outage of Kubernetes, too.
 
-A request about a job changes what Flux wants for the job, and has the job handled. What
-comes of it, the plugin learns later, by ``job-manager.dws.*``.
+A request about a job changes the goal of Flux for the job, and has the job reconciled.
+The result goes to the plugin later, by ``job-manager.dws.*``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from flux_k8s.ports import Flux, Json
 from flux_k8s.rfc.rset import Allocated, UnreadableR
 
 Respond = Callable[[int, str, Optional[Json]], None]
-"""Answers an RPC: errno (0 for success), what is wrong, the payload."""
+"""Answers an RPC: errno (0 for success), the error's text, the payload."""
 
 SUCCESS: Json = {"success": True}
 
@@ -92,11 +92,11 @@ class RequestHandler:
     def _answer(
         self, method: str, payload: Any, act: Callable[[], Json], respond: Respond
     ) -> None:
-        """Respond with what ``act`` gives, or with its error."""
+        """Respond with the result of ``act``, or with its error."""
         try:
             respond(0, "", act())
         except (BadObject, UnreadableR) as error:
-            # What dws.create has in it is the guest's own.
+            # A guest writes the contents of dws.create: an error there is the guest's.
             level = syslog.LOG_INFO if method == "create" else syslog.LOG_ERR
             self._flux.log(level, f"{log_prefix(payload)}{error}")
             respond(errno.EPROTO, str(error), None)

@@ -51,7 +51,7 @@ class Service:
             :class:`~flux_k8s.jobs.requests.LargeSetup`.
         note_work: is called with the work that is being done.
         barred: the work that is not to be done, since services have died of it.
-        kube_counts: returns what ``dws.metrics`` says about requests to Kubernetes.
+        kube_counts: returns the counts in ``dws.metrics`` of requests to Kubernetes.
         count_events: returns the number of answers and events of Kubernetes that wait
             for the reactor.
 

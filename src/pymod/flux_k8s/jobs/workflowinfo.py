@@ -182,7 +182,7 @@ class WorkflowInfo:
 
     @property
     def satisfied(self) -> bool:
-        """Whether Flux has been told that its goal is reached."""
+        """Whether Flux has an answer that its goal is reached."""
         if self.goal is Goal.PLANNED:
             return self.planned
         return self.mounted if self.goal is Goal.READY else self.released

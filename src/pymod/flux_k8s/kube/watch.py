@@ -3,9 +3,9 @@
 """Watches: the objects of a cluster as a stream of events on the service's thread.
 
 Each watch has three parts. The :class:`Informer` is the thread that lists, watches, and
-lists again after an error. Its :class:`~flux_k8s.kube.cache.Cache` drops what changes
-nothing. Its :class:`~flux_k8s.kube.eventqueue.EventQueue` delivers the rest on the
-service's thread.
+lists again after an error. Its :class:`~flux_k8s.kube.cache.Cache` drops events that
+change nothing. Its :class:`~flux_k8s.kube.eventqueue.EventQueue` delivers the rest on
+the service's thread.
 
 Lists come in pages, and events are delivered in portions: neither the parser of a long
 list nor its delivery keeps the service's thread busy for long.

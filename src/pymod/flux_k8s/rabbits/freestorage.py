@@ -28,7 +28,7 @@ class FreeStorage:
         log: takes a syslog level and a line.
         watched: is called when all Servers have been seen, or when no job is to wait
             for that any longer.
-        changed: is called when what is on a Rabbit has changed.
+        changed: is called when the storage on a Rabbit has changed.
 
     Attributes:
         counted: all Servers have been seen once, or Kubernetes forbids the watch.
