@@ -42,7 +42,7 @@ from rabbitsim.loop import RealLoop
 
 WORKERS = 8
 PATIENCE = 60.0
-"""Seconds to wait for what takes a few."""
+"""Seconds to wait for an answer that takes a few."""
 
 NAMESPACE = "default"
 """The namespace of Workflows and Storages."""
@@ -80,7 +80,7 @@ class SystemKube(Protocol):
         objects of a kind from now on, on a thread that is not the caller's."""
 
     def stop(self) -> None:
-        """End what was started for it."""
+        """End all that was started for the cluster."""
 
 
 class _Client:
@@ -162,7 +162,7 @@ class _Client:
 
 
 class _Changes(WatchHandler):
-    """Tells changes, and not what is there when the watch is opened."""
+    """Passes on changes, but not the objects that exist when the watch is opened."""
 
     def __init__(self, function: Changed) -> None:
         self.opened = threading.Event()
@@ -205,7 +205,7 @@ class AssetsKube:
 
         Raises:
             rabbitsim.kube.assets.AssetsError: the API server does not start.
-            ClusterError: it does not do what it should.
+            ClusterError: the API server does not work as it should.
         """
         self.topology = topology
         with contextlib.ExitStack() as stack:
@@ -339,7 +339,7 @@ def _is_of_flux(workflow: Json) -> bool:
 def topology_of(storages: list[Json]) -> Topology:
     """The topology that Storage objects describe.
 
-    ``status.capacity`` is what is free; the size of a Rabbit is that of its
+    ``status.capacity`` is the free capacity; the size of a Rabbit is that of its
     devices.
 
     Raises:

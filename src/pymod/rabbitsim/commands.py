@@ -25,7 +25,7 @@ TICK = 1.0
 """Seconds between the calls of ``tick``."""
 
 Answer = tuple[int, str, Optional[Json]]
-"""errno, what is wrong, the payload."""
+"""errno, the text of the error, the payload."""
 
 
 class VirtualInstance:

@@ -41,7 +41,7 @@ class JobtapHost(Protocol):
         """Send a request. Besides ``dws.*`` the plugin uses the job manager's
         own ``job-manager.getattr`` ``{"id": jobid, "attrs": ["eventlog"]}``,
         answered by ``{"eventlog": [entries of RFC 18]}``: after it was loaded
-        while jobs are active it learns from this what it did for each."""
+        while jobs are active it learns from this how far each is."""
 
     def kvs_lookup(self, key: str, done: KvsDone) -> None:
         """Look up ``key``, as in ``job.0000.0000.0001.0000.R``."""
@@ -127,7 +127,7 @@ class Plugin:
         """Call the plugin's handler for ``topic`` ("job.state.depend"...).
 
         Args:
-            topic: what ``flux_plugin_call`` gets.
+            topic: the topic for ``flux_plugin_call``.
             args: the IN arguments; ``args["id"]`` is the current job.
 
         Returns:
@@ -168,7 +168,7 @@ class Plugin:
         self._check()
 
     def job_destroyed(self, jobid: int) -> None:
-        """Free what the plugin holds for a job (its aux items)."""
+        """Free the memory that the plugin holds for a job (its aux items)."""
         lib.standin_job_destroyed(self._loaded(), jobid)
         self._check()
 
@@ -185,14 +185,14 @@ class Plugin:
         return self._flux
 
     def _check(self) -> None:
-        """Raise what the host raised inside of a call from C, where it could
-        not pass."""
+        """Raise the exception that the host raised inside of a call from C, through
+        which it could not pass."""
         failure, self._failure = self._failure, None
         if failure is not None:
             raise failure
 
     def host_call(self, operation: str, args: Json) -> Any:
-        """Carry out what the stand-in libflux asks for."""
+        """Carry out an operation for the stand-in libflux."""
         if operation in HOST_OPERATIONS:
             return getattr(self._host, operation)(*args.values())
         return getattr(self, "_" + operation)(**args)

@@ -150,7 +150,7 @@ class RealLoop(Loop):
 
     def run_interruptible(self, until: Callable[[], bool]) -> bool:
         """Run until ``until()`` is true (then True) or SIGINT came (then False). A
-        function that was called is not interrupted: what it began it ends."""
+        function that was called is not interrupted."""
         came: list[int] = []
 
         def handle(number: int, frame: object) -> None:

@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Large ``dws.setup`` requests without large jobs, in virtual time."""
+"""The broker module in virtual time: it passes on requests, some ``dws.setup`` as if
+their jobs were large, and queries within the bounds for guests."""
 
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class VirtualReader:
 
 
 class Receiver:
-    """The broker module: what it does with a request before the service has it.
+    """The broker module, as far as it treats requests before it passes them on.
 
     Args:
         is_large: tells whether the R of a job is taken for a large one.

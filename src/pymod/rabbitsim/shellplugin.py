@@ -22,8 +22,8 @@ class ShellHost(Protocol):
     at ``start`` or the end, which say that there will be none.
 
     Attributes:
-        info: what ``flux_shell_info_unpack`` sees: ``jobid``, ``rank`` (of the
-            shell), ``ntasks``, ``service``, ``options``, ``jobspec``, ``R``.
+        info: the object for ``flux_shell_info_unpack``: ``jobid``, ``rank`` (of
+            the shell), ``ntasks``, ``service``, ``options``, ``jobspec``, ``R``.
         jobspec: the jobspec, also at ``info["jobspec"]``.
     """
 
@@ -35,7 +35,7 @@ class ShellHost(Protocol):
 
     def eventlog(self, jobid: int) -> Iterable[Optional[Mapping[str, Any]]]:
         """The job's eventlog (RFC 18), as ``job-info.eventlog-watch`` streams
-        it: first what is there, then what is posted meanwhile, until the job
+        it: first the events so far, then new ones as they are posted, until the job
         has ended. A list of the events so far will do. None is an event that does
         not come in time."""
 
@@ -58,7 +58,7 @@ def run_shell_init(host: ShellHost) -> None:
 
     Raises:
         ShellPluginError: the plugin refuses to let tasks start. Its text is
-            what the plugin logged last.
+            the last line that the plugin logged.
     """
     _run(host, to_the_end=False)
 

@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""When a signal may interrupt what is going on."""
+"""When a signal may interrupt the program."""
 
 from __future__ import annotations
 

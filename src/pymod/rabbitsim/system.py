@@ -83,21 +83,21 @@ def load_plugin(instance: Instance, conf: Optional[Json] = None) -> None:
 
 
 class VirtualSystem:
-    """Everything in virtual time, without files, processes, threads or I/O.
+    """All of the system in virtual time, without files, processes, threads or I/O.
 
     Attributes:
         loop: the clock; ``run`` it.
         rng: the source of all randomness.
         instance: Flux.
-        store: what is in Kubernetes.
+        store: the objects in Kubernetes.
         controllers: DWS and NNF.
-        service: what is loaded as the module ``dws``, or None.
-        setup_reader: what reads its large ``dws.setup``.
+        service: the service of the module ``dws``, or None if it is not loaded.
+        setup_reader: reads the service's large ``dws.setup``.
         service_kube: Kubernetes as the service reaches it, with ``faults`` and
             ``drop_watches``.
         log: all log lines.
-        note_work: what the next services tell their work.
-        barred: what they are not to do.
+        note_work: is called by the next services with their work.
+        barred: the work that the next services are not to do.
     """
 
     def __init__(
@@ -125,9 +125,9 @@ class VirtualSystem:
             dynamic_properties: the scheduler takes properties while it runs.
             queues: as in the service's settings.
             files: where storage is; without it, storage exists on paper only.
-            message_latency: what a message within Flux takes at most, seconds.
-            kube_latency: what one way to Kubernetes takes at most, seconds.
-            faults: what goes wrong with the service's requests to Kubernetes.
+            message_latency: the most seconds that a message within Flux takes.
+            kube_latency: the most seconds that one way to Kubernetes takes.
+            faults: the failures of the service's requests to Kubernetes.
         """
         self.rng = random.Random(seed)
         self.loop = VirtualLoop()
@@ -351,7 +351,7 @@ class LocalFlux:
     """The stand-in Flux in real time, with plugin and module loaded.
 
     Attributes:
-        loop: what to ``run``.
+        loop: the clock; ``run`` it.
         instance: Flux.
     """
 
@@ -369,8 +369,8 @@ class LocalFlux:
         """
         Args:
             kubeconfig: its path, or None for the client's default.
-            scratch: a directory for what jobs need.
-            output: gets what tasks write.
+            scratch: a directory for the files of jobs.
+            output: gets the output of tasks.
 
         Raises:
             flux_k8s.errors.ConfigError: the kubeconfig cannot be used.
@@ -411,7 +411,7 @@ class LocalFlux:
         return initialize_shell(launch, rank, list(job.events), job.kvs, self._log)
 
     def wait_until_ready(self, timeout: float) -> bool:
-        """Run until the service knows what is in Kubernetes. False when it
+        """Run until the service knows the objects in Kubernetes. False when that
         takes longer than ``timeout`` seconds."""
         ready: list[bool] = []
 

@@ -24,7 +24,7 @@ STRATEGIES = (
 
 
 class UserError(Exception):
-    """The driver cannot do what a directive asks for, and the user is to blame.
+    """The driver cannot carry out a directive, and the user is to blame.
 
     Attributes:
         message: for the user.
@@ -46,7 +46,7 @@ class UnknownProfile(UserError):
 @dataclass(frozen=True)
 class SetProfile:
     """One allocation set of a profile. Sizes in bytes; ``capacity`` None means
-    what the directive asks for."""
+    the capacity in the directive."""
 
     label: str
     strategy: str
@@ -209,8 +209,8 @@ def compute_status(servers: Json, access: Sequence[Sequence[tuple[str, str]]]) -
 
 
 def check_servers(breakdown: Json, spec: Json, rabbits: Mapping[str, Any]) -> None:
-    """Whether what the workload manager wrote to a Servers satisfies the
-    breakdown's ``status.storage``. Raises :class:`UserError` when not."""
+    """Check that the Servers that the workload manager wrote satisfies the breakdown's
+    ``status.storage``. Raises :class:`UserError` when not."""
     wanted = {s["label"]: s for s in breakdown["allocationSets"]}
     given = spec.get("allocationSets") or []
     labels = [s["label"] for s in given]

@@ -29,7 +29,7 @@ _LONGEST_PAUSE = 5.0
 
 
 class ControllerKube(Kube, Protocol):
-    """Kubernetes with what controllers need besides: the status subresource."""
+    """Kubernetes with the status subresource, which controllers need."""
 
     def patch_status(
         self,
@@ -53,8 +53,8 @@ class Key(NamedTuple):
 
 
 Changed = Callable[[Key, Optional[Json], Optional[Json]], None]
-"""Gets the key, what the object was (or was to be), and what it is; None for
-one that is not there."""
+"""Gets the key, the object as it was (or was to be), and the object as it is; None
+for one that is not there."""
 
 
 def key_of(kind: Kind, obj: Json) -> Key:
@@ -72,7 +72,7 @@ class Cluster:
     """Caches of some kinds, and writes to them.
 
     Args:
-        kinds: what to watch, in all namespaces.
+        kinds: the kinds to watch, in all namespaces.
         changed: called after a cached object changed, also when a write to it
             ended without a change.
         log: gets a line about each trouble.
@@ -219,7 +219,7 @@ class Cluster:
             self._changed(key, obj or before, obj)
 
     def _learn(self, key: Key, obj: Json) -> None:
-        """Take what a request was answered, unless a watch knew better already."""
+        """Take in the answer to a request, unless a watch has shown a newer object."""
         known = self._objects.get(key)
         newest = version(known) if known else self._gone.get(key, 0)
         if version(obj) > newest:
@@ -262,7 +262,7 @@ class Cluster:
 
 
 class _Handler:
-    """Tells a :class:`Cluster` what the watch of one kind saw."""
+    """Passes the events of the watch of one kind on to a :class:`Cluster`."""
 
     def __init__(self, cluster: Cluster, kind: Kind) -> None:
         self._cluster = cluster

@@ -119,7 +119,7 @@ class CommandRule:
 
 
 class Rules:
-    """A DWDirectiveRule: what directives may say."""
+    """A DWDirectiveRule: the rules for directives."""
 
     def __init__(self, data: Mapping[str, Any]) -> None:
         self.object = data

@@ -1,9 +1,9 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The Rabbits: what is free on them, and how they are.
+"""The Rabbits: their free capacity, and their health.
 
-Free capacity is what a Rabbit has, less what the Servers objects hold on it;
-it is kept up to date as those change, and published in the Storage objects.
+The free capacity of a Rabbit is its size less the storage that Servers objects hold on
+it; it is kept up to date as those change, and published in the Storage objects.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Rabbits:
     """The state of the hardware.
 
     Args:
-        interval: seconds between two publications of what is free.
+        interval: seconds between two publications of the free capacity.
         later: calls a function after some seconds.
         freed: called when a Rabbit has more space, or is back.
     """

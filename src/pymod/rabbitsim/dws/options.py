@@ -40,7 +40,7 @@ class Fault:
             ``error``, ``transient`` and ``never`` in Setup: the Rabbit on which
             storage cannot be made; in PreRun: the compute node that does not
             mount, and does not say so. The others do their part.
-        message: what the user is told.
+        message: the message for the user.
     """
 
     state: str
@@ -109,8 +109,8 @@ def constant(seconds: float) -> Latency:
 
 
 def table(seconds: Mapping[str, float], spread: float = 0.0) -> Latency:
-    """Each state takes what the table says (0 when it says nothing), give or
-    take a fraction ``spread`` of it."""
+    """Each state takes the seconds in the table (0 for one that is not there), give or
+    take a fraction ``spread`` of them."""
 
     def latency(state: str, rng: Random) -> float:
         return seconds.get(state, 0.0) * (1 + spread * (2 * rng.random() - 1))
@@ -119,7 +119,7 @@ def table(seconds: Mapping[str, float], spread: float = 0.0) -> Latency:
 
 
 def recorded() -> Latency:
-    """About what real DWS and NNF take for one job, without hardware."""
+    """About the times of real DWS and NNF for one job, without hardware."""
     seconds = {
         "Proposal": 0.1,
         "Setup": 0.15,
@@ -138,9 +138,9 @@ class Options:
 
     Attributes:
         latency: how long states take, besides the work itself.
-        faults: what goes wrong.
+        faults: the failures.
         progress_after: a driver that takes longer than this many seconds says
-            in the Workflow what it is waiting for.
+            in the Workflow for what it waits.
         capacity_interval: free capacity of a Rabbit is published at most this
             often, in seconds.
         user_container_tls: whether the site has set up the secret that

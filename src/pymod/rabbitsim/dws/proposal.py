@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Proposal: are the directives possible, and what do they need?"""
+"""Proposal: the check of directives, and their requirements."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def job_variable(directive: Directive) -> str:
 
 
 def propose(task: Task) -> Outcome:
-    """Make the objects for one directive; they say what it needs."""
+    """Make the objects for one directive, which have its requirements."""
     command = task.directive.command
     if task.directive.requires and not _token(task):
         return running("creating token")
@@ -235,7 +235,7 @@ def _breakdown_status(task: Task) -> Json:
 
 
 def _storage_objects(task: Task, breakdown: Json) -> bool:
-    """Make the Servers (and, for persistent storage, what it belongs to).
+    """Make the Servers (and, for persistent storage, its PersistentStorageInstance).
     Whether they are all there."""
     command = task.directive.command
     if command == "persistentdw":

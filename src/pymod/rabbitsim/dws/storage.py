@@ -73,7 +73,7 @@ def servers_status(
 
 
 def follow_spec(cluster: Cluster, key: Key, servers: Json, now: float) -> None:
-    """Show in a Servers' status what its spec asks for, before it is made."""
+    """Show the storage of a Servers' spec in its status, before the storage is made."""
     status = servers.get("status") or {}
     spec = servers.get("spec") or {}
     if spec.get("allocationSets") and not status.get("allocationSets"):
@@ -199,7 +199,7 @@ def _attach(task: Task) -> Outcome:
 
 
 def teardown(task: Task) -> Outcome:
-    """Give back what a directive holds; also when a Workflow is deleted without
+    """Give back the storage of a directive; also when a Workflow is deleted without
     ever having come to Teardown."""
     task.tracked.copies.pop(task.index, None)
     stuck = _stuck(task)
@@ -282,8 +282,8 @@ def release(cluster: Cluster, key: Key, now: float) -> None:
 def remove_children(
     task: Task, kinds: tuple[object, ...], spared: Collection[Key] = ()
 ) -> bool:
-    """Delete what was made for a directive, but for what is ``spared``. Whether it
-    is all gone."""
+    """Delete the objects that were made for a directive, but not those ``spared``.
+    Whether they are all gone."""
     left = False
     index = str(task.index)
     for key in tuple(task.tracked.children):

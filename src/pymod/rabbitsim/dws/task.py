@@ -144,7 +144,7 @@ class Task:
     """One directive of a Workflow in the state that the Workflow is in.
 
     Attributes:
-        status: what is to be set in the Workflow's status besides the driver.
+        status: the fields to be set in the Workflow's status besides the driver.
     """
 
     world: World
@@ -176,7 +176,7 @@ class Task:
 
     @property
     def base(self) -> str:
-        """The name of what is made for this directive."""
+        """The name of the objects that are made for this directive."""
         return f"{self.name}-{self.index}"
 
     @property

@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """A Workflow's way through its states, as DWS drives it.
 
-:func:`reconcile` looks at what there is and does what comes next; it is called
-again after each change. What DWS wants to remember stands in the objects, so it
-may stop at any point and go on in another process.
+:func:`reconcile` looks at the objects and takes the next step; it is called again
+after each change. All state of DWS is in the objects, so it may stop at any point and
+go on in another process.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def _unknown(workflow: Json) -> bool:
 
 
 def _admit(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
-    """Do what the webhooks do, for an API server that does not call them."""
+    """Do the work of the webhooks, for an API server that does not call them."""
     try:
         directives = world.options.rules.validate(workflow["spec"]["dwDirectives"])
     except InvalidDirective as error:
@@ -170,7 +170,7 @@ def enter(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
 
 
 def _work(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
-    """Ask the driver about each directive, and write down what changed."""
+    """Ask the driver about each directive, and write the changes."""
     enter(world, tracked, workflow)
     extra: Json = {}
     if tracked.state == "Proposal":
@@ -183,7 +183,7 @@ def _work(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
         return
     trouble = _fault(world, tracked, workflow)
     outcomes = _outcomes(world, tracked, workflow, extra, trouble)
-    if given_up:  # what was begun on Rabbits and nodes goes on
+    if given_up:  # the work that was begun on Rabbits and nodes goes on
         return
     if tracked.state == "PreRun":
         extra["env"] = environment(world, tracked, workflow, _at(workflow, outcomes))
@@ -293,7 +293,7 @@ def _at(workflow: Json, outcomes: dict[int, Outcome]) -> int:
 
 
 def _checked(task: Task) -> Outcome:
-    """The first directive answers for what is wrong with any of them."""
+    """The outcome of the first directive, which has the errors of all of them."""
     try:
         check(task)
     except UserError as error:
@@ -445,7 +445,7 @@ def _delete(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
 
 
 def _release(world: World, tracked: TrackedWorkflow, workflow: Json) -> bool:
-    """Do what Teardown does, as far as it was not done. Whether it is."""
+    """Do the work of Teardown that is left. Whether all of it is done."""
     enter(world, tracked, workflow)
     tracked.due = 0.0
     done = True

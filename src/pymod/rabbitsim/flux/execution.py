@@ -107,8 +107,8 @@ class Execution:
         self._clock.call_later(0.0, start)
 
     def cut_off(self) -> None:
-        """The job manager is loaded anew: what there is to say of the jobs that run
-        does not reach it."""
+        """The job manager is loaded anew: events of the jobs that run do not reach
+        it."""
         self._era += 1
 
     def reload(self) -> None:
@@ -201,7 +201,7 @@ class VirtualExecutor:
     """Runs nothing: a job lasts as long as its jobspec says.
 
     ``prepare`` is called for each shell with the launch and the shell's rank;
-    what it raises (``OSError``) keeps the job from starting.
+    an ``OSError`` that it raises keeps the job from starting.
     """
 
     def __init__(

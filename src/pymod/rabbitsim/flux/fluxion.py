@@ -40,7 +40,8 @@ class Fluxion:
         }
 
     def reload(self) -> None:
-        """Forget what was told, as a module does that is loaded again."""
+        """Forget all properties and states that were set, as a module does that is
+        loaded again."""
         pool = self._scheduler.pool
         self._properties = {}
         for node in pool.nodes:

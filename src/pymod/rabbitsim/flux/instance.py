@@ -48,7 +48,7 @@ class Instance:
         jobtap: the host of the plugin.
         broker: the message broker; services may be registered there.
         scheduler: the scheduler; ``scheduler.pool.nodes`` are the nodes.
-        fluxion: what it can be told while it runs.
+        fluxion: the requests of Fluxion that change its graph while it runs.
     """
 
     def __init__(

@@ -207,7 +207,7 @@ class JobManager:
         self.post(job, "urgency", {"userid": userid, "urgency": urgency})
 
     def restarted(self) -> None:
-        """The job manager was loaded anew: what was posted before counts as not
+        """The job manager was loaded anew: the events before count as not
         posted, and no answer about a job that was started arrives. No job is started
         before a job-exec says hello, which one that is loaded does once."""
         self._has_exec = False

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Nodes, cores and Rabbit storage, and which of them a job gets.
 
-A request is matched as Fluxion does it: what is in a ``slot`` is the job's
+A request is matched as Fluxion does it: the contents of a ``slot`` are the job's
 alone, a slot with ``ssd`` in it stays within one chassis, and the first place
 that fits is taken, but of ``ssd`` the last ones. There is no backtracking over
 choices that fitted.
@@ -150,7 +150,7 @@ class Pool:
         return Part(type, owner, ids)
 
     def give(self, part: Part) -> None:
-        """Give back what was taken."""
+        """Give back the resources that were taken."""
         if part.type == "ssd":
             self._ssds[part.owner].give(part.ids)
             return

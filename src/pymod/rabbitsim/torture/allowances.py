@@ -25,7 +25,7 @@ UNFIT = re.compile(r"(rabbit-\d+)(?: is not fit for use|, which [^,]*, is not fi
 NEEDED = re.compile(r"which (\d+) of the job's nodes need, is not fit for use")
 DOWN = re.compile(r"Rabbit (rabbit-\d+) is \w+[,;]")
 STALE = 150.0
-"""Seconds that what the service knows of a Rabbit may lag behind: a watch that is
+"""Seconds by which the service's knowledge of a Rabbit may lag behind: a watch that is
 silent, opened again, and slow."""
 
 PROMPT = 1.0
@@ -65,7 +65,7 @@ class Allowances:
 
     config = Config()
     lateness = 100.0
-    """Seconds by which what is due may be late."""
+    """Seconds by which an action that is due may be late."""
 
     delivery = 0.0
     """Seconds that a message within Flux takes, at most."""
@@ -87,7 +87,7 @@ class Allowances:
         return False
 
     def crowded(self, now: float) -> bool:
-        """Whether the service may not know yet what fills a Rabbit."""
+        """Whether the service may not know yet of the storage that fills a Rabbit."""
         return False
 
     def twice(self, jobid: int) -> bool:
@@ -197,7 +197,7 @@ class PlannedAllowances(Allowances):
         return type == "dws" and self._failed(job, record, exception["note"], now)
 
     def _failed(self, job: Job, record: Record, note: str, now: float) -> bool:
-        """Whether what the service tells a job is true, and has a cause."""
+        """Whether the note of a job's exception is true, and has a cause."""
         planned = self._jobs[job.id]
         if tells_loss(job, note):
             return True

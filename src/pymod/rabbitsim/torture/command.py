@@ -63,7 +63,7 @@ def summary(outcome: Outcome) -> str:
 
 
 def report(outcome: Outcome, whole: bool = False) -> str:
-    """A breach, and what leads to it."""
+    """A breach, and the plan that leads to it."""
     plan = outcome.plan
     lines = [f"breach at step {outcome.steps} of seed {plan.seed}: {outcome.breach}"]
     lines += ["", "What leads to it:" if whole else "The least that leads to it:"]

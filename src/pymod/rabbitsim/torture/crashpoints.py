@@ -1,13 +1,12 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Something happens after each step, and after each request, of the module.
+"""A crash, a lost request or a cancel after each step, and each request, of the module.
 
-A job is run once to learn what the service does for it: the steps of
-:class:`flux_k8s.jobs.steps.Steps`, and in each the requests to Kubernetes and to Flux.
-Then it is run once for each of these points. The module dies when what the point
-names has been carried out, before its answer is seen, and another is loaded; or a
-request is lost, or its answer. The job must not be able to tell. Or the job is
-cancelled there, and must end well.
+A job is run once to list its points: the steps of :class:`flux_k8s.jobs.steps.Steps`,
+and in each the requests to Kubernetes and to Flux. Then it is run once for each of
+these points. The module dies when the step or request has been carried out, before its
+answer is seen, and another is loaded; or a request is lost, or its answer. The job must
+not be able to tell. Or the job is cancelled there, and must end well.
 """
 
 from __future__ import annotations
@@ -282,8 +281,8 @@ class _Allowances(Allowances):
 
 @dataclass(frozen=True)
 class Life:
-    """How a job's life went: its events, its exceptions, what it leaves behind
-    (memos, keys in the KVS, drained nodes), what was breached."""
+    """How a job's life went: its events, its exceptions, the traces that it leaves
+    (memos, keys in the KVS, drained nodes), the breach of a rule."""
 
     points: tuple[Point, ...]
     events: tuple[str, ...]

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """The rules that must hold after every step (DESIGN section 11).
 
-The monitor is told of every event of a job, every change of a Workflow and every
-request of the service, as it happens. Each check looks only at what changed.
+The monitor sees every event of a job, every change of a Workflow and every request of
+the service as it happens. Each check looks only at the change.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ PAIRS = (
 
 
 _OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
-"""The names of what belongs to a job."""
+"""The names of the objects of a job."""
 
 OBEDIENCE = 100.0
 """Seconds after which a job that was cancelled in its epilog makes no more moves
@@ -303,8 +303,8 @@ class Monitor:
             self.fail("silence", f"{job} waited {ended - asked:.0f}s for Teardown")
 
     def _leaves(self, jobid: int, record: Record) -> None:
-        """A Workflow is on its way out: what the job wrote must be safe, or else
-        its owner must be told before the job ends."""
+        """A Workflow is on its way out: the data that the job wrote must be safe, or
+        else its owner must get an exception before the job ends."""
         job = self._jobs().get(jobid)
         if job is None or not job.was_posted("start") or record.lost:
             return

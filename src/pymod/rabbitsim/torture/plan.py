@@ -3,7 +3,7 @@
 """The plan of a run. All of it is decided beforehand.
 
 A plan is data: leaving out a job or a trouble changes nothing about the others.
-That is what lets :mod:`rabbitsim.torture.shrink` look for the least that fails.
+So :mod:`rabbitsim.torture.shrink` can look for the smallest plan that fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Site:
     Attributes:
         config: the ``[rabbit]`` table.
         epilog_timeout: of the plugin, seconds; None is off.
-        message_latency, kube_latency: what one way takes at most, seconds.
+        message_latency, kube_latency: the most seconds that one way takes.
         states: seconds that each Workflow state takes.
     """
 
@@ -70,7 +70,7 @@ def make_plan(
     """The plan of a seed.
 
     Args:
-        minutes: None for what suits the number of jobs.
+        minutes: None for a time that suits the number of jobs.
         faults: the kinds of trouble that there may be.
     """
     rng = random.Random(f"plan {seed}")

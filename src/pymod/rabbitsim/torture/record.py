@@ -104,8 +104,8 @@ class Record:
             self.transients.append(Transient(str(state), now))
 
     def was_refused(self, seconds: float) -> bool:
-        """For that long Kubernetes has not taken what would lead to the next state,
-        up to the last try."""
+        """Whether Kubernetes has refused the request for the next state for so many
+        seconds, up to the last try."""
         times = self.refused
         return bool(times) and times[-1] - times[0] >= seconds - RESOLUTION
 

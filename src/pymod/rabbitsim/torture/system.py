@@ -48,10 +48,10 @@ class FaultySteps:
 
 
 class TorturedSystem(VirtualSystem):
-    """A system whose service meets what was planned.
+    """A system whose service meets the troubles of a plan.
 
     Attributes:
-        data: what is in the file systems.
+        data: the contents of the file systems.
         step_faults: as :class:`FaultySteps` has them.
         loaded_at: when the module was loaded last.
     """

@@ -26,8 +26,8 @@ from rabbitsim.torture.system import TorturedSystem
 from rabbitsim.torture.troubles import Trouble, part_state
 
 ROUND = 600.0
-"""Seconds between two rounds of the administrator, who puts what was taken out
-of service back."""
+"""Seconds between two rounds of the administrator, who puts nodes and Rabbits back
+into service."""
 
 
 FOREIGN = (("fluxjob-77", "slurm"), ("mine", "flux"))
@@ -148,7 +148,7 @@ class World:
         loop.call_later(ROUND, self._round)
 
     def settle(self) -> None:
-        """Make what is there before the service comes."""
+        """Make the objects that are there before the service comes."""
         for name, wlm in FOREIGN:
             self._make_foreign(name, wlm)
         name = workflow_name(PURGED)
@@ -182,7 +182,7 @@ class World:
         return self._steps
 
     def calm(self) -> None:
-        """All trouble is over: what is away comes back."""
+        """All trouble is over: nodes, Rabbits and servers that are away come back."""
         self.note("all trouble is over")
         self._counting = []
         self._armed = {}
