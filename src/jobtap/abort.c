@@ -4,10 +4,10 @@
 
 /* abort.c: the epilog timeout, and dws.abort, which outlives its job
  *
- * At dws-epilog-timeout the module is asked to take out of service what the job
- * still uses. The epilog does not wait for a module that is not loaded, and not
- * for long for one whose service is being started; dws.abort does, and is sent
- * again whenever the module says hello, until it is answered.
+ * At dws-epilog-timeout the module takes the nodes and Rabbits that the job
+ * still uses out of service. The epilog does not wait for a module that is not
+ * loaded, and not for long for one whose service is being started; dws.abort
+ * does, and is sent again whenever the module says hello, until it is answered.
  */
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #include "action.h"
 #include "request.h"
 
-/* Seconds that the module has at dws-epilog-timeout to say what is in use. */
+/* Seconds that the module has at dws-epilog-timeout to answer dws.abort. */
 #define ABORT_GRACE 10.
 
 /* One dws.abort that was not answered yet. */
@@ -49,8 +49,8 @@ static void abort_remove (struct dws_abort *abort)
     abort_destroy (abort);
 }
 
-/* Release the epilog at dws-epilog-timeout, when the module has not taken what
- * is in use out of service.
+/* Release the epilog at dws-epilog-timeout, when the module has not taken the
+ * nodes and Rabbits in use out of service.
  */
 static void epilog_let_go (struct dws_job **jobp, const char *reason)
 {

@@ -2,10 +2,10 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* action.c: what the plugin does to a job
+/* action.c: the actions of the plugin on a job
  *
- * Only this file posts events. action.h says what that may do to the job, and
- * so to its struct. The struct is up to date before a post, for the callbacks.
+ * Only this file posts events. A post may end the job and free its struct: see
+ * action.h. The struct is up to date before a post, for the callbacks.
  *
  * The job manager only counts open prolog and epilog actions. Finishing one of
  * ours twice would release another plugin's: job->prologs and job->epilogs say

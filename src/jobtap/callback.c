@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* callback.c: what the job manager calls, for each job */
+/* callback.c: the callbacks of the job manager, for each job */
 
 #include <errno.h>
 #include <string.h>
@@ -237,7 +237,7 @@ static int depend_event_cb (flux_plugin_t *p,
     return 0;
 }
 
-/* The next module takes back what the last one has said: see hello_job(). */
+/* The next module removes the memo of the last one: see hello_job(). */
 static int memo_cb (flux_plugin_t *p,
                     const char *topic,
                     flux_plugin_arg_t *args,

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* conf.c: what the plugin was loaded with */
+/* conf.c: the arguments of the plugin */
 
 #include <stdio.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* eventlog.c: what a job's eventlog says of its storage */
+/* eventlog.c: the state of a job's storage by its eventlog */
 
 #include <string.h>
 

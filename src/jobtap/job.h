@@ -86,10 +86,11 @@ struct dws_job {
     bool exec_asked;             // job-exec is being asked about its tasks
     bool teardown;               // an exception asks for Teardown at once
     bool failed;                 // a fatal exception is about its storage
-    bool aborted;                // dws-epilog-timeout: the module is asked what
-                                 // is in use, then the epilog is released
+    bool aborted;                // dws-epilog-timeout: the module takes nodes
+                                 // and Rabbits in use out of service, then the
+                                 // epilog is released
     bool away_memo;              // a memo says that the module is away
-    bool module_memo;            // a memo of the module says what it waits for
+    bool module_memo;            // a memo of the module has the reason to wait
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight
@@ -119,7 +120,7 @@ enum dws_demand {
                          // may take nodes and Rabbits out of service, asks
 };
 
-/* Take note of a fatal exception, and return what it would ask for. */
+/* Take note of a fatal exception, and return its demand. */
 enum dws_demand dws_job_note_exception (struct dws_job *job,
                                         const char *type,
                                         json_int_t userid);
@@ -136,7 +137,7 @@ void dws_job_note_event (struct dws_job *job, const char *name, bool final);
 /* Return true if the job's tasks may be running, or may be started yet. */
 bool dws_job_has_tasks (struct dws_job *job);
 
-/* jobspec.c: what a jobspec says of storage.
+/* jobspec.c: the storage that a jobspec asks for.
  */
 
 /* Return true if attributes.system.dw, an empty string or list, has no
@@ -155,12 +156,12 @@ int dws_jobspec_parse (json_t *dw,
                        char *error,
                        size_t size);
 
-/* eventlog.c: what a job's eventlog says of its storage.
+/* eventlog.c: the state of a job's storage by its eventlog.
  */
 
-/* Set what the job's eventlog (an array of RFC 18 entries) says about us, and
- * '*epilog_start' to the time at which our epilog was started, 0 if it was not.
- * Return the phase that it and job->state put the job in.
+/* Set the members that follow from the job's eventlog (an array of RFC 18
+ * entries), and '*epilog_start' to the time at which our epilog was started, 0
+ * if it was not. Return the phase that it and job->state put the job in.
  */
 enum dws_phase dws_job_replay (struct dws_job *job,
                                json_t *eventlog,

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* jobspec.c: what a jobspec says of storage */
+/* jobspec.c: the storage that a jobspec asks for */
 
 #include <limits.h>
 #include <stdio.h>

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* phase.c: what the phases of a job begin with */
+/* phase.c: the begin of a job's phases */
 
 #include <errno.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #include "job.h"
 
-/* phase.c: what the phases of a job begin with.
+/* phase.c: the begin of a job's phases.
  */
 
 /* The job leaves NEW: ask for its Workflow. */
@@ -21,7 +21,7 @@ void dws_job_begin_setup (struct dws_job **jobp);
 /* The job's epilog was started, at 'epilog_start', or just now if that is 0. */
 void dws_job_begin_post_run (struct dws_job *job, double epilog_start);
 
-/* Send again what the module has to know in the job's phase. */
+/* Send the request of the job's phase again. */
 void dws_job_resume (struct dws_job *job);
 
 /* recover.c: finding back into the life of a job after the plugin was loaded.

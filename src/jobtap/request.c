@@ -138,8 +138,8 @@ static void R_lookup_cb (flux_future_t *f, void *arg)
     flux_future_destroy (f);
 }
 
-/* The R of a callback's arguments is redacted: it has no scheduling key, which
- * is what tells the Rabbits of the job. The one in the KVS has it.
+/* The R of a callback's arguments is redacted: it lacks the scheduling key, by
+ * which the Rabbits of the job are known. The R in the KVS has it.
  */
 static void send_setup (struct dws_job *job)
 {

@@ -59,22 +59,24 @@ char *dws_R_setup (flux_jobid_t id, flux_future_t *f);
 /* Start the epilog timeout. */
 void dws_job_epilog_timer (struct dws_job *job, double epilog_start);
 
-/* Have the module take what is in use out of service and release the epilog. */
+/* Have the module take nodes and Rabbits in use out of service, and release the
+ * epilog.
+ */
 void dws_job_epilog_abort (struct dws_job *job);
 
 /* Send dws.abort. */
 void dws_abort (struct dws *dws, flux_jobid_t id);
 
-/* The module said hello: send again what it has not answered. */
+/* The module said hello: send the requests that it has not answered again. */
 void dws_abort_resume (struct dws *dws);
 void dws_abort_clear (struct dws *dws);
 
-/* request.c: the requests to the module, and what is done about the answers.
+/* request.c: the requests to the module, and their answers.
  * Sending posts nothing.
  */
 
-/* Send, or send again, what the module has to know in the job's phase. In
- * DWS_POST_RUN that is nothing as long as the job has tasks.
+/* Send the request of the job's phase, or send it again. In DWS_POST_RUN there
+ * is none as long as the job has tasks.
  */
 void dws_job_send_request (struct dws_job *job);
 

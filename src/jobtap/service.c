@@ -18,7 +18,7 @@
 #include "phase.h"
 #include "plugin.h"
 
-/* So many jobs are told, and what they wait for sent again, in one go. */
+/* The most jobs in one answer to hello. Their requests are sent again. */
 #define HELLO_MAX 32
 
 static const char *not_ready = "dws-jobtap.so reads the eventlogs of its jobs";
@@ -399,7 +399,7 @@ static void hello_cb (flux_t *h,
     if ((first = hello.cursor == 0))
         flux_log (h, LOG_INFO, "dws: hello from the dws module");
     if (dws->recovering > 0) {
-        // dws.hello follows as soon as it is known what each job waits for
+        // dws.hello follows as soon as the phase of each job is known
         respond_error (dws, msg, EAGAIN, not_ready);
         return;
     }

@@ -101,7 +101,7 @@ static bool is_attached (flux_shell_t *shell)
 }
 
 /* flux job attach leaves a terminal that it has opened in the job as soon as
- * that is closed: it does not show what comes later.
+ * that is closed: it does not show later lines.
  */
 static bool has_terminal (flux_shell_t *shell)
 {
@@ -130,7 +130,7 @@ static void log_copy_out (flux_shell_t *shell,
                f58);
 }
 
-/* Have the job's user know what is copied when the tasks have ended. */
+/* Log the copies that follow when the tasks have ended, for the job's user. */
 static void announce_copy_out (flux_plugin_t *p,
                                flux_shell_t *shell,
                                const char *copy_out)

@@ -77,10 +77,10 @@ class Component:
         plugin: the file that Flux loads.
         directory: where that is installed, below the prefix.
         sources: the C files that ship.
-        headers: what ``sources`` include besides Flux's headers.
+        headers: the headers that ``sources`` include besides those of Flux.
         host_sources: the files of the stand-in libflux that host it.
-        host_header: the header that has what ``cdef`` declares.
-        cdef: what Python calls.
+        host_header: the header with the declarations of ``cdef``.
+        cdef: the declarations of the functions that Python calls.
     """
 
     extension: str

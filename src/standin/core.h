@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* core.h: what the job manager's host offers to Python besides jobtap.c */
+/* core.h: the interface of the job manager's host to Python besides jobtap.c */
 
 #ifndef STANDIN_CORE_H
 #define STANDIN_CORE_H

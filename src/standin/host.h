@@ -19,7 +19,7 @@ struct service;
 
 /* The broker handle. There is one plugin to one handle. */
 struct flux_handle {
-    void *host;                     // what standin_host_call() is given
+    void *host;                     // the argument of standin_host_call()
     struct flux_plugin *p;
     flux_jobid_t current;           // FLUX_JOBTAP_CURRENT_JOB, 0: none
     struct flux_future *futures;

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* jobtap.h: what the job manager's host offers to Python */
+/* jobtap.h: the interface of the job manager's host to Python */
 
 #ifndef STANDIN_JOBTAP_H
 #define STANDIN_JOBTAP_H

@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* shell.h: what the shell's host offers to Python */
+/* shell.h: the interface of the shell's host to Python */
 
 #ifndef STANDIN_SHELL_H
 #define STANDIN_SHELL_H
