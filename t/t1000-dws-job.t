@@ -132,7 +132,7 @@ test_expect_success 'flux batch takes directives from the script' '
 test_expect_success 'copy_in and copy_out copied' '
     test "$(tr -d " " <scratch/lustre/output/count.txt)" = 3
 '
-test_expect_success 'what a job moved is in its KVS, not its data movements by default' '
+test_expect_success 'the sum of the data that a job moved is in its KVS, without each movement' '
     flux job info $id rabbit_moved >moved.json &&
     python_stdin "import json, sys
 into, out = json.load(sys.stdin)

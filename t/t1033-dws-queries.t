@@ -99,7 +99,7 @@ test_expect_success 'a job of somebody else is not shown to a guest' '
     test_must_fail guest rpc dws.job-list "{\"userid\": $(id -u)}" 2>err &&
     grep EPERM err
 '
-test_expect_success 'what is the owners stays so' '
+test_expect_success 'a guest who sends a request of the instance owner gets EPERM' '
     for method in create setup post_run teardown abort hello stats-get \
         metrics rabbit-disable rabbit-enable; do
         test_must_fail guest rpc dws.$method \
@@ -246,7 +246,7 @@ time.sleep(0.5)
     hears_of_the_end answer &&
     held 0
 '
-test_expect_success 'what guests send as disconnects keeps no request out' '
+test_expect_success 'no disconnect of a guest keeps a request out' '
     process_stop $(service_pid) &&
     guest flux python -c "
 import flux

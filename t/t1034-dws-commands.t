@@ -55,7 +55,7 @@ test_expect_success 'a job that waits is listed with its state' '
         "$(flux job id --to=dec $id) PreRun xfs" &&
     flux dws list --stats-only | grep "^1 jobs, 1 PreRun"
 '
-test_expect_success 'and is shown with its states and directives' '
+test_expect_success 'a job that waits is shown with its states and directives' '
     flux dws show $id >page &&
     page page State | grep "^PreRun for" &&
     grep -F "  $DW" page &&
@@ -98,7 +98,7 @@ test_expect_success 'check refuses a directive, and underlines the word' '
   #DW jobdw type=xfs capacity=10Gib name=p1
                               ^~~~~" flux dws check "$WRONG"
 '
-test_expect_success 'it says where a job would have room, to guests too' '
+test_expect_success 'check says where a job would have room, to guests too' '
     flux dws check -N2 "$DW" >page &&
     page page Accepted | grep "^1 directive" &&
     page page Nodes | grep "^2 of compute-\[01-08\]" &&
@@ -107,7 +107,7 @@ test_expect_success 'it says where a job would have room, to guests too' '
     diff page guests &&
     flux dws check --json "$DW" | grep "\"accepted\": true"
 '
-test_expect_success 'it reads a batch script as flux batch does' '
+test_expect_success 'check reads a batch script as flux batch does' '
     printf "%s\n" "#!/bin/sh" "#flux: -N2" "#flux: -S dw=\"\"\"" \
         "#flux: $DW" "#flux: \"\"\"" true >script.sh &&
     flux dws check script.sh >out &&
@@ -173,7 +173,7 @@ test_expect_success 'a job that ended is shown from its KVS' '
     test "$(flux dws list -a -n -o "{state} {result}")" = "ended COMPLETED" &&
     flux dws show --follow $id | grep "storage is gone"
 '
-test_expect_success 'also without the module' '
+test_expect_success 'a job that ended is shown without the module, too' '
     flux module remove dws &&
     test_expect_code 1 flux dws metrics >metrics &&
     grep -x "flux_dws_up 0" metrics &&
@@ -201,7 +201,7 @@ test_expect_success 'free says what it does, and does it' '
     flux dws wait $stuck &&
     fails "job .* has ended" flux dws free $stuck
 '
-test_expect_success 'it says when a job that has the room ends' '
+test_expect_success 'check says when a job that has the room ends' '
     filler=$(submit -N1 --requires=host:compute-01 -t 10m \
         -S dw="#DW jobdw type=xfs capacity=700GiB name=p2" sleep 600) &&
     wait_event $filler start &&

@@ -98,7 +98,7 @@ $COPY_OUT") &&
     kube wait $(workflow $waiting) Proposal &&
     eventually progress_is_known
 '
-test_expect_success 'all subcommands show them as in the transcript' '
+test_expect_success 'all subcommands show the jobs as in the transcript' '
     cd "$TESTDIR/data" &&
     LC_ALL=C.UTF-8 "$PYTHON" "$TESTDIR/transcript.py" "$TRANSCRIPT" "$(id -un)" \
         complete=$(id_of $complete) failed=$(id_of $failed) \
@@ -106,7 +106,7 @@ test_expect_success 'all subcommands show them as in the transcript' '
         copying=$(id_of $copying) waiting=$(id_of $waiting) >"$TRASH/shown" &&
     diff "$TRANSCRIPT" "$TRASH/shown"
 '
-test_expect_success 'and a web page does' '
+test_expect_success 'a web page shows the jobs of the transcript' '
     flux dws report -o report.html &&
     for id in $complete $failed $mounting $copying $waiting; do
         grep "$(flux job id --to=f58plain $id | cut -c2-) Proposal: " report.html ||

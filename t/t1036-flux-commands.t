@@ -31,28 +31,28 @@ test_expect_success 'flux jobs has a format named rabbit' '
     flux jobs -o help >help &&
     grep "^ *rabbit .*Rabbit storage" help
 '
-test_expect_success 'it says why a job waits' '
+test_expect_success 'flux jobs -o rabbit says why a job waits' '
     id=$(job_submit true) &&
     eventually shows $id "depends:dws-create .*the dws module is not loaded"
 '
-test_expect_success 'it says how far a job is, on which nodes and Rabbits' '
+test_expect_success 'flux jobs -o rabbit says how far a job is, on which nodes and Rabbits' '
     gate_shut PreRun &&
     module_load &&
     eventually shows $id "R  *1 .* compute-0[12] .*rabbit-01 .*PreRun [01]/1 mounted"
 '
-test_expect_success 'it shows jobs without storage as flux jobs does' '
+test_expect_success 'flux jobs -o rabbit shows jobs without storage as flux jobs does' '
     plain=$(flux submit -N1 true) &&
     wait_event $plain clean &&
     shows $plain "CD  *1 .* compute-0[12]" &&
     flux jobs -o rabbit $plain >lines &&
     ! grep RABBIT lines
 '
-test_expect_success 'the columns without a value of any job are left out' '
+test_expect_success 'flux jobs -o rabbit leaves out columns without a value' '
     flux jobs -o rabbit >lines &&
     grep "INFO  *USER.RABBITS  *USER.RABBIT_PROGRESS" lines &&
     ! grep -e USER.DWS -e INACTIVE-REASON lines
 '
-test_expect_success 'it shows why a job has failed' '
+test_expect_success 'flux jobs -o rabbit shows why a job has failed' '
     flux cancel --message="no need" $id &&
     wait_event $id clean &&
     shows $id "CA .*no need" &&

@@ -108,7 +108,7 @@ test_expect_success 'while Kubernetes hangs all commands show what is known, wit
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     all_show PreRun
 '
-test_expect_success 'they go on to the end of the job' '
+test_expect_success 'commands that wait go on after the outage, to the end of the job' '
     rm gates/PreRun &&
     kube wait $(workflow $id) PostRun &&
     eventually all_show PostRun &&

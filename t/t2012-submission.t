@@ -69,13 +69,13 @@ test_expect_success 'load the module' '
 test_expect_success 'flux submit -S dw: the word is underlined, what was meant is named' '
     refuses "$WRONG_REFUSED" flux submit -S dw="$WRONG" true
 '
-test_expect_success 'the guide shows it as it is' '
+test_expect_success 'the guide shows the refusal of flux submit as it is' '
     test_must_fail flux submit --dw="$WRONG" true 2>err &&
     sed -n "/^flux-submit: ERROR: capacity/,/\^~/p" "$TOP/doc/user.md" >expected &&
     grep 10Gib expected &&
     diff expected err
 '
-test_expect_success 'so it is for flux run, flux batch and --dry-run' '
+test_expect_success 'flux run, flux batch and --dry-run refuse the word as flux submit does' '
     refuses "$WRONG_REFUSED" flux run -S dw="$WRONG" true &&
     refuses "$WRONG_REFUSED" flux batch -n1 -S dw="$WRONG" --wrap true &&
     refuses "$WRONG_REFUSED" flux submit --dry-run -S dw="$WRONG" true
@@ -93,7 +93,7 @@ test_expect_success 'a terminal of 40 columns shows the marks below the word' '
         "                                ^~~~~" >expected &&
     sed 1d lines | diff expected -
 '
-test_expect_success 'so does flux dws check of a script, which has its place in JSON' '
+test_expect_success 'flux dws check of a script shows the marks, and has their place in JSON' '
     printf "%s\n" "#!/bin/sh" "#flux: -N1" "#flux: --dw=\"$WRONG\"" >wrong.sh &&
     test_must_fail narrow 40 flux dws check --color=never wrong.sh >shown &&
     tr -d "\r" <shown | tee lines &&
@@ -103,16 +103,16 @@ test_expect_success 'so does flux dws check of a script, which has its place in 
     grep "\"start\": 28, \"end\": 33" wrong.json &&
     diff expected.json wrong.json
 '
-test_expect_success 'and for a guest, before the job is submitted' '
+test_expect_success 'flux submit of a guest refuses the word before the job is submitted' '
     refuses "$WRONG_REFUSED" as_guest flux submit --dry-run -S dw="$WRONG" true
 '
-test_expect_success 'and for a jobspec that did not come by our plugin' '
+test_expect_success 'the validator refuses the word in a jobspec that did not come by our plugin' '
     refuses "$WRONG_REFUSED" raw -S dw="$WRONG"
 '
-test_expect_success 'and for a job of somebody else' '
+test_expect_success 'the validator refuses the word in a job of another user' '
     refuses "$WRONG_REFUSED" guest_submit "$WRONG"
 '
-test_expect_success 'a type, a name and a key that are wrong' '
+test_expect_success 'a type, a name and a key that are wrong are named' '
     refuses "type=zfs is not one of raw, xfs, gfs2, lustre: did you mean xfs?
   #DW jobdw type=zfs capacity=1GiB name=p1
                  ^~~" \
@@ -177,7 +177,7 @@ test_expect_success 'control characters do not reach the terminal' '
     grep -F "type=\\x1b[31m is not one of" err &&
     ! grep "$(printf "\033")" err
 '
-test_expect_success 'nothing was created in Kubernetes for any of these' '
+test_expect_success 'nothing was created in Kubernetes for any job that was refused' '
     test "$(kube version)" = "$version"
 '
 for command in alloc batch submit run bulksubmit; do
@@ -187,7 +187,7 @@ for command in alloc batch submit run bulksubmit; do
         grep 'Rabbit storage' lines
     "
 done
-test_expect_success 'and --help=dw more' '
+test_expect_success 'flux submit --help=dw has an example of --dw' '
     flux submit --help=dw | tee help &&
     grep -F "#flux: --dw=\"#DW jobdw type=xfs capacity=10GiB name=demo\"" help
 '
@@ -200,7 +200,7 @@ test_expect_success '--dw gives a job storage, as often as it is there' '
     grep ^DW_JOB_p1= variables &&
     grep ^DW_JOB_p2= variables
 '
-test_expect_success 'so it does each of several jobs' '
+test_expect_success '--dw gives storage to each of several jobs' '
     flux submit --cc=1-2 --dw="$DW" true >ids &&
     flux bulksubmit --dw="$DW" true ::: a b >>ids &&
     test $(wc -l <ids) -eq 4 &&
@@ -209,7 +209,7 @@ test_expect_success 'so it does each of several jobs' '
     done &&
     refuses "$WRONG_REFUSED" flux submit --cc=1-2 --dw="$WRONG" true
 '
-test_expect_success 'it takes the name of a preset' '
+test_expect_success '--dw takes the name of a preset' '
     id=$(flux submit --dw=scratch sh -c "echo \$DW_JOB_p1") &&
     job_succeeds $id &&
     test -n "$(flux job attach $id)"
@@ -286,7 +286,7 @@ rules_end () {
     true
 }
 
-test_expect_success 'what DWS itself would refuse, by the rules that the module has' '
+test_expect_success 'directives that DWS would refuse are refused by the rules that the module has' '
     rules="{\"command\": \"jobdw\", \"ruleDefs\": [
         {\"key\": \"^type\$\", \"type\": \"string\", \"pattern\": \"^(xfs|zfs)\$\"},
         {\"key\": \"^capacity\$\", \"type\": \"string\"},

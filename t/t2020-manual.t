@@ -21,12 +21,12 @@ test_expect_success 'flux help dws shows the page' '
     grep "^FLUX-DWS(1)" page &&
     grep "show and manage storage on Rabbits" page
 '
-test_expect_success 'so it does for the other commands and plugins' '
+test_expect_success 'flux help shows the pages of the other commands and plugins' '
     for name in rabbitmapping dws2jgf getrabbit jobtap-dws shell-dws; do
         flux help $name | grep -i "^flux-$name(1)" || return 1
     done
 '
-test_expect_success 'and for the configuration' '
+test_expect_success 'flux help and man show the page of the configuration' '
     flux help flux-config-rabbit | grep "^FLUX-CONFIG-RABBIT(5)" &&
     man 5 flux-config-rabbit | grep "prerun_timeout"
 '

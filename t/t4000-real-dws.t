@@ -281,7 +281,7 @@ test_expect_success 'a job makes persistent storage' '
     kube get persistentstorageinstances $keep | grep $keep
 '
 for nth in first second; do
-    test_expect_success "a $nth one uses it" '
+    test_expect_success "a $nth job uses persistent storage" '
         id=$(submit_dw "#DW persistentdw name=$keep" env) &&
         job_succeeds $id &&
         tasks_have $id DW_PERSISTENT_$keep
@@ -303,7 +303,7 @@ test_expect_success 'an unknown type is refused at once, in the words of DWS' '
 for directive in "$DW profile=nosuch" "#DW persistentdw name=nosuch" \
     "$DW
     #DW copy_in source=/nosuch/file destination=\$DW_JOB_p1/"; do
-    test_expect_success "so is ${directive##*
+    test_expect_success "a job is refused in the words of DWS: ${directive##*
     }" '
         is_refused "$directive" &&
         note_has nosuch &&

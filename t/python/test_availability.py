@@ -104,7 +104,7 @@ def test_a_reloaded_fluxion_gets_the_whole_state_again() -> None:
 
 
 @pytest.mark.parametrize("end", ["kill_module", "unload_module"])
-def test_what_changed_while_the_module_was_away_is_made_up_for(end: str) -> None:
+def test_changes_while_the_module_was_away_are_made_up_for(end: str) -> None:
     system = system_of()
     set_status(system, "rabbit-01", "Offline")
     set_link(system, "compute-03", up=False)

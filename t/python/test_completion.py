@@ -158,7 +158,7 @@ def test_all_else_is_for_the_completion_of_flux(folder: Path) -> None:
     assert complete(folder, "flux dws sh") == ["show"]
 
 
-def test_the_tab_key_completes(folder: Path) -> None:
+def test_the_tab_key_completes_in_an_interactive_bash(folder: Path) -> None:
     """In an interactive bash on a terminal."""
     pid, terminal = pty.fork()
     if pid == 0:

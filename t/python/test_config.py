@@ -98,7 +98,7 @@ def test_durations_are_those_of_rfc_23(text: str, seconds: float) -> None:
     assert parse_fsd("key", text) == seconds
 
 
-def test_what_the_module_reads_once_is_in_force_when_it_is_loaded_again() -> None:
+def test_keys_that_the_module_reads_once_are_in_force_when_it_is_loaded_again() -> None:
     loaded = Config.parse({"mapping": "/a", "tc_timeout": 5})
     later = Config.parse({"mapping": "/b", "tc_timeout": 6})
     assert later.not_in_force(loaded) == ["rabbit.mapping"]

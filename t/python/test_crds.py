@@ -121,7 +121,7 @@ class Written:
         "#DW jobdw type=xfs capacity=1GiB name=p1 requires=copy-offload",
     ],
 )
-def test_what_we_write_passes_the_schemas(dw: str) -> None:
+def test_all_objects_that_the_service_writes_pass_the_schemas(dw: str) -> None:
     written = Written()
     config = Config.parse({"daemons": {"copy-offload": {}}})
     system = written.system = started(nodes=8, rabbits=4, config=config, faults=written)
@@ -130,7 +130,7 @@ def test_what_we_write_passes_the_schemas(dw: str) -> None:
     assert written.check() == {WORKFLOW, SERVERS, COMPUTES}
 
 
-def test_what_we_write_after_an_abort_passes_too() -> None:
+def test_objects_that_the_service_writes_after_an_abort_pass_the_schemas() -> None:
     written = Written()
     faults = (DwsFault("PostRun", "never"), DwsFault("Teardown", "never"))
     system = written.system = started(

@@ -137,7 +137,9 @@ def test_control_characters_do_not_reach_the_terminal() -> None:
         ([XFS, "job.sh"], "job.sh: a script is checked alone"),
     ],
 )
-def test_what_is_nothing_to_check_is_one_line(words: list[str], error: str) -> None:
+def test_check_without_directives_is_an_error_of_one_line(
+    words: list[str], error: str
+) -> None:
     done = dws(instance(), "check", *words)
     assert (done.status, done.out) == (1, "")
     assert (
@@ -173,7 +175,7 @@ def test_a_script_is_checked_as_flux_batch_reads_it() -> None:
     assert "did you mean xfs?" in dws(found, "check", "job.sh").out
 
 
-def test_what_flux_batch_refuses_is_refused_in_its_words() -> None:
+def test_check_refuses_scripts_that_flux_batch_refuses_in_its_words() -> None:
     found = instance()
     found.jobspecs = {"job.sh": ValueError("line 3: a\n  b\x1b")}
     assert dws(found, "check", "job.sh") == (1, "refused: line 3: a\n  b\\x1b\n", "")
@@ -193,7 +195,7 @@ def test_a_directive_that_flux_does_not_read_is_named(tmp_path: Path) -> None:
 # What would be accepted
 
 
-def test_what_fits_now_is_shown() -> None:
+def test_check_shows_the_rabbits_on_which_the_storage_fits_now() -> None:
     found = instance(rabbit(), rabbit("tuo202", nodes="tuo[1017-1032]", free=35 * GIB))
     done = dws(found, "check", "-N", "4", XFS)
     assert (done.status, done.err) == (0, "")
@@ -262,7 +264,7 @@ def test_without_any_rabbit_that_serves_it_fits_never() -> None:
     assert "Avoids:     tuo201: Offline: no answer" in done.out
 
 
-def test_what_is_accepted_in_json() -> None:
+def test_check_writes_accepted_directives_as_json() -> None:
     done = dws(instance(), "check", "--json", "-N2", XFS)
     found = json.loads(done.out)
     assert found["accepted"] is True and found["ssd"] == 10
@@ -270,7 +272,7 @@ def test_what_is_accepted_in_json() -> None:
     assert found["fits_now"] == {"tuo201": 16} and found["fits_by"] is None
 
 
-def test_the_age_of_what_is_shown_is_told() -> None:
+def test_check_warns_that_its_answer_is_old() -> None:
     found = instance(**{"dws.rabbit-list": {**OLD, "rabbits": [rabbit()]}})
     assert "last heard of 3.5m ago" in dws(found, "check", XFS).err
 

@@ -172,7 +172,7 @@ def test_a_request_that_is_one_too_many_to_be_held_is_sent_without_waiting() -> 
     assert "seen" not in found.requests[8][1] and found.requests[9][1]["seen"] == 2
 
 
-def test_that_kubernetes_is_away_is_a_change() -> None:
+def test_an_outage_of_kubernetes_is_a_change_of_a_job_that_is_followed() -> None:
     found = instance(LIFE[0], {**LIFE[0], **OLD}, {**LIFE[0], **OLD, "age": 240}, GONE)
     lines = dws(found, "wait", F58).out.splitlines()
     assert len(lines) == 3
@@ -190,7 +190,7 @@ def test_a_workflow_that_is_gone_after_its_teardown_is_no_state() -> None:
     ]
 
 
-def test_what_was_known_is_shown_until_a_new_module_hears_of_the_workflow() -> None:
+def test_the_last_state_is_shown_until_a_new_module_hears_of_the_workflow() -> None:
     new = {**step(9, "none"), "kubernetes": "connecting", "age": 210.0}
     known = step(10, "PreRun", ready=True)
     done = dws(instance(LIFE[5], new, known, GONE), "wait", F58)
@@ -203,7 +203,9 @@ def test_what_was_known_is_shown_until_a_new_module_hears_of_the_workflow() -> N
 
 
 @pytest.mark.parametrize("words", [["wait"], ["show", "--follow"]])
-def test_what_cannot_be_followed_is_one_line(words: list[str]) -> None:
+def test_a_job_that_cannot_be_followed_is_an_error_of_one_line(
+    words: list[str],
+) -> None:
     assert dws(FixedInstance(), *words, F58).err == (
         f"flux-dws: ERROR: job {F58} not found\n"
     )
@@ -222,7 +224,7 @@ def test_a_broker_that_ends_is_one_line(number: int) -> None:
     assert listed == (1, "", f"flux-dws: ERROR: {error}\n")
 
 
-def test_that_a_job_is_named_is_required() -> None:
+def test_wait_requires_a_job() -> None:
     assert dws(FixedInstance(), "wait").status == 2
 
 
@@ -286,7 +288,7 @@ def test_the_page_is_written_again_in_its_place() -> None:
     assert done.out.count("State:") == 7 * 4 + 1
 
 
-def test_that_the_module_is_away_stands_between_two_pages() -> None:
+def test_the_absence_of_the_module_stands_between_two_pages() -> None:
     found = instance(LIFE[0], refused(errno.EHOSTUNREACH), LIFE[1], GONE)
     found.jobs[0]["state"] = 16
     asked = found.job

@@ -49,7 +49,7 @@ def instance(
         ("Teardown", CLEANUP, "dws-epilog-timeout"),
     ],
 )
-def test_what_it_does_and_costs_is_shown_before_it_is_done(
+def test_free_shows_its_actions_and_their_cost_before_it_takes_them(
     state: str, phase: int, exception: str
 ) -> None:
     found = instance(state, phase)

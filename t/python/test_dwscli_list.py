@@ -96,7 +96,7 @@ def test_a_job_has_its_nodes_also_after_a_reload_of_the_module() -> None:
     assert done.out == f"{FIRST} 2 tuo[1001-1002]\n{FIRST + 5}\n"
 
 
-def test_jobs_that_ended_are_shown_from_what_flux_has_of_them() -> None:
+def test_jobs_that_ended_are_listed_by_the_records_that_flux_has_of_them() -> None:
     jobs = [ended_job(), ended_job(1, annotations={}), ended_job(2, state=16)]
     done = dws(instance(jobs=jobs, kvs=kvs_of()), "list", "-a", "-A")
     assert is_golden("list-ended.txt", done.out)
@@ -128,7 +128,7 @@ def test_each_field_of_an_ended_job_is_what_its_records_say() -> None:
     assert found.requests == []
 
 
-def test_that_more_jobs_have_ended_is_said_below_the_table() -> None:
+def test_a_line_below_the_table_says_that_more_jobs_have_ended() -> None:
     ids = range(FIRST, FIRST + 5)
     kvs = {key: text for id in ids for key, text in kvs_of(id).items()}
 
@@ -248,7 +248,7 @@ def test_json_has_all_that_the_module_says() -> None:
     assert found["jobs"][0]["jobid"] == "ƒ3gDmDv6tjHH"
 
 
-def test_totals_are_everybody_s() -> None:
+def test_totals_count_the_jobs_of_all_users() -> None:
     line = "4 jobs, 3 DataIn, 1 PreRun, 640GiB of storage\n"
     assert dws(instance(), "list", "--stats-only") == (0, line, "")
     assert dws(instance(), "list", "--stats").out.startswith(line + " ")
@@ -283,7 +283,7 @@ def test_a_guest_sees_their_own_jobs_that_ended_only() -> None:
         assert done == (1, "", error)
 
 
-def test_what_is_known_is_shown_with_its_age_while_kubernetes_is_away() -> None:
+def test_jobs_are_listed_with_the_age_of_their_state_while_kubernetes_is_away() -> None:
     found = FixedInstance({"dws.job-list": listed(*ROWS, **OLD)})
     done = dws(found, "list", "-A")
     assert len(done.out.splitlines()) == 4
@@ -293,14 +293,14 @@ def test_what_is_known_is_shown_with_its_age_while_kubernetes_is_away() -> None:
     )
 
 
-def test_that_the_module_is_not_loaded_is_one_line() -> None:
+def test_list_without_the_module_is_an_error_of_one_line() -> None:
     assert dws(FixedInstance(), "list") == (1, "", NOT_LOADED)
 
 
 @pytest.mark.parametrize(
     "words", [["list"], ["show", "f1"], ["wait", "f1"], ["rabbits"]]
 )
-def test_that_a_query_needs_flux_is_told(words: list[str]) -> None:
+def test_a_query_outside_of_flux_is_an_error_that_says_so(words: list[str]) -> None:
     assert commands.refused(commands.run("dws", *words)) == [
         "flux-dws: ERROR: needs Flux's own Python modules: run it as flux dws"
     ]

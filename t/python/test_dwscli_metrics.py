@@ -233,7 +233,7 @@ def test_without_the_module_there_is_one_metric() -> None:
     assert read(done.out)[1] == [("flux_dws_up", {}, 0.0)]
 
 
-def test_a_guest_gets_none() -> None:
+def test_a_guest_gets_no_metrics() -> None:
     found = instance()
     found.answers["dws.metrics"] = refused(errno.EPERM)
     error = "flux-dws: ERROR: only the instance owner may see metrics\n"

@@ -103,7 +103,7 @@ def test_a_rabbit_that_is_not_there_is_named() -> None:
     assert done.status == 1 and "hostlist 'a[': misplaced bracket" in done.err
 
 
-def test_the_age_of_what_is_shown_is_told() -> None:
+def test_rabbits_are_listed_with_the_age_of_their_state() -> None:
     found = FixedInstance({"dws.rabbit-list": {**OLD, "rabbits": [rabbit()]}})
     done = dws(found, "rabbits")
     assert "Kubernetes was last heard of 3.5m ago" in done.err and done.out
@@ -138,7 +138,7 @@ def test_the_instance_owner_takes_rabbits_out_of_service() -> None:
     assert found.requests == [("dws.rabbit-disable", request)]
 
 
-def test_and_puts_them_back() -> None:
+def test_the_instance_owner_puts_rabbits_back_into_service() -> None:
     rabbits = {**FRESH, "rabbits": [rabbit(), rabbit("tuo202")]}
     enabled = {"rabbits": ["tuo202"]}
     found = FixedInstance({"dws.rabbit-enable": enabled, "dws.rabbit-list": rabbits})
@@ -149,7 +149,7 @@ def test_and_puts_them_back() -> None:
     ]
 
 
-def test_that_a_rabbit_is_disabled_in_dws_is_told() -> None:
+def test_enable_names_a_rabbit_that_is_disabled_in_dws() -> None:
     rabbits = {**FRESH, "rabbits": [rabbit(state="Disabled"), rabbit("tuo202")]}
     enabled = {"rabbits": ["tuo202"]}
     found = FixedInstance({"dws.rabbit-enable": enabled, "dws.rabbit-list": rabbits})
@@ -160,7 +160,7 @@ def test_that_a_rabbit_is_disabled_in_dws_is_told() -> None:
 
 
 @pytest.mark.parametrize("verb", ["disable", "enable"])
-def test_a_guest_may_not(verb: str) -> None:
+def test_a_guest_may_neither_disable_nor_enable_rabbits(verb: str) -> None:
     found = FixedInstance({f"dws.rabbit-{verb}": refused(errno.EPERM)})
     words = ["--reason=x"] if verb == "disable" else []
     done = dws(found, verb, "tuo201", *words)
@@ -175,7 +175,7 @@ def test_a_change_that_takes_too_long_may_still_come() -> None:
     assert done == (1, "", f"flux-dws: ERROR: {error}\n")
 
 
-def test_what_the_module_refuses_is_told_in_its_words() -> None:
+def test_a_refusal_of_the_module_is_shown_in_its_words() -> None:
     found = FixedInstance({"dws.rabbit-enable": refused(errno.ENOENT, "no tuo9\x1b")})
     assert dws(found, "enable", "tuo9").err == "flux-dws: ERROR: no tuo9\\x1b\n"
 

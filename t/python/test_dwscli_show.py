@@ -233,7 +233,7 @@ def test_json_is_the_answer_of_the_module() -> None:
     assert found == {**BUSY, "exceptions": exceptions, "jobid": F58}
 
 
-def test_what_is_shown_while_kubernetes_is_away_has_its_age() -> None:
+def test_a_job_shown_while_kubernetes_is_away_has_the_age_of_its_state() -> None:
     done = dws(instance({**BUSY, **OLD}), "show", F58, COLUMNS="100")
     line = "Kubernetes: last heard of 3.5m ago, what follows may be old: connection"
     assert line in done.out and done.status == 0
@@ -246,7 +246,7 @@ def active(id: int = JOB, **changes: Any) -> dict[str, Any]:
     return {**ended_job(id), "state": 16, "annotations": {}, **changes}
 
 
-def test_what_is_no_job_id_is_named() -> None:
+def test_show_names_an_argument_that_is_no_job_id() -> None:
     error = "flux-dws: ERROR: not the ID of a job: tuo1\\x1b\n"
     assert dws(instance(), "show", "tuo1\x1b") == (1, "", error)
 

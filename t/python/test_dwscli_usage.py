@@ -134,7 +134,7 @@ def test_data_of_which_there_is_no_record_is_not_said_to_be_none() -> None:
     assert json.loads(dws(found, "usage", "--json").out)["usage"][0]["moved"] is None
 
 
-def test_what_is_left_out_is_said() -> None:
+def test_usage_warns_of_jobs_that_it_leaves_out() -> None:
     done = dws(instance(), "usage", "--count=1")
     warning = "flux-dws: WARNING: output truncated at 1 jobs that have ended"
     assert done.err.startswith(warning)
@@ -163,7 +163,9 @@ rows = st.fixed_dictionaries(
 
 
 @given(st.lists(rows), st.sampled_from([*BY]))
-def test_each_view_has_the_same_sum(found: list[dict[str, Any]], by: str) -> None:
+def test_usage_has_the_same_sum_by_each_kind_of_line(
+    found: list[dict[str, Any]], by: str
+) -> None:
     usages = totals(found, BY[by])
     assert sum(one.gibh for one in usages) == pytest.approx(sum(map(gib_hours, found)))
     moved = sum(row["moved"] or 0 for row in found)
@@ -181,7 +183,7 @@ def test_the_project_of_one_job_does_not_make_all_lines_long() -> None:
 
 
 @pytest.mark.parametrize("words", ["usage", "list -f ended -A", "timeline -A"])
-def test_that_older_jobs_are_not_counted_is_told(
+def test_a_command_warns_that_older_jobs_are_not_counted(
     words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     warning = (

@@ -137,7 +137,7 @@ def test_only_jobs_and_job_groups_stand_alone(name: str) -> None:
         ),
     ],
 )
-def test_what_is_wrong_is_named_with_its_path(root: Element, message: str) -> None:
+def test_an_invalid_element_is_named_with_its_path(root: Element, message: str) -> None:
     refused(root, message)
 
 

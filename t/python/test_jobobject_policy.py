@@ -165,7 +165,7 @@ def test_an_element_in_a_text_may_say_itself_that_it_can_be_left_out() -> None:
     assert lines == [problem + LEFT_OUT]
 
 
-def test_what_no_job_is_without_stays_without_its_attribute() -> None:
+def test_an_element_of_each_job_stays_without_an_unknown_attribute() -> None:
     found, lines = outcome(
         "<JobGroup a='1' awarenessPolicy='Warn'><Id b='2'>g</Id>"
         "<Job c='3'><Id d='4'>1</Id></Job></JobGroup>"
@@ -237,9 +237,7 @@ ODD = "awarenessPolicy='Ignore' colour='red'"
         ),
     ],
 )
-def test_what_is_left_of_an_expression_relates_as_it_did(
-    requested: str, left: str
-) -> None:
+def test_the_rest_of_an_expression_relates_as_before(requested: str, left: str) -> None:
     job = "<Job><Id>1</Id><Requested>{}</Requested></Job>"
     assert outcome(job.format(requested)) == (read(job.format(left)), [])
 
@@ -301,7 +299,7 @@ def test_an_optional_part_may_be_indispensable() -> None:
     ]
 
 
-def test_what_is_left_out_goes_with_all_that_is_in_it() -> None:
+def test_an_element_is_left_out_with_all_its_contents() -> None:
     found, lines = outcome(
         "<Job><Id>1</Id><Colour awarenessPolicy='Warn'>text<Id>2</Id>"
         "<Shade awarenessPolicy='Ignore'/><Memory>much</Memory></Colour></Job>"
@@ -382,7 +380,7 @@ def test_a_policy_of_another_namespace_does_not_count() -> None:
         ("<JobGroup><Id>g</Id><Job>1</Job></JobGroup>", "/JobGroup: within a job, "),
     ],
 )
-def test_what_is_understood_and_wrong_is_refused_under_each_policy(
+def test_an_element_that_is_understood_and_invalid_is_refused_under_each_policy(
     name: str, contents: str, problem: str
 ) -> None:
     found, lines = outcome(f"<Job{policy(name)}><Id>1</Id>{contents}</Job>")

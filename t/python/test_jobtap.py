@@ -386,7 +386,7 @@ def test_an_abort_waits_its_ten_seconds_for_a_service_that_is_started_again(
     assert ("may still be mounted" in str(notes(job))) is not back
 
 
-def test_dws_epilog_timeout_aborts_whoever_raises_it(manager: JobManager) -> None:
+def test_any_exception_of_type_dws_epilog_timeout_aborts(manager: JobManager) -> None:
     up_to(manager, "epilog")
     manager.raise_exception(1, "dws-epilog-timeout", 0, "")
     assert "dws.abort" in manager.topics()

@@ -164,7 +164,7 @@ def test_a_command_runs_in_a_python_that_knows_only_flux(
     assert done.returncode == 0 and done.stdout.startswith("usage: flux"), done.stdout
 
 
-def test_a_command_that_needs_kubernetes_finds_what_is_installed_with_it(
+def test_a_command_finds_the_kubernetes_package_that_is_installed_with_it(
     flux: Flux, system: Path, tmp_path: Path
 ) -> None:
     flux.link()
@@ -175,7 +175,9 @@ def test_a_command_that_needs_kubernetes_finds_what_is_installed_with_it(
     assert done.stdout.count("\n") == 1, done.stdout
 
 
-def test_the_service_finds_what_is_installed_with_it(flux: Flux, system: Path) -> None:
+def test_the_service_finds_the_packages_that_are_installed_with_it(
+    flux: Flux, system: Path
+) -> None:
     flux.link()
     program = flux.places / "python_path/flux_k8s/broker/__main__.py"
     code = """

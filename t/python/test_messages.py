@@ -146,5 +146,5 @@ def test_a_message_of_many_parts_is_found() -> None:
     assert messages(strings_of_c(c)) == {"error sending …: …"}
 
 
-def test_what_is_left_out_is_in_the_sources() -> None:
+def test_texts_that_are_listed_as_no_messages_are_in_the_sources() -> None:
     assert OTHERS <= {text for path in FILES for text in strings(path)}

@@ -92,7 +92,7 @@ def test_the_choices_of_an_expression_are_known_if_they_are_few(
         "(((((){1000}){1000}){1000}){1000})",
     ],
 )
-def test_what_go_refuses_or_this_module_does_not_read_is_unsupported(
+def test_patterns_that_go_refuses_or_this_module_does_not_read_are_unsupported(
     expression: str,
 ) -> None:
     with pytest.raises(Unsupported):

@@ -375,7 +375,9 @@ def test_a_job_that_is_not_there_has_no_details() -> None:
 
 @pytest.mark.parametrize("method", ["metrics", "rabbit-disable", "rabbit-enable"])
 @pytest.mark.parametrize("payload", [{}, {"rabbits": ["rabbit-01"], "reason": "x"}])
-def test_what_is_the_owners_is_refused_to_guests(method: str, payload: Json) -> None:
+def test_queries_of_the_instance_owner_are_refused_to_guests(
+    method: str, payload: Json
+) -> None:
     system = started()
     seen(system)
     assert refusal(system, method, payload, GUEST)[0] == errno.EPERM

@@ -107,7 +107,7 @@ def test_a_job_lives_its_whole_life(
     assert not left(flux, kubeconfig, COMPUTES)
 
 
-def test_what_a_job_moved_is_added_up_from_all_portions_of_a_list(
+def test_the_data_that_a_job_moved_is_added_up_from_all_portions_of_a_list(
     flux: LocalFlux, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records, "PAGE", 2)

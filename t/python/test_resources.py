@@ -115,7 +115,7 @@ def ssd_of(resources: list[Json]) -> int:
     return int(slot["with"][1]["count"])
 
 
-def test_what_nnf_makes_of_10_gib_needs_11_ssd() -> None:
+def test_10_gib_need_11_ssd_by_the_breakdown_of_nnf() -> None:
     resources = apply_breakdowns([breakdown(per_compute(11051991040))], [node()])
     assert ssd_of(resources) == 11
 

@@ -57,7 +57,7 @@ def test_the_examples_in_the_text_can_be_read_and_lose_nothing(text: str) -> Non
     assert shape(written) == shape(etree.fromstring(job(text)))
 
 
-def test_the_elaborate_example_says_what_the_seed_says_of_it() -> None:
+def test_the_elaborate_example_is_read_as_the_seed_explains_it() -> None:
     group = read((DATA / "elaborate.xml").read_bytes())
     assert group.name == "JobGroup" and group.text("Id") == "workflow1"
     first, second = group.all("Job")

@@ -459,7 +459,7 @@ plain_jobs = st.lists(
 
 
 @given(plain_jobs, systems)
-def test_what_was_requested_for_the_job_is_never_exceeded(
+def test_servers_never_exceed_the_storage_that_the_job_requested(
     job: list[Breakdown], nodes: dict[str, int]
 ) -> None:
     ssd = ssd_per_node(job, sum(nodes.values()))

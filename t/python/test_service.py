@@ -61,7 +61,7 @@ def test_a_job_gets_its_storage_and_everything_is_gone_at_the_end() -> None:
     assert memo(system, jobid, "rabbits") in ("rabbit-01", "rabbit-02")
 
 
-def test_what_happened_is_recorded_in_the_jobs_kvs() -> None:
+def test_the_life_of_the_storage_is_recorded_in_the_jobs_kvs() -> None:
     system = started()
     jobid = system.instance.submit(jobspec())
     settle(system)
@@ -422,7 +422,7 @@ def test_the_log_says_that_the_plugin_is_away() -> None:
     settle(system)
 
 
-def test_what_is_wrong_with_a_guests_job_is_no_error_of_the_administrators() -> None:
+def test_an_error_in_a_guests_job_is_no_error_in_the_administrators_log() -> None:
     system = started()
     deep: dict[str, Any] = {"type": "core", "count": 1}
     for _ in range(140):

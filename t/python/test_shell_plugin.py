@@ -162,7 +162,7 @@ def file(name: str = "out") -> dict[str, str]:
         ({"output": {"stderr": {"path": "err"}}, "pty": {"interactive": 1}}, []),
     ],
 )
-def test_what_is_copied_after_the_tasks_is_said_to_those_who_are_attached(
+def test_the_shell_logs_copies_after_the_tasks_where_flux_job_attach_shows_them(
     options: dict[str, Any], messages: list[str]
 ) -> None:
     shell = copying(**options)

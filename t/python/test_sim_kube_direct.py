@@ -211,7 +211,7 @@ def test_a_handler_may_stop_its_watch() -> None:
     assert once.log == ["ADDED a"]
 
 
-def test_what_a_dropped_watch_missed_comes_with_the_next_list() -> None:
+def test_events_that_a_dropped_watch_missed_come_with_the_next_list() -> None:
     cluster = Cluster(slowest=0.01)
     for name in ("gone", "kept", "remade", "same"):
         cluster.store.create(COMPUTES, "default", computes(name))

@@ -142,7 +142,7 @@ def test_discovery_names_groups_versions_and_resources(server: KubeServer) -> No
         ),
     ],
 )
-def test_what_makes_no_sense_is_refused_with_a_status(
+def test_a_malformed_request_is_refused_with_a_status(
     server: KubeServer,
     method: str,
     path: str,

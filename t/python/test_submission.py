@@ -243,7 +243,7 @@ def test_a_copy_of_a_job_without_storage_is_refused() -> None:
     assert word(error) == "copy_in" and "without storage" in error.problem
 
 
-def test_what_exceeds_the_limits_of_the_site_is_refused() -> None:
+def test_directives_beyond_the_limits_of_the_site_are_refused_at_submission() -> None:
     limits = {"policy": {"maximums": {"xfs": 9}}}
     error = refusal(XFS, limits)
     assert word(error) == "10GiB" and "the limit is 9 GiB per node" in error.problem

@@ -190,7 +190,7 @@ def breaching_seed() -> Optional[int]:
 
 
 @pytest.mark.usefixtures("cancels_are_forbidden")
-def test_a_breach_is_shrunk_to_what_leads_to_it() -> None:
+def test_a_breach_is_shrunk_to_the_troubles_that_lead_to_it() -> None:
     seed = breaching_seed()
     assert seed is not None
     outcome = shrink(run(make_plan(seed, 12, None, ["user"])))

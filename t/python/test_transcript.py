@@ -204,7 +204,7 @@ def test_each_state_of_a_job_that_is_followed_is_shown(tmp_path: Path) -> None:
     settle_jobs(scenario.system)
 
 
-def test_a_web_page_shows_them_all(scenario: Scenario) -> None:
+def test_a_web_page_shows_all_jobs_of_the_transcript(scenario: Scenario) -> None:
     instance = VirtualInstance(scenario.system)
     with mock.patch("time.time", scenario.system.loop.now):
         done = dws(instance, "report")
