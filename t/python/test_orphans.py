@@ -1,14 +1,28 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""What the eventlog of a job says about its epilog."""
+"""Workflows that no job claims, and the eventlogs of their jobs."""
 
 from __future__ import annotations
 
+import errno
 import json
+from typing import Callable, Optional
 
 import pytest
 
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.jobs.orphans import given_up
+from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.rfc.jobid import f58, workflow_name
+from rabbitsim.flux import services
+from rabbitsim.flux.broker import FluxPort
+from rabbitsim.system import VirtualSystem
+from support.service import HOUR, lines
+
+Done = Callable[[Optional[bool]], None]
+
+PURGED = 4711
+"""A job that Flux does not know any more."""
 
 SEPARATORS = "\u2028\u2029\x85"
 """Line separators that JSON allows in strings."""
@@ -52,3 +66,66 @@ def test_a_memo_cannot_hide_an_abort(levels: int) -> None:
     memo = f'{{"timestamp":1.5,"name":"memo","context":{{"x":{value}}}}}\n'
     assert given_up(memo + eventlog("dws-epilog-timeout", 0, ""), owner=7)
     assert not given_up(memo, owner=7)
+
+
+def system_with_orphan() -> VirtualSystem:
+    system = VirtualSystem()
+    workflow = {
+        "metadata": {"name": workflow_name(PURGED), "finalizers": [FINALIZER]},
+        "spec": {
+            "desiredState": "Proposal",
+            "dwDirectives": [],
+            "forceReady": False,
+            "groupID": 0,
+            "jobID": f58(PURGED),
+            "userID": 0,
+            "wlmID": "flux",
+        },
+    }
+    system.store.create(WORKFLOW, "default", workflow)
+    return system
+
+
+def is_torn_down_at_the_fourth_try(asked: list[int]) -> None:
+    """Let the service find an orphan, and check that it is torn down in the end."""
+    system = system_with_orphan()
+    system.start()
+    assert system.loop.run(lambda: not system.workflows(), HOUR)
+    assert len(asked) == 4
+    assert len(lines(system, "cannot tell whether")) == 1
+
+
+def test_an_orphan_is_torn_down_although_job_list_is_loaded_again_at_the_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    ask = FluxPort.job_ended
+
+    def fail(
+        self: FluxPort, jobid: int, done: Callable[[Optional[bool]], None]
+    ) -> None:
+        asked.append(jobid)
+        if len(asked) < 4:
+            self.call_later(0.0, lambda: done(None))
+        else:
+            ask(self, jobid, done)
+
+    monkeypatch.setattr(FluxPort, "job_ended", fail)
+    is_torn_down_at_the_fourth_try(asked)
+
+
+@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH])
+def test_an_orphan_is_torn_down_although_job_info_is_loaded_again_at_the_time(
+    errnum: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    lookup = services._Jobs.lookup
+
+    def fail(self: services._Jobs, payload: Json, userid: int) -> Json:
+        asked.append(payload["id"])
+        if len(asked) < 4:
+            raise OSError(errnum, "job-info is away")
+        return lookup(self, payload, userid)
+
+    monkeypatch.setattr(services._Jobs, "lookup", fail)
+    is_torn_down_at_the_fourth_try(asked)

@@ -8,12 +8,14 @@ was away. In the second case only the module can tear the Workflow down.
 
 from __future__ import annotations
 
+import errno
 import json
 import syslog
 from typing import Callable
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import call, drive
+from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.control.coroutines import call
 from flux_k8s.dws.workflowview import FINALIZER, WorkflowView
 from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.jobexception import EPILOG_TIMEOUT, FATAL
@@ -22,6 +24,9 @@ from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
 from flux_k8s.rfc.jobid import f58
+
+AWAY = (errno.ENOSYS, errno.EHOSTUNREACH)
+"""The errors of a request to a module of Flux that is not loaded, or was removed."""
 
 
 def given_up(eventlog: str, owner: int) -> bool:
@@ -68,9 +73,19 @@ class Orphans:
         self._settings = settings
         self._jobs = jobs
         self._outage = outage
-        self._scope = scope
         self._release_share = release_share
         self._checked = False
+        self._failing = False
+        self._controller = Controller[int](
+            flux,
+            self._release_if_ended,
+            self._failed,
+            Options[int](expected=(TryAgain,), scope=scope.run, bind=scope.bind),
+        )
+
+    def stop(self) -> None:
+        """Check nothing any more."""
+        self._controller.stop()
 
     def check(self) -> None:
         """Check all unclaimed Workflows, once all Workflows and all jobs are known."""
@@ -89,26 +104,40 @@ class Orphans:
 
     def check_ended(self, jobid: int) -> None:
         """Find out whether a job that the plugin does not hold has ended."""
-        self._scope.run(jobid, self._begin_check, jobid)
-
-    def _begin_check(self, jobid: int) -> None:
-        drive(self._release_if_ended(jobid), lambda result: None, (), self._scope.bind)
+        self._controller.add(jobid)
 
     async def _release_if_ended(self, jobid: int) -> None:
         """Release the storage of a job that has ended, or whose epilog was given up
-        according to its eventlog."""
+        according to its eventlog.
+
+        Raises:
+            TryAgain: a module of Flux does not answer.
+        """
         ended = await call(self._flux.job_ended, jobid)
-        if self._jobs.stopped or ended is None:
-            return
+        if ended is None:
+            raise TryAgain(RpcError(errno.EAGAIN, "job-list does not answer"))
+        aborted = given_up(await self._eventlog(jobid), self._settings.owner)
+        self._failing = False
+        if ended or aborted:
+            self._release(jobid, aborted)
+
+    async def _eventlog(self, jobid: int) -> str:
+        """The eventlog of a job; "" for a job that was purged."""
         payload = {"id": jobid, "keys": ["eventlog"], "flags": 0}
         try:
             answer = await call(self._flux.rpc, "job-info.lookup", payload)
-            log = str(answer.get("eventlog"))
-        except RpcError:
-            log = ""  # a job that was purged has no eventlog
-        aborted = given_up(log, self._settings.owner)
-        if not self._jobs.stopped and (ended or aborted):
-            self._release(jobid, aborted)
+        except RpcError as error:
+            if error.errnum in AWAY:
+                raise TryAgain(error) from error
+            return ""
+        return str(answer.get("eventlog"))
+
+    def _failed(self, jobid: int, again: TryAgain) -> None:
+        """Log an error once: it concerns many jobs."""
+        if not self._failing:
+            self._failing = True
+            text = f"cannot tell whether {f58(jobid)} has ended: {again.error}"
+            self._flux.log(syslog.LOG_WARNING, f"{text}; trying again")
 
     def _release(self, jobid: int, aborted: bool) -> None:
         """Release the storage of a job that waits for nothing any more."""

@@ -143,6 +143,7 @@ class Service:
         self._outage.stop()
         self._machine.stop()
         self._lister.stop()
+        self._orphans.stop()
         self.workflows.stop()
 
     def reconfigure(self, config: Config, queues: Queues = None) -> None:
