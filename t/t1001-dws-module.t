@@ -271,4 +271,18 @@ for value in true false; do
         flux module remove dws
     '
 done
+test_expect_success 'a timer of the service fires before one that was set earlier' '
+    timeout 30 flux python -c "
+import flux
+from flux_k8s.broker.adapter import BrokerFlux
+from flux_k8s.broker.callbackqueue import CallbackQueue
+handle = flux.Flux()
+port = BrokerFlux(handle, CallbackQueue(), \"test\")
+def begin():
+    port.call_later(3600.0, handle.reactor_stop)
+    port.call_later(0.01, handle.reactor_stop)
+port.call_later(0.0, begin)
+handle.reactor_run()
+"
+'
 test_done

@@ -17,6 +17,7 @@ from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREA
 from flux.job import JobID
 
 from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.broker.timers import OneShotTimer, Timers
 from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
@@ -40,19 +41,6 @@ GroupDone = Callable[[Optional[int]], None]
 
 GroupRequest = tuple[int, GroupDone, Backoff]
 """A user, the receiver of the answer, the pauses between tries."""
-
-
-class ReactorTimer:
-    """A one-shot timer of the Flux reactor."""
-
-    def __init__(self, watcher: Any) -> None:
-        self._watcher = watcher
-
-    def cancel(self) -> None:
-        if self._watcher is not None:
-            self._watcher.stop()
-            self._watcher.destroy()
-            self._watcher = None
 
 
 class StreamingRpc:
@@ -148,19 +136,19 @@ class BrokerFlux:
         self._group_requests: queue.SimpleQueue[GroupRequest] = queue.SimpleQueue()
         self._group_thread: Optional[threading.Thread] = None
         self._puts: list[tuple[str, Optional[str]]] = []
+        self._timers = Timers(self._arm)
+        self._timer = handle.timer_watcher_create(0.0, lambda *_: self._timers.run())
 
     def now(self) -> float:
         return time.time()
 
-    def call_later(self, delay: float, function: Callable[[], None]) -> ReactorTimer:
-        def fire(handle: Any, watcher: Any, revents: int, args: Any) -> None:
-            timer.cancel()
-            function()
+    def _arm(self, seconds: float) -> None:
+        # A watcher that runs is not armed anew by its reset (flux-core 0.88).
+        self._timer.stop()
+        self._timer.reset(seconds)
 
-        watcher = self._handle.timer_watcher_create(max(delay, 0.0), fire)
-        watcher.start()
-        timer = ReactorTimer(watcher)
-        return timer
+    def call_later(self, delay: float, function: Callable[[], None]) -> OneShotTimer:
+        return self._timers.add(delay, function)
 
     def log(self, level: int, message: str) -> None:
         self._writer.log(level, message)

@@ -1,0 +1,109 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""One-shot timers that share a timer of the reactor."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.broker.timers import FEW, OneShotTimer, Timers
+
+
+class Reactor:
+    """A reactor with one timer, and a clock that stands still between its turns."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.due: Optional[float] = None
+        self.timers = Timers(self._arm, lambda: self.now)
+
+    def _arm(self, seconds: float) -> None:
+        self.due = self.now + seconds
+
+    def turn(self) -> None:
+        """Wait for the timer, and call what is due."""
+        assert self.due is not None
+        self.now, self.due = max(self.now, self.due), None
+        self.timers.run()
+
+    def run(self) -> None:
+        while self.due is not None:
+            self.turn()
+
+
+delays = st.lists(st.sampled_from([-1.0, 0.0, 0.5, 1.0, 2.5]), max_size=30)
+
+
+@given(delays, st.data())
+def test_what_is_not_cancelled_is_called_once_when_it_is_due(
+    seconds: list[float], data: st.DataObject
+) -> None:
+    reactor = Reactor()
+    called: list[tuple[float, int]] = []
+
+    def add(number: int, delay: float) -> OneShotTimer:
+        def function() -> None:
+            called.append((reactor.now, number))
+
+        return reactor.timers.add(delay, function)
+
+    timers = [add(number, delay) for number, delay in enumerate(seconds)]
+    numbers = range(len(seconds))
+    cancelled = data.draw(st.sets(st.sampled_from(numbers)) if seconds else st.just([]))
+    for number in cancelled:
+        timers[number].cancel()
+        timers[number].cancel()
+    reactor.run()
+    expected = [(max(seconds[n], 0.0), n) for n in numbers if n not in cancelled]
+    assert called == sorted(expected)
+    assert len(reactor.timers) == 0
+
+
+def test_a_function_that_adds_itself_lets_the_reactor_have_its_turn() -> None:
+    reactor = Reactor()
+    calls: list[float] = []
+
+    def again() -> None:
+        calls.append(reactor.now)
+        reactor.now += 0.001
+        reactor.timers.add(0.0, again)
+
+    reactor.timers.add(0.0, again)
+    reactor.turn()
+    assert len(calls) == 1
+    reactor.turn()
+    assert len(calls) == 2
+
+
+def test_a_turn_that_comes_early_calls_nothing() -> None:
+    reactor = Reactor()
+    calls: list[float] = []
+    reactor.timers.add(1.0, lambda: calls.append(reactor.now))
+    reactor.due = 0.9
+    reactor.turn()
+    assert not calls
+    reactor.run()
+    assert calls == [1.0]
+
+
+def test_an_exception_leaves_the_others_in_the_queue() -> None:
+    reactor = Reactor()
+    calls: list[str] = []
+    reactor.timers.add(0.0, lambda: [][0])
+    reactor.timers.add(0.0, lambda: calls.append("other"))
+    with pytest.raises(IndexError):
+        reactor.turn()
+    reactor.run()
+    assert calls == ["other"]
+
+
+def test_timers_that_are_cancelled_do_not_pile_up() -> None:
+    reactor = Reactor()
+    kept = [reactor.timers.add(60.0, lambda: None) for _ in range(100)]
+    for _ in range(10_000):
+        reactor.timers.add(60.0, lambda: None).cancel()
+    assert len(reactor.timers) <= 2 * (len(kept) + FEW)
