@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import sys
-from typing import Any, Iterable, Optional, Union
+from typing import Any, Collection, Optional, Union
 
 from flux_k8s.errors import BadObject
 from flux_k8s.limits import LEVELS
@@ -67,13 +67,12 @@ class Reader:
         value = self._find(path)
         return value is not MISSING and value is not None
 
-    def string(self, path: str, choices: Optional[Iterable[str]] = None) -> str:
+    def string(self, path: str, choices: Optional[Collection[str]] = None) -> str:
         """A string that is not empty, or one of ``choices``."""
         value = self._find(path)
         if choices is not None:
-            allowed = tuple(choices)
-            if not isinstance(value, str) or value not in allowed:
-                raise self.bad(path, f"one of {', '.join(allowed)}")
+            if not isinstance(value, str) or value not in choices:
+                raise self.bad(path, f"one of {', '.join(choices)}")
         elif not isinstance(value, str) or not value:
             raise self.bad(path, "a string that is not empty")
         return value
@@ -140,7 +139,7 @@ class Reader:
         return values
 
     def optional_string(
-        self, path: str, choices: Optional[Iterable[str]] = None
+        self, path: str, choices: Optional[Collection[str]] = None
     ) -> Optional[str]:
         return self.string(path, choices) if self.has(path) else None
 
@@ -174,6 +173,8 @@ class Reader:
         Raises:
             BadObject: a value on the way to ``path`` is no object.
         """
+        if "." not in path:
+            return self.value.get(path, MISSING)
         value: Any = self.value
         for key in path.split("."):
             if isinstance(value, dict):

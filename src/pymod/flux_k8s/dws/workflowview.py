@@ -8,7 +8,7 @@ import enum
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Iterable, Mapping, Optional
+from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
@@ -61,6 +61,8 @@ class State(enum.IntEnum):
     Teardown = 6
 
 
+_REQUESTED_KEYS = tuple(REQUESTED + state.name.lower() for state in State)
+
 _SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?")
 
 STATES: Mapping[str, State] = State.__members__
@@ -77,6 +79,21 @@ CREATING = ("jobdw", "create_persistent")
 
 _Directive = tuple[str, dict[str, str]]
 """The command and the arguments of a directive."""
+
+
+class _Driver(NamedTuple):
+    """An entry of ``status.drivers``: the work of a driver of DWS on a directive in a
+    state.
+
+    Attributes:
+        directive: the number of the directive.
+        ended: when the work was completed (UNIX time), or None.
+    """
+
+    directive: Optional[int]
+    state: Optional[str]
+    completed: bool
+    ended: Optional[float]
 
 
 @dataclass(frozen=True)
@@ -195,7 +212,7 @@ class WorkflowView:
         name = _string(metadata, "name") if isinstance(metadata, dict) else ""
         reader = Reader(f"Workflow {name}", workflow)
         try:
-            return cls(**_metadata(reader), **_spec(reader), **_status(reader))
+            return cls(**_read(reader))
         except BadObject as error:
             return cls._damaged(workflow, str(error))
 
@@ -237,7 +254,7 @@ class WorkflowView:
 
 def requested_key(state: State) -> str:
     """The name of the annotation with the time at which a state was requested."""
-    return REQUESTED + state.name.lower()
+    return _REQUESTED_KEYS[state]
 
 
 def _string(part: Mapping[str, Any], key: str) -> str:
@@ -246,13 +263,31 @@ def _string(part: Mapping[str, Any], key: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _metadata(reader: Reader) -> dict[str, Any]:
-    annotations = _annotations(reader.object("metadata").value)
+def _read(workflow: Reader) -> dict[str, Any]:
+    """The attributes of a view.
+
+    Raises:
+        BadObject: the Workflow is malformed.
+    """
+    metadata, spec = workflow.object("metadata"), workflow.object("spec")
+    status = workflow.optional_object("status") or Reader(workflow.name, {}, "status")
+    annotations = _annotations(metadata.value)
+    directives, drivers = _directives(spec), _drivers(status)
     return {
-        "uid": reader.string("metadata.uid"),
-        "resource_version": reader.string("metadata.resourceVersion"),
-        "finalizers": reader.optional_strings("metadata.finalizers"),
-        "deleting": reader.has("metadata.deletionTimestamp"),
+        **_metadata(metadata, annotations),
+        **_spec(spec, annotations),
+        **_storage(directives),
+        **_status(status),
+        **_progress(status, directives, drivers),
+    }
+
+
+def _metadata(metadata: Reader, annotations: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "uid": metadata.string("uid"),
+        "resource_version": metadata.string("resourceVersion"),
+        "finalizers": metadata.optional_strings("finalizers"),
+        "deleting": metadata.has("deletionTimestamp"),
         "teardown_requested": TEARDOWN_REQUESTED in annotations,
         "unmounting": _time(annotations, State.PostRun),
         "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
@@ -283,27 +318,30 @@ def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return annotations if isinstance(annotations, dict) else {}
 
 
-def _spec(reader: Reader) -> dict[str, Any]:
-    directives = _directives(reader)
+def _spec(spec: Reader, annotations: Mapping[str, Any]) -> dict[str, Any]:
+    desired = STATES[spec.string("desiredState", choices=STATES)]
+    userid: Any = spec.value.get("userID")
+    return {
+        "userid": userid if is_integer(userid) and userid >= 0 else None,
+        "directives": spec.optional_strings("dwDirectives"),
+        "jobid": _string(spec.value, "jobID"),
+        "wlm": spec.text("wlmID"),
+        "desired": desired,
+        "requested": _time(annotations, desired),
+        "forced": spec.optional_boolean("forceReady") or False,
+    }
+
+
+def _storage(directives: list[_Directive]) -> dict[str, Any]:
+    """The storage that the directives ask for."""
     commands = [command for command, _ in directives]
     # A daemon that a directive requires is a container as well, and may move data.
     runs_containers = "container" in commands or any(
         "requires" in arguments for _, arguments in directives
     )
-    desired = STATES[reader.string("spec.desiredState", choices=STATES)]
-    annotations = _annotations(reader.object("metadata").value)
-    userid: Any = reader.object("spec").value.get("userID")
     return {
-        "userid": userid if is_integer(userid) and userid >= 0 else None,
-        "directives": reader.optional_strings("spec.dwDirectives"),
         "types": file_system_types(directives),
-        "jobid": _string(reader.object("spec").value, "jobID"),
-        "wlm": reader.text("spec.wlmID"),
-        "desired": desired,
-        "requested": _time(annotations, desired),
-        "forced": reader.optional_boolean("spec.forceReady") or False,
         "mounts": sum(command in MOUNTING for command in commands),
-        "unsaved": _unsaved(reader, directives),
         "persistent_storage": tuple(
             arguments.get("name", "")
             for command, arguments in directives
@@ -314,55 +352,72 @@ def _spec(reader: Reader) -> dict[str, Any]:
     }
 
 
-def _status(reader: Reader) -> dict[str, Any]:
-    state = reader.optional_string("status.state", choices=STATES)
+def _status(status: Reader) -> dict[str, Any]:
+    return {
+        "ready": status.optional_boolean("ready") or False,
+        "status": printable(_text(status, "status"), NOTE),
+        "message": printable(_text(status, "message"), NOTE),
+        "changed": parse_timestamp(_text(status, "desiredStateChange")),
+        "elapsed": parse_go_duration(_text(status, "elapsedTimeLastState")),
+        "breakdowns": tuple(
+            (item.string("namespace"), item.string("name"))
+            for item in status.optional_objects("directiveBreakdowns")
+        ),
+        "computes": _reference(status, "computes", "namespace", "name"),
+        "environment": _environment(status),
+        "token": _reference(status, "workflowToken", "secretNamespace", "secretName"),
+    }
+
+
+def _progress(
+    status: Reader, directives: list[_Directive], drivers: list[_Driver]
+) -> dict[str, Any]:
+    """The state, and what DWS has done for the directives."""
+    state = status.optional_string("state", choices=STATES)
     commands: dict[Optional[int], str] = {
-        index: command for index, (command, _) in enumerate(_directives(reader))
+        index: command for index, (command, _) in enumerate(directives)
     }
     return {
         "state": None if state is None else STATES[state],
-        "ready": reader.optional_boolean("status.ready") or False,
         "outstanding": tuple(
-            commands.get(driver.optional_integer("dwdIndex"), "")
-            for driver in reader.optional_objects("status.drivers")
-            if driver.optional_string("watchState") == state
-            and not driver.optional_boolean("completed")
+            commands.get(driver.directive, "")
+            for driver in drivers
+            if driver.state == state and not driver.completed
         ),
-        "ended": _ended(reader),
-        "status": printable(_text(reader, "status.status"), NOTE),
-        "message": printable(_text(reader, "status.message"), NOTE),
-        "changed": parse_timestamp(_text(reader, "status.desiredStateChange")),
-        "elapsed": parse_go_duration(_text(reader, "status.elapsedTimeLastState")),
-        "breakdowns": tuple(
-            (item.string("namespace"), item.string("name"))
-            for item in reader.optional_objects("status.directiveBreakdowns")
-        ),
-        "computes": _reference(reader, "status.computes", "namespace", "name"),
-        "environment": _environment(reader),
-        "token": _reference(
-            reader, "status.workflowToken", "secretNamespace", "secretName"
-        ),
+        "unsaved": _unsaved(directives, drivers),
+        "ended": _ended(drivers),
     }
 
 
-def _ended(reader: Reader) -> tuple[Optional[float], ...]:
+def _drivers(status: Reader) -> list[_Driver]:
+    return [
+        _Driver(
+            driver.optional_integer("dwdIndex"),
+            driver.optional_string("watchState"),
+            driver.optional_boolean("completed") or False,
+            parse_timestamp(_string(driver.value, "completeTime")),
+        )
+        for driver in status.optional_objects("drivers")
+    ]
+
+
+def _ended(drivers: list[_Driver]) -> tuple[Optional[float], ...]:
     """When the drivers had completed each state, as far as they have."""
-    times: dict[str, list[Optional[float]]] = {state: [] for state in STATES}
-    for driver in reader.optional_objects("status.drivers"):
-        time = parse_timestamp(_string(driver.value, "completeTime"))
-        completed = driver.optional_boolean("completed")
-        state = driver.optional_string("watchState") or ""
-        times.setdefault(state, []).append(time if completed else None)
+    times: dict[Optional[str], list[Optional[float]]] = {state: [] for state in STATES}
+    for driver in drivers:
+        found = times.get(driver.state)
+        if found is not None:
+            found.append(driver.ended if driver.completed else None)
     return tuple(
         None if None in found else max(filter(None, found), default=None)
-        for found in (times[state] for state in STATES)
+        for found in times.values()
     )
 
 
-def _directives(reader: Reader) -> list[_Directive]:
+def _directives(spec: Reader) -> list[_Directive]:
     """The command (empty where it is missing) and the arguments of each directive."""
     found = []
-    for text in reader.optional_strings("spec.dwDirectives"):
+    for text in spec.optional_strings("dwDirectives"):
         words = text.split()
         pairs = (word.partition("=") for word in words[2:])
         found.append(("".join(words[1:2]), {key: value for key, _, value in pairs}))
@@ -385,13 +440,12 @@ def file_system_types(
     return tuple(dict.fromkeys(filter(None, types)))
 
 
-def _unsaved(reader: Reader, directives: list[_Directive]) -> tuple[str, ...]:
+def _unsaved(directives: list[_Directive], drivers: list[_Driver]) -> tuple[str, ...]:
     """Source and destination of each copy_out that DWS has not completed."""
     copied = {
-        driver.optional_integer("dwdIndex")
-        for driver in reader.optional_objects("status.drivers")
-        if driver.optional_string("watchState") == State.DataOut.name
-        and driver.optional_boolean("completed")
+        driver.directive
+        for driver in drivers
+        if driver.state == State.DataOut.name and driver.completed
     }
     return tuple(
         f"{arguments.get('source')} to {arguments.get('destination')}"
@@ -400,24 +454,24 @@ def _unsaved(reader: Reader, directives: list[_Directive]) -> tuple[str, ...]:
     )
 
 
-def _environment(reader: Reader) -> Mapping[str, str]:
-    variables = reader.optional_object("status.env")
+def _environment(status: Reader) -> Mapping[str, str]:
+    variables = status.optional_object("env")
     if variables is None:
         return {}
     for name, value in variables.value.items():
         if not isinstance(value, str):
-            raise BadObject(reader.name, f"status.env[{name}]", value, "a string")
+            raise BadObject(status.name, f"status.env[{name}]", value, "a string")
     return dict(variables.value)
 
 
-def _text(reader: Reader, path: str) -> str:
-    return reader.text(path) if reader.has(path) else ""
+def _text(status: Reader, path: str) -> str:
+    return status.text(path) if status.has(path) else ""
 
 
 def _reference(
-    reader: Reader, path: str, namespace: str, name: str
+    status: Reader, path: str, namespace: str, name: str
 ) -> Optional[tuple[str, str]]:
-    reference = reader.optional_object(path)
+    reference = status.optional_object(path)
     if reference is None or not reference.value:
         return None
     return reference.string(namespace), reference.string(name)

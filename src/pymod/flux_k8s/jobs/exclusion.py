@@ -18,7 +18,7 @@ from flux_k8s.dws import cleanup, nodefailure
 from flux_k8s.dws.directivebreakdown import Reference
 from flux_k8s.dws.drainreason import NOT_SERVED, drain_reason
 from flux_k8s.dws.nodefailure import Survey
-from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import BadObject, DWSError, NotReady
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.machine import Nodes
@@ -141,7 +141,7 @@ class Exclusion:
             info.failure = str(error)
         if workflow:
             info.looked_up = requested_at
-            info.see(WorkflowView.parse(workflow), self._flux.now())
+            info.see(info.read(workflow), self._flux.now())
             self._records.note(info, workflow)
         elif known is not None:
             info.see_gone(known.uid)

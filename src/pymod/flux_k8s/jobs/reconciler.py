@@ -190,8 +190,8 @@ class JobTable:
     def see(self, jobid: int, type: str, workflow: Json) -> bool:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
         by Flux, that no job claims."""
-        view = WorkflowView.parse(workflow)
         job = self._jobs.get(jobid)
+        view = WorkflowView.parse(workflow) if job is None else job.info.read(workflow)
         if job is not None and type == "DELETED":
             job.info.see_gone(view.uid)
             self.changed(job)

@@ -11,6 +11,7 @@ from typing import Iterable, Optional
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
+from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
@@ -190,6 +191,16 @@ class WorkflowInfo:
     def owns(self, view: WorkflowView) -> bool:
         """Whether the Workflow was made for this job."""
         return view.wlm == WLM_ID and view.jobid == f58(self.jobid)
+
+    def read(self, workflow: Json) -> WorkflowView:
+        """The view of the job's Workflow: the last one, if that shows this version. A
+        watch shows again what requests were answered."""
+        known, metadata = self.view, workflow.get("metadata")
+        if known is not None and known.resource_version and isinstance(metadata, dict):
+            version = metadata.get("uid"), metadata.get("resourceVersion")
+            if version == (known.uid, known.resource_version):
+                return known
+        return WorkflowView.parse(workflow)
 
     def see(self, view: WorkflowView, now: float) -> None:
         """Take in a view of the Workflow, unless it is older than the last one.

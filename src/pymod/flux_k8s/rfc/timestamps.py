@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timezone
+from functools import lru_cache
 from typing import Optional
 
 _STAMP = re.compile(
@@ -13,9 +14,18 @@ _STAMP = re.compile(
 )
 
 
+_LONGEST = 44
+"""Characters of a time stamp, at most."""
+
+
 def parse_timestamp(text: str) -> Optional[float]:
     """UNIX time from ``2026-11-21T02:30:40.003340Z``; None if ``text`` is no time
     stamp."""
+    return _parse(text) if len(text) <= _LONGEST else None
+
+
+@lru_cache(maxsize=8192)  # each version of an object has the same ones again
+def _parse(text: str) -> Optional[float]:
     match = _STAMP.fullmatch(text)
     if match is None:
         return None
