@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gzip
 import json
 import re
 from collections.abc import Iterator
@@ -71,9 +72,13 @@ def recording(scenario: str) -> list[Seen]:
 
 
 @functools.lru_cache(maxsize=None)
-def replay(scenario: str) -> list[Seen]:
+def replay(scenario: str, full_events: bool = False) -> list[Seen]:
     """Do what the recorded client did, and see what happens."""
-    options = Options(latency=table(SECONDS), user_container_tls=scenario not in ERRORS)
+    options = Options(
+        latency=table(SECONDS),
+        user_container_tls=scenario not in ERRORS,
+        full_events=full_events,
+    )
     system = System(options, TOPOLOGY)
     if scenario in ("persistentdw", "destroy-persistent"):
         _walk(system, recording("create-persistent"))
@@ -136,12 +141,32 @@ def steps(events: list[Seen]) -> dict[tuple[str, str, str], list[Any]]:
     return found
 
 
+@pytest.mark.parametrize("full_events", [False, True])
 @pytest.mark.parametrize("scenario", SCENARIOS)
-def test_each_object_goes_through_the_recorded_steps(scenario: str) -> None:
-    want, have = steps(recording(scenario)), steps(replay(scenario))
+def test_each_object_goes_through_the_recorded_steps(
+    scenario: str, full_events: bool
+) -> None:
+    want, have = steps(recording(scenario)), steps(replay(scenario, full_events))
     assert set(have) == set(want)
     for key in want:
         assert have[key] == want[key], key
+
+
+def events_of_each(events: list[Seen], kind: str) -> float:
+    """The number of events for each object of a kind."""
+    shown = [event.key for event in events if event.kind == kind]
+    return len(shown) / len(set(shown))
+
+
+@pytest.mark.parametrize("kind", ["Workflow", "Servers"])
+def test_a_watch_shows_as_many_events_as_of_real_controllers_under_load(
+    kind: str,
+) -> None:
+    with gzip.open(RECORDED / "load-20.jsonl.gz", "rt") as file:
+        objects = [(line["type"], line["object"]) for line in map(json.loads, file)]
+    want = events_of_each([Seen(o["kind"], type, o) for type, o in objects], kind)
+    few, have = (events_of_each(replay("xfs", full), kind) for full in (False, True))
+    assert few < 0.75 * want < have < 1.25 * want
 
 
 def paths(value: Any, path: str = "") -> Iterator[str]:

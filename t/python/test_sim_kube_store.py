@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import copy
+from random import Random
 from typing import Any, Optional
 
 import pytest
@@ -471,3 +472,14 @@ def test_crds_are_listed_and_cannot_be_written(store: Store) -> None:
     assert "workflows.dataworkflowservices.github.io" in names
     assert "nnfdatamovements.nnf.cray.hpe.com" in names
     assert refused(lambda: store.delete(CRD, "", next(iter(names)))).code == 405
+
+
+def test_managed_fields_name_the_fields_of_an_object_where_they_are_wanted() -> None:
+    store = Store(lambda: 1.8e9, Random(1), managed_fields=True)
+    store.create(WORKFLOW, "default", workflow())
+    status = {"status": {"drivers": [], "env": {"A": "b"}, "ready": False}}
+    obj = store.merge_patch(WORKFLOW, "default", "w", status)
+    creator, controller = obj["metadata"]["managedFields"]
+    assert creator["fieldsV1"]["f:spec"]["f:desiredState"] == {}
+    assert controller["subresource"] == "status"
+    assert controller["fieldsV1"]["f:status"]["f:env"] == {"f:A": {}}

@@ -293,7 +293,9 @@ class LocalKube:
         self._seed = seed
         self._log = log
         self._controllers: Optional[Controllers] = None
-        store = Store(time.time, random.Random(seed))
+        store = Store(
+            time.time, random.Random(seed), managed_fields=options.full_events
+        )
         store.admission.append(admission(options.rules))
         self.server = KubeServer(store)
         self.name = f"stand-in Kubernetes at {self.server.start()}"

@@ -25,6 +25,7 @@ from rabbitsim.dws.cluster import Cluster, ControllerKube, Key
 from rabbitsim.dws.files import FileSystems, NoFiles
 from rabbitsim.dws.ledger import Rabbits
 from rabbitsim.dws.options import Options
+from rabbitsim.dws.separatewrites import SeparateWrites
 from rabbitsim.dws.storage import follow_spec, remove, usage
 from rabbitsim.dws.task import TrackedWorkflow, World
 from rabbitsim.dws.topology import Topology
@@ -70,6 +71,8 @@ class Controllers:
     ) -> None:
         options = options or Options()
         self._clock = clock
+        if options.full_events:
+            kube = SeparateWrites(kube)
         self._cluster = Cluster(kube, clock, WATCHED, self._changed, log)
         self.rabbits = Rabbits(
             topology,

@@ -149,6 +149,10 @@ class Options:
             looks at anything else.
         copy_rate: bytes per second that one data movement copies at most; None for
             no limit.
+        full_events: whether watches show as many events as those of a real system:
+            each thing that the controllers do is a write of its own
+            (:mod:`rabbitsim.dws.separatewrites`), and objects have ``managedFields``,
+            where the API server is the stand-in.
     """
 
     latency: Latency = field(default_factory=lambda: constant(0.001))
@@ -160,6 +164,7 @@ class Options:
     user_container_tls: bool = True
     copy_step: int = 8 << 20
     copy_rate: Optional[float] = None
+    full_events: bool = False
 
     def fault(
         self, kind: str, workflow: str, state: str, elapsed: float

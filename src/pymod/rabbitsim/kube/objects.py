@@ -236,3 +236,38 @@ def deleted(kind: Kind, obj: Json) -> Json:
         "status": "Success",
         "details": details,
     }
+
+
+def managed_fields(obj: Json, now: float) -> list[Json]:
+    """``metadata.managedFields`` of an object: who wrote its fields last. All of its
+    status was written by one controller, the rest by its creator."""
+    rest = {key: value for key, value in obj.items() if key != "status"}
+    rest["metadata"] = {
+        key: value
+        for key, value in obj["metadata"].items()
+        if key in ("annotations", "finalizers", "labels", "ownerReferences")
+    }
+    parts = [("creator", "", rest)]
+    if "status" in obj:
+        parts.append(("controller", "status", {"status": obj["status"]}))
+    return [
+        {
+            "apiVersion": obj.get("apiVersion", ""),
+            "fieldsType": "FieldsV1",
+            "fieldsV1": _fields(fields),
+            "manager": manager,
+            "operation": "Update",
+            **({"subresource": subresource} if subresource else {}),
+            "time": timestamp(now),
+        }
+        for manager, subresource, fields in parts
+    ]
+
+
+def _fields(value: Json) -> Json:
+    """The names of an object's fields, as ``FieldsV1`` writes them."""
+    return {
+        f"f:{key}": _fields(each) if isinstance(each, dict) else {}
+        for key, each in value.items()
+        if key not in ("apiVersion", "kind")
+    }

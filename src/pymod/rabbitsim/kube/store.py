@@ -66,6 +66,8 @@ class Store:
         kinds: what to serve; all of :file:`kinds.yaml` by default.
         history: how many changes of each kind are kept for watches. A watch
             from an older resourceVersion gets 410 Expired.
+        managed_fields: whether objects have ``metadata.managedFields``, as those of a
+            real API server do. They are a third of a Workflow.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Store:
         rng: random.Random,
         kinds: Optional[Kinds] = None,
         history: int = 4096,
+        managed_fields: bool = False,
     ) -> None:
         self.kinds = kinds or load_kinds()
         self.admission: list[Admission] = []
@@ -82,6 +85,7 @@ class Store:
         self._clock = clock
         self._rng = rng
         self._version = 0
+        self._managed_fields = managed_fields
         self._collector = Collector(self)
         self._tables = {
             key: Table(resource, history)
@@ -255,6 +259,7 @@ class Store:
         if table.find(namespace, metadata["name"]) is not None:
             raise already_exists(kind, metadata["name"])
         new["metadata"] = self._first_metadata(new["metadata"])
+        self._note_fields(new)
         if dry_run:
             return self._version_of(new, self._version)
         created = self._version_of(new, self._next_version())
@@ -432,7 +437,13 @@ class Store:
             return self._version_of(new, removed.version)
         return self._store(table, old, new)
 
+    def _note_fields(self, new: Json) -> None:
+        if self._managed_fields:
+            fields = objects.managed_fields(new, self._clock())
+            new["metadata"] = {**new["metadata"], "managedFields": fields}
+
     def _store(self, table: Table, old: Stored, new: Json) -> Stored:
+        self._note_fields(new)
         stored = self._version_of(new, self._next_version())
         table.put(stored)
         self._changed(table, Change("MODIFIED", stored, old))
