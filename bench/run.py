@@ -23,6 +23,7 @@ from typing import Callable, Optional
 
 from measure import (
     commands,
+    events,
     flight,
     graph,
     ideal,
@@ -54,6 +55,7 @@ STAND_IN: dict[str, Measurement] = {
     stats.NAME: stats.measure,
     rabbits.NAME: rabbits.measure,
     commands.QUERIES: commands.queries,
+    events.NAME: events.alone,
 }
 
 
@@ -64,6 +66,7 @@ def main() -> int:
     measurements = dict(STAND_IN)
     if problem is None:
         measurements.update(realflux.MEASUREMENTS)
+        measurements[events.FLUX] = events.with_flux
         measurements[commands.COMMANDS] = commands.commands
         if realfluxion.present():
             measurements[realfluxion.NAME] = realfluxion.measure

@@ -9,6 +9,7 @@ import pathlib
 import random
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Optional
 
 from flux_k8s.ports import SERVERS, STORAGE, WORKFLOW, Json, KubeError
@@ -28,20 +29,28 @@ STATES = ("Proposal", "Setup", "DataIn", "PreRun", "PostRun", "DataOut", "Teardo
 
 
 class Recorder:
-    """Notes when each Workflow was asked for a state, and when it reached it."""
+    """Notes when each Workflow was asked for a state, and when it reached it. Counts
+    the events of Workflows and Servers."""
 
     def __init__(self, server: KubeServer) -> None:
         self.marks: dict[str, list[tuple[float, str, str]]] = {}
+        self.events = 0
         self._asked: dict[str, str] = {}
         self._reached: dict[str, str] = {}
         store = server.store
-        server.call(
-            lambda: store.watch(
-                WORKFLOW, None, self._event, resource_version=str(store.version)
-            )
-        )
+
+        def watch() -> None:
+            version = str(store.version)
+            store.watch(WORKFLOW, None, self._event, resource_version=version)
+            store.watch(SERVERS, None, self._count, resource_version=version)
+
+        server.call(watch)
+
+    def _count(self, event: Event) -> None:
+        self.events += 1
 
     def _event(self, event: Event) -> None:
+        self._count(event)
         now, obj = time.time(), event.object
         name = obj["metadata"]["name"]
         marks = self.marks.setdefault(name, [])
@@ -68,12 +77,18 @@ class Cluster:
         self._recorder: Optional[Recorder] = None
 
     def start(
-        self, kubeconfig: str, nodes: int, seconds: Any, controllers: bool = True
+        self,
+        kubeconfig: str,
+        nodes: int,
+        seconds: Any,
+        controllers: bool = True,
+        full_events: bool = False,
     ) -> str:
         """Start; the URL. ``seconds``: what DWS takes for each state, or
-        "recorded". Without controllers nothing happens by itself."""
+        "recorded". Without controllers nothing happens by itself. With
+        ``full_events`` there are as many events as with the real DWS."""
         hardware = topology(nodes)
-        options = Options(latency=latency(seconds))
+        options = Options(latency=latency(seconds), full_events=full_events)
         if controllers:
             self._kube = LocalKube(
                 hardware,
@@ -115,6 +130,36 @@ class Cluster:
             return marks
 
         return self.server.call(take)
+
+    def events(self) -> int:
+        """The number of events since the last call."""
+        recorder = self._recorder
+        assert recorder is not None
+
+        def take() -> int:
+            events, recorder.events = recorder.events, 0
+            return events
+
+        return self.server.call(take)
+
+    def touch(self, rate: float, seconds: float) -> int:
+        """Change an annotation of one Workflow after the other, so often in a second;
+        the number of changes."""
+        store = self.server.store
+        names = [
+            item["metadata"]["name"]
+            for item in self.server.call(lambda: store.select(WORKFLOW).items)
+        ]
+        begin, count = time.monotonic(), 0
+        while time.monotonic() < begin + seconds:
+            name, text = names[count % len(names)], str(count)
+            body: Json = {"metadata": {"annotations": {"bench/touched": text}}}
+            self.server.call(
+                partial(store.merge_patch, WORKFLOW, "default", name, body)
+            )
+            count += 1
+            time.sleep(max(0.0, begin + count / rate - time.monotonic()))
+        return count
 
     def count(self) -> int:
         """The number of Workflows."""
@@ -201,6 +246,8 @@ def main() -> None:
         {
             "start": cluster.start,
             "marks": cluster.marks,
+            "events": cluster.events,
+            "touch": cluster.touch,
             "count": cluster.count,
             "get": cluster.get,
             "servers": cluster.servers,

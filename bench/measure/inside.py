@@ -19,7 +19,7 @@ from flux.job.submit import submit_async, submit_get_id
 
 import flux
 
-from .child import cpu_of, memory, serve
+from .child import cpu_of, descendants, memory, serve
 from .workload import jobspec
 
 JOB_PREFIX = "fluxjob-"
@@ -104,8 +104,11 @@ class Inside:
         return {"times": times, "cpu": broker + module, "module": module}
 
     def _cpu(self) -> tuple[float, float]:
-        module = 0.0 if self._module is None else cpu_of(self._module)
-        return cpu_of(self._broker), module
+        return cpu_of(self._broker), sum(map(cpu_of, self._processes()))
+
+    def _processes(self) -> list[int]:
+        """Those of the module: its supervisor, and its service below that."""
+        return [] if self._module is None else descendants(self._module)
 
     def settle(self, seconds: float) -> float:
         """Let what follows the end of jobs happen, and say how much processor
@@ -202,8 +205,8 @@ class Inside:
         _run("flux", "queue", "drain", "--timeout=60s")
 
     def memory(self) -> float:
-        """The module's, in MiB."""
-        return memory(pid=str(self._module))
+        """That of the module's processes, in MiB. What they share counts for each."""
+        return sum(memory(pid=str(process)) for process in self._processes())
 
     def scheduler(self) -> float:
         """Seconds of processor time that Fluxion's ``sched-fluxion-resource`` has
@@ -246,7 +249,7 @@ def _run(*command: str) -> None:
 
 
 def _module_process(broker: int) -> int:
-    """The process of the module, a child of the broker's."""
+    """The module's supervisor, a child of the broker's."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
             parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]

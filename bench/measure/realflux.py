@@ -109,7 +109,7 @@ def at_once(bench: Bench) -> Iterator[Row]:
         (many["module"] + after) / count * 1e3,
         "ms",
         CPU,
-        "the process of the module",
+        "the processes of the module",
     )
     yield Row(REAL_FLUX, AT_ONCE, "module RSS after that", size, "MiB")
 

@@ -1,0 +1,82 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The processor time of the module where a watch shows as much as on a real system.
+
+The real controllers write a Workflow about forty times on its way, and its Servers
+about ten times. DWS takes as long as was recorded of the real one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from . import realflux
+from .bench import Bench
+from .jobs import run
+from .rows import REAL_FLUX, STAND_IN, Row, Target, median
+
+NAME = "events"
+FLUX = "flux-events"
+
+JOBS = 100
+"""Jobs at once."""
+
+WAITING = 20
+"""Jobs whose Workflows change without a meaning for the service."""
+
+PER_JOB = Target(10)
+PER_EVENT = Target(20)
+
+
+def alone(bench: Bench) -> Iterator[Row]:
+    """The service in a process that does nothing else."""
+    window = bench.number(8, 4)
+    with bench.cluster(128, "recorded", full_events=True) as system:
+        with bench.child("alone") as module:
+            module.call("start", kubeconfig=system.kubeconfig, rabbits=system.rabbits)
+            module.call("jobs", count=10)
+            system.cluster.call("events")
+            runs = [
+                module.call("jobs", count=JOBS)["cpu"]
+                for _ in range(bench.number(3, 1))
+            ]
+            shown = system.cluster.call("events") / len(runs) / JOBS
+            module.call("begin", count=WAITING, run_seconds=600.0, spread=1.0)
+            module.call("run", seconds=8.0)
+            quiet = module.call("run", seconds=window)["cpu"]
+            module.send("run", seconds=window)
+            touched = system.cluster.call("touch", rate=400, seconds=window - 1.0)
+            busy = module.receive()["cpu"]
+    yield _per_job(STAND_IN, NAME, runs, f"with next to no Flux; {shown:.0f} events")
+    yield Row(
+        STAND_IN,
+        NAME,
+        "module processor time per event of no meaning",
+        (busy - quiet) / touched * 1e6,
+        "µs",
+        PER_EVENT,
+        f"an annotation changes; {touched:,} events, all threads",
+    )
+
+
+def with_flux(bench: Bench) -> Iterator[Row]:
+    """The processes of the module in a real Flux."""
+    with realflux.running_system(bench, "recorded", full_events=True) as (system, flux):
+        run(system, flux, 10)
+        system.cluster.call("events")
+        count = bench.number(3, 1)
+        runs = [run(system, flux, JOBS)["module"] for _ in range(count)]
+        shown = system.cluster.call("events") / len(runs) / JOBS
+    yield _per_job(REAL_FLUX, FLUX, runs, f"{shown:.0f} events")
+
+
+def _per_job(section: str, name: str, runs: list[float], note: str) -> Row:
+    return Row(
+        section,
+        name,
+        "module processor time per job, events as of a real system",
+        median(runs) / JOBS * 1e3,
+        "ms",
+        PER_JOB,
+        f"{JOBS} at once, {note} for each ({len(runs)} runs)",
+    )
