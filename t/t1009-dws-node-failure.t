@@ -72,10 +72,11 @@ test_expect_success 'a job that tolerates fewer fails, with their number and nam
     job_exception $id dws "failed nodes: 2 of 4 (compute-[02-03]), dw_failure_tolerance=1" &&
     ! has_event $id start
 '
-test_expect_success 'a job that tolerates no failed node fails' '
+test_expect_success 'a job that tolerates no failed node fails, and is told which' '
     id=$(job_submit -N4 true) &&
     wait_event $id clean &&
     job_exception $id dws "TransientCondition in PreRun" &&
+    job_exception $id dws "failed nodes: 2 of 4 (compute-[02-03])" &&
     ! has_event $id start
 '
 test_expect_success 'a job that would have no node left fails' '

@@ -145,9 +145,26 @@ def test_a_setup_timeout_is_not_looked_into() -> None:
     assert isinstance(step(info, NOW + 60, setup_timeout=60.0), Fail)
 
 
-@pytest.mark.parametrize("status", ["TransientCondition", "Error"])
-def test_a_job_that_tolerates_no_failure_fails_as_it_always_did(status: str) -> None:
-    info = info_of(view_of(status=status), tolerance=0)
+def test_a_job_that_tolerates_no_failure_is_told_which_nodes_did_not_mount() -> None:
+    info = info_of(view_of(), tolerance=0)
+    info.looked_up = NOW + 10
+    assert step(info, NOW + 10) == Inspect()
+    info.survey = LOST
+    failed = step(info, NOW + 10)
+    assert isinstance(failed, Fail)
+    assert failed.note.endswith(
+        "; failed nodes: 1 of 4 (node4), dw_failure_tolerance=0"
+    )
+
+
+@pytest.mark.parametrize(
+    "state, status",
+    [("PreRun", "Error"), ("Setup", "Error"), ("Setup", "TransientCondition")],
+)
+def test_a_job_that_tolerates_no_failure_fails_at_once_otherwise(
+    state: str, status: str
+) -> None:
+    info = info_of(view_of(State[state], status), tolerance=0)
     info.looked_up = NOW + 10
     assert isinstance(step(info, NOW + 10), Fail)
 

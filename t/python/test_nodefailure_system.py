@@ -172,19 +172,12 @@ def test_more_failures_than_are_tolerated_are_fatal(tolerance: int, nodes: str) 
     assert watched.drained == {}
 
 
-def test_without_a_tolerance_every_failure_is_fatal() -> None:
-    requests: list[Request] = []
-
-    def note(request: Request) -> Optional[ApiFault]:
-        requests.append(request)
-        return None
-
-    watched = Watched(MOUNT, faults=note)
+def test_without_a_tolerance_every_failure_is_fatal_and_names_the_node() -> None:
+    watched = Watched(MOUNT)
     jobid = watched.run(tolerance=0)
-    check_fails(watched, jobid, "tc_timeout=10s: ")
+    text = "failed nodes: 1 of 4 (compute-04), dw_failure_tolerance=0"
+    check_fails(watched, jobid, "tc_timeout=10s: ", text)
     assert watched.drained == {}
-    kinds = [request.kind for request in requests if request.verb == "get"]
-    assert CLIENTMOUNT not in kinds and COMPUTES not in kinds
 
 
 def test_a_node_that_mounts_within_tc_timeout_has_not_failed() -> None:

@@ -62,7 +62,10 @@ def running_limits(
     """The time limits that run: when each has passed (UNIX time), and the problem that
     it is then."""
     limits: list[tuple[float, Problem]] = []
-    nodes = may_lose_nodes(info, view)
+    # Nodes that have not mounted are to be named, also to a job that tolerates none:
+    # DWS says nothing about them.
+    mounting = view.desired is State.PreRun and view.state is view.desired
+    nodes = mounting or may_lose_nodes(info, view)
     if info.troubled_since is not None and view.status == TRANSIENT:
         note = (
             f"DWS reports a TransientCondition in {state} for more than "
@@ -96,8 +99,6 @@ def _state_limits(
         limits.append((since + setup, _late(info, view, "setup_timeout", setup)))
     if view.desired is State.PreRun and prerun is not None:
         deadline, problem = since + prerun, _late(info, view, "prerun_timeout", prerun)
-        # Nodes that have not mounted in time are to be named, whether the job
-        # tolerates them or not: DWS says nothing about them.
         if begun:
             problem = replace(problem, since=deadline, patience=prerun)
         limits.append((deadline, problem))
