@@ -100,6 +100,14 @@ def test_the_marks_of_any_error_are_below_a_part_of_its_line(
             assert columns(marks) <= columns(line) + 1
 
 
+@given(st.integers(-1, 10), st.integers(0, 12))
+def test_no_terminal_is_too_narrow_for_the_sentence(wide: int, start: int) -> None:
+    error = DirectiveError("#DW jobdw x", start, start + 3, "is wrong")
+    sentence, line, marks = message(error, wide).split("\n")
+    assert sentence == error.sentence
+    assert line.strip() and marks.strip().startswith("^")
+
+
 @given(LINES, st.data(), st.integers(20, 100))
 def test_a_long_line_is_cut_around_the_word(
     text: str, data: st.DataObject, width: int

@@ -49,7 +49,7 @@ def message(error: DirectiveError, columns: Optional[int] = None) -> str:
         columns: those of the terminal; None if they are not known. Marks are below
             their word only where the line fits.
     """
-    width = WIDTH if columns is None else min(WIDTH, columns - MARGIN)
+    width = WIDTH if columns is None else max(1, min(WIDTH, columns - MARGIN))
     lines = [" " * MARGIN + line for line in marked(error, width)]
     return "\n".join([error.sentence, *lines])
 
