@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.datamovement import Movement, parse, progress
+from flux_k8s.dws.datamovement import Movement, Totals, parse, progress
 from flux_k8s.ports import DWS_GROUP, NNF_GROUP, Json
 
 MIB = 2**20
@@ -83,6 +83,14 @@ def test_sizes_are_read_in_all_units(data: str, size: Any) -> None:
     found = parse(movement(status))
     assert (found.bytes, found.percent, found.left) == (size, 100, 0.0)
     assert found.finished and found.state == "Success"
+
+
+def test_one_size_that_cannot_be_does_not_spoil_the_sum_of_others() -> None:
+    totals = Totals()
+    for data in ("1 GiB", "999999999999999 TiB", "2 GiB"):
+        totals.add(movement({"commandStatus": {"data": data}}))
+    (total,) = totals.to_json()
+    assert (total["movements"], total["bytes"]) == (3, 3 * 1024 * MIB)
 
 
 def test_a_copy_that_failed_says_why() -> None:

@@ -21,7 +21,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 from flux_k8s.dws.directives import UNITS
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
 from flux_k8s.dws.workflowview import STATES, parse_go_duration
-from flux_k8s.json_reader import is_number
+from flux_k8s.json_reader import INT64_MAX, is_number
 from flux_k8s.ports import NNF_GROUP, Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import SHOWN, printable
@@ -240,7 +240,11 @@ def _left(last: str, command: Any, percent: int) -> Optional[float]:
 
 
 def _size(found: Optional[re.Match[str]]) -> Optional[int]:
-    return None if found is None else int(float(found[1]) * _BYTES[found[2]])
+    """The bytes of a size; None for one that no file system has."""
+    if found is None:
+        return None
+    size = int(float(found[1]) * _BYTES[found[2]])
+    return size if size <= INT64_MAX else None
 
 
 def _text(value: Any, key: str) -> str:
