@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from dwscli.usage import BY, gib_hours, totals
 from flux_k8s.dws.workflowview import State, requested_key
+from flux_k8s.rfc.jobid import f58
 from support.dwscli import (
     FIRST,
     FRESH,
@@ -147,6 +148,41 @@ def test_jobs_are_chosen_by_user_and_time() -> None:
     lines = dws(instance(), *words, f"--since={NOW - 600}").out.splitlines()
     assert sorted(lines) == [f"{STRANGER} 1", "root 1"]
     assert dws(instance(), *words, "-c", "1").out == "root 1\n"
+
+
+ODD = ("NaN", "Infinity", "1e999", "-1", "true", '"x"', "[]", "{}", "null", "9" * 400)
+
+
+@pytest.mark.parametrize("odd", [*ODD, "[" * 300 + "]" * 300])
+@pytest.mark.parametrize("command", ["usage --by=rabbit", "list -f ended", "show ID"])
+def test_records_of_another_version_spoil_no_row(command: str, odd: str) -> None:
+    """A record of each field with this value. Other jobs are as before."""
+    other = ended_job(FIRST + 1)
+    moved = f'[{{"phase": {odd}, "movements": {odd}, "bytes": {odd}, "begun": {odd}}}]'
+    sets = f'[{{"label": {odd}, "size": 1, "rabbits": {{"a": {odd}, "b": 1}}}}]'
+    records = kvs_of(FIRST, rabbit_moved=moved, rabbit_allocations=sets)
+    found = FixedInstance(
+        jobs=[ended_job(FIRST), other], kvs={**records, **kvs_of(FIRST + 1)}
+    )
+    words = command.replace("ID", f58(FIRST)).split()
+    done = dws(found, *words, "--json")
+    assert (done.status, done.err) == (0, "")
+
+    def refuse(constant: str) -> None:
+        raise AssertionError(f"{constant} is no JSON")
+
+    answer = json.loads(done.out, parse_constant=refuse)
+    if words[0] == "usage":
+        (good,) = [one for one in answer["usage"] if one["name"] == "tuo201"]
+        assert good["moved"] == 3 * GIB // 2
+        assert all(one["gibh"] >= 0 for one in answer["usage"])
+
+
+def test_records_of_another_version_cannot_cancel_each_other_out() -> None:
+    records = kvs_of(rabbit_allocations=allocations((GIB, {"a": 1}), (-GIB, {"b": 1})))
+    found = FixedInstance(jobs=[ended_job()], kvs=records)
+    done = dws(found, "usage", "--by=rabbit", "-n", "-o", "{name} {njobs}")
+    assert (done.status, done.out) == (0, "a 1\nb 1\n")
 
 
 rows = st.fixed_dictionaries(

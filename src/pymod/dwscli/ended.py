@@ -187,8 +187,8 @@ def row(job: Json, kvs: Kvs) -> Json:
     for how long the job had a Workflow, and for how long storage.
     """
     workflow = _object(kvs.get((job["id"], WORKFLOW)))
-    moved = objects({"": _json(kvs.get((job["id"], MOVED)))}, "")
-    amounts = [each["bytes"] for each in moved if number(each, "bytes") is not None]
+    moved = transfers(kvs.get((job["id"], MOVED)))
+    amounts = [each["bytes"] for each in moved if each["bytes"] is not None]
     begun = _created(workflow)
     end = number(job, "t_inactive")
     nnodes = int(number(job, "nnodes") or 0)
@@ -250,7 +250,7 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "directives": texts(part(workflow, "spec"), "dwDirectives"),
         "message": text(part(workflow, "status"), "message"),
         "states": states(workflow, kvs, id),
-        "allocations": objects({"": _json(kvs.get((id, ALLOCATIONS)))}, ""),
+        "allocations": allocations(kvs.get((id, ALLOCATIONS))),
         "mounts": None,
         "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
         "limits": [],
@@ -331,18 +331,48 @@ def _movement(item: Json) -> Json:
     }
 
 
+def transfers(document: Optional[str]) -> list[Json]:
+    """The data that was moved in each state, by ``rabbit_moved``."""
+    return [
+        {
+            "phase": text(each, "phase"),
+            "movements": _amount(each, "movements"),
+            "bytes": _amount(each, "bytes"),
+            "begun": number(each, "begun"),
+            "ended": number(each, "ended"),
+        }
+        for each in objects({"": _json(document)}, "")
+    ]
+
+
+def allocations(document: Optional[str]) -> list[Json]:
+    """The allocations by ``rabbit_allocations``, as ``dws.job-show`` has them."""
+    found: list[Json] = []
+    for each in objects({"": _json(document)}, ""):
+        entry: Json = {"label": text(each, "label"), "size": _amount(each, "size") or 0}
+        if "type" in each:
+            entry["type"] = text(each, "type")
+        counts = part(each, "rabbits")
+        rabbits = {name: _amount(counts, name) or 0 for name in counts}
+        found.append({**entry, "rabbits": rabbits})
+    return found
+
+
 def allocated(document: Optional[str]) -> Optional[dict[str, int]]:
     """The bytes on each Rabbit by ``rabbit_allocations``; None without that record."""
-    sets = _json(document)
-    if not isinstance(sets, list):
+    if not isinstance(_json(document), list):
         return None
     sizes: dict[str, int] = {}
-    for each in objects({"sets": sets}, "sets"):
-        size, counts = number(each, "size") or 0, part(each, "rabbits")
-        for rabbit in counts:
-            count = number(counts, rabbit) or 0
-            sizes[rabbit] = sizes.get(rabbit, 0) + int(size * count)
+    for each in allocations(document):
+        for rabbit, count in each["rabbits"].items():
+            sizes[rabbit] = sizes.get(rabbit, 0) + int(each["size"] * count)
     return sizes
+
+
+def _amount(answer: Json, key: str) -> Optional[float]:
+    """A number that is not negative, None where there is none."""
+    value = number(answer, key)
+    return value if value is not None and value >= 0 else None
 
 
 def capacity(lines: Iterable[str], nnodes: int) -> int:
