@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import STATE_LABEL, Totals
+from flux_k8s.jobs import records
 from flux_k8s.jobs.records import (
     CHARACTERS,
     CONTAINERS,
@@ -338,6 +339,24 @@ def test_the_sum_is_of_the_movements_whose_size_is_known(
         assert total["movements"] == len(mine)
         assert total["bytes"] == (sum(known) if known else None)
         assert total["begun"] is None and total["ended"] is None
+
+
+def test_an_object_that_python_cannot_write_costs_one_record_and_leaves_no_storage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    deep: Any = None
+    for _ in range(2000):
+        deep = [deep]
+    monkeypatch.setattr(records, "_plain", lambda item: {**item, "spec": deep})
+    system = saving()
+    jobid = offloading(system)
+    offload(system, jobid, "m1", "Success")
+    settle(system)
+    assert names(system, jobid) == LIFE and exceptions(system, jobid) == []
+    assert "rabbit_datamovements" not in system.instance.job(jobid).kvs
+    assert [total["movements"] for total in moved(system, jobid)] == [1]
+    (line,) = lines(system, "are not recorded: ")
+    assert line.endswith("rabbit_datamovements are not recorded: too many levels")
 
 
 @pytest.mark.parametrize("dw", [XFS, "#DW jobdw type=lustre capacity=9GiB name=p1"])

@@ -104,20 +104,20 @@ class Records:
             return
         if view.desired is State.Teardown and not (view.complete or info.end_recorded):
             info.end_recorded = True
-            self._put(info, "rabbit_workflow", json.dumps(workflow))
+            self._put_json(info, "rabbit_workflow", workflow)
         if not view.complete or view.state is None or view.state in info.timed_states:
             return
         info.timed_states |= {view.state}
         if view.elapsed is not None:
             self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
-            self._put(info, "rabbit_workflow", json.dumps(workflow))
+            self._put_json(info, "rabbit_workflow", workflow)
 
     def fail(self, info: WorkflowInfo, view: WorkflowView, workflow: Json) -> None:
         """Keep the Workflow of a job that fails."""
         self.leave(info, view)
         if view.desired is not State.Teardown:
-            self._put(info, "rabbit_workflow", json.dumps(workflow))
+            self._put_json(info, "rabbit_workflow", workflow)
 
     def leave(self, info: WorkflowInfo, view: WorkflowView) -> None:
         """Write the seconds since the current state was requested, if it was not
@@ -238,9 +238,9 @@ class Records:
             if token is not None:
                 self._check_time(info)
         if limit > 0:
-            text = json.dumps([_plain(item) for item in kept])
-            self._put(info, "rabbit_datamovements", text)
-        self._put(info, "rabbit_moved", json.dumps(totals.to_json()))
+            plain = [_plain(item) for item in kept]
+            self._put_json(info, "rabbit_datamovements", plain)
+        self._put_json(info, "rabbit_moved", totals.to_json())
 
     # Containers: in pods, which are where the Workflow is
 
@@ -274,6 +274,16 @@ class Records:
             if error.status not in NO_LOG:
                 raise
             return ""
+
+    def _put_json(self, info: WorkflowInfo, key: str, value: Any) -> None:
+        try:
+            text = json.dumps(value)
+        except RecursionError:
+            # Python can read deeper JSON than it can write here.
+            reason = _NotRecorded("too many levels")
+            self._give_up(info, f"the objects of {key}", reason)
+        else:
+            self._put(info, key, text)
 
     def _put(self, info: WorkflowInfo, key: str, text: str) -> None:
         """At once: its source is about to go."""
