@@ -9,13 +9,13 @@ import json
 import os
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Iterable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dwscli.ended import TIMINGS
+from dwscli.ended import AT_A_TIME, TIMINGS
 from dwscli.instance import PORTION
 from dwscli.width import columns
 from support import commands
@@ -517,3 +517,32 @@ junk = st.recursive(
 def test_a_row_of_another_version_is_no_traceback(changes: dict[str, Any]) -> None:
     done = dws(instance(row(**changes) | changes), "list", "-A", "-o", "long")
     assert done.status == 0
+
+
+class Counting(FixedInstance):
+    """Counts the texts of any size that are asked for at a time."""
+
+    most = 0
+
+    def kvs(self, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], str]:
+        asked = list(wanted)
+        count = sum(key in ("jobspec", "eventlog") for _, key in asked)
+        self.most = max(self.most, count)
+        return super().kvs(asked)
+
+
+@pytest.mark.parametrize("words", ["list -f ended -A", "report", "timeline -A"])
+def test_few_texts_of_any_size_are_in_memory_at_a_time(words: str) -> None:
+    """A guest may write a jobspec or an eventlog of many MB, and have many jobs."""
+    ids = range(FIRST, FIRST + 100)
+    kvs = {key: text for id in ids for key, text in kvs_of(id).items()}
+    for id in ids[::2]:
+        kvs[id, "jobspec"] = jobspec()
+        del kvs[id, "rabbit_workflow"]
+    answers = {"dws.job-list": listed(), "dws.rabbit-list": {**FRESH}}
+    found = Counting(answers, jobs=map(ended_job, ids), kvs=kvs)
+    since = [] if words.startswith("list") else [f"--since={NOW - 1200}"]
+    done = dws(found, *words.split(), *since)
+    assert done.status == 0 and 0 < found.most <= AT_A_TIME
+    if not since:
+        assert len(done.out.splitlines()) == 1 + 50

@@ -57,6 +57,9 @@ DENIED = "alloc"
 LARGEST_LIST = 65536
 """The most jobs that ended among which those with storage are searched."""
 
+AT_A_TIME = 8
+"""Jobspecs or eventlogs that are in memory at a time: each may have many MB."""
+
 Kvs = Mapping[tuple[int, str], str]
 
 
@@ -161,16 +164,34 @@ def rows(instance: Instance, found: Iterable[Json]) -> list[Json]:
 
 
 def _records(
-    instance: Instance, found: Iterable[Json], keys: Iterable[str]
+    instance: Instance, found: Iterable[Json], keys: Sequence[str]
 ) -> tuple[list[Json], Kvs]:
     """The jobs that asked for storage, and their records. Of a job without a recorded
     Workflow the jobspec says whether it did."""
-    listed = list(found)
-    kvs = instance.kvs((job["id"], key) for job in listed for key in keys)
-    doubtful = {job["id"] for job in listed if (job["id"], WORKFLOW) not in kvs}
-    jobspecs = instance.kvs((id, JOBSPEC) for id in doubtful)
-    doubtful -= {id for (id, _), text in jobspecs.items() if has_directives(text)}
-    return [job for job in listed if job["id"] not in doubtful], kvs
+    listed, small = list(found), [key for key in keys if key != EVENTLOG]
+    kvs = dict(instance.kvs((job["id"], key) for job in listed for key in small))
+    without: set[int] = set()
+    doubtful = [job["id"] for job in listed if (job["id"], WORKFLOW) not in kvs]
+    for portion in _portions(instance, doubtful, JOBSPEC):
+        without |= {id for id, spec in portion.items() if not has_directives(spec)}
+    listed = [job for job in listed if job["id"] not in without]
+    if EVENTLOG in keys:
+        for portion in _portions(instance, [job["id"] for job in listed], EVENTLOG):
+            for id, log in portion.items():
+                lines = (line for line in log.split("\n") if '"exception"' in line)
+                kvs[id, EVENTLOG] = "\n".join(lines)
+    return listed, kvs
+
+
+def _portions(
+    instance: Instance, ids: Sequence[int], key: str
+) -> Iterator[dict[int, str]]:
+    """The texts under a key of jobs that users make as long as they like, a few at a
+    time; an empty text where there is none."""
+    for start in range(0, len(ids), AT_A_TIME):
+        part = ids[start : start + AT_A_TIME]
+        found = instance.kvs((id, key) for id in part)
+        yield {id: found.get((id, key), "") for id in part}
 
 
 def has_directives(jobspec: str) -> bool:
