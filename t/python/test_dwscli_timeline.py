@@ -199,6 +199,12 @@ def test_the_area_below_the_rate_is_what_was_moved(found: list[Transfer]) -> Non
     assert moved == pytest.approx(sum(one.bytes for one in found), rel=1e-6)
 
 
+def test_a_rate_that_cannot_be_leaves_the_others_as_they_are() -> None:
+    others = [Transfer(NOW + 0.1, NOW + 9, 2**30), Transfer(NOW + 2, NOW + 4, 2**30)]
+    absurd = Transfer(NOW, NOW + 1e-6, 2**63 - 1)
+    assert rates([absurd, *others])[2:] == rates(others)
+
+
 @given(
     st.lists(
         st.builds(

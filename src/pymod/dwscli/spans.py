@@ -18,6 +18,9 @@ RUN = "run"
 Steps = Sequence[tuple[float, float]]
 """Each time (UNIX time) at which a rate changes, and the rate from then on."""
 
+FRACTION = 2**40
+"""The parts of a byte per second that rates are added in."""
+
 MOVING = (State.DataIn.name, State.DataOut.name)
 
 
@@ -112,18 +115,17 @@ def _transfers(answer: Fields, by_name: dict[str, Span]) -> Iterable[Transfer]:
 
 def rates(transfers: Iterable[Transfer]) -> list[tuple[float, float]]:
     """The bytes per second of all transfers together, as :data:`Steps`."""
-    changes: dict[float, float] = {}
+    # In integers: a float would keep the error of a very high rate after its end.
+    changes: dict[float, int] = {}
     for one in transfers:
-        rate = one.bytes / (one.end - one.begin)
-        changes[one.begin] = changes.get(one.begin, 0.0) + rate
-        changes[one.end] = changes.get(one.end, 0.0) - rate
-    total = 0.0
+        rate = round(one.bytes / (one.end - one.begin) * FRACTION)
+        changes[one.begin] = changes.get(one.begin, 0) + rate
+        changes[one.end] = changes.get(one.end, 0) - rate
+    total = 0
     found = []
     for moment in sorted(changes):
         total += changes[moment]
-        found.append((moment, max(0.0, total)))
-    if found:
-        found[-1] = (found[-1][0], 0.0)
+        found.append((moment, total / FRACTION))
     return found
 
 
