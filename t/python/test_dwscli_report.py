@@ -260,6 +260,17 @@ def test_a_page_of_many_jobs_is_bounded() -> None:
     assert len(page.texts["b"]) == 700
 
 
+def test_that_more_reasons_for_failures_are_known_is_told() -> None:
+    """The user of a job can raise exceptions with any note."""
+    ids = range(FIRST, FIRST + LISTED + 1)
+    kvs = {key: text for id in ids for key, text in kvs_of(id).items()}
+    for id in ids:
+        kvs[id, "eventlog"] = fatal("x" * (id - FIRST + 1))
+    answers = {"dws.rabbit-list": {**FRESH, "rabbits": []}, "dws.job-list": FRESH}
+    page, _ = page_of(FixedInstance(answers, jobs=map(ended_job, ids), kvs=kvs))
+    assert f"The {LISTED} most frequent of {LISTED + 1} reasons." in page.texts["p"]
+
+
 def test_averages_keep_what_was_moved() -> None:
     steps = [(0.0, 10.0), (5.0, 30.0), (10.0, 0.0), (20.0, 5.0), (30.0, 0.0)]
     for count in (1, 3, 7, 30):

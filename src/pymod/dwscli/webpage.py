@@ -335,7 +335,11 @@ def _failures(report: Report) -> Markup:
         bar = _bar(most, {"failed": len(jobs)})
         when = timestamp(number(last, "since") or 0, "%F %R")
         rows.append((join([str(len(jobs)), bar]), _last(jobs), when, _id(last)))
-    return _table(("Jobs", "Last reason", "Last time", "Last job"), rows)
+    table = _table(("Jobs", "Last reason", "Last time", "Last job"), rows)
+    if len(reasons) <= LISTED:
+        return table
+    line = f"The {LISTED} most frequent of {len(reasons)} reasons."
+    return join([element("p", line, class_="note"), table])
 
 
 def _last(jobs: Sequence[Json]) -> str:
