@@ -398,6 +398,28 @@ def test_a_job_is_listed_that_no_nodes_could_have() -> None:
     assert dws(instance(jobs=jobs, kvs=kvs), *words).out == f"{FIRST}\n"
 
 
+@pytest.mark.parametrize(
+    "state, ready, awaited",
+    [
+        ("Proposal", False, ""),
+        ("Proposal", True, "nodes"),
+        ("Setup", True, ""),
+        ("PreRun", False, "mounts"),
+        ("PreRun", True, "end of the job"),
+        ("PostRun", False, "unmounts"),
+        ("PostRun", True, ""),
+    ],
+)
+def test_a_job_that_runs_is_told_from_one_that_mounts(
+    state: str, ready: bool, awaited: str
+) -> None:
+    words = ("list", "-n", "-o", "{state}: {waits}")
+    quiet = row(state=state, ready=ready, waits="")
+    assert dws(instance(quiet), *words).out.strip() == f"{state}: {awaited}".strip()
+    told = row(state=state, ready=ready, waits="DWS: busy")
+    assert dws(instance(told), *words).out.strip() == f"{state}: DWS: busy"
+
+
 def test_the_note_of_an_exception_is_cut() -> None:
     raised = {"exception_type": "dws", "exception_note": "x" * 10**6}
     job = ended_job(exception_severity=0, **raised)

@@ -91,6 +91,22 @@ def _percent(job: Job) -> Any:
     return None if percent is None else round(percent)
 
 
+AWAITED = {
+    ("Proposal", True): "nodes",
+    ("PreRun", False): "mounts",
+    ("PreRun", True): "end of the job",
+    ("PostRun", False): "unmounts",
+}
+"""What storage waits for in a state, and once it is ready."""
+
+
+def _waits(job: Job) -> Any:
+    """What the module says of it, else what a state is about that a job may also be in
+    while it waits for nodes, or runs."""
+    key = text(job.row, "state"), job.row.get("ready") is True
+    return text(job.row, "waits") or AWAITED.get(key, "")
+
+
 def _types(job: Job) -> Any:
     return printable(",".join(texts(job.row, "types")), SHOWN)
 
@@ -122,7 +138,7 @@ FIELDS: Mapping[str, Field[Job]] = {
     "total": Field("TOTAL", _number("total")),
     "percent": Field("%", _percent),
     "data": Field("DATA", _data),
-    "waits": Field("WAITS-FOR", _text("waits")),
+    "waits": Field("WAITS-FOR", _waits),
     "result": Field("RESULT", _text("result")),
 }
 
