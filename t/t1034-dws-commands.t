@@ -229,9 +229,12 @@ test_expect_success 'a module that is loaded later shows the nodes of a job that
     wait_event $running clean
 '
 test_expect_success 'metrics are written for node exporter, by the owner only' '
-    flux dws metrics >metrics &&
+    an_end_is_counted () {
+        flux dws metrics >metrics &&
+        grep -x "flux_dws_jobs_ended_total [1-9][0-9]*" metrics
+    } &&
+    eventually an_end_is_counted &&
     grep -x "flux_dws_up 1" metrics &&
-    grep -x "flux_dws_jobs_ended_total [1-9][0-9]*" metrics &&
     grep "^flux_dws_state_duration_seconds_bucket{state=\"Setup\",le=\"+Inf\"}" metrics &&
     grep -x "flux_dws_rabbit_capacity_bytes{rabbit=\"rabbit-01\"} 1099511627776" metrics &&
     flux dws metrics --output flux-dws.prom &&
