@@ -5,16 +5,21 @@ often, and without Servers."""
 
 from __future__ import annotations
 
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 
+from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
+from flux_k8s.dws import mapping
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
+from flux_k8s.rabbits.availability import Health, decide, drain_reason
+from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.mapping import EXAMPLE
 from support.rabbits import (
     DESTROY,
     PERSISTENT,
@@ -265,3 +270,61 @@ def test_marks_of_rabbits_in_use_stay_until_servers_can_be_seen() -> None:
     settle(system)
     wait(system, 60.0)
     assert marked(system, "alloc_rabbit") == ""
+
+
+# The decision
+
+HOSTS = tuple(f"hetchy{number}" for number in range(1001, 1019))
+LOST = {"hetchy1003": drain_reason("hetchy202", "Offline")}
+STATES = NodeStates(
+    HOSTS,
+    frozenset(),
+    {"hetchy1001": drain_reason("hetchy201", "Offline"), "hetchy1002": "by hand"},
+    {"pbatch": frozenset(HOSTS[3:])},
+)
+
+
+BROKEN = frozenset({"hetchy201"})
+BELOW_BROKEN = {"hetchy1001", "hetchy1002"}
+
+
+def health(states: Optional[NodeStates] = STATES) -> Health:
+    """hetchy201 is broken, a node of hetchy202 is cut off, another one is disabled."""
+    return Health({}, BROKEN, BROKEN, LOST, frozenset({"hetchy1010"}), states)
+
+
+def settings(queues: Queues = None, **config: Any) -> Settings:
+    return Settings(Config.parse(config), mapping.parse(EXAMPLE), queues=queues)
+
+
+@pytest.mark.parametrize("soft", [False, True])
+def test_a_node_that_is_cut_off_is_drained_by_default(soft: bool) -> None:
+    verdict = decide(health(), settings(soft_drain=soft))
+    assert verdict.to_drain == {LOST["hetchy1003"]: ["hetchy1003"]}
+    assert verdict.to_undrain == ["hetchy1001"]
+    assert verdict.marked == {"hetchy1010"}
+    assert verdict.avoided == {"hetchy1010", *BELOW_BROKEN}
+
+
+@pytest.mark.parametrize("soft, marked", [(False, []), (True, ["hetchy1003"])])
+def test_a_node_that_is_cut_off_is_marked_where_the_site_wants_no_drain(
+    soft: bool, marked: list[str]
+) -> None:
+    config = settings(drain_compute_nodes=False, soft_drain=soft)
+    verdict = decide(health(), config)
+    assert verdict.to_drain == {}
+    assert verdict.to_undrain == ["hetchy1001"]
+    assert verdict.marked == {"hetchy1010", *marked}
+    assert verdict.avoided == {"hetchy1010", *marked, *BELOW_BROKEN}
+
+
+def test_nodes_of_other_queues_are_left_alone() -> None:
+    verdict = decide(health(), settings(queues=(frozenset({"pbatch"}),)))
+    assert verdict.to_drain == {}
+    assert verdict.marked == {"hetchy1010"}
+
+
+def test_no_node_is_drained_whose_state_is_not_known() -> None:
+    verdict = decide(health(None), settings())
+    assert (verdict.to_drain, verdict.to_undrain) == ({}, [])
+    assert verdict.avoided == {"hetchy1010", *BELOW_BROKEN}

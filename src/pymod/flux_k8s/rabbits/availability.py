@@ -18,7 +18,16 @@ other reasons alone.
 from __future__ import annotations
 
 import syslog
-from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
+from dataclasses import dataclass
+from typing import (
+    AbstractSet,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Sequence,
+)
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
@@ -78,6 +87,67 @@ def hosts_to_undrain(lost: Mapping[str, str], states: NodeStates) -> list[str]:
         for host, reason in states.drained.items()
         if reason.startswith(LOST_CONNECTION) and host not in lost
     ]
+
+
+@dataclass(frozen=True)
+class Health:
+    """What is known of Rabbits and nodes.
+
+    Attributes:
+        unwell: the Rabbits that do not serve, or have lost nodes.
+        broken: the Rabbits that do not serve.
+        down: these, and those that have only just recovered.
+        lost: the nodes that cannot reach their Rabbit, and those that have reached it
+            again only just now, with the reasons for which they are drained.
+        disabled: the nodes that others have disabled in SystemStatus.
+        states: those of the nodes; None as long as they are not known.
+    """
+
+    unwell: Mapping[str, RabbitState]
+    broken: frozenset[str]
+    down: frozenset[str]
+    lost: Mapping[str, str]
+    disabled: frozenset[str]
+    states: Optional[NodeStates]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What follows from the health.
+
+    Attributes:
+        marked: the nodes with the property ``badrabbit``.
+        avoided: the nodes that a job gets a constraint against, where the scheduler
+            does not know of properties.
+        to_drain: the nodes to be drained, by reason.
+        to_undrain: the nodes whose drain is over.
+    """
+
+    marked: frozenset[str]
+    avoided: frozenset[str]
+    to_drain: Mapping[str, Sequence[str]]
+    to_undrain: Sequence[str]
+
+
+def decide(health: Health, settings: Settings) -> Verdict:
+    """What follows from the health of Rabbits and nodes."""
+    config, mapping, states = settings.config, settings.mapping, health.states
+    lost = health.lost
+    if settings.queues is not None:
+        # The module sees to the nodes of these queues only.
+        queues = () if states is None else map(states.with_all, settings.queues)
+        ours = frozenset[str]().union(*queues)
+        lost = {host: reason for host, reason in lost.items() if host in ours}
+    soft = config.soft_drain and not config.drain_compute_nodes
+    marked = health.disabled.union(lost if soft else ())
+    drained = lost if config.drain_compute_nodes else {}
+    return Verdict(
+        marked,
+        # A job keeps its constraint: Rabbits that have recovered are not in it.
+        marked.union(*map(mapping.hosts_of, health.broken)),
+        {} if states is None else hosts_to_drain(drained, states),
+        [] if states is None else hosts_to_undrain(drained, states),
+    )
 
 
 class Availability:
@@ -239,49 +309,32 @@ class Availability:
     async def _reconcile(self, key: str) -> Optional[float]:
         """Bring Fluxion and Flux in line with the Rabbits in Kubernetes. Returns the
         seconds until the next hold-down ends, or None."""
-        rabbits, free = self.rabbits, self.free_storage
-        if not (rabbits.complete and (free.counted or free.uncountable)):
+        free = self.free_storage
+        if not (self.rabbits.complete and (free.counted or free.uncountable)):
             return None
         now = self._flux.now()
-        unwell = dict(rabbits.unwell)
-        broken = frozenset(rabbits.broken)
-        down = broken | self._rabbit_hold_down.update(broken, now)
-        self._note_down(down, unwell)
+        health = self._health(now)
+        self._note_down(health)
         self._log_unmapped()
-        states = self.nodes.states
-        lost = self._lost_links(unwell, down, states, now)
-        config = self._settings.config
-        soft = config.soft_drain and not config.drain_compute_nodes
-        marked = self.system_status.disabled_by_others.union(lost if soft else ())
-        # A job keeps its constraint: Rabbits that are held down are not in it.
-        self._avoided = marked.union(self._hosts_of(broken))
-        self._update_fluxion(down, marked)
-        if states is not None:
-            self._update_drains(lost if config.drain_compute_nodes else {}, states)
+        verdict = decide(health, self._settings)
+        self._avoided = verdict.avoided
+        self._update_fluxion(health.down, verdict.marked)
+        self._update_drains(verdict)
         hold_downs = self._rabbit_hold_down, self._link_hold_down
         ends = [hold_down.next_end(now) for hold_down in hold_downs]
         return min((end - now for end in ends if end is not None), default=None)
 
-    def _lost_links(
-        self,
-        unwell: Mapping[str, RabbitState],
-        down: AbstractSet[str],
-        states: Optional[NodeStates],
-        now: float,
-    ) -> dict[str, str]:
-        """The nodes that count as cut off from their Rabbit, with the reasons for
-        which they are drained."""
+    def _health(self, now: float) -> Health:
+        """What is known now. Hardware that has recovered is held down for a while."""
+        unwell = dict(self.rabbits.unwell)
+        broken = frozenset(self.rabbits.broken)
+        down = broken | self._rabbit_hold_down.update(broken, now)
         lost = lost_links(unwell, down)
         for host in self._link_hold_down.update(lost.keys(), now):
             rabbit = self._settings.mapping.rabbit_of(host)
             lost[host] = drain_reason(str(rabbit), "back only just now")
-        queues = self._settings.queues
-        if queues is None:
-            return lost
-        # The module sees to the nodes of these queues only.
-        found = [] if states is None else [states.with_all(each) for each in queues]
-        hosts = frozenset[str]().union(*found)
-        return {host: reason for host, reason in lost.items() if host in hosts}
+        disabled = frozenset(self.system_status.disabled_by_others)
+        return Health(unwell, broken, down, lost, disabled, self.nodes.states)
 
     def _update_fluxion(self, down: AbstractSet[str], marked: AbstractSet[str]) -> None:
         self._fluxion.want_out_of_service(down)
@@ -296,25 +349,25 @@ class Availability:
             self._fluxion_started = True
             self._fluxion.start()
 
-    def _update_drains(self, lost: Mapping[str, str], states: NodeStates) -> None:
+    def _update_drains(self, verdict: Verdict) -> None:
         """Drain nodes that lost their connection, undrain those that have it back."""
-        for reason, hosts in hosts_to_drain(lost, states).items():
+        for reason, hosts in verdict.to_drain.items():
             self.nodes.drain(hosts, reason)
-        hosts = hosts_to_undrain(lost, states)
-        if hosts:
-            names = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
+        if verdict.to_undrain:
+            names = hostlist.encode(
+                sorted(verdict.to_undrain, key=hostlist.natural_key)
+            )
             text = f"undraining {names}: the PCIe connection is no reason any more"
             self._flux.log(syslog.LOG_NOTICE, text)
-            self.nodes.undrain(hosts)
+            self.nodes.undrain(verdict.to_undrain)
 
     def _hosts_of(self, rabbits: Iterable[str]) -> Iterator[str]:
         for rabbit in rabbits:
             yield from self._settings.mapping.hosts_of(rabbit)
 
-    def _note_down(
-        self, down: frozenset[str], unwell: Mapping[str, RabbitState]
-    ) -> None:
+    def _note_down(self, health: Health) -> None:
         """Log which Rabbits go out of service, and which return."""
+        down, unwell = health.down, health.unwell
         for rabbit in sorted(down - self._down, key=hostlist.natural_key):
             hosts = hostlist.encode(self._settings.mapping.hosts_of(rabbit))
             status = unwell[rabbit].status if rabbit in unwell else "down"
