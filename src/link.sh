@@ -38,15 +38,13 @@ xdg=${xdg##*:}
 
 packages="dwscli flux_k8s sssjob"
 python_path=$(flux config builtin python_path)
-# Before there were links to packages, this script wrote modules that began with this.
-mark="# Written by src/link.sh of flux-dws: finds the package in its environment."
 
 # usage: is_ours PATH: this script made it, or there is nothing
 is_ours () {
     if test -L "$1"; then
         case $(readlink "$1") in "$prefix"/*) ;; *) return 1 ;; esac
     elif test -e "$1"; then
-        grep -qsxF "$mark" "$1"
+        return 1
     fi
 }
 
@@ -127,9 +125,7 @@ check_packages () {
 
 remove_packages () {
     for package in $packages; do
-        for ours in "$python_path/$package" "$python_path/$package.py"; do
-            ! is_ours "$ours" || remove_link "$ours"
-        done
+        ! is_ours "$python_path/$package" || remove_link "$python_path/$package"
     done
 }
 

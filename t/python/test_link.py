@@ -191,17 +191,6 @@ print(urllib3.__version__)
     assert int(version.partition(".")[0]) >= 2, version
 
 
-def test_modules_that_an_earlier_version_wrote_are_replaced(flux: Flux) -> None:
-    (mark,) = (line for line in LINK.read_text().split("\n") if "mark=" in line)
-    old = flux.places / "python_path/flux_k8s.py"
-    old.parent.mkdir(parents=True)
-    old.write_text(mark.split('"')[1] + "\nimport flux_k8s\n")
-    assert flux.link().returncode == 0 and not old.exists()
-    old.write_text(mark.split('"')[1] + "\nimport flux_k8s\n")
-    flux.link("--remove")
-    assert flux.files() == set()
-
-
 def test_an_installation_elsewhere_is_not_replaced(flux: Flux, tmp_path: Path) -> None:
     link = flux.places / "python_path/sssjob"
     link.parent.mkdir(parents=True)
