@@ -335,7 +335,7 @@ refuses () {
     test "$(wc -l <err)" -eq 1 &&
     grep -F -e "$refuses_text" err
 }
-for value in 0 -1 x 1.5 ""; do
+for value in 0 -1 x 1.5 1000000000 ""; do
     test_expect_success "--rabbit-chassis=$value is refused" "
         refuses '--rabbit-chassis=$value: must be a number from 1' \
             -N4 --rabbit-chassis=$value

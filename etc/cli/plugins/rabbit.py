@@ -12,6 +12,9 @@ import flux
 
 FLUXION = "sched-fluxion-"
 
+DIGITS = 9
+"""Of a number of chassis, at most: Python refuses to read thousands."""
+
 ATTACHING = ("alloc", "run")
 WAITS = "the job starts when its storage is ready: flux dws list shows how far it is"
 """The status line of flux job attach only says that the job waits for its prolog."""
@@ -142,7 +145,7 @@ def positive(value):
     """The number of chassis: a string on the command line, or an integer from
     Python. Raises ValueError."""
     text = str(value)
-    if not text.isdecimal() or int(text) == 0:
+    if not text.isdecimal() or len(text) > DIGITS or int(text) == 0:
         raise ValueError(f"--rabbit-chassis={text}: must be a number from 1")
     return int(text)
 
