@@ -71,7 +71,7 @@ def _is_use_known(info: WorkflowInfo) -> bool:
     """Whether this service, or an earlier one, has found the nodes and Rabbits that an
     abort takes out of service."""
     recorded = info.view is not None and info.view.cut_off
-    return bool(info.use_report) or info.cut_off or recorded
+    return bool(info.cutting.use_report) or info.cut_off or recorded
 
 
 class InUse:
@@ -181,7 +181,7 @@ class InUse:
     def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
         """The requests that disable these Rabbits."""
         reason = drain_reason(info.jobid, IN_USE)
-        if names and not info.use_report:
+        if names and not info.cutting.use_report:
             text = f"disabling {', '.join(names)}: {reason}"
             self._flux.log(syslog.LOG_WARNING, text)
         body = cleanup.disable_patch(reason, self._flux.now())
@@ -201,8 +201,8 @@ class InUse:
     def drain_all(self, info: WorkflowInfo) -> None:
         """Drain all nodes of a job, unless it is known which of them still mount its
         storage."""
-        if not (info.all_drained or _is_use_known(info)):
-            info.all_drained = True
+        if not (info.cutting.all_drained or _is_use_known(info)):
+            info.cutting.all_drained = True
             drive(self._drain_all(info), lambda result: None, ())
 
     async def _drain_all(self, info: WorkflowInfo) -> None:
@@ -273,8 +273,8 @@ class InUse:
             parts.append("nothing is in use any more")
         parts += self._unsaved(info)
         text = f"epilog-timeout in {state}: {'; '.join(parts)}"
-        if text != info.use_report:
-            info.use_report = text
+        if text != info.cutting.use_report:
+            info.cutting.use_report = text
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
         self._raise_report(info, text)
 
@@ -289,9 +289,9 @@ class InUse:
     def _raise_report(self, info: WorkflowInfo, note: str) -> None:
         """Raise an exception with the report, once, while the job is active. It is
         fatal if data is lost, unless the job has a fatal exception already."""
-        if not info.report_raised:
+        if not info.cutting.report_raised:
             severity = FATAL if self._unsaved(info) and not info.failed else WARNING
-            info.report_raised = info.failed = True
+            info.cutting.report_raised = info.failed = True
             self._raise(info, DWS, severity, note)
 
     async def _finish(
@@ -318,12 +318,12 @@ class InUse:
         try:
             await self._calls.get(WORKFLOW, namespace, info.name, key=info.name)
         except KubeError:
-            info.failing_since = None
+            info.cutting.failing_since = None
             return False
         now = self._flux.now()
-        if info.failing_since is None:
-            info.failing_since = now
-        return now >= info.failing_since + PERSISTENCE
+        if info.cutting.failing_since is None:
+            info.cutting.failing_since = now
+        return now >= info.cutting.failing_since + PERSISTENCE
 
     async def _note_cut_off(self, info: WorkflowInfo) -> None:
         """Annotate the Workflow: the abort was carried out."""

@@ -171,7 +171,7 @@ def _states(info: WorkflowInfo) -> list[Json]:
     begun = {state: at for state, at in zip(State, view.begun) if at is not None}
     if view.desired is not None and view.since is not None:
         begun.setdefault(view.desired, view.since)
-    durations: dict[State, Optional[float]] = dict(info.durations)
+    durations: dict[State, Optional[float]] = dict(info.recording.durations)
     if view.complete and view.state is not None and view.elapsed is not None:
         durations.setdefault(view.state, view.elapsed)
     for state in begun:

@@ -149,12 +149,8 @@ class Orphans:
                 f"{f58(jobid)}: tearing down a Workflow whose job has ended",
             )
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        info = job.info
-        info.goal = Goal.RELEASED
-        info.abandoned = True
-        info.aborted = info.aborted or aborted
-        info.released = True
-        self._release_share(info)
+        job.info.want_released(abandoned=True, aborted=aborted, waits=False)
+        self._release_share(job.info)
         self._jobs.changed(job)
 
     def _is_stuck(self, jobid: int) -> bool:

@@ -43,7 +43,7 @@ from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.cleanup import workflow_selector
 from flux_k8s.dws.datamovement import Totals
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowinfo import CONTAINER_LOGS, DATA_MOVEMENTS, WorkflowInfo
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
     POD,
@@ -99,15 +99,16 @@ class Records:
         """Write the duration of each state, and the Workflow when it moves to Teardown
         and at its end. ``workflow`` comes from an answer or from the watch, whichever
         is first. The other may never come."""
-        view = info.view
+        view, recording = info.view, info.recording
         if view is None or not info.owns(view):
             return
-        if view.desired is State.Teardown and not (view.complete or info.end_recorded):
-            info.end_recorded = True
+        if view.desired is State.Teardown and not (view.complete or recording.end):
+            recording.end = True
             self._put_json(info, "rabbit_workflow", workflow)
-        if not view.complete or view.state is None or view.state in info.timed_states:
+        timed = view.state in recording.timed_states
+        if not view.complete or view.state is None or timed:
             return
-        info.timed_states |= {view.state}
+        recording.timed_states |= {view.state}
         if view.elapsed is not None:
             self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
@@ -129,15 +130,16 @@ class Records:
         Args:
             view: the Workflow in the current state.
         """
-        state = view.desired
-        if state is None or state is State.Teardown or state in info.timed_states:
+        state, recording = view.desired, info.recording
+        timed = state in recording.timed_states
+        if state is None or state is State.Teardown or timed:
             return
         if not (view.complete or view.since is None):
-            info.timed_states |= {state}
+            recording.timed_states |= {state}
             self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
 
     def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
-        info.durations[state] = round(seconds, 6)
+        info.recording.durations[state] = round(seconds, 6)
         key = f"rabbit_{state.name.lower()}_timing"
         self._flux.kvs_put(info.jobid, key, json.dumps(round(seconds, 6)))
 
@@ -147,25 +149,25 @@ class Records:
         Raises:
             KubeError: a request failed, and is to be repeated.
         """
+        recording = info.recording
         records = {
-            "data movements": self._record_data_movements,
-            "container logs": self._record_container_logs,
+            DATA_MOVEMENTS: self._record_data_movements,
+            CONTAINER_LOGS: self._record_container_logs,
         }
         for what, write in records.items():
-            if what in info.done_records:
+            if what in recording.done:
                 continue
-            if info.recording_since is None:
-                info.recording_since = self._flux.now()
+            if recording.since is None:
+                recording.since = self._flux.now()
             try:
                 await write(info)
             except KubeError as error:
                 await self._handle_failure(info, what, error)
             except _NotRecorded as reason:
                 self._give_up(info, what, reason)
-            info.done_records |= {what}
-            info.record_failures = 0
-            info.recording_since = None
-        info.recorded = True
+            recording.done |= {what}
+            recording.failures = 0
+            recording.since = None
 
     async def _handle_failure(
         self, info: WorkflowInfo, what: str, error: KubeError
@@ -178,12 +180,12 @@ class Records:
                 WORKFLOW, namespace, info.name, key=info.name, missing=absent
             )
         except KubeError:
-            info.recording_since = None
+            info.recording.since = None
             raise
-        info.record_failures += 1
+        info.recording.failures += 1
         passing = error.status in PASSING or error.status >= 500
         late = self._is_late(info, error.retry_after or 0.0)
-        if passing and info.record_failures < TRIES and not late:
+        if passing and info.recording.failures < TRIES and not late:
             raise error
         self._give_up(info, what, error)
 
@@ -195,7 +197,7 @@ class Records:
 
     def _is_late(self, info: WorkflowInfo, after: float = 0.0) -> bool:
         """Whether there is no time left for a request in ``after`` seconds."""
-        now, since = self._flux.now(), info.recording_since
+        now, since = self._flux.now(), info.recording.since
         return since is not None and now + after >= since + LIMIT
 
     def _check_time(self, info: WorkflowInfo) -> None:

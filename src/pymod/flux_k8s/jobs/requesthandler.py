@@ -115,9 +115,7 @@ class RequestHandler:
         jobid, request, tolerance = read_create(payload, config)
         check_request(request, config, self._settings.owner)
         job = self._jobs.obtain(jobid, Goal.PLANNED)
-        job.info.request = request
-        job.info.failure_tolerance = tolerance
-        job.info.planned = False
+        job.info.want_planned(request, tolerance)
         self._jobs.asked(job)
         return SUCCESS
 
@@ -144,10 +142,7 @@ class RequestHandler:
 
     def _set_up(self, jobid: int, allocation: Allocated) -> Json:
         job = self._jobs.obtain(jobid, Goal.READY)
-        if job.info.goal is not Goal.RELEASED:
-            job.info.goal = Goal.READY
-        job.info.allocation = allocation
-        job.info.mounted = False
+        job.info.want_ready(allocation)
         self._jobs.asked(job)
         return SUCCESS
 
@@ -166,22 +161,12 @@ class RequestHandler:
         self._in_use.drain_after_silence(info)
         return SUCCESS
 
-    def _release(
-        self,
-        jobid: int,
-        ran: bool = False,
-        abandoned: bool = False,
-        aborted: bool = False,
-    ) -> WorkflowInfo:
+    def _release(self, jobid: int, **how: bool) -> WorkflowInfo:
+        """Release the storage of a job: see :meth:`WorkflowInfo.want_released`."""
         job = self._jobs.obtain(jobid, Goal.RELEASED)
-        info = job.info
-        info.goal = Goal.RELEASED
-        info.ran = info.ran or ran
-        info.abandoned = info.abandoned or abandoned
-        info.aborted = info.aborted or aborted
-        info.released = False
+        job.info.want_released(**how)
         self._jobs.asked(job)
-        return info
+        return job.info
 
     def _hello(self, payload: Any) -> Json:
         self._relist_jobs()

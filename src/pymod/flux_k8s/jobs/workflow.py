@@ -328,7 +328,7 @@ def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
     recorded before, while the job waits."""
     begun = view.desired is not None and view.desired >= State.DataIn
     if begun and view.moves_data:
-        if not (info.recorded or info.released):
+        if not (info.recording.allows_teardown or info.released):
             return Record()
     return Advance(State.Teardown, hurry=info.aborted)
 

@@ -41,6 +41,58 @@ class RejectedRequest:
     reason: str
 
 
+DATA_MOVEMENTS = "data movements"
+CONTAINER_LOGS = "container logs"
+BEFORE_TEARDOWN = frozenset({DATA_MOVEMENTS, CONTAINER_LOGS})
+"""The records of objects that Teardown deletes."""
+
+
+@dataclass
+class Recording:
+    """The records of a job that are written; :mod:`flux_k8s.jobs.records` writes this.
+
+    Attributes:
+        timed_states: the states whose durations were recorded.
+        durations: the seconds of those states that this module has recorded.
+        end: the Workflow was recorded as it was when it moved to Teardown.
+        done: those of :data:`BEFORE_TEARDOWN` that were written, or given up.
+        failures: the number of failures in writing the next of them.
+        since: the UNIX time since which the next of them is read while Kubernetes
+            answers; None before.
+    """
+
+    timed_states: frozenset[State] = frozenset()
+    durations: dict[State, float] = field(default_factory=dict)
+    end: bool = False
+    done: frozenset[str] = frozenset()
+    failures: int = 0
+    since: Optional[float] = None
+
+    @property
+    def allows_teardown(self) -> bool:
+        """Whether all of :data:`BEFORE_TEARDOWN` were written, or given up."""
+        return self.done >= BEFORE_TEARDOWN
+
+
+@dataclass
+class Cutting:
+    """How far an abort is; :mod:`flux_k8s.jobs.inuse` writes this.
+
+    Attributes:
+        failing_since: the UNIX time at which a part of the abort first failed while
+            Kubernetes answered other requests; None during an outage.
+        use_report: the line of the log about the nodes and Rabbits in use.
+        all_drained: all nodes of the job were drained, since Kubernetes did not answer
+            which nodes are in use.
+        report_raised: an exception of the job names the nodes and Rabbits in use.
+    """
+
+    failing_since: Optional[float] = None
+    use_report: str = ""
+    all_drained: bool = False
+    report_raised: bool = False
+
+
 @dataclass
 class WorkflowInfo:
     """The state of one job's storage.
@@ -86,24 +138,10 @@ class WorkflowInfo:
             are drained. None before they are known.
         unmounted: all nodes have unmounted, or are drained.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
-        failing_since: the UNIX time at which a part of the abort first failed while
-            Kubernetes answered other requests; None during an outage.
-        use_report: the line of the log about the nodes and Rabbits in use at an abort.
-        all_drained: all nodes of the job were drained, since Kubernetes did not answer
-            which nodes are in use.
-        report_raised: an exception of the job names the nodes and Rabbits in use at an
-            abort.
-        timed_states: the states whose durations were recorded.
-        durations: the seconds of those states that this module has recorded.
-        end_recorded: the Workflow was recorded as it was when it moved to Teardown.
+        cutting: how far that is.
+        recording: the records of the job.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
             None when that is not known.
-        recorded: the records of the objects that Teardown deletes were written, or
-            given up.
-        done_records: those of these records that were written, or given up.
-        record_failures: the number of failures in writing the next of them.
-        recording_since: the UNIX time since which the next of them is read while
-            Kubernetes answers; None before.
     """
 
     jobid: int
@@ -141,18 +179,9 @@ class WorkflowInfo:
     still_mounted: Optional[tuple[str, ...]] = None
     unmounted: bool = False
     cut_off: bool = False
-    failing_since: Optional[float] = None
-    use_report: str = ""
-    all_drained: bool = False
-    report_raised: bool = False
-    timed_states: frozenset[State] = frozenset()
-    durations: dict[State, float] = field(default_factory=dict)
-    end_recorded: bool = False
+    cutting: Cutting = field(default_factory=Cutting)
+    recording: Recording = field(default_factory=Recording)
     token: Optional[bool] = None
-    recorded: bool = False
-    done_records: frozenset[str] = frozenset()
-    record_failures: int = 0
-    recording_since: Optional[float] = None
 
     @property
     def name(self) -> str:
@@ -191,6 +220,43 @@ class WorkflowInfo:
     def owns(self, view: WorkflowView) -> bool:
         """Whether the Workflow was made for this job."""
         return view.wlm == WLM_ID and view.jobid == f58(self.jobid)
+
+    # What Flux wants
+
+    def want_planned(self, request: StorageRequest, failure_tolerance: int) -> None:
+        """Flux wants storage to be planned."""
+        self.request = request
+        self.failure_tolerance = failure_tolerance
+        self.planned = False
+
+    def want_ready(self, allocation: Allocated) -> None:
+        """Flux wants the storage on these nodes, unless it is to be released already:
+        the job may have ended meanwhile."""
+        if self.goal is not Goal.RELEASED:
+            self.goal = Goal.READY
+        self.allocation = allocation
+        self.mounted = False
+
+    def want_released(
+        self,
+        *,
+        ran: bool = False,
+        abandoned: bool = False,
+        aborted: bool = False,
+        waits: bool = True,
+    ) -> None:
+        """Flux wants the storage to be released. What is true stays so.
+
+        Args:
+            waits: the job waits for that.
+        """
+        self.goal = Goal.RELEASED
+        self.ran = self.ran or ran
+        self.abandoned = self.abandoned or abandoned
+        self.aborted = self.aborted or aborted
+        self.released = not waits
+
+    # What Kubernetes shows
 
     def read(self, workflow: Json) -> WorkflowView:
         """The view of the job's Workflow: the last one, if that shows this version. A
