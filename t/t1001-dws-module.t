@@ -242,8 +242,11 @@ test_expect_success 'a configuration that is no object gets EPROTO, and the modu
     flux module stats dws
 '
 test_expect_success 'the log names the job of a malformed request' '
+    job_is_named () {
+        flux dmesg | grep "dws.err.*$(flux job id --to=f58plain 1234)"
+    } &&
     test_must_fail rpc dws.setup "{\"jobid\": 1234, \"R\": 1}" &&
-    flux dmesg | grep "dws.err.*$(flux job id --to=f58plain 1234)"
+    eventually job_is_named
 '
 test_expect_success 'jobs run after malformed requests' '
     id=$(job_submit true) &&

@@ -111,7 +111,10 @@ test_expect_success 'a directive with quotes, newlines and Unicode: an exception
     refuses_directive "#DW jobdw type=\"ƒ\\\" name=é	x" "argument '\''x'\''"
 '
 test_expect_success 'the log names refused directives, with the job' '
-    flux dmesg | grep "$(flux job id --to=f58plain $refuses_id): refused: "
+    refusal_is_logged () {
+        flux dmesg | grep "$(flux job id --to=f58plain $refuses_id): refused: "
+    } &&
+    eventually refusal_is_logged
 '
 test_expect_success 'nothing was created in Kubernetes for refused directives' '
     ! has_memo $refuses_id rabbit_workflow &&

@@ -68,8 +68,8 @@ test_expect_success 'a service that is killed while there are jobs in all phases
     module_reload &&
     jobs_in_all_phases &&
     service_crash KILL &&
-    log_has "the dws service died (killed by SIGKILL): jobs with #DW directives wait, starting it again in 1 s" &&
-    log_has "the dws service was started again" &&
+    eventually log_has "the dws service died (killed by SIGKILL): jobs with #DW directives wait, starting it again in 1 s" &&
+    eventually log_has "the dws service was started again" &&
     module_lives &&
     let_go
 '
@@ -78,7 +78,7 @@ test_expect_success 'a service that dies by another signal comes back' '
     module_reload &&
     id=$(job_in prerun) &&
     service_crash SEGV &&
-    log_has "died (killed by SIGSEGV)" &&
+    eventually log_has "died (killed by SIGSEGV)" &&
     module_lives
 '
 test_expect_success 'a job goes on after the death of the service' '
@@ -96,7 +96,7 @@ test_expect_success 'jobs with requests in flight when the service is killed say
     for id in $(cat ids); do
         wait_event $id memo || return 1
     done &&
-    log_has "the dws module went away"
+    eventually log_has "the dws module went away"
 '
 test_expect_success 'jobs that come while there is no service say so, and wait' '
     id=$(job_submit true) &&
@@ -172,8 +172,8 @@ service_fragile () {
 # usage: ended_by_itself: with its error in the log, as it is
 ended_by_itself () {
     eventually service_is_back &&
-    log_has "dws.crit[0]: the dws service ends: RuntimeError: it broke: %s%n%p" &&
-    log_has "dws.crit[0]:   File \"$TRASH/fragile/flux_k8s/jobs/service.py\"" &&
+    eventually log_has "dws.crit[0]: the dws service ends: RuntimeError: it broke: %s%n%p" &&
+    eventually log_has "dws.crit[0]:   File \"$TRASH/fragile/flux_k8s/jobs/service.py\"" &&
     log_count "the dws service died (exit status 1)" 1 &&
     log_count "was started again" 1 &&
     module_lives
@@ -214,9 +214,9 @@ test_expect_success 'a service that fails at a request answers with an error' '
 
 test_expect_success 'a service that dies again and again is started later each time' '
     module_reload &&
-    service_crash && log_has "starting it again in 1 s" &&
-    service_crash && log_has "starting it again in 2 s" &&
-    service_crash && log_has "starting it again in 4 s" &&
+    service_crash && eventually log_has "starting it again in 1 s" &&
+    service_crash && eventually log_has "starting it again in 2 s" &&
+    service_crash && eventually log_has "starting it again in 4 s" &&
     log_count "the dws service died" 1 &&
     log_count "was started again" 1
 '

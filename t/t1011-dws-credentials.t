@@ -70,8 +70,8 @@ test_expect_success 'a new token comes into the kubeconfig, then the old one is 
 '
 expect_each_to_succeed 'after that'
 test_expect_success 'the log says that the kubeconfig was read again, and no more' '
-    log_has "kubeconfig.flux: read again after: http" &&
-    log_has ": Unauthorized" &&
+    eventually log_has "kubeconfig.flux: read again after: http" &&
+    eventually log_has ": Unauthorized" &&
     log_is_quiet
 '
 test_expect_success 'the old token is refused, and there is no new one yet' '

@@ -110,7 +110,7 @@ test_expect_success 'flux config reload shows what is wrong, and the log does' '
 '
 test_expect_success 'a request that is malformed is logged' '
     test_must_fail rpc dws.create "{\"jobid\": \"$CONVERSIONS\"}" &&
-    logged "jobid is \"$CONVERSIONS\"" &&
+    eventually logged "jobid is \"$CONVERSIONS\"" &&
     nothing_happened
 '
 for name in "%p.%p" "%s%n" "$CONVERSIONS"; do
