@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.broker.timers import FEW, OneShotTimer, Timers
+from flux_k8s.broker.timers import FEW, TURN, OneShotTimer, Timers
 
 
 class Reactor:
@@ -77,6 +77,22 @@ def test_a_function_that_adds_itself_lets_the_reactor_have_its_turn() -> None:
     assert len(calls) == 1
     reactor.turn()
     assert len(calls) == 2
+
+
+def test_functions_that_take_long_let_the_reactor_have_its_turn() -> None:
+    reactor = Reactor()
+    calls: list[float] = []
+
+    def work() -> None:
+        calls.append(reactor.now)
+        reactor.now += TURN / 2
+
+    for _ in range(3):
+        reactor.timers.add(0.0, work)
+    reactor.turn()
+    assert len(calls) == 2
+    reactor.turn()
+    assert len(calls) == 3
 
 
 def test_a_turn_that_comes_early_calls_nothing() -> None:

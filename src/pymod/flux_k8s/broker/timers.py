@@ -15,6 +15,9 @@ from typing import Callable, Optional
 
 Function = Callable[[], None]
 
+TURN = 0.005
+"""Seconds after which no other function is called in a turn of the reactor."""
+
 FEW = 64
 """Timers that were cancelled and are still in the queue, at least, when it is sorted
 anew without them."""
@@ -67,8 +70,9 @@ class Timers:
         return timer
 
     def run(self) -> None:
-        """Call the functions that are due. Those that they add have a later turn. An
-        exception of a function is raised; the functions after it stay in the queue."""
+        """Call the functions that are due, for about ``TURN`` seconds. Those that they
+        add have a later turn. An exception of a function is raised; the functions after
+        it stay in the queue."""
         self._armed = None
         now = self._now()
         try:
@@ -79,6 +83,8 @@ class Timers:
                     self._cancelled -= 1
                 else:
                     function()
+                    if self._now() >= now + TURN:
+                        break
         finally:
             self._arm_for_first()
 
