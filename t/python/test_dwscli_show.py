@@ -180,6 +180,9 @@ def test_why_the_storage_of_a_job_failed_is_told() -> None:
     ran = {requested_key(State.PostRun): "2025-11-24T15:55:00Z"}
     lost = "not copied: $DW_JOB_p1/out to /lustre/out"
     assert failed_job(cancel, status_drivers=[], metadata_annotations=ran) == lost
+    mounted = {"watchState": "PreRun", "completed": True, "dwdIndex": 0}
+    mounted["completeTime"] = "2025-11-24T15:50:00Z"
+    assert failed_job(cancel, status_drivers=[mounted]) == lost
     seen = "its storage was last seen in PreRun: busy"
     assert failed_job(status_state="PreRun", status_message="busy") == seen
     assert failed_job(spec_desiredState=7).startswith(

@@ -316,9 +316,11 @@ def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
 
 
 def loss(view: WorkflowView) -> str:
-    """The data that was not copied out. The service requests PostRun of each job that
-    has run: others have written none."""
-    if view.unmounting is None or not view.unsaved:
+    """The data that was not copied out of a job that has run, which others have not
+    written: its nodes had mounted all storage, or PostRun was requested."""
+    mounted = bool(view.ended) and view.ended[State.PreRun] is not None
+    ran = mounted or view.unmounting is not None
+    if not (ran and view.unsaved):
         return ""
     return f"not copied: {', '.join(view.unsaved)}"
 
