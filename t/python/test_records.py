@@ -678,6 +678,8 @@ def test_logs_of_containers_that_take_long_keep_no_job_waiting() -> None:
     kube.faults = fault
     settle(system)
     assert asked_for[-1] - asked_for[0] <= LIMIT
+    log = system.instance.job(jobid).kvs["rabbit_container_log"]
+    assert log.count("==>") == len(asked_for)
     assert moved(system, jobid) == []
     assert names(system, jobid) == LIFE
 
@@ -699,6 +701,8 @@ def test_an_abort_is_carried_out_before_the_next_portion() -> None:
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT], nodes=1))
     assert system.loop.run(system.instance.idle, HOUR)
     assert system.loop.now() < asked_for[0] + 25.0
+    kvs = system.instance.job(jobid).kvs
+    assert len(json.loads(kvs["rabbit_datamovements"])) == len(asked_for)
     assert unrecorded(system) == "the epilog is given up"
     assert drained(system) == {}
     (note,) = [e["note"] for e in exceptions(system, jobid) if e["type"] == "dws"]

@@ -23,10 +23,12 @@
     :meth:`flux_k8s.dws.datamovement.Totals.to_json`.
 ``rabbit_datamovements``
     NnfDataMovements, as a JSON array: those that failed first, each group in the
-    order of creation, at most ``rabbit.save_datamovements`` of them.
+    order of creation, at most ``rabbit.save_datamovements`` of them. Where there is no
+    time for all, those that were read.
 ``rabbit_container_log``
     The end of the logs of the job's containers, at most 50,000 characters in all.
-    Where there are several logs, each has a heading.
+    Where there are several logs, each has a heading. Where there is no time for all,
+    those that were read: those of containers that failed come first.
 
 Teardown deletes the objects behind the latter three, so they are read before. An error
 in reading them neither fails a job nor delays its Teardown for long.
@@ -216,9 +218,27 @@ class Records:
     async def _record_data_movements(self, info: WorkflowInfo) -> None:
         if info.view is None or not info.view.moves_data:
             return
-        limit = self._settings.config.save_datamovements
         totals = Totals()
         kept: list[Json] = []
+        try:
+            await self._read_data_movements(info, totals, kept)
+        except _NotRecorded:
+            if kept:
+                self._put_movements(info, kept)
+            raise
+        if self._settings.config.save_datamovements > 0:
+            self._put_movements(info, kept)
+        self._put_json(info, "rabbit_moved", totals.to_json())
+
+    def _put_movements(self, info: WorkflowInfo, kept: Iterable[Json]) -> None:
+        plain = [_plain(item) for item in kept]
+        self._put_json(info, "rabbit_datamovements", plain)
+
+    async def _read_data_movements(
+        self, info: WorkflowInfo, totals: Totals, kept: list[Json]
+    ) -> None:
+        """Add all data movements up, and keep those that the site wants."""
+        limit = self._settings.config.save_datamovements
         token: Optional[str] = ""
         while token is not None:
             page = await self._calls.list(
@@ -234,15 +254,12 @@ class Records:
             for item in items:
                 totals.add(item)
             if limit > 0:
-                kept = failed_first([*kept, *items], ("status", "status"), UNSUCCESSFUL)
-                del kept[limit:]
+                found = [*kept, *items]
+                order = failed_first(found, ("status", "status"), UNSUCCESSFUL)
+                kept[:] = order[:limit]
             token = _get(page, "metadata", "continue") or None
             if token is not None:
                 self._check_time(info)
-        if limit > 0:
-            plain = [_plain(item) for item in kept]
-            self._put_json(info, "rabbit_datamovements", plain)
-        self._put_json(info, "rabbit_moved", totals.to_json())
 
     # Containers: in pods, which are where the Workflow is
 
@@ -256,12 +273,19 @@ class Records:
         )
         pods = failed_first(items_of(listed), ("status", "phase"), ("Failed",))
         names = [name for pod in pods for name in _containers(pod)]
-        logs = []
-        for pod, container in names[:CONTAINERS]:
-            self._check_time(info)
-            log = await self._log(info, pod, container)
-            if log:
-                logs.append((f"{pod}/{container}", log))
+        logs: list[tuple[str, str]] = []
+        try:
+            for pod, container in names[:CONTAINERS]:
+                self._check_time(info)
+                log = await self._log(info, pod, container)
+                if log:
+                    logs.append((f"{pod}/{container}", log))
+        except _NotRecorded:
+            self._put_logs(info, logs)
+            raise
+        self._put_logs(info, logs)
+
+    def _put_logs(self, info: WorkflowInfo, logs: Sequence[tuple[str, str]]) -> None:
         if logs:
             self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
 
