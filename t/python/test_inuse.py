@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from flux_k8s.dws.drainreason import UNKNOWN, drain_reason
+from flux_k8s.ports import WORKFLOW
+from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.flux import services
 from rabbitsim.system import VirtualSystem
 from support.outages import OUTAGES, inject, job_in, slow
@@ -65,6 +67,31 @@ def test_an_abort_drains_all_nodes_although_job_list_is_loaded_again_at_the_time
     assert drained(system) == dict.fromkeys(["compute-01", "compute-02"], reason)
     assert len(lines(system, "cannot tell which nodes to drain")) == 1
     assert len(asked) == 3
+
+
+def test_an_abort_drains_no_node_once_the_storage_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By then the nodes run other jobs."""
+    away = [True]
+    answers = services._Jobs.list_id
+
+    def answer(self: services._Jobs, *args: Any) -> Any:
+        if away:
+            raise OSError(errno.ENOSYS, "job-list is away")
+        return answers(self, *args)
+
+    monkeypatch.setattr(services._Jobs, "list_id", answer)
+    system, jobid = aborted(reload=True)
+    name = workflow_name(jobid)
+    free = {"metadata": {"finalizers": []}}
+    system.store.merge_patch(WORKFLOW, "default", name, free)
+    system.store.delete(WORKFLOW, "default", name)
+    system.loop.run(timeout=2 * HOUR)
+    away.clear()
+    system.loop.run(timeout=10.0)
+    assert lines(system, "drained until") == []
+    assert drained(system) == {}
 
 
 def test_an_abort_says_that_it_cannot_drain_a_job_that_job_list_lacks(

@@ -69,9 +69,10 @@ other requests. An outage does not count."""
 
 def _is_use_known(info: WorkflowInfo) -> bool:
     """Whether this service, or an earlier one, has found the nodes and Rabbits that an
-    abort takes out of service."""
+    abort takes out of service, or nothing is left of the job's storage."""
     recorded = info.view is not None and info.view.cut_off
-    return bool(info.cutting.use_report) or info.cut_off or recorded
+    found = bool(info.cutting.use_report) or info.cut_off or recorded
+    return found or info.cutting.over
 
 
 class InUse:
@@ -190,6 +191,10 @@ class InUse:
             self._calls.patch(STORAGE, namespace, name, body, key=f"storages/{name}")
             for name in names
         ]
+
+    def forget(self, info: WorkflowInfo) -> None:
+        """Drain no node for a job of whose storage nothing is left."""
+        info.cutting.over = True
 
     def drain_after_silence(self, info: WorkflowInfo) -> None:
         """Drain all nodes unless the abort gets an answer in :data:`SILENCE` seconds.

@@ -85,12 +85,14 @@ class Cutting:
         all_drained: all nodes of the job were drained, since Kubernetes did not answer
             which nodes are in use.
         report_raised: an exception of the job names the nodes and Rabbits in use.
+        over: nothing is left of the job's storage.
     """
 
     failing_since: Optional[float] = None
     use_report: str = ""
     all_drained: bool = False
     report_raised: bool = False
+    over: bool = False
 
 
 @dataclass
