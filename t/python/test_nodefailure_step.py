@@ -29,6 +29,7 @@ from flux_k8s.jobs.workflow import (
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.rset import Allocated
 from support.nodefailure import (
     HOSTS,
     JOBID,
@@ -137,6 +138,16 @@ def test_a_prerun_timeout_names_the_nodes_to_a_job_that_tolerates_no_failure() -
         "PreRun took more than prerun_timeout=60s; failed nodes: 1 of 4 (node4),"
         " dw_failure_tolerance=0"
     )
+
+
+@pytest.mark.parametrize("forced, nodes", [(True, R), (False, None)])
+def test_a_job_that_tolerates_no_failure_fails_although_nodes_cannot_be_named(
+    forced: bool, nodes: Optional[Allocated]
+) -> None:
+    """Somebody else has forced the state, or the module was just loaded."""
+    info = info_of(view_of(forced=forced), tolerance=0)
+    info.looked_up, info.allocation = NOW + 10, nodes
+    assert isinstance(step(info, NOW + 10), Fail)
 
 
 def test_a_setup_timeout_is_not_looked_into() -> None:

@@ -180,6 +180,18 @@ def test_without_a_tolerance_every_failure_is_fatal_and_names_the_node() -> None
     assert watched.drained == {}
 
 
+def test_a_job_fails_in_time_although_its_mounts_may_not_be_looked_at() -> None:
+    def forbid(request: Request) -> Optional[ApiFault]:
+        looks = request.verb == "list" and request.kind == CLIENTMOUNT
+        error = KubeError(403, "Forbidden", "no clientmounts for you")
+        return ApiFault(error=error) if looks else None
+
+    watched = Watched(MOUNT, faults=forbid)
+    jobid = watched.system.instance.submit(jobspec([XFS], nodes=4))
+    watched.system.loop.run(timeout=30.0)
+    check_fails(watched, jobid, "tc_timeout=10s: ")
+
+
 def test_a_node_that_mounts_within_tc_timeout_has_not_failed() -> None:
     watched = Watched(Fault("PreRun", "mount", duration=8.0, node="compute-04"))
     jobid = watched.run()

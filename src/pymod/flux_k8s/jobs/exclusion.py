@@ -35,9 +35,14 @@ from flux_k8s.ports import (
     Json,
     Kind,
     Kube,
+    KubeError,
 )
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
+
+FORBIDDEN = (403, 404)
+"""The answers to a request that the credentials do not allow, or about a kind that is
+not there."""
 
 
 class Exclusion:
@@ -68,11 +73,18 @@ class Exclusion:
             KubeError: a request failed.
             NotReady: DWS is not ready.
         """
-        assert info.view is not None
-        if info.view.state is State.Setup:
+        assert info.view is not None and info.view.state is not None
+        state, requested_at = info.view.state, self._flux.now()
+        if state is State.Setup:
             await self._inspect_storage(info)
-        else:
+            return
+        try:
             await self._inspect_mounts(info, info.view.mounts)
+        except KubeError as error:
+            if info.failure_tolerance or error.status not in FORBIDDEN:
+                raise
+            # The job fails all the same: nodes would only have been named.
+            info.survey = Survey(state, requested_at, (), (), served=False)
 
     async def _inspect_storage(self, info: WorkflowInfo) -> None:
         try:

@@ -398,7 +398,8 @@ def _tolerate(
     if problem.since is None:
         return Fail(problem.note)
     if info.allocation is None or view.forced:
-        return Wait()
+        # A job that tolerates no failure would only have had the nodes named.
+        return Wait() if info.failure_tolerance else Fail(problem.note)
     survey = info.survey
     if (
         survey is None
