@@ -53,6 +53,7 @@ for step in create _plan _allocate _release_prolog; do
         running=$(job_in running) &&
         touch deadly.$step &&
         id=$(job_submit true) &&
+        eventually test -s deadly.$step &&
         other=$(job_submit true) &&
         wait_event $id clean &&
         test "$(cat deadly.$step)" = "$(flux job id --to=dec $id)" &&
