@@ -151,7 +151,7 @@ def memory(field: str = "VmRSS", pid: str = "self") -> float:
 def cpu_of(pid: int) -> float:
     """Seconds of processor time that a process has used, with all its threads, and
     those of its children that have ended."""
-    fields = _stat(pid)
+    fields = stat_of(pid)
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -160,14 +160,15 @@ def descendants(pid: int) -> list[int]:
     children: dict[int, list[int]] = {}
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
-            children.setdefault(int(_stat(folder.name)[1]), []).append(int(folder.name))
+            parent = int(stat_of(folder.name)[1])
+            children.setdefault(parent, []).append(int(folder.name))
     found = [pid]
     for each in found:
         found += children.get(each, [])
     return found
 
 
-def _stat(pid: object) -> list[str]:
+def stat_of(pid: object) -> list[str]:
     """The fields of a process's ``stat`` after its name."""
     with open(f"/proc/{pid}/stat", encoding="ascii") as file:
         return file.read().rpartition(")")[2].split()

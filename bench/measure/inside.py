@@ -19,7 +19,7 @@ from flux.job.submit import submit_async, submit_get_id
 
 import flux
 
-from .child import cpu_of, descendants, memory, serve
+from .child import cpu_of, descendants, memory, serve, stat_of
 from .workload import jobspec
 
 JOB_PREFIX = "fluxjob-"
@@ -252,7 +252,7 @@ def _module_process(broker: int) -> int:
     """The module's supervisor, a child of the broker's."""
     for folder in pathlib.Path("/proc").glob("[0-9]*"):
         try:
-            parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+            parent = stat_of(folder.name)[1]
             command = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue  # it has ended
