@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 from random import Random
-from typing import Callable
+from typing import Callable, Mapping
 
 import pytest
 
@@ -24,7 +24,7 @@ from flux_k8s.ports import (
 from rabbitsim.dws import Files, Options, Topology, constant
 from rabbitsim.dws.cli import read_topology, serve
 from rabbitsim.dws.directive import STATES
-from rabbitsim.dws.files import CopyError
+from rabbitsim.dws.files import CopyError, NoCopy, NoFiles
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import RealLoop
@@ -134,6 +134,68 @@ def test_a_missing_source_is_an_error_in_data_in(tmp_path: Path) -> None:
         assert movement["status"]["status"] == "Failed"
     system.remove()
     system.check_clean()
+
+
+class TimedCopy(NoCopy):
+    """A copy that is complete at a certain time, and says when to look again."""
+
+    def __init__(self, system: System, end: float) -> None:
+        super().__init__(100)
+        self._system = system
+        self._end = end
+
+    @property
+    def pause(self) -> float:
+        return max(0.0, self._end - self._system.loop.now())
+
+    def step(self, limit: int) -> bool:
+        if self.pause == 0.0:
+            self.progress.bytes = 100
+        return self.pause == 0.0
+
+
+class TimedFiles(NoFiles):
+    """Files whose copies take 30 s."""
+
+    system: System
+
+    def copy(
+        self, source: str, destination: str, variables: Mapping[str, str]
+    ) -> TimedCopy:
+        return TimedCopy(self.system, self.system.loop.now() + 30.0)
+
+
+def test_a_copy_that_takes_its_own_time_is_complete_then() -> None:
+    files = TimedFiles()
+    system = files.system = System(Options(latency=constant(0)), files=files)
+    system.submit(JOB, "#DW copy_in source=/lustre/in destination=$DW_JOB_my_data/")
+    system.wait()
+    system.assign()
+    system.go("Setup")
+    begin, steps = system.loop.now(), len(system.events)
+    assert system.go("DataIn")["ready"]
+    assert system.loop.now() - begin == pytest.approx(30.0, abs=0.1)
+    assert len(system.events) - steps < 30
+
+
+def test_a_copy_is_reported_once_in_each_interval() -> None:
+    options = Options(
+        latency=constant(0), copy_rate=10.0, copy_step=1, report_interval=4.0
+    )
+    system = System(options, files=NoFiles(size=100))
+    system.submit(JOB, "#DW copy_in source=/lustre/in destination=$DW_JOB_my_data/")
+    system.wait()
+    system.assign()
+    system.go("Setup")
+    system.go("DataIn")
+    movement = system.items(NNFDATAMOVEMENT)[0]["metadata"]
+    reports = [
+        object["status"]["commandStatus"]["progress"]
+        for _, _, object in system.events
+        if object["kind"] == "NnfDataMovement" and "status" in object
+        if object["metadata"]["namespace"] == movement["namespace"]
+    ]
+    assert len(reports) == 4 and reports[-1] == 100
 
 
 def test_teardown_gives_up_data_movement_that_is_under_way(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
-from typing import Optional
+from typing import Any, Optional
 
 import pytest
 from hypothesis import example, given
@@ -15,12 +15,15 @@ from hypothesis import strategies as st
 
 from flux_k8s.ports import (
     CLIENTMOUNT,
+    Json,
     KubeError,
 )
 from rabbitsim.dws import (
     Options,
+    Topology,
     recorded,
 )
+from rabbitsim.dws.cluster import Cluster
 from rabbitsim.dws.directive import STATES
 from rabbitsim.kube import direct
 from support.dws import TIMEOUT, XFS, System
@@ -91,6 +94,41 @@ def test_a_workflow_takes_no_more_requests_than_the_real_controllers_wrote() -> 
     before = system.controllers.requests
     system.run(XFS)
     assert system.controllers.requests - before < 85
+
+
+@pytest.mark.parametrize("type", ["xfs", "gfs2"])
+def test_the_work_for_each_node_does_not_grow_with_the_number_of_nodes(
+    type: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[object] = []
+    get = Cluster.get
+
+    def count(cluster: Cluster, *key: Any) -> Optional[Json]:
+        looked_up.append(key)
+        return get(cluster, *key)
+
+    monkeypatch.setattr(Cluster, "get", count)
+
+    def work(nodes: int) -> float:
+        """Objects that are looked up for each node. Answers come one at a time."""
+        rng = random.Random(1)
+        topology = Topology.regular(nodes, 4)
+        system = System(topology=topology, latency=lambda: rng.uniform(0.0, 0.1))
+        looked_up.clear()
+        system.submit(
+            f"#DW jobdw type={type} capacity=1GiB name=aa",
+            "#DW copy_in source=/lustre/in destination=$DW_JOB_aa/",
+            "#DW copy_out source=$DW_JOB_aa/out destination=/lustre/out",
+        )
+        system.wait()
+        system.assign(tuple(topology.rabbit_of))
+        for state in STATES[1:]:
+            assert system.go(state)["ready"]
+        system.remove()
+        system.check_clean()
+        return len(looked_up) / nodes
+
+    assert work(128) < 1.5 * work(32)
 
 
 def test_the_same_seed_gives_the_same_events() -> None:

@@ -72,6 +72,39 @@ class TestLife:
         log = system.instance.eventlog
         assert log(first)[4].timestamp < log(late)[4].timestamp
 
+    def test_jobs_behind_one_that_waits_start_if_that_does_not_delay_it(
+        self, system: System
+    ) -> None:
+        system.instance.scheduler.depth = 2
+        system.submit("-N2", "-t", "10s", seconds=10.0)
+        first = system.submit("-N4", "-t", "10s")
+        long = system.submit("-N2", "-t", "11s", seconds=2.0)
+        short = system.submit("-N2", "-t", "5s", seconds=2.0)
+        system.run()
+        begins = {job: system.times(job)["alloc"] for job in (first, long, short)}
+        assert begins[short] < begins[first] < begins[long]
+        assert begins[first] == pytest.approx(begins[short] + 10.0, abs=0.1)
+
+    def test_the_scheduler_looks_at_so_many_jobs_behind_one_that_waits(
+        self, system: System
+    ) -> None:
+        system.instance.scheduler.depth = 1
+        system.submit("-N2", "-t", "10s", seconds=10.0)
+        first = system.submit("-N4", "-t", "10s")
+        system.submit("-N2", "-t", "11s")
+        unseen = system.submit("-N2", "-t", "5s")
+        system.run()
+        assert system.times(first)["alloc"] < system.times(unseen)["alloc"]
+
+    def test_no_job_overtakes_another_one_unless_the_scheduler_is_told_to(
+        self, system: System
+    ) -> None:
+        system.submit("-N2", "-t", "10s", seconds=10.0)
+        first = system.submit("-N4", "-t", "10s")
+        short = system.submit("-N2", "-t", "5s")
+        system.run()
+        assert system.times(first)["alloc"] < system.times(short)["alloc"]
+
     def test_an_unsupported_dependency_is_refused(self, system: System) -> None:
         with pytest.raises(SubmitError, match='scheme "after" not supported'):
             system.submit("-S", 'dependencies=[{"scheme":"after","value":"1"}]')

@@ -16,7 +16,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
 from rabbitsim.flux import rwriter
-from rabbitsim.flux.pool import Grant, Pool, RequestError, make_nodes
+from rabbitsim.flux.pool import Grant, Pool, RequestError, count_nodes, make_nodes
 from support.effort import examples
 
 NODES, CORES, SSDS = 6, 4, 100
@@ -43,9 +43,9 @@ def pool() -> Pool:
     return make_pool()
 
 
-def make_pool() -> Pool:
+def make_pool(chunks: Optional[int] = None) -> Pool:
     hosts = [f"node{i}" for i in range(NODES)]
-    return Pool(make_nodes(hosts, topology(), CORES, 1, {}), topology())
+    return Pool(make_nodes(hosts, topology(), CORES, 1, {}), topology(), chunks)
 
 
 def core(count: int = 1) -> Json:
@@ -189,6 +189,30 @@ def test_R_is_what_readers_of_R_expect(pool: Pool) -> None:
     assert ssd_per_rabbit(read, topology()) == {"rabbit0": 22, "rabbit1": 11}
 
 
+def test_a_job_gets_an_ssd_as_a_whole() -> None:
+    pool = make_pool(chunks=4)  # of 25 GiB
+    grant = allocate(pool, rabbit(1, 26))
+    assert grant is not None and gib(grant) == {0: 2}
+    R = rset.parse(rwriter.write(pool, grant, 0.0, 0.0))
+    assert ssd_per_rabbit(R, topology()) == {"rabbit0": 50}
+    assert gib(allocate(pool, rabbit(1, 51))) == {1: 3}
+    assert allocate(pool, rabbit(1, 51)) is None
+
+
+@pytest.mark.parametrize(
+    "resources, nodes",
+    [
+        ([node(slot(core(2)), count=3)], 3),
+        ([rabbit(3, 10, per_slot=2)], 6),
+        ([{"type": "chassis", "count": 2, "with": [rabbit(2, 5)]}, ssd(3)], 4),
+        ([slot(core())], 0),
+        (None, 0),
+    ],
+)
+def test_the_nodes_of_a_request_are_counted(resources: Any, nodes: int) -> None:
+    assert count_nodes(resources) == nodes
+
+
 def test_R_without_a_time_limit_does_not_expire(pool: Pool) -> None:
     grant = allocate(pool, slot(core()))
     assert grant is not None
@@ -265,6 +289,10 @@ def test_nothing_is_given_to_two_jobs_and_all_of_it_comes_back(
             for id in part.ids
         ]
         assert len(taken) == len(set(taken))
+        assert pool.open_nodes == sum(map(pool.is_open, pool.nodes))
+        for chassis in pool.chassis:
+            nodes = [pool.nodes[rank] for rank in chassis.ranks]
+            assert pool.has_open_nodes(chassis) == any(map(pool.is_open, nodes))
         if give_back and held:
             pool.release(held.pop(0))
     for grant in held:

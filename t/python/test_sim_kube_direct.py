@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from typing import Any, Optional, Union
+from typing import Any, Callable, Optional, Union
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -83,6 +83,22 @@ def computes(name: str, **metadata: Any) -> Json:
 def test_the_direct_port_implements_the_kube_interface() -> None:
     kube: Kube = Cluster().kube
     assert kube is not None
+
+
+def test_a_client_may_be_called_later_but_not_by_a_watch_that_it_has_stopped() -> None:
+    cluster = Cluster()
+    calls: list[tuple[str, Callable[[], None]]] = []
+    cluster.kube.deliver = lambda what, call: calls.append((what, call))
+    watcher, answers = Watcher(), []
+    watch = cluster.kube.watch(COMPUTES, None, watcher)
+    cluster.kube.create(COMPUTES, "default", computes("c"), answers.append, key="k")
+    cluster.loop.run()
+    assert sorted(what for what, _ in calls) == ["answer", "computes", "computes"]
+    assert watcher.log == answers == []
+    watch.stop()
+    for _, call in calls:
+        call()
+    assert watcher.log == [] and len(answers) == 1
 
 
 def test_every_verb_answers_with_the_object_or_the_error() -> None:

@@ -26,7 +26,7 @@ from rabbitsim.dws.files import FileSystems, NoFiles
 from rabbitsim.dws.ledger import Rabbits
 from rabbitsim.dws.options import Options
 from rabbitsim.dws.separatewrites import SeparateWrites
-from rabbitsim.dws.storage import follow_spec, remove, usage
+from rabbitsim.dws.storage import follow_spec, remove_all, usage
 from rabbitsim.dws.task import TrackedWorkflow, World
 from rabbitsim.dws.topology import Topology
 
@@ -95,6 +95,7 @@ class Controllers:
         self._tracked: dict[Key, TrackedWorkflow] = {}
         self._users: dict[Key, dict[Key, None]] = {}
         self._dirty: dict[Key, None] = {}
+        self._moved: dict[Key, TrackedWorkflow] = {}
         self._draining = False
         self._paused = False
         self._stopped = False
@@ -122,8 +123,7 @@ class Controllers:
     def resume(self) -> None:
         """Go on with all that has changed since :meth:`pause`."""
         self._paused = False
-        for key in tuple(self._dirty):
-            self._mark(key)
+        self._drain_soon()
 
     def _changed(self, key: Key, old: Optional[Json], new: Optional[Json]) -> None:
         if key.kind == WORKFLOW:
@@ -152,12 +152,16 @@ class Controllers:
         if objects.WORKFLOW_NAME in labels:
             namespace = labels[objects.WORKFLOW_NAMESPACE]
             owner = Key(WORKFLOW, namespace, labels[objects.WORKFLOW_NAME])
-            children = self._track(owner).children
+            tracked = self._track(owner)
             if new is None:
-                children.pop(key, None)
+                tracked.children.pop(key, None)
             elif key.kind in workflow.CHILDREN:
-                children[key] = None
-            self._mark(owner)
+                tracked.children[key] = None
+            if key in tracked.moving:
+                self._moved[key] = tracked
+                self._drain_soon()
+            else:
+                self._mark(owner)
 
     def _track(self, key: Key) -> TrackedWorkflow:
         tracked = self._tracked.get(key)
@@ -173,6 +177,9 @@ class Controllers:
     def _mark(self, key: Key) -> None:
         """Look at an object soon; once, however often it is marked."""
         self._dirty[key] = None
+        self._drain_soon()
+
+    def _drain_soon(self) -> None:
         idle = self._stopped or self._paused or self._draining
         if self._cluster.synced and not idle:
             self._draining = True
@@ -182,9 +189,24 @@ class Controllers:
         self._draining = False
         if self._stopped or self._paused:
             return
+        moved, self._moved = self._moved, {}
+        for key, tracked in moved.items():
+            self._advance(key, tracked)
         dirty, self._dirty = self._dirty, {}
         for key in dirty:
             self._reconcile(key)
+
+    def _advance(self, key: Key, tracked: TrackedWorkflow) -> None:
+        """Do the next thing for an object that is on its way."""
+        group = tracked.moving.get(key)
+        if group is None or self._cluster.busy(key):
+            return  # the Workflow was looked at meanwhile, or an answer is to come
+        outcome = group.advance(key)
+        if outcome is None:
+            del tracked.moving[key]
+            group.left.discard(key)
+        if not group.left or (outcome is not None and outcome.status != "Running"):
+            self._dirty[tracked.key] = None
 
     def _reconcile(self, key: Key) -> None:
         obj = self._cluster.get(*key)
@@ -205,8 +227,7 @@ class Controllers:
             workflow.reconcile(self._world, tracked, obj)
             self._note_users(tracked)
             return
-        for child in tuple(tracked.children):
-            remove(self._cluster, child)
+        remove_all(self._cluster, tracked, tuple(tracked.children))
         if not tracked.children and not self._cluster.busy(key):
             self._forget(tracked)
 

@@ -46,6 +46,10 @@ class Copy(Protocol):
 
     progress: Progress
 
+    @property
+    def pause(self) -> float:
+        """Seconds after a step until the next one is of use."""
+
     def step(self, limit: int) -> bool:
         """Copy about ``limit`` bytes more. True when all is done. Raises
         :class:`CopyError`."""
@@ -78,6 +82,8 @@ class FileSystems(Protocol):
 
 class NoCopy:
     """A copy of ``size`` bytes that exist on paper only, for runs without files."""
+
+    pause = 0.0
 
     def __init__(self, size: int = 0) -> None:
         self.progress = Progress(files=1 if size else 0, bytes_total=size)
@@ -216,6 +222,8 @@ class TreeCopy:
     Symbolic links are copied as links; what is neither file, directory nor
     link is left out. What is at the destination already is written over.
     """
+
+    pause = 0.0
 
     def __init__(self, source: Path, destination: Path) -> None:
         self.progress = Progress()

@@ -4,17 +4,19 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Iterable, Optional
 
 from flux_k8s.ports import CLIENTMOUNT, COMPUTES, NNF_GROUP, SERVERS, Json
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
-from rabbitsim.dws.cluster import Key
+from rabbitsim.dws.cluster import Key, key_of
 from rabbitsim.dws.directive import Directive, parse
 from rabbitsim.dws.proposal import find_persistent, job_variable, servers_name
 from rabbitsim.dws.storage import unmade
 from rabbitsim.dws.task import (
     DONE,
+    GONE,
     Outcome,
     Task,
     TrackedWorkflow,
@@ -46,9 +48,14 @@ def pre_run(task: Task) -> Outcome:
     if missing and type in PHYSICAL and (_cut_off(task, nodes) or unmade(task)):
         task.wait_for_rabbits()
         return running("pending mount")
-    for node in missing:
-        task.cluster.create(CLIENTMOUNT, _body(task, type, node, nodes[node]))
-    return running("pending mount") if missing else _settle(task, "mounted")
+    bodies = [_body(task, type, node, nodes[node]) for node in missing]
+    for body in bodies:
+        task.cluster.create(CLIENTMOUNT, body)
+    created = [key_of(CLIENTMOUNT, body) for body in bodies]
+    follow = [key for key in created if not task.world.disabled(key.namespace)]
+    task.tracked.follow(follow, partial(_advance, task, "mounted"))
+    outcome = _settle(task, "mounted")
+    return running("pending mount") if missing else outcome
 
 
 def _cut_off(task: Task, nodes: Iterable[str]) -> bool:
@@ -182,6 +189,7 @@ def _settle(task: Task, target: str) -> Outcome:
     """Bring the ClientMounts of a directive to ``mounted`` or ``unmounted``."""
     pending = "pending mount" if target == "mounted" else "pending unmount"
     worst = DONE
+    left = []
     computes = frozenset(task.computes())
     for key, obj in _client_mounts(task):
         if not _awaited(task, key, computes):
@@ -189,11 +197,19 @@ def _settle(task: Task, target: str) -> Outcome:
         state = _settle_one(task, key, obj, target)
         if state is None:
             continue
+        left.append(key)
         if state.status != "Running" or worst is DONE:
             worst = state
+    task.tracked.follow(left, partial(_advance, task, target))
     if worst is DONE and not task.due:
         return running(pending)
     return worst
+
+
+def _advance(task: Task, target: str, key: Key) -> Optional[Outcome]:
+    """One ClientMount that has changed; None when it is where it should be."""
+    obj = task.cluster.get(*key)
+    return GONE if obj is None else _settle_one(task, key, obj, target)
 
 
 def _client_mounts(task: Task) -> list[tuple[Key, Json]]:

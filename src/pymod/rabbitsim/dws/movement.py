@@ -17,8 +17,7 @@ from rabbitsim.dws.storage import unmade
 from rabbitsim.dws.task import DONE, Outcome, Task, failed, running
 from rabbitsim.dws.topology import DM_NAMESPACE
 
-REPORT_INTERVAL = 0.5
-"""Seconds between two reports of a copy that is under way."""
+_WRITING = running("data movement pending")
 
 
 def move(task: Task) -> Outcome:
@@ -26,7 +25,16 @@ def move(task: Task) -> Outcome:
     index, _ = _storage(task)
     if unmade(Task(task.world, task.tracked, task.workflow, index, {})):
         return running("status pending")
-    found = [(key, task.cluster.get(*key)) for key in _keys(task)]
+    keys = _keys(task)
+    outcome = _move(task, keys)
+    busy = task.cluster.busy
+    task.tracked.follow(filter(busy, keys), lambda key: _WRITING if busy(key) else None)
+    return outcome
+
+
+def _move(task: Task, keys: list[Key]) -> Outcome:
+    """Do what there is to do now. ``keys`` are those of the NnfDataMovements."""
+    found = [(key, task.cluster.get(*key)) for key in keys]
     for key, obj in found:
         if obj is None:
             task.cluster.create(NNFDATAMOVEMENT, _body(task, key))
@@ -76,9 +84,11 @@ def _advance(task: Task) -> tuple[Copy, bool]:
     )
     if now < steps.get(task.index, now):
         return copy, False
+    finished = copy.step(options.copy_step)
     rate = options.copy_rate
-    steps[task.index] = now if rate is None else now + options.copy_step / rate
-    return copy, copy.step(options.copy_step)
+    pause = copy.pause if rate is None else options.copy_step / rate
+    steps[task.index] = now + pause
+    return copy, finished
 
 
 def _variables(task: Task) -> dict[str, str]:
@@ -169,12 +179,12 @@ def _state(obj: Json) -> str:
 
 def _running(task: Task, movements: list[tuple[Key, Json]], copy: Copy) -> Outcome:
     """Say how far the copy is, now and then."""
-    now = task.world.clock.now()
+    now, interval = task.world.clock.now(), task.world.options.report_interval
     for key, obj in movements:
         status = obj.get("status") or {}
         last = (status.get("commandStatus") or {}).get("lastMessageTime", "")
         reported = parse_timestamp(last) if last else None
-        if reported is None or now - reported >= REPORT_INTERVAL:
+        if reported is None or now - reported >= interval:
             started = status.get("startTime") or format_timestamp(now)
             report = {
                 "state": "Running",

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from random import Random
@@ -138,7 +138,7 @@ class Options:
 
     Attributes:
         latency: how long states take, besides the work itself.
-        faults: the failures.
+        faults: the failures. Those of a list may change while the controllers run.
         progress_after: a driver that takes longer than this many seconds says
             in the Workflow for what it waits.
         capacity_interval: free capacity of a Rabbit is published at most this
@@ -149,6 +149,7 @@ class Options:
             looks at anything else.
         copy_rate: bytes per second that one data movement copies at most; None for
             no limit.
+        report_interval: seconds between two reports of a copy that is under way.
         full_events: whether watches show as many events as those of a real system:
             each thing that the controllers do is a write of its own
             (:mod:`rabbitsim.dws.separatewrites`), and objects have ``managedFields``,
@@ -156,7 +157,7 @@ class Options:
     """
 
     latency: Latency = field(default_factory=lambda: constant(0.001))
-    faults: tuple[Fault, ...] = ()
+    faults: Sequence[Fault] = ()
     profiles: Profiles = field(default_factory=Profiles.default)
     rules: Rules = field(default_factory=Rules.default)
     progress_after: float = 0.05
@@ -164,6 +165,7 @@ class Options:
     user_container_tls: bool = True
     copy_step: int = 8 << 20
     copy_rate: Optional[float] = None
+    report_interval: float = 0.5
     full_events: bool = False
 
     def fault(

@@ -21,7 +21,15 @@ from rabbitsim.dws.breakdown import UserError, check_servers
 from rabbitsim.dws.cluster import Cluster, Key
 from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.proposal import find_persistent, owned_by, servers_name
-from rabbitsim.dws.task import DONE, Outcome, Task, failed, running, transient
+from rabbitsim.dws.task import (
+    DONE,
+    Outcome,
+    Task,
+    TrackedWorkflow,
+    failed,
+    running,
+    transient,
+)
 
 CANNOT_ALLOCATE = "could not allocate storage"
 
@@ -284,16 +292,30 @@ def remove_children(
 ) -> bool:
     """Delete the objects that were made for a directive, but not those ``spared``.
     Whether they are all gone."""
-    left = False
+    left = []
     index = str(task.index)
-    for key in tuple(task.tracked.children):
+    for key in task.tracked.children:
         if key.kind in kinds and key not in spared:
             obj = task.cluster.get(*key)
             labels = (obj or {}).get("metadata", {}).get("labels") or {}
             if labels.get(f"{NNF_GROUP}/directive_index") == index:
-                left = True
-                remove(task.cluster, key)
+                left.append(key)
+    remove_all(task.cluster, task.tracked, left)
     return not left
+
+
+def remove_all(
+    cluster: Cluster, tracked: TrackedWorkflow, keys: Collection[Key]
+) -> None:
+    """Delete objects of a Workflow, each by itself."""
+
+    def advance(key: Key) -> Optional[Outcome]:
+        remove(cluster, key)
+        return None if cluster.get(*key) is None else running("delete")
+
+    tracked.follow(keys, advance)
+    for key in keys:
+        remove(cluster, key)
 
 
 def remove(cluster: Cluster, key: Key) -> None:

@@ -10,6 +10,7 @@ the rest of the work.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from random import Random
 from typing import Callable, Optional, Protocol
@@ -41,6 +42,9 @@ class Outcome:
 
 
 DONE = Outcome("Completed")
+
+GONE = Outcome("Gone")
+"""The outcome of an object that is not there any more."""
 
 
 def running(message: str) -> Outcome:
@@ -80,6 +84,25 @@ class Ledger(Protocol):
         """Whether a compute node reaches its Rabbit over PCIe."""
 
 
+@dataclass(frozen=True)
+class Moving:
+    """Objects of a Workflow that are on their way to where they should be.
+
+    A change of one of them concerns that one only, as with the controllers of DWS that
+    run on each node. The Workflow is looked at when none is left: a look takes as long
+    as there are objects.
+
+    Attributes:
+        advance: does the next thing for an object. Returns None when there is nothing
+            left to do for it. The Workflow is looked at for any other outcome that is
+            not Running.
+        left: the objects that are not yet where they should be.
+    """
+
+    advance: Callable[[Key], Optional[Outcome]]
+    left: set[Key]
+
+
 @dataclass
 class TrackedWorkflow:
     """The state that the controllers keep of a Workflow, besides its object.
@@ -99,6 +122,15 @@ class TrackedWorkflow:
     copies: dict[int, Copy] = field(default_factory=dict)
     next_steps: dict[int, float] = field(default_factory=dict)
     refreshed: set[Key] = field(default_factory=set)
+    moving: dict[Key, Moving] = field(default_factory=dict)
+
+    def follow(
+        self, keys: Iterable[Key], advance: Callable[[Key], Optional[Outcome]]
+    ) -> None:
+        """Have objects go on one by one as they change, until the next look at the
+        Workflow. See :class:`Moving`."""
+        group = Moving(advance, set(keys))
+        self.moving.update(dict.fromkeys(group.left, group))
 
 
 @dataclass

@@ -65,6 +65,7 @@ def reconcile(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     """Do the next thing for a Workflow, if there is one to do now."""
     if world.cluster.busy(tracked.key):
         return
+    tracked.moving.clear()
     status = workflow.get("status") or {}
     if "deletionTimestamp" in workflow["metadata"]:
         _delete(world, tracked, workflow)

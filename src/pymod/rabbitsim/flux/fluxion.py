@@ -31,6 +31,10 @@ class Fluxion:
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._properties: dict[str, dict[str, str]] = {}
+        self._chassis = {
+            f"{CLUSTER}/chassis{chassis.index}": chassis
+            for chassis in scheduler.pool.chassis
+        }
         self.requests: Counter[str] = Counter()
         self.methods = {
             "find": self._find,
@@ -134,8 +138,8 @@ class Fluxion:
 
     def _at(self, path: str) -> Union[Node, Chassis, None]:
         """The node or the chassis at a path of the graph; None for other vertices."""
-        for chassis in self._scheduler.pool.chassis:
-            if path == f"{CLUSTER}/chassis{chassis.index}":
-                return chassis
+        chassis = self._chassis.get(path)
+        if chassis is not None:
+            return chassis
         node = self._scheduler.node(path.rpartition("/")[2])
         return node if node is not None and path == self._path(node) else None

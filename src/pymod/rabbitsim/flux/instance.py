@@ -66,6 +66,7 @@ class Instance:
         owner: int = OWNER,
         groups: Callable[[int], Optional[int]] = lambda userid: userid,
         dynamic_properties: bool = True,
+        chunks: Optional[int] = None,
     ) -> None:
         """
         Args:
@@ -75,6 +76,7 @@ class Instance:
             groups: the primary group of a user, None for an unknown one.
             dynamic_properties: the scheduler lets properties of nodes be set, as
                 Fluxion does; sched-simple does not.
+            chunks: as in :class:`Pool`.
         """
         self._clock = clock
         self._log = log
@@ -87,7 +89,7 @@ class Instance:
         nodes = make_nodes(hosts, mapping, cores, gpus, properties or {})
         self.scheduler = Scheduler(
             clock,
-            Pool(nodes, mapping),
+            Pool(nodes, mapping, chunks),
             lambda: [job for job in self.manager.active_jobs if job.alloc_queued],
             self.manager.allocated,
             self.manager.denied,

@@ -77,6 +77,7 @@ class JobManager:
         self._fluids = FluidGenerator(clock.now() - UPTIME)
         self.owner = owner
         self.jobs: dict[int, Job] = {}
+        self._active: dict[int, Job] = {}
         self.listeners: list[Listener] = []
         self._has_exec = True
 
@@ -95,7 +96,7 @@ class JobManager:
 
     @property
     def active_jobs(self) -> list[Job]:
-        return [job for job in self.jobs.values() if job.active]
+        return list(self._active.values())
 
     def submit(self, jobspec: Json, userid: int, urgency: int, flags: int) -> int:
         """Submit a job; its ID.
@@ -112,7 +113,7 @@ class JobManager:
             kvs={"jobspec": json.dumps(jobspec)},
             t_submit=self._clock.now(),
         )
-        self.jobs[job.id] = job
+        self.jobs[job.id] = self._active[job.id] = job
         context = {"userid": userid, "urgency": urgency, "flags": flags, "version": 1}
         self.post(job, "submit", context)
         try:
@@ -120,7 +121,7 @@ class JobManager:
         except SubmitError:
             self._hooks.jobtap_call("job.destroy", job, {})
             self._hooks.tap_destroy(job)
-            del self.jobs[job.id]
+            del self.jobs[job.id], self._active[job.id]
             raise
         self._hooks.jobtap_call("job.new", job, {})
         job.hold = True
@@ -248,6 +249,8 @@ class JobManager:
         before = job.state
         job.events.append(event)
         apply(job, event)
+        if not job.active:
+            self._active.pop(job.id, None)
         for listener in list(self.listeners):
             listener(job, event, before)
         self._hooks.tap_event(job, event)

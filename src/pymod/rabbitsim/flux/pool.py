@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterator, Mapping, Optional, Sequence, Union
 
@@ -48,11 +49,12 @@ class Node:
 
 @dataclass(frozen=True)
 class Chassis:
-    """A chassis with its Rabbit, whose ``ssd`` vertices are of 1 GiB each."""
+    """A chassis with its Rabbit, which has ``ssds`` vertices of ``ssd_size`` GiB."""
 
     index: int
     rabbit: str
     ssds: int
+    ssd_size: int
     ranks: tuple[int, ...]
 
 
@@ -99,36 +101,60 @@ def make_nodes(
 
 
 class Pool:
-    """All resources, and which of them are free."""
+    """All resources, and which of them are free.
 
-    def __init__(self, nodes: Sequence[Node], mapping: RabbitMapping) -> None:
+    Args:
+        chunks: the number of ``ssd`` of each Rabbit; by default, each has a GiB.
+    """
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        mapping: RabbitMapping,
+        chunks: Optional[int] = None,
+    ) -> None:
         self.nodes = list(nodes)
+        gib = {rabbit: mapping.capacity(rabbit) // GIB for rabbit in mapping.rabbits}
         self.chassis = [
             Chassis(
                 index=i,
                 rabbit=rabbit,
-                ssds=mapping.capacity(rabbit) // GIB,
+                ssds=chunks or gib[rabbit],
+                ssd_size=gib[rabbit] // chunks if chunks else 1,
                 ranks=tuple(node.rank for node in nodes if node.chassis == i),
             )
             for i, rabbit in enumerate(mapping.rabbits)
         ]
+        self._fill()
+
+    def _fill(self) -> None:
+        """Nothing is taken."""
         self._free: dict[tuple[str, int], list[int]] = {}
         for node in self.nodes:
             self._free["core", node.rank] = list(range(node.cores))
             self._free["gpu", node.rank] = list(range(node.gpus))
         self._ssds = {c.index: _Runs(c.ssds) for c in self.chassis}
+        self._open = Counter(node.chassis for node in self.nodes)
 
     def empty(self) -> Pool:
         """A pool of the same resources with nothing taken."""
         other = Pool.__new__(Pool)
         other.nodes = self.nodes
         other.chassis = self.chassis
-        other._free = {}
-        for node in self.nodes:
-            other._free["core", node.rank] = list(range(node.cores))
-            other._free["gpu", node.rank] = list(range(node.gpus))
-        other._ssds = {c.index: _Runs(c.ssds) for c in self.chassis}
+        other._fill()
         return other
+
+    @property
+    def open_nodes(self) -> int:
+        """How many nodes have something that is free."""
+        return sum(self._open.values())
+
+    def is_open(self, node: Node) -> bool:
+        """Whether a node has a core or a gpu that is free."""
+        return bool(self._free["core", node.rank] or self._free["gpu", node.rank])
+
+    def has_open_nodes(self, chassis: Chassis) -> bool:
+        return self._open[chassis.index] > 0
 
     def free(self, type: str, owner: int) -> int:
         """How many ``core``, ``gpu`` (of a rank) or ``ssd`` (of a chassis) are
@@ -138,15 +164,19 @@ class Pool:
         return len(self._free[type, owner])
 
     def take(self, type: str, owner: int, count: int) -> Optional[Part]:
-        """Take the first ``count`` that are free, or the last ``count`` ``ssd``;
-        None when there are fewer."""
+        """Take the first ``count`` that are free, or the last ``ssd`` with ``count``
+        GiB; None when there are fewer."""
+        if type == "ssd":
+            count = -(-count // self.chassis[owner].ssd_size)
         if self.free(type, owner) < count:
             return None
         if type == "ssd":
             return Part(type, owner, self._ssds[owner].take(count))
-        free = self._free[type, owner]
+        free, node = self._free[type, owner], self.nodes[owner]
+        was_open = self.is_open(node)
         ids = tuple(free[:count])
         del free[:count]
+        self._open[node.chassis] -= was_open - self.is_open(node)
         return Part(type, owner, ids)
 
     def give(self, part: Part) -> None:
@@ -154,8 +184,11 @@ class Pool:
         if part.type == "ssd":
             self._ssds[part.owner].give(part.ids)
             return
+        node = self.nodes[part.owner]
+        was_open = self.is_open(node)
         for id in part.ids:
             bisect.insort(self._free[part.type, part.owner], id)
+        self._open[node.chassis] += self.is_open(node) - was_open
 
     def ssds_down(self, chassis: int) -> frozenset[int]:
         """The ``ssd`` of a chassis that are not given to jobs."""
@@ -319,12 +352,15 @@ class _Matcher:
         """The places that a slot with these children may be in."""
         types = [child.get("type") for child in children if isinstance(child, dict)]
         if scope is None and "ssd" in types:
-            return self._chassis_in(scope)
+            chassis = self._chassis_in(scope)
+            if "node" in types:
+                return filter(self._pool.has_open_nodes, chassis)
+            return chassis
         if "core" in types or "gpu" in types:
             return self._nodes_in(scope)
         return iter((scope,))
 
-    def _chassis_in(self, scope: Scope) -> Iterator[Scope]:
+    def _chassis_in(self, scope: Scope) -> Iterator[Chassis]:
         if scope is None:
             return iter(self._pool.chassis)
         return iter((scope,) if isinstance(scope, Chassis) else ())
@@ -336,7 +372,8 @@ class _Matcher:
             nodes = [self._pool.nodes[rank] for rank in scope.ranks]
         else:
             nodes = self._pool.nodes
-        return (node for node in nodes if self._usable(node))
+        pool = self._pool
+        return (node for node in nodes if pool.is_open(node) and self._usable(node))
 
     def _nodes(self, count: int, children: Any, scope: Scope, exclusive: bool) -> bool:
         if isinstance(scope, Node):
@@ -369,7 +406,7 @@ class _Matcher:
         owners: Iterator[int]
         if type == "ssd":
             chassis = self._chassis_in(scope)
-            owners = (c.index for c in chassis if isinstance(c, Chassis))
+            owners = (c.index for c in chassis)
         else:
             owners = (node.rank for node in self._nodes_in(scope))
         for owner in owners:
@@ -378,6 +415,22 @@ class _Matcher:
                 self.taken.append(part)
                 return True
         return False
+
+
+def count_nodes(resources: Any) -> int:
+    """How many nodes a jobspec's ``resources`` ask for.
+
+    Raises:
+        RequestError: ``resources`` is not understood.
+    """
+    total = 0
+    for request in resources if isinstance(resources, list) else ():
+        below = request.get("with") if isinstance(request, dict) else None
+        if isinstance(request, dict) and request.get("type") == "node":
+            total += _count(request)
+        elif below:
+            total += _count(request) * count_nodes(below)
+    return total
 
 
 def _count(request: Mapping[str, Any]) -> int:

@@ -4,7 +4,7 @@
 
 The ``scheduling`` key is what ``match-format = "rv1"`` gives: a graph of the
 vertices that the job got and of those above them, children first. One thing is
-shorter: adjacent ``ssd`` vertices are written as one, whose ``size`` is their
+shorter: adjacent ``ssd`` vertices of 1 GiB are written as one, whose ``size`` is their
 number, as Fluxion writes a vertex that is larger than one unit.
 """
 
@@ -69,18 +69,23 @@ class _Graph:
         for part in grant:
             if part.type == "ssd":
                 self._ssds.setdefault(part.owner, []).extend(part.ids)
+        self._below: dict[Optional[int], list[int]] = {}
+        for rank in sorted(held):
+            self._below.setdefault(pool.nodes[rank].chassis, []).append(rank)
 
     def as_json(self) -> Json:
-        above: list[Optional[Chassis]] = [*self._pool.chassis, None]
-        for chassis in above:
-            self._chassis(chassis)
+        chassis = self._pool.chassis
+        used = {*self._below, *self._ssds}
+        for index in sorted(index for index in used if index is not None):
+            self._chassis(chassis[index])
+        self._chassis(None)
         self._add("cluster", "0", 0, -1, CLUSTER, basename="cluster")
         return {"nodes": self._nodes, "edges": self._edges}
 
     def _chassis(self, chassis: Optional[Chassis]) -> None:
         """A chassis with what is below it (None: nodes without a Rabbit)."""
         index = None if chassis is None else chassis.index
-        ranks = [r for r in sorted(self._held) if self._pool.nodes[r].chassis == index]
+        ranks = self._below.get(index, [])
         vertex, path = "0", CLUSTER
         if chassis is not None:
             vertex = f"chassis{chassis.index}"
@@ -89,7 +94,11 @@ class _Graph:
             self._node(self._pool.nodes[rank], vertex, path)
         if chassis is None:
             return
-        for first, size in _runs(sorted(self._ssds.get(chassis.index, []))):
+        ssds = sorted(self._ssds.get(chassis.index, []))
+        runs = _runs(ssds)
+        if chassis.ssd_size > 1:
+            runs = ((number, chassis.ssd_size) for number in ssds)
+        for first, size in runs:
             ssd = f"{vertex}.ssd{first}"
             more = {"exclusive": True, "size": size}
             self._add("ssd", ssd, first, -1, f"{path}/ssd{first}", **more)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Optional, Union
 
 from flux_k8s.control.backoff import Backoff
@@ -73,6 +74,8 @@ Guard = Callable[[str, Target], None]
 """Raises ApiError 403 for a verb that is not allowed on a target; see
 :func:`rabbitsim.kube.routes.authorize`."""
 
+Call = Callable[[], None]
+
 _Pending = tuple[Request, Callable[[Any], None], str]
 """A request, who gets the answer, and which objects, or which container."""
 
@@ -102,6 +105,11 @@ class DirectKube:
         faults: asked about every request when it arrives; returns None when
             all is well. What a watch sends, lists too, is a ``watch``.
         guard: refuses what the client may not do; without it, it may do all.
+        copy: makes the client's own object of what the store has. A client that
+            changes nothing that it gets may do without.
+        receive: calls the function that reads what a watch has sent.
+        deliver: calls a function of the client with an answer (the first argument is
+            ``answer``) or with what a watch has shown (the plural of its kind).
     """
 
     def __init__(
@@ -116,6 +124,9 @@ class DirectKube:
         self.latency = latency
         self.faults = faults
         self.guard: Optional[Guard] = None
+        self.copy: Callable[[Any], Any] = copy_json
+        self.receive: Callable[[Call], None] = lambda call: call()
+        self.deliver: Callable[[str, Call], None] = lambda what, call: call()
         self._queues: dict[str, deque[_Pending]] = {}
         self._watches: dict[int, DirectWatch] = {}
 
@@ -262,11 +273,11 @@ class DirectKube:
             self._send_first(key)
         else:
             del self._queues[key]
-        done(answer)
+        self.deliver("answer", lambda: done(answer))
 
     def _carry_out(self, request: Request, which: str) -> Any:
         try:
-            return copy_json(self._call(request, which))
+            return self.copy(self._call(request, which))
         except ApiError as error:
             return kube_error(error)
 
@@ -415,7 +426,7 @@ class DirectWatch:
         def report() -> None:
             self._after(self._backoff.fail(error.retry_after), self._connect)
             if self._cache.note_error(error):
-                self._handler.trouble(error)
+                self._hand(lambda: self._handler.trouble(error))
 
         self._after(delay, report)
 
@@ -424,7 +435,7 @@ class DirectWatch:
         page = self._kube.store.list(
             self._request.kind, self._request.namespace, label_selector=self._selector
         )
-        self._post(lambda: self._take_list(copy_json(page)))
+        self._post(lambda: self._take_list(self._kube.copy(page)))
 
     def _watch(self) -> None:
         self._kube.check("watch", self._request)
@@ -432,7 +443,7 @@ class DirectWatch:
             self._request.kind,
             self._request.namespace,
             lambda event: self._post(
-                lambda: self._take(event.type, copy_json(event.object))
+                lambda: self._take(event.type, self._kube.copy(event.object))
             ),
             resource_version=self._cache.resource_version,
             label_selector=self._selector,
@@ -463,7 +474,7 @@ class DirectWatch:
             _, call = self._mail.popleft()
             # A handler that fails must not keep the next event from coming.
             try:
-                call()
+                self._kube.receive(call)
             finally:
                 if self._mail and not self._carrying:
                     self._carry()
@@ -474,13 +485,20 @@ class DirectWatch:
         events += self._cache.end_list(page["metadata"]["resourceVersion"])
         self.open()
         self._deliver(events)
-        if not self._stopped:
-            self._handler.synced()
+        self._hand(self._handler.synced)
 
     def _take(self, type: str, object: Json) -> None:
         self._deliver(self._cache.add_event({"type": type, "object": object}))
 
     def _deliver(self, events: list[Event]) -> None:
         for type, object in events:
+            self._hand(partial(self._handler.event, type, object))
+
+    def _hand(self, call: Call) -> None:
+        """Have the client called, unless it has stopped the watch before."""
+
+        def hand() -> None:
             if not self._stopped:
-                self._handler.event(type, object)
+                call()
+
+        self._kube.deliver(self.kind.plural, hand)

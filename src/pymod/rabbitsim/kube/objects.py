@@ -50,8 +50,9 @@ def shape(kinds: Kinds, resource: Resource, body: Any, old: Optional[Stored]) ->
     _check_type(resource, body)
     problems: Problems = []
     metadata = body.get("metadata")
+    before = None if old is None else old["metadata"]
     metadata = kinds.metadata.conform(
-        {} if metadata is None else metadata, None, problems
+        {} if metadata is None else metadata, before, problems
     )
     for problem in problems:
         problem.below("metadata")

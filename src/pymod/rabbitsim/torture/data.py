@@ -66,6 +66,8 @@ class FileContents(NoFiles):
 class _Copy:
     """Data movement; all of it in one step."""
 
+    pause = 0.0
+
     def __init__(self, source: set[str], destination: set[str]) -> None:
         self.progress = Progress()
         self._source = source
