@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from flux_k8s.dws import getrabbit, mapping
 from support.mapping import EXAMPLE
-from support.rset import fluxion_r
+from support.rset import fluxion_r, in_shorthand
 
 HETCHY = mapping.parse(EXAMPLE)
 ON_202 = fluxion_r({"hetchy1003": "hetchy202"}, {"hetchy202": [793]})
@@ -65,8 +65,12 @@ def test_a_memo_may_have_any_character_that_json_allows() -> None:
     assert getrabbit.rabbits_of_job("f1", log, None) == ("rabbit-02",)
 
 
-def test_a_job_without_a_memo_has_the_rabbits_of_its_r() -> None:
-    assert getrabbit.rabbits_of_job("f1", eventlog(), ON_202) == ("hetchy202",)
+WHOLE_202 = in_shorthand(ON_202, ["/cluster0/chassis0"])
+
+
+@pytest.mark.parametrize("R", [ON_202, in_shorthand(ON_202), WHOLE_202])
+def test_a_job_without_a_memo_has_the_rabbits_of_its_r(R: Any) -> None:
+    assert getrabbit.rabbits_of_job("f1", eventlog(), R) == ("hetchy202",)
 
 
 @pytest.mark.parametrize("R", [None, ON_NONE])

@@ -21,6 +21,7 @@ from sssjob.from_flux.convert import (
     job_object,
 )
 from support.jobrecords import SAVING, extensions, ran, record_of, says, told
+from support.rset import in_shorthand
 from support.service import XFS, jobspec, settle, started
 
 MIB = 1 << 20
@@ -94,6 +95,16 @@ def test_before_the_memo_a_job_object_has_the_rabbits_of_r() -> None:
     assert eventlog != record.kvs[EVENTLOG]
     job = job_object(JobRecord(jobid, {**record.kvs, EVENTLOG: eventlog}))
     assert says(job, "Extension", name="rabbits") == ["rabbit-[01-02]"]
+
+
+def test_the_storage_of_a_job_with_a_whole_rabbit_is_not_counted() -> None:
+    system, jobid = ran(jobspec(XFS, nodes=3))
+    record = record_of(system, jobid)
+    R = json.loads(record.kvs["R"])
+    for whole, sizes in ((), [33.0]), (("/cluster0/chassis0",), []):
+        kvs = {**record.kvs, "R": json.dumps(in_shorthand(R, whole))}
+        delivered = job_object(JobRecord(jobid, kvs)).find("Delivered")
+        assert says(delivered, "Resource", name="Storage") == sizes
 
 
 def test_a_job_object_has_the_seconds_that_each_state_took() -> None:

@@ -19,7 +19,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.ports import Json
 from flux_k8s.rfc import idset, jgf, rset
 from support.objects import changed
-from support.rset import fluxion_r, vertex
+from support.rset import fluxion_r, in_shorthand, vertex
 
 EXAMPLE: Json = {
     "version": 1,
@@ -216,6 +216,39 @@ def test_a_graph_that_contradicts_the_mapping_is_refused(
     with pytest.raises(BadObject) as caught:
         ssd_per_rabbit(resources, SYSTEM, "R of job f1")
     assert words in str(caught.value)
+
+
+def test_a_shorthand_graph_has_the_storage_of_a_job_on_each_rabbit() -> None:
+    R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab1": [8, 8], "rab0": [1, 8]})
+    resources = rset.parse(in_shorthand(R))
+    assert ssd_per_rabbit(resources, SYSTEM) == {"rab0": 9, "rab1": 16}
+
+
+@pytest.mark.parametrize("whole", ["/cluster0/chassis1", "/cluster0"])
+def test_the_amount_on_a_rabbit_that_a_job_has_as_a_whole_is_unknown(
+    whole: str,
+) -> None:
+    R = fluxion_r({"h0": "rab0", "h2": "rab1"}, {"rab1": [8], "rab0": [8]})
+    resources = rset.parse(in_shorthand(R, [whole]))
+    known = None if whole == "/cluster0" else 8
+    assert ssd_per_rabbit(resources, SYSTEM) == {"rab0": None, "rab1": known}
+
+
+def test_a_whole_rabbit_without_nodes_of_the_job_is_one_of_its_rabbits() -> None:
+    R = fluxion_r({"h2": "rab1"}, {"rab1": [8], "rab0": [8]})
+    resources = rset.parse(in_shorthand(R, ["/cluster0/chassis1"]))
+    assert ssd_per_rabbit(resources, SYSTEM) == {"rab0": None, "rab1": 8}
+
+
+def test_a_shorthand_graph_may_leave_out_the_nodes_of_a_rack() -> None:
+    R = in_shorthand(fluxion_r({"h0": "rab0", "h2": "gone"}, {"rab0": [8]}))
+    assert ssd_per_rabbit(rset.parse(R), SYSTEM) == {"rab0": 8, "rab1": None}
+
+
+def test_a_shorthand_graph_that_contradicts_the_mapping_is_refused() -> None:
+    R = in_shorthand(fluxion_r({"h0": "rab1"}, {"rab1": [8]}))
+    with pytest.raises(BadObject, match="h0 below rab0"):
+        ssd_per_rabbit(rset.parse(R), SYSTEM)
 
 
 def test_a_graph_with_a_node_that_r_lacks_is_refused() -> None:

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from flux_k8s.ports import Json
@@ -41,3 +42,17 @@ def fluxion_r(hosts: dict[str, str], ssd: dict[str, list[int]]) -> Json:
         },
         "scheduling": {"graph": {"nodes": nodes, "edges": []}},
     }
+
+
+def in_shorthand(R: Json, whole: Sequence[str] = ()) -> Json:
+    """The same R as Fluxion writes it with match-format rv1_shorthand, for a job that
+    has the vertices with the paths ``whole`` as a whole."""
+    nodes = []
+    for entry in R["scheduling"]["graph"]["nodes"]:
+        path = entry["metadata"]["paths"]["containment"]
+        if path in whole:
+            entry = {**entry, "metadata": {**entry["metadata"], "exclusive": True}}
+        if not any(path.startswith(f"{above}/") for above in whole):
+            nodes.append(entry)
+    graph = {"nodes": nodes, "edges": []}
+    return {**R, "scheduling": {"graph": graph, "writer": "fluxion:jgf_shorthand"}}

@@ -20,6 +20,8 @@ def ssd_per_rabbit(
 
     The graph in ``scheduling`` has both. Without a graph, or with one that has no
     Rabbits, the result is the Rabbits of R's hosts, with None for the unknown amount.
+    The amount is also unknown on a Rabbit that the job has as a whole, when the graph
+    leaves out what is in it.
 
     Raises:
         BadObject: the graph and the mapping, or the graph and ``nodelist``,
@@ -29,32 +31,43 @@ def ssd_per_rabbit(
         UnreadableR: the process that read R found the graph malformed.
     """
     graph = rset.graph(name)
-    hosts = dict.fromkeys(rset.hosts)
-    connected = {mapping.rabbit_of(host) for host in hosts}
+    rabbit_of = mapping.rabbits_of(rset.hosts)
+    connected = set(rabbit_of.values())
     if not graph.ssd:
         return {rabbit: None for rabbit in mapping.rabbits if rabbit in connected}
-    _check_graph(graph, hosts, mapping, name)
+    _check_graph(graph, rabbit_of, mapping, name)
+    ssd = dict(graph.ssd)
+    if not graph.complete:
+        left_out = rabbit_of.keys() - graph.rabbit_of.keys()
+        ssd.update(dict.fromkeys(filter(None, map(rabbit_of.get, left_out))))
     return {
-        rabbit: graph.ssd.get(rabbit, 0)
+        rabbit: ssd.get(rabbit, 0)
         for rabbit in mapping.rabbits
-        if rabbit in connected or graph.ssd.get(rabbit, 0) > 0
+        if rabbit in connected or ssd.get(rabbit, 0) != 0
     }
 
 
 def _check_graph(
-    graph: jgf.Graph, hosts: Mapping[str, None], mapping: RabbitMapping, name: str
+    graph: jgf.Graph,
+    rabbit_of: Mapping[str, Optional[str]],
+    mapping: RabbitMapping,
+    name: str,
 ) -> None:
     """Refuse a graph that contradicts the mapping, or R's own nodelist."""
     place = "scheduling.graph.nodes"
     for rabbit in graph.ssd:
         if not mapping.has(rabbit):
             raise BadObject(name, place, rabbit, "a Rabbit of the rabbit mapping")
-    for host in (*graph.rabbit_of, *hosts):
-        if host not in hosts:
+    if graph.rabbit_of == rabbit_of:
+        return  # without a loop over ten thousand hosts
+    for host in (*graph.rabbit_of, *rabbit_of):
+        if host not in rabbit_of:
             raise BadObject(name, place, host, "a node of execution.nodelist")
         if host not in graph.rabbit_of:
+            if not graph.complete:
+                continue
             raise BadObject(name, "execution.nodelist", host, f"a node of {place}")
-        found, expected = graph.rabbit_of[host], mapping.rabbit_of(host)
+        found, expected = graph.rabbit_of[host], rabbit_of[host]
         if found != expected:
             raise BadObject(
                 name,

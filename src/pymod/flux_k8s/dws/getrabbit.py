@@ -71,7 +71,7 @@ def rabbits_of_job(job: str, eventlog: str, R: Optional[Any]) -> tuple[str, ...]
         return _once(names, lambda name: (name,))
     if R is not None:
         graph = jgf.parse(rset.parse(R, f"R of job {job}").scheduling or {})
-        found = tuple(name for name, size in graph.ssd.items() if size)
+        found = tuple(name for name, size in graph.ssd.items() if size != 0)
         if found:
             return tuple(sorted(found, key=hostlist.natural_key))
     raise NotFound(f"job {job} has no storage on Rabbits (yet)")

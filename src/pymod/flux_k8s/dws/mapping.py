@@ -42,6 +42,11 @@ class RabbitMapping:
         """The Rabbit that a compute node is connected to; None without one."""
         return self._rabbit_of.get(host)
 
+    def rabbits_of(self, hosts: Iterable[str]) -> dict[str, Optional[str]]:
+        """The Rabbit of each host, as in :meth:`rabbit_of`."""
+        get = self._rabbit_of.get
+        return {host: get(host) for host in hosts}
+
     def has(self, rabbit: str) -> bool:
         """Whether the mapping knows this Rabbit."""
         return rabbit in self._capacity

@@ -23,6 +23,10 @@ RABBIT_PROPERTY = "rabbit"
 WRITERS = (None, "fluxion", "fluxion:jgf")
 """The values of ``scheduling.writer`` whose graph has all that is allocated."""
 
+SHORTHAND = "fluxion:jgf_shorthand"
+"""The writer whose graph leaves out all that is below an exclusive vertex: the cores of
+a node that a job has as a whole, and all of a Rabbit that a job has as a whole."""
+
 MAX_PATH_DEPTH = 64
 """The most levels of a vertex's path."""
 
@@ -40,6 +44,7 @@ class Vertex(NamedTuple):
         path: the vertex's place in the machine, as in ``/cluster0/chassis1/ssd0``.
         size: in the unit of the type (GiB for ``ssd``).
         rabbit: the value of the property ``rabbit``, None without one.
+        exclusive: whether the job has all that is below it.
     """
 
     type: str
@@ -47,6 +52,7 @@ class Vertex(NamedTuple):
     path: str
     size: int
     rabbit: Optional[str]
+    exclusive: bool
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,15 @@ class Graph:
 
     Attributes:
         rabbit_of: for each host in the graph, the Rabbit above it, or None.
-        ssd: for each Rabbit in the graph, GiB of storage.
+        ssd: for each Rabbit in the graph, GiB of storage; None where the graph leaves
+            out the storage, since the job has the whole Rabbit.
+        complete: whether the graph has all nodes. If not, it leaves out the nodes of
+            chassis and racks that the job has as a whole.
     """
 
     rabbit_of: Mapping[str, Optional[str]]
-    ssd: Mapping[str, int]
+    ssd: Mapping[str, Optional[int]]
+    complete: bool = True
 
 
 def vertices(scheduling: Mapping[str, Any], name: str) -> Iterator[Vertex]:
@@ -69,7 +79,8 @@ def vertices(scheduling: Mapping[str, Any], name: str) -> Iterator[Vertex]:
     match-format leaves the graph out, or the writer has another format.
     """
     reader = Reader(name, scheduling, "scheduling")
-    if reader.optional_string("writer") not in WRITERS or not reader.has("graph"):
+    writer = reader.optional_string("writer")
+    if writer not in (*WRITERS, SHORTHAND) or not reader.has("graph"):
         return
     for index, node in enumerate(reader.list("graph.nodes")):
         # A graph may have a million cores: each is skipped after one test.
@@ -86,7 +97,9 @@ def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
             Rabbit.
     """
     found = tuple(vertices(scheduling, name))
+    complete = scheduling.get("writer") != SHORTHAND
     rabbit_at = {v.path: v.rabbit for v in found if v.rabbit is not None}
+    whole = {v.rabbit for v in found if v.exclusive and not complete}
     rabbit_of: dict[str, Optional[str]] = {}
     ssd = dict.fromkeys(rabbit_at.values(), 0)
     for vertex in found:
@@ -104,7 +117,8 @@ def parse(scheduling: Mapping[str, Any], name: str = "R") -> Graph:
                 vertex.path,
                 f"an ssd below a vertex with the property {RABBIT_PROPERTY}",
             )
-    return Graph(rabbit_of, ssd)
+    sizes = {rabbit: None if rabbit in whole else ssd[rabbit] for rabbit in ssd}
+    return Graph(rabbit_of, sizes, complete)
 
 
 def _is_unremarkable(node: Any) -> bool:
@@ -128,6 +142,7 @@ def _vertex(metadata: Reader) -> Vertex:
         _path(metadata),
         metadata.integer("size", minimum=0) if metadata.has("size") else 1,
         _rabbit_name(metadata) if metadata.has("properties") else None,
+        metadata.value.get("exclusive") is True,
     )
 
 

@@ -142,6 +142,7 @@ class Summary:
         else:
             result["rabbit_of"] = self.rabbits.rabbit_of
             result["ssd"] = self.rabbits.ssd
+            result["complete"] = self.rabbits.complete
         return result
 
     @classmethod
@@ -150,7 +151,8 @@ class Summary:
         hosts = tuple(value["hosts"])
         if "bad_graph" in value:
             return cls(hosts, UnreadableR(value["bad_graph"]))
-        return cls(hosts, jgf.Graph(value["rabbit_of"], value["ssd"]))
+        graph = jgf.Graph(value["rabbit_of"], value["ssd"], value["complete"])
+        return cls(hosts, graph)
 
 
 def summarize(rset: Allocated, name: str = "R") -> Summary:

@@ -84,7 +84,7 @@ def rabbits_extension(
     found = _memo(history)
     if not found and rset is not None:
         graph = jgf.parse(rset.scheduling or {}, f"R of job {job}")
-        names = (name for name, size in graph.ssd.items() if size)
+        names = (name for name, size in graph.ssd.items() if size != 0)
         found = tuple(sorted(names, key=hostlist.natural_key))
     if not found:
         return None
@@ -130,8 +130,10 @@ def _resources(rset: ResourceSet, job: str) -> Iterator[Element]:
     if gpus:
         yield element("Resource", float(gpus), name=GPU)
     graph = jgf.parse(rset.scheduling or {}, f"R of job {job}")
-    size = sum(graph.ssd.values())
-    if size:
+    sizes = [size for size in graph.ssd.values() if size is not None]
+    size = sum(sizes)
+    # Of Rabbits that the job had as a whole, R does not tell the size.
+    if size and len(sizes) == len(graph.ssd):
         yield element(
             "Resource", float(size), name=STORAGE, type=SSD, units=STORAGE_UNIT
         )
