@@ -79,6 +79,19 @@ has_ssds () {
     test "$(ssds_of "$1")" = "$(shift && echo "$*")"
 }
 
+# usage: rabbit_fits NODES GIB: flux dws check says for how many nodes with so much
+# storage each there is room on rabbit-01. It may answer as it did a second ago.
+rabbit_fits () {
+    flux dws check --json "#DW jobdw type=xfs capacity=${2}GiB name=p1" >check.json &&
+    test "$(rabbit_room <check.json)" -eq "$1"
+}
+
+rabbit_room () {
+    python_stdin '
+import json, sys
+print(json.load(sys.stdin)["fits_now"].get("rabbit-01", 0))'
+}
+
 # usage: waits JOBID: for room, as Fluxion sees it
 waits () {
     wait_event "$1" depend &&
@@ -103,13 +116,25 @@ test_expect_success 'have all jobs on one Rabbit' '
 '
 test_expect_success 'a persistent file system takes as many ssd as hold it' '
     persistent 200 &&
-    eventually are_down chassis0/ssd0 chassis0/ssd1
+    eventually are_down chassis0/ssd0 chassis0/ssd1 &&
+    eventually rabbit_fits 0 768 &&
+    rabbit_fits 1 767
 '
 test_expect_success 'a job that fits in what is left runs' '
     id=$(storage_job 700) &&
     has_ssds $id chassis0/ssd2 chassis0/ssd3 chassis0/ssd4 \
         chassis0/ssd5 chassis0/ssd6 chassis0/ssd7 &&
     ends $id
+'
+test_expect_success 'flux dws check counts ssd that go to a node as a whole' '
+    id=$(storage_job 10) &&
+    wait_event $id start &&
+    eventually rabbit_fits 0 640 &&
+    rabbit_fits 1 639 &&
+    rabbit_fits 2 255 &&
+    rabbit_fits 4 1 &&
+    ends $id &&
+    eventually rabbit_fits 1 767
 '
 test_expect_success 'a job that needs more storage than is left waits, and is not refused' '
     large=$(storage_job 800 true) &&
@@ -135,7 +160,8 @@ test_expect_success 'no more storage is given out than there is' '
     first=$(storage_job 200) &&
     has_ssds $first chassis0/ssd6 chassis0/ssd7 &&
     third=$(storage_job 100) &&
-    waits $third
+    waits $third &&
+    eventually rabbit_fits 0 1
 '
 test_expect_success 'no less storage is given out than there is' '
     ends $second &&
@@ -148,7 +174,8 @@ test_expect_success 'a module that is loaded again changes nothing' '
     are_down chassis0/ssd4 chassis0/ssd5 &&
     flux module load dws &&
     eventually stats_say "\"ssd_down\": 2" &&
-    eventually are_down chassis0/ssd4 chassis0/ssd5
+    eventually are_down chassis0/ssd4 chassis0/ssd5 &&
+    eventually rabbit_fits 0 1
 '
 test_expect_success 'where jobs have too many ssd, no more are given out' '
     foreign_servers foreign 100 &&

@@ -27,7 +27,6 @@ from support.dwscli import (
     FixedInstance,
     dws,
     is_golden,
-    row,
 )
 
 XFS = "#DW jobdw type=xfs capacity=10GiB name=p1"
@@ -44,10 +43,14 @@ def rabbit(name: str = "tuo201", **changes: Any) -> dict[str, Any]:
         "capacity": 200 * GIB,
         "free": 160 * GIB,
         "withheld": 0,
+        "ssd_size": 1,
+        "ssds": 200,
+        "ssds_free": 160,
         "nodes": "tuo[1001-1016]",
         "broken": "",
         "njobs": 0,
         "jobs": [],
+        "job_ssds": {},
         "disabled": None,
         **changes,
     }
@@ -196,7 +199,7 @@ def test_a_directive_that_flux_does_not_read_is_named(tmp_path: Path) -> None:
 
 
 def test_check_shows_the_rabbits_on_which_the_storage_fits_now() -> None:
-    found = instance(rabbit(), rabbit("tuo202", nodes="tuo[1017-1032]", free=35 * GIB))
+    found = instance(rabbit(), rabbit("tuo202", nodes="tuo[1017-1032]", ssds_free=35))
     done = dws(found, "check", "-N", "4", XFS)
     assert (done.status, done.err) == (0, "")
     assert is_golden("check-fits.txt", done.out)
@@ -209,11 +212,10 @@ def test_when_the_rest_fits_is_shown() -> None:
         running(JOB + 2, "tuo202", expiration=NOW + 86400),
     ]
     found = instance(
-        rabbit(free=15 * GIB, njobs=2),
-        rabbit("tuo202", free=5 * GIB, nodes="tuo[1017-1032]", njobs=2),
+        rabbit(ssds_free=15, njobs=2, job_ssds={str(JOB): 20}),
+        rabbit("tuo202", ssds_free=5, nodes="tuo[1017-1032]", njobs=2),
         rabbit("tuo203", disabled={"by": "root", "at": NOW, "reason": "slow ssd"}),
         jobs=jobs,
-        rows=[row(JOB, rabbits="tuo201", capacity=20 * GIB)],
     )
     assert is_golden("check-later.txt", dws(found, "check", "-N", "16", XFS).out)
     assert is_golden(
@@ -221,24 +223,44 @@ def test_when_the_rest_fits_is_shown() -> None:
     )
 
 
-def test_a_job_without_a_time_limit_is_named() -> None:
-    busy = rabbit(free=5 * GIB, njobs=1)
-    done = dws(instance(busy, jobs=[running(expiration=0)]), "check", XFS)
+@pytest.mark.parametrize("expiration", [0, 9223372036.0])
+def test_a_job_without_a_time_limit_is_named(expiration: float) -> None:
+    busy = rabbit(ssds_free=5, njobs=1)
+    done = dws(instance(busy, jobs=[running(expiration=expiration)]), "check", XFS)
     assert "Fits now:   no\n" in done.out and "Fits by:    not known\n" in done.out
     assert "without a time limit that runs" in done.out
     assert "Waits for:  1 job:" in dws(instance(busy), "check", XFS).out
 
 
 def test_a_job_that_copies_data_out_has_no_known_end() -> None:
-    busy = rabbit(free=5 * GIB, njobs=1)
+    busy = rabbit(ssds_free=5, njobs=1)
     done = dws(instance(busy, jobs=[running(state=32)]), "check", XFS)
     assert "Fits by:    not known\n" in done.out
 
 
 def test_persistent_storage_does_not_go_with_the_jobs() -> None:
-    full = rabbit(free=5 * GIB, withheld=192 * GIB, njobs=1)
+    full = rabbit(ssds=8, ssds_free=5, njobs=1)
     done = dws(instance(full, jobs=[running()]), "check", XFS)
     assert "never, the Rabbits that serve jobs have room for 0 nodes" in done.out
+
+
+def test_an_ssd_goes_to_one_node_as_a_whole() -> None:
+    found = instance(rabbit(ssd_size=60, ssds=36, ssds_free=7))
+    done = dws(found, "check", "-N4", XFS)
+    assert "40GiB xfs, 10 GiB for each node, in whole ssd of 60 GiB" in done.out
+    assert "yes: 7 nodes on tuo201" in done.out
+    more = XFS.replace("10GiB", "60GiB")  # and what the storage profile adds
+    assert "no: 3 nodes on tuo201" in dws(found, "check", "-N4", more).out
+
+
+def test_ssds_of_several_sizes_are_named_from_the_smallest_to_the_largest() -> None:
+    others = {"nodes": "tuo[1017-1032]", "ssds": 36, "ssds_free": 36}
+    found = instance(
+        rabbit(ssd_size=60), rabbit("b", ssd_size=5, **others), rabbit("c", **others)
+    )
+    done = dws(found, "check", "-N4", XFS)
+    assert "10 GiB for each node, in whole ssd of 1 to 60 GiB" in done.out
+    assert "yes: 16 nodes on tuo201, 12 nodes on b, 3 nodes on c" in done.out
 
 
 def test_nodes_without_a_link_do_not_count() -> None:
@@ -284,19 +306,20 @@ releases = st.lists(
         Release,
         jobid=st.integers(0, 50),
         at=st.one_of(st.just(math.inf), st.integers(0, 9)),
-        size=st.one_of(st.none(), st.integers(0, 40 * GIB)),
+        ssds=st.one_of(st.none(), st.integers(0, 40)),
     ),
     max_size=4,
 )
 rabbits = st.lists(
     st.builds(
-        lambda name, hosts, free, more, releases: Rabbit(
-            f"r{name}", tuple(map(str, range(hosts))), free, free + more, releases
+        lambda name, hosts, free, more, size, releases: Rabbit(
+            f"r{name}", tuple(map(str, range(hosts))), free, free + more, size, releases
         ),
         st.integers(0, 99),
         st.integers(0, 5),
-        st.integers(0, 40 * GIB),
-        st.integers(0, 90 * GIB),
+        st.integers(0, 40),
+        st.integers(0, 90),
+        st.integers(1, 12),
         releases,
     ),
     max_size=4,
@@ -306,12 +329,12 @@ rabbits = st.lists(
 
 @given(rabbits, st.integers(1, 12), st.integers(1, 20))
 def test_the_time_is_the_first_at_which_all_nodes_have_room(
-    found: list[Rabbit], nodes: int, ssd: int
+    found: list[Rabbit], nodes: int, gib: int
 ) -> None:
     def room(moment: float) -> int:
-        return sum(each.nodes_at(moment, ssd) for each in found)
+        return sum(each.nodes_at(moment, gib) for each in found)
 
-    place = fit(found, nodes, ssd)
+    place = fit(found, nodes, gib)
     assert sum(place.now.values()) == room(-math.inf)
     expected = next((t for t in range(10) if room(t) >= nodes), None)
     if room(-math.inf) >= nodes:

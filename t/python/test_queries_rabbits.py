@@ -12,14 +12,26 @@ from typing import Any
 import pytest
 
 from flux_k8s.control.kubecalls import REOPEN_DELAY
+from flux_k8s.dws.directives import GIB
 from flux_k8s.jobs import rabbitqueries
 from flux_k8s.ports import DWDIRECTIVERULE, STORAGE, Json, KubeError
 from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rabbits.disabled import GROUP
+from flux_k8s.rabbits.freestorage import Share
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER, ask, check, query, refusal
-from support.service import HOUR, LUSTRE, XFS, long, running, settle_jobs, started
+from support.service import (
+    HOUR,
+    KEEP,
+    LUSTRE,
+    XFS,
+    long,
+    names,
+    running,
+    settle_jobs,
+    started,
+)
 
 
 def seen(system: VirtualSystem) -> None:
@@ -73,10 +85,14 @@ RABBIT = {
     "capacity": (int,),
     "free": (int,),
     "withheld": (int,),
+    "ssd_size": (int,),
+    "ssds": (int,),
+    "ssds_free": (int,),
     "nodes": (str,),
     "broken": (str,),
     "njobs": (int,),
     "jobs": (list,),
+    "job_ssds": (dict,),
     "disabled": (dict, type(None)),
 }
 
@@ -219,6 +235,73 @@ def test_rabbits_are_listed_in_portions(
         errno.ENOENT,
         "'rabbit-99' is no Rabbit of rabbit.mapping",
     )
+
+
+def room(system: VirtualSystem) -> tuple[dict[str, int], dict[str, int]]:
+    """The ``ssd`` that are free on each Rabbit, for the service and the scheduler."""
+    system.loop.run(timeout=5.0)
+    found = {name: row["ssds_free"] for name, row in rabbits(system).items()}
+    pool = system.instance.scheduler.pool
+    given = {c.rabbit: pool.free("ssd", c.index) for c in pool.chassis}
+    return found, given
+
+
+@pytest.mark.parametrize("directives", [XFS, [XFS, XFS.replace("p1", "p2")], LUSTRE])
+def test_the_ssd_that_are_free_are_those_that_the_scheduler_gives(
+    directives: Any,
+) -> None:
+    system = started()
+    keep = system.instance.submit(long(KEEP, seconds=1))
+    mine = system.instance.submit(long(directives, 3), userid=GUEST)
+    others = system.instance.submit(long(XFS, 1), userid=OTHER)
+    running(system, mine, others)
+    assert system.loop.run(lambda: "clean" in names(system, keep), timeout=HOUR)
+    found, given = room(system)
+    assert found == given
+    for row in rabbits(system, GUEST).values():
+        assert set(row["job_ssds"]) <= {str(mine)}
+    if directives != LUSTRE:  # its storage is on other Rabbits than its share
+        system.kill_module()
+        system.load_module()
+        found, given = room(system)
+        assert found == given
+    settle_jobs(system)
+    found, given = room(system)
+    assert found == given and sum(given.values()) > 0
+
+
+@pytest.mark.parametrize("is_fluxion", [False, True])
+def test_without_ssd_from_the_scheduler_rabbits_have_the_room_that_jobs_leave(
+    is_fluxion: bool,
+) -> None:
+    """Fluxion has jobs keep apart, so one that is there leaves none."""
+    system = started(scheduler=False, dynamic_properties=is_fluxion)
+    jobid = system.instance.submit(long(XFS, 2))
+    running(system, jobid)
+    system.loop.run(timeout=5.0)
+    rows = rabbits(system)
+    for row in rows.values():
+        used = row["capacity"] - row["free"] > 0
+        left = 0 if used and is_fluxion else row["free"] // GIB
+        assert row["ssd_size"] == 1 and row["ssds"] == row["capacity"] // GIB
+        assert abs(row["ssds_free"] - left) <= 1
+        assert bool(row["job_ssds"]) is used
+    assert any(row["free"] < row["capacity"] for row in rows.values())
+
+
+@pytest.mark.parametrize(
+    "sizes, size, expected",
+    [
+        ([10, 10, 10], 60, 3),
+        ([61, 61], 60, 4),
+        ([120], 60, 2),
+    ],
+)
+def test_an_ssd_is_part_of_one_allocation(
+    sizes: list[int], size: int, expected: int
+) -> None:
+    share = Share(sum(sizes) * GIB, len(sizes))
+    assert share.ssds(size) == expected
 
 
 def test_guests_who_ask_at_once_have_the_rabbits_looked_at_once(

@@ -79,6 +79,7 @@ class Scenario:
         self.system = started(
             topology=TOPOLOGY,
             scheduler=False,
+            dynamic_properties=False,
             files=Files(folder),
             options=gated(gates=self._gates, copy_rate=2 * MIB),
             config=Config.parse(TABLE),

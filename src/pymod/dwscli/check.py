@@ -17,7 +17,7 @@ from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
 from dwscli.fit import UNKNOWN_JOB, Fit, fit, serving_rabbits, why_out
-from dwscli.instance import Instance, all_jobs, all_rabbits
+from dwscli.instance import Instance, all_rabbits
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
 from dwscli.terminal import RED, add_color, screen, write
@@ -58,7 +58,7 @@ class Wanted:
 
     Attributes:
         nodes: the number of nodes.
-        ssd: the number of ``ssd`` of 1 GiB for each node.
+        ssd: the GiB of ``ssd`` for each node.
         size: the bytes on all nodes together.
     """
 
@@ -220,8 +220,7 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
     answer = all_rabbits(instance)
     table.warn_of_age(answer)
     rows = objects(answer, "rabbits")
-    own = [row for page in all_jobs(instance, {}) for row in objects(page, "jobs")]
-    rabbits = serving_rabbits(rows, instance.running_jobs(), own)
+    rabbits = serving_rabbits(rows, instance.running_jobs())
     hosts = [host for rabbit in rabbits for host in rabbit.hosts]
     constraint = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
     place = fit(rabbits, found.nodes, found.ssd) if found.ssd else None
@@ -232,7 +231,7 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
     facts = [
         ("Accepted", _count(len(found.directives), "directive")),
         ("Nodes", f"{found.nodes} of {constraint or 'none: no Rabbit serves jobs'}"),
-        ("Storage", storage_line(found)),
+        ("Storage", storage_line(found, sorted({rabbit.size for rabbit in rabbits}))),
         *fit_facts(found.nodes, place, now),
         *(("Avoids", line) for line in out_lines(rows)),
     ]
@@ -254,8 +253,12 @@ def to_json(found: Wanted, constraint: str, place: Optional[Fit]) -> Json:
     }
 
 
-def storage_line(found: Wanted) -> str:
-    """The storage that the job's nodes get."""
+def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
+    """The storage that the job's nodes get.
+
+    Args:
+        sizes: the GiB of an ``ssd``, ascending, of Rabbits that differ.
+    """
     kinds = [
         directive.arguments["type"]
         for directive in found.directives
@@ -269,6 +272,9 @@ def storage_line(found: Wanted) -> str:
     words = []
     if found.ssd:
         each = f"{found.ssd} ssd of 1 GiB for each node"
+        if sizes and sizes[-1] > 1:
+            whole = " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))
+            each = f"{found.ssd} GiB for each node, in whole ssd of {whole} GiB"
         words.append(f"{size(found.size)} {', '.join(dict.fromkeys(kinds))}, {each}")
     return "; ".join([*words, *used]) or "as much as the storage profile says"
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Which Rabbits have room for the storage of a job, and when others will have it.
 
-The scheduler gives storage to jobs as ``ssd`` of 1 GiB, those of a node on the Rabbit
-of that node. The storage of a job that runs is back at its time limit at the latest.
+The scheduler gives storage to jobs as whole ``ssd``, those of a node on the Rabbit of
+that node. The storage of a job that runs is back at its time limit at the latest.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from typing import Callable, Iterable, Mapping, Optional, Sequence
 
 from dwscli.reading import hosts, number, part, text
-from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
 
 RUN = 16
 """The state of a Flux job that runs, or is about to."""
+
+NO_LIMIT = 9223372036.0
+"""The expiration of a job without a time limit, as Fluxion has it (UNIX time)."""
 
 UNKNOWN_JOB = -1
 """Stands for a job on a Rabbit about which Flux says nothing."""
@@ -29,12 +31,12 @@ class Release:
 
     Attributes:
         at: the UNIX time of the end at the latest; infinite where that is not known.
-        size: the job's bytes there; None where they are not known.
+        ssds: the job's ``ssd`` there; None where they are not known.
     """
 
     jobid: int
     at: float
-    size: Optional[float]
+    ssds: Optional[float]
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,9 @@ class Rabbit:
 
     Attributes:
         hosts: its compute nodes that can reach it.
-        free: the bytes that are left.
-        most: the bytes that are left without any job.
+        free: the ``ssd`` that no job has.
+        most: the ``ssd`` that are there without any job.
+        size: the GiB of an ``ssd``.
         releases: the ends of its jobs.
     """
 
@@ -52,17 +55,23 @@ class Rabbit:
     hosts: tuple[str, ...]
     free: float
     most: float
+    size: int = 1
     releases: Sequence[Release] = field(default=())
 
-    def nodes_at(self, moment: float, ssd: int) -> int:
-        """The number of nodes for which the Rabbit has so many ``ssd`` each, when the
+    def nodes_at(self, moment: float, gib: int) -> int:
+        """The number of nodes for which the Rabbit has so many GiB each, when the
         jobs that end until then have ended."""
         over = [release for release in self.releases if release.at <= moment]
-        free = self.free + sum(release.size or 0 for release in over)
+        free = self.free + sum(release.ssds or 0 for release in over)
         if len(over) == len(self.releases) > 0:
             free = self.most
         free = max(self.free, min(free, self.most))
-        return min(len(self.hosts), int(free // GIB) // ssd)
+        return min(len(self.hosts), int(free) // self.ssds_for(gib))
+
+    def ssds_for(self, gib: int) -> int:
+        """The number of ``ssd`` that a node with so many GiB takes. Storage profiles
+        add some bytes to a capacity, so whole ``ssd`` never just suffice."""
+        return gib if self.size == 1 else gib // self.size + 1
 
 
 @dataclass(frozen=True)
@@ -87,11 +96,11 @@ class Fit:
     most: int
 
 
-def fit(rabbits: Sequence[Rabbit], nodes: int, ssd: int) -> Fit:
-    """Where and when so many nodes have so many ``ssd`` each."""
+def fit(rabbits: Sequence[Rabbit], nodes: int, gib: int) -> Fit:
+    """Where and when so many nodes have so many GiB each."""
 
     def room(moment: float) -> dict[str, int]:
-        counts = {each.name: each.nodes_at(moment, ssd) for each in rabbits}
+        counts = {each.name: each.nodes_at(moment, gib) for each in rabbits}
         return {name: count for name, count in counts.items() if count}
 
     def fits(moment: float) -> bool:
@@ -127,26 +136,23 @@ def _jobs(releases: Iterable[Release], at: float) -> tuple[int, ...]:
     return tuple(sorted({each.jobid for each in releases if each.at == at}))
 
 
-def serving_rabbits(
-    rows: Sequence[Json], running: Iterable[Json], own: Iterable[Json]
-) -> list[Rabbit]:
+def serving_rabbits(rows: Sequence[Json], running: Sequence[Json]) -> list[Rabbit]:
     """The Rabbits that serve jobs.
 
     Args:
         rows: those of ``dws.rabbit-list``.
         running: the jobs that have nodes, as job-list has them.
-        own: the rows of ``dws.job-list``, which a guest has of own jobs only.
     """
-    shares = dict(map(_share, own))
-    releases: dict[str, list[Release]] = {text(row, "name"): [] for row in rows}
+    ends = {int(number(job, "id") or 0): _end(job) for job in running}
+    # Of other users' jobs only a memo says where they are. The job's user can change
+    # it: it may say anything.
+    named: dict[str, list[int]] = {text(row, "name"): [] for row in rows}
     for job in running:
-        id = int(number(job, "id") or 0)
-        # The job's user can change this memo: it may say anything.
         memos = part(part(job, "annotations"), "user")
-        for rabbit in releases.keys() & (hosts(memos, "rabbits", len(releases)) or ()):
-            releases[rabbit].append(Release(id, _end(job), shares.get(id)))
+        for rabbit in named.keys() & (hosts(memos, "rabbits", len(named)) or ()):
+            named[rabbit].append(int(number(job, "id") or 0))
     return [
-        _rabbit(row, releases[text(row, "name")])
+        _rabbit(row, named[text(row, "name")], ends)
         for row in rows
         if why_out(row) is None
     ]
@@ -160,30 +166,29 @@ def why_out(row: Json) -> Optional[str]:
     return text(row, "reason") or None
 
 
-def _rabbit(row: Json, releases: list[Release]) -> Rabbit:
-    capacity, free = number(row, "capacity") or 0, number(row, "free") or 0
-    withheld = number(row, "withheld") or 0
+def _rabbit(row: Json, named: Iterable[int], ends: Mapping[int, float]) -> Rabbit:
+    ssds = part(row, "job_ssds")
+    own = {int(id): number(ssds, id) for id in ssds}
+    sizes = {**dict.fromkeys(named), **own}
+    releases = [Release(id, ends.get(id, math.inf), sizes[id]) for id in sizes]
     if len(releases) < (number(row, "njobs") or 0):
-        releases = [*releases, Release(UNKNOWN_JOB, math.inf, None)]
+        releases.append(Release(UNKNOWN_JOB, math.inf, None))
     broken = set(hosts(row, "broken") or ())
+    free = number(row, "ssds_free") or 0
     return Rabbit(
         name=text(row, "name"),
         hosts=tuple(host for host in hosts(row, "nodes") or () if host not in broken),
         free=free,
-        most=max(free, capacity - withheld),
+        most=max(free, number(row, "ssds") or 0),
+        size=max(1, int(number(row, "ssd_size") or 1)),
         releases=tuple(releases),
     )
-
-
-def _share(row: Json) -> tuple[int, Optional[float]]:
-    """A job, and its bytes on each of its Rabbits, which are taken for equal."""
-    rabbits, capacity = hosts(row, "rabbits"), number(row, "capacity")
-    share = capacity / len(rabbits) if rabbits and capacity else None
-    return int(number(row, "id") or 0), share
 
 
 def _end(job: Json) -> float:
     """The time limit of a job that runs. After that its data may be copied out, which
     has no limit that is known here."""
-    expiration = number(job, "expiration")
-    return expiration if expiration and number(job, "state") == RUN else math.inf
+    expiration = number(job, "expiration") or NO_LIMIT
+    if expiration >= NO_LIMIT or number(job, "state") != RUN:
+        return math.inf
+    return expiration

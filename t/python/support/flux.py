@@ -66,6 +66,10 @@ class System:
     def names(self, jobid: int) -> list[str]:
         return [event.name for event in self.instance.eventlog(jobid)]
 
+    def times(self, jobid: int) -> dict[str, float]:
+        """When the last event of each name was posted."""
+        return {event.name: event.timestamp for event in self.instance.eventlog(jobid)}
+
     def context(self, jobid: int, name: str) -> Json:
         for event in self.instance.eventlog(jobid):
             if event.name == name:

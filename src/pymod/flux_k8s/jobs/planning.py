@@ -185,7 +185,10 @@ class Planner:
         name = f"R of job {f58(info.jobid)}"
         ssd = ssd_per_rabbit(info.allocation, self._settings.mapping, name)
         self._settle(info.jobid)
-        shares = {rabbit: (count or 0) * GIB for rabbit, count in ssd.items()}
+        known = {r: count * GIB for r, count in ssd.items() if count is not None}
+        if len(known) == len(ssd):
+            self._free_storage.note_share(info.jobid, known)
+        shares = {**dict.fromkeys(ssd, 0), **known}
         self._shares[info.jobid] = Counter(shares)
         self._unplaced_shares.update(shares)
 

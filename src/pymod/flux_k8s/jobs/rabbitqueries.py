@@ -7,7 +7,7 @@ from __future__ import annotations
 import errno
 import math
 from itertools import islice
-from typing import Any, Coroutine, Optional
+from typing import AbstractSet, Any, Coroutine, Optional
 
 from flux_k8s.control.coroutines import Call
 from flux_k8s.control.turns import Parts, Shared
@@ -63,16 +63,14 @@ class RabbitQueries:
         more = first + len(rows) < len(self._rows)
         if not sender.owner:
             own = frozenset(self._index.of_user(sender.userid))
-            rows = [
-                {**row, "jobs": [id for id in row["jobs"] if id in own]} for row in rows
-            ]
+            rows = [_restricted(row, own) for row in rows]
         return {"rabbits": rows, "next": rows[-1]["name"] if more else None}
 
     def _portion(self, first: int) -> int:
         """How many rows fit into an answer."""
         jobs = 0
         for count, row in enumerate(islice(self._rows, first, first + ROWS)):
-            jobs += row["njobs"]
+            jobs += max(row["njobs"], len(row["job_ssds"]))
             if count and jobs > JOBS:
                 return count
         return ROWS
@@ -92,18 +90,31 @@ class RabbitQueries:
 
     def _make(self) -> Parts[list[Json]]:
         jobs: dict[str, dict[int, None]] = {}
+        ssds: dict[str, dict[str, int]] = {}
+        storage = self._machine.free_storage
         ids = self._index.after(-1, JOBS_PER_TURN)
         while ids:
             for jobid in ids:
-                for servers in self._machine.free_storage.usage_of(jobid).values():
+                for servers in storage.usage_of(jobid).values():
                     for rabbit in servers.unavailable:
                         jobs.setdefault(rabbit, {})[jobid] = None
+                for rabbit, count in self._machine.ssds_of_job(jobid).items():
+                    ssds.setdefault(rabbit, {})[str(jobid)] = count
             yield
             ids = self._index.after(ids[-1], JOBS_PER_TURN)
         rows: list[Json] = []
         for row in self._machine.rabbit_rows():
             found = list(jobs.get(row["name"], ()))
-            rows.append({**row, "njobs": len(found), "jobs": found})
+            job_ssds = ssds.get(row["name"], {})
+            rows.append(
+                {
+                    **row,
+                    "ssds_free": max(0, row["ssds"] - sum(job_ssds.values())),
+                    "njobs": len(found),
+                    "jobs": found,
+                    "job_ssds": job_ssds,
+                }
+            )
             if len(rows) % ROWS_PER_TURN == 0:
                 yield
         return rows
@@ -169,3 +180,13 @@ class RabbitQueries:
         if not self._machine.is_rabbit(name):
             text = f"{quoted(name)} is no Rabbit of rabbit.mapping"
             raise QueryError(errno.ENOENT, text)
+
+
+def _restricted(row: Json, own: AbstractSet[int]) -> Json:
+    """The row of a Rabbit with those of its jobs that a guest may see."""
+    ssds = row["job_ssds"]
+    return {
+        **row,
+        "jobs": [id for id in row["jobs"] if id in own],
+        "job_ssds": {id: count for id, count in ssds.items() if int(id) in own},
+    }

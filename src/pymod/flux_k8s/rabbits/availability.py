@@ -18,6 +18,7 @@ other reasons alone.
 from __future__ import annotations
 
 import syslog
+from collections import Counter
 from dataclasses import dataclass
 from typing import (
     AbstractSet,
@@ -32,10 +33,12 @@ from typing import (
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.fluxion import Fluxion
+from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
@@ -251,7 +254,39 @@ class Availability:
     def rabbit_rows(self) -> Iterator[Json]:
         """The rows of all Rabbits, without their jobs."""
         mapping = self._settings.mapping
-        return rabbit_rows(mapping, self.rabbits, self._down)
+        return rabbit_rows(mapping, self.rabbits, self._down, self._ssds_of)
+
+    def ssds_of_job(self, jobid: int) -> Mapping[str, int]:
+        """How many ``ssd`` of a Rabbit a job keeps from others, by Rabbit."""
+        free = self.free_storage
+        if self._settings.scheduler:
+            shares = {
+                rabbit: (self._fluxion.ssds_of(rabbit), share)
+                for rabbit, share in free.shares_of(jobid).items()
+            }
+            if all(ssds for ssds, _ in shares.values()):
+                return {
+                    rabbit: share.ssds(ssds.size)
+                    for rabbit, (ssds, share) in shares.items()
+                    if ssds
+                }
+        sizes: Counter[str] = Counter()
+        for servers in free.usage_of(jobid).values():
+            sizes.update(servers.unavailable)
+        if self._are_apart:
+            return {rabbit: self._ssds_of(rabbit).count for rabbit in sizes}
+        return {rabbit: -(-size // GIB) for rabbit, size in sizes.items()}
+
+    @property
+    def _are_apart(self) -> bool:
+        """Whether a Rabbit with storage of a job takes no other job."""
+        return not self._settings.scheduler and self._fluxion.present
+
+    def _ssds_of(self, rabbit: str) -> Ssds:
+        """The ``ssd`` of a Rabbit that jobs may have. If the scheduler gives none, each
+        GiB counts as one."""
+        found = self._fluxion.ssds_of(rabbit) if self._settings.scheduler else None
+        return found or Ssds(1, self.free_storage.capacity(rabbit) // GIB)
 
     async def disable(self, names: Iterable[str], by: str, reason: str) -> None:
         """Take Rabbits out of service for jobs. The watch of the Storages shows it.

@@ -32,6 +32,7 @@ from flux_k8s.rabbits.fluxiongraph import (
     SSD_DOWN,
     Chassis,
     Paths,
+    Ssds,
     read_parent,
     read_rabbits,
     read_ssds,
@@ -134,6 +135,11 @@ class Fluxion:
             "ssd_down": sum(len(s.applied.certain) for s in state.ssds.values()),
             "unknown_nodes": len(state.unknown),
         }
+
+    def ssds_of(self, rabbit: str) -> Optional[Ssds]:
+        """The ``ssd`` that jobs may have on a Rabbit in service; None if Fluxion is
+        not the scheduler, or has not answered yet."""
+        return self._state.ssds_of(rabbit) if self.present else None
 
     def want(self, key: str, hosts: AbstractSet[str]) -> None:
         """Have these nodes, and no others, carry a property."""

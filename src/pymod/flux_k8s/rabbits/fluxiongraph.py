@@ -19,6 +19,19 @@ down, as an idset (RFC 22): the next module reads it there."""
 
 
 @dataclass(frozen=True)
+class Ssds:
+    """The ``ssd`` of a Rabbit that jobs may have.
+
+    Attributes:
+        size: GiB of each. A job gets an ``ssd`` as a whole.
+        count: how many there are.
+    """
+
+    size: int
+    count: int
+
+
+@dataclass(frozen=True)
 class Chassis:
     """A Rabbit in Fluxion's graph.
 

@@ -36,7 +36,7 @@ from typing import AbstractSet, Generic, Iterable, Mapping, Optional, TypeVar, U
 
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.rabbits.fluxiongraph import Chassis, Paths
+from flux_k8s.rabbits.fluxiongraph import Chassis, Paths, Ssds
 from flux_k8s.rfc import hostlist
 
 BAD_RABBIT = "badrabbit"
@@ -439,9 +439,24 @@ class FluxionState:
         """A Rabbit is taken out of service by the status of its ``ssd``."""
         return chassis is not None and 0 < chassis.ssds <= self._ssds_by_status
 
+    def ssds_of(self, rabbit: str) -> Optional[Ssds]:
+        """The ``ssd`` that jobs may have on a Rabbit in service; None if the graph is
+        not known, or does not say. A graph of other Rabbits has none for this one."""
+        chassis = None if self.paths is None else self.paths.chassis.get(rabbit)
+        if chassis is None and self.paths is not None and self.paths.chassis:
+            return Ssds(1, 0)
+        size = self._ssd_size(rabbit, chassis) if chassis and chassis.ssds else 0
+        if chassis is None or not size:
+            return None
+        return Ssds(size, max(0, chassis.ssds - self._ssds_needed(rabbit, chassis)))
+
+    def _ssd_size(self, rabbit: str, chassis: Chassis) -> int:
+        """GiB of each ``ssd``, as ``flux dws2jgf`` cuts a Rabbit."""
+        return self._mapping.capacity(rabbit) // GIB // chassis.ssds
+
     def _ssds_needed(self, rabbit: str, chassis: Chassis) -> int:
         """The number of ``ssd`` of a Rabbit for the bytes that are reserved there."""
         if self._desired.reserved is None:
             return len(chassis.down)
-        size = self._mapping.capacity(rabbit) // GIB // chassis.ssds * GIB
+        size = self._ssd_size(rabbit, chassis) * GIB
         return -(-self._desired.reserved.get(rabbit, 0) // size) if size else 0

@@ -10,14 +10,32 @@ from __future__ import annotations
 
 import syslog
 from collections import Counter
-from typing import Callable, Collection, Iterator, Mapping, Optional
+from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Optional
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown import Reference
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storageusage import NOTHING, StorageUsage
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import SERVERS, Json, Kube, KubeError, Watch
+
+
+class Share(NamedTuple):
+    """The storage that the scheduler has given a job on one Rabbit.
+
+    Attributes:
+        size: the bytes of all parts together.
+        parts: the number of equal parts of which each has ``ssd`` of its own: a job of
+            which only its Servers are known has one part for each allocation.
+    """
+
+    size: int
+    parts: int = 1
+
+    def ssds(self, size: int) -> int:
+        """How many ``ssd`` of so many GiB that is."""
+        return self.parts * -(-self.size // (self.parts * size * GIB))
 
 
 class FreeStorage:
@@ -52,6 +70,7 @@ class FreeStorage:
         self._in_use: dict[str, int] = {}
         self._unscheduled: dict[str, int] = {}
         self._of_job: dict[int, set[Reference]] = {}
+        self._shares: dict[int, Mapping[str, Share]] = {}
         self._released: set[int] = set()
         self._torn_down: set[int] = set()
         self._watch: Optional[Watch] = None
@@ -104,6 +123,27 @@ class FreeStorage:
         """The Servers of a job, by name."""
         servers = self._of_job.get(jobid, ())
         return {each.name: self._usage(each) for each in servers}
+
+    def note_share(self, jobid: int, sizes: Mapping[str, int]) -> None:
+        """The scheduler has given a job so many bytes, by Rabbit."""
+        self._shares[jobid] = {name: Share(size) for name, size in sizes.items()}
+
+    def shares_of(self, jobid: int) -> Mapping[str, Share]:
+        """The storage that the scheduler has given a job, and that the job has not
+        given back, by Rabbit. Where :meth:`note_share` did not say so, since the module
+        was loaded after the job was set up, it follows from the job's Servers."""
+        if jobid in self._released or jobid in self._torn_down:
+            return {}
+        if jobid in self._shares:
+            return self._shares[jobid]
+        parts: Counter[str] = Counter()
+        sizes: Counter[str] = Counter()
+        for servers in self.usage_of(jobid).values():
+            sizes.update(servers.unavailable)
+            sizes.subtract(servers.beyond)
+            for each in servers.allocations:
+                parts |= Counter(each.counts)
+        return {name: Share(size, parts[name] or 1) for name, size in sizes.items()}
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -177,6 +217,7 @@ class FreeStorage:
             self._seen.pop(servers, None)
             self._recount(servers, before)
         self._of_job.pop(jobid, None)
+        self._shares.pop(jobid, None)
         self._released.discard(jobid)
         self._torn_down.discard(jobid)
 

@@ -4,10 +4,11 @@
 
 from __future__ import annotations
 
-from typing import AbstractSet, Iterator
+from typing import AbstractSet, Callable, Iterator
 
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.ports import Json
+from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rfc import hostlist
 from flux_k8s.text import SHOWN, printable
@@ -19,12 +20,16 @@ HELD_DOWN = "back only just now"
 
 
 def rabbit_rows(
-    mapping: RabbitMapping, rabbits: RabbitManager, down: AbstractSet[str]
+    mapping: RabbitMapping,
+    rabbits: RabbitManager,
+    down: AbstractSet[str],
+    ssds_of: Callable[[str], Ssds],
 ) -> Iterator[Json]:
     """The row of each Rabbit of the mapping, without its jobs.
 
     Args:
         down: the Rabbits that are out of service.
+        ssds_of: the ``ssd`` of a Rabbit that jobs may have.
     """
     free, unscheduled = rabbits.free_storage.left(()), rabbits.free_storage.unscheduled
     for name in mapping.rabbits:
@@ -33,6 +38,7 @@ def rabbit_rows(
         reason = "" if state.serving else state.status
         if name in down and state.serving:
             reason = HELD_DOWN
+        ssds = ssds_of(name)
         yield {
             "name": name,
             "state": printable(state.reported or state.status, SHOWN),
@@ -40,6 +46,8 @@ def rabbit_rows(
             "capacity": mapping.capacity(name),
             "free": free.get(name, 0),
             "withheld": unscheduled.get(name, 0),
+            "ssd_size": ssds.size,
+            "ssds": ssds.count,
             "nodes": hostlist.encode(mapping.hosts_of(name)),
             "broken": hostlist.encode(sorted(state.lost, key=hostlist.natural_key)),
             "disabled": None
