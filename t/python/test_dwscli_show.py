@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import errno
 import json
-from typing import Any
+import time
+from typing import Any, Optional
 
 import pytest
 from hypothesis import given
@@ -144,7 +145,9 @@ def test_a_job_that_ended_is_shown_without_the_module() -> None:
     assert is_golden("show-ended.txt", dws(without, "show", F58).out)
 
 
-def failed_job(*events: dict[str, Any], **workflow: Any) -> str:
+def failed_job(
+    *events: dict[str, Any], waitstatus: Optional[int] = 0, **workflow: Any
+) -> str:
     """What the page of a job that ended says of its failure."""
     document = json.loads(json.dumps(WORKFLOW))
     for path, value in workflow.items():
@@ -155,7 +158,8 @@ def failed_job(*events: dict[str, Any], **workflow: Any) -> str:
         rabbit_workflow=json.dumps(document),
         eventlog="\n".join(map(json.dumps, events)),
     )
-    gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
+    job = ended_job(JOB, **({} if waitstatus is None else {"waitstatus": waitstatus}))
+    gone = instance(refused(errno.ENOENT), jobs=[job], kvs=kvs)
     lines = dws(gone, "show", F58, COLUMNS="500").out.splitlines()
     return "".join(line[12:] for line in lines if line.startswith("Failed:"))
 
@@ -183,11 +187,57 @@ def test_why_the_storage_of_a_job_failed_is_told() -> None:
     mounted = {"watchState": "PreRun", "completed": True, "dwdIndex": 0}
     mounted["completeTime"] = "2025-11-24T15:50:00Z"
     assert failed_job(cancel, status_drivers=[mounted]) == lost
+    in_prolog = failed_job(cancel, status_drivers=[mounted], waitstatus=None)
+    assert in_prolog == ""  # it was cancelled there, and no task was started
     seen = "its storage was last seen in PreRun: busy"
     assert failed_job(status_state="PreRun", status_message="busy") == seen
     assert failed_job(spec_desiredState=7).startswith(
         "Workflow : spec.desiredState is 7"
     )
+
+
+class LateRecord(FixedInstance):
+    """An instance in which the end of a job's storage is recorded late."""
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.texts = kvs_of(JOB)
+
+
+def unrecorded(**options: Any) -> LateRecord:
+    """An instance with a job whose record is about DataOut."""
+    kvs = kvs_of(JOB)
+    workflow = json.loads(kvs[JOB, "rabbit_workflow"])
+    workflow["status"] = {"state": "DataOut", "status": "Completed", "ready": True}
+    kvs[JOB, "rabbit_workflow"] = json.dumps(workflow)
+    jobs = [ended_job(JOB, **options)]
+    return LateRecord({"dws.job-show": refused(errno.ENOENT)}, jobs=jobs, kvs=kvs)
+
+
+def test_the_record_of_a_job_that_ended_just_now_is_waited_for() -> None:
+    found = unrecorded(t_inactive=time.time())
+    done = dws(found, "show", F58, "--json")
+    assert json.loads(done.out)["failed"] == "" and 0 < found.slept < 1
+    found = unrecorded(t_inactive=time.time())
+    assert dws(found, "wait", F58).status == 0
+    found.texts, found.slept = {(JOB, "jobspec"): jobspec("#DW jobdw")}, 0.0
+    assert dws(found, "wait", F58).status == 0 and 0 < found.slept < 1
+
+
+def test_the_record_of_a_job_that_ended_earlier_is_shown_as_it_is() -> None:
+    found = unrecorded()
+    done = dws(found, "show", F58, "--json")
+    assert "last seen in DataOut" in json.loads(done.out)["failed"]
+    assert found.slept == 0
+
+
+def test_nothing_is_waited_for_that_does_not_come() -> None:
+    events = "\n".join(map(json.dumps, [exception("dws", 0, "no room")]))
+    found = unrecorded(t_inactive=time.time())
+    found.texts[JOB, "eventlog"] = events
+    assert "no room" in dws(found, "wait", F58).err and found.slept == 0
+    found.texts = {(JOB, "jobspec"): jobspec()}
+    assert "no #DW directives" in dws(found, "wait", F58).err and found.slept == 0
 
 
 def test_a_job_that_was_cancelled_before_it_ran_has_lost_no_data() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dwscli.chart import COLORS, WIDTH, draw
 from dwscli.ended import TIMINGS
-from dwscli.picture import Picture, Rectangle, Text, svg
+from dwscli.picture import Area, Picture, Rectangle, Text, svg
 from dwscli.png import SIGNATURE, png
 from dwscli.spans import JobSpans, Span, Transfer, averages, of_job, rates
 from support.dwscli import (
@@ -144,6 +144,17 @@ def test_letters_of_a_png_stand_where_they_are_to() -> None:
         ".#.....###..r",
         "............r",
     ]
+
+
+def test_an_area_is_its_rectangles_in_one_shape() -> None:
+    area, parts = Picture(9, 9), Picture(9, 9)
+    spans = [(1.0, 4.0), (1.0, 4.0), (3.0, 3.0), (2.0, 8.0)]
+    area.draw(Area(1.0, 2.0, spans, "#ff0000"))
+    parts.draw(Rectangle(1.0, 1.0, 4.0, 3.0, "#ff0000"))
+    parts.draw(Rectangle(7.0, 2.0, 2.0, 6.0, "#ff0000"))
+    assert png(area) == png(parts)
+    outline = "M1.0 1.0V1.0H5.0V3.0H7.0V2.0H9.0V8.0H7.0V3.0H5.0V4.0H1.0Z"
+    assert f'<path d="{outline}" fill="#ff0000"/>' in svg(area)
 
 
 def test_many_jobs_are_drawn_as_the_list_has_them() -> None:

@@ -5,15 +5,20 @@
 from __future__ import annotations
 
 import errno
+import time
 from typing import Optional
 
 from dwscli import ended
 from dwscli.instance import PAUSES, Instance, Refused, Tick, ask, unknown_job
 from dwscli.nodes import with_nodes_of_one
+from dwscli.reading import number
 from dwscli.units import f58
 from flux_k8s.ports import Json
 
 TOPIC = "dws.job-show"
+RECORDED = 10.0
+"""Seconds after the end of a job within which the end of its storage is recorded."""
+
 AWAY = (errno.ENOSYS, errno.EHOSTUNREACH, errno.ETIMEDOUT)
 """The errors of a module that is not loaded, or hangs."""
 
@@ -60,6 +65,8 @@ def ask_about(instance: Instance, request: Json, tick: Optional[Tick] = None) ->
 
 def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
     """A job that has ended, as an answer of ``dws.job-show``; None for an active job.
+    The record of a job that ended just now is waited for: it may be about the state
+    before.
 
     Raises:
         Refused: there is no such job, it is another user's, or it asked for no storage.
@@ -69,7 +76,12 @@ def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
         raise unknown_job(id)
     if not ended.is_inactive(job):
         return None
+    until = (number(job, "t_inactive") or 0.0) + RECORDED
     try:
+        for pause in PAUSES:
+            if time.time() > until or ended.is_recorded(instance, id):
+                break
+            instance.sleep(pause)
         found = ended.details(instance, [job])
     except PermissionError:
         raise not_yours(id) from None

@@ -276,7 +276,7 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
         "limits": [],
         "exceptions": _shown(raised),
-        "failed": failure(workflow, raised),
+        "failed": failure(job, workflow, raised),
         "waits": "",
     }
 
@@ -295,7 +295,30 @@ def _shown(exceptions: Iterable[tuple[int, str, str]]) -> list[str]:
     return [f"{kind}: {note}" if note else kind for _, kind, note in exceptions]
 
 
-def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
+def is_recorded(instance: Instance, id: int) -> bool:
+    """Whether nothing more is expected in the records of a job that ended: its storage
+    is gone, or has failed.
+
+    Raises:
+        OSError: EPERM for the job of another user.
+    """
+    kvs = instance.kvs([(id, WORKFLOW), (id, EVENTLOG), (id, JOBSPEC)])
+    raised = _exceptions(kvs.get((id, EVENTLOG), ""))
+    if any(
+        severity == 0 and kind.startswith(EXCEPTION) for severity, kind, _ in raised
+    ):
+        return True
+    workflow = _object(kvs.get((id, WORKFLOW)))
+    if not workflow:
+        return not has_directives(kvs.get((id, JOBSPEC), ""))
+    return _is_over(WorkflowView.parse(workflow))
+
+
+def _is_over(view: WorkflowView) -> bool:
+    return view.damage is not None or (view.state is State.Teardown and view.ready)
+
+
+def failure(job: Json, workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
     """Why the storage of a job that ended has failed, or what data is lost; empty if
     the storage is gone and no data is lost."""
     for severity, kind, note in exceptions:
@@ -306,20 +329,22 @@ def failure(workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
     view = WorkflowView.parse(workflow)
     if view.damage is not None:
         return view.damage
-    lost = loss(view)
+    lost = loss(job, view)
     if lost:
         return lost
-    if view.state is not State.Teardown or not view.ready:
+    if not _is_over(view):
         last = "" if view.state is None else view.state.name
         return f"its storage was last seen in {last or 'no state'}: {view.message}"
     return ""
 
 
-def loss(view: WorkflowView) -> str:
+def loss(job: Json, view: WorkflowView) -> str:
     """The data that was not copied out of a job that has run, which others have not
-    written: its nodes had mounted all storage, or PostRun was requested."""
+    written: PostRun was requested, or its nodes had mounted all storage and its tasks
+    were started, as its wait status shows."""
     mounted = bool(view.ended) and view.ended[State.PreRun] is not None
-    ran = mounted or view.unmounting is not None
+    started = number(job, "waitstatus") is not None
+    ran = view.unmounting is not None or (mounted and started)
     if not (ran and view.unsaved):
         return ""
     return f"not copied: {', '.join(view.unsaved)}"
@@ -459,7 +484,7 @@ def _hidden_loss(job: Json, workflow: Json) -> str:
     of its time limit: job-list has no later ones."""
     if number(job, "exception_severity") != 0 or not workflow:
         return ""
-    return printable(loss(WorkflowView.parse(workflow)), NOTE)
+    return printable(loss(job, WorkflowView.parse(workflow)), NOTE)
 
 
 def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:

@@ -52,6 +52,7 @@ ATTRIBUTES = [
     "t_run",
     "t_cleanup",
     "t_inactive",
+    "waitstatus",
     "expiration",
 ]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import struct
 import zlib
 
-from dwscli.picture import BLACK, END, MIDDLE, Picture, Rectangle, Text
+from dwscli.picture import BLACK, END, MIDDLE, Area, Picture, Rectangle, Text
 
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 ADVANCE = 6
@@ -43,6 +43,10 @@ def png(picture: Picture) -> bytes:
     for shape in picture.shapes:
         if isinstance(shape, Rectangle):
             canvas.fill(shape)
+        elif isinstance(shape, Area):
+            for part in shape.rectangles():
+                if part.height:
+                    canvas.fill(part)
         else:
             canvas.write(shape)
     header = struct.pack(">IIBBBBB", picture.width, picture.height, 8, 2, 0, 0, 0)

@@ -1,0 +1,173 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Changes of a Workflow that nothing is to be done about at once."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.jobs.reconciler import DETAILS
+from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws import Options, constant
+from rabbitsim.system import VirtualSystem
+from support.service import HOUR, XFS, jobspec, long, running, settle_jobs, started
+from support.tree import RECORDED
+
+DETAIL = {
+    "resource_version",
+    "state",
+    "status",
+    "ready",
+    "changed",
+    "message",
+    "outstanding",
+    "ended",
+    "elapsed",
+    "finalizers",
+    "breakdowns",
+    "computes",
+    "environment",
+}
+"""The fields of a view that come before the state is complete, or tell about it."""
+
+FILES = sorted(RECORDED.glob("*.jsonl*")) if RECORDED.is_dir() else []
+
+
+def workflows(path: Path) -> list[Json]:
+    """The Workflows of a recording of a real cluster, in their order."""
+    opened = gzip.open(path, "rt") if path.suffix == ".gz" else path.open()
+    with opened as lines:
+        events = [json.loads(line) for line in lines]
+    return [
+        event["object"]
+        for event in events
+        if event.get("plural") == "workflows" and event["type"] != "DELETED"
+    ]
+
+
+@pytest.mark.skipif(not FILES, reason="the recordings are not here")
+def test_details_of_a_real_workflow_are_no_reason_to_act() -> None:
+    found = {True: 0, False: 0}
+    for path in FILES:
+        known: dict[str, WorkflowView] = {}
+        for workflow in workflows(path):
+            view = WorkflowView.parse(workflow)
+            before = known.get(view.uid)
+            if before is not None:
+                is_detail = before.differs_in_details(workflow)
+                found[is_detail] += 1
+                changed = {
+                    each.name
+                    for each in fields(view)
+                    if getattr(view, each.name) != getattr(before, each.name)
+                }
+                assert not is_detail or changed <= DETAIL, (path.name, changed)
+                assert not is_detail or view.complete == before.complete
+                assert not is_detail or view.trouble == before.trouble
+            known[view.uid] = view
+    assert found[False] < found[True] < found[False] * 2
+
+
+def mounted() -> tuple[VirtualSystem, int]:
+    """A system with a job that runs."""
+    system = started()
+    jobid = system.instance.submit(long(XFS, 2))
+    running(system, jobid)
+    system.loop.run(timeout=5.0)
+    return system, jobid
+
+
+def change(system: VirtualSystem, jobid: int, **status: Any) -> None:
+    """DWS writes to the status of a job's Workflow."""
+    name = workflow_name(jobid)
+    system.store.merge_patch(WORKFLOW, "default", name, {"status": status})
+
+
+@pytest.fixture
+def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The messages of the Workflows that the service has read."""
+    messages: list[str] = []
+    parse = WorkflowView.parse
+
+    def counted(workflow: Json) -> WorkflowView:
+        messages.append(workflow["status"].get("message", ""))
+        return parse(workflow)
+
+    monkeypatch.setattr(WorkflowView, "parse", counted)
+    return messages
+
+
+def test_many_details_are_read_once(read: list[str]) -> None:
+    system, jobid = mounted()
+    read.clear()
+    for number in range(10):
+        change(system, jobid, message=f"mounting {number}")
+        system.loop.run(timeout=DETAILS / 20)
+    system.loop.run(timeout=DETAILS)
+    assert read == ["mounting 9"]
+    settle_jobs(system)
+
+
+def test_a_state_that_is_complete_soon_is_read_when_it_is_requested_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    views: list[WorkflowView] = []
+    parse = WorkflowView.parse
+
+    def kept(workflow: Json) -> WorkflowView:
+        views.append(parse(workflow))
+        return views[-1]
+
+    monkeypatch.setattr(WorkflowView, "parse", kept)
+    options = Options(latency=constant(DETAILS / 4), full_events=True)
+    system = started(options=options)
+    system.instance.submit(jobspec(XFS, 2))
+    settle_jobs(system)
+    for state in State:
+        if state is not State.Teardown:
+            requested, complete = [view for view in views if view.desired is state]
+            assert complete.complete and not requested.complete
+
+
+def test_a_version_that_an_answer_has_shown_is_no_news_in_the_watch() -> None:
+    system, jobid = mounted()
+    assert system.service is not None
+    (workflow,) = system.workflows()
+    system.service.workflows.event("MODIFIED", workflow)
+    assert jobid not in system.service._jobs.unseen
+    workflow["metadata"]["resourceVersion"] += "0"
+    system.service.workflows.event("MODIFIED", workflow)
+    assert jobid in system.service._jobs.unseen
+
+
+def test_trouble_is_read_at_once_also_after_details(read: list[str]) -> None:
+    system, jobid = mounted()
+    read.clear()
+    change(system, jobid, message="mounting")
+    change(system, jobid, status="TransientCondition", message="no disk")
+    system.loop.run(timeout=DETAILS / 10)
+    assert "no disk" in read and "mounting" not in read
+    change(system, jobid, status="Completed", message="")
+    settle_jobs(system)
+
+
+def test_a_workflow_that_changes_all_the_time_is_read_all_the_same() -> None:
+    system, jobid = mounted()
+    assert system.service is not None
+    job = system.service._jobs.get(jobid)
+    assert job is not None and job.info.view is not None
+    for number in range(40):
+        change(system, jobid, message=f"mounting {number}")
+        system.loop.run(timeout=DETAILS / 4)
+        seen = int(job.info.view.message.split()[-1]) if number > 8 else number
+        assert number - seen <= 5
+    settle_jobs(system)
+    assert system.loop.run(lambda: not system.workflows(), timeout=HOUR)
