@@ -11,7 +11,16 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.nodefailure import EXCLUSION_DATE
-from flux_k8s.ports import CLIENTMOUNT, COMPUTES, WORKFLOW, Json, KubeError
+from flux_k8s.ports import (
+    CLIENTMOUNT,
+    COMPUTES,
+    STORAGE,
+    SYSTEMSTATUS,
+    WORKFLOW,
+    Json,
+    Kind,
+    KubeError,
+)
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault, Options, table
@@ -190,6 +199,47 @@ def test_a_job_fails_in_time_although_its_mounts_may_not_be_looked_at() -> None:
     jobid = watched.system.instance.submit(jobspec([XFS], nodes=4))
     watched.system.loop.run(timeout=30.0)
     check_fails(watched, jobid, "tc_timeout=10s: ")
+
+
+@pytest.mark.parametrize("tolerance", [0, 1])
+@pytest.mark.parametrize("status", [403, 404, 500])
+@pytest.mark.parametrize("kind", [CLIENTMOUNT, STORAGE, COMPUTES])
+def test_no_job_waits_for_ever_for_an_answer_about_its_nodes(
+    kind: Kind, status: int, tolerance: int
+) -> None:
+    """Neither in its prolog nor in its epilog. Storages are listed once before."""
+
+    def fault(request: Request) -> Optional[ApiFault]:
+        looks = request.kind == kind and request.verb in ("get", "list")
+        return ApiFault(error=KubeError(status, "No", "no")) if looks else None
+
+    watched = Watched(MOUNT, faults=fault)
+    jobid = watched.run(tolerance=tolerance)
+    check_fails(watched, jobid, "unable to mount")
+    assert names(watched.system, jobid)[-1] == "clean"
+
+
+@pytest.mark.parametrize("tolerance", [0, 1])
+def test_no_job_starts_on_nodes_that_dws_may_have_passed_over(tolerance: int) -> None:
+    """An administrator had DWS pass over a node; it is not known which have mounted."""
+
+    def forbid(request: Request) -> Optional[ApiFault]:
+        looks = request.verb == "list" and request.kind == CLIENTMOUNT
+        return ApiFault(error=KubeError(403, "Forbidden", "no")) if looks else None
+
+    watched = Watched(MOUNT, faults=forbid)
+    system = watched.system
+    jobid = watched.submit(tolerance)
+    assert system.loop.run(
+        lambda: any(
+            each["spec"]["desiredState"] == "PreRun" for each in system.workflows()
+        ),
+        timeout=HOUR,
+    )
+    body = {"data": {"nodes": {"compute-04": "Disabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+    settle(system)
+    check_fails(watched, jobid, "Kubernetes does not say which nodes have mounted it")
 
 
 def test_a_node_that_mounts_within_tc_timeout_has_not_failed() -> None:

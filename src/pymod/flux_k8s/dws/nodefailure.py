@@ -68,6 +68,7 @@ class Survey:
         excluded: the UNIX time at which nodes were last removed from Computes in this
             state; None without any.
         remaining_servers: in Setup, the Servers without the Rabbits that failed.
+        known: Kubernetes has answered. If not, no node is named.
     """
 
     state: State
@@ -77,6 +78,7 @@ class Survey:
     served: bool
     excluded: Optional[float] = None
     remaining_servers: tuple[RemainingServers, ...] = ()
+    known: bool = True
 
     @property
     def remaining(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import BadObject, DWSError, NotReady
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.machine import Nodes
+from flux_k8s.jobs.persistence import PERSISTENCE, failing_since
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -69,22 +70,36 @@ class Exclusion:
     async def inspect(self, info: WorkflowInfo) -> None:
         """Read from Kubernetes which of the job's nodes have their storage.
 
+        A survey that names no node is made where Kubernetes has not answered for
+        :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
+        requests; at once where it refuses the requests, and the job tolerates no
+        failure: the job fails all the same, and nodes would only have been named.
+
         Raises:
-            KubeError: a request failed.
+            KubeError: a request failed, and is to be repeated.
             NotReady: DWS is not ready.
         """
         assert info.view is not None and info.view.state is not None
         state, requested_at = info.view.state, self._flux.now()
-        if state is State.Setup:
-            await self._inspect_storage(info)
-            return
         try:
-            await self._inspect_mounts(info, info.view.mounts)
+            if state is State.Setup:
+                await self._inspect_storage(info)
+            else:
+                await self._inspect_mounts(info, info.view.mounts)
         except KubeError as error:
-            if info.failure_tolerance or error.status not in FORBIDDEN:
+            refused = error.status in FORBIDDEN and not info.failure_tolerance
+            if not (refused or await self._has_persisted(info)):
                 raise
-            # The job fails all the same: nodes would only have been named.
-            info.survey = Survey(state, requested_at, (), (), served=False)
+            info.survey = Survey(state, requested_at, (), (), served=False, known=False)
+        info.unsurveyed_since = None
+
+    async def _has_persisted(self, info: WorkflowInfo) -> bool:
+        """Whether no survey could be made for so long that none is to be expected."""
+        now, since = self._flux.now(), info.unsurveyed_since
+        namespace = self._settings.namespace
+        since = await failing_since(self._calls, namespace, info, since, now)
+        info.unsurveyed_since = since
+        return since is not None and now >= since + PERSISTENCE
 
     async def _inspect_storage(self, info: WorkflowInfo) -> None:
         try:

@@ -37,6 +37,7 @@ from flux_k8s.jobs.jobexception import (
     WARNING,
 )
 from flux_k8s.jobs.machine import Nodes
+from flux_k8s.jobs.persistence import PERSISTENCE, failing_since
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (
@@ -61,10 +62,6 @@ the job. The plugin waits a little longer for the abort."""
 RETRY = 1.0
 """Seconds until job-list is asked again for the nodes of a job. It may be loaded again
 at the time."""
-
-PERSISTENCE = 120.0
-"""Seconds for which a failing part of an abort is repeated while Kubernetes answers
-other requests. An outage does not count."""
 
 
 def _is_use_known(info: WorkflowInfo) -> bool:
@@ -91,10 +88,23 @@ class InUse:
         self._nodes = nodes
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
-        """Drain the nodes that have not unmounted the job's storage."""
-        clientmounts = await self._list(info, CLIENTMOUNT, None)
+        """Drain the nodes that have not unmounted the job's storage. If Kubernetes has
+        not said for :data:`PERSISTENCE` seconds which, though it answers other
+        requests, drain all nodes of the job.
+
+        Raises:
+            KubeError: the list of mounts failed, and is to be repeated.
+        """
         failed = self._failed(info)
-        hosts = tuple(h for h in self._mounted(clientmounts) if h not in failed)
+        try:
+            mounted = self._mounted(await self._list(info, CLIENTMOUNT, None))
+        except KubeError as error:
+            if not await self._has_persisted(info):
+                raise
+            mounted = await self._hosts(info)
+            note = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
+        info.cutting.failing_since = None
+        hosts = tuple(host for host in mounted if host not in failed)
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
         news = [host for host in hosts if self._drained.get(host) != reason]
         if news:
@@ -317,18 +327,13 @@ class InUse:
             self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
 
     async def _has_persisted(self, info: WorkflowInfo) -> bool:
-        """Whether a part of an abort has failed for :data:`PERSISTENCE` seconds while
-        Kubernetes answers."""
+        """Whether requests have failed for :data:`PERSISTENCE` seconds while Kubernetes
+        answers others."""
+        now, since = self._flux.now(), info.cutting.failing_since
         namespace = self._settings.namespace
-        try:
-            await self._calls.get(WORKFLOW, namespace, info.name, key=info.name)
-        except KubeError:
-            info.cutting.failing_since = None
-            return False
-        now = self._flux.now()
-        if info.cutting.failing_since is None:
-            info.cutting.failing_since = now
-        return now >= info.cutting.failing_since + PERSISTENCE
+        since = await failing_since(self._calls, namespace, info, since, now)
+        info.cutting.failing_since = since
+        return since is not None and now >= since + PERSISTENCE
 
     async def _note_cut_off(self, info: WorkflowInfo) -> None:
         """Annotate the Workflow: the abort was carried out."""

@@ -277,6 +277,12 @@ class Steps:
             survey = info.survey
             if info.failure is not None or survey is None:
                 return
+            if not survey.known:
+                info.failure = (
+                    "nodes that are Disabled in SystemStatus may lack the storage, and"
+                    " Kubernetes does not say which nodes have mounted it"
+                )
+                return
             if survey.lost:
                 problem = "passed over by DWS, as Disabled in SystemStatus"
                 await self._exclusion.leave_out(info, survey, problem)
