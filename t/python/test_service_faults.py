@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import syslog
-from typing import Any
+from typing import Any, Callable, Optional
 
 import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError
+from flux_k8s.jobs.isolation import JobScope, Work
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
@@ -185,3 +186,13 @@ def test_an_expected_error_outside_of_a_step_counts_as_unexpected(
     system.loop.run(timeout=1000.0)
     told = crits(system)
     assert f58(job) in told[0] and "internal error" in told[0] and len(told) <= 6
+
+
+def test_a_callback_that_is_bound_twice_runs_in_its_scope_once() -> None:
+    noted: list[Optional[Work]] = []
+    bound: list[Callable[..., None]] = []
+    scope = JobScope(lambda jobid, error: None, lambda jobid: False, noted.append)
+    scope.run(1, lambda: bound.append(scope.bind(scope.bind(lambda: None))))
+    noted.clear()
+    bound[0]()
+    assert noted == [Work(1, False), None]

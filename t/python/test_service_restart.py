@@ -11,9 +11,22 @@ from typing import Any
 import pytest
 
 from flux_k8s.control.controller import Controller
+from flux_k8s.jobs import reconciler
+from flux_k8s.jobs.reconciler import Job, JobTable
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from rabbitsim.system import VirtualSystem
-from support.service import LIFE, OPTION, names, run_until, settle, submit
+from support.outages import OUTAGES, inject
+from support.service import (
+    LIFE,
+    OPTION,
+    XFS,
+    long,
+    names,
+    run_until,
+    settle,
+    started,
+    submit,
+)
 
 EVENTS = ["submit", "dependency-add", "alloc", "prolog-start", "start", "finish"]
 DELAY = 1.0
@@ -93,3 +106,32 @@ def test_plugin_and_service_may_come_and_go_in_any_order(seed: int) -> None:
     jobid = submit(system, "-N2", "-S", OPTION)
     settle(system)
     assert names(system, jobid) == LIFE
+
+
+def test_all_jobs_learn_of_an_outage_in_portions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Ten thousand jobs at once would hold up the reactor. Most of these wait for
+    nodes."""
+    asked: list[int] = []
+    ask = JobTable.asked
+
+    def noting(jobs: JobTable, job: Job) -> None:
+        asked.append(job.info.jobid)
+        ask(jobs, job)
+
+    monkeypatch.setattr(JobTable, "asked", noting)
+    monkeypatch.setattr(reconciler, "VISITED_AT_ONCE", 2)
+    system = started()
+    jobids = [system.instance.submit(long(XFS, seconds=60)) for _ in range(7)]
+    system.loop.run(timeout=10.0)
+    asked.clear()
+    inject(system, OUTAGES["refused"], seconds=60.0)
+    turns = []
+    while set(asked) != set(jobids):
+        before = len(asked)
+        assert system.loop.step()
+        turns.append(len(asked) - before)
+    assert max(turns) == 2
+    settle(system)
+    assert all(names(system, jobid) == LIFE for jobid in jobids)

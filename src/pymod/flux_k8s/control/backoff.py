@@ -21,6 +21,8 @@ class Backoff:
         failures: how many there were since the last success.
     """
 
+    __slots__ = ("_first", "_longest", "_rng", "failures")
+
     def __init__(
         self, first: float, longest: float, rng: Optional[random.Random] = None
     ) -> None:

@@ -18,6 +18,7 @@ from typing import Any, Callable, Coroutine, Generic, Hashable, Optional, TypeVa
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.coroutines import Bind, Call, drive
 from flux_k8s.ports import Clock, KubeError, RpcError, Timer
+from flux_k8s.slots import slotted
 
 Key = TypeVar("Key", bound=Hashable)
 
@@ -43,6 +44,7 @@ class TryAgain(Exception):
         self.retry_after: Optional[float] = getattr(error, "retry_after", None)
 
 
+@slotted
 @dataclass
 class _Item:
     """The state of a key that is queued, or that the reconciler runs for.
@@ -281,7 +283,7 @@ class Controller(Generic[Key]):
             drive(self._reconcile(key), done, self._options.expected, bind)
 
         def bind(callback: Callable[..., None]) -> Callable[..., None]:
-            return guard(self._options.bind(callback))
+            return self._options.bind(guard(callback))
 
         guard(start)()
         if self._options.patience is not None and self._is_current(key, item, run):

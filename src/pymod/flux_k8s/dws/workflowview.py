@@ -7,6 +7,7 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Iterable, Mapping, NamedTuple, Optional
 
@@ -77,8 +78,9 @@ COPYING = ("copy_in", "copy_out")
 CREATING = ("jobdw", "create_persistent")
 """The commands of directives that have the type of a file system."""
 
-_Directive = tuple[str, dict[str, str]]
-"""The command and the arguments of a directive."""
+PARSED = 512
+"""The most Workflows whose directives are kept as they were parsed: they are the same
+in all versions of a Workflow."""
 
 
 class _Driver(NamedTuple):
@@ -94,6 +96,21 @@ class _Driver(NamedTuple):
     state: Optional[str]
     completed: bool
     ended: Optional[float]
+
+
+class _Directives(NamedTuple):
+    """The directives of a Workflow.
+
+    Attributes:
+        commands: by the number of the directive; empty where it is missing.
+        copies_out: the numbers of copy_out directives, each with source and
+            destination.
+        storage: the attributes of a view that follow from the directives alone.
+    """
+
+    commands: Mapping[Optional[int], str]
+    copies_out: tuple[tuple[int, str], ...]
+    storage: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -205,6 +222,61 @@ class WorkflowView:
             return None
         return mine > others
 
+    def shows(self, workflow: Json) -> bool:
+        """Whether this is the view of this version of a Workflow."""
+        metadata = workflow.get("metadata")
+        return (
+            isinstance(metadata, dict)
+            and metadata.get("uid") == self.uid
+            and metadata.get("resourceVersion") == self.resource_version != ""
+        )
+
+    def differs_in_details(self, workflow: Json) -> bool:
+        """Whether another version of this Workflow is like this view but for details
+        that nothing is to be done about at once. Most changes of a Workflow are such:
+        DWS begins with the state that was requested, and the drivers of the state
+        begin and end, one after the other, before it is complete."""
+        metadata, spec, status = map(workflow.get, ("metadata", "spec", "status"))
+        if not (
+            isinstance(metadata, dict)
+            and isinstance(spec, dict)
+            and isinstance(status, dict)
+        ):
+            return False
+        return (
+            self.damage is None
+            and self.desired is not None
+            and metadata.get("uid") == self.uid
+            and spec.get("desiredState") == self.desired.name
+            and bool(spec.get("forceReady")) is self.forced
+            and not self.deleting
+            and "deletionTimestamp" not in metadata
+            and self.status not in TROUBLES
+            and status.get("status") not in TROUBLES
+            and (self._is_as_far(status) or self._is_begun(status))
+        )
+
+    def _is_as_far(self, status: Json) -> bool:
+        """Whether another status of this Workflow is about the same state, and DWS is
+        as far with it."""
+        return (
+            status.get("state") == (None if self.state is None else self.state.name)
+            and status.get("status", "") == self.status
+            and status.get("ready", False) is self.ready
+        )
+
+    def _is_begun(self, status: Json) -> bool:
+        """Whether DWS works on the requested state in another status of this Workflow,
+        and has not completed the state in either. In Teardown, the finalizer is removed
+        as soon as DWS has begun."""
+        assert self.desired is not None
+        return (
+            self.desired is not State.Teardown
+            and status.get("state") == self.desired.name
+            and status.get("ready", False) is False
+            and not self.complete
+        )
+
     @classmethod
     def parse(cls, workflow: Json) -> WorkflowView:
         """Read a Workflow. One that is malformed gives a view with ``damage``."""
@@ -241,7 +313,7 @@ class WorkflowView:
             teardown_requested=TEARDOWN_REQUESTED in annotations,
             cut_off=CUT_OFF in annotations,
             warned=WARNED in annotations,
-            requested=None if desired is None else _time(annotations, desired),
+            requested=None if desired is None else _begun(annotations)[desired],
             changed=None,
             elapsed=None,
             breakdowns=(),
@@ -272,40 +344,43 @@ def _read(workflow: Reader) -> dict[str, Any]:
     metadata, spec = workflow.object("metadata"), workflow.object("spec")
     status = workflow.optional_object("status") or Reader(workflow.name, {}, "status")
     annotations = _annotations(metadata.value)
-    directives, drivers = _directives(spec), _drivers(status)
+    begun = _begun(annotations)
+    directives = _directives(spec.optional_strings("dwDirectives"))
+    drivers = _drivers(status)
     return {
-        **_metadata(metadata, annotations),
-        **_spec(spec, annotations),
-        **_storage(directives),
+        **_metadata(metadata, annotations, begun),
+        **_spec(spec, begun),
+        **directives.storage,
         **_status(status),
         **_progress(status, directives, drivers),
     }
 
 
-def _metadata(metadata: Reader, annotations: Mapping[str, Any]) -> dict[str, Any]:
+_Times = tuple[Optional[float], ...]
+"""For each state a UNIX time, or None."""
+
+
+def _metadata(
+    metadata: Reader, annotations: Mapping[str, Any], begun: _Times
+) -> dict[str, Any]:
     return {
         "uid": metadata.string("uid"),
         "resource_version": metadata.string("resourceVersion"),
         "finalizers": metadata.optional_strings("finalizers"),
         "deleting": metadata.has("deletionTimestamp"),
         "teardown_requested": TEARDOWN_REQUESTED in annotations,
-        "unmounting": _time(annotations, State.PostRun),
+        "unmounting": begun[State.PostRun],
         "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,
         "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
         "cut_off": CUT_OFF in annotations,
-        "begun": _begun(annotations),
+        "begun": begun,
     }
 
 
-def _begun(annotations: Mapping[str, Any]) -> tuple[Optional[float], ...]:
+def _begun(annotations: Mapping[str, Any]) -> _Times:
     """When the service requested each state, as far as that is recorded."""
-    return tuple(_time(annotations, state) for state in State)
-
-
-def _time(annotations: Mapping[str, Any], state: State) -> Optional[float]:
-    """The time at which the service requested a state (UNIX time), or None."""
-    return parse_timestamp(_string(annotations, requested_key(state)))
+    return tuple(parse_timestamp(_string(annotations, key)) for key in _REQUESTED_KEYS)
 
 
 def _seconds(text: str) -> float:
@@ -318,28 +393,30 @@ def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     return annotations if isinstance(annotations, dict) else {}
 
 
-def _spec(spec: Reader, annotations: Mapping[str, Any]) -> dict[str, Any]:
+def _spec(spec: Reader, begun: _Times) -> dict[str, Any]:
     desired = STATES[spec.string("desiredState", choices=STATES)]
     userid: Any = spec.value.get("userID")
     return {
         "userid": userid if is_integer(userid) and userid >= 0 else None,
-        "directives": spec.optional_strings("dwDirectives"),
         "jobid": _string(spec.value, "jobID"),
         "wlm": spec.text("wlmID"),
         "desired": desired,
-        "requested": _time(annotations, desired),
+        "requested": begun[desired],
         "forced": spec.optional_boolean("forceReady") or False,
     }
 
 
-def _storage(directives: list[_Directive]) -> dict[str, Any]:
-    """The storage that the directives ask for."""
+@lru_cache(maxsize=PARSED)
+def _directives(texts: tuple[str, ...]) -> _Directives:
+    """Read directives, which DWS has accepted."""
+    directives = [_directive(text) for text in texts]
     commands = [command for command, _ in directives]
     # A daemon that a directive requires is a container as well, and may move data.
     runs_containers = "container" in commands or any(
         "requires" in arguments for _, arguments in directives
     )
-    return {
+    storage = {
+        "directives": texts,
         "types": file_system_types(directives),
         "mounts": sum(command in MOUNTING for command in commands),
         "persistent_storage": tuple(
@@ -350,15 +427,30 @@ def _storage(directives: list[_Directive]) -> dict[str, Any]:
         "moves_data": runs_containers or any(c in COPYING for c in commands),
         "runs_containers": runs_containers,
     }
+    copies_out = tuple(
+        (index, f"{arguments.get('source')} to {arguments.get('destination')}")
+        for index, (command, arguments) in enumerate(directives)
+        if command == "copy_out"
+    )
+    return _Directives(dict(enumerate(commands)), copies_out, storage)
+
+
+def _directive(text: str) -> tuple[str, dict[str, str]]:
+    """The command (empty where it is missing) and the arguments of a directive."""
+    words = text.split()
+    pairs = (word.partition("=") for word in words[2:])
+    return "".join(words[1:2]), {key: value for key, _, value in pairs}
 
 
 def _status(status: Reader) -> dict[str, Any]:
     return {
         "ready": status.optional_boolean("ready") or False,
-        "status": printable(_text(status, "status"), NOTE),
-        "message": printable(_text(status, "message"), NOTE),
-        "changed": parse_timestamp(_text(status, "desiredStateChange")),
-        "elapsed": parse_go_duration(_text(status, "elapsedTimeLastState")),
+        "status": printable(status.optional_text("status") or "", NOTE),
+        "message": printable(status.optional_text("message") or "", NOTE),
+        "changed": parse_timestamp(status.optional_text("desiredStateChange") or ""),
+        "elapsed": parse_go_duration(
+            status.optional_text("elapsedTimeLastState") or ""
+        ),
         "breakdowns": tuple(
             (item.string("namespace"), item.string("name"))
             for item in status.optional_objects("directiveBreakdowns")
@@ -370,17 +462,14 @@ def _status(status: Reader) -> dict[str, Any]:
 
 
 def _progress(
-    status: Reader, directives: list[_Directive], drivers: list[_Driver]
+    status: Reader, directives: _Directives, drivers: list[_Driver]
 ) -> dict[str, Any]:
     """The state, and what DWS has done for the directives."""
     state = status.optional_string("state", choices=STATES)
-    commands: dict[Optional[int], str] = {
-        index: command for index, (command, _) in enumerate(directives)
-    }
     return {
         "state": None if state is None else STATES[state],
         "outstanding": tuple(
-            commands.get(driver.directive, "")
+            directives.commands.get(driver.directive, "")
             for driver in drivers
             if driver.state == state and not driver.completed
         ),
@@ -401,7 +490,7 @@ def _drivers(status: Reader) -> list[_Driver]:
     ]
 
 
-def _ended(drivers: list[_Driver]) -> tuple[Optional[float], ...]:
+def _ended(drivers: list[_Driver]) -> _Times:
     """When the drivers had completed each state, as far as they have."""
     times: dict[Optional[str], list[Optional[float]]] = {state: [] for state in STATES}
     for driver in drivers:
@@ -412,16 +501,6 @@ def _ended(drivers: list[_Driver]) -> tuple[Optional[float], ...]:
         None if None in found else max(filter(None, found), default=None)
         for found in times.values()
     )
-
-
-def _directives(spec: Reader) -> list[_Directive]:
-    """The command (empty where it is missing) and the arguments of each directive."""
-    found = []
-    for text in spec.optional_strings("dwDirectives"):
-        words = text.split()
-        pairs = (word.partition("=") for word in words[2:])
-        found.append(("".join(words[1:2]), {key: value for key, _, value in pairs}))
-    return found
 
 
 def file_system_types(
@@ -440,18 +519,16 @@ def file_system_types(
     return tuple(dict.fromkeys(filter(None, types)))
 
 
-def _unsaved(directives: list[_Directive], drivers: list[_Driver]) -> tuple[str, ...]:
+def _unsaved(directives: _Directives, drivers: list[_Driver]) -> tuple[str, ...]:
     """Source and destination of each copy_out that DWS has not completed."""
+    if not directives.copies_out:
+        return ()
     copied = {
         driver.directive
         for driver in drivers
         if driver.state == State.DataOut.name and driver.completed
     }
-    return tuple(
-        f"{arguments.get('source')} to {arguments.get('destination')}"
-        for index, (command, arguments) in enumerate(directives)
-        if command == "copy_out" and index not in copied
-    )
+    return tuple(files for index, files in directives.copies_out if index not in copied)
 
 
 def _environment(status: Reader) -> Mapping[str, str]:
@@ -462,10 +539,6 @@ def _environment(status: Reader) -> Mapping[str, str]:
         if not isinstance(value, str):
             raise BadObject(status.name, f"status.env[{name}]", value, "a string")
     return dict(variables.value)
-
-
-def _text(status: Reader, path: str) -> str:
-    return status.text(path) if status.has(path) else ""
 
 
 def _reference(

@@ -24,6 +24,7 @@ from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
 from flux_k8s.rfc.jobid import f58, workflow_name
+from flux_k8s.slots import slotted
 
 Port = TypeVar("Port")
 
@@ -116,15 +117,27 @@ class JobScope:
         self._note_work(work)
 
     def bind(self, callback: Callable[..., None]) -> Callable[..., None]:
-        """A callback that runs ``callback`` for the current job."""
-        if self._work is None:
+        """A callback that runs ``callback`` for the current job, or for the one that it
+        is bound to already."""
+        if self._work is None or isinstance(callback, _BoundCallback):
             return callback
-        jobid = self._work.jobid
-        return lambda *args: self.run(jobid, callback, *args)
+        return _BoundCallback(self, self._work.jobid, callback)
 
     def port(self, port: Port) -> Port:
         """A port that binds the callbacks in all calls to the current job."""
         return cast(Port, _BoundPort(port, self))
+
+
+class _BoundCallback:
+    def __init__(
+        self, scope: JobScope, jobid: int, callback: Callable[..., None]
+    ) -> None:
+        self._scope = scope
+        self._jobid = jobid
+        self._callback = callback
+
+    def __call__(self, *args: Any) -> None:
+        self._scope.run(self._jobid, self._callback, *args)
 
 
 class _BoundPort:
@@ -143,6 +156,7 @@ class _BoundPort:
         return call
 
 
+@slotted
 @dataclass
 class Faults:
     """The unexpected exceptions in work for one job.

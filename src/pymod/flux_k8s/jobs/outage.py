@@ -30,11 +30,13 @@ class Outage:
             a watch has listed all objects.
 
     Attributes:
+        reason: the reason of the outage; None if there is none.
         since: when Kubernetes got out of reach (UNIX time). It is out of reach as well
             before the first objects are ``listed``. None while it is within reach.
     """
 
     def __init__(self, flux: Flux, changed: Callable[[], None]) -> None:
+        self.reason: Optional[str] = None
         self.since: Optional[float] = None
         self._flux = flux
         self._changed = changed
@@ -56,12 +58,6 @@ class Outage:
         self._list_checks.stop()
 
     @property
-    def reason(self) -> Optional[str]:
-        """The reason of the outage; None if there is none."""
-        lost = next(iter(self._lost.values()), None)
-        return SILENCE if lost is None and self._silent else lost
-
-    @property
     def heard(self) -> float:
         """When Kubernetes has sent something last, or the service was made (UNIX
         time)."""
@@ -81,27 +77,26 @@ class Outage:
         the Rabbits' watch keeps no job waiting once the Rabbits are known."""
         if self._stopped or (kind == STORAGE and error and self.has_listed(STORAGE)):
             return
-        before = self.reason
         if error is not None:
             self._lost[kind] = str(error)
         else:
             self._lost.pop(kind, None)
             self._listed.add(kind)
-            self._note_time()
-        self._compare(before, changed=error is None)
+            self._heard, self._silent = self._flux.now(), False
+        self._update(changed=error is None)
 
     def note_answer(self) -> None:
         """Kubernetes has sent something."""
-        before = self.reason
-        self._note_time()
-        self._compare(before)
+        self._heard = self._flux.now()
+        if self._silent:
+            self._silent = False
+            self._update()
 
     def note_silence(self, since: float) -> None:
         """An answer of Kubernetes is awaited since ``since``, ``PATIENCE`` ago."""
-        before = self.reason
         if self._heard <= since:
             self._silent = True
-        self._compare(before)
+            self._update()
 
     async def _check_lists(self, since: float) -> None:
         """Note whether Kubernetes has sent nothing since ``since``, and check again
@@ -110,13 +105,10 @@ class Outage:
             self.note_silence(since)
             self._list_checks.add(self._flux.now(), PATIENCE)
 
-    def _note_time(self) -> None:
-        self._heard = self._flux.now()
-        self._silent = False
-
-    def _compare(self, before: Optional[str], changed: bool = False) -> None:
-        """Report a change of the reason since ``before``."""
-        reason = self.reason
+    def _update(self, changed: bool = False) -> None:
+        """Find the present reason, and report it if it is another."""
+        before, lost = self.reason, next(iter(self._lost.values()), None)
+        self.reason = reason = SILENCE if lost is None and self._silent else lost
         if reason != before:
             changed = True
             if before is None:

@@ -18,6 +18,7 @@ from typing import Callable, Collection, Iterator, Optional
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, TryAgain
+from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
 from flux_k8s.errors import NoEffect
 from flux_k8s.jobs.isolation import Faults, Work, describe
@@ -38,15 +39,23 @@ from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
 from flux_k8s.ports import Clock, Flux, Json
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.slots import slotted
 
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 60.0
 """Seconds after a step of a job has failed."""
 
+DETAILS = 1.0
+"""Seconds within which a Workflow that changed in details is read: more may follow."""
+
+VISITED_AT_ONCE = 100
+"""The most jobs that are visited in one turn of the reactor, in about 1 ms."""
+
 Decision = tuple[Step, Optional[WorkflowView]]
 """A step, and the view of the Workflow on which the decision was based."""
 
 
+@slotted
 @dataclass
 class Job:
     """A job with storage, or with a request for storage.
@@ -73,6 +82,15 @@ class Job:
     unknown: bool = False
 
 
+Visit = Callable[[Job], None]
+
+
+def _reraise(result: Optional[Exception]) -> None:
+    """An exception in work of the service itself ends the service."""
+    if result is not None:
+        raise result
+
+
 class JobTable:
     """The known jobs, by job ID, and the queue of the jobs to be reconciled.
 
@@ -81,7 +99,8 @@ class JobTable:
         awaits_hello: the plugin is about to list its jobs. A job that is added now is
             ``unknown``.
         unclaimed: the Workflows in our naming scheme that belong to no known job.
-        unseen: the last event of each Workflow whose job is left alone.
+        unseen: the last event of each Workflow whose job is left alone, or which
+            shows only details.
         stopped: the service has stopped; later answers do not count.
         note_change: is called with a job that is there, or of which something may have
             changed.
@@ -120,6 +139,7 @@ class JobTable:
         self._rng = rng
         self._barred = frozenset(barred)
         self._jobs: dict[int, Job] = {}
+        self._visits = Turns[None](clock)
 
     def __iter__(self) -> Iterator[Job]:
         return iter(tuple(self._jobs.values()))
@@ -151,13 +171,28 @@ class JobTable:
     def remove(self, job: Job) -> None:
         """Nothing is left to be done for a job."""
         self._queue.forget(job.info.jobid)
+        self.unseen.pop(job.info.jobid, None)
         del self._jobs[job.info.jobid]
         self.note_end(job.info.jobid)
 
     def stop(self) -> None:
         """Do nothing for any job any more."""
         self.stopped = True
+        self._visits.stop()
         self._queue.stop()
+
+    def visit_all(self, visit: Visit) -> None:
+        """Call a function with each job that there is now: with some of them before
+        this returns, and with the others in the next turns of the reactor."""
+        self._visits.add(self._visit(visit), _reraise)
+
+    def _visit(self, visit: Visit) -> Parts[None]:
+        for number, jobid in enumerate(tuple(self._jobs), start=1):
+            job = self._jobs.get(jobid)
+            if job is not None:
+                visit(job)
+            if number % VISITED_AT_ONCE == 0:
+                yield
 
     def changed(self, job: Job) -> None:
         """Something that matters to a job has changed: have the job handled. A step
@@ -187,10 +222,30 @@ class JobTable:
         else:
             self._queue.abandon(job.info.jobid)
 
+    def see_later(self, jobid: int, type: str, workflow: Json) -> bool:
+        """A job's Workflow changed. If only in details, which others will follow, have
+        it read within :data:`DETAILS` seconds, and return True. A version that the
+        answer to a request has shown is not read again."""
+        job = self._jobs.get(jobid)
+        view = None if job is None else job.info.view
+        if job is None or view is None or type != "MODIFIED":
+            return False
+        if view.uid != job.info.watched_uid:
+            return False
+        if view.shows(workflow):
+            self.unseen.pop(jobid, None)
+            return True
+        if not view.differs_in_details(workflow):
+            return False
+        self.unseen[jobid] = type, workflow
+        self._queue.add(jobid, DETAILS)
+        return True
+
     def see(self, jobid: int, type: str, workflow: Json) -> bool:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
         by Flux, that no job claims."""
         job = self._jobs.get(jobid)
+        self.unseen.pop(jobid, None)
         view = WorkflowView.parse(workflow) if job is None else job.info.read(workflow)
         if job is not None and type == "DELETED":
             job.info.see_gone(view.uid)
@@ -290,7 +345,11 @@ class Reconciler:
             self._forget(job)
             return None
         await self._take(job, step)
-        return 0.0
+        following = self._next_step(job)
+        if not isinstance(following, Wait):
+            return 0.0
+        self._note_state(job)
+        return self._wait(job, following)
 
     def broke(self, jobid: int, error: Exception) -> None:
         """Something that was done for a job raised an exception."""
@@ -316,9 +375,13 @@ class Reconciler:
         if unseen is not None:
             self._jobs.see(jobid, *unseen)
         self._reporter.report_outage(job.info, job.progress)
-        self._jobs_changed()
-        self._jobs.note_change(jobid)
+        self._note_state(job)
         return job if self._outage.listed and not job.unknown else None
+
+    def _note_state(self, job: Job) -> None:
+        """Have the others look at the state of a job."""
+        self._jobs_changed()
+        self._jobs.note_change(job.info.jobid)
 
     def _next_step(self, job: Job) -> Step:
         return next_step(job.info, self._flux.now(), self._settings.config)
@@ -341,9 +404,8 @@ class Reconciler:
         Raises:
             TryAgain: the step failed, and is to be repeated after a pause.
         """
-        info = job.info
-        decision = step, info.view
-        self._begin(job, decision)
+        info, view = job.info, job.info.view
+        self._begin(job, (step, view))
         try:
             await self._steps.carry_out(info, step)
         except FAILURES as error:
@@ -353,7 +415,7 @@ class Reconciler:
         self._reporter.step_ended(step, None)
         if not isinstance(step, Lookup):
             self._reporter.report_state(info, job.progress)
-        if (self._next_step(job), info.view) == decision:
+        if info.view == view and self._next_step(job) == step:
             self._failed(job, NoEffect(step))
 
     def _begin(self, job: Job, decision: Decision) -> None:

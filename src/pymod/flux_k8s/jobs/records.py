@@ -38,6 +38,7 @@ from __future__ import annotations
 
 import json
 import syslog
+from functools import lru_cache
 from typing import Any, Iterable, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
@@ -110,7 +111,7 @@ class Records:
         timed = view.state in recording.timed_states
         if not view.complete or view.state is None or timed:
             return
-        recording.timed_states |= {view.state}
+        recording.timed_states = _with(recording.timed_states, view.state)
         if view.elapsed is not None:
             self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
@@ -137,7 +138,7 @@ class Records:
         if state is None or state is State.Teardown or timed:
             return
         if not (view.complete or view.since is None):
-            recording.timed_states |= {state}
+            recording.timed_states = _with(recording.timed_states, state)
             self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
 
     def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
@@ -314,6 +315,12 @@ class Records:
     def _put(self, info: WorkflowInfo, key: str, text: str) -> None:
         """At once: its source is about to go."""
         self._flux.kvs_put(info.jobid, key, text, last=True)
+
+
+@lru_cache(maxsize=None)
+def _with(states: frozenset[State], state: State) -> frozenset[State]:
+    """The states and another one. Ten thousand jobs share what few sets there are."""
+    return states | {state}
 
 
 def _check_not_torn_down(info: WorkflowInfo) -> None:

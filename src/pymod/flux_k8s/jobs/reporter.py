@@ -23,6 +23,7 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
 from flux_k8s.ports import Flux, KubeError, RpcError
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.slots import slotted
 from flux_k8s.text import NOTE, printable
 
 DWS_PATIENCE = 60.0
@@ -34,6 +35,7 @@ TRIES = 3
 MEMO = "rabbit_waits_for"
 
 
+@slotted
 @dataclass
 class Progress:
     """How one job gets on.

@@ -151,8 +151,7 @@ class Service:
         self.settings.config = config
         self.settings.queues = queues
         self._machine.config_changed()
-        for job in self._jobs:
-            self._jobs.changed(job)
+        self._jobs.visit_all(self._jobs.changed)
 
     def request(self, method: str, payload: Any, respond: Respond) -> None:
         """Handle ``dws.<method>``."""
@@ -189,7 +188,7 @@ class Service:
                 job.info.end_outage(now)
             elif job.info.out_since is None:
                 job.info.out_since = now
-            self._jobs.asked(job)
+        self._jobs.visit_all(self._jobs.asked)
 
     def _jobs_are_known(self, held: AbstractSet[int]) -> None:
         """All jobs that the plugin holds are known."""

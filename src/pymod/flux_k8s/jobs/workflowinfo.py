@@ -15,6 +15,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
+from flux_k8s.slots import slotted
 
 
 class Goal(enum.Enum):
@@ -47,6 +48,7 @@ BEFORE_TEARDOWN = frozenset({DATA_MOVEMENTS, CONTAINER_LOGS})
 """The records of objects that Teardown deletes."""
 
 
+@slotted
 @dataclass
 class Recording:
     """The records of a job that are written; :mod:`flux_k8s.jobs.records` writes this.
@@ -74,6 +76,7 @@ class Recording:
         return self.done >= BEFORE_TEARDOWN
 
 
+@slotted
 @dataclass
 class Cutting:
     """How far an abort is; :mod:`flux_k8s.jobs.inuse` writes this.
@@ -95,6 +98,7 @@ class Cutting:
     over: bool = False
 
 
+@slotted
 @dataclass
 class WorkflowInfo:
     """The state of one job's storage.
@@ -128,6 +132,8 @@ class WorkflowInfo:
         troubled_since: when this module, or the one before, first saw the Error or
             TransientCondition that the Workflow is in (UNIX time).
         survey: the last survey of the nodes that lack their storage.
+        unsurveyed_since: the UNIX time at which a survey first failed while Kubernetes
+            answered other requests; None after one that succeeded.
         reported_nodes: the failed nodes that an exception of the job names.
         looked_up: the UNIX time of the last look-up of the Workflow.
         rejected: the request for a state that Kubernetes rejects, or None.
@@ -144,6 +150,8 @@ class WorkflowInfo:
         recording: the records of the job.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
             None when that is not known.
+        f58: the job ID in F58.
+        name: that of the Workflow.
     """
 
     jobid: int
@@ -172,6 +180,7 @@ class WorkflowInfo:
     warned: bool = False
     troubled_since: Optional[float] = None
     survey: Optional[Survey] = None
+    unsurveyed_since: Optional[float] = None
     reported_nodes: frozenset[str] = frozenset()
     looked_up: float = 0.0
     rejected: Optional[RejectedRequest] = None
@@ -184,10 +193,12 @@ class WorkflowInfo:
     cutting: Cutting = field(default_factory=Cutting)
     recording: Recording = field(default_factory=Recording)
     token: Optional[bool] = None
+    f58: str = field(init=False)
+    name: str = field(init=False)
 
-    @property
-    def name(self) -> str:
-        return workflow_name(self.jobid)
+    def __post_init__(self) -> None:
+        self.f58 = f58(self.jobid)
+        self.name = workflow_name(self.jobid)
 
     @property
     def userid(self) -> Optional[int]:
@@ -221,7 +232,7 @@ class WorkflowInfo:
 
     def owns(self, view: WorkflowView) -> bool:
         """Whether the Workflow was made for this job."""
-        return view.wlm == WLM_ID and view.jobid == f58(self.jobid)
+        return view.wlm == WLM_ID and view.jobid == self.f58
 
     # What Flux wants
 
@@ -263,11 +274,9 @@ class WorkflowInfo:
     def read(self, workflow: Json) -> WorkflowView:
         """The view of the job's Workflow: the last one, if that shows this version. A
         watch shows again what requests were answered."""
-        known, metadata = self.view, workflow.get("metadata")
-        if known is not None and known.resource_version and isinstance(metadata, dict):
-            version = metadata.get("uid"), metadata.get("resourceVersion")
-            if version == (known.uid, known.resource_version):
-                return known
+        known = self.view
+        if known is not None and known.shows(workflow):
+            return known
         return WorkflowView.parse(workflow)
 
     def see(self, view: WorkflowView, now: float) -> None:

@@ -42,7 +42,7 @@ class WorkflowWatch:
         self._outage.note_answer()
         if self._jobs.is_left_alone(jobid):
             self._jobs.unseen[jobid] = type, object
-        else:
+        elif not self._jobs.see_later(jobid, type, object):
             self._scope.run(jobid, self._see, jobid, type, object)
 
     def synced(self) -> None:
