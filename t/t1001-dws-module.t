@@ -203,7 +203,8 @@ test_expect_success 'flux module stats dws counts jobs by the state of their Wor
     grep "\"jobs\": 1" stats &&
     grep "\"PreRun\": 1" stats &&
     job_end $id &&
-    job_succeeds $id
+    job_succeeds $id &&
+    eventually stats_say "\"jobs\": 0"
 '
 test_expect_success 'flux module stats dws answers while Kubernetes hangs' '
     kill -STOP $KUBE_PID &&
@@ -278,7 +279,7 @@ test_expect_success 'a timer of the service fires before one that was set earlie
     timeout 30 flux python -c "
 import flux
 from flux_k8s.broker.adapter import BrokerFlux
-from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.callbackqueue import CallbackQueue
 handle = flux.Flux()
 port = BrokerFlux(handle, CallbackQueue(), \"test\")
 def begin():

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 from support.client import (
     OK,

@@ -196,13 +196,38 @@ def test_the_proxy_of_a_kubeconfig_is_used(service: Service, tmp_path: Path) -> 
         assert proxy.requests[-1].headers["host"] == "kube.example:6443"
 
 
+def test_the_proxy_of_a_kubeconfig_is_used_whatever_the_environment_excludes(
+    service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("no_proxy", "*")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with Fake(reply(200, OK)) as proxy:
+        cluster = {"proxy-url": f"http://127.0.0.1:{proxy.port}"}
+        path = write_kubeconfig(tmp_path / "kc", "http://kube.example", cluster=cluster)
+        assert service.ask(service.client(path).get, WORKFLOW, "d", "w") == OK
+
+
+def test_a_proxy_that_refuses_is_named_as_such(
+    service: Service, tmp_path: Path
+) -> None:
+    with Fake(reply(403, {})) as proxy:
+        cluster = {"proxy-url": f"http://127.0.0.1:{proxy.port}"}
+        path = write_kubeconfig(
+            tmp_path / "kc", "https://kube.example", cluster=cluster
+        )
+        error = service.refused(service.client(path).get, WORKFLOW, "d", "w")
+        assert (error.status, error.reason) == (0, "ConnectionLost")
+        assert "the proxy refuses the connection: HTTP status 403" in error.message
+        assert "authorization" not in proxy.requests[-1].headers
+
+
 def test_only_credentials_that_others_give_need_the_kubernetes_package(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "token").write_text("from-file")
     program = (
         "import sys; from flux_k8s.kube import kubeconfig, transport; "
-        "transport.Transport(kubeconfig.read(sys.argv[1]), 1); "
+        "transport.Transport(kubeconfig.read(sys.argv[1])); "
         "print('kubernetes' in sys.modules)"
     )
 

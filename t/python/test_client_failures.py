@@ -250,6 +250,23 @@ class Test_failures:
             assert error.status == 0
             assert error.reason in ("TLS", "ConnectionLost", "Timeout")
 
+    def test_a_request_on_a_connection_that_was_given_up_is_sent_on_another_one(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        faults = iter([None, Wire.drop, None, Wire.reset])
+
+        def answer(request: Request, wire: Wire) -> None:
+            fault = next(faults, None)
+            if fault is not None:
+                fault(wire)
+            else:
+                wire.json(200, OK)
+
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            for _ in range(4):
+                assert service.ask(client.get, WORKFLOW, "d", "w") == OK
+
     def test_a_failed_request_does_not_hurt_the_next_one(
         self, service: Service, tmp_path: Path
     ) -> None:
@@ -258,6 +275,7 @@ class Test_failures:
         def answer(request: Request, wire: Wire) -> None:
             fault = next(faults, None)
             if fault is not None:
+                wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{")
                 fault(wire)
             else:
                 wire.json(200, OK)

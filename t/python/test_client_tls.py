@@ -9,7 +9,6 @@ import shutil
 import ssl
 import subprocess
 import tempfile
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -169,10 +168,11 @@ def test_a_silent_watch_over_TLS_stops_at_once(
     def answer(request: Request, wire: Wire) -> None:
         if "watch" in request.query:
             wire.begin_stream()
-            wire.hang()
+            ends.append(wire.await_end())
         else:
             wire.json(200, {"metadata": {"resourceVersion": "1"}, "items": []})
 
+    ends: list[bool] = []
     server = identities["server"]
     trust = {"certificate-authority": str(server.certificate)}
     with Fake(with_discovery(answer), server.server()) as fake:
@@ -183,5 +183,4 @@ def test_a_silent_watch_over_TLS_stops_at_once(
         informer = client.watch(WORKFLOW, None, handler)
         service.run(lambda: len(fake.requests) == 3)
         informer.stop()
-        informer.join(5)
-        assert "watch-workflows" not in [t.name for t in threading.enumerate()]
+        service.run(lambda: ends == [True])

@@ -16,7 +16,6 @@ import time
 from typing import Any, Callable, Iterator
 
 import pytest
-import urllib3
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -196,8 +195,8 @@ def token(text: str) -> None:
     message = f'admission webhook "a" denied the request: {text}'
     refusal(KubeError(403, "Forbidden", message))
     status_error({"reason": text, "details": {"retryAfterSeconds": text}}, 429)
-    headers = {"Retry-After": text}
-    response_error(urllib3.HTTPResponse(status=429, headers=headers), b"", "https://k")
+    head = [b"HTTP/1.1 429 " + text.encode(), b"Retry-After: " + text.encode()]
+    response_error(429, head, b"", "https://k")
 
 
 READERS: dict[str, Callable[[str], Any]] = {

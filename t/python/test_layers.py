@@ -101,18 +101,33 @@ def closure(path: Path) -> set[str]:
 def test_the_supervisor_needs_neither_kubernetes_nor_the_simulator() -> None:
     found = closure(SOURCES / "dws.py")
     assert {"flux", "flux_k8s"} <= found
-    assert not found & {"kubernetes", "rabbitsim", "urllib3", "yaml", "threading"}
+    assert not found & {
+        "kubernetes",
+        "rabbitsim",
+        "pycurl",
+        "urllib3",
+        "yaml",
+        "threading",
+    }
 
 
 def test_only_the_service_needs_kubernetes() -> None:
     found = closure(SOURCES / "flux_k8s" / "broker" / "process.py")
-    assert "urllib3" in found and "rabbitsim" not in found
+    assert "pycurl" in found and "rabbitsim" not in found
 
 
 def test_the_cache_of_a_watch_needs_neither_kubernetes_nor_threads() -> None:
     """The simulator's virtual time has the same."""
     found = closure(SOURCES / "flux_k8s" / "kube" / "cache.py")
-    assert not found & {"kubernetes", "urllib3", "yaml", "http", "ssl", "socket"}
+    assert not found & {
+        "kubernetes",
+        "pycurl",
+        "urllib3",
+        "yaml",
+        "http",
+        "ssl",
+        "socket",
+    }
     assert not found & {"threading", "time", "queue", "os"}
 
 
@@ -121,7 +136,7 @@ def test_importing_the_service_imports_nothing_that_is_heavy() -> None:
 
     program = (
         "import sys; import flux_k8s.jobs.service; "
-        "heavy = {'kubernetes', 'urllib3', 'yaml', 'asyncio', 'aiohttp'}; "
+        "heavy = {'kubernetes', 'pycurl', 'urllib3', 'yaml', 'asyncio', 'aiohttp'}; "
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
@@ -134,7 +149,7 @@ def test_a_query_of_flux_dws_imports_nothing_that_is_heavy() -> None:
     program = (
         "import sys; import dwscli.list, dwscli.wait, dwscli.disable; "
         "heavy = {'asyncio', 'flux', 'http', 'kubernetes', 'lxml', 'sssjob',"
-        " 'subprocess', 'tomllib', 'urllib3', 'yaml'}; "
+        " 'subprocess', 'tomllib', 'pycurl', 'urllib3', 'yaml'}; "
         "sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
     subprocess.run([sys.executable, "-I", "-c", program], check=True)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.broker.timers import FEW, TURN, OneShotTimer, Timers
+from flux_k8s.eventloop.timers import FEW, TURN, OneShotTimer, Timers
 
 
 class Reactor:

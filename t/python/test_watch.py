@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any, Callable, Optional
 
 import pytest
@@ -262,19 +261,25 @@ class Test_EventQueue:
                 desk.work()
         assert handler.calls == ["ADDED a", "ADDED b", "ADDED c"]
 
-    def test_a_watch_waits_for_a_service_that_is_far_behind(
+    def test_a_queue_is_full_until_enough_events_are_delivered(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(EventQueue, "CAPACITY", 3)
+        monkeypatch.setattr(EventQueue, "PORTION", 1)
         handler, desk = Recorder(), Desk()
         queue = EventQueue(handler, desk)
-
-        def put() -> None:
-            for number in range(20):
-                queue.put_events([("ADDED", workflow(str(number)))])
-
-        thread = threading.Thread(target=put)
-        thread.start()
-        while thread.is_alive() or desk.waiting:
+        queue.when_room(lambda: handler.calls.append("empty"))
+        queue.put_events([("ADDED", workflow(str(number))) for number in range(4)])
+        assert queue.full
+        queue.when_room(lambda: handler.calls.append("room"))
+        while desk.waiting:
             desk.work()
-        assert handler.calls == [f"ADDED {n}" for n in range(20)]
+        assert not queue.full
+        assert handler.calls == [
+            "empty",
+            "ADDED 0",
+            "room",
+            "ADDED 1",
+            "ADDED 2",
+            "ADDED 3",
+        ]

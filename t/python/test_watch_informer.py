@@ -4,7 +4,9 @@
 
 from __future__ import annotations
 
+import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable
@@ -12,6 +14,8 @@ from typing import Any, Callable
 import pytest
 
 import flux_k8s.kube.watch
+from flux_k8s.kube.cache import Cache
+from flux_k8s.kube.eventqueue import EventQueue
 from flux_k8s.ports import DWS_GROUP, WORKFLOW, Json
 from support.client import (
     Fake,
@@ -82,6 +86,11 @@ def watches(
 def status(code: int, reason: str, **headers: str) -> Callable[[Request, Wire], None]:
     body = {"kind": "Status", "code": code, "reason": reason, "details": {"name": "w"}}
     return lambda request, wire: wire.json(code, body, **headers)
+
+
+def cut(request: Request, wire: Wire) -> None:
+    wire.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{")
+    wire.drop()
 
 
 EXPIRED = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}
@@ -281,7 +290,7 @@ class Test_Informer:
             status(403, "Forbidden"),
             status(403, "Forbidden"),
             status(403, "Forbidden"),
-            lambda request, wire: wire.drop(),
+            cut,
             lambda request, wire: wire.json(200, {"items": 7}),
             lists(1),
             until="synced",
@@ -291,6 +300,31 @@ class Test_Informer:
             "trouble ConnectionLost",
             "trouble BadResponse",
             "synced",
+        ]
+
+    def test_an_informer_goes_on_after_an_error_of_its_own(
+        self, follow: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        whole = Cache.add_event
+
+        def broken(cache: Cache, event: Any) -> Any:
+            monkeypatch.setattr(Cache, "add_event", whole)
+            raise AttributeError
+
+        monkeypatch.setattr(Cache, "add_event", broken)
+        handler, _ = follow(
+            lists(1),
+            watches(("ADDED", workflow("a", 2))),
+            lists(2, workflow("a", 2)),
+            watches(("ADDED", workflow("b", 3))),
+            until="ADDED b",
+        )
+        assert handler.calls == [
+            "synced",
+            "trouble InternalError",
+            "ADDED a",
+            "synced",
+            "ADDED b",
         ]
 
     def test_an_informer_waits_as_long_as_the_server_asks(self, follow: Any) -> None:
@@ -343,25 +377,61 @@ class Test_Informer:
             assert handler.calls[-2:] == ["ADDED a", "synced"]
 
 
+class Test_flow:
+    def test_a_watch_pauses_while_the_service_is_far_behind_and_loses_nothing(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(EventQueue, "CAPACITY", 3)
+        count, sent = 150, []
+
+        def answer(request: Request, wire: Wire) -> None:
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 65536)
+            wire.begin_stream()
+            for number in range(count):
+                wire.event("ADDED", workflow(str(number), number + 2, "x" * 100_000))
+                sent.append(number)
+            wire.hang()
+
+        with Fake(Script(lists(1), answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            handler = Recorder()
+            client.watch(WORKFLOW, None, handler)
+            service.run(lambda: handler.calls[:1] == ["synced"])
+            seen = -1
+            while len(sent) != seen or not sent:
+                seen = len(sent)
+                time.sleep(1.0)
+            assert len(sent) < count
+            service.run(lambda: handler.calls[-1] == f"ADDED {count - 1}")
+            assert handler.calls[1:] == [f"ADDED {number}" for number in range(count)]
+
+
 class Test_stop:
     def test_an_informer_stops_although_the_server_is_silent(
         self, service: Service, tmp_path: Path
     ) -> None:
-        with Fake(Script(lists(1, workflow("a")))) as fake:
+        ends: list[bool] = []
+
+        def silent(request: Request, wire: Wire) -> None:
+            wire.begin_stream()
+            ends.append(wire.await_end())
+
+        with Fake(Script(lists(1, workflow("a")), silent)) as fake:
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
             handler = Recorder()
             informer = client.watch(WORKFLOW, None, handler)
             service.run(lambda: len(fake.requests) == 3)
             informer.stop()
             informer.stop()
-            informer.join(5)
-            assert "watch-workflows" not in [t.name for t in threading.enumerate()]
+            service.run(lambda: ends == [True])
 
     def test_a_stopped_informer_delivers_nothing(
         self, service: Service, tmp_path: Path
     ) -> None:
         events = [("ADDED", workflow(str(n), n + 2)) for n in range(100)]
-        with Fake(Script(lists(1), watches(*events))) as fake:
+        ends: list[bool] = []
+        watch = watches(*events, end=lambda wire: ends.append(wire.await_end()))
+        with Fake(Script(lists(1), watch)) as fake:
             client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
 
             class Stopping(Recorder):
@@ -372,7 +442,7 @@ class Test_stop:
             handler = Stopping()
             informer = client.watch(WORKFLOW, None, handler)
             service.run(lambda: handler.calls == ["synced", "ADDED 0"])
-            informer.join(5)
+            service.run(lambda: ends == [True])
             service.callbacks.run()
             assert handler.calls == ["synced", "ADDED 0"]
 
@@ -400,6 +470,6 @@ class Test_stop:
             ours = [
                 thread.name
                 for thread in set(threading.enumerate()) - before
-                if thread.name.startswith(("kube-", "watch-"))
+                if thread.name.startswith("kube")
             ]
             assert ours == []

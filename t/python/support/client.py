@@ -24,7 +24,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import yaml
 
-from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import DWS_GROUP, Json, KubeError
 
@@ -85,6 +85,16 @@ class Wire:
     def hang(self) -> None:
         """Say nothing more until the server closes."""
         self.over.wait(PATIENCE)
+
+    def await_end(self) -> bool:
+        """Say nothing more until the client closes the connection; whether it did."""
+        self.socket.settimeout(PATIENCE)
+        try:
+            return self.socket.recv(1) == b""
+        except ConnectionError:
+            return True
+        except OSError:
+            return False
 
     def drop(self) -> None:
         """Close the connection."""

@@ -16,10 +16,10 @@ from typing import Any, Callable, Mapping, Optional
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 from flux.job import JobID
 
-from flux_k8s.broker.callbackqueue import CallbackQueue
-from flux_k8s.broker.timers import OneShotTimer, Timers
 from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
+from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.timers import OneShotTimer, Timers
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
 from . import users

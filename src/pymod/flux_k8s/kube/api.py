@@ -6,18 +6,18 @@ from __future__ import annotations
 
 import syslog
 from collections.abc import Mapping
-from typing import Callable, Optional, TypeVar
+from typing import Awaitable, Callable, Optional, TypeVar
 from urllib.parse import quote
 
-from flux_k8s.kube.session import Session, Stream
+from flux_k8s.kube.session import Receive, Session
+from flux_k8s.kube.transfers import Transfer
 from flux_k8s.ports import Json, Kind, KubeError
 
 T = TypeVar("T")
 
 
 class Api:
-    """Requests to an API server about kinds of objects. The methods wait for the
-    answer. Any thread may call them, several at a time.
+    """Requests to an API server about kinds of objects.
 
     Args:
         versions: the API versions, by group, that are used without discovery.
@@ -35,7 +35,7 @@ class Api:
         self._found: dict[str, str] = {}
         self._log = log
 
-    def request(
+    async def request(
         self,
         method: str,
         kind: Kind,
@@ -58,8 +58,8 @@ class Api:
             KubeError: the request failed.
         """
 
-        def send(api_version: str) -> Json:
-            return self._session.request(
+        async def send(api_version: str) -> Json:
+            return await self._session.request(
                 method,
                 _path(api_version, kind, namespace, name),
                 query=query,
@@ -67,35 +67,42 @@ class Api:
                 content_type=content_type,
             )
 
-        return self._versioned(kind, send)
+        return await self._versioned(kind, send)
 
-    def watch(
+    async def watch(
         self,
         kind: Kind,
         namespace: Optional[str],
+        receive: Receive,
         *,
+        begun: Callable[[Transfer], None],
         query: Mapping[str, str],
         read_timeout: float,
-    ) -> Stream:
-        """Open a watch: a stream of lines, each with an event as a JSON object.
+    ) -> None:
+        """Watch until the server ends the watch.
 
         Args:
+            receive: gets the watch's lines, each with an event as a JSON object. A
+                part that arrives may end within a line.
+            begun: gets the exchange before it begins.
             read_timeout: seconds within which the server must send something.
 
         Raises:
-            KubeError: the watch cannot be opened.
+            KubeError: the watch cannot be opened, or was cut.
         """
 
-        def send(api_version: str) -> Stream:
-            return self._session.stream(
+        async def send(api_version: str) -> None:
+            await self._session.stream(
                 _path(api_version, kind, namespace, ""),
+                receive,
+                begun=begun,
                 query={"watch": "true", **query},
                 read_timeout=read_timeout,
             )
 
-        return self._versioned(kind, send)
+        await self._versioned(kind, send)
 
-    def pod_log(
+    async def pod_log(
         self, namespace: str, name: str, query: Mapping[str, str], size: int
     ) -> bytes:
         """The last ``size`` bytes of a pod's log. ``query`` has the container and the
@@ -106,19 +113,19 @@ class Api:
         """
         space, pod = quote(namespace, safe=""), quote(name, safe="")
         path = f"/api/v1/namespaces/{space}/pods/{pod}/log"
-        return self._session.tail(path, query=query, size=size)
+        return await self._session.tail(path, query=query, size=size)
 
-    def _versioned(self, kind: Kind, send: Callable[[str], T]) -> T:
+    async def _versioned(self, kind: Kind, send: Callable[[str], Awaitable[T]]) -> T:
         """The result of ``send``, called with the kind's apiVersion. If the server does
         not serve this version any more, it is discovered again."""
-        api_version = self._api_version(kind.group)
+        api_version = await self._api_version(kind.group)
         try:
-            return send(api_version)
+            return await send(api_version)
         except KubeError as error:
             if error.reason != "PathNotFound":
                 raise
         self._found.pop(kind.group, None)
-        newer = self._api_version(kind.group)
+        newer = await self._api_version(kind.group)
         if newer == api_version:
             hint = "is the CRD installed?"
             if kind.group in self._forced:
@@ -128,19 +135,19 @@ class Api:
                 "KindNotFound",
                 f"the API server has no {kind.plural} in {api_version}: {hint}",
             )
-        return send(newer)
+        return await send(newer)
 
-    def _api_version(self, group: str) -> str:
+    async def _api_version(self, group: str) -> str:
         version = self._forced.get(group) or self._found.get(group)
         if version is None:
-            version = self._discover(group)
+            version = await self._discover(group)
             self._found[group] = version
             self._log(syslog.LOG_DEBUG, f"the API server prefers {group}/{version}")
         return f"{group}/{version}" if group else version
 
-    def _discover(self, group: str) -> str:
+    async def _discover(self, group: str) -> str:
         try:
-            answer = self._session.request("GET", f"/apis/{group}")
+            answer = await self._session.request("GET", f"/apis/{group}")
         except KubeError as error:
             if error.status != 404:
                 raise

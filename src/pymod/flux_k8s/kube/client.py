@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """:class:`flux_k8s.ports.Kube` over HTTP.
 
-The service's thread must never wait. A few worker threads make the requests, and each
-watch has a thread of its own. Answers and events return to the service's thread through
-the function ``deliver``, which :class:`flux_k8s.broker.callbackqueue.CallbackQueue`
+The service's thread must never wait. Another thread makes the requests and the watches
+(:mod:`.transfers`). Answers and events return to the service's thread through the
+function ``deliver``, which :class:`flux_k8s.eventloop.callbackqueue.CallbackQueue`
 provides.
 """
 
@@ -14,12 +14,16 @@ import contextlib
 import json
 import random
 from collections.abc import Iterator, Mapping
-from typing import Callable, Optional, TypeVar, Union
+from functools import partial
+from typing import Any, Callable, Coroutine, Optional, TypeVar, Union
 
+from flux_k8s.control.coroutines import Call, drive
+from flux_k8s.errors import ConfigError
 from flux_k8s.kube.api import Api
+from flux_k8s.kube.requestqueue import RequestQueue
 from flux_k8s.kube.session import Session
+from flux_k8s.kube.transfers import Transfers
 from flux_k8s.kube.watch import Informer, Watchers
-from flux_k8s.kube.workers import Workers
 from flux_k8s.ports import (
     Deliver,
     Json,
@@ -72,18 +76,28 @@ class KubeClient:
         self._closed = False
         self._deliver_raw = deliver
         self._log_raw = log
-        self._session = Session(
-            kubeconfig,
-            pool_size=workers + 1,
-            connect_timeout=min(CONNECT_TIMEOUT, read_timeout),
-            read_timeout=read_timeout,
-            log=self._log,
-        )
+        self._transfers = Transfers()
+        try:
+            self._session = Session(
+                self._transfers,
+                kubeconfig,
+                connect_timeout=min(CONNECT_TIMEOUT, read_timeout),
+                read_timeout=read_timeout,
+                log=self._log,
+            )
+        except ConfigError:
+            self._transfers.close(0.0)
+            raise
         self._api = Api(self._session, api_versions or {}, self._log)
-        self._workers = Workers(workers, "kube")
+        self._requests = RequestQueue(workers)
         self._watchers = Watchers(
-            self._api, self._deliver, rng or random.Random(), watch_timeout
+            self._transfers,
+            self._api,
+            self._deliver,
+            rng or random.Random(),
+            watch_timeout,
         )
+        self._transfers.start("kube")
 
     def create(
         self, kind: Kind, namespace: str, body: Json, done: KubeDone, *, key: str
@@ -184,41 +198,35 @@ class KubeClient:
         # more, and a character has up to four bytes.
         query = {"container": container, "tailLines": str(characters)}
 
-        def fetch() -> str:
-            tail = self._api.pod_log(namespace, name, query, 4 * characters)
+        async def fetch() -> str:
+            tail = await self._api.pod_log(namespace, name, query, 4 * characters)
             return tail.decode(errors="replace")[-characters:]
 
         self._submit(key, done, fetch)
 
     def close(self) -> None:
-        """Stop all watches and workers. No ``done`` and no handler is called after it.
+        """Stop all watches and requests. No ``done`` and no handler is called after it.
 
-        The call waits up to ``2 * CLOSE_TIMEOUT`` for the threads. It leaves threads
-        behind that wait for the server longer than that.
+        The call waits up to ``CLOSE_TIMEOUT`` for the connections to be closed.
         """
         self._closed = True
         self._watchers.stop()
-        self._workers.close(CLOSE_TIMEOUT)
-        self._watchers.join(CLOSE_TIMEOUT)
-        self._session.close()
+        self._transfers.close(CLOSE_TIMEOUT)
 
     def _submit(
         self,
         key: str,
         done: Callable[[Union[T, KubeError]], None],
-        request: Callable[[], T],
+        request: Callable[[], Coroutine[Call[Any], Any, T]],
     ) -> None:
-        def task() -> None:
-            answer: Union[T, KubeError]
-            try:
-                answer = request()
-            except KubeError as error:
-                answer = error
-            except Exception as error:
-                answer = KubeError(0, "InternalError", type(error).__name__)
-            self._deliver(lambda: done(answer))
+        def start(ended: Callable[[], None]) -> None:
+            def answered(answer: Union[T, KubeError]) -> None:
+                self._deliver(lambda: done(answer))
+                ended()
 
-        self._workers.submit(key, task)
+            drive(_answer(request()), answered, ())
+
+        self._transfers.call(partial(self._requests.submit, key, start))
 
     def _deliver(self, function: Callable[[], None]) -> None:
         """Call ``function`` on the service's thread, unless the client is closed
@@ -234,8 +242,34 @@ class KubeClient:
         self._deliver(lambda: self._log_raw(level, message))
 
 
+async def _answer(request: Coroutine[Call[Any], Any, T]) -> Union[T, KubeError]:
+    """The result of a request, or its error."""
+    try:
+        return await request
+    except KubeError as error:
+        return error
+    except Exception as error:
+        return KubeError(0, "InternalError", type(error).__name__)
+
+
+class BlockingApi:
+    """Requests that wait for their answers."""
+
+    def __init__(self, transfers: Transfers, api: Api) -> None:
+        self._transfers = transfers
+        self._api = api
+
+    def request(
+        self, method: str, kind: Kind, namespace: Optional[str], name: str = ""
+    ) -> Json:
+        """As :meth:`flux_k8s.kube.api.Api.request`."""
+        return self._transfers.wait_for(
+            self._api.request(method, kind, namespace, name)
+        )
+
+
 @contextlib.contextmanager
-def blocking(kubeconfig: Optional[str]) -> Iterator[Api]:
+def blocking(kubeconfig: Optional[str]) -> Iterator[BlockingApi]:
     """The API of a cluster for a program that may wait.
 
     Args:
@@ -248,14 +282,15 @@ def blocking(kubeconfig: Optional[str]) -> Iterator[Api]:
     def log(level: int, message: str) -> None:
         """Log nothing: the caller of a request receives its error."""
 
-    session = Session(
-        kubeconfig,
-        pool_size=1,
-        connect_timeout=CONNECT_TIMEOUT,
-        read_timeout=READ_TIMEOUT,
-        log=log,
-    )
+    transfers = Transfers()
     try:
-        yield Api(session, {}, log)
+        session = Session(
+            transfers,
+            kubeconfig,
+            connect_timeout=CONNECT_TIMEOUT,
+            read_timeout=READ_TIMEOUT,
+            log=log,
+        )
+        yield BlockingApi(transfers, Api(session, {}, log))
     finally:
-        session.close()
+        transfers.close(CLOSE_TIMEOUT)

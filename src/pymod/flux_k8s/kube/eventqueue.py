@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The queue from the thread of a watch to the service's thread."""
+"""The queue from the thread of the watches to the service's thread."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Optional
+from typing import Callable, Optional
 
 from flux_k8s.kube.cache import Event, ObjectKey
 from flux_k8s.ports import Deliver, Json, KubeError, WatchHandler
@@ -21,7 +21,8 @@ class EventQueue:
     One call of ``deliver`` serves many events: up to ``PORTION`` events, for about
     ``SECONDS`` seconds, are delivered before other work has its turn. A MODIFIED that
     waits is replaced by a newer one of the same object, so that a service which falls
-    behind catches up. When ``CAPACITY`` events wait, ``put_events`` waits too.
+    behind catches up. When ``CAPACITY`` events wait, the queue is ``full``, and whoever
+    puts events into it is to wait with ``when_room``.
     """
 
     PORTION = 50
@@ -35,11 +36,28 @@ class EventQueue:
     ) -> None:
         self._handler = handler
         self._deliver = deliver
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
         self._waiting: deque[_QueuedEvent] = deque()
         self._latest: dict[ObjectKey, _QueuedEvent] = {}
         self._scheduled = False
         self._closed = False
+        self._when_room: list[Callable[[], None]] = []
+
+    @property
+    def full(self) -> bool:
+        """Whether as many events wait as may."""
+        return len(self._waiting) >= self.CAPACITY
+
+    def when_room(self, function: Callable[[], None]) -> None:
+        """Call a function when the queue is not full: at once, or on the service's
+        thread. After :meth:`close` it is not called any more."""
+        with self._lock:
+            if self._closed:
+                return
+            if self.full:
+                self._when_room.append(function)
+                return
+        function()
 
     def put_events(self, events: Iterable[Event]) -> None:
         """Have ``handler.event`` called for each event."""
@@ -55,16 +73,14 @@ class EventQueue:
 
     def close(self) -> None:
         """Deliver nothing more. Only the service's thread may call this."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._waiting.clear()
             self._latest.clear()
-            self._changed.notify_all()
+            self._when_room.clear()
 
     def _put(self, items: list[_QueuedEvent]) -> None:
-        with self._changed:
-            while len(self._waiting) >= self.CAPACITY and not self._closed:
-                self._changed.wait()
+        with self._lock:
             if self._closed or not items:
                 return
             for item in items:
@@ -87,15 +103,18 @@ class EventQueue:
         self._waiting.append(item)
 
     def _take(self) -> Optional[_QueuedEvent]:
-        with self._changed:
+        with self._lock:
             if not self._waiting:
                 return None
             item = self._waiting.popleft()
             if item.key is not None and self._latest.get(item.key) is item:
                 del self._latest[item.key]
-            if len(self._waiting) == self.CAPACITY - 1:
-                self._changed.notify_all()
-            return item
+            released: list[Callable[[], None]] = []
+            if self._when_room and not self.full:
+                released, self._when_room = self._when_room, released
+        for function in released:
+            function()
+        return item
 
     def _deliver_portion(self) -> None:
         deadline = time.monotonic() + self.SECONDS
@@ -108,7 +127,7 @@ class EventQueue:
                 if time.monotonic() >= deadline:
                     return
         finally:
-            with self._changed:
+            with self._lock:
                 more = self._scheduled = bool(self._waiting)
             if more:
                 self._deliver(self._deliver_portion)

@@ -1,26 +1,26 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""From failed requests to :class:`~flux_k8s.ports.KubeError`.
-
-The messages of exceptions are not used: they may quote a header, and so credentials.
-"""
+"""From failed exchanges to :class:`~flux_k8s.ports.KubeError`."""
 
 from __future__ import annotations
 
-import contextlib
-import http.client
+import email.utils
+import errno
 import json
-import socket
-import ssl
-from collections.abc import Iterator
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Optional
 
-import urllib3
-from urllib3 import exceptions as urllib3_errors
-from urllib3.util.retry import Retry
+import pycurl
 
 from flux_k8s.kube.status import MAX_RETRY_AFTER, status_error
+from flux_k8s.kube.transfers import CurlError, Interrupted, Silence
 from flux_k8s.ports import Json, KubeError
+
+LOST = "ConnectionLost"
 
 
 def parse_object(body: bytes) -> Json:
@@ -39,94 +39,128 @@ def parse_object(body: bytes) -> Json:
 
 
 def response_error(
-    response: urllib3.BaseHTTPResponse, body: bytes, server: str
+    status: int, head: Sequence[bytes], body: bytes, server: str
 ) -> KubeError:
     """The error for an answer whose HTTP status is not a success.
 
     The body of an answer from Kubernetes is a Status object. An answer from a proxy, or
     about a path that is not served, may have any body. The message of a 401 says only
     "Unauthorized", so ``server`` is put before it.
+
+    Args:
+        head: the lines of the answer's head, and before it that of a proxy's answer.
     """
-    retry_after = _retry_after(response)
+    retry_after = _retry_after(head)
     try:
-        status = parse_object(body)
+        answer = parse_object(body)
     except KubeError:
-        status = {}
-    if status.get("kind") == "Status":
-        error = status_error(status, response.status, retry_after)
+        answer = {}
+    if answer.get("kind") == "Status":
+        error = status_error(answer, status, retry_after)
         if error.status != 401:
             return error
         return KubeError(401, error.reason, f"{server}: {error}", retry_after)
-    phrase = response.reason or ""
-    reason = "PathNotFound" if response.status == 404 else "".join(phrase.split())
-    message = f"HTTP status {response.status} {phrase}".rstrip()
-    return KubeError(response.status, reason, message, retry_after)
+    phrase = _phrase(head)
+    reason = "PathNotFound" if status == 404 else "".join(phrase.split())
+    message = f"HTTP status {status} {phrase}".rstrip()
+    return KubeError(status, reason, message, retry_after)
 
 
-def _retry_after(response: urllib3.BaseHTTPResponse) -> Optional[float]:
-    try:
-        seconds = Retry().get_retry_after(response)
-    except (urllib3_errors.InvalidHeader, ValueError, OverflowError):
+def _phrase(head: Sequence[bytes]) -> str:
+    """What the server says about the HTTP status."""
+    starts = [line for line in head if line.startswith(b"HTTP/")]
+    words = starts[-1].decode("latin-1").split(None, 2) if starts else []
+    return "".join(words[2:]).strip()
+
+
+def _retry_after(head: Iterable[bytes]) -> Optional[float]:
+    """The seconds of Retry-After, which may be a number of them, or a date."""
+    for header in head:
+        name, _, value = header.decode("latin-1").partition(":")
+        if name.lower() == "retry-after":
+            return _seconds(value.strip())
+    return None
+
+
+def _seconds(text: str) -> Optional[float]:
+    if re.fullmatch("[0-9]+", text):
+        return float(min(int(text[:9]), MAX_RETRY_AFTER))
+    date = email.utils.parsedate_tz(text)
+    if date is None:
         return None
-    return None if seconds is None else min(seconds, MAX_RETRY_AFTER)
-
-
-@contextlib.contextmanager
-def as_kube_error(server: str) -> Iterator[None]:
-    """Raise all exceptions of urllib3 and of the system as KubeError. The message
-    begins with ``server``."""
     try:
-        yield
-    except KubeError:
-        raise
-    except Exception as error:
-        reason, text = _diagnose(error)
-        raise KubeError(0, reason, f"{server}: {text}") from None
+        seconds = email.utils.mktime_tz(date) - time.time()
+    except (ValueError, OverflowError):
+        return None
+    return min(max(seconds, 0.0), MAX_RETRY_AFTER)
 
 
-def _diagnose(error: BaseException) -> tuple[str, str]:
-    """The reason and the message of the KubeError for an exception."""
-    causes: list[BaseException] = []
-    cause: Optional[BaseException] = error
-    while cause is not None and cause not in causes:
-        causes.append(cause)
-        cause = cause.__cause__ or cause.__context__
-    for kinds, reason, text in _DIAGNOSES:
-        found = next((c for c in causes if isinstance(c, kinds)), None)
-        if found is not None:
-            detail = getattr(found, "verify_message", "") or text
-            return reason, detail
-    strerror = next((c.strerror for c in causes if isinstance(c, OSError)), None)
-    if strerror or isinstance(error, urllib3_errors.HTTPError):
-        return "ConnectionLost", strerror or "the connection was lost"
-    return "InternalError", type(error).__name__
+def transfer_error(error: Exception, server: str) -> KubeError:
+    """The error for an exchange that was not completed. The message begins with
+    ``server``."""
+    reason, text = _diagnose(error)
+    return KubeError(0, reason, f"{server}: {text}")
 
 
-_DIAGNOSES: tuple[tuple[tuple[type[BaseException], ...], str, str], ...] = (
-    ((ConnectionRefusedError,), "ConnectionRefused", "connection refused"),
-    ((socket.gaierror,), "NameResolution", "the host's name is not known"),
-    (
-        (urllib3_errors.TimeoutError, TimeoutError, socket.timeout),
-        "Timeout",
-        "no answer in time",
-    ),
-    (
-        (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError),
-        "ConnectionLost",
-        "the connection was lost",
-    ),
-    (
-        (http.client.IncompleteRead,),
-        "ConnectionLost",
-        "the connection was cut before the answer ended",
-    ),
-    (
-        (http.client.HTTPException,),
-        "BadResponse",
-        "the answer is malformed: no HTTP",
-    ),
-    ((ssl.SSLCertVerificationError,), "TLS", "the certificate is not valid"),
-    ((ssl.SSLError, urllib3_errors.SSLError), "TLS", "TLS failed"),
+def _diagnose(error: Exception) -> tuple[str, str]:
+    if isinstance(error, Interrupted):
+        return LOST, "the connection was closed"
+    if isinstance(error, Silence):
+        return "Timeout", "no answer in time"
+    if not isinstance(error, CurlError):
+        return "InternalError", type(error).__name__
+    if error.code == pycurl.E_COULDNT_CONNECT and error.errnum == errno.ECONNREFUSED:
+        return "ConnectionRefused", "connection refused"
+    if error.code in _VERIFICATION:
+        return "TLS", _TLS_DETAIL.sub("", error.text) or "the certificate is not valid"
+    refused = _PROXY_REFUSED.search(error.text)
+    if refused is not None:
+        return LOST, f"the proxy refuses the connection: HTTP status {refused[1]}"
+    if _TLS_ALERT.search(error.text):
+        return "TLS", "TLS failed"
+    known = _DIAGNOSES.get(error.code)
+    if known is not None:
+        return known
+    return LOST, os.strerror(
+        error.errnum
+    ) if error.errnum else "the connection was lost"
+
+
+_VERIFICATION = frozenset((pycurl.E_PEER_FAILED_VERIFICATION, pycurl.E_SSL_CACERT))
+
+_TLS_DETAIL = re.compile("^SSL(?: certificate problem)?: ")
+
+_PROXY_REFUSED = re.compile("CONNECT.*(?:response|code) ([0-9]{3})")
+
+_TLS_ALERT = re.compile(r"\balert\b|SSL routines")
+"""The server has refused the client's certificate, which it may say after the
+handshake."""
+
+_CUT = "the connection was cut before the answer ended"
+
+_DIAGNOSES: Mapping[int, tuple[str, str]] = MappingProxyType(
+    {
+        pycurl.E_COULDNT_RESOLVE_HOST: (
+            "NameResolution",
+            "the host's name is not known",
+        ),
+        pycurl.E_COULDNT_RESOLVE_PROXY: (
+            "NameResolution",
+            "the proxy's name is not known",
+        ),
+        pycurl.E_OPERATION_TIMEDOUT: ("Timeout", "no answer in time"),
+        pycurl.E_GOT_NOTHING: (LOST, "the connection was lost"),
+        pycurl.E_PARTIAL_FILE: (LOST, _CUT),
+        pycurl.E_RECV_ERROR: (LOST, _CUT),
+        pycurl.E_FTP_WEIRD_SERVER_REPLY: (
+            "BadResponse",
+            "the answer is malformed: no HTTP",
+        ),
+        pycurl.E_UNSUPPORTED_PROTOCOL: (
+            "BadResponse",
+            "the answer is malformed: no HTTP",
+        ),
+        pycurl.E_SSL_CONNECT_ERROR: ("TLS", "TLS failed"),
+    }
 )
-"""Reason and message by the type of an exception or of one of its causes. The first
-line that fits counts."""
+"""Reason and message by libcurl's code."""

@@ -2,95 +2,78 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """HTTP requests to the API server.
 
-All functions wait for the server, so only worker threads call them. Every failure is
-raised as :class:`~flux_k8s.ports.KubeError`, whose message has no header, and so no
-credentials.
+Every failure is raised as :class:`~flux_k8s.ports.KubeError`, whose message has no
+header, and so no credentials.
 
 The client of the ``kubernetes`` package does not make the requests: its exceptions
 quote headers and bodies, it has no time limit for a whole answer, and it cannot end a
-watch that waits in another thread. Nor does it renew credentials that the server
-refuses. It renews a token only when the token came with its time of expiry, but never
-a token from a file or of OpenID Connect, nor the certificate of a plugin. This module
-reads the kubeconfig again after a 401, and when TLS fails.
+watch. Nor does it renew credentials that the server refuses. It renews a token only
+when the token came with its time of expiry, but never a token from a file or of OpenID
+Connect, nor the certificate of a plugin. This module reads the kubeconfig again after a
+401, and when TLS fails.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import socket
 import syslog
 import threading
 import time
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
-from typing import Callable, Optional, TypeVar
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Callable, Optional
 from urllib.parse import urlencode
 
-import urllib3
+import pycurl
 
+from flux_k8s.control.coroutines import Call
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
-from flux_k8s.kube.failures import as_kube_error, parse_object, response_error
+from flux_k8s.kube.failures import parse_object, response_error, transfer_error
+from flux_k8s.kube.transfers import Transfer, Transfers
 from flux_k8s.kube.transport import Transport
 from flux_k8s.ports import Json, KubeError
 
-T = TypeVar("T")
-
-_CHUNK = 65536
+Receive = Callable[[Transfer, bytes], None]
+"""Gets a part of a body, and the exchange, which it may pause and interrupt. An
+exception that it raises ends the exchange."""
 
 _RENEW_INTERVAL = 5.0
 """Seconds between two readings of a kubeconfig whose credentials are refused."""
 
-_HEADERS = {"User-Agent": "flux-dws", "Accept": "application/json, */*"}
+_HEADERS = ("User-Agent: flux-dws", "Accept: application/json, */*", "Expect:")
+"""libcurl would ask with Expect whether it may send a large body."""
 
 
-class Stream:
-    """The body of a response, read while it arrives. One thread reads; any thread may
-    interrupt it."""
+@dataclass
+class Request:
+    """A request to the API server.
 
-    def __init__(self, response: urllib3.BaseHTTPResponse, server: str) -> None:
-        self._response = response
-        self._server = server
-        # Closing a file does not wake up the thread that reads from it, but shutting
-        # down its socket does. The reader cannot close a duplicate, so the number of
-        # its descriptor is not reused meanwhile.
-        self._socket: Optional[socket.socket] = None
-        with contextlib.suppress(AttributeError, OSError):  # an empty body
-            self._socket = socket.socket(fileno=os.dup(response.fileno()))
-        self._lock = threading.Lock()
+    Attributes:
+        silence: seconds within which more of the answer must come.
+        limit: seconds for the whole exchange; None for any time.
+        receive: gets the body of an answer that is a success, as it arrives. None:
+            the body is returned as a whole.
+        begun: gets the exchange before it begins.
+    """
 
-    def chunks(self) -> Iterator[bytes]:
-        """The pieces of the body, as they arrive.
-
-        Raises:
-            KubeError: the body ended early, or the read timeout has passed.
-        """
-        with as_kube_error(self._server):
-            while chunk := self._response.read1(_CHUNK):
-                yield chunk
-
-    def interrupt(self) -> None:
-        """End ``chunks`` in the thread that waits in it. A second call has no
-        effect."""
-        with self._lock, contextlib.suppress(OSError):
-            if self._socket is not None:
-                self._socket.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        """Close the connection. Only the thread that reads may call this."""
-        with self._lock:
-            if self._socket is not None:
-                self._socket.close()
-        self._response.close()
+    method: str
+    path: str
+    silence: float
+    limit: Optional[float]
+    query: Mapping[str, str] = field(default_factory=dict)
+    body: Optional[bytes] = None
+    content_type: str = ""
+    receive: Optional[Receive] = None
+    begun: Callable[[Transfer], None] = lambda transfer: None
 
 
 class Session:
-    """An API server, and the service's credentials there. Any thread may use it.
+    """An API server, and the service's credentials there.
 
     Args:
+        transfers: makes the exchanges.
         kubeconfig: the path of the kubeconfig, or None for the default of kubectl.
-        pool_size: the number of idle connections to keep.
         connect_timeout: seconds to wait for a connection.
         read_timeout: seconds to wait for more of an answer; the whole answer may take
             twice as long.
@@ -103,15 +86,15 @@ class Session:
 
     def __init__(
         self,
+        transfers: Transfers,
         kubeconfig: Optional[str],
         *,
-        pool_size: int,
         connect_timeout: float,
         read_timeout: float,
         log: Callable[[int, str], None],
     ) -> None:
+        self._transfers = transfers
         self._path = kubeconfig
-        self._pool_size = pool_size
         self._connect_timeout = connect_timeout
         self._read_timeout = read_timeout
         self._log = log
@@ -121,9 +104,9 @@ class Session:
         self._transport: Optional[Transport] = None
         first = _kubeconfig.read(kubeconfig)
         if first is None or not first.asks_others:
-            self._transport = Transport(first, pool_size)
+            self._transport = Transport(first)
 
-    def request(
+    async def request(
         self,
         method: str,
         path: str,
@@ -137,83 +120,150 @@ class Session:
         Raises:
             KubeError: the request failed.
         """
-        headers = {} if body is None else {"Content-Type": content_type}
+        request = Request(
+            method,
+            path,
+            self._read_timeout,
+            2 * self._read_timeout,
+            query or {},
+            body,
+            content_type,
+        )
+        return parse_object(await self._send(request))
 
-        def exchange(transport: Transport) -> bytes:
-            deadline = time.monotonic() + 2 * self._read_timeout
-            response = self._open(transport, method, path, query, body, headers)
-            return b"".join(_chunks(response, transport.name, deadline))
-
-        return parse_object(self._with_credentials(exchange))
-
-    def stream(
+    async def stream(
         self,
         path: str,
+        receive: Receive,
         *,
-        query: Optional[Mapping[str, str]] = None,
-        read_timeout: Optional[float] = None,
-    ) -> Stream:
-        """GET ``path``, and return when the answer begins.
+        begun: Callable[[Transfer], None],
+        query: Mapping[str, str],
+        read_timeout: float,
+    ) -> None:
+        """GET ``path``, and return when the answer has ended.
 
         Args:
+            receive: gets the answer as it arrives.
+            begun: gets the exchange before it begins.
             read_timeout: seconds to wait for more of the answer.
 
         Raises:
-            KubeError: the request failed.
+            KubeError: the request failed, or the answer was cut.
         """
-
-        def exchange(transport: Transport) -> Stream:
-            response = self._open(
-                transport, "GET", path, query, read_timeout=read_timeout
+        await self._send(
+            Request(
+                "GET", path, read_timeout, None, query, receive=receive, begun=begun
             )
-            return Stream(response, transport.name)
+        )
 
-        return self._with_credentials(exchange)
-
-    def tail(self, path: str, *, query: Mapping[str, str], size: int) -> bytes:
+    async def tail(self, path: str, *, query: Mapping[str, str], size: int) -> bytes:
         """GET ``path``, and return the last ``size`` bytes of the answer.
 
         Raises:
             KubeError: the request failed.
         """
+        tail = b""
 
-        def exchange(transport: Transport) -> bytes:
-            deadline = time.monotonic() + 2 * self._read_timeout
-            response = self._open(transport, "GET", path, query)
-            tail = b""
-            for chunk in _chunks(response, transport.name, deadline):
-                tail = (tail + chunk)[-size:]
-            return tail
+        def receive(transfer: Transfer, data: bytes) -> None:
+            nonlocal tail
+            tail = (tail + data)[-size:]
 
-        return self._with_credentials(exchange)
+        silence = self._read_timeout
+        await self._send(
+            Request("GET", path, silence, 2 * silence, query, receive=receive)
+        )
+        return tail
 
-    def close(self) -> None:
-        """Close the idle connections."""
-        transport = self._transport
-        if transport is not None:
-            transport.close()
-
-    def _with_credentials(self, exchange: Callable[[Transport], T]) -> T:
-        """The result of ``exchange``. When the server refuses the credentials, they are
-        renewed, and ``exchange`` is called once more."""
-        transport = self._current_transport()
+    async def _send(self, request: Request) -> bytes:
+        """The body of the answer. When the server refuses the credentials, they are
+        renewed, and the request is sent once more."""
+        transport = await self._current_transport()
         try:
-            return exchange(transport)
+            return await self._exchange(transport, request)
         except KubeError as error:
             if error.status != 401 and error.reason != "TLS":
                 raise
-            renewed = self._renew(transport, error)
+            # Reading a kubeconfig may wait for a plugin.
+            renewed = await self._transfers.in_thread(
+                partial(self._renew, transport, error)
+            )
             if renewed is None:
                 raise
-        return exchange(renewed)
+        return await self._exchange(renewed, request)
 
-    def _current_transport(self) -> Transport:
+    async def _current_transport(self) -> Transport:
         transport = self._transport
         if transport is None:
-            transport = self._renew(None, None)
+            transport = await self._transfers.in_thread(
+                partial(self._renew, None, None)
+            )
         if transport is None:
             raise KubeError(0, "Credentials", self._problem)
         return transport
+
+    async def _exchange(self, transport: Transport, request: Request) -> bytes:
+        """Send a request, and return the body of the answer.
+
+        Raises:
+            KubeError: there is no answer, or its status is not a success.
+        """
+        credentials = (
+            await self._transfers.in_thread(transport.headers)
+            if transport.waits
+            else transport.headers()
+        )
+        body: list[bytes] = []
+        refused: list[Exception] = []
+
+        def receive(data: bytes) -> None:
+            if request.receive is None or not 200 <= transfer.status < 300:
+                body.append(data)
+                return
+            try:
+                request.receive(transfer, data)
+            except Exception as error:  # one that is raised here ends the thread
+                refused.append(error)
+                transfer.interrupt()
+
+        curl = transport.handle()
+        self._prepare(curl, transport, request, credentials)
+        transfer = Transfer(self._transfers, curl, receive, request.silence)
+        request.begun(transfer)
+        try:
+            await Call(transfer.begin)
+        except Exception as error:
+            transport.give_back(curl)
+            if refused:
+                raise refused[0] from None
+            raise transfer_error(error, transport.name) from None
+        status = transfer.status
+        transport.give_back(curl)
+        if 200 <= status < 300:
+            return b"".join(body)
+        raise response_error(status, transfer.headers, b"".join(body), transport.name)
+
+    def _prepare(
+        self,
+        curl: Any,
+        transport: Transport,
+        request: Request,
+        credentials: Mapping[str, str],
+    ) -> None:
+        """Set the options of a handle for a request."""
+        url, headers = transport.url(request.path)
+        headers += [*_HEADERS, *(f"{k}: {v}" for k, v in credentials.items())]
+        if request.query:
+            url += "?" + urlencode(request.query)
+        if request.body is None:
+            curl.setopt(pycurl.HTTPGET, 1)
+        else:
+            headers.append(f"Content-Type: {request.content_type}")
+            curl.setopt(pycurl.POSTFIELDS, request.body)
+        curl.setopt(pycurl.CUSTOMREQUEST, request.method)
+        curl.setopt(pycurl.URL, url)
+        curl.setopt(pycurl.HTTPHEADER, headers)
+        curl.setopt(pycurl.CONNECTTIMEOUT_MS, int(self._connect_timeout * 1000))
+        curl.setopt(pycurl.TIMEOUT_MS, int((request.limit or 0.0) * 1000))
 
     def _renew(
         self, refused: Optional[Transport], why: Optional[KubeError]
@@ -246,7 +296,7 @@ class Session:
             if old is not None and kubeconfig is not None:
                 if kubeconfig.is_fixed and kubeconfig == old.kubeconfig:
                     return None
-            transport = Transport(kubeconfig, self._pool_size)
+            transport = Transport(kubeconfig)
         except ConfigError as error:
             self._problem = str(error)
             self._renewed = time.monotonic()
@@ -257,62 +307,4 @@ class Session:
         if old is not None:
             self._renewed = time.monotonic()
             self._log(syslog.LOG_INFO, f"{transport.origin}: read again after: {why}")
-            old.close()
         return transport
-
-    def _open(
-        self,
-        transport: Transport,
-        method: str,
-        path: str,
-        query: Optional[Mapping[str, str]] = None,
-        body: Optional[bytes] = None,
-        headers: Mapping[str, str] = MappingProxyType({}),
-        read_timeout: Optional[float] = None,
-    ) -> urllib3.BaseHTTPResponse:
-        """Send a request, and return the answer, with its body still to be read.
-
-        Raises:
-            KubeError: there is no answer, or its status is not a success.
-        """
-        url = transport.server + path + ("?" + urlencode(query) if query else "")
-        timeout = urllib3.Timeout(
-            connect=self._connect_timeout, read=read_timeout or self._read_timeout
-        )
-        with as_kube_error(transport.name):
-            response = transport.pool.urlopen(
-                method,
-                url,
-                body=body,
-                headers={**_HEADERS, **headers, **transport.headers()},
-                timeout=timeout,
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
-        if 200 <= response.status < 300:
-            return response
-        deadline = time.monotonic() + self._read_timeout
-        body = b"".join(_chunks(response, transport.name, deadline))
-        raise response_error(response, body, transport.name)
-
-
-def _chunks(
-    response: urllib3.BaseHTTPResponse, server: str, deadline: float
-) -> Iterator[bytes]:
-    """The pieces of the whole body. After the last one the connection is free for
-    another request.
-
-    Raises:
-        KubeError: the body ended early, or has not ended at ``deadline``.
-    """
-    with as_kube_error(server):
-        try:
-            while chunk := response.read1(_CHUNK):
-                yield chunk
-                if time.monotonic() > deadline:
-                    raise KubeError(0, "Timeout", "the answer did not end in time")
-        except BaseException:
-            response.close()
-            raise
-        response.release_conn()

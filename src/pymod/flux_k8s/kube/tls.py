@@ -2,74 +2,149 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """TLS for a kubeconfig: the certificates to trust, and the client's own.
 
-The ``kubernetes`` package passes the names of files to urllib3. An invalid certificate
-would then be found with the first request only, and Python 3.13 would refuse
-certificates that kubectl accepts, without a setting for that.
+They are checked when they are read: libcurl would find an invalid one with the first
+request only. libcurl gets them as files in memory: the key is never on a disk, where
+cleaners of ``/tmp`` and others may find it.
 """
 
 from __future__ import annotations
 
+import os
 import ssl
-import tempfile
-from typing import Optional
+from typing import Any, Optional
+
+import pycurl
 
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube.kubeconfig import KEY, Kubeconfig
 
 
-def verifying(origin: str, pem: Optional[bytes]) -> ssl.SSLContext:
-    """A context that trusts the certificates in ``pem``; None for those of the system.
+class MemoryFile:
+    """A file in memory, for as long as this object is there.
 
-    Raises:
-        ConfigError: ``pem`` has no PEM certificate. The error names ``origin``.
+    Attributes:
+        path: its path, for this process.
     """
+
+    def __init__(self, content: bytes) -> None:
+        self._file = open(os.memfd_create("pem", os.MFD_CLOEXEC), "wb", buffering=0)
+        self._file.write(content)
+        self.path = f"/proc/self/fd/{self._file.fileno()}"
+
+
+class Tls:
+    """The TLS options of connections.
+
+    Args:
+        authorities: the certificates to trust, as PEM; None for those of the system.
+        client: the client's certificate and key, as PEM.
+        insecure: any certificate of the server is accepted.
+    """
+
+    def __init__(
+        self,
+        authorities: Optional[bytes],
+        client: Optional[bytes] = None,
+        insecure: bool = False,
+    ) -> None:
+        system = ssl.get_default_verify_paths()
+        self._authorities = None if authorities is None else MemoryFile(authorities)
+        self._cafile = system.cafile if authorities is None else None
+        self._capath = system.capath if authorities is None else None
+        self._client = None if client is None else MemoryFile(client)
+        self._insecure = insecure
+
+    @classmethod
+    def verifying(cls, origin: str, pem: Optional[bytes]) -> Tls:
+        """Trust the certificates in ``pem``; None for those of the system.
+
+        Raises:
+            ConfigError: ``pem`` has no PEM certificate. The error names ``origin``.
+        """
+        _check_authorities(origin, pem)
+        return cls(pem)
+
+    @classmethod
+    def of(
+        cls,
+        kubeconfig: Kubeconfig,
+        certificate: Optional[str] = None,
+        key: Optional[str] = None,
+    ) -> Optional[Tls]:
+        """What a kubeconfig describes; None for a server without TLS.
+
+        Args:
+            certificate, key: the paths of the client certificate and key of a
+                credential plugin; they take the place of those in the kubeconfig.
+
+        Raises:
+            ConfigError: a certificate or a key is invalid.
+        """
+        if not kubeconfig.server.startswith("https:"):
+            return None
+        _check_authorities(kubeconfig.origin, kubeconfig.ca)
+        client = _client_of(kubeconfig, certificate, key)
+        return cls(kubeconfig.ca, client, kubeconfig.insecure)
+
+    def configure(self, curl: Any) -> None:
+        """Set the options of a handle of libcurl."""
+        curl.setopt(pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2)
+        if self._insecure:
+            curl.setopt(pycurl.SSL_VERIFYPEER, 0)
+            curl.setopt(pycurl.SSL_VERIFYHOST, 0)
+        if self._authorities is not None:
+            curl.setopt(pycurl.CAINFO, self._authorities.path)
+        else:
+            if self._cafile:
+                curl.setopt(pycurl.CAINFO, self._cafile)
+            if self._capath:
+                curl.setopt(pycurl.CAPATH, self._capath)
+        if self._client is not None:
+            curl.setopt(pycurl.SSLCERT, self._client.path)
+            curl.setopt(pycurl.SSLKEY, self._client.path)
+
+
+def _check_authorities(origin: str, pem: Optional[bytes]) -> None:
+    if pem is None:
+        return
     try:
-        text = None if pem is None else pem.decode("ascii", "replace")
-        context = ssl.create_default_context(cadata=text)
+        ssl.create_default_context(cadata=pem.decode("ascii", "replace"))
     except (ssl.SSLError, ValueError):
         raise ConfigError(
             KEY, f"{origin}: certificate-authority is not a PEM certificate"
         ) from None
-    # Python 3.13 refuses certificates that kubectl, and so the site, accepts.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    return context
 
 
-def context(
-    kubeconfig: Kubeconfig,
-    certificate: Optional[str] = None,
-    key: Optional[str] = None,
-) -> Optional[ssl.SSLContext]:
-    """The context that a kubeconfig describes; None for a server without TLS.
-
-    Args:
-        certificate, key: the paths of the client certificate and key of a credential
-            plugin; they take the place of those in the kubeconfig.
+def _client_of(
+    kubeconfig: Kubeconfig, certificate: Optional[str], key: Optional[str]
+) -> Optional[bytes]:
+    """The client's certificate and key, one after the other.
 
     Raises:
-        ConfigError: a certificate or a key is invalid.
+        ConfigError: one of them is invalid.
     """
-    if not kubeconfig.server.startswith("https:"):
-        return None
-    context = verifying(kubeconfig.origin, kubeconfig.ca)
-    if kubeconfig.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
     try:
         if certificate:
-            context.load_cert_chain(certificate, key, _no_passphrase)
+            client = _content(certificate) + b"\n" + (_content(key) if key else b"")
         elif kubeconfig.certificate is not None and kubeconfig.key is not None:
-            with tempfile.NamedTemporaryFile() as file:
-                file.write(kubeconfig.certificate + b"\n" + kubeconfig.key)
-                file.flush()
-                context.load_cert_chain(file.name, password=_no_passphrase)
+            client = kubeconfig.certificate + b"\n" + kubeconfig.key
+        else:
+            return None
+        file = MemoryFile(client)
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.load_cert_chain(file.path, password=_no_passphrase)
     except (ssl.SSLError, OSError, ValueError):
         raise ConfigError(
             KEY,
             f"{kubeconfig.origin}: client-certificate and client-key are not a"
             " PEM certificate and its key, without a passphrase",
         ) from None
-    return context
+    return client
+
+
+def _content(path: str) -> bytes:
+    with open(path, "rb") as file:
+        return file.read()
 
 
 def _no_passphrase() -> str:

@@ -1,34 +1,25 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""From a kubeconfig to a pool of connections, and the headers with credentials.
+"""From a kubeconfig to handles of libcurl, and the headers with credentials.
 
 A token, a password or a client certificate that the kubeconfig itself holds goes into
 each request as it is. Other credentials come from the ``kubernetes`` package, through
 :mod:`.credentials`, which is imported only then.
-
-The pool of connections is not the package's:
-
-- It keeps certificates in memory. The package would write them, the key included, to
-  temporary files, and read these again for each connection, long after a cleaner of
-  ``/tmp`` has removed them.
-- It has keep-alive, and takes a proxy from the environment, which the pool of 31 does
-  not.
 """
 
 from __future__ import annotations
 
 import base64
 import socket
-import ssl
 from functools import partial
 from typing import TYPE_CHECKING, Any, Callable, Optional
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import urllib3
+import pycurl
 
-from flux_k8s.kube import tls as _tls
 from flux_k8s.kube.kubeconfig import Kubeconfig
+from flux_k8s.kube.tls import Tls
 from flux_k8s.ports import KubeError
 
 if TYPE_CHECKING:
@@ -47,47 +38,49 @@ that of a watch included."""
 
 
 class Transport:
-    """The connections to one API server, and the credentials there. Several threads may
-    use it at a time.
+    """The way to one API server, and the credentials there.
 
     Args:
         kubeconfig: the context; None for the service account of this pod.
-        pool_size: the number of idle connections to keep.
 
     Attributes:
         kubeconfig: as above.
         origin: the source of the credentials, for messages.
         server: the URL of the API server, without a slash at its end.
         name: ``server`` for messages: without the password that the URL may have.
-        pool: the connections.
+        waits: ``headers`` may wait for a credential plugin.
 
     Raises:
         ConfigError: there are no credentials, or they are invalid.
     """
 
-    def __init__(self, kubeconfig: Optional[Kubeconfig], pool_size: int) -> None:
+    def __init__(self, kubeconfig: Optional[Kubeconfig]) -> None:
         self._credentials: Callable[[], dict[str, str]]
         self.kubeconfig = kubeconfig
+        self._server_name: Optional[str] = None
+        proxy: Optional[str] = None
+        self.waits = kubeconfig is None or not kubeconfig.is_fixed
         if kubeconfig is None:
             pod = _changing(None)
             self.origin, self.server = pod.origin, pod.server
             self._credentials = pod.headers
-            context: Optional[ssl.SSLContext] = _pod_context(pod.origin, pod.ca_file)
-            server_name = proxy = None
+            with open(pod.ca_file, "rb") as file:
+                self._tls: Optional[Tls] = Tls.verifying(pod.origin, file.read())
         else:
             self.origin, self.server = kubeconfig.origin, kubeconfig.server
-            if kubeconfig.is_fixed:
+            if not self.waits:
                 self._credentials = partial(_fixed_headers, kubeconfig)
-                context = _tls.context(kubeconfig)
+                self._tls = Tls.of(kubeconfig)
             else:
                 credentials = _changing(kubeconfig)
                 self._credentials = credentials.headers
-                context = _tls.context(
+                self._tls = Tls.of(
                     kubeconfig, credentials.cert_file, credentials.key_file
                 )
-            server_name, proxy = kubeconfig.server_name, kubeconfig.proxy
+            self._server_name, proxy = kubeconfig.server_name, kubeconfig.proxy
         self.name = _without_userinfo(self.server)
-        self.pool = _pool(self.server, context, server_name, proxy, pool_size)
+        self._proxy = _proxy_from_environment(self.server) if proxy is None else proxy
+        self._handles: list[Any] = []
 
     def headers(self) -> dict[str, str]:
         """The headers with the credentials, which are renewed when they have expired.
@@ -102,10 +95,40 @@ class Transport:
             )
         return headers
 
-    def close(self) -> None:
-        """Close the idle connections. Each other connection closes after its
-        request."""
-        self.pool.clear()
+    def handle(self) -> Any:
+        """A handle for an exchange with the server. What is the same for all exchanges
+        is set."""
+        if self._handles:
+            return self._handles.pop()
+        curl = pycurl.Curl()
+        curl.setopt(pycurl.NOSIGNAL, 1)
+        curl.setopt(pycurl.HTTP_VERSION, pycurl.CURL_HTTP_VERSION_1_1)
+        curl.setopt(pycurl.SOCKOPTFUNCTION, _set_options)
+        curl.setopt(pycurl.PROTOCOLS, pycurl.PROTO_HTTP | pycurl.PROTO_HTTPS)
+        # Without these two libcurl would look for them in the environment.
+        curl.setopt(pycurl.PROXY, self._proxy)
+        curl.setopt(pycurl.NOPROXY, "")
+        if self._tls is not None:
+            self._tls.configure(curl)
+        if self._server_name is not None and self._tls is not None:
+            curl.setopt(pycurl.CONNECT_TO, [f"::{_host(self.server)}:"])
+        return curl
+
+    def give_back(self, curl: Any) -> None:
+        """An exchange is over: its handle may be used for another one."""
+        self._handles.append(curl)
+
+    def url(self, path: str) -> tuple[str, list[str]]:
+        """The URL of a path, and the headers that it needs."""
+        if self._server_name is None or self._tls is None:
+            return self.server + path, []
+        # The certificate must have the name that the URL has: CONNECT_TO leads to the
+        # server.
+        parts = urlsplit(self.server)
+        host = parts.netloc.rpartition("@")[2]
+        port = f":{parts.port}" if parts.port else ""
+        there = parts._replace(netloc=f"{self._server_name}{port}").geturl()
+        return there + path, [f"Host: {host}"]
 
 
 def _changing(kubeconfig: Optional[Kubeconfig]) -> Credentials:
@@ -127,9 +150,10 @@ def _fixed_headers(kubeconfig: Kubeconfig) -> dict[str, str]:
     return {}
 
 
-def _pod_context(origin: str, ca_file: str) -> ssl.SSLContext:
-    with open(ca_file, "rb") as file:
-        return _tls.verifying(origin, file.read())
+def _host(url: str) -> str:
+    """The host in a URL; an IPv6 address in brackets."""
+    host = urlsplit(url).hostname or ""
+    return f"[{host}]" if ":" in host else host
 
 
 def _without_userinfo(url: str) -> str:
@@ -137,26 +161,20 @@ def _without_userinfo(url: str) -> str:
     return parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl()
 
 
-def _pool(
-    server: str,
-    context: Optional[ssl.SSLContext],
-    server_name: Optional[str],
-    proxy: Optional[str],
-    size: int,
-) -> urllib3.PoolManager:
-    arguments: dict[str, Any] = {
-        "maxsize": size,
-        "socket_options": list(_KEEPALIVE),
-    }
-    if context is not None:
-        arguments["ssl_context"] = context
-        arguments["cert_reqs"] = context.verify_mode
-        if server_name is not None:
-            arguments["server_hostname"] = server_name
-            arguments["assert_hostname"] = server_name
+def _proxy_from_environment(server: str) -> str:
+    """The proxy that the environment names for a server; empty for none."""
     url = urlsplit(server)
-    if proxy is None and not proxy_bypass(url.hostname or ""):
-        proxy = getproxies().get(url.scheme)
-    if proxy is None:
-        return urllib3.PoolManager(**arguments)
-    return urllib3.ProxyManager(proxy, **arguments)
+    if proxy_bypass(url.hostname or ""):
+        return ""
+    return getproxies().get(url.scheme, "")
+
+
+def _set_options(descriptor: int, purpose: int) -> int:
+    """Set the options of a socket of libcurl."""
+    own = socket.socket(fileno=descriptor)
+    try:
+        for option in _KEEPALIVE:
+            own.setsockopt(*option)
+    finally:
+        own.detach()
+    return int(pycurl.SOCKOPT_OK)

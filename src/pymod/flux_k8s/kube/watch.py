@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Watches: the objects of a cluster as a stream of events on the service's thread.
 
-Each watch has three parts. The :class:`Informer` is the thread that lists, watches, and
-lists again after an error. Its :class:`~flux_k8s.kube.cache.Cache` drops events that
+Each watch has three parts. The :class:`Informer` lists, watches, and lists again after
+an error. Its :class:`~flux_k8s.kube.cache.Cache` drops events that
 change nothing. Its :class:`~flux_k8s.kube.eventqueue.EventQueue` delivers the rest on
 the service's thread.
 
@@ -15,16 +15,16 @@ from __future__ import annotations
 
 import json
 import random
-import threading
 import time
-from collections.abc import Iterator
-from typing import Optional
+from functools import partial
+from typing import Callable, Optional
 
 from flux_k8s.control.backoff import Backoff
+from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.kube.api import Api
 from flux_k8s.kube.cache import Cache, Event, resource_version_of
 from flux_k8s.kube.eventqueue import EventQueue
-from flux_k8s.kube.session import Stream
+from flux_k8s.kube.transfers import Transfer, Transfers
 from flux_k8s.ports import Deliver, Kind, KubeError, WatchHandler
 
 PAGE = 200
@@ -39,7 +39,8 @@ LONGEST_PAUSE = 15.0
 
 
 class Informer:
-    """A watch, with a thread of its own that lists and watches until :meth:`stop`.
+    """A watch, which lists and watches until :meth:`stop`. But for ``stop`` and
+    ``stopped`` all is done on the thread of ``transfers``.
 
     Args:
         namespace: None for all namespaces.
@@ -51,6 +52,7 @@ class Informer:
 
     def __init__(
         self,
+        transfers: Transfers,
         api: Api,
         kind: Kind,
         namespace: Optional[str],
@@ -59,6 +61,7 @@ class Informer:
         rng: random.Random,
         timeout: float,
     ) -> None:
+        self._transfers = transfers
         self._api = api
         self._kind = kind
         self._namespace = namespace
@@ -68,46 +71,46 @@ class Informer:
         self._timeout = timeout
         self._cache = Cache()
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, rng)
-        self._stopped = threading.Event()
-        self._lock = threading.Lock()
-        self._stream: Optional[Stream] = None
-        self._thread = threading.Thread(
-            target=self._run, name=f"watch-{kind.plural}", daemon=True
-        )
-        self._thread.start()
+        self._stopped = False
+        self._transfer: Optional[Transfer] = None
+        transfers.call(lambda: drive(self._run(), lambda result: None, ()))
 
     @property
     def stopped(self) -> bool:
         """Whether :meth:`stop` was called."""
-        return self._stopped.is_set()
+        return self._stopped
 
     def stop(self) -> None:
         """End the watch. Nothing is delivered afterwards. Only the service's thread may
         call this."""
         self._queue.close()
-        self._stopped.set()
-        with self._lock:
-            if self._stream is not None:
-                self._stream.interrupt()
+        self._stopped = True
+        self._transfers.call(self._interrupt)
 
-    def join(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the thread to end."""
-        self._thread.join(seconds)
+    def _begun(self, transfer: Transfer) -> None:
+        self._transfer = transfer
+        if self.stopped:
+            transfer.interrupt()
 
-    def _run(self) -> None:
+    def _interrupt(self) -> None:
+        if self._transfer is not None:
+            self._transfer.interrupt()
+
+    async def _run(self) -> None:
         while not self.stopped:
             delay = 0.0
             try:
                 if not self._cache.resource_version:
-                    self._list()
+                    await self._list()
                 if not self.stopped:
-                    self._watch()
+                    await self._watch()
             except KubeError as error:
                 delay = self._recover(error)
             except Exception as error:
                 problem = KubeError(0, "InternalError", type(error).__name__)
                 delay = self._recover(problem)
-            self._stopped.wait(delay)
+            if not self.stopped:
+                await self._transfers.sleep(delay)
 
     def _recover(self, error: KubeError) -> float:
         """Prepare for a new list after an error. Return the seconds to wait before
@@ -116,16 +119,19 @@ class Informer:
             self._queue.put_trouble(error)
         return self._backoff.fail(error.retry_after)
 
-    def _list(self) -> None:
+    async def _list(self) -> None:
         self._cache.begin_list()
         query = {**self._selector, "limit": str(PAGE)}
         while not self.stopped:
-            page = self._api.request("GET", self._kind, self._namespace, query=query)
+            page = await self._api.request(
+                "GET", self._kind, self._namespace, query=query
+            )
             items, metadata = page.get("items"), page.get("metadata")
             if items is None:  # an empty list may be null
                 items = []
             if not isinstance(items, list) or not isinstance(metadata, dict):
                 raise KubeError(0, "BadResponse", "the answer is not a list")
+            await self._room()
             self._queue.put_events(self._cache.add_page(items))
             if not metadata.get("continue"):
                 self._queue.put_events(self._cache.end_list(resource_version_of(page)))
@@ -133,7 +139,7 @@ class Informer:
                 return
             query["continue"] = str(metadata["continue"])
 
-    def _watch(self) -> None:
+    async def _watch(self) -> None:
         """Watch until the server ends the watch, as it does every few minutes."""
         timeout = self._timeout * self._rng.uniform(1.0, 1.2)
         query = {
@@ -142,24 +148,34 @@ class Informer:
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(max(int(timeout), 1)),
         }
+        lines = _Lines()
+        quiet = True
+
+        def receive(transfer: Transfer, data: bytes) -> None:
+            nonlocal quiet
+            quiet = False
+            self._backoff.reset()
+            self._take(lines.split(data))
+            if self._queue.full:
+                transfer.pause()
+                self._when_room(transfer.resume)
+
         opened = time.monotonic()
-        stream = self._api.watch(
-            self._kind, self._namespace, query=query, read_timeout=timeout + GRACE
-        )
-        with self._lock:
-            self._stream = stream
         try:
-            if self.stopped:
-                return
-            quiet = True
-            for lines in _lines(stream):
-                quiet = False
-                self._backoff.reset()
-                self._take(lines)
+            await self._api.watch(
+                self._kind,
+                self._namespace,
+                receive,
+                begun=self._begun,
+                query=query,
+                read_timeout=timeout + GRACE,
+            )
         finally:
-            with self._lock:
-                self._stream = None
-            stream.close()
+            self._transfer = None
+        if lines.rest:
+            raise KubeError(
+                0, "ConnectionLost", "the connection was cut in the middle of an event"
+            )
         if quiet and time.monotonic() < opened + 1.0:
             raise KubeError(0, "ConnectionLost", "the watch ended as it began")
         self._backoff.reset()
@@ -178,27 +194,28 @@ class Informer:
         finally:
             self._queue.put_events(events)
 
+    def _room(self) -> Call[None]:
+        """Wait until the queue is not full."""
+        return Call(lambda answer: self._when_room(partial(answer, None)))
 
-def _lines(stream: Stream) -> Iterator[list[bytes]]:
-    """The lines of a stream, in lists of those that arrive together.
+    def _when_room(self, function: Callable[[], None]) -> None:
+        self._queue.when_room(lambda: self._transfers.call(function))
 
-    Raises:
-        KubeError: the stream ended within a line.
+
+class _Lines:
+    """Splits a stream into lines.
+
+    Attributes:
+        rest: the line that has not ended.
     """
-    rest: list[bytes] = []
-    for chunk in stream.chunks():
-        first, *others = chunk.split(b"\n")
-        rest.append(first)
-        if not others:
-            continue
-        lines = [line for line in (b"".join(rest), *others[:-1]) if line]
-        rest = [others[-1]]
-        if lines:
-            yield lines
-    if any(rest):
-        raise KubeError(
-            0, "ConnectionLost", "the connection was cut in the middle of an event"
-        )
+
+    def __init__(self) -> None:
+        self.rest = b""
+
+    def split(self, data: bytes) -> list[bytes]:
+        """The lines that end in the next part of the stream, without empty ones."""
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        return [line for line in lines if line]
 
 
 class Watchers:
@@ -212,11 +229,13 @@ class Watchers:
 
     def __init__(
         self,
+        transfers: Transfers,
         api: Api,
         deliver: Deliver,
         rng: random.Random,
         timeout: float,
     ) -> None:
+        self._transfers = transfers
         self._api = api
         self._deliver = deliver
         self._rng = rng
@@ -232,6 +251,7 @@ class Watchers:
     ) -> Informer:
         """Start a watch, as :meth:`flux_k8s.ports.Kube.watch` describes it."""
         informer = Informer(
+            self._transfers,
             self._api,
             kind,
             namespace,
@@ -247,9 +267,3 @@ class Watchers:
         """Stop all watches."""
         for informer in self._informers:
             informer.stop()
-
-    def join(self, seconds: float) -> None:
-        """Wait up to ``seconds`` for the threads to end."""
-        deadline = time.monotonic() + seconds
-        for informer in self._informers:
-            informer.join(max(deadline - time.monotonic(), 0.0))

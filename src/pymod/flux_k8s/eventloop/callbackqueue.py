@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The queue through which other threads call functions on the reactor's thread."""
+"""The queue through which threads call functions on the thread of an event loop."""
 
 from __future__ import annotations
 
