@@ -29,7 +29,7 @@ R_replace () {
 
 # The process of this instance that reads R, if there is one.
 reader_pid () {
-    for reader_pid in $(pgrep -f flux_k8s.broker.readerprocess); do
+    for reader_pid in $(pgrep -f flux_k8s.broker.readerprogram); do
         tr '\0' '\n' <"/proc/$reader_pid/environ" | grep -qx "TRASH=$TRASH" &&
         echo "$reader_pid" && return 0
     done 2>/dev/null

@@ -33,6 +33,7 @@ ANSWERS = {
     "querybounds.py",
     "rabbitqueries.py",
     "requests.py",
+    "setuppayload.py",
 }
 """Files whose strings are answers to programs, which show them."""
 

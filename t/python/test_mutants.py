@@ -20,7 +20,7 @@ Torture: --jobs 5 --faults none
 Jobs fail for no reason.
 
 """
-CHANGED = "src/pymod/flux_k8s/jobs/requests.py"
+CHANGED = "src/pymod/flux_k8s/jobs/setuppayload.py"
 
 
 def diff() -> str:

@@ -10,6 +10,8 @@ import os
 import queue
 import select
 import signal
+import subprocess
+import sys
 import time
 from typing import Any, Callable, Iterator
 
@@ -21,6 +23,7 @@ from flux_k8s.dws import mapping
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.requests import LargeSetup
+from flux_k8s.jobs.setuppayload import load, read_setup
 from flux_k8s.jobs.setupreader import Result
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.rset import Summary, UnreadableR
@@ -38,19 +41,30 @@ class Reading:
 
     def __init__(self) -> None:
         self._mails: queue.Queue[Callable[[], None]] = queue.Queue()
-        self.process = ReaderProcess(self._mails.put)
+        self.lines: list[str] = []
+        self.process = ReaderProcess(
+            self._mails.put, lambda level, line: self.lines.append(line)
+        )
         self.results: list[Result] = []
 
     def begin(self, text: bytes) -> None:
         self.process.read(memoryview(text), self.results.append)
 
     def end(self) -> Result:
-        self._mails.get(timeout=PATIENCE)()
+        while not self.results:
+            self._mails.get(timeout=PATIENCE)()
         return self.results.pop(0)
 
     def read(self, text: bytes) -> Result:
         self.begin(text)
         return self.end()
+
+    def await_end(self) -> None:
+        """Wait until the process has ended."""
+        end = time.monotonic() + PATIENCE
+        while self.process.pid is not None:
+            assert time.monotonic() < end
+            time.sleep(0.01)
 
 
 @pytest.fixture
@@ -81,7 +95,7 @@ def large_R(size: int) -> Any:
 def inline(text: bytes) -> Any:
     """What comes of a payload that is not large."""
     try:
-        return requests.read_setup(requests.parse("setup", text, large=len(text)))[1]
+        return read_setup(load("setup", text))[1]
     except Exception as error:
         return str(error)
 
@@ -134,7 +148,21 @@ def test_one_process_reads_several_R(reading: Reading) -> None:
 
 def test_the_memory_of_a_very_large_R_is_given_back(reading: Reading) -> None:
     reading.read(payload(large_R(readerprocess.MAX_REUSE_SIZE)))
-    assert reading.process.pid is None
+    reading.await_end()
+    assert isinstance(reading.read(payload(some_R())), Summary)
+
+
+def test_the_process_that_reads_imports_little() -> None:
+    script = "import sys, flux_k8s.broker.readerprogram; print(*sys.modules)"
+    run = subprocess.run([sys.executable, "-c", script], stdout=subprocess.PIPE)
+    folders = ("broker", "config", "control", "dws", "jobs", "kube", "rabbits")
+    ours = tuple(f"flux_k8s.{folder}." for folder in folders)
+    found = {name for name in run.stdout.decode().split() if name.startswith(ours)}
+    assert found == {
+        "flux_k8s.broker.readerprogram",
+        "flux_k8s.jobs.setuppayload",
+        "flux_k8s.jobs.setupreader",
+    }
 
 
 def await_input(pid: int) -> None:
@@ -166,12 +194,23 @@ def test_a_reader_process_that_died_is_replaced(reading: Reading) -> None:
     assert isinstance(reading.read(payload(some_R())), Summary)
 
 
-def test_a_reader_process_that_does_not_answer_is_ended(
+def test_a_reader_process_that_does_not_answer_is_replaced(
     reading: Reading, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading.read(payload(some_R()))
     assert reading.process.pid is not None
     os.kill(reading.process.pid, signal.SIGSTOP)
+    monkeypatch.setattr(readerprocess, "FIRST_LIMIT", 0.1)
+    assert isinstance(reading.read(payload(some_R())), Summary)
+    (line,) = reading.lines
+    assert "was ended by signal 9; another one reads it" in line
+
+
+def test_a_job_fails_if_a_second_reader_process_does_not_answer_either(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(readerprocess, "COMMAND", ("sleep", "100"))
+    monkeypatch.setattr(readerprocess, "FIRST_LIMIT", 0.1)
     monkeypatch.setattr(readerprocess, "TIME_LIMIT", 0.1)
     result = reading.read(payload(some_R()))
     assert str(result) == "the process that reads R was ended by signal 9"
@@ -182,10 +221,7 @@ def test_the_reader_process_ends_when_there_is_nothing_to_read(
 ) -> None:
     monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
     reading.read(payload(some_R()))
-    end = time.monotonic() + PATIENCE
-    while reading.process.pid is not None:
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    reading.await_end()
     assert isinstance(reading.read(payload(some_R())), Summary)
 
 

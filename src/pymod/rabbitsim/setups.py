@@ -12,8 +12,9 @@ from typing import Callable, Optional
 from flux_k8s.broker.querybounds import QueryBounds
 from flux_k8s.jobs import requests, setupreader
 from flux_k8s.jobs.requesthandler import Respond
-from flux_k8s.jobs.requests import Payload, Sender
+from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.setuppayload import Payload
 from flux_k8s.ports import Clock, Json
 from flux_k8s.rfc.rset import UnreadableR
 
@@ -25,19 +26,27 @@ class VirtualReader:
     """Implements :class:`flux_k8s.jobs.setupreader.SetupReader`: reads one after the
     other, as a process does.
 
+    Args:
+        seconds: how long it takes to read a payload.
+
     Attributes:
         failure: why nothing can be read, or None.
+        longest: the most seconds until something was read.
     """
 
-    def __init__(self, clock: Clock, seconds: float = READING) -> None:
+    def __init__(
+        self, clock: Clock, seconds: Callable[[Payload], float] = lambda text: READING
+    ) -> None:
         self._clock = clock
         self._seconds = seconds
         self._free = clock.now()
         self.failure: Optional[str] = None
+        self.longest = 0.0
 
     def read(self, text: Payload, done: setupreader.Done) -> None:
         now = self._clock.now()
-        self._free = max(self._free, now) + self._seconds
+        self._free = max(self._free, now) + self._seconds(text)
+        self.longest = max(self.longest, self._free - now)
 
         def read() -> None:
             if self.failure is not None:

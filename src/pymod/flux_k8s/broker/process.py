@@ -29,19 +29,21 @@ from flux.core.inner import ffi, lib
 import flux
 from flux_k8s.broker.adapter import BrokerFlux
 from flux_k8s.broker.assembly import collect_rarely, make_service
-from flux_k8s.broker.callbackqueue import CallbackQueue
 from flux_k8s.broker.channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
 from flux_k8s.broker.currentwork import CurrentWork
 from flux_k8s.broker.files import load_mapping
 from flux_k8s.broker.log import log_exception
-from flux_k8s.broker.readerprocess import ReaderProcess, raise_oom_score
+from flux_k8s.broker.readerprocess import ReaderProcess
+from flux_k8s.broker.readerprogram import raise_oom_score
 from flux_k8s.broker.relay import route_of
 from flux_k8s.config.arguments import Arguments, api_versions, queue_properties
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
+from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.setuppayload import NotJson
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json
 
@@ -108,7 +110,7 @@ class Process:
             owner=os.getuid(),
             queues=queue_properties(tables["queues"], self._arguments.queues),
         )
-        self._reader = ReaderProcess(self._callbacks.put)
+        self._reader = ReaderProcess(self._callbacks.put, self._flux.log)
         self._service = make_service(
             self._flux,
             self._kube,
@@ -175,7 +177,7 @@ class Process:
         text = payload_of(msg)
         try:
             payload = None if text is None else requests.parse(method, text)
-        except requests.NotJson as error:
+        except NotJson as error:
             respond(errno.EPROTO, str(error), None)
             return
         try:

@@ -10,35 +10,33 @@ comes for a while, or after a request that took much memory.
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import queue
-import struct
 import subprocess
 import sys
+import syslog
 import threading
 from functools import partial
-from typing import Optional
+from typing import Callable, Optional
 
-from flux_k8s.jobs.requests import Payload
-from flux_k8s.jobs.setupreader import Done, Result, decode_answer, encode_answer
+from flux_k8s.broker.readerprogram import LENGTH, MAX_REUSE_SIZE
+from flux_k8s.jobs.setuppayload import Payload
+from flux_k8s.jobs.setupreader import Done, Result, decode_answer
 from flux_k8s.ports import Deliver
 from flux_k8s.rfc.rset import UnreadableR
 
+FIRST_LIMIT = 10.0
+SECONDS_PER_MB = 0.25
+"""Seconds after which a process that does not answer is killed, and a new one gets the
+same request: more than ten times as long as it takes."""
+
 TIME_LIMIT = 120.0
-"""Seconds after which a process that does not answer is killed."""
+"""Seconds after which the second process is killed, too."""
 
 IDLE_LIMIT = 30.0
 """Seconds that a process waits for the next request."""
 
-MAX_REUSE_SIZE = 8 * 1024 * 1024
-"""The most bytes of a request after which the process reads another one. Python would
-not give the memory of a larger request back to the system."""
-
-READER_OOM_SCORE = 1000
-"""The kernel kills this process before the service, which has a lower score."""
-
-_LENGTH = struct.Struct("=Q")
+COMMAND = (sys.executable, "-m", "flux_k8s.broker.readerprogram")
 
 
 class ReaderProcess:
@@ -48,10 +46,14 @@ class ReaderProcess:
 
     Args:
         deliver: calls a function on the service's thread.
+        log: receives a syslog level and a line, on the service's thread.
     """
 
-    def __init__(self, deliver: Deliver) -> None:
+    def __init__(
+        self, deliver: Deliver, log: Callable[[int, str], None] = lambda *_: None
+    ) -> None:
         self._deliver = deliver
+        self._log = log
         self._requests: queue.SimpleQueue[Optional[tuple[Payload, Done]]]
         self._requests = queue.SimpleQueue()
         self._thread: Optional[threading.Thread] = None
@@ -87,30 +89,53 @@ class ReaderProcess:
                 self._end()
                 return
             text, done = request
-            result = self._ask(text)
+            self._deliver(partial(done, self._ask(text)))
+            if len(text) > MAX_REUSE_SIZE:
+                self._end()
             del request, text  # frees up to 100 MB before the next request
-            self._deliver(partial(done, result))
 
     def _ask(self, text: Payload) -> Result:
-        """Have the process read a request. Wait for its answer."""
+        """Have the process read a request, and if it does not answer, a new one. Wait
+        for the answer."""
+        patience = FIRST_LIMIT + SECONDS_PER_MB * len(text) / 1e6
+        result = self._ask_once(text, patience)
+        if result is not None:
+            return result
+        line = (
+            f"no answer within {patience:.0f} s from the process that reads R:"
+            f" it {self._end()}; another one reads it"
+        )
+        self._deliver(partial(self._log, syslog.LOG_WARNING, line))
+        return self._ask_once(text, TIME_LIMIT) or UnreadableR(
+            f"the process that reads R {self._end()}"
+        )
+
+    def _ask_once(self, text: Payload, seconds: float) -> Optional[Result]:
+        """As :meth:`_ask`, by one process; None if it was killed after ``seconds``."""
         line = b""
         try:
             process = self._start_process()
         except OSError as error:
             return UnreadableR(f"cannot start a process that reads R: {error}")
         assert process.stdin is not None and process.stdout is not None
-        watchdog = threading.Timer(TIME_LIMIT, process.kill)
+        silent = threading.Event()
+
+        def give_up() -> None:
+            silent.set()
+            process.kill()
+
+        watchdog = threading.Timer(seconds, give_up)
         watchdog.start()
         with contextlib.suppress(OSError):  # the process has ended
-            process.stdin.write(_LENGTH.pack(len(text)))
+            process.stdin.write(LENGTH.pack(len(text)))
             process.stdin.write(text)
             process.stdin.flush()
             line = process.stdout.readline()
         watchdog.cancel()
         if not line.endswith(b"\n"):
+            if silent.is_set():
+                return None
             return UnreadableR(f"the process that reads R {self._end()}")
-        if len(text) > MAX_REUSE_SIZE:
-            self._end()
         try:
             return decode_answer(line)
         except (KeyError, TypeError, ValueError):
@@ -122,7 +147,7 @@ class ReaderProcess:
             self._end()
         if self._process is None:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", __name__],
+                COMMAND,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 cwd="/",
@@ -136,38 +161,11 @@ class ReaderProcess:
         process, self._process = self._process, None
         if process is None:
             return "is not there"
-        with contextlib.suppress(OSError):
+        try:
             process.communicate()
+        except OSError:  # it has ended before it had read all
+            process.kill()
+        process.wait()
         if process.returncode < 0:
             return f"was ended by signal {-process.returncode}"
         return f"ended with status {process.returncode}"
-
-
-def main() -> None:
-    """Read requests from standard input until its end, and write the answers to
-    standard output."""
-    gc.disable()  # there are no cycles, and millions of objects
-    raise_oom_score(READER_OOM_SCORE)
-    requests, answers = sys.stdin.buffer, sys.stdout.buffer
-    while length := requests.read(_LENGTH.size):
-        text = requests.read(_LENGTH.unpack(length)[0])
-        answers.write(encode_answer(text))
-        answers.flush()
-        if len(text) > MAX_REUSE_SIZE:
-            return
-
-
-def raise_oom_score(score: int) -> None:
-    """Have the kernel kill this process before others when memory runs out.
-
-    Args:
-        score: up to 1000, added to the process's score. The kernel kills the process
-            with the highest score first.
-    """
-    with contextlib.suppress(OSError):
-        with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
-            file.write(str(score))
-
-
-if __name__ == "__main__":
-    main()

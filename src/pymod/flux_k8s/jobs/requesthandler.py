@@ -25,9 +25,9 @@ from flux_k8s.jobs.requests import (
     read_create,
     read_jobid,
     read_post_run,
-    read_setup,
     work_of,
 )
+from flux_k8s.jobs.setuppayload import read_setup
 from flux_k8s.jobs.setupreader import Result, SetupReader
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux, Json

@@ -4,20 +4,18 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.setuppayload import Payload, load
 from flux_k8s.json_reader import Reader, check_levels
-from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58
-from flux_k8s.rfc.rset import Summary
 
 RELEASES = frozenset({"post_run", "teardown", "abort"})
 
@@ -36,9 +34,6 @@ LARGE = 128 * 1024
 
 _SETUP = re.compile(rb'\{"jobid":(\d{1,19}),"R":')
 _SETUP_START = 64
-
-Payload = Union[bytes, memoryview]
-"""JSON as it came."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +60,6 @@ class QueryError(DWSError):
     def __init__(self, errnum: int, text: str) -> None:
         super().__init__(text)
         self.errnum = errnum
-
-
-class NotJson(DWSError):
-    """The payload of a request is not JSON."""
-
-    def __init__(self, method: str) -> None:
-        super().__init__(f"dws.{method}: the payload is not JSON")
 
 
 @dataclass(frozen=True)
@@ -121,19 +109,7 @@ def parse(method: str, text: Payload, large: int = LARGE) -> Any:
         found = _SETUP.match(bytes(text[:_SETUP_START]))
         if found is not None:
             return LargeSetup(int(found[1]), text)
-    try:
-        return json.loads(bytes(text))
-    except (ValueError, RecursionError):
-        raise NotJson(method) from None
-
-
-def read_setup(payload: Any) -> tuple[int, Summary]:
-    """``dws.setup``: the job and its R."""
-    reader = Reader("dws.setup", payload)
-    jobid = reader.integer("jobid", minimum=0)
-    name = f"R of job {f58(jobid)}"
-    R = rset.parse(reader.object("R").value, name)
-    return jobid, rset.summarize(R, name)
+    return load(method, text)
 
 
 def read_post_run(payload: Any) -> tuple[int, bool]:

@@ -13,7 +13,7 @@ import json
 from typing import Callable, Protocol, Union
 
 from flux_k8s.errors import DWSError
-from flux_k8s.jobs.requests import Payload, parse, read_setup
+from flux_k8s.jobs.setuppayload import Payload, load, read_setup
 from flux_k8s.rfc.rset import Summary, UnreadableR
 
 Result = Union[Summary, UnreadableR]
@@ -32,7 +32,7 @@ class SetupReader(Protocol):
 def encode_answer(text: Payload) -> bytes:
     """A line of JSON with the summary of R, or with the error when R is malformed."""
     try:
-        _, summary = read_setup(parse("setup", text, large=len(text)))
+        _, summary = read_setup(load("setup", text))
     except DWSError as error:
         return json.dumps({"error": str(error)}).encode() + b"\n"
     return json.dumps(summary.to_json()).encode() + b"\n"
