@@ -1,6 +1,6 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Measure, print a table, and write bench/results.json.
+"""Measure, print a table, and write a file of bench/results.
 
 What is measured is what DESIGN section 12 sets a target for, on the stand-in for
 Flux, and on a real Flux when one is on PATH. Kubernetes and DWS are always the
@@ -10,18 +10,17 @@ stand-in.
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import pathlib
-import platform
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from typing import Callable, Optional
+from typing import Callable
 
 from measure import (
+    check,
     commands,
     events,
     flight,
@@ -31,6 +30,7 @@ from measure import (
     rabbits,
     realflux,
     realfluxion,
+    results,
     scale,
     servers,
     stats,
@@ -39,12 +39,11 @@ from measure.bench import Bench
 from measure.child import ChildError
 from measure.rows import Row, print_rows
 
-RESULTS = pathlib.Path(__file__).parent / "results.json"
-
 Measurement = Callable[[Bench], Iterator[Row]]
 
 STAND_IN: dict[str, Measurement] = {
     servers.NAME: servers.measure,
+    servers.ALLOCATION: servers.allocation,
     jobs.SINGLE: jobs.one_by_one,
     jobs.AT_ONCE: jobs.at_once,
     jobs.ALONE: jobs.alone,
@@ -70,32 +69,43 @@ def main() -> int:
         measurements[commands.COMMANDS] = commands.commands
         if realfluxion.present():
             measurements[realfluxion.NAME] = realfluxion.measure
+        measurements[check.FLUX] = check.with_flux
+    measurements[check.NAME] = check.without_flux
     args = _arguments(measurements)
-    rows: list[Row] = []
-    others: dict[str, float] = {}
-    failed = False
+    found = results.begin(args.quick)
     with tempfile.TemporaryDirectory(prefix="flux-dws-bench-") as scratch:
         bench = Bench(args.quick, pathlib.Path(scratch))
         for name in args.only or measurements:
-            begin, before = time.monotonic(), _processor_time()
-            print(f"{name}...", end="", file=sys.stderr, flush=True)
-            try:
-                rows += measurements[name](bench)
-            except (ChildError, OSError) as error:
-                print(f" failed\n{error}{bench.logs()}", file=sys.stderr)
-                failed = True
-                continue
-            seconds = time.monotonic() - begin
-            others[name] = _others(before, _processor_time(), seconds)
-            print(f" {seconds:.0f} s", file=sys.stderr)
-    print(_machine())
-    print_rows(rows)
-    if others:
-        print(f"\nmeanwhile others used {_shares(others)} of the processors")
+            _measure(name, measurements[name], bench, found)
+    path = args.output or results.FOLDER / f"{found.name}.json"
+    results.write(path, found)
+    for facts in found.machine, found.versions:
+        print(", ".join(f"{key} {value}" for key, value in facts.items()))
+    print_rows(found.rows)
+    if found.used_by_others:
+        shares = _shares(found.used_by_others)
+        print(f"\nmeanwhile others used {shares} of the processors")
     if problem is not None:
         print(f"\nreal Flux: not measured: {problem}")
-    _write(args.output, rows, others, problem)
-    return 1 if failed else 0
+    print(f"\nwritten to {os.path.relpath(path)}")
+    return 1 if found.failed else 0
+
+
+def _measure(
+    name: str, measurement: Measurement, bench: Bench, found: results.Results
+) -> None:
+    """Add what is measured to the results, or that it failed."""
+    begin, before = time.monotonic(), _processor_time()
+    print(f"{name}...", end="", file=sys.stderr, flush=True)
+    try:
+        found.rows.extend(measurement(bench))
+    except (ChildError, OSError) as error:
+        print(f" failed\n{error}{bench.logs()}", file=sys.stderr)
+        found.failed.append(name)
+        return
+    seconds = time.monotonic() - begin
+    found.used_by_others[name] = _others(before, _processor_time(), seconds)
+    print(f" {seconds:.0f} s", file=sys.stderr)
 
 
 def _arguments(measurements: dict[str, Measurement]) -> argparse.Namespace:
@@ -113,15 +123,10 @@ def _arguments(measurements: dict[str, Measurement]) -> argparse.Namespace:
     parser.add_argument(
         "--output",
         type=pathlib.Path,
-        default=RESULTS,
         metavar="FILE",
-        help="where to write the results as JSON (%(default)s)",
+        help="where to write the results as JSON (bench/results/TIME-COMMIT.json)",
     )
     return parser.parse_args()
-
-
-def _machine() -> str:
-    return f"{os.cpu_count()} processors, Python {platform.python_version()}"
 
 
 def _processor_time() -> tuple[float, float]:
@@ -144,24 +149,6 @@ def _others(
 def _shares(others: dict[str, float]) -> str:
     low, high = min(others.values()), max(others.values())
     return f"{100 * low:.0f} % to {100 * high:.0f} %"
-
-
-def _write(
-    path: pathlib.Path,
-    rows: list[Row],
-    others: dict[str, float],
-    problem: Optional[str],
-) -> None:
-    results = {
-        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "machine": _machine(),
-        "used_by_others": others,
-        "flux": problem or "measured",
-        "rows": [row.as_json() for row in rows],
-    }
-    path.write_text(
-        json.dumps(results, indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
-    )
 
 
 if __name__ == "__main__":

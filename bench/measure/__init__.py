@@ -4,5 +4,6 @@
 
 ``jobs``, ``flight``, ``ideal``, ``scale``, ``servers`` and ``realflux`` are the
 measurements. ``cluster``, ``standin``, ``alone``, ``client`` and ``inside`` run in
-processes of their own, so that each one's time and memory are its own.
+processes of their own, so that each one's time and memory are its own. ``results`` are
+the files that hold what was measured, and ``compare`` compares them.
 """

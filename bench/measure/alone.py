@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Callable, Optional
 
 from flux_k8s.broker.assembly import collect_rarely, make_service
+from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping
@@ -61,13 +62,20 @@ class Alone:
         self._kube = KubeClient(
             kubeconfig, deliver=self.reactor.callbacks.put, log=self.flux.log
         )
+        self._reader = ReaderProcess(self.reactor.callbacks.put)
         settings = Settings(Config(), known, scheduler=False, owner=os.getuid())
         self.service = make_service(
-            self.flux, self._kube, settings, rng=random.Random(1)
+            self.flux,
+            self._kube,
+            settings,
+            rng=random.Random(1),
+            setup_reader=self._reader,
         )
         self.flux.service = self.service
+        stop = self.reactor.beat()
         self.service.start()
         self._wait(partial(self._knows, running + ended), "Workflows are known")
+        stop()
         self.flux.held = []
 
     def jobs(self, count: int) -> dict[str, Any]:
@@ -104,6 +112,27 @@ class Alone:
             "cpu": time.process_time() - cpu,
             "gaps": self.reactor.gaps,
         }
+
+    def allocate(self, directive: str, path: str) -> dict[str, Any]:
+        """Have a job come with this directive, which gets the R in a file, and wait
+        until its Workflow is in Setup: its name, when it got R, and how late the
+        event loop was."""
+        with open(path, "rb") as file:
+            self.flux.R = file.read()
+        self.flux.directive = directive
+        before = self._in_setup()
+        stop = self.reactor.beat()
+        (jobid,) = self._submit(1, 0.0, 0.0)
+        self._wait(lambda: self._in_setup() > before, "the Workflow is in Setup")
+        stop()
+        return {
+            "name": workflow_name(jobid),
+            "allocated": self.flux.allocated[jobid],
+            "gaps": self.reactor.gaps,
+        }
+
+    def _in_setup(self) -> int:
+        return int(self._stats()["workflows"].get("Setup", 0))
 
     def submit(self, count: int) -> None:
         """Have jobs come at once; what becomes of them is seen in ``run``."""
@@ -235,6 +264,7 @@ class Alone:
 
     def stop(self) -> None:
         self.service.stop()
+        self._reader.close()
         self._kube.close()
 
 
@@ -244,12 +274,17 @@ class Program:
     def __init__(self) -> None:
         self._alone: Optional[Alone] = None
 
-    def start(self, **options: Any) -> dict[str, float]:
+    def start(self, **options: Any) -> dict[str, Any]:
         """Start the service, and wait until it knows all Workflows: when it began,
-        and how much memory it takes."""
+        how much memory it takes, and how late its event loop was."""
         begin = time.time()
         self._alone = Alone(**options)
-        return {"begin": begin, "memory": memory(), "most": memory("VmHWM")}
+        return {
+            "begin": begin,
+            "memory": memory(),
+            "most": memory("VmHWM"),
+            "gaps": self._alone.reactor.gaps,
+        }
 
     def do(self, command: str, **arguments: Any) -> Any:
         return getattr(self._alone, command)(**arguments)
@@ -263,7 +298,7 @@ def main() -> None:
     collect_rarely()
     program = Program()
     commands: dict[str, Callable[..., Any]] = {"start": program.start}
-    for command in "jobs begin run submit stats queries drain end".split():
+    for command in "jobs begin run allocate submit stats queries drain end".split():
         commands[command] = partial(program.do, command)
     serve(commands)
     program.stop()

@@ -62,6 +62,10 @@ class Child:
             preexec_fn=_die_with_parent,
         )
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def send(self, command: str, **arguments: Any) -> None:
         """Begin a command; :meth:`receive` gives its answer."""
         assert self._process.stdin is not None

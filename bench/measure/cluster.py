@@ -84,8 +84,8 @@ class Cluster:
         controllers: bool = True,
         full_events: bool = False,
     ) -> str:
-        """Start; the URL. ``seconds``: what DWS takes for each state, or
-        "recorded". Without controllers nothing happens by itself. With
+        """Start; the URL. ``seconds``: what DWS takes for each state, or for those
+        in a table, or "recorded". Without controllers nothing happens by itself. With
         ``full_events`` there are as many events as with the real DWS."""
         hardware = topology(nodes)
         options = Options(latency=latency(seconds), full_events=full_events)
@@ -232,6 +232,8 @@ def _fresh(template: Json) -> Json:
 def latency(seconds: Any) -> Latency:
     if seconds == "recorded":
         return recorded()
+    if isinstance(seconds, dict):
+        return table(seconds)
     if isinstance(seconds, list):
         low, high = seconds
         middle = (low + high) / 2

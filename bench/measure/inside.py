@@ -23,6 +23,8 @@ from .child import cpu_of, descendants, memory, serve, stat_of
 from .workload import jobspec
 
 JOB_PREFIX = "fluxjob-"
+PINGS = 50
+"""Requests to the job manager between two looks at the module."""
 
 
 class Jobs:
@@ -109,6 +111,10 @@ class Inside:
     def _processes(self) -> list[int]:
         """Those of the module: its supervisor, and its service below that."""
         return [] if self._module is None else descendants(self._module)
+
+    def service(self) -> int:
+        """The process of the service."""
+        return self._processes()[-1]
 
     def settle(self, seconds: float) -> float:
         """Let what follows the end of jobs happen, and say how much processor
@@ -211,10 +217,39 @@ class Inside:
     def scheduler(self) -> float:
         """Seconds of processor time that Fluxion's ``sched-fluxion-resource`` has
         taken, which does nothing else meanwhile."""
+        return self._taken("sched-fluxion-r")
+
+    def _taken(self, thread: str) -> float:
+        """Seconds of processor time of a module whose thread is called so."""
         for folder in pathlib.Path(f"/proc/{self._broker}/task").iterdir():
-            if (folder / "comm").read_text().startswith("sched-fluxion-r"):
+            if (folder / "comm").read_text().strip() == thread:
                 return int((folder / "schedstat").read_text().split()[0]) / 1e9
-        raise OSError("sched-fluxion-resource is not loaded")
+        raise OSError(f"there is no thread {thread}")
+
+    def restart(self, count: int) -> dict[str, Any]:
+        """Load the module again: the seconds until it has this many jobs and nothing
+        to do, and the most processor time that the job manager took meanwhile between
+        two answers, in seconds."""
+        self.unload_module()
+        most = 0.0
+        begin = time.monotonic()
+        command = ["flux", "module", "load", "dws", "scheduler=none"]
+        with subprocess.Popen(command) as loading:
+            before = self._taken("job-manager")
+            while loading.poll() is None or not self._has_settled(count):
+                for _ in range(PINGS):
+                    self._handle.rpc("job-manager.ping", {"seq": 0, "pad": ""}).get()
+                    now = self._taken("job-manager")
+                    most, before = max(most, now - before), now
+        if loading.returncode:
+            raise OSError("the module was not loaded")
+        seconds = time.monotonic() - begin
+        self._module = _module_process(self._broker)
+        return {"seconds": seconds, "most": most}
+
+    def _has_settled(self, count: int) -> bool:
+        stats = self._stats()
+        return stats.get("jobs") == count and stats.get("busy") == 0
 
     def switched(self, down: int) -> float:
         """Wait until the module has so many ``ssd`` out of service, and Fluxion has
@@ -266,7 +301,7 @@ def main() -> None:
     names = (
         "load_module unload_module load_plugin remove_plugin jobs settle stats"
         " stats_commands active command validated submit drain memory occupy cancel"
-        " scheduler switched"
+        " restart scheduler service switched"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

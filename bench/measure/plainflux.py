@@ -9,12 +9,14 @@ with the service in it is as large and as busy as the module is.
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import syslog
 from collections.abc import Mapping
 from typing import Any, Callable, Optional
 
+from flux_k8s.jobs import requests
 from flux_k8s.jobs.service import Service
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError, Timer
 
@@ -22,6 +24,8 @@ from .reactor import Reactor
 from .workload import DIRECTIVE, jobspec, resource_set
 
 RESOURCES = jobspec(True)["resources"]
+HELD_AT_ONCE = 32
+"""The most jobs in one answer to hello, as of dws-jobtap.so."""
 
 
 class Silence:
@@ -36,7 +40,9 @@ class PlainFlux:
 
     Attributes:
         held: what hello is answered with.
-        submitted, ended: when jobs were.
+        directive: that of the jobs that come.
+        R: what they get, as JSON; by default one node each.
+        submitted, allocated, ended: when jobs were.
         run_seconds: how long a job runs.
         service: gets the requests; set once it is there.
     """
@@ -45,7 +51,10 @@ class PlainFlux:
         self._reactor = reactor
         self._hosts = hosts
         self.held: list[Json] = []
+        self.directive = DIRECTIVE
+        self.R: Optional[bytes] = None
         self.submitted: dict[int, float] = {}
+        self.allocated: dict[int, float] = {}
         self.ended: dict[int, float] = {}
         self.run_seconds = 0.0
         self.service: Optional[Service] = None
@@ -81,7 +90,7 @@ class PlainFlux:
             "create",
             jobid=jobid,
             userid=os.getuid(),
-            dw_directives=[DIRECTIVE],
+            dw_directives=[self.directive],
             resources=RESOURCES,
             failure_tolerance=0,
         )
@@ -91,6 +100,9 @@ class PlainFlux:
         self._request("post_run", jobid=jobid, run_started=True)
 
     def _request(self, method: str, **payload: Any) -> None:
+        self._send(method, payload)
+
+    def _send(self, method: str, payload: Any) -> None:
         service = self.service
         assert service is not None
 
@@ -101,19 +113,28 @@ class PlainFlux:
         self._reactor.call_soon(lambda: service.request(method, payload, respond))
 
     def _hello(self, payload: Json) -> Json:
-        """The jobs that are held. After this the plugin repeats what it waits
-        for: that the storage of those in the epilog is released."""
-        for job in self.held:
+        """A portion of the jobs that are held. After this the plugin repeats what
+        it waits for: that the storage of those in the epilog is released."""
+        first = payload.get("cursor", 0)
+        cursor = first + HELD_AT_ONCE
+        jobs = self.held[first:cursor]
+        for job in jobs:
             if job["phase"] == "epilog":
                 self.end(job["id"])
-        return {"jobs": self.held}
+        return {"jobs": jobs, "cursor": cursor if cursor < len(self.held) else None}
 
     def _planned(self, payload: Json) -> Json:
         jobid = payload["id"]
         if "errmsg" in payload:
             raise RuntimeError(f"{jobid}: {payload['errmsg']}")
         rank = jobid % len(self._hosts)
-        self._request("setup", jobid=jobid, R=resource_set(rank, self._hosts[rank]))
+        self.allocated[jobid] = self.now()
+        R = self.R
+        if R is None:
+            R = json.dumps(resource_set(rank, self._hosts[rank])).encode()
+        self._send(
+            "setup", requests.parse("setup", b'{"jobid":%d,"R":%s}' % (jobid, R))
+        )
         return {}
 
     def _mounted(self, payload: Json) -> Json:

@@ -8,7 +8,7 @@ import select
 import time
 from typing import Callable, Optional
 
-from flux_k8s.broker.callbackqueue import CallbackQueue
+from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from rabbitsim.loop import Loop, LoopTimer
 
 CALLBACKS_PER_TURN = 32

@@ -5,57 +5,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Optional
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Callable, Optional
 
 STAND_IN = "stand-in"
 REAL_FLUX = "real Flux"
-
-
-@dataclass(frozen=True)
-class Target:
-    """A bound. ``most``: the value may not be above it, else not below it."""
-
-    bound: float
-    most: bool = True
-
-    def is_met(self, value: float) -> bool:
-        return value <= self.bound if self.most else value >= self.bound
-
-    def __str__(self) -> str:
-        return f"{'≤' if self.most else '≥'} {self.bound:g}"
-
-
-@dataclass(frozen=True)
-class Row:
-    """One line of the table.
-
-    Attributes:
-        section: ``STAND_IN`` or ``REAL_FLUX``.
-        measurement: which one it belongs to, as ``--only`` calls it.
-        note: how the value came about, in a few words.
-    """
-
-    section: str
-    measurement: str
-    what: str
-    value: float
-    unit: str
-    target: Optional[Target] = None
-    note: str = ""
-
-    @property
-    def verdict(self) -> str:
-        if self.target is None:
-            return ""
-        return "met" if self.target.is_met(self.value) else "NOT MET"
-
-    def as_json(self) -> dict[str, Any]:
-        fields = asdict(self)
-        fields["target"] = None if self.target is None else str(self.target)
-        fields["met"] = None if self.target is None else self.verdict == "met"
-        return fields
 
 
 def median(values: Iterable[float]) -> float:
@@ -69,6 +26,59 @@ def percentile(values: Iterable[float], percent: float) -> float:
     return ordered[max(0, int(index))]
 
 
+MEDIAN = "median"
+P99 = "p99"
+COUNT = "count"
+"""A count that each repetition finds again: it has no noise."""
+
+STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = MappingProxyType(
+    {MEDIAN: median, P99: partial(percentile, percent=99), COUNT: max}
+)
+"""What makes the value of a row from those of its repetitions."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table.
+
+    Attributes:
+        section: ``STAND_IN`` or ``REAL_FLUX``.
+        measurement: which one it belongs to, as ``--only`` calls it.
+        what: its name. It is the same in each run: results are compared by it.
+        values: one of each repetition; at least one.
+        target: the bound that DESIGN section 12 or an issue sets.
+        note: how the value came about, in a few words.
+        statistic: a key of ``STATISTICS``.
+    """
+
+    section: str
+    measurement: str
+    what: str
+    values: Sequence[float]
+    unit: str
+    target: Optional[float] = None
+    note: str = ""
+    statistic: str = MEDIAN
+    more_is_better: bool = False
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        return self.section, self.measurement, self.what
+
+    @property
+    def value(self) -> float:
+        return STATISTICS[self.statistic](self.values)
+
+    @property
+    def met(self) -> Optional[bool]:
+        """Whether the target is met, or None without one."""
+        if self.target is None:
+            return None
+        if self.more_is_better:
+            return self.value >= self.target
+        return self.value <= self.target
+
+
 def print_rows(rows: Sequence[Row]) -> None:
     """Print the table."""
     section = ""
@@ -76,15 +86,20 @@ def print_rows(rows: Sequence[Row]) -> None:
         if row.section != section:
             section = row.section
             print(f"\n{section}")
-        value = f"{_number(row.value)} {row.unit}".strip()
-        target = "" if row.target is None else f"{row.target} {row.unit}".strip()
-        line = f"  {row.what:<56} {value:>14}  {target:<12} {row.verdict:<8}"
+        value = f"{number(row.value)} {row.unit}".strip()
+        target = verdict = ""
+        if row.target is not None:
+            sign = "≥" if row.more_is_better else "≤"
+            target = f"{sign} {row.target:g} {row.unit}".strip()
+            verdict = "met" if row.met else "NOT MET"
+        line = f"  {row.what:<56} {value:>14}  {target:<12} {verdict:<8}"
         print(line.rstrip())
         if row.note:
             print(f"      {row.note}")
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """A value as tables show it."""
     if value == 0 or abs(value) >= 100:
         return f"{value:.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"

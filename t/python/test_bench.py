@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 from support.tree import TOP
 
@@ -31,3 +34,13 @@ def test_each_file_of_the_benchmark_can_be_imported() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "program", sorted(BENCH.glob("*.py")), ids=lambda path: path.name
+)
+def test_each_program_of_the_benchmark_begins(program: Path) -> None:
+    command = [sys.executable, str(program), "--help"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("usage: ")
