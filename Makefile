@@ -7,7 +7,11 @@
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make docs     the manual: build/html, and doc/man, the man pages as installed
 #   make pictures the pictures of the manual (one of them with a Chromium on PATH)
-#   make bench    measure (prints a table, writes bench/results.json)
+#   make day      a day of a whole machine, simulated, and of one ten times as large:
+#                 the numbers, tables and plots of doc/scale.md (half an hour)
+#   make bench    measure: a table, and a file in bench/results (or OUTPUT=FILE)
+#   make bench-compare OLD=... NEW=...  what differs by more than its noise
+#   make bench-flame  what the service does, as a flame graph (or OUTPUT=FILE)
 #   make wheel    build what make install WHEELS=dist takes
 #   make install  for the Flux on PATH, into DEST; make uninstall removes it
 #                 WHEELS=DIR: from the wheels in DIR, without a network, and
@@ -30,8 +34,8 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties torture-mutants docs pictures bench wheel install \
-	uninstall clean
+	soak-hostile soak-properties torture-mutants docs pictures day bench \
+	bench-compare bench-flame wheel install uninstall clean
 
 all: $(INSTALLED)
 
@@ -90,8 +94,23 @@ docs: $(INSTALLED)
 pictures: $(INSTALLED)
 	$(BIN)/python doc/pictures.py
 
+day: $(INSTALLED)
+	$(BIN)/python -m rabbitsim day --out build/day
+	$(BIN)/python -m rabbitsim day --nodes 111360 --rabbits 6960 --jobs 2083 \
+		--hours 0.5 --out build/day-ten
+	$(BIN)/python doc/scale.py build/day build/day-ten
+
 bench: $(INSTALLED)
-	$(BIN)/python bench/run.py
+	$(BIN)/python bench/run.py $(if $(OUTPUT),--output "$(OUTPUT)")
+
+bench-compare: $(INSTALLED)
+	$(BIN)/python bench/compare.py --old $(OLD) --new $(NEW)
+
+bench-flame: $(BIN)/py-spy
+	$(BIN)/python bench/flame.py $(if $(OUTPUT),--output "$(OUTPUT)")
+
+$(BIN)/py-spy: | $(INSTALLED)
+	$(BIN)/python -m pip install --quiet '.[bench]'
 
 # The wheels of flux-dws and of all that it needs, for make install WHEELS=...
 wheel: $(BIN)/python

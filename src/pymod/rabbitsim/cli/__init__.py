@@ -1,6 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The command line: ``python -m rabbitsim run|demo|plan|kube|dws|torture``."""
+"""The command line: ``python -m rabbitsim
+run|demo|plan|kube|dws|torture|day``."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from typing import Callable, Iterator, NoReturn, Sequence
 
 from flux_k8s.text import printable
 from rabbitsim.cli.errors import UsageError
-from rabbitsim.torture.arguments import add_arguments
+from rabbitsim.day import arguments as day_arguments
+from rabbitsim.torture import arguments as torture_arguments
 
 
 def main(argv: Sequence[str]) -> int:
@@ -71,6 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_kube(commands)
     _add_dws(commands)
     _add_torture(commands)
+    _add_day(commands)
     return parser
 
 
@@ -264,7 +267,7 @@ def _add_torture(commands: argparse._SubParsersAction[_Parser]) -> None:
     parser = _add(
         commands, "torture", "random jobs under random trouble, in virtual time"
     )
-    add_arguments(parser)
+    torture_arguments.add_arguments(parser)
 
     def torture(args: argparse.Namespace) -> int:
         from rabbitsim.torture.command import torture_command
@@ -272,3 +275,15 @@ def _add_torture(commands: argparse._SubParsersAction[_Parser]) -> None:
         return torture_command(args)
 
     parser.set_defaults(function=torture)
+
+
+def _add_day(commands: argparse._SubParsersAction[_Parser]) -> None:
+    parser = _add(commands, "day", "a day of a whole machine, in virtual time")
+    day_arguments.add_arguments(parser)
+
+    def day(args: argparse.Namespace) -> int:
+        from rabbitsim.day.command import day_command
+
+        return day_command(args)
+
+    parser.set_defaults(function=day)
