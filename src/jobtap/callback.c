@@ -259,7 +259,7 @@ static int memo_cb (flux_plugin_t *p,
     if (job->phase == DWS_RECOVER)
         dws_job_note_late (job, entry);
     else
-        job->module_memo = !json_is_null (waits);
+        dws_job_note_memo (job, waits);
     return 0;
 }
 

@@ -68,7 +68,8 @@
  *       "run_started":b        its tasks were started
  *       "teardown":b           an exception in the epilog asks for Teardown
  *       "told":b               it has a fatal exception of the type dws
- *       "waits":b              it has a memo of the module
+ *       "waits":s or null      its memo of the module; empty if that was not
+ *                              posted by a module
  *
  * dws.post_run waits until the job's tasks have ended. Where no event tells,
  * job-exec.stats-get says whether job-exec has the job.

@@ -103,7 +103,7 @@ static void replay_entry (struct dws_job *job,
         if (memo)
             job->away_memo = !json_is_null (memo);
         if (waits)
-            job->module_memo = !json_is_null (waits);
+            dws_job_note_memo (job, waits);
     }
     else if (strcmp (name, "exception") == 0
              && severity == 0

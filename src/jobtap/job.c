@@ -10,6 +10,9 @@
 
 #include "job.h"
 
+/* The most bytes of a memo that is kept. */
+#define MEMO_MAX 4096
+
 void dws_job_enter (struct dws_job *job, enum dws_phase phase)
 {
     flux_future_destroy (job->f);
@@ -51,6 +54,7 @@ static void dws_job_destroy (struct dws_job *job)
         dws_job_enter (job, DWS_DONE);
         json_decref (job->directives);
         json_decref (job->late);
+        json_decref (job->module_memo);
         free (job);
         errno = saved_errno;
     }
@@ -94,6 +98,20 @@ void dws_job_note_event (struct dws_job *job, const char *name, bool final)
         job->ended = true;
     else if (strcmp (name, "release") == 0 && final)
         job->ended = job->exec_done = true;
+}
+
+/* Guests can post such memos, too. One that the module cannot have posted is
+ * not kept: the module replaces an empty one.
+ */
+void dws_job_note_memo (struct dws_job *job, json_t *memo)
+{
+    json_decref (job->module_memo);
+    if (json_is_null (memo))
+        job->module_memo = NULL;
+    else if (json_is_string (memo) && json_string_length (memo) <= MEMO_MAX)
+        job->module_memo = json_incref (memo);
+    else
+        job->module_memo = json_string ("");
 }
 
 bool dws_job_has_tasks (struct dws_job *job)

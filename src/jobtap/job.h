@@ -90,7 +90,7 @@ struct dws_job {
                                  // and Rabbits in use out of service, then the
                                  // epilog is released
     bool away_memo;              // a memo says that the module is away
-    bool module_memo;            // a memo of the module has the reason to wait
+    json_t *module_memo;         // the reason to wait, by a memo of the module
     int prologs;                 // prolog and epilog actions that are open
     int epilogs;
     flux_future_t *f;            // the phase's request or look-up, in flight
@@ -111,6 +111,9 @@ struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
 
 /* Enter a phase. Drop all requests that are in flight for the last one. */
 void dws_job_enter (struct dws_job *job, enum dws_phase phase);
+
+/* Take note of the value of a memo of the module. */
+void dws_job_note_memo (struct dws_job *job, json_t *memo);
 
 /* The demand of a fatal exception during the epilog. */
 enum dws_demand {

@@ -326,7 +326,7 @@ static const char *phase_name (struct dws_job *job)
 
 static json_t *hello_job (struct dws_job *job, const char *phase)
 {
-    return json_pack ("{s:I s:I s:s s:f s:i s:b s:b s:b s:b}",
+    return json_pack ("{s:I s:I s:s s:f s:i s:b s:b s:b s:O?}",
                       "id", (json_int_t)job->id,
                       "userid", (json_int_t)job->userid,
                       "phase", phase,

@@ -612,7 +612,7 @@ def test_a_guest_who_posts_without_end_does_not_keep_hello_from_being_answered(
         manager.post(job, name, context)
         done(0, "", {"eventlog": payload["as it was"]})
     (told,) = manager.request("hello", {})["jobs"]
-    assert told["waits"] == (name == "memo")
+    assert told["waits"] == ("me" if name == "memo" else None)
 
 
 @pytest.mark.parametrize("known", [0, 1, 2])
@@ -632,7 +632,35 @@ def test_memos_that_come_while_an_eventlog_is_read_count_in_their_order(
     eventlog += job.eventlog[len(eventlog) :][:known]
     done(0, "", {"eventlog": eventlog})
     (told,) = manager.request("hello", {})["jobs"]
-    assert told["waits"] == (last is not None)
+    assert told["waits"] == last
+
+
+@pytest.mark.parametrize("text", ["", "DWS in Setup: 1 of 2", "é" * 2048])
+@pytest.mark.parametrize("reload", [False, True])
+def test_hello_has_the_text_of_the_memo(
+    manager: JobManager, text: str, reload: bool
+) -> None:
+    """The next module does not post it again."""
+    manager.submit(1, {"dw": "#DW a"})
+    for memo in (None, "first", text):
+        manager.clock += 0.001
+        manager.post(manager.jobs[1], "memo", {"rabbit_waits_for": memo})
+    if reload:
+        manager.unload()
+        manager.load()
+        manager.answer_eventlogs()
+    (told,) = manager.request("hello", {})["jobs"]
+    assert told["waits"] == text
+
+
+@pytest.mark.parametrize("memo", [1, True, {"a": []}, [], "x" * 4097, "é" * 2049])
+def test_a_memo_that_no_module_has_posted_is_not_kept(
+    manager: JobManager, memo: Any
+) -> None:
+    manager.submit(1, {"dw": "#DW a"})
+    manager.post(manager.jobs[1], "memo", {"rabbit_waits_for": memo})
+    (told,) = manager.request("hello", {})["jobs"]
+    assert told["waits"] == ""
 
 
 @pytest.mark.parametrize("failures", [1, 2, 40, 69])

@@ -13,14 +13,19 @@ import pytest
 from flux_k8s.control.controller import Controller
 from flux_k8s.jobs import reconciler
 from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.jobs.reporter import DWS_PATIENCE, MEMO
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
+from rabbitsim.dws import Options
+from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.system import VirtualSystem
 from support.outages import OUTAGES, inject
 from support.service import (
     LIFE,
     OPTION,
     XFS,
+    jobspec,
     long,
+    memo,
     names,
     run_until,
     settle,
@@ -135,3 +140,17 @@ def test_all_jobs_learn_of_an_outage_in_portions(
     assert max(turns) == 2
     settle(system)
     assert all(names(system, jobid) == LIFE for jobid in jobids)
+
+
+def test_a_new_service_does_not_repeat_the_memo_of_the_last_one() -> None:
+    options = Options(faults=(DwsFault("Setup", "never"),))
+    system = started(options=options)
+    jobid = system.instance.submit(jobspec())
+    system.loop.run(timeout=2 * DWS_PATIENCE)
+    before = names(system, jobid)
+    assert str(memo(system, jobid, MEMO)).startswith("DWS in Setup: ")
+    for end in (system.unload_module, system.kill_module):
+        end()
+        system.load_module()
+        system.loop.run(timeout=2 * DWS_PATIENCE)
+    assert names(system, jobid) == before

@@ -67,7 +67,8 @@ class HeldJob:
         teardown_requested: an exception in its epilog asks for Teardown.
         failed: the job has a fatal exception about its storage.
         failure_tolerance: the number of nodes without whose storage the job may run.
-        has_memo: a memo of the module has the reason for which the job waits.
+        memo: the memo of an earlier service, with the reason for which the job waits;
+            None without one.
         submitted: when the job was submitted (UNIX time).
         userid: the user of the job. Both are None if the plugin is an older one, which
             does not say so.
@@ -79,7 +80,7 @@ class HeldJob:
     teardown_requested: bool = False
     failed: bool = False
     failure_tolerance: int = 0
-    has_memo: bool = False
+    memo: Optional[str] = None
     submitted: Optional[float] = None
     userid: Optional[int] = None
 
@@ -98,7 +99,7 @@ def held_job(entry: Any) -> HeldJob:
         job.optional_boolean("teardown") or False,
         job.optional_boolean("told") or False,
         job.optional_integer("failure_tolerance", minimum=0) or 0,
-        job.optional_boolean("waits") or False,
+        job.optional_text("waits"),
         job.optional_number("t_submit", minimum=0),
         job.optional_integer("userid", minimum=0),
     )
@@ -198,8 +199,8 @@ class JobLister:
         job = self._jobs.obtain(held.jobid, held.phase.goal)
         job.unknown = False
         info = job.info
-        if held.has_memo:
-            job.progress.inherit()
+        if held.memo is not None:
+            job.progress.inherit(held.memo)
         info.failure_tolerance = held.failure_tolerance
         info.owner = held.userid
         info.failed = info.failed or held.failed

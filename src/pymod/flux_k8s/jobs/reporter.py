@@ -43,8 +43,8 @@ class Progress:
     Attributes:
         backoff: the pauses between tries of a step.
         logged: the log has a line about the step that fails.
-        memo: the text of the job's memo; None when there is no memo, empty when an
-            earlier service has posted it, with a text that is not known.
+        memo: the text of the job's memo; None when there is no memo, empty when
+            somebody else has posted it, with a text that is not known.
         outage: the job waits for the end of an outage.
         state: the state that DWS works on, and since when (UNIX time).
     """
@@ -55,10 +55,10 @@ class Progress:
     outage: bool = False
     state: Optional[tuple[State, float]] = None
 
-    def inherit(self) -> None:
+    def inherit(self, memo: str) -> None:
         """The job has a memo of an earlier service."""
         if self.memo is None:
-            self.memo = ""
+            self.memo = memo
 
     def begin(self) -> None:
         """Another step begins: earlier failures do not count any more."""
