@@ -3,7 +3,8 @@
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
 #   make soak     what takes hours: 1,000 seeds of torture, every crash point, the
-#                 mutants, 20,000 hostile jobs, 2,000 examples of a property
+#                 mutants, 20,000 hostile jobs, 2,000 examples of a property, jobs for
+#                 an hour on a real Flux
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make docs     the manual: build/html, and doc/man, the man pages as installed
 #   make pictures the pictures of the manual (one of them with a Chromium on PATH)
@@ -34,7 +35,7 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties torture-mutants docs pictures day bench \
+	soak-hostile soak-properties soak-flux torture-mutants docs pictures day bench \
 	bench-compare bench-flame wheel install uninstall clean
 
 all: $(INSTALLED)
@@ -70,7 +71,7 @@ pytest: $(INSTALLED)
 flux-check: $(INSTALLED)
 	./t/run.sh
 
-soak: soak-torture soak-properties soak-hostile torture-mutants
+soak: soak-torture soak-properties soak-hostile torture-mutants soak-flux
 
 soak-torture: $(INSTALLED)
 	$(BIN)/python -m rabbitsim torture --crash-points
@@ -82,6 +83,9 @@ soak-properties: $(INSTALLED)
 
 soak-hostile: $(INSTALLED)
 	LIMIT=7200 FLUX_DWS_HOSTILE=20000 ./t/run.sh t1020-dws-hostile.t
+
+soak-flux: $(INSTALLED)
+	$(BIN)/python bench/soak.py
 
 torture-mutants: $(INSTALLED)
 	$(BIN)/python t/mutants.py

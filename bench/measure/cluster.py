@@ -21,7 +21,7 @@ from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Event, Store
 from rabbitsim.system import LocalKube
 
-from .child import serve
+from .child import memory, serve
 from .hardware import topology
 from .workload import FIRST_JOB
 
@@ -258,6 +258,7 @@ def main() -> None:
             "reserve": cluster.reserve,
             "release": cluster.release,
             "cpu": time.process_time,
+            "memory": memory,
         }
     )
     cluster.stop()

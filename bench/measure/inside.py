@@ -8,6 +8,7 @@ shells nor tasks are measured.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -219,12 +220,27 @@ class Inside:
         taken, which does nothing else meanwhile."""
         return self._taken("sched-fluxion-r")
 
+    def broker_memory(self) -> float:
+        """That of the broker, with its modules that are threads, in MiB."""
+        return memory(pid=str(self._broker))
+
+    def threads(self) -> dict[str, float]:
+        """Seconds of processor time that each of the broker's threads has taken, by its
+        name. Modules are threads."""
+        found: dict[str, float] = {}
+        for folder in pathlib.Path(f"/proc/{self._broker}/task").iterdir():
+            with contextlib.suppress(OSError):  # it has ended
+                taken = int((folder / "schedstat").read_text().split()[0]) / 1e9
+                name = (folder / "comm").read_text().strip()
+                found[name] = found.get(name, 0.0) + taken
+        return found
+
     def _taken(self, thread: str) -> float:
         """Seconds of processor time of a module whose thread is called so."""
-        for folder in pathlib.Path(f"/proc/{self._broker}/task").iterdir():
-            if (folder / "comm").read_text().strip() == thread:
-                return int((folder / "schedstat").read_text().split()[0]) / 1e9
-        raise OSError(f"there is no thread {thread}")
+        try:
+            return self.threads()[thread]
+        except KeyError:
+            raise OSError(f"there is no thread {thread}") from None
 
     def restart(self, count: int) -> dict[str, Any]:
         """Load the module again: the seconds until it has this many jobs and nothing
@@ -301,7 +317,7 @@ def main() -> None:
     names = (
         "load_module unload_module load_plugin remove_plugin jobs settle stats"
         " stats_commands active command validated submit drain memory occupy cancel"
-        " restart scheduler service switched"
+        " restart scheduler service switched threads broker_memory"
     )
     serve({name: getattr(inside, name) for name in names.split()})
 

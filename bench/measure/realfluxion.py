@@ -8,6 +8,7 @@ that takes of a processor is what jobs wait for.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import pathlib
 import subprocess
@@ -51,20 +52,27 @@ def present() -> bool:
 
 def measure(bench: Bench) -> Iterator[Row]:
     rabbits = bench.number(NODES // NODES_PER_RABBIT, 2)
+    with running_system(bench) as (system, flux):
+        yield from _outages(system, flux, range(rabbits), "")
+        full = NODES // NODES_PER_RABBIT
+        flux.call("occupy", directive=LARGE, running=full, waiting=WAITING)
+        flux.call("switched", down=0)
+        yield from _outages(system, flux, range(rabbits), f", {WAITING} jobs wait")
+        flux.call("cancel")
+    yield from _reserved(bench, NODES)
+    if not bench.quick:
+        yield from _reserved(bench, EL_CAPITAN)
+
+
+@contextlib.contextmanager
+def running_system(bench: Bench) -> Iterator[tuple[System, Child]]:
+    """Kubernetes, DWS and a Flux instance with Fluxion, the plugin and the module."""
     with bench.cluster(NODES) as system:
         with instance(bench, system, NODES, _config(system, NODES)) as flux:
             flux.call("load_module", arguments=[])
             flux.call("switched", down=0)
-            yield from _outages(system, flux, range(rabbits), "")
-            full = NODES // NODES_PER_RABBIT
-            flux.call("occupy", directive=LARGE, running=full, waiting=WAITING)
-            flux.call("switched", down=0)
-            yield from _outages(system, flux, range(rabbits), f", {WAITING} jobs wait")
-            flux.call("cancel")
+            yield system, flux
             flux.call("unload_module")
-    yield from _reserved(bench, NODES)
-    if not bench.quick:
-        yield from _reserved(bench, EL_CAPITAN)
 
 
 def _outages(system: System, flux: Child, rabbits: range, what: str) -> Iterator[Row]:
