@@ -289,4 +289,30 @@ port.call_later(0.0, begin)
 handle.reactor_run()
 "
 '
+test_expect_success 'nothing is left of a request to Flux that was answered' '
+    timeout 30 flux python -c "
+import gc, weakref
+import flux
+from flux_k8s.broker.adapter import BrokerFlux
+from flux_k8s.eventloop.callbackqueue import CallbackQueue
+handle = flux.Flux()
+port = BrokerFlux(handle, CallbackQueue(), \"test\")
+class Waiting:
+    def done(self, answer):
+        answers.append(answer)
+        if len(answers) == 2:
+            port.call_later(0.0, handle.reactor_stop)
+answers, waiting = [], []
+def ask(topic):
+    one = Waiting()
+    waiting.append(weakref.ref(one))
+    port.rpc(topic, {}, one.done)
+gc.disable()  # the service collects garbage rarely
+ask(\"kvs.ping\")
+ask(\"no.such\")
+handle.reactor_run()
+print(answers)
+assert not any(one() for one in waiting)
+"
+'
 test_done

@@ -155,6 +155,10 @@ class BrokerFlux:
 
     def rpc(self, topic: str, payload: Json, done: RpcDone) -> None:
         def answered(future: Any) -> None:
+            # There is one answer. A future and its handle refer to each other: they
+            # would stay, with all that waits for the answer, until a full collection of
+            # garbage.
+            future.cb_handle = None
             try:
                 result = future.get()
             except OSError as error:
