@@ -35,6 +35,12 @@ from support.service import LIFE, exceptions, jobspec, names, settle
 JOBID = 1234
 PATIENCE = 60.0
 
+ANSWERS_AND_STAYS = (
+    sys.executable,
+    "-c",
+    "import signal, flux_k8s.broker.readerprogram as it; it.main(); signal.pause()",
+)
+
 
 class Reading:
     """A process that reads, and the thread that owns the service."""
@@ -221,6 +227,20 @@ def test_the_reader_process_ends_when_there_is_nothing_to_read(
 ) -> None:
     monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
     reading.read(payload(some_R()))
+    reading.await_end()
+    assert isinstance(reading.read(payload(some_R())), Summary)
+
+
+@pytest.mark.parametrize("size", [0, readerprocess.MAX_REUSE_SIZE])
+def test_a_reader_process_that_does_not_end_keeps_no_R_waiting(
+    reading: Reading, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """It has stopped, either with nothing to read or after its last answer."""
+    monkeypatch.setattr(readerprocess, "COMMAND", ANSWERS_AND_STAYS)
+    monkeypatch.setattr(readerprocess, "FIRST_LIMIT", 1.0)
+    if not size:
+        monkeypatch.setattr(readerprocess, "IDLE_LIMIT", 0.1)
+    assert isinstance(reading.read(payload(large_R(size))), Summary)
     reading.await_end()
     assert isinstance(reading.read(payload(some_R())), Summary)
 

@@ -162,9 +162,9 @@ class ReaderProcess:
         if process is None:
             return "is not there"
         try:
-            process.communicate()
-        except OSError:  # it has ended before it had read all
-            process.kill()
+            process.communicate(timeout=FIRST_LIMIT)
+        except (OSError, subprocess.TimeoutExpired):
+            process.kill()  # it has ended before it had read all, or it has stopped
         process.wait()
         if process.returncode < 0:
             return f"was ended by signal {-process.returncode}"
