@@ -216,7 +216,34 @@ def test_no_job_waits_for_ever_for_an_answer_about_its_nodes(
     watched = Watched(MOUNT, faults=fault)
     jobid = watched.run(tolerance=tolerance)
     check_fails(watched, jobid, "unable to mount")
+    told = exceptions(watched.system, jobid)[0]["note"]
+    assert ("does not say which nodes failed" in told) is (tolerance > 0)
     assert names(watched.system, jobid)[-1] == "clean"
+
+
+def test_an_answer_that_failed_in_an_earlier_state_does_not_count() -> None:
+    """It failed until Setup went well after all, and fails once more minutes later."""
+    failed: list[Kind] = []
+
+    def fault(request: Request) -> Optional[ApiFault]:
+        (workflow,) = watched.system.workflows() or [{"spec": {"desiredState": ""}}]
+        state, looks = workflow["spec"]["desiredState"], request.verb in ("get", "list")
+        in_setup = state == "Setup" and request.kind == COMPUTES and looks
+        once = state == "PreRun" and request.kind == CLIENTMOUNT and looks
+        if not (in_setup or (once and CLIENTMOUNT not in failed)):
+            return None
+        failed.append(request.kind)
+        return ApiFault(error=KubeError(500, "No", "no"))
+
+    watched = Watched(
+        Fault("Setup", "transient", node="rabbit-02", duration=15.0),
+        Fault("DataIn", "slow", duration=150.0),
+        MOUNT,
+        faults=fault,
+    )
+    jobid = watched.run(dw=[XFS, COPY_IN])
+    assert {COMPUTES, CLIENTMOUNT} == set(failed)
+    check_goes_on(watched, jobid, ["compute-04"])
 
 
 @pytest.mark.parametrize("tolerance", [0, 1])

@@ -22,7 +22,7 @@ from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import BadObject, DWSError, NotReady
 from flux_k8s.jobs.jobexception import NODE_FAILURE, WARNING
 from flux_k8s.jobs.machine import Nodes
-from flux_k8s.jobs.persistence import PERSISTENCE, failing_since
+from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
@@ -81,6 +81,7 @@ class Exclusion:
         """
         assert info.view is not None and info.view.state is not None
         state, requested_at = info.view.state, self._flux.now()
+        namespace = self._settings.namespace
         try:
             if state is State.Setup:
                 await self._inspect_storage(info)
@@ -88,18 +89,10 @@ class Exclusion:
                 await self._inspect_mounts(info, info.view.mounts)
         except KubeError as error:
             refused = error.status in FORBIDDEN and not info.failure_tolerance
-            if not (refused or await self._has_persisted(info)):
+            now = self._flux.now()
+            if not (refused or await has_persisted(self._calls, namespace, info, now)):
                 raise
             info.survey = Survey(state, requested_at, (), (), served=False, known=False)
-        info.unsurveyed_since = None
-
-    async def _has_persisted(self, info: WorkflowInfo) -> bool:
-        """Whether no survey could be made for so long that none is to be expected."""
-        now, since = self._flux.now(), info.unsurveyed_since
-        namespace = self._settings.namespace
-        since = await failing_since(self._calls, namespace, info, since, now)
-        info.unsurveyed_since = since
-        return since is not None and now >= since + PERSISTENCE
 
     async def _inspect_storage(self, info: WorkflowInfo) -> None:
         try:

@@ -37,7 +37,7 @@ from flux_k8s.jobs.jobexception import (
     WARNING,
 )
 from flux_k8s.jobs.machine import Nodes
-from flux_k8s.jobs.persistence import PERSISTENCE, failing_since
+from flux_k8s.jobs.persistence import has_persisted
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import (
@@ -89,8 +89,8 @@ class InUse:
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
         """Drain the nodes that have not unmounted the job's storage. If Kubernetes has
-        not said for :data:`PERSISTENCE` seconds which, though it answers other
-        requests, drain all nodes of the job.
+        not said for :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds which,
+        though it answers other requests, drain all nodes of the job.
 
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
@@ -103,7 +103,6 @@ class InUse:
                 raise
             mounted = await self._hosts(info)
             note = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
-        info.cutting.failing_since = None
         hosts = tuple(host for host in mounted if host not in failed)
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
         news = [host for host in hosts if self._drained.get(host) != reason]
@@ -150,8 +149,8 @@ class InUse:
     async def cut_off(self, info: WorkflowInfo) -> None:
         """Drain the nodes and disable the Rabbits that a job still uses, and report
         them. A part that fails does not delay the others. A part that Kubernetes
-        refuses is given up after :data:`PERSISTENCE` seconds; a drain is repeated until
-        Flux carries it out.
+        refuses is given up after :data:`~flux_k8s.jobs.persistence.PERSISTENCE`
+        seconds; a drain is repeated until Flux carries it out.
 
         Raises:
             KubeError: a part failed, and is to be repeated.
@@ -314,7 +313,8 @@ class InUse:
     ) -> None:
         """Note that the abort was carried out, or have the parts that failed repeated.
         They are given up only after Kubernetes has answered other requests for
-        :data:`PERSISTENCE` seconds: parts that fail in an outage may succeed after it.
+        :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds: parts that fail in an
+        outage may succeed after it.
 
         Raises:
             KubeError: the parts are to be repeated.
@@ -327,13 +327,8 @@ class InUse:
             self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
 
     async def _has_persisted(self, info: WorkflowInfo) -> bool:
-        """Whether requests have failed for :data:`PERSISTENCE` seconds while Kubernetes
-        answers others."""
-        now, since = self._flux.now(), info.cutting.failing_since
-        namespace = self._settings.namespace
-        since = await failing_since(self._calls, namespace, info, since, now)
-        info.cutting.failing_since = since
-        return since is not None and now >= since + PERSISTENCE
+        namespace, now = self._settings.namespace, self._flux.now()
+        return await has_persisted(self._calls, namespace, info, now)
 
     async def _note_cut_off(self, info: WorkflowInfo) -> None:
         """Annotate the Workflow: the abort was carried out."""

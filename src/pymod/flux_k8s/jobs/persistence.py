@@ -6,8 +6,6 @@ or a webhook is broken."""
 
 from __future__ import annotations
 
-from typing import Optional
-
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import WORKFLOW, KubeError
@@ -17,21 +15,17 @@ PERSISTENCE = 120.0
 An outage does not count."""
 
 
-async def failing_since(
-    calls: KubeCalls,
-    namespace: str,
-    info: WorkflowInfo,
-    since: Optional[float],
-    now: float,
-) -> Optional[float]:
-    """Since when (UNIX time) a request about a job fails while Kubernetes answers
-    others; None in an outage. The job's Workflow is requested to find out.
-
-    Args:
-        since: the result after the failure before; None after a success.
-    """
+async def has_persisted(
+    calls: KubeCalls, namespace: str, info: WorkflowInfo, now: float
+) -> bool:
+    """Whether requests of the step that a job is in have failed for :data:`PERSISTENCE`
+    seconds while Kubernetes answers others. Call this after each failure. The job's
+    Workflow is requested to tell that from an outage."""
     try:
         await calls.get(WORKFLOW, namespace, info.name, key=info.name)
     except KubeError:
-        return None
-    return now if since is None else since
+        info.failing_since = None
+        return False
+    if info.failing_since is None:
+        info.failing_since = now
+    return now >= info.failing_since + PERSISTENCE

@@ -389,6 +389,7 @@ class Reconciler:
     def _wait(self, job: Job, step: Wait) -> Optional[float]:
         """Seconds until a step of the job, or a report about it, may be due; None if
         neither is."""
+        job.info.failing_since = None
         dues = step.until, self._reporter.report_state(job.info, job.progress)
         due = min((due for due in dues if due is not None), default=None)
         return None if due is None else max(0.0, due - self._flux.now())
@@ -426,6 +427,8 @@ class Reconciler:
         if not looks:
             job.last_decision = decision
         job.retry_now = False
+        if type(step) is not type(job.step):
+            job.info.failing_since = None
         job.step, job.since = step, self._flux.now()
         self._reporter.step_begins(job.info, job.progress, step)
 

@@ -419,6 +419,8 @@ def _tolerate(
             return Wait(again)
         if survey.requested_at < again:
             return Inspect()
+    if tolerance and not survey.known:
+        return Fail(f"{problem.note}; Kubernetes does not say which nodes failed")
     if not survey.lost:
         return Fail(problem.note)
     if nodefailure.tolerated(hosts, survey, tolerance):

@@ -82,8 +82,6 @@ class Cutting:
     """How far an abort is; :mod:`flux_k8s.jobs.inuse` writes this.
 
     Attributes:
-        failing_since: the UNIX time at which a part of the abort first failed while
-            Kubernetes answered other requests; None during an outage.
         use_report: the line of the log about the nodes and Rabbits in use.
         all_drained: all nodes of the job were drained, since Kubernetes did not answer
             which nodes are in use.
@@ -91,7 +89,6 @@ class Cutting:
         over: nothing is left of the job's storage.
     """
 
-    failing_since: Optional[float] = None
     use_report: str = ""
     all_drained: bool = False
     report_raised: bool = False
@@ -132,8 +129,8 @@ class WorkflowInfo:
         troubled_since: when this module, or the one before, first saw the Error or
             TransientCondition that the Workflow is in (UNIX time).
         survey: the last survey of the nodes that lack their storage.
-        unsurveyed_since: the UNIX time at which a survey first failed while Kubernetes
-            answered other requests; None after one that succeeded.
+        failing_since: the UNIX time since which the step that the job is in fails
+            while Kubernetes answers other requests; None during an outage.
         reported_nodes: the failed nodes that an exception of the job names.
         looked_up: the UNIX time of the last look-up of the Workflow.
         rejected: the request for a state that Kubernetes rejects, or None.
@@ -180,7 +177,7 @@ class WorkflowInfo:
     warned: bool = False
     troubled_since: Optional[float] = None
     survey: Optional[Survey] = None
-    unsurveyed_since: Optional[float] = None
+    failing_since: Optional[float] = None
     reported_nodes: frozenset[str] = frozenset()
     looked_up: float = 0.0
     rejected: Optional[RejectedRequest] = None
