@@ -246,6 +246,17 @@ def test_an_answer_that_failed_in_an_earlier_state_does_not_count() -> None:
     check_goes_on(watched, jobid, ["compute-04"])
 
 
+def disable_in_prerun(system: VirtualSystem, node: str) -> None:
+    """An administrator has DWS pass over a node while it is mounting."""
+
+    def mounts() -> bool:
+        return any(w["spec"]["desiredState"] == "PreRun" for w in system.workflows())
+
+    assert system.loop.run(mounts, timeout=HOUR)
+    body = {"data": {"nodes": {node: "Disabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+
+
 @pytest.mark.parametrize("tolerance", [0, 1])
 def test_no_job_starts_on_nodes_that_dws_may_have_passed_over(tolerance: int) -> None:
     """An administrator had DWS pass over a node; it is not known which have mounted."""
@@ -257,16 +268,35 @@ def test_no_job_starts_on_nodes_that_dws_may_have_passed_over(tolerance: int) ->
     watched = Watched(MOUNT, faults=forbid)
     system = watched.system
     jobid = watched.submit(tolerance)
-    assert system.loop.run(
-        lambda: any(
-            each["spec"]["desiredState"] == "PreRun" for each in system.workflows()
-        ),
-        timeout=HOUR,
-    )
-    body = {"data": {"nodes": {"compute-04": "Disabled"}}}
-    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+    disable_in_prerun(system, "compute-04")
     settle(system)
     check_fails(watched, jobid, "Kubernetes does not say which nodes have mounted it")
+
+
+@pytest.mark.parametrize("tolerance", [0, 1])
+@pytest.mark.parametrize("status", [403, 404, 500])
+def test_a_job_waits_for_an_answer_about_nodes_that_dws_may_have_passed_over(
+    status: int, tolerance: int
+) -> None:
+    """It did not, and nothing has failed. The answer comes after a while."""
+    asked: list[float] = []
+
+    def forbid(request: Request) -> Optional[ApiFault]:
+        if request.verb != "list" or request.kind != CLIENTMOUNT:
+            return None
+        asked.append(system.loop.now())
+        over = asked[-1] > asked[0] + 5.0
+        return None if over else ApiFault(error=KubeError(status, "No", "no"))
+
+    watched = Watched(faults=forbid)
+    system = watched.system
+    jobid = watched.submit(tolerance)
+    disable_in_prerun(system, "compute-04")
+    system.loop.run(timeout=STATES["PreRun"] / 2)
+    body = {"data": {"nodes": {"compute-04": "Enabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+    settle(system)
+    assert len(asked) > 1 and exceptions(system, jobid) == []
 
 
 def test_a_node_that_mounts_within_tc_timeout_has_not_failed() -> None:

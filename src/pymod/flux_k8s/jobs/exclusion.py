@@ -72,8 +72,9 @@ class Exclusion:
 
         A survey that names no node is made where Kubernetes has not answered for
         :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
-        requests; at once where it refuses the requests, and the job tolerates no
-        failure: the job fails all the same, and nodes would only have been named.
+        requests; at once where it refuses the requests, and the state has failed for a
+        job that tolerates no failure: the job fails all the same, and nodes would only
+        have been named.
 
         Raises:
             KubeError: a request failed, and is to be repeated.
@@ -81,6 +82,7 @@ class Exclusion:
         """
         assert info.view is not None and info.view.state is not None
         state, requested_at = info.view.state, self._flux.now()
+        lost = not (info.failure_tolerance or info.view.complete)
         namespace = self._settings.namespace
         try:
             if state is State.Setup:
@@ -88,8 +90,7 @@ class Exclusion:
             else:
                 await self._inspect_mounts(info, info.view.mounts)
         except KubeError as error:
-            refused = error.status in FORBIDDEN and not info.failure_tolerance
-            now = self._flux.now()
+            refused, now = lost and error.status in FORBIDDEN, self._flux.now()
             if not (refused or await has_persisted(self._calls, namespace, info, now)):
                 raise
             info.survey = Survey(state, requested_at, (), (), served=False, known=False)
