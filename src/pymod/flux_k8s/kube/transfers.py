@@ -277,10 +277,12 @@ class Transfers:
         if self._closed:
             return
         _, active = self._multi.perform()
+        # Compared here: an exchange that is interrupted below was active.
+        some_ended = active < len(self._running)
         arrived, self._arrived = self._arrived, []
         for transfer in arrived:
             transfer.deliver()
-        if active < len(self._running):
+        if some_ended:
             self._end_transfers()
 
     def _end_transfers(self) -> None:

@@ -1,0 +1,89 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The thread that makes HTTP exchanges; test_client.py has it with requests."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Callable, Optional
+
+import pycurl
+import pytest
+
+from flux_k8s.kube.transfers import Interrupted, Transfer, Transfers
+from support.client import PATIENCE, Fake, Request, Wire
+
+LONG = 3600.0
+"""Seconds after which an exchange would be given up; no test takes that long."""
+
+
+class Exchanges:
+    """Exchanges with a server, and how they have ended."""
+
+    def __init__(self) -> None:
+        self.transfers = Transfers()
+        self.ends: dict[str, Optional[Exception]] = {}
+        self.ended = threading.Condition()
+
+    def begin(self, url: str, receive: Callable[[Transfer], None]) -> None:
+        """Begin an exchange, on the thread."""
+        curl = pycurl.Curl()
+        curl.setopt(pycurl.URL, url)
+        curl.setopt(pycurl.NOSIGNAL, 1)
+        transfer = Transfer(self.transfers, curl, lambda data: receive(transfer), LONG)
+
+        def answer(error: Optional[Exception]) -> None:
+            with self.ended:
+                self.ends[url.rpartition("/")[2]] = error
+                self.ended.notify()
+
+        transfer.begin(answer)
+
+    def wait_for(self, count: int) -> bool:
+        with self.ended:
+            return self.ended.wait_for(lambda: len(self.ends) == count, PATIENCE)
+
+
+@pytest.fixture
+def exchanges() -> Iterator[Exchanges]:
+    exchanges = Exchanges()
+    yield exchanges
+    exchanges.transfers.close(PATIENCE)
+
+
+def test_an_answer_is_not_held_back_by_an_exchange_that_is_interrupted_beside_it(
+    exchanges: Exchanges,
+) -> None:
+    reached = threading.Barrier(3)
+    sent = threading.Barrier(3)
+
+    def answer(request: Request, wire: Wire) -> None:
+        reached.wait(PATIENCE)
+        if request.path == "/endless":
+            wire.begin_stream()
+            wire.chunk(b"part")
+        else:
+            wire.json(200, {})
+        sent.wait(PATIENCE)
+        wire.hang()
+
+    def hold() -> None:
+        if reached.n_waiting < 2:
+            exchanges.transfers.call_later(0.01, hold)
+            return
+        # Both answers are in the sockets when libcurl has its turn.
+        reached.wait(PATIENCE)
+        sent.wait(PATIENCE)
+
+    def begin() -> None:
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/endless", Transfer.interrupt)
+        exchanges.begin(f"http://127.0.0.1:{fake.port}/whole", lambda transfer: None)
+        hold()
+
+    with Fake(answer) as fake:
+        exchanges.transfers.start("exchanges")
+        exchanges.transfers.call(begin)
+        assert exchanges.wait_for(2)
+        assert isinstance(exchanges.ends["endless"], Interrupted)
+        assert exchanges.ends["whole"] is None
