@@ -11,6 +11,7 @@ from typing import Callable
 
 import pytest
 
+import flux_k8s.kube.session
 from flux_k8s.ports import WORKFLOW, KubeError
 from support.client import (
     OK,
@@ -195,6 +196,25 @@ class Test_failures:
         error = self.error(service, tmp_path, answer)
         assert (error.status, error.reason) == (0, "BadResponse")
         assert "the answer is malformed: " in error.message
+
+    @pytest.mark.parametrize("status", [200, 500])
+    def test_an_answer_without_end_is_not_kept(
+        self,
+        service: Service,
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        status: int,
+    ) -> None:
+        monkeypatch.setattr(flux_k8s.kube.session, "LONGEST_ANSWER", 100_000)
+
+        def answer(request: Request, wire: Wire) -> None:
+            wire.send(b"HTTP/1.1 %d Whatever\r\n\r\n" % status)
+            while wire.open:
+                wire.send(b"x" * 10_000)
+
+        error = self.error(service, tmp_path, answer)
+        assert (error.status, error.reason) == (0, "BadResponse")
+        assert error.message.endswith(": the answer is too long")
 
     def test_a_server_that_does_not_answer_is_a_timeout(
         self, service: Service, tmp_path: Path

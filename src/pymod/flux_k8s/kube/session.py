@@ -41,6 +41,9 @@ exception that it raises ends the exchange."""
 _RENEW_INTERVAL = 5.0
 """Seconds between two readings of a kubeconfig whose credentials are refused."""
 
+LONGEST_ANSWER = 256 * 1024 * 1024
+"""Bytes of an answer that is read as a whole."""
+
 _HEADERS = ("User-Agent: flux-dws", "Accept: application/json, */*", "Expect:")
 """libcurl would ask with Expect whether it may send a large body."""
 
@@ -212,15 +215,19 @@ class Session:
             if transport.waits
             else transport.headers()
         )
-        body: list[bytes] = []
+        body = bytearray()
         refused: list[Exception] = []
 
         def receive(data: bytes) -> None:
-            if request.receive is None or not 200 <= transfer.status < 300:
-                body.append(data)
-                return
             try:
-                request.receive(transfer, data)
+                if request.receive is not None and 200 <= transfer.status < 300:
+                    request.receive(transfer, data)
+                    return
+                body.extend(data)
+                if len(body) > LONGEST_ANSWER:
+                    raise KubeError(
+                        0, "BadResponse", f"{transport.name}: the answer is too long"
+                    )
             except Exception as error:  # one that is raised here ends the thread
                 refused.append(error)
                 transfer.interrupt()
@@ -239,8 +246,8 @@ class Session:
         status = transfer.status
         transport.give_back(curl)
         if 200 <= status < 300:
-            return b"".join(body)
-        raise response_error(status, transfer.headers, b"".join(body), transport.name)
+            return bytes(body)
+        raise response_error(status, transfer.headers, bytes(body), transport.name)
 
     def _prepare(
         self,
