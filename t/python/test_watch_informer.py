@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import json
+import random
 import socket
 import threading
 import time
@@ -264,6 +266,50 @@ class Test_Informer:
             "synced",
             "ADDED c",
         ]
+
+    def test_an_informer_keeps_no_event_without_end(
+        self, follow: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(flux_k8s.kube.watch, "LONGEST_LINE", 100_000)
+
+        def endless(wire: Wire) -> None:
+            while wire.open:
+                wire.chunk(b"x" * 10_000)
+
+        handler, _ = follow(
+            lists(1),
+            watches(("ADDED", workflow("a", 2)), end=endless),
+            lists(9, workflow("a", 2)),
+            watches(("ADDED", workflow("b", 10, "x" * 90_000))),
+            until="ADDED b",
+        )
+        assert handler.calls == [
+            "synced",
+            "ADDED a",
+            "trouble BadResponse",
+            "synced",
+            "ADDED b",
+        ]
+
+    def test_events_may_arrive_in_any_parts(self, follow: Any) -> None:
+        names = [str(number) for number in range(20)]
+        objects = [workflow(name, int(name) + 2) for name in names]
+        lines = "".join(
+            json.dumps({"type": "ADDED", "object": object}) + "\n" * (number % 3 + 1)
+            for number, object in enumerate(objects)
+        ).encode()
+
+        def answer(request: Request, wire: Wire) -> None:
+            wire.begin_stream()
+            rng, sent = random.Random(1), 0
+            while sent < len(lines):
+                size = rng.choice((1, 2, 7, 200))
+                wire.chunk(lines[sent : sent + size])
+                sent += size
+            wire.hang()
+
+        handler, _ = follow(lists(1), answer, until="ADDED 19")
+        assert handler.calls == ["synced", *(f"ADDED {name}" for name in names)]
 
     def test_an_informer_notices_a_half_open_connection(
         self, follow: Any, monkeypatch: pytest.MonkeyPatch

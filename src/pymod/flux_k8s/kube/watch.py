@@ -33,6 +33,9 @@ PAGE = 200
 GRACE = 10.0
 """Seconds that the server may take longer to end a watch than it was asked to."""
 
+LONGEST_LINE = 32 * 1024 * 1024
+"""Bytes of an event. etcd takes no object of more than a few MiB."""
+
 FIRST_PAUSE = 0.2
 LONGEST_PAUSE = 15.0
 """Seconds after a list or a watch has failed."""
@@ -172,7 +175,7 @@ class Informer:
             )
         finally:
             self._transfer = None
-        if lines.rest:
+        if lines.unfinished:
             raise KubeError(
                 0, "ConnectionLost", "the connection was cut in the middle of an event"
             )
@@ -203,18 +206,32 @@ class Informer:
 
 
 class _Lines:
-    """Splits a stream into lines.
-
-    Attributes:
-        rest: the line that has not ended.
-    """
+    """Splits a stream into lines."""
 
     def __init__(self) -> None:
-        self.rest = b""
+        self._rest = bytearray()
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether the last line has not ended."""
+        return bool(self._rest)
 
     def split(self, data: bytes) -> list[bytes]:
-        """The lines that end in the next part of the stream, without empty ones."""
-        *lines, self.rest = (self.rest + data).split(b"\n")
+        """The lines that end in the next part of the stream, without empty ones.
+
+        Raises:
+            KubeError: a line is too long.
+        """
+        if b"\n" not in data:
+            # A long line has many parts: it is not copied with each of them.
+            self._rest += data
+            if len(self._rest) > LONGEST_LINE:
+                raise KubeError(
+                    0, "BadResponse", "the watch sent an event that is too long"
+                )
+            return []
+        *lines, rest = (bytes(self._rest) + data).split(b"\n")
+        self._rest = bytearray(rest)
         return [line for line in lines if line]
 
 
