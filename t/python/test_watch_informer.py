@@ -451,6 +451,40 @@ class Test_flow:
             service.run(lambda: handler.calls[-1] == f"ADDED {count - 1}")
             assert handler.calls[1:] == [f"ADDED {number}" for number in range(count)]
 
+    def test_a_watch_is_not_opened_again_while_the_service_is_far_behind(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(EventQueue, "CAPACITY", 10)
+        opened = 0
+
+        def answer(request: Request, wire: Wire) -> None:
+            nonlocal opened
+            if "watch" not in request.query:
+                wire.json(200, page(1))
+                return
+            wire.begin_stream()
+            for number in range(5 * opened, 5 * opened + 5):
+                wire.event("ADDED", workflow(str(number), number + 2))
+            opened += 1
+            wire.end_stream()
+
+        with Fake(with_discovery(answer)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+
+            class Slow(Recorder):
+                def synced(self) -> None:
+                    super().synced()
+                    seen = -1
+                    while opened != seen and opened < 100:
+                        seen = opened
+                        time.sleep(0.5)
+                    assert opened <= 2
+
+            handler = Slow()
+            client.watch(WORKFLOW, None, handler)
+            service.run(lambda: len(handler.calls) > 200)
+            assert handler.calls[1:201] == [f"ADDED {n}" for n in range(200)]
+
 
 class Test_stop:
     def test_an_informer_stops_although_the_server_is_silent(

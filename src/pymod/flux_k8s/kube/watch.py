@@ -144,6 +144,7 @@ class Informer:
 
     async def _watch(self) -> None:
         """Watch until the server ends the watch, as it does every few minutes."""
+        await self._room()
         timeout = self._timeout * self._rng.uniform(1.0, 1.2)
         query = {
             **self._selector,
