@@ -23,6 +23,7 @@ from support.client import (
     TOKEN,
     WORKFLOWS,
     Fake,
+    Recorder,
     Request,
     Service,
     Wire,
@@ -170,6 +171,25 @@ class Test_credentials:
                 error = service.refused(client.get, WORKFLOW, "default", "w")
                 assert (error.status, error.reason) == (0, "Credentials")
             assert fake.requests == []
+
+    def test_a_plugin_that_does_not_end_fails_each_request_until_it_does(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        gate = tmp_path / "gate"
+        os.mkfifo(gate)
+        user = {"exec": plugin(tmp_path, f"$(cat {gate})")}
+        with Fake(only("late")) as fake:
+            client = service.client(
+                write_kubeconfig(tmp_path / "kc", fake.port, user), read_timeout=0.1
+            )
+            handler = Recorder()
+            client.watch(WORKFLOW, None, handler)
+            for _ in range(3):
+                error = service.refused(client.get, WORKFLOW, "default", "w")
+                assert (error.status, error.reason) == (0, "Timeout")
+            service.run(lambda: handler.calls == ["trouble Timeout"])
+            gate.write_text("late")
+            service.run(lambda: service.ask(client.get, WORKFLOW, "default", "w") == OK)
 
 
 def plugin(folder: Path, token: str, more: str = "") -> dict[str, str]:

@@ -21,7 +21,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, TypeVar
 from urllib.parse import urlencode
 
 import pycurl
@@ -30,9 +30,11 @@ from flux_k8s.control.coroutines import Call
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
 from flux_k8s.kube.failures import parse_object, response_error, transfer_error
-from flux_k8s.kube.transfers import Transfer, Transfers
+from flux_k8s.kube.transfers import Silence, Transfer, Transfers
 from flux_k8s.kube.transport import Transport
 from flux_k8s.ports import Json, KubeError
+
+T = TypeVar("T")
 
 Receive = Callable[[Transfer, bytes], None]
 """Gets a part of a body, and the exchange, which it may pause and interrupt. An
@@ -106,6 +108,7 @@ class Session:
         self._problem = ""
         self._transport: Optional[Transport] = None
         first = _kubeconfig.read(kubeconfig)
+        self._origin = "the pod's service account" if first is None else first.origin
         if first is None or not first.asks_others:
             self._transport = Transport(first)
 
@@ -186,10 +189,7 @@ class Session:
         except KubeError as error:
             if error.status != 401 and error.reason != "TLS":
                 raise
-            # Reading a kubeconfig may wait for a plugin.
-            renewed = await self._transfers.in_thread(
-                partial(self._renew, transport, error)
-            )
+            renewed = await self._ask_others(partial(self._renew, transport, error))
             if renewed is None:
                 raise
         return await self._exchange(renewed, request)
@@ -197,12 +197,24 @@ class Session:
     async def _current_transport(self) -> Transport:
         transport = self._transport
         if transport is None:
-            transport = await self._transfers.in_thread(
-                partial(self._renew, None, None)
-            )
+            transport = await self._ask_others(partial(self._renew, None, None))
         if transport is None:
             raise KubeError(0, "Credentials", self._problem)
         return transport
+
+    async def _ask_others(self, function: Callable[[], T]) -> T:
+        """The result of a function that may wait, for a credential plugin or for
+        others that do.
+
+        Raises:
+            KubeError: it takes too long. It goes on, and others may use its result.
+        """
+        try:
+            return await self._transfers.in_thread(function, 2 * self._read_timeout)
+        except Silence:
+            raise KubeError(
+                0, "Timeout", f"{self._origin}: no credentials in time"
+            ) from None
 
     async def _exchange(self, transport: Transport, request: Request) -> bytes:
         """Send a request, and return the body of the answer.
@@ -211,7 +223,7 @@ class Session:
             KubeError: there is no answer, or its status is not a success.
         """
         credentials = (
-            await self._transfers.in_thread(transport.headers)
+            await self._ask_others(transport.headers)
             if transport.waits
             else transport.headers()
         )

@@ -194,20 +194,27 @@ class Transfers:
         """Call a function on the thread. After :meth:`close` this has no effect."""
         self._functions.put(function)
 
-    def in_thread(self, function: Callable[[], T]) -> Call[T]:
+    def in_thread(self, function: Callable[[], T], seconds: float) -> Call[T]:
         """The result of a function that may wait. It is called on a thread of its
-        own."""
-
-        def run(answer: Answer) -> None:
-            result: Union[T, Exception]
-            try:
-                result = function()
-            except Exception as error:
-                result = error
-            self.call(partial(answer, result))
+        own. When it takes longer than ``seconds``, the error is :class:`Silence`, and
+        its result is dropped."""
 
         def begin(answer: Answer) -> None:
-            threading.Thread(target=run, args=(answer,), daemon=True).start()
+            timer = self.call_later(seconds, partial(answer, Silence()))
+
+            def end(result: Union[T, Exception]) -> None:
+                timer.cancel()
+                answer(result)
+
+            def run() -> None:
+                result: Union[T, Exception]
+                try:
+                    result = function()
+                except Exception as error:
+                    result = error
+                self.call(partial(end, result))
+
+            threading.Thread(target=run, daemon=True).start()
 
         return Call(begin)
 
