@@ -307,6 +307,8 @@ class Test_kubeconfig:
         ("content", "problem"),
         [
             (b"users:\n- {token: " + TOKEN.encode() + b"\nx: [", "is not YAML in line"),
+            (b"users:\n- {token: 2026-13-45}", "is not YAML"),
+            (b"[" * 10_000, "is not YAML"),
             (b"\xff\xfe\x00", "is not text"),
             (b"", "is not a kubeconfig"),
             (b"- a\n- b\n", "is not a kubeconfig"),
@@ -379,6 +381,26 @@ class Test_kubeconfig:
             ),
             (
                 lambda c: c["clusters"][0]["cluster"].update({"proxy-url": "ftp://x"}),
+                "proxy-url must begin",
+            ),
+            *(
+                (
+                    lambda c, url=url: c["clusters"][0]["cluster"].update(server=url),
+                    "server must be a URL",
+                )
+                for url in (
+                    "https://",
+                    "https://[::1",
+                    "https://h:99999",
+                    "https://h:port",
+                    "https://h/\0",
+                    "https://\xfcber.example",
+                )
+            ),
+            (
+                lambda c: c["clusters"][0]["cluster"].update(
+                    {"proxy-url": "http://[::1"}
+                ),
                 "proxy-url must begin",
             ),
         ],

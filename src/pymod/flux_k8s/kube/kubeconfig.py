@@ -175,7 +175,7 @@ def _parse(file: str) -> Json:
         raise ConfigError(KEY, f"{file}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise ConfigError(KEY, f"{file}: is not text in UTF-8") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f" in line {mark.line + 1}"
         raise ConfigError(KEY, f"{file}: is not YAML{where}") from None
@@ -210,10 +210,10 @@ def _entry(contents: list[tuple[str, Json]], noun: str, name: str, user: str) ->
 
 def _combine(origin: str, cluster: _Entry, user: _Entry) -> Kubeconfig:
     server = cluster.text("server")
-    if server is None or urlsplit(server).scheme not in ("http", "https"):
+    if server is None or not _is_url(server):
         raise cluster.wrong("server must be a URL that begins with https://")
     proxy = cluster.text("proxy-url")
-    if proxy is not None and urlsplit(proxy).scheme not in ("http", "https"):
+    if proxy is not None and not _is_url(proxy):
         raise cluster.wrong("proxy-url must begin with http:// or https://")
     certificate = user.data_or_file("client-certificate")
     key = user.data_or_file("client-key")
@@ -230,6 +230,16 @@ def _combine(origin: str, cluster: _Entry, user: _Entry) -> Kubeconfig:
         proxy=proxy,
         user=_user(user),
     )
+
+
+def _is_url(text: str) -> bool:
+    """Whether this is a URL of HTTP with a host, which libcurl understands."""
+    try:
+        url = urlsplit(text)
+        usable = url.scheme in ("http", "https") and url.hostname and url.port != 0
+    except ValueError:  # the port is no number, or a bracket is missing
+        return False
+    return bool(usable) and text.isascii() and text.isprintable()
 
 
 def _user(entry: _Entry) -> Json:
