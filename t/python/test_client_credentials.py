@@ -9,6 +9,7 @@ import os
 import stat
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any, Callable
 
@@ -108,6 +109,26 @@ class Test_credentials:
                 tmp_path / "kc", fake.port, {"tokenFile": "token"}
             )
             client = service.client(kubeconfig)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+    def test_a_request_fails_for_which_no_thread_can_be_started_and_the_next_goes_on(
+        self, service: Service, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "token").write_text("from-file")
+        with Fake(only("from-file")) as fake:
+            kubeconfig = write_kubeconfig(
+                tmp_path / "kc", fake.port, {"tokenFile": "token"}
+            )
+            client = service.client(kubeconfig)
+            assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+
+            def refuse(thread: threading.Thread) -> None:
+                raise RuntimeError("can't start new thread")
+
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refuse)
+                error = service.refused(client.get, WORKFLOW, "default", "w")
+                assert (error.status, error.reason) == (0, "InternalError")
             assert service.ask(client.get, WORKFLOW, "default", "w") == OK
 
     def test_a_token_that_cannot_be_sent_is_not_shown(

@@ -214,7 +214,10 @@ class Transfers:
                     result = error
                 self.call(partial(end, result))
 
-            threading.Thread(target=run, daemon=True).start()
+            try:
+                threading.Thread(target=run, daemon=True).start()
+            except RuntimeError as error:  # there are as many threads as may be
+                end(error)
 
         return Call(begin)
 
