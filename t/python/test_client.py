@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import json
 import select
 import threading
@@ -15,6 +16,7 @@ from typing import Any
 import pytest
 
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
+from flux_k8s.kube.transfers import Transfer
 from flux_k8s.ports import DWS_GROUP, SECRET, WORKFLOW
 from support.client import (
     OK,
@@ -47,6 +49,23 @@ class Test_requests:
                 "metadata": {"name": "w"},
             }
             assert body["kind"] == "Nonsense"
+
+    def test_nothing_is_left_of_requests_that_were_answered(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        """The service collects garbage rarely."""
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            left = []
+            gc.disable()
+            try:
+                for _ in range(20):
+                    assert service.ask(client.get, WORKFLOW, "default", "w") == OK
+                    found = [type(each) for each in gc.get_objects()]
+                    left.append(found.count(Transfer))
+            finally:
+                gc.enable()
+            assert left[-1] <= left[1]  # the first request finds out the version
 
     def test_a_body_that_is_changed_after_the_call_is_sent_as_it_was(
         self, service: Service, tmp_path: Path

@@ -31,7 +31,7 @@ class Exchanges:
         curl = pycurl.Curl()
         curl.setopt(pycurl.URL, url)
         curl.setopt(pycurl.NOSIGNAL, 1)
-        transfer = Transfer(self.transfers, curl, lambda data: receive(transfer), LONG)
+        transfer = Transfer(self.transfers, curl, lambda found, _: receive(found), LONG)
 
         def answer(error: Optional[Exception]) -> None:
             with self.ended:

@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from typing import Awaitable, Callable, Optional, TypeVar
 from urllib.parse import quote
 
-from flux_k8s.kube.session import Receive, Session
-from flux_k8s.kube.transfers import Transfer
+from flux_k8s.kube.session import Session
+from flux_k8s.kube.transfers import Receive, Transfer
 from flux_k8s.ports import Json, Kind, KubeError
 
 T = TypeVar("T")

@@ -30,15 +30,11 @@ from flux_k8s.control.coroutines import Call
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube import kubeconfig as _kubeconfig
 from flux_k8s.kube.failures import parse_object, response_error, transfer_error
-from flux_k8s.kube.transfers import Silence, Transfer, Transfers
+from flux_k8s.kube.transfers import Receive, Silence, Transfer, Transfers
 from flux_k8s.kube.transport import Transport
 from flux_k8s.ports import Json, KubeError
 
 T = TypeVar("T")
-
-Receive = Callable[[Transfer, bytes], None]
-"""Gets a part of a body, and the exchange, which it may pause and interrupt. An
-exception that it raises ends the exchange."""
 
 _RENEW_INTERVAL = 5.0
 """Seconds between two readings of a kubeconfig whose credentials are refused."""
@@ -57,8 +53,9 @@ class Request:
     Attributes:
         silence: seconds within which more of the answer must come.
         limit: seconds for the whole exchange; None for any time.
-        receive: gets the body of an answer that is a success, as it arrives. None:
-            the body is returned as a whole.
+        receive: gets the body of an answer that is a success, as it arrives. An
+            exception that it raises ends the exchange. None: the body is returned as a
+            whole.
         begun: gets the exchange before it begins.
     """
 
@@ -230,7 +227,7 @@ class Session:
         body = bytearray()
         refused: list[Exception] = []
 
-        def receive(data: bytes) -> None:
+        def receive(transfer: Transfer, data: bytes) -> None:
             try:
                 if request.receive is not None and 200 <= transfer.status < 300:
                     request.receive(transfer, data)

@@ -27,6 +27,9 @@ T = TypeVar("T")
 IDLE_CONNECTIONS = 16
 """Connections that are kept for later exchanges."""
 
+Receive = Callable[["Transfer", bytes], None]
+"""Gets a part of a body, and the exchange, which it may pause and interrupt."""
+
 
 class CurlError(Exception):
     """libcurl has given an exchange up.
@@ -57,7 +60,8 @@ class Transfer:
 
     Args:
         curl: the handle, with all options but those for its output.
-        receive: gets the parts of the body, as they arrive.
+        receive: gets the parts of the body, as they arrive. It does not refer to the
+            exchange, which otherwise stays until a full collection of garbage.
         silence: seconds within which something must arrive.
 
     Attributes:
@@ -68,7 +72,7 @@ class Transfer:
         self,
         transfers: Transfers,
         curl: Any,
-        receive: Callable[[bytes], None],
+        receive: Receive,
         silence: float,
     ) -> None:
         self.headers: list[bytes] = []
@@ -121,7 +125,7 @@ class Transfer:
         data = b"".join(self._arrived)
         self._arrived.clear()
         if self._answer is not None:
-            self._receive(data)
+            self._receive(self, data)
 
     def end(self, error: Optional[Exception]) -> None:
         """The exchange is over."""
