@@ -13,14 +13,16 @@ from typing import Optional
 
 import pytest
 
-from flux_k8s.ports import COMPUTES, Json, KubeError
+from flux_k8s.ports import COMPUTES, DIRECTIVEBREAKDOWN, Json, KubeError
 from rabbitsim.cli import main
 from rabbitsim.flux.job import Job
 from rabbitsim.torture.allowances import PlannedAllowances
+from rabbitsim.torture.data import FileContents
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.record import RESOLUTION, Record, Transient
 from rabbitsim.torture.run import run
 from rabbitsim.torture.shrink import shrink
+from rabbitsim.torture.storage import StorageMonitor
 from rabbitsim.torture.troubles import KINDS, Trouble
 from rabbitsim.torture.world import World
 from support.effort import SOAKING, seeds
@@ -52,9 +54,31 @@ def test_each_kind_of_trouble_has_a_row_in_the_document() -> None:
     assert sorted(re.findall(r"^\| `(\w+)` \|", table, re.M)) == sorted(KINDS)
 
 
-def test_persistent_storage_that_was_not_set_up_yet_needs_no_rabbit() -> None:
+@pytest.mark.parametrize(
+    ("rabbits", "rules"), [([], []), (["kind-worker2"], ["broken"])]
+)
+def test_persistent_storage_that_was_not_set_up_yet_needs_no_rabbit(
+    rabbits: list[str], rules: list[str]
+) -> None:
     """DWS names its Rabbits to those jobs that are submitted later."""
-    assert run(make_plan(5, 60, None, ["rabbit"])).breach is None
+    system = World(make_plan(5, 1, None, ()), lambda line: None).system
+    system.start()
+    store = system.store
+    location = [{"access": [], "reference": {"name": name}} for name in rabbits]
+    compute = {"constraints": {"location": location}}
+    body = {"metadata": {"name": "w-0"}, "status": {"ready": True, "compute": compute}}
+    store.create(DIRECTIVEBREAKDOWN, "default", body)
+    store.merge_patch(DIRECTIVEBREAKDOWN, "default", "w-0", body, subresource="status")
+    job = Job(1, 0, 16, 0, {}, {}, 0.0)
+    job.R = {"execution": {"nodelist": ["compute-01"]}}
+    broken: list[tuple[str, str]] = []
+    monitor = StorageMonitor(store, FileContents(), lambda *why: broken.append(why), {})
+    workflow = {
+        "spec": {"dwDirectives": ["#DW persistentdw name=p"]},
+        "status": {"directiveBreakdowns": [{"name": "w-0", "namespace": "default"}]},
+    }
+    monitor.sets_up(job, workflow, lambda rabbit: True)
+    assert [rule for rule, _ in broken] == rules
 
 
 def test_without_trouble_all_good_jobs_complete() -> None:
