@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from flux_k8s.dws.directives import Directive
-from flux_k8s.dws.workflowview import file_system_types
+from flux_k8s.dws.workflowdirectives import file_system_types
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,10 @@ from __future__ import annotations
 import enum
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Iterable, Mapping, NamedTuple, Optional
+from typing import Any, Mapping, NamedTuple, Optional
 
+from flux_k8s.dws.workflowdirectives import WorkflowDirectives, read_directives
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
@@ -71,17 +71,6 @@ ERROR = "Error"
 TRANSIENT = "TransientCondition"
 TROUBLES = (ERROR, TRANSIENT)
 
-MOUNTING = ("jobdw", "persistentdw")
-"""The commands of directives whose storage is mounted on compute nodes."""
-
-COPYING = ("copy_in", "copy_out")
-CREATING = ("jobdw", "create_persistent")
-"""The commands of directives that have the type of a file system."""
-
-PARSED = 512
-"""The most Workflows whose directives are kept as they were parsed: they are the same
-in all versions of a Workflow."""
-
 
 class _Driver(NamedTuple):
     """An entry of ``status.drivers``: the work of a driver of DWS on a directive in a
@@ -96,21 +85,6 @@ class _Driver(NamedTuple):
     state: Optional[str]
     completed: bool
     ended: Optional[float]
-
-
-class _Directives(NamedTuple):
-    """The directives of a Workflow.
-
-    Attributes:
-        commands: by the number of the directive; empty where it is missing.
-        copies_out: the numbers of copy_out directives, each with source and
-            destination.
-        storage: the attributes of a view that follow from the directives alone.
-    """
-
-    commands: Mapping[Optional[int], str]
-    copies_out: tuple[tuple[int, str], ...]
-    storage: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -345,7 +319,7 @@ def _read(workflow: Reader) -> dict[str, Any]:
     status = workflow.optional_object("status") or Reader(workflow.name, {}, "status")
     annotations = _annotations(metadata.value)
     begun = _begun(annotations)
-    directives = _directives(spec.optional_strings("dwDirectives"))
+    directives = read_directives(spec.optional_strings("dwDirectives"))
     drivers = _drivers(status)
     return {
         **_metadata(metadata, annotations, begun),
@@ -406,42 +380,6 @@ def _spec(spec: Reader, begun: _Times) -> dict[str, Any]:
     }
 
 
-@lru_cache(maxsize=PARSED)
-def _directives(texts: tuple[str, ...]) -> _Directives:
-    """Read directives, which DWS has accepted."""
-    directives = [_directive(text) for text in texts]
-    commands = [command for command, _ in directives]
-    # A daemon that a directive requires is a container as well, and may move data.
-    runs_containers = "container" in commands or any(
-        "requires" in arguments for _, arguments in directives
-    )
-    storage = {
-        "directives": texts,
-        "types": file_system_types(directives),
-        "mounts": sum(command in MOUNTING for command in commands),
-        "persistent_storage": tuple(
-            arguments.get("name", "")
-            for command, arguments in directives
-            if command == "persistentdw"
-        ),
-        "moves_data": runs_containers or any(c in COPYING for c in commands),
-        "runs_containers": runs_containers,
-    }
-    copies_out = tuple(
-        (index, f"{arguments.get('source')} to {arguments.get('destination')}")
-        for index, (command, arguments) in enumerate(directives)
-        if command == "copy_out"
-    )
-    return _Directives(dict(enumerate(commands)), copies_out, storage)
-
-
-def _directive(text: str) -> tuple[str, dict[str, str]]:
-    """The command (empty where it is missing) and the arguments of a directive."""
-    words = text.split()
-    pairs = (word.partition("=") for word in words[2:])
-    return "".join(words[1:2]), {key: value for key, _, value in pairs}
-
-
 def _status(status: Reader) -> dict[str, Any]:
     return {
         "ready": status.optional_boolean("ready") or False,
@@ -462,7 +400,7 @@ def _status(status: Reader) -> dict[str, Any]:
 
 
 def _progress(
-    status: Reader, directives: _Directives, drivers: list[_Driver]
+    status: Reader, directives: WorkflowDirectives, drivers: list[_Driver]
 ) -> dict[str, Any]:
     """The state, and what DWS has done for the directives."""
     state = status.optional_string("state", choices=STATES)
@@ -503,23 +441,7 @@ def _ended(drivers: list[_Driver]) -> _Times:
     )
 
 
-def file_system_types(
-    directives: Iterable[tuple[str, Mapping[str, str]]],
-) -> tuple[str, ...]:
-    """The types of the file systems that directives make, each type once.
-
-    Args:
-        directives: the command and the arguments of each.
-    """
-    types = (
-        arguments.get("type", "")
-        for command, arguments in directives
-        if command in CREATING
-    )
-    return tuple(dict.fromkeys(filter(None, types)))
-
-
-def _unsaved(directives: _Directives, drivers: list[_Driver]) -> tuple[str, ...]:
+def _unsaved(directives: WorkflowDirectives, drivers: list[_Driver]) -> tuple[str, ...]:
     """Source and destination of each copy_out that DWS has not completed."""
     if not directives.copies_out:
         return ()

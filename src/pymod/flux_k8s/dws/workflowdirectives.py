@@ -1,0 +1,86 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The directives of a Workflow, which DWS has accepted."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, Iterable, Mapping, NamedTuple, Optional
+
+MOUNTING = ("jobdw", "persistentdw")
+"""The commands of directives whose storage is mounted on compute nodes."""
+
+COPYING = ("copy_in", "copy_out")
+CREATING = ("jobdw", "create_persistent")
+"""The commands of directives that have the type of a file system."""
+
+PARSED = 512
+"""The most Workflows whose directives are kept as they were parsed: they are the same
+in all versions of a Workflow."""
+
+
+class WorkflowDirectives(NamedTuple):
+    """The directives of a Workflow.
+
+    Attributes:
+        commands: by the number of the directive; empty where it is missing.
+        copies_out: the numbers of copy_out directives, each with source and
+            destination.
+        storage: the attributes of a view that follow from the directives alone.
+    """
+
+    commands: Mapping[Optional[int], str]
+    copies_out: tuple[tuple[int, str], ...]
+    storage: Mapping[str, Any]
+
+
+@lru_cache(maxsize=PARSED)
+def read_directives(texts: tuple[str, ...]) -> WorkflowDirectives:
+    """Read directives, which DWS has accepted."""
+    directives = [_directive(text) for text in texts]
+    commands = [command for command, _ in directives]
+    # A daemon that a directive requires is a container as well, and may move data.
+    runs_containers = "container" in commands or any(
+        "requires" in arguments for _, arguments in directives
+    )
+    storage = {
+        "directives": texts,
+        "types": file_system_types(directives),
+        "mounts": sum(command in MOUNTING for command in commands),
+        "persistent_storage": tuple(
+            arguments.get("name", "")
+            for command, arguments in directives
+            if command == "persistentdw"
+        ),
+        "moves_data": runs_containers or any(c in COPYING for c in commands),
+        "runs_containers": runs_containers,
+    }
+    copies_out = tuple(
+        (index, f"{arguments.get('source')} to {arguments.get('destination')}")
+        for index, (command, arguments) in enumerate(directives)
+        if command == "copy_out"
+    )
+    return WorkflowDirectives(dict(enumerate(commands)), copies_out, storage)
+
+
+def _directive(text: str) -> tuple[str, dict[str, str]]:
+    """The command (empty where it is missing) and the arguments of a directive."""
+    words = text.split()
+    pairs = (word.partition("=") for word in words[2:])
+    return "".join(words[1:2]), {key: value for key, _, value in pairs}
+
+
+def file_system_types(
+    directives: Iterable[tuple[str, Mapping[str, str]]],
+) -> tuple[str, ...]:
+    """The types of the file systems that directives make, each type once.
+
+    Args:
+        directives: the command and the arguments of each.
+    """
+    types = (
+        arguments.get("type", "")
+        for command, arguments in directives
+        if command in CREATING
+    )
+    return tuple(dict.fromkeys(filter(None, types)))
