@@ -5,12 +5,16 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import shutil
+import socket
 import ssl
+import struct
 import subprocess
 import tempfile
+import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, Callable
 
 import pytest
 
@@ -160,6 +164,60 @@ def test_a_client_certificate_is_shown_and_its_key_not_left_in_a_file(
         )
         assert service.ask(client.get, WORKFLOW, "default", "w") == OK
     assert list((tmp_path / "tmp").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "part", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n{"]
+)
+@pytest.mark.parametrize("how", [Wire.drop, Wire.reset])
+def test_a_server_that_dies_during_an_answer_over_TLS_is_a_lost_connection(
+    service: Service,
+    tmp_path: Path,
+    identities: dict[str, Identity],
+    part: bytes,
+    how: Callable[[Wire], None],
+) -> None:
+    """It is no error of TLS, for which the credentials would be renewed."""
+
+    def answer(request: Request, wire: Wire) -> None:
+        wire.send(part)
+        how(wire)
+
+    server = identities["server"]
+    trust = {"certificate-authority": str(server.certificate)}
+    with Fake(with_discovery(answer), server.server()) as fake:
+        kubeconfig = write_kubeconfig(tmp_path / "kc", url(fake), cluster=trust)
+        error = service.refused(
+            service.client(kubeconfig).get, WORKFLOW, "default", "w"
+        )
+    assert (error.status, error.reason) == (0, "ConnectionLost")
+
+
+@pytest.mark.parametrize("heard", [0, 1])
+@pytest.mark.parametrize("linger", [0, 1])
+def test_a_load_balancer_without_a_server_is_a_lost_connection(
+    service: Service, tmp_path: Path, heard: int, linger: int
+) -> None:
+    """It closes connections in the handshake of TLS."""
+
+    def close_each() -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                connection, _ = listener.accept()
+                connection.recv(10_000 * heard)
+                option = struct.pack("ii", linger, 0)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, option)
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=close_each, daemon=True).start()
+        port = listener.getsockname()[1]
+        client = service.client(
+            write_kubeconfig(tmp_path / "kc", f"https://127.0.0.1:{port}")
+        )
+        error = service.refused(client.get, WORKFLOW, "default", "w")
+        listener.shutdown(socket.SHUT_RDWR)
+    assert (error.status, error.reason) == (0, "ConnectionLost")
 
 
 def test_a_silent_watch_over_TLS_stops_at_once(

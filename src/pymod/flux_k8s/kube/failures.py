@@ -116,7 +116,8 @@ def _diagnose(error: Exception) -> tuple[str, str]:
     refused = _PROXY_REFUSED.search(error.text)
     if refused is not None:
         return LOST, f"the proxy refuses the connection: HTTP status {refused[1]}"
-    if _TLS_ALERT.search(error.text):
+    tls = error.code == pycurl.E_SSL_CONNECT_ERROR or _TLS_ALERT.search(error.text)
+    if tls and not _ENDED.search(error.text):
         return "TLS", "TLS failed"
     known = _DIAGNOSES.get(error.code)
     if known is not None:
@@ -135,6 +136,12 @@ _PROXY_REFUSED = re.compile("CONNECT.*(?:response|code) ([0-9]{3})")
 _TLS_ALERT = re.compile(r"\balert\b|SSL routines")
 """The server has refused the client's certificate, which it may say after the
 handshake."""
+
+_ENDED = re.compile(
+    "unexpected eof|SYSCALL|(?:Recv|Send) failure|terminated|end of file|reset by peer"
+)
+"""The connection has ended, in the words of OpenSSL, GnuTLS and NSS. A server that
+dies, and a load balancer without one, close it without an alert of TLS."""
 
 _CUT = "the connection was cut before the answer ended"
 
@@ -160,7 +167,6 @@ _DIAGNOSES: Mapping[int, tuple[str, str]] = MappingProxyType(
             "BadResponse",
             "the answer is malformed: no HTTP",
         ),
-        pycurl.E_SSL_CONNECT_ERROR: ("TLS", "TLS failed"),
     }
 )
 """Reason and message by libcurl's code."""
