@@ -10,6 +10,7 @@ import json
 import select
 import threading
 import time
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,28 @@ class Test_requests:
             finally:
                 gc.enable()
             assert left[-1] <= left[1]  # the first request finds out the version
+
+    def test_idle_connections_keep_nothing_of_long_answers(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        """A page of a list has megabytes."""
+        lengths: list[int] = []
+
+        def done(answer: Any) -> None:
+            lengths.append(len(answer["items"]))
+
+        page = {"items": [{"metadata": {"name": "w" * 1000}}] * 1000}
+        with Fake(reply(200, page)) as fake:
+            kubeconfig = write_kubeconfig(tmp_path / "kc", fake.port)
+            client = service.client(kubeconfig, workers=4)
+            tracemalloc.start()
+            try:
+                for number in range(4):
+                    client.get(WORKFLOW, "default", "w", done, key=str(number))
+                service.run(lambda: lengths == [1000] * 4)
+                service.run(lambda: tracemalloc.get_traced_memory()[0] < 1_000_000)
+            finally:
+                tracemalloc.stop()
 
     def test_a_body_that_is_changed_after_the_call_is_sent_as_it_was(
         self, service: Service, tmp_path: Path

@@ -31,6 +31,10 @@ Receive = Callable[["Transfer", bytes], None]
 """Gets a part of a body, and the exchange, which it may pause and interrupt."""
 
 
+def _ignore(transfer: Transfer, data: bytes) -> None:
+    """The exchange is over."""
+
+
 class CurlError(Exception):
     """libcurl has given an exchange up.
 
@@ -135,6 +139,9 @@ class Transfer:
         if self._timer is not None:
             self._timer.cancel()
         self._transfers.finish(self._curl)
+        # The handle refers to this exchange until its next one: without ``receive``,
+        # it keeps no body of megabytes.
+        self._receive = _ignore
         answer(error)
 
     def _write(self, data: bytes) -> Optional[int]:
