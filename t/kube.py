@@ -172,14 +172,33 @@ def read(path: str) -> tuple[str, dict[str, Any], Any]:
 
     site.main()  # python -S was faster
     from flux_k8s.errors import ConfigError
-    from flux_k8s.kube import kubeconfig, tls
+    from flux_k8s.kube import kubeconfig
 
     try:
         config = kubeconfig.read(path)
-        assert config is not None
-        return config.server, config.user, tls.context(config)
     except ConfigError as error:
         sys.exit(error.problem)
+    assert config is not None
+    https = config.server.startswith("https:")
+    return config.server, config.user, tls_context(config) if https else None
+
+
+def tls_context(config: Any) -> Any:
+    """The TLS context of a ``flux_k8s.kube.kubeconfig.Kubeconfig``."""
+    import ssl
+
+    from flux_k8s.kube.tls import MemoryFile
+
+    context = ssl.create_default_context(cadata=config.ca and config.ca.decode())
+    # Python 3.13 refuses certificates that kubectl, and so the site, accepts.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    if config.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    if config.certificate is not None:
+        client = MemoryFile(config.certificate + b"\n" + config.key)
+        context.load_cert_chain(client.path)
+    return context
 
 
 def refusal(response: BinaryIO, status: str) -> Refused:
