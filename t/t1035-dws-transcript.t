@@ -4,7 +4,7 @@ test_description='flux dws shows on a real Flux what it shows on the stand-in'
 
 # t/python/test_transcript.py brings the same jobs to the same states on the stand-in.
 cluster_start --copy-rate=2097152
-instance_start 2
+instance_start 8
 
 TRANSCRIPT=$TESTDIR/data/dws/transcript.txt
 COPY_IN='#DW copy_in source=/lustre/input destination=$DW_JOB_p1/'

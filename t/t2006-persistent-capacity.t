@@ -132,9 +132,48 @@ test_expect_success 'flux dws check counts ssd that go to a node as a whole' '
     eventually rabbit_fits 0 640 &&
     rabbit_fits 1 639 &&
     rabbit_fits 2 255 &&
-    rabbit_fits 4 1 &&
+    rabbit_fits 3 1 &&
     ends $id &&
     eventually rabbit_fits 1 767
+'
+# usage: check_agrees NODES DIRECTIVE...: flux dws check says that it fits now if and only
+# if a job gets the nodes and the storage
+check_agrees () {
+    check_agrees_nodes=$1
+    shift
+    flux dws check -N$check_agrees_nodes "$@" | tee page &&
+    check_agrees_id=$(submit -N$check_agrees_nodes --urgency=expedite \
+        -S dw="$(printf "%s\n" "$@")" true) &&
+    case $(sed -n "s/^Fits now: *//p" page) in
+    yes*) job_succeeds $check_agrees_id ;;
+    *) waits $check_agrees_id && job_cancel $check_agrees_id &&
+        wait_event $check_agrees_id clean ;;
+    esac
+}
+
+test_expect_success 'flux dws check says what becomes of jobs while nodes are drained' '
+    xfs="#DW jobdw type=xfs capacity=10GiB name=p1" &&
+    check_agrees 4 "$xfs" &&
+    grep "^Fits now: *yes: 4 nodes on rabbit-01" page &&
+    rpc resource.drain "{\"targets\": \"compute-[01-02]\", \"reason\": \"test\"}" &&
+    check_agrees 3 "$xfs" &&
+    grep "^Nodes: *3 of .*, 2 of which are free now" page &&
+    grep "^Fits now: *no: 2 nodes on rabbit-01" page &&
+    grep "^Avoids: *compute-\[01-02\]: down, drained" page &&
+    check_agrees 2 "$xfs" "#DW jobdw type=lustre capacity=100GiB name=p2" &&
+    grep "^Fits now: *yes" page &&
+    rpc resource.undrain "{\"targets\": \"compute-[01-02]\"}"
+'
+test_expect_success 'flux dws check knows nodes of jobs without storage, with a time limit' '
+    busy=$(submit -N3 -t 10m --requires=host:compute-[01-02,05-06] sleep inf) &&
+    wait_event $busy start &&
+    check_agrees 2 "$xfs" &&
+    grep "^Fits by: .*(in .*): 4 nodes on rabbit-01" page &&
+    grep "^Waits for: *the time limit of" page &&
+    check_agrees 1 "$xfs" &&
+    grep "^Fits now: *yes: 1 node on rabbit-01" page &&
+    job_cancel $busy &&
+    wait_event $busy clean
 '
 test_expect_success 'a job that needs more storage than is left waits, and is not refused' '
     large=$(storage_job 800 true) &&

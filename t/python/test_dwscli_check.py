@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from dwscli.fit import Rabbit, Release, fit
 from dwscli.width import columns
 from flux_k8s.dws.mapping import assemble
+from flux_k8s.rfc import hostlist
 from support.dwscli import (
     ANY_RABBITS,
     FIRST,
@@ -73,7 +74,13 @@ def instance(*rabbits: Any, jobs: Any = (), rows: Any = (), **options: Any) -> A
         "dws.rabbit-list": {**FRESH, "rabbits": [*rabbits] or [rabbit()]},
         "dws.job-list": {**FRESH, "jobs": [*rows], "next": None, "totals": {}},
     }
-    return FixedInstance({**answers, **options}, jobs=jobs)
+    found = FixedInstance({**answers, **options}, jobs=jobs)
+    rows = answers["dws.rabbit-list"]["rabbits"]
+    texts = [row["nodes"] for row in rows if row["nodes"].startswith("tuo")]
+    allocated = [job["nodelist"] for job in found.jobs if "nodelist" in job]
+    found.allocated = frozenset(hostlist.decode_all(allocated))
+    found.free = frozenset(hostlist.decode_all(texts)) - found.allocated
+    return found
 
 
 # Refusals
@@ -269,6 +276,47 @@ def test_nodes_without_a_link_do_not_count() -> None:
     assert "1 of tuo1001" in done.out and "yes: 1 node on tuo201" in done.out
 
 
+def test_nodes_of_jobs_are_free_at_their_time_limits() -> None:
+    jobs = [
+        running(JOB, "", nodelist="tuo[1001-1013]", expiration=NOW + 600),
+        running(JOB + 1, "", nodelist="tuo1014"),
+        running(JOB + 2, "", nodelist="tuo[1014-1015]", state=32),
+    ]
+    found = instance(jobs=jobs)
+    done = dws(found, "check", "-N4", XFS)
+    assert "4 of tuo[1001-1016], 1 of which are free now\n" in done.out
+    assert "Fits now:   no: 1 node on tuo201\n" in done.out
+    assert "Fits by:    2025-11-24T16:10:00 (in 10m): 14 nodes on tuo201\n" in done.out
+    assert "Waits for:  the time limit of ƒ3gDmDv6tjHQ\n" in done.out
+    assert "yes: 1 node on tuo201" in dws(found, "check", XFS).out
+    done = dws(found, "check", "-N15", XFS)
+    assert "Fits by:    not known\n" in done.out
+
+
+def test_nodes_that_are_down_do_not_count_and_are_named() -> None:
+    found = instance()
+    found.free -= {"tuo1003", "tuo1001", "tuo1002"}
+    done = dws(found, "check", "-N14", XFS)
+    assert "Fits now:   no: 13 nodes on tuo201\nFits by:    not known\n" in done.out
+    assert "Avoids:     tuo[1001-1003]: down, drained or unknown to Flux\n" in done.out
+    assert "Waits for" not in done.out
+    assert json.loads(dws(found, "check", "--json", XFS).out)["free_nodes"] == 13
+
+
+def test_a_node_that_no_job_has_may_be_allocated() -> None:
+    found = instance()
+    found.free -= {"tuo1001"}
+    found.allocated = frozenset({"tuo1001"})  # by housekeeping
+    done = dws(found, "check", "-N16", XFS)
+    assert "no: 15 nodes on tuo201" in done.out and "Avoids" not in done.out
+    assert "Waits for:  1 job: without a time limit that runs\n" in done.out
+
+
+def test_a_job_that_makes_no_storage_gets_none() -> None:
+    done = dws(instance(), "check", "#DW destroy_persistent name=keep")
+    assert "Storage:    none\n" in done.out and "Fits" not in done.out
+
+
 def test_the_capacity_of_lustre_is_shared_by_the_nodes() -> None:
     lustre = XFS.replace("xfs", "lustre")
     done = dws(instance(), "check", "-N4", lustre)
@@ -301,22 +349,31 @@ def test_check_warns_that_its_answer_is_old() -> None:
 
 # Properties
 
+times = st.one_of(st.just(math.inf), st.integers(0, 9))
 releases = st.lists(
     st.builds(
         Release,
         jobid=st.integers(0, 50),
-        at=st.one_of(st.just(math.inf), st.integers(0, 9)),
+        at=times,
         ssds=st.one_of(st.none(), st.integers(0, 40)),
     ),
     max_size=4,
 )
+node_releases = st.builds(Release, st.integers(0, 50), times, st.none())
 rabbits = st.lists(
     st.builds(
-        lambda name, hosts, free, more, size, releases: Rabbit(
-            f"r{name}", tuple(map(str, range(hosts))), free, free + more, size, releases
+        lambda name, hosts, taken, free, more, size, releases: Rabbit(
+            f"r{name}",
+            tuple(map(str, range(hosts))),
+            free,
+            free + more,
+            size,
+            releases,
+            {host: taken[host] for host in taken if int(host) < hosts},
         ),
         st.integers(0, 99),
         st.integers(0, 5),
+        st.dictionaries(st.sampled_from("01234"), node_releases),
         st.integers(0, 40),
         st.integers(0, 90),
         st.integers(1, 12),

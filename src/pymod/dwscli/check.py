@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Iterator, Mapping, Optional, Sequence
 
 from dwscli import fluxinstance, table
-from dwscli.fit import UNKNOWN_JOB, Fit, fit, serving_rabbits, why_out
+from dwscli.fit import UNKNOWN_JOB, Fit, Rabbit, fit, serving_rabbits, why_out
 from dwscli.instance import Instance, all_rabbits
 from dwscli.page import fact_lines, hosts_text
 from dwscli.reading import number, objects, text
@@ -38,8 +39,9 @@ from flux_k8s.text import printable_lines
 DESCRIPTION = """
 Show what would become of a job's #DW directives. If the job would be refused, the word
 that is wrong is underlined, and the exit status is 1. Otherwise show the storage that
-the job's nodes get, the Rabbits that have room for it now, and when others will have,
-by the time limits of the jobs that run. What the storage profile adds is not counted.
+the job's nodes get, the Rabbits that have room for it and free nodes now, and when
+others will have, by the time limits of the jobs that run. Neither jobs that wait nor
+what the storage profile adds are counted.
 """
 NOTES = """
 SCRIPT is a batch script, - for standard input: it is checked with its #flux: lines, as
@@ -220,25 +222,27 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
     answer = all_rabbits(instance)
     table.warn_of_age(answer)
     rows = objects(answer, "rabbits")
-    rabbits = serving_rabbits(rows, instance.running_jobs())
+    rabbits = serving_rabbits(rows, instance.running_jobs(), instance.nodes())
     hosts = [host for rabbit in rabbits for host in rabbit.hosts]
     constraint = hostlist.encode(sorted(hosts, key=hostlist.natural_key))
+    free = sum(rabbit.hosts_at(-math.inf) for rabbit in rabbits)
     place = fit(rabbits, found.nodes, found.ssd) if found.ssd else None
     if args.json:
-        write([json.dumps(to_json(found, constraint, place))])
+        write([json.dumps(to_json(found, constraint, free, place))])
         return
     now = number(answer, "now") or 0.0
     facts = [
         ("Accepted", _count(len(found.directives), "directive")),
-        ("Nodes", f"{found.nodes} of {constraint or 'none: no Rabbit serves jobs'}"),
+        ("Nodes", nodes_line(found.nodes, constraint, free)),
         ("Storage", storage_line(found, sorted({rabbit.size for rabbit in rabbits}))),
         *fit_facts(found.nodes, place, now),
         *(("Avoids", line) for line in out_lines(rows)),
+        *(("Avoids", line) for line in down_lines(rabbits)),
     ]
     write(fact_lines(facts, screen(args.color)))
 
 
-def to_json(found: Wanted, constraint: str, place: Optional[Fit]) -> Json:
+def to_json(found: Wanted, constraint: str, free: int, place: Optional[Fit]) -> Json:
     """The storage that a job would get, in JSON."""
     return {
         "accepted": True,
@@ -247,10 +251,18 @@ def to_json(found: Wanted, constraint: str, place: Optional[Fit]) -> Json:
         "ssd": found.ssd,
         "size": found.size,
         "constraint": {"hostlist": [constraint]},
+        "free_nodes": free,
         "fits_now": None if place is None else dict(place.now),
         "fits_by": None if place is None else place.at,
         "most_nodes": None if place is None else place.most,
     }
+
+
+def nodes_line(nodes: int, constraint: str, free: int) -> str:
+    """The nodes that a job may get, and how many of them are free."""
+    if not constraint:
+        return f"{nodes} of none: no Rabbit serves jobs"
+    return f"{nodes} of {constraint}, {free} of which are free now"
 
 
 def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
@@ -276,7 +288,9 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
             whole = " to ".join(map(str, dict.fromkeys((sizes[0], sizes[-1]))))
             each = f"{found.ssd} GiB for each node, in whole ssd of {whole} GiB"
         words.append(f"{size(found.size)} {', '.join(dict.fromkeys(kinds))}, {each}")
-    return "; ".join([*words, *used]) or "as much as the storage profile says"
+    return "; ".join([*words, *used]) or (
+        "as much as the storage profile says" if kinds else "none"
+    )
 
 
 def fit_facts(
@@ -298,7 +312,9 @@ def fit_facts(
         yield "Fits by", f"never, the Rabbits that serve jobs have room for {count}"
     else:
         yield "Fits by", "not known"
-        yield "Waits for", f"{_jobs(place.endless)}: without a time limit that runs"
+        if place.endless:
+            jobs = _jobs(place.endless)
+            yield "Waits for", f"{jobs}: without a time limit that runs"
 
 
 def now_line(nodes: int, place: Fit) -> str:
@@ -328,6 +344,14 @@ def _jobs(ids: Sequence[int]) -> str:
     if more:
         shown.append(f"{more} more" if shown else _count(more, "job"))
     return ", ".join(shown)
+
+
+def down_lines(rabbits: Sequence[Rabbit]) -> Iterator[str]:
+    """The nodes that no job gets, below Rabbits that serve jobs."""
+    down = [host for rabbit in rabbits for host in rabbit.down]
+    if down:
+        down.sort(key=hostlist.natural_key)
+        yield f"{hosts_text(down)}: down, drained or unknown to Flux"
 
 
 def _count(count: int, word: str) -> str:

@@ -1,17 +1,19 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""Which Rabbits have room for the storage of a job, and when others will have it.
+"""Which Rabbits have room for the nodes of a job, and when others will have it.
 
 The scheduler gives storage to jobs as whole ``ssd``, those of a node on the Rabbit of
-that node. The storage of a job that runs is back at its time limit at the latest.
+that node, and whole nodes. What a job has that runs is back at its time limit at the
+latest.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Callable, Iterable, Mapping, Optional, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Callable, Iterable, Iterator, Mapping, Optional, Sequence
 
+from dwscli.instance import Nodes
 from dwscli.reading import hosts, number, part, text
 from flux_k8s.ports import Json
 
@@ -24,14 +26,17 @@ NO_LIMIT = 9223372036.0
 UNKNOWN_JOB = -1
 """Stands for a job on a Rabbit about which Flux says nothing."""
 
+NO_JOB = -2
+"""Stands for the job on a node that is down, drained or unknown to Flux."""
+
 
 @dataclass(frozen=True)
 class Release:
-    """The end of a job with storage on a Rabbit.
+    """The end of a job with storage on a Rabbit, or with a node there.
 
     Attributes:
         at: the UNIX time of the end at the latest; infinite where that is not known.
-        ssds: the job's ``ssd`` there; None where they are not known.
+        ssds: the job's ``ssd`` there; None where they are not known, and of a node.
     """
 
     jobid: int
@@ -49,6 +54,7 @@ class Rabbit:
         most: the ``ssd`` that are there without any job.
         size: the GiB of an ``ssd``.
         releases: the ends of its jobs.
+        taken: those of its nodes that are not free, with the end of their job.
     """
 
     name: str
@@ -57,16 +63,27 @@ class Rabbit:
     most: float
     size: int = 1
     releases: Sequence[Release] = field(default=())
+    taken: Mapping[str, Release] = field(default_factory=dict)
+
+    @property
+    def down(self) -> tuple[str, ...]:
+        """Its nodes that are down, drained or unknown to Flux."""
+        return tuple(host for host in self.taken if self.taken[host].jobid == NO_JOB)
 
     def nodes_at(self, moment: float, gib: int) -> int:
-        """The number of nodes for which the Rabbit has so many GiB each, when the
-        jobs that end until then have ended."""
+        """The number of nodes that are free, and for which the Rabbit has so many GiB
+        each, when the jobs that end until then have ended."""
         over = [release for release in self.releases if release.at <= moment]
         free = self.free + sum(release.ssds or 0 for release in over)
         if len(over) == len(self.releases) > 0:
             free = self.most
         free = max(self.free, min(free, self.most))
-        return min(len(self.hosts), int(free) // self.ssds_for(gib))
+        return min(self.hosts_at(moment), int(free) // self.ssds_for(gib))
+
+    def hosts_at(self, moment: float) -> int:
+        """The number of its nodes that are free then."""
+        kept = sum(release.at > moment for release in self.taken.values())
+        return len(self.hosts) - kept
 
     def ssds_for(self, gib: int) -> int:
         """The number of ``ssd`` that a node with so many GiB takes. Storage profiles
@@ -76,16 +93,17 @@ class Rabbit:
 
 @dataclass(frozen=True)
 class Fit:
-    """Where the storage of a job fits.
+    """Where the nodes of a job fit, with their storage.
 
     Attributes:
-        now: for each Rabbit with room, the number of nodes that it has room for.
+        now: for each Rabbit with room, the number of free nodes that it has room for.
         later: the same at the time ``at``.
         at: when all nodes of the job have room, at the latest; None where that is not
             known.
         waits_for: the jobs that end at that time.
         endless: the jobs whose end is not known.
-        most: the number of nodes for which there is room without any job.
+        most: the number of nodes for which there is room without any job, those that
+            are down, drained or unknown to Flux among them.
     """
 
     now: Mapping[str, int]
@@ -97,7 +115,7 @@ class Fit:
 
 
 def fit(rabbits: Sequence[Rabbit], nodes: int, gib: int) -> Fit:
-    """Where and when so many nodes have so many GiB each."""
+    """Where and when so many nodes are free, and have so many GiB each."""
 
     def room(moment: float) -> dict[str, int]:
         counts = {each.name: each.nodes_at(moment, gib) for each in rabbits}
@@ -106,7 +124,12 @@ def fit(rabbits: Sequence[Rabbit], nodes: int, gib: int) -> Fit:
     def fits(moment: float) -> bool:
         return sum(room(moment).values()) >= nodes
 
-    releases = [release for each in rabbits for release in each.releases]
+    releases = [
+        release
+        for each in rabbits
+        for release in (*each.releases, *each.taken.values())
+        if release.jobid != NO_JOB
+    ]
     ends = {release.at for release in releases if release.at < math.inf}
     at = None if fits(-math.inf) else _first(sorted(ends), fits)
     return Fit(
@@ -136,12 +159,15 @@ def _jobs(releases: Iterable[Release], at: float) -> tuple[int, ...]:
     return tuple(sorted({each.jobid for each in releases if each.at == at}))
 
 
-def serving_rabbits(rows: Sequence[Json], running: Sequence[Json]) -> list[Rabbit]:
+def serving_rabbits(
+    rows: Sequence[Json], running: Sequence[Json], nodes: Nodes
+) -> list[Rabbit]:
     """The Rabbits that serve jobs.
 
     Args:
         rows: those of ``dws.rabbit-list``.
         running: the jobs that have nodes, as job-list has them.
+        nodes: those that jobs may get.
     """
     ends = {int(number(job, "id") or 0): _end(job) for job in running}
     # Of other users' jobs only a memo says where they are. The job's user can change
@@ -151,11 +177,14 @@ def serving_rabbits(rows: Sequence[Json], running: Sequence[Json]) -> list[Rabbi
         memos = part(part(job, "annotations"), "user")
         for rabbit in named.keys() & (hosts(memos, "rabbits", len(named)) or ()):
             named[rabbit].append(int(number(job, "id") or 0))
-    return [
-        _rabbit(row, named[text(row, "name")], ends)
-        for row in rows
-        if why_out(row) is None
-    ]
+    users = _users(running, ends)
+    found = []
+    for row in rows:
+        if why_out(row) is None:
+            serving = _rabbit(row, named[text(row, "name")], ends)
+            taken = dict(_taken(serving.hosts, nodes, users))
+            found.append(replace(serving, taken=taken))
+    return found
 
 
 def why_out(row: Json) -> Optional[str]:
@@ -183,6 +212,28 @@ def _rabbit(row: Json, named: Iterable[int], ends: Mapping[int, float]) -> Rabbi
         size=max(1, int(number(row, "ssd_size") or 1)),
         releases=tuple(releases),
     )
+
+
+def _users(running: Iterable[Json], ends: Mapping[int, float]) -> dict[str, Release]:
+    """The job that has each node; of several, the one that ends last."""
+    users: dict[str, Release] = {}
+    for job in running:
+        id = int(number(job, "id") or 0)
+        for host in hosts(job, "nodelist") or ():
+            if host not in users or users[host].at < ends[id]:
+                users[host] = Release(id, ends[id], None)
+    return users
+
+
+def _taken(
+    hosts: Iterable[str], nodes: Nodes, users: Mapping[str, Release]
+) -> Iterator[tuple[str, Release]]:
+    """Those of the hosts that are not free."""
+    for host in hosts:
+        if host in nodes.allocated:
+            yield host, users.get(host, Release(UNKNOWN_JOB, math.inf, None))
+        elif host not in nodes.free:
+            yield host, Release(NO_JOB, math.inf, None)
 
 
 def _end(job: Json) -> float:

@@ -13,7 +13,7 @@ import time
 from contextlib import contextmanager
 from typing import Any, Iterable, Iterator, Optional
 
-from dwscli.instance import LOST, Tick
+from dwscli.instance import LOST, Nodes, Tick, read_nodes
 from flux_k8s.command import STDIN
 from flux_k8s.config.submission import Site
 from flux_k8s.errors import DirectiveError
@@ -156,6 +156,11 @@ class FluxInstance:
         from flux.job.list import JobListRPC
 
         return list(JobListRPC(self._handle, "job-list.list", request).get_jobs())
+
+    @_connected()
+    def nodes(self) -> Nodes:
+        answer = self._handle.rpc("resource.sched-status", nodeid=0).get()
+        return read_nodes(answer)
 
     def site(self) -> Optional[Site]:
         return Ingest().site(self._handle)

@@ -9,14 +9,23 @@ others.
 from __future__ import annotations
 
 import errno
-from typing import Callable, Iterable, Iterator, Mapping, Optional, Protocol
+from dataclasses import dataclass
+from typing import (
+    AbstractSet,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Optional,
+    Protocol,
+)
 
-from dwscli.reading import number, objects
+from dwscli.reading import number, objects, part, texts
 from dwscli.units import f58
 from flux_k8s.command import CommandError
 from flux_k8s.config.submission import Site
 from flux_k8s.ports import Json
-from flux_k8s.rfc import jobid
+from flux_k8s.rfc import hostlist, jobid
 
 PORTION = 250
 """The most jobs of one answer."""
@@ -44,6 +53,19 @@ class Refused(CommandError):
     def __init__(self, number: Optional[int], message: str) -> None:
         super().__init__(message)
         self.errno = number
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """The nodes of an instance that are neither down nor drained.
+
+    Attributes:
+        free: those that no job has.
+        allocated: the others, a part of which may be free.
+    """
+
+    free: AbstractSet[str]
+    allocated: AbstractSet[str]
 
 
 class Instance(Protocol):
@@ -91,6 +113,9 @@ class Instance(Protocol):
     def running_jobs(self) -> list[Json]:
         """The entries of all users' jobs that have nodes in job-list."""
 
+    def nodes(self) -> Nodes:
+        """The nodes that jobs may get."""
+
     def site(self) -> Optional[Site]:
         """The facts that a job's directives are checked against; None where jobs get
         no storage."""
@@ -120,6 +145,16 @@ class Instance(Protocol):
         Raises:
             OSError: EPERM for the job of another user, ENOENT for one that ended.
         """
+
+
+def read_nodes(answer: Json) -> Nodes:
+    """The nodes in an answer of ``resource.sched-status``."""
+    all, down, allocated = (
+        frozenset(hostlist.decode_all(texts(part(sets, "execution"), "nodelist")))
+        for sets in (part(answer, key) for key in ("all", "down", "allocated"))
+    )
+    up = all - down
+    return Nodes(free=up - allocated, allocated=up & allocated)
 
 
 def ask(

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Iterable, Optional
 
 from dwscli.fluxinstance import ATTRIBUTES, ended_request, running_request
-from dwscli.instance import Tick
+from dwscli.instance import Nodes, Tick, read_nodes
 from flux_k8s.config.submission import Site
 from flux_k8s.dws.directiverules import read_rules
 from flux_k8s.ports import Json
@@ -84,6 +84,9 @@ class VirtualInstance:
 
     def running_jobs(self) -> list[Json]:
         return list(self.ask("job-list.list", running_request())["jobs"])
+
+    def nodes(self) -> Nodes:
+        return read_nodes(self.ask("resource.sched-status", {}))
 
     def site(self) -> Site:
         rules = read_rules(self.ask("dws.rules", {})["rules"])

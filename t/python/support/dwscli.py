@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from dwscli import fluxinstance, units
 from dwscli.ended import TIMINGS
+from dwscli.instance import Nodes
 from flux_k8s.command import run
 from flux_k8s.config.submission import Site
 from flux_k8s.dws.mapping import RabbitMapping
@@ -236,6 +237,7 @@ class FixedInstance:
         raised: the exceptions that were raised, each with its job.
         slept: the seconds that were waited.
         table, mapping: the ``[rabbit]`` table, None without one, and the mapping.
+        free, allocated: the nodes that jobs may get.
         jobspecs: the jobspecs that ``flux batch`` makes of scripts, or its errors.
     """
 
@@ -259,6 +261,8 @@ class FixedInstance:
         self.table: Optional[Json] = {}
         self.mapping: Optional[RabbitMapping] = None
         self.jobspecs: dict[str, Json] = {}
+        self.free: frozenset[str] = frozenset()
+        self.allocated: frozenset[str] = frozenset()
 
     def ask(
         self, topic: str, request: Json, tick: Optional[Callable[[], None]] = None
@@ -303,6 +307,9 @@ class FixedInstance:
 
     def running_jobs(self) -> list[Json]:
         return [job for job in self.jobs if job["state"] in (16, 32)]
+
+    def nodes(self) -> Nodes:
+        return Nodes(self.free, self.allocated)
 
     def site(self) -> Optional[Site]:
         if self.table is None:

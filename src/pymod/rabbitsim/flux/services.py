@@ -17,6 +17,7 @@ from rabbitsim.flux.execution import Execution
 from rabbitsim.flux.fluid import encode
 from rabbitsim.flux.fluxion import MODULE, Fluxion
 from rabbitsim.flux.manager import JobManager
+from rabbitsim.flux.pool import Node
 from rabbitsim.flux.scheduler import Scheduler
 
 Method = Callable[[Json, int], Optional[Json]]
@@ -46,7 +47,7 @@ def register(
         "job-exec": {"stats-get": exec_stats},
         "job-list": {"list-id": jobs.list_id, "list": jobs.list},
         "job-info": {"lookup": jobs.lookup},
-        "resource": {"status": nodes.status},
+        "resource": {"status": nodes.status, "sched-status": nodes.sched_status},
     }
     if fluxion is not None:
         services[MODULE] = dict(fluxion.methods)
@@ -155,4 +156,18 @@ class _Resource:
             "online": idset.encode(n.rank for n in nodes if n.up),
             "offline": idset.encode(n.rank for n in nodes if not n.up),
             "exclude": "",
+        }
+
+    def sched_status(self, payload: Json, userid: int) -> Json:
+        """The nodes without their cores, which nobody looks at."""
+        pool = self._scheduler.pool
+
+        def hosts(has: Callable[[Node], bool]) -> Json:
+            nodelist = hostlist.encode(n.host for n in pool.nodes if has(n))
+            return {"version": 1, "execution": {"nodelist": [nodelist]}}
+
+        return {
+            "all": hosts(lambda node: True),
+            "down": hosts(lambda node: node.closed or not node.up),
+            "allocated": hosts(lambda node: pool.free("core", node.rank) < node.cores),
         }
