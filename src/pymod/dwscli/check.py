@@ -231,13 +231,13 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
         write([json.dumps(to_json(found, constraint, free, place))])
         return
     now = number(answer, "now") or 0.0
+    out = [*out_lines(rows)]
     facts = [
         ("Accepted", _count(len(found.directives), "directive")),
         ("Nodes", nodes_line(found.nodes, constraint, free)),
         ("Storage", storage_line(found, sorted({rabbit.size for rabbit in rabbits}))),
-        *fit_facts(found.nodes, place, now),
-        *(("Avoids", line) for line in out_lines(rows)),
-        *(("Avoids", line) for line in down_lines(rabbits)),
+        *fit_facts(found.nodes, place, now, others=bool(out)),
+        *(("Avoids", line) for line in (*out, *down_lines(rabbits))),
     ]
     write(fact_lines(facts, screen(args.color)))
 
@@ -294,9 +294,13 @@ def storage_line(found: Wanted, sizes: Sequence[int]) -> str:
 
 
 def fit_facts(
-    nodes: int, place: Optional[Fit], now: float
+    nodes: int, place: Optional[Fit], now: float, others: bool
 ) -> Iterator[tuple[str, str]]:
-    """Which Rabbits have room now, and when others will have."""
+    """Which Rabbits have room now, and when others will have.
+
+    Args:
+        others: whether there are Rabbits that serve no jobs.
+    """
     if place is None:
         return
     yield "Fits now", now_line(nodes, place)
@@ -308,8 +312,9 @@ def fit_facts(
         yield "Fits by", f"{when}: {_rooms(place.later)}"
         yield "Waits for", f"the time limit of {_jobs(place.waits_for)}"
     elif place.most < nodes:
+        when = "not before others are back" if others else "never"
         count = _count(place.most, "node")
-        yield "Fits by", f"never, the Rabbits that serve jobs have room for {count}"
+        yield "Fits by", f"{when}, the Rabbits that serve jobs have room for {count}"
     else:
         yield "Fits by", "not known"
         if place.endless:
