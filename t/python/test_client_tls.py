@@ -147,6 +147,44 @@ def test_the_name_to_expect_can_be_given(
         assert outcomes[1].reason == "TLS"
 
 
+def tunnel(request: Request, wire: Wire) -> None:
+    """Answer CONNECT as a proxy does."""
+
+    def copy(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                target.sendall(data)
+
+    host, _, port = request.path.rpartition(":")
+    with socket.create_connection((host, int(port))) as server:
+        wire.send(b"HTTP/1.1 200 OK\r\n\r\n")
+        threading.Thread(target=copy, args=(server, wire.socket), daemon=True).start()
+        copy(wire.socket, server)
+    wire.drop()
+
+
+@pytest.mark.parametrize("verified", [True, False])
+def test_a_proxy_over_TLS_is_verified_as_the_server_is(
+    service: Service, tmp_path: Path, identities: dict[str, Identity], verified: bool
+) -> None:
+    own, other = identities["server"], identities["other"]
+    trust: dict[str, Any] = {"certificate-authority": str(own.certificate)}
+    if not verified:
+        trust = {"insecure-skip-tls-verify": True}
+    outcomes = []
+    with Fake(reply(200, OK), own.server()) as fake:
+        for identity in (own, other):
+            with Fake(tunnel, identity.server()) as proxy:
+                cluster = {**trust, "proxy-url": url(proxy)}
+                kubeconfig = write_kubeconfig(
+                    tmp_path / "kc", url(fake), cluster=cluster
+                )
+                client = service.client(kubeconfig)
+                outcomes.append(service.ask(client.get, WORKFLOW, "default", "w"))
+    assert outcomes[0] == OK
+    assert outcomes[1] == OK if not verified else outcomes[1].reason == "TLS"
+
+
 def test_a_client_certificate_is_shown_and_its_key_not_left_in_a_file(
     service: Service,
     tmp_path: Path,

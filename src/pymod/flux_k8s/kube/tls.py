@@ -87,21 +87,33 @@ class Tls:
         return cls(kubeconfig.ca, client, kubeconfig.insecure)
 
     def configure(self, curl: Any) -> None:
-        """Set the options of a handle of libcurl."""
+        """Set the options of a handle of libcurl for connections to the server."""
         curl.setopt(pycurl.SSLVERSION, pycurl.SSLVERSION_TLSv1_2)
-        if self._insecure:
-            curl.setopt(pycurl.SSL_VERIFYPEER, 0)
-            curl.setopt(pycurl.SSL_VERIFYHOST, 0)
-        if self._authorities is not None:
-            curl.setopt(pycurl.CAINFO, self._authorities.path)
-        else:
-            if self._cafile:
-                curl.setopt(pycurl.CAINFO, self._cafile)
-            if self._capath:
-                curl.setopt(pycurl.CAPATH, self._capath)
+        self._verify(curl, pycurl.SSL_VERIFYPEER, pycurl.SSL_VERIFYHOST)
+        self._trust(curl, pycurl.CAINFO, pycurl.CAPATH)
         if self._client is not None:
             curl.setopt(pycurl.SSLCERT, self._client.path)
             curl.setopt(pycurl.SSLKEY, self._client.path)
+
+    def configure_proxy(self, curl: Any) -> None:
+        """Set the options of a handle of libcurl for connections to a proxy over TLS,
+        which is verified as the server is. kubectl does the same."""
+        self._verify(curl, pycurl.PROXY_SSL_VERIFYPEER, pycurl.PROXY_SSL_VERIFYHOST)
+        self._trust(curl, pycurl.PROXY_CAINFO, pycurl.PROXY_CAPATH)
+
+    def _verify(self, curl: Any, peer: int, host: int) -> None:
+        if self._insecure:
+            curl.setopt(peer, 0)
+            curl.setopt(host, 0)
+
+    def _trust(self, curl: Any, cainfo: int, capath: int) -> None:
+        if self._authorities is not None:
+            curl.setopt(cainfo, self._authorities.path)
+        else:
+            if self._cafile:
+                curl.setopt(cainfo, self._cafile)
+            if self._capath:
+                curl.setopt(capath, self._capath)
 
 
 def _check_authorities(origin: str, pem: Optional[bytes]) -> None:

@@ -110,6 +110,8 @@ class Transport:
         curl.setopt(pycurl.NOPROXY, "")
         if self._tls is not None:
             self._tls.configure(curl)
+            if self._proxy.startswith("https:"):
+                self._tls.configure_proxy(curl)
         if self._server_name is not None and self._tls is not None:
             curl.setopt(pycurl.CONNECT_TO, [f"::{_host(self.server)}:"])
         return curl
