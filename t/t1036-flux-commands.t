@@ -98,11 +98,31 @@ test_expect_success 'the output of a batch job has no such line' '
     grep done log &&
     ! grep copy_out log err
 '
-test_expect_success 'nothing is said of copies of a job that was cancelled' '
-    id=$(flux submit -N1 --dw=copy sh -c "$LOOP") &&
-    { wait_event $id start; flux cancel $id; } &&
+test_expect_success 'data of a job that was cancelled is copied, and flux job attach says so' '
+    rm scratch/lustre/output/out &&
+    id=$(flux submit -N1 --dw=copy sh -c "$MAKE; touch made; exec sleep inf") &&
+    eventually test -e made &&
+    flux cancel $id &&
     ! flux job attach $id 2>err &&
     grep "job.exception.*type=cancel" err &&
+    grep -F "now, after the tasks, $COPIES $id waits for that" err &&
+    flux dws wait $id &&
+    grep data scratch/lustre/output/out
+'
+test_expect_success 'so is that of a job that has reached its time limit' '
+    rm scratch/lustre/output/out &&
+    ! flux run -N1 -t 2s --dw=copy sh -c "$MAKE; exec sleep inf" 2>err &&
+    grep "job.exception.*type=timeout" err &&
+    grep -F "now, after the tasks, $COPIES" err &&
+    grep data scratch/lustre/output/out
+'
+test_expect_success 'nothing is said of copies of a job whose storage has failed' '
+    id=$(flux submit -N1 --dw=copy sh -c "echo begun >$TRASH/begun; trap \"\" TERM; $LOOP") &&
+    eventually test -e begun &&
+    flux job raise --type=dws --severity=0 $id &&
+    job_end $id &&
+    ! flux job attach $id 2>err &&
+    grep "job.exception.*type=dws" err &&
     ! grep "now, after the tasks" err
 '
 test_expect_success 'in a terminal flux run says what the job waits for' '

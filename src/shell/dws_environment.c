@@ -149,18 +149,21 @@ static void announce_copy_out (flux_plugin_t *p,
         free (copy);
 }
 
-/* Whether an entry of the eventlog is an exception that ends the job. */
-static bool is_fatal (json_t *entry)
+/* Whether an entry of the eventlog says that the job's storage has failed. */
+static bool is_failure (json_t *entry)
 {
     const char *name;
+    const char *type;
     int severity = -1;
 
     return json_unpack (entry,
-                        "{s:s s:{s:i}}",
+                        "{s:s s:{s:s s:i}}",
                         "name", &name,
                         "context",
+                          "type", &type,
                           "severity", &severity) == 0
            && strcmp (name, "exception") == 0
+           && strcmp (type, "dws") == 0
            && severity == 0;
 }
 
@@ -191,8 +194,9 @@ static flux_future_t *get_eventlog (flux_shell_t *shell, json_t **eventlog)
     return f;
 }
 
-/* The data of a job with a fatal exception is not copied. The KVS may get the
- * exception after its tasks are killed. Return -1 on error.
+/* The data of a job whose storage has failed is not copied; that of one that was
+ * cancelled, or that has reached its time limit, is. The KVS may get the
+ * exception after the tasks are killed. Return -1 on error.
  */
 static int has_failed (flux_shell_t *shell)
 {
@@ -205,7 +209,7 @@ static int has_failed (flux_shell_t *shell)
     if (!(f = get_eventlog (shell, &eventlog)))
         return -1;
     json_array_foreach (eventlog, index, entry) {
-        if (is_fatal (entry))
+        if (is_failure (entry))
             rc = 1;
     }
     flux_future_destroy (f);

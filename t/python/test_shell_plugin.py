@@ -182,12 +182,20 @@ def test_a_job_without_copies_says_nothing_of_them() -> None:
     assert shell.messages == []
 
 
-@pytest.mark.parametrize("severity,messages", [(0, []), (1, AT_THE_END)])
-def test_the_data_of_a_job_with_a_fatal_exception_is_not_copied(
-    severity: int, messages: list[str]
+@pytest.mark.parametrize(
+    "type,severity,messages",
+    [
+        ("dws", 0, []),
+        ("dws", 1, AT_THE_END),
+        ("cancel", 0, AT_THE_END),
+        ("timeout", 0, AT_THE_END),
+    ],
+)
+def test_only_the_data_of_a_job_whose_storage_has_failed_is_not_copied(
+    type: str, severity: int, messages: list[str]
 ) -> None:
     shell = copying()
-    context = {"type": "cancel", "severity": severity, "note": ""}
+    context = {"type": type, "severity": severity, "note": ""}
     event = {"timestamp": 3.0, "name": "exception", "context": context}
     shell.later = [event]
     run_shell(shell)
