@@ -203,6 +203,19 @@ test_expect_success 'free says what it does, and does it' '
     flux dws wait $stuck &&
     fails "job .* has ended" flux dws free $stuck
 '
+test_expect_success 'free of a job that runs says that its data is copied out, and it is' '
+    mkdir -p scratch/lustre/freed &&
+    runs=$(flux submit --setattr=system.dw="$DW
+#DW copy_out source=\$DW_JOB_p1/out destination=/lustre/freed/" \
+        sh -c "echo data >\$DW_JOB_p1/out; touch written; exec sleep inf") &&
+    eventually test -e written &&
+    flux dws free --yes $runs >page &&
+    grep "copied out and deleted as after any job" page &&
+    ! grep Lost page &&
+    flux dws wait $runs >page &&
+    grep "data was copied out" page &&
+    grep data scratch/lustre/freed/out
+'
 test_expect_success 'check says when a job that has the room ends' '
     filler=$(submit -N1 --requires=host:compute-01 -t 10m \
         -S dw="#DW jobdw type=xfs capacity=700GiB name=p2" sleep 600) &&

@@ -67,11 +67,15 @@ def test_a_copy_that_is_complete_is_not_lost() -> None:
     assert "$DW_JOB_p1" not in dws(complete, "free", F58).out
 
 
-def test_tasks_that_run_are_killed() -> None:
+def test_tasks_that_run_are_killed_and_their_data_is_copied() -> None:
     running = instance("PreRun", RUN, changes={"ready": True})
     out = dws(running, "free", F58).out
     assert "- the job is cancelled, and its tasks are killed\n" in out
-    assert "$DW_JOB_p1" in out
+    assert "unmounted, copied out and deleted as after any job\n" in out
+    assert "Teardown" not in out and "Lost" not in out
+    ending = instance("PreRun", CLEANUP, changes={"ready": True})
+    out = dws(ending, "free", F58).out
+    assert "Teardown at once" in out and "- $DW_JOB_p1/out" in out
 
 
 def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
@@ -80,6 +84,10 @@ def test_a_job_whose_workflow_is_not_known_may_have_run() -> None:
     assert "WARNING: Kubernetes was last heard of 3.5m ago" in done.err
     assert "before it has run" not in done.out
     assert "- the job is cancelled, and its tasks are killed\n" in done.out
+    assert "once Kubernetes answers, as after any job\n" in done.out.replace(
+        "\n  ", " "
+    )
+    done = dws(instance("none", CLEANUP, changes=unknown), "free", F58)
     assert "Teardown once Kubernetes answers and is deleted" in done.out
     assert "Lost:\n- all that the job has written to its storage" in done.out
     planned = {**unknown, "wants": "planned"}

@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """``flux dws free``: let a job go whose storage does not get on.
 
-The way out depends on how far the job is. Until its storage is in Teardown, an
-exception of the type cancel has it moved there. A Teardown that does not end is given
-up by an exception of the type dws-epilog-timeout, which the instance owner may raise:
-it takes out of service what the job still uses.
+The way out depends on how far the job is. A job that runs is cancelled, and its storage
+goes through the states that follow any job. Otherwise, until the storage is in
+Teardown, an exception of the type cancel has it moved there. A Teardown that does not
+end is given up by an exception of the type dws-epilog-timeout, which the instance owner
+may raise: it takes out of service what the job still uses.
 """
 
 from __future__ import annotations
@@ -37,9 +38,10 @@ CANCEL, EPILOG_TIMEOUT = "cancel", "dws-epilog-timeout"
 
 DESCRIPTION = """
 Show what would let a stuck job go, and what would be lost by it; with --yes, do it. A
-job whose storage is not in Teardown yet is cancelled, and its storage is deleted. A
-Teardown that does not end is given up: nodes that still mount the storage are drained,
-and Rabbits that still hold it are disabled. Only the instance owner may do that.
+job that runs is cancelled, and its data is copied out. Any other job whose storage is
+not in Teardown yet is cancelled, and its storage is deleted. A Teardown that does not
+end is given up: nodes that still mount the storage are drained, and Rabbits that still
+hold it are disabled. Only the instance owner may do that.
 """
 
 
@@ -116,12 +118,17 @@ def plan(answer: Json, job: Json) -> Plan:
             ("what was not copied out before", "the storage, until it is cleaned up"),
         )
     has_run = may_have_run(answer, state)
-    when = "once Kubernetes answers" if old_line(answer) else "at once"
-    effects = [f"the storage moves to Teardown {when} and is deleted"]
+    later = "once Kubernetes answers" if old_line(answer) else ""
+    if has_run and number(job, "state") == RUNNING:
+        when = f"{later}, as after any job" if later else "as after any job"
+        effects = [
+            "the job is cancelled, and its tasks are killed",
+            f"the storage is unmounted, copied out and deleted {when}",
+        ]
+        return Plan(CANCEL, tuple(effects), ())
+    effects = [f"the storage moves to Teardown {later or 'at once'} and is deleted"]
     if not has_run:
         effects.insert(0, "the job is cancelled before it has run")
-    elif number(job, "state") == RUNNING:
-        effects.insert(0, "the job is cancelled, and its tasks are killed")
     return Plan(CANCEL, tuple(effects), tuple(losses(answer)) if has_run else ())
 
 
