@@ -257,6 +257,18 @@ test_expect_success 'an instance with such a service shuts down' '
     at_once flux start -s1 -Sbroker.module-nopanic=0 --config-path="$TRASH/conf" \
         flux module load "$TRASH/broken/dws.py" scheduler=none
 '
+test_expect_success 'a module that lacks a package is not loaded, and one line says so' '
+    package_copy lacking </dev/null &&
+    echo "raise ImportError(\"pycurl: another libcurl\")" >lacking/pycurl.py &&
+    flux dmesg -C &&
+    : >"$TRASH/stderr" &&
+    test_must_fail flux module load "$TRASH/lacking/dws.py" scheduler=none &&
+    module_is_gone &&
+    log_count " dws.err" 1 &&
+    log_has "cannot import a package: pycurl: another libcurl" &&
+    eventually grep "pycurl: another libcurl" "$TRASH/stderr" &&
+    ! grep Traceback "$TRASH/stderr"
+'
 test_expect_success 'a job goes on with a service that works' '
     module_load &&
     module=$(module_pid) &&

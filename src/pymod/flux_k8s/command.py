@@ -67,12 +67,11 @@ def run(name: str, main: Callable[[], None]) -> int:
         place = "" if error.filename is None else f"{error.filename}: "
         write_message(name, "ERROR", f"{place}{error.strerror or error}")
         return 1
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "flux":
-            raise
-        write_message(
-            name, "ERROR", f"needs Flux's own Python modules: run it as flux {name}"
-        )
+    except ImportError as error:
+        text = f"{sys.executable} cannot import a package: {error}"
+        if error.name is not None and error.name.partition(".")[0] == "flux":
+            text = f"needs Flux's own Python modules: run it as flux {name}"
+        write_message(name, "ERROR", text)
         return 1
     except KeyboardInterrupt:
         return 130

@@ -44,7 +44,6 @@ from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.setuppayload import NotJson
-from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json
 
 CALLBACKS_PER_TURN = 32
@@ -80,6 +79,7 @@ class Process:
 
     Raises:
         DWSError: the service cannot start with this configuration.
+        ImportError: a package that the service needs is missing, or broken.
     """
 
     def __init__(
@@ -97,6 +97,9 @@ class Process:
         self._loaded = config = Config.parse(tables["rabbit"])
         self._callbacks = CallbackQueue()
         self._flux = BrokerFlux(handle, self._callbacks, name)
+        # Imported here: main() reports a pycurl that does not fit to its libcurl.
+        from flux_k8s.kube.client import KubeClient
+
         self._kube = KubeClient(
             config.kubeconfig,
             deliver=self._callbacks.put,
@@ -330,8 +333,11 @@ def main(argv: Sequence[str]) -> int:
             first_config(channel),
             CurrentWork(int(work_fd)),
         )
-    except DWSError as error:
-        channel.rpc(REFUSED, {"reason": str(error)}, flags=FLUX_RPC_NORESPONSE)
+    except (DWSError, ImportError) as error:
+        reason = str(error)
+        if isinstance(error, ImportError):
+            reason = f"{sys.executable} cannot import a package: {error}"
+        channel.rpc(REFUSED, {"reason": reason}, flags=FLUX_RPC_NORESPONSE)
         return 1
     except Exception as error:
         log_exception(handle, "the dws service cannot start", error)
