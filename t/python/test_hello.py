@@ -9,6 +9,7 @@ from typing import Any, Optional
 
 import pytest
 
+from flux_k8s.jobs.hello import held_job
 from flux_k8s.ports import KubeError
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
@@ -93,6 +94,17 @@ def test_a_hello_whose_answer_cannot_be_read_is_sent_again_ever_later(
     assert len(lines(system, HELLO)) == 1
     settle(system)
     assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize(
+    ("waits", "memo"),
+    [("no room", "no room"), (None, None), (True, ""), (False, None)],
+)
+def test_jobs_are_taken_over_from_a_plugin_that_says_only_whether_there_is_a_memo(
+    waits: Any, memo: Optional[str]
+) -> None:
+    """Plugin and module may be upgraded in any order."""
+    assert held_job({"id": 1, "phase": "running", "waits": waits}).memo == memo
 
 
 def test_a_plugin_that_is_not_ready_is_asked_again_without_a_word() -> None:

@@ -68,7 +68,8 @@ class HeldJob:
         failed: the job has a fatal exception about its storage.
         failure_tolerance: the number of nodes without whose storage the job may run.
         memo: the memo of an earlier service, with the reason for which the job waits;
-            None without one.
+            None without one. Empty if its text is not known: an older plugin says only
+            whether there is one.
         submitted: when the job was submitted (UNIX time).
         userid: the user of the job. Both are None if the plugin is an older one, which
             does not say so.
@@ -99,10 +100,16 @@ def held_job(entry: Any) -> HeldJob:
         job.optional_boolean("teardown") or False,
         job.optional_boolean("told") or False,
         job.optional_integer("failure_tolerance", minimum=0) or 0,
-        job.optional_text("waits"),
+        _memo(job),
         job.optional_number("t_submit", minimum=0),
         job.optional_integer("userid", minimum=0),
     )
+
+
+def _memo(job: Reader) -> Optional[str]:
+    if isinstance(job.value.get("waits"), bool):
+        return "" if job.boolean("waits") else None
+    return job.optional_text("waits")
 
 
 class JobLister:
