@@ -30,6 +30,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.directives import GIB, PREFIX, Directive, parse_attribute
 from flux_k8s.dws.underline import message
+from flux_k8s.dws.workflowdirectives import CREATING
 from flux_k8s.errors import DirectiveError
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
@@ -49,9 +50,6 @@ flux batch would submit it.
 """
 SHOWN_JOBS = 3
 """The most jobs that a line names."""
-
-CREATING = ("jobdw", "create_persistent")
-"""The commands of directives that make storage."""
 
 
 @dataclass(frozen=True)
@@ -231,7 +229,7 @@ def accept(args: argparse.Namespace, instance: Instance, found: Wanted) -> None:
         write([json.dumps(to_json(found, constraint, free, place))])
         return
     now = number(answer, "now") or 0.0
-    out = [*out_lines(rows)]
+    out = list(out_lines(rows))
     facts = [
         ("Accepted", _count(len(found.directives), "directive")),
         ("Nodes", nodes_line(found.nodes, constraint, free)),
