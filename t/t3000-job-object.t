@@ -5,29 +5,37 @@ test_description='flux dws job-object: jobs as job objects (seed 003)'
 cluster_start
 instance_start 4
 
-# usage: tells FILE PATH [TEXT...]: a job object that others can read, in which the
-# elements at this path (as in ElementTree) say this, in this order
+# usage: tells FILE PATH [TEXT...]: the elements at this path (as in ElementTree) say
+# this, in this order
 tells () {
-    python_stdin '
+    "$PYTHON" -I -S -c '
 import sys
 import xml.etree.ElementTree as ElementTree
-from sssjob import read
 
 path, place, *expected = sys.argv[1:]
-document = open(path, "rb").read()
-read(document.decode("utf-8"))
-found = [e.text or "" for e in ElementTree.fromstring(document).findall(place)]
+found = [e.text or "" for e in ElementTree.parse(path).findall(place)]
 if found != expected:
     sys.exit(f"{place}: expected {expected}, found {found}")' "$@"
 }
 
-# usage: object FILE [OPTION...] JOBID...: write a job object, without a warning
+# usage: others_read FILE: it is a job object that others can read
+others_read () {
+    python_stdin '
+import sys
+from sssjob import read
+with open(sys.argv[1], encoding="utf-8") as file:
+    read(file.read())' "$1"
+}
+
+# usage: object FILE [OPTION...] JOBID...: write a job object that others can read,
+# without a warning
 object () {
     object_file=$1
     shift
     flux dws job-object -o "$object_file" "$@" >out 2>err &&
     test_must_be_empty out &&
-    test_must_be_empty err
+    test_must_be_empty err &&
+    others_read "$object_file"
 }
 
 # usage: id_of JOBID: as job objects have it
@@ -211,6 +219,7 @@ test_expect_success 'the dump of a batch job has its steps' '
     tar -xzf steps.tgz -C dump &&
     flux dws job-object --from=dump --group=$job >dump.xml 2>err &&
     test_must_be_empty err &&
+    others_read dump.xml &&
     tells dump.xml Job/Name first second &&
     tells dump.xml Job/ExitCode 2 0 &&
     sed -n "s,^.*/\(f.*\)\$,<Id>\1</Id>,p" ids >wanted &&
@@ -245,6 +254,7 @@ test_expect_success 'rabbitsim run --save keeps what is needed on another machin
     kept=$(ls saved) &&
     (PATH= "$PYTHON" "$PREFIX/libexec/flux/cmd/flux-dws.py" job-object \
         --from=saved/$kept >job.xml) &&
+    others_read job.xml &&
     tells job.xml Id $kept &&
     tells job.xml ExitCode 4 &&
     tells job.xml "Requested/Resource[@name=\"Storage\"]" 10 &&
