@@ -19,10 +19,6 @@ log_says () {
     flux dmesg | grep -F -e "$1"
 }
 
-is_drained () {
-    flux resource drain -no "{nodelist}" | grep -w "$1"
-}
-
 is_disabled () {
     test "$(storage_state "$1")" = Disabled
 }
@@ -31,8 +27,7 @@ undo_abort () {
     kube enable rabbit-01 &&
     kube enable rabbit-02 &&
     no_workflows &&
-    drained=$(flux resource drain -no "{nodelist}") &&
-    { test -z "$drained" || flux resource undrain "$drained"; }
+    undrain_all
 }
 
 # Set $id to a job in the epilog whose storage DWS does nothing about.
@@ -136,8 +131,7 @@ test_expect_success 'a job whose storage is not released in time keeps its exit 
 test_expect_success 'the node on which storage is still mounted is drained' '
     node=$(flux jobs -no "{nodelist}" $id) &&
     eventually is_drained $node &&
-    flux resource drain -no "{nodelist} {reason}" >drained &&
-    grep "^$node .*$(flux job id --to=f58plain $id).*epilog-timeout" drained
+    is_drained $node "$(flux job id --to=f58plain $id).*epilog-timeout"
 '
 test_expect_success 'the Rabbit that still has the storage is disabled, with a reason' '
     rabbit=$(memos $id rabbits) &&
@@ -155,7 +149,7 @@ test_expect_success 'the Workflow goes when DWS works and an administrator enabl
     no_workflows
 '
 test_expect_success 'the node and the Rabbit of an aborted job can be used again' '
-    flux resource undrain $node &&
+    undrain_all &&
     plugin_remove &&
     plugin_load_with epilog-timeout=60 &&
     id=$(job_submit -N2 true) &&

@@ -36,15 +36,6 @@ are_marked () {
     test "$(marked)" = "$*"
 }
 
-# usage: is_drained HOST TEXT: for a reason that has the text
-is_drained () {
-    flux resource drain -no "{nodelist} {reason}" | grep "^$1 .*$2"
-}
-
-none_is_drained () {
-    test -z "$(flux resource drain -no "{nodelist}")"
-}
-
 # usage: all_on RABBIT NODES: a job with storage on so many nodes is on this Rabbit's
 all_on () {
     all_on_id=$(job_submit -q all -N"$2" hostname) &&

@@ -92,12 +92,6 @@ on () {
     echo "-N1 --requires=host:compute-0$1"
 }
 
-# usage: undrain_all
-undrain_all () {
-    drained=$(flux resource drain -no "{nodelist}") &&
-    { test -z "$drained" || flux resource undrain "$drained"; }
-}
-
 # ---- flux-modprobe
 
 test_expect_success 'flux-modprobe loads the module when the instance starts' '

@@ -385,6 +385,34 @@ child_of () {
     pgrep -P "$1" -f -- "$2"
 }
 
+# ---- nodes ------------------------------------------------------------------
+
+# usage: drained: the drained nodes, each as "HOST REASON"
+drained () {
+    rpc resource.status | "$PYTHON" -I -S -c '
+import json, sys
+for ranks, drain in json.load(sys.stdin)["drain"].items():
+    for word in ranks.split(","):
+        first, _, last = word.partition("-")
+        for rank in range(int(first), int(last or first) + 1):
+            print(f"compute-{rank + 1:02}", drain["reason"])'
+}
+
+# usage: is_drained HOST [TEXT]: for a reason that matches the text
+is_drained () {
+    drained | grep "^$1 .*${2:-}"
+}
+
+none_is_drained () {
+    test -z "$(drained)"
+}
+
+undrain_all () {
+    undrain_all_hosts=$(drained | cut -d" " -f1 | paste -s -d, -) &&
+    { test -z "$undrain_all_hosts" ||
+        rpc resource.undrain "{\"targets\": \"$undrain_all_hosts\"}"; }
+}
+
 # ---- jobs -------------------------------------------------------------------
 
 # usage: submit [OPTION...] COMMAND...: a job; its ID. The options are those of flux
