@@ -24,8 +24,6 @@ from .child import cpu_of, descendants, memory, serve, stat_of
 from .workload import jobspec
 
 JOB_PREFIX = "fluxjob-"
-PINGS = 50
-"""Requests to the job manager between two looks at the module."""
 
 
 class Jobs:
@@ -252,20 +250,25 @@ class Inside:
         command = ["flux", "module", "load", "dws", "scheduler=none"]
         with subprocess.Popen(command) as loading:
             before = self._taken("job-manager")
-            while loading.poll() is None or not self._has_settled(count):
-                for _ in range(PINGS):
-                    self._handle.rpc("job-manager.ping", {"seq": 0, "pad": ""}).get()
-                    now = self._taken("job-manager")
-                    most, before = max(most, now - before), now
-        if loading.returncode:
-            raise OSError("the module was not loaded")
+            stats = None
+            while True:
+                self._handle.rpc("job-manager.ping", {"seq": 0, "pad": ""}).get()
+                now = self._taken("job-manager")
+                most, before = max(most, now - before), now
+                if loading.poll() is None:
+                    continue
+                if loading.returncode:
+                    raise OSError("the module was not loaded")
+                # The job manager is asked further while the module has yet to answer.
+                if stats is None:
+                    stats = self._handle.rpc("dws.stats-get", {})
+                elif _is_ready(stats):
+                    if _has_settled(stats.get(), count):
+                        break
+                    stats = None
         seconds = time.monotonic() - begin
         self._module = _module_process(self._broker)
         return {"seconds": seconds, "most": most}
-
-    def _has_settled(self, count: int) -> bool:
-        stats = self._stats()
-        return stats.get("jobs") == count and stats.get("busy") == 0
 
     def switched(self, down: int) -> float:
         """Wait until the module has so many ``ssd`` out of service, and Fluxion has
@@ -281,6 +284,18 @@ class Inside:
     def _stats(self) -> dict[str, Any]:
         stats: dict[str, Any] = self._handle.rpc("dws.stats-get", {}).get()
         return stats
+
+
+def _is_ready(future: Any) -> bool:
+    try:
+        future.wait_for(1e-3)
+    except TimeoutError:
+        return False
+    return True
+
+
+def _has_settled(stats: dict[str, Any], count: int) -> bool:
+    return stats.get("jobs") == count and stats.get("busy") == 0
 
 
 def _refused(future: Any) -> bool:
