@@ -11,7 +11,7 @@
 LIMIT=${LIMIT:-300}
 
 # These take longest, and begin first, so that none runs alone at the end.
-FIRST="t1017 t1007 t2009 t1008 t1004 t2004 t1016"
+FIRST="t1017 t1007 t2009 t1008 t1004 t2004 t1016 t1038 t3000 t2006 t2021"
 
 # usage: run_one FILE: what prove starts for each file
 run_one () {
