@@ -33,7 +33,9 @@ class Jobs:
         self._handle = handle
         self._times: dict[int, dict[str, float]] = {}
         self._left = 0
-        request = {"full": False, "allow": {"submit": 1, "clean": 1}}
+        self._failed: set[int] = set()
+        allow = {"submit": 1, "exception": 1, "clean": 1}
+        request = {"full": False, "allow": allow}
         journal = handle.rpc(
             "job-manager.events-journal", request, flags=FLUX_RPC_STREAMING
         )
@@ -47,19 +49,28 @@ class Jobs:
             times[event["name"]] = event["timestamp"]
             if event["name"] == "clean":
                 self._left -= 1
+            elif event["name"] == "exception" and event["context"]["severity"] == 0:
+                self._failed.add(response["id"])
         if self._left == 0:
             self._handle.reactor_stop()
 
     def run(self, count: int, directive: bool) -> dict[str, tuple[float, float]]:
-        """Submit jobs at once; when each was submitted, and inactive."""
+        """Submit jobs at once; when each was submitted, and inactive.
+
+        Raises:
+            OSError: jobs failed: they end sooner than others, and would be called fast.
+        """
         spec = json.dumps(jobspec(directive))
         self._times, self._left = {}, count
+        self._failed.clear()
         futures = [
             submit_async(self._handle, spec, novalidate=True) for _ in range(count)
         ]
         for future in futures:
             submit_get_id(future)
         self._handle.reactor_run()
+        if self._failed:
+            raise OSError(f"{len(self._failed)} of {count} jobs failed")
         return {
             f"{JOB_PREFIX}{jobid}": (times["submit"], times["clean"])
             for jobid, times in self._times.items()
