@@ -21,7 +21,7 @@ from rabbitsim.dws.options import Options
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
-from support.effort import SOAKING
+from support.effort import SOAKING, pairs
 from support.outages import (
     MISSING,
     OUTAGES,
@@ -63,8 +63,9 @@ def usual_time() -> float:
     return time_until_clean(system, jobid)
 
 
-@pytest.mark.parametrize("where", ["submitted", *STATES, "runs"])
-@pytest.mark.parametrize("kind", OUTAGES)
+@pytest.mark.parametrize(
+    ("kind", "where"), pairs(OUTAGES, ["submitted", *STATES, "runs"], 3)
+)
 def test_an_outage_of_an_hour_costs_an_hour_and_the_job_says_why(
     kind: str, where: str
 ) -> None:

@@ -18,6 +18,7 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.effort import pairs
 from support.outages import OUTAGES, RECONNECT, inject, job_in, slow
 from support.service import (
     COPY_OUT,
@@ -357,8 +358,7 @@ def test_a_rejected_patch_of_servers_counts_as_well() -> None:
     assert note == problem + more(jobid)
 
 
-@pytest.mark.parametrize("state", STATES[:-1])
-@pytest.mark.parametrize("kind", OUTAGES)
+@pytest.mark.parametrize(("kind", "state"), pairs(OUTAGES, STATES[:-1], 3))
 def test_an_outage_is_counted_by_no_limit(kind: str, state: str) -> None:
     """DWS gets on meanwhile, as long as it was told to. The limits are of an hour as
     well, and are not for the outage."""

@@ -1,10 +1,16 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The number of random examples: few by default, many in ``make soak``."""
+"""How much is tried: little by default, much in ``make soak``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import TypeVar
+
 from hypothesis import settings
+
+First = TypeVar("First")
+Second = TypeVar("Second")
 
 SOAKING = settings.default.max_examples > settings.get_profile("default").max_examples
 """Whether pytest has --hypothesis-profile=soak (conftest.py)."""
@@ -18,3 +24,15 @@ def examples(usual: int) -> settings:
 def seeds(usual: int, soaking: int) -> range:
     """The seeds of random runs."""
     return range(soaking if SOAKING else usual)
+
+
+def pairs(
+    first: Iterable[First], second: Iterable[Second], usual: int
+) -> list[tuple[First, Second]]:
+    """Each with each; usually with one in so many, such that all are there."""
+    return [
+        (one, other)
+        for row, one in enumerate(first)
+        for column, other in enumerate(second)
+        if SOAKING or (row + column) % usual == 0
+    ]
