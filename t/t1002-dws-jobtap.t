@@ -130,8 +130,7 @@ test_expect_success 'a job whose storage is not released in time keeps its exit 
 '
 test_expect_success 'the node on which storage is still mounted is drained' '
     node=$(flux jobs -no "{nodelist}" $id) &&
-    eventually is_drained $node &&
-    is_drained $node "$(flux job id --to=f58plain $id).*epilog-timeout"
+    eventually is_drained $node "$(flux job id --to=f58plain $id).*epilog-timeout"
 '
 test_expect_success 'the Rabbit that still has the storage is disabled, with a reason' '
     rabbit=$(memos $id rabbits) &&

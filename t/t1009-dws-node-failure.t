@@ -76,7 +76,7 @@ test_expect_success 'a job that would have no node left fails' '
     job_exception $id dws "failed nodes: 1 of 1 (compute-02), dw_failure_tolerance=9"
 '
 test_expect_success 'no node is drained for a job that fails' '
-    none_is_drained
+    only_drained
 '
 test_expect_success 'a node that is drained already does not spare the others' '
     gate_shut DataIn &&

@@ -31,11 +31,6 @@ for line in sys.stdin:
     print(context["type"], context["severity"], context.get("note", ""))'
 }
 
-# usage: only_drained HOSTS
-only_drained () {
-    test "$(drained | cut -d" " -f1)" = "$1"
-}
-
 # usage: node_is HOST STATUS: in SystemStatus
 node_is () {
     test "$(kube node "$1")" = "$2"
@@ -179,7 +174,7 @@ test_expect_success 'the node that had not unmounted comes back when it has' '
     dws_resume &&
     kube enable rabbit-01 &&
     eventually log_says "undraining compute-02: storage is not mounted there" &&
-    eventually only_drained "" &&
+    eventually only_drained &&
     restore
 '
 test_expect_success 'a node that has not unmounted goes to no job that waits for it' '

@@ -43,7 +43,7 @@ test_expect_success 'their job ends, as after any other exception' '
 test_expect_success 'no Rabbit is disabled, no node drained' '
     flux dmesg >log &&
     ! grep "disabling rabbit" log &&
-    none_is_drained
+    only_drained
 '
 test_expect_success 'nobody can raise dws-epilog-timeout on the job of another user' '
     gate_shut PostRun &&

@@ -109,7 +109,7 @@ test_expect_success 'a node that loses its connection is drained, and back after
     kube link compute-01 Offline &&
     eventually is_drained compute-01 "dws: PCIe connection to Rabbit rabbit-01 is Offline" &&
     kube link compute-01 Ready &&
-    eventually none_is_drained
+    eventually only_drained
 '
 test_expect_success 'a node that an administrator drained stays drained' '
     flux resource drain compute-01 "broken fan" &&
@@ -126,12 +126,12 @@ test_expect_success 'with soft_drain only jobs with storage avoid the node' '
     rabbit_keys "drain_compute_nodes = false" &&
     kube link compute-01 Offline &&
     eventually are_marked compute-01 &&
-    none_is_drained
+    only_drained
 '
 test_expect_success 'without drain and soft_drain a lost connection changes nothing' '
     rabbit_keys "drain_compute_nodes = false" "soft_drain = false" &&
     eventually are_marked &&
-    none_is_drained
+    only_drained
 '
 test_expect_success 'changes while the module is away are sent when it is loaded again' '
     rabbit_keys "drain_compute_nodes = false" &&
@@ -151,7 +151,7 @@ test_expect_success 'only the nodes of the queues that the module sees to' '
     ! is_drained compute-05 PCIe &&
     kube link compute-01 Ready &&
     kube link compute-05 Ready &&
-    eventually none_is_drained
+    eventually only_drained
 '
 test_expect_success 'a queue that there is not is refused' '
     flux module remove dws &&

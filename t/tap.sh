@@ -387,7 +387,7 @@ child_of () {
 
 # ---- nodes ------------------------------------------------------------------
 
-# usage: drained: the drained nodes, each as "HOST REASON"
+# usage: drained: the drained nodes, each as "HOST REASON", where rank 0 is compute-01
 drained () {
     rpc resource.status | "$PYTHON" -I -S -c '
 import json, sys
@@ -403,14 +403,17 @@ is_drained () {
     drained | grep "^$1 .*${2:-}"
 }
 
-none_is_drained () {
-    test -z "$(drained)"
+# usage: only_drained [HOST...]: these nodes are drained, and no others
+only_drained () {
+    only_drained_lines=$(drained) &&
+    test "$(echo "$only_drained_lines" | cut -d" " -f1 | xargs)" = "$*"
 }
 
 undrain_all () {
-    undrain_all_hosts=$(drained | cut -d" " -f1 | paste -s -d, -) &&
-    { test -z "$undrain_all_hosts" ||
-        rpc resource.undrain "{\"targets\": \"$undrain_all_hosts\"}"; }
+    undrain_all_lines=$(drained) &&
+    for undrain_all_host in $(echo "$undrain_all_lines" | cut -d" " -f1); do
+        rpc resource.undrain "{\"targets\": \"$undrain_all_host\"}" || return 1
+    done
 }
 
 # ---- jobs -------------------------------------------------------------------

@@ -298,6 +298,7 @@ class Inside:
 
 
 def _is_ready(future: Any) -> bool:
+    """Whether the answer is there; a wait of no time would not let it in."""
     try:
         future.wait_for(1e-3)
     except TimeoutError:
