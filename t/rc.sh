@@ -3,26 +3,50 @@
 #
 # usage: t/rc.sh rc1|rc3
 #
-# Rank 0 runs what Flux would. The other ranks get the modules that they would have, and
-# need no Python for that, which would take a third of the time of a broker.
+# The brokers get the modules that they would have from Flux, and need no Python for
+# that, which would take a third of the time of a broker. What Flux itself does is run by
+# a test that is about it (FLUX_MODPROBE_PATH), and wherever a test has "flux start",
+# "flux batch" or "flux alloc" start an instance.
 
+# In this order, and at the end the last one first.
 MODULES="heartbeat content kvs kvs-watch resource job-info job-ingest"
-# The last one first.
-REVERSED="job-ingest job-info resource kvs-watch kvs content heartbeat"
+FIRST_MODULES="heartbeat content content-sqlite kvs kvs-watch resource job-manager
+    job-info job-ingest job-list job-exec"
+FLUXION="sched-fluxion-resource sched-fluxion-feasibility sched-fluxion-qmanager"
+
+# usage: module load|remove [OPTION...] NAME...: flux(1) takes longer to start this program
+# than it takes to run.
+module () {
+    "${FLUX_EXEC_PATH##*:}/flux-module" "$@"
+}
+
+# usage: load NAME
+load () {
+    case $1 in
+    sched-fluxion-resource | sched-fluxion-feasibility)
+        set -- "$1" load-allowlist=node,core,gpu
+        ;;
+    esac
+    module load "$@"
+}
 
 if test "$(flux getattr rank)" -eq 0; then
-    # shellcheck disable=SC2046
-    exec $(flux config builtin "$1_path")
+    scheduler=$(flux config get --default="$FLUXION" modules.alternatives.sched)
+    MODULES="$FIRST_MODULES $scheduler"
 fi
 case $1 in
 rc1)
-    for module in $MODULES; do
-        flux module load "$module" || exit 1
+    for name in $MODULES; do
+        load "$name" || exit 1
     done
     ;;
 rc3)
-    for module in $REVERSED; do
-        flux module remove "$module" || exit 1
+    reversed=
+    for name in $MODULES; do
+        reversed="$name $reversed"
+    done
+    for name in $reversed; do
+        module remove --force "$name" || exit 1
     done
     ;;
 esac

@@ -89,15 +89,17 @@ def submit(spec: dict[str, object], urgency: str, copies: int) -> None:
     file = os.memfd_create("jobspec")
     os.write(file, json.dumps(spec).encode())
     os.dup2(file, 0)
-    command = ["flux", "job", "submit", f"--urgency={urgency}"]
+    # In an instance flux(1) has told where its programs are.
+    program = os.environ.get("FLUX_EXEC_PATH", "").split(":")[-1] + "/flux-job"
+    command = [program, "submit", f"--urgency={urgency}"]
     for _ in range(copies - 1):
         os.lseek(0, 0, os.SEEK_SET)
-        pid = os.posix_spawnp(command[0], command, os.environ)
+        pid = os.posix_spawn(command[0], command, os.environ)
         status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
         if status:
             sys.exit(status)
     os.lseek(0, 0, os.SEEK_SET)
-    os.execvp(command[0], command)
+    os.execv(command[0], command)
 
 
 def main(words: list[str]) -> None:

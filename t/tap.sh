@@ -22,6 +22,7 @@ PREFIX=${FLUX_DWS_PREFIX:-$TOP/.venv}
 PYTHON=$PREFIX/bin/python
 JOBTAP=$PREFIX/lib/flux/job-manager/plugins/dws-jobtap.so
 DW='#DW jobdw type=xfs capacity=10GiB name=p1'
+F58=123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz
 PATIENCE=60
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
@@ -33,6 +34,19 @@ die () {
     echo "# $NAME: $*"
     test -z "$FLUX_DWS_INSIDE" || instance_kill
     exit 1
+}
+
+# usage: flux COMMAND...: as flux(1), which takes longer to start these programs of its
+# than they take to run. In an instance it has told where they are.
+flux () {
+    case $FLUX_DWS_INSIDE$1 in
+    1job | 1module | 1kvs)
+        flux_program=${FLUX_EXEC_PATH##*:}/flux-$1
+        shift
+        "$flux_program" "$@"
+        ;;
+    *) command flux "$@" ;;
+    esac
 }
 
 # usage: skip_all REASON: nothing of this file is run
@@ -129,7 +143,24 @@ kube () {
 
 # usage: workflow JOBID: the name of a job's Workflow
 workflow () {
-    echo "fluxjob-$(flux job id --to=dec "$1")"
+    echo "fluxjob-$(job_dec "$1")"
+}
+
+# usage: job_dec JOBID: it as a decimal number, as flux job id --to=dec writes it. An ID
+# in F58 (RFC 19) is one in base 58.
+job_dec () {
+    case $1 in
+    ƒ*) ;;
+    *) flux job id --to=dec "$1" && return || return ;;
+    esac
+    job_dec_rest=${1#ƒ}
+    job_dec_value=0
+    while test -n "$job_dec_rest"; do
+        job_dec_smaller=${F58%%"${job_dec_rest%"${job_dec_rest#?}"}"*}
+        job_dec_value=$((job_dec_value * 58 + ${#job_dec_smaller}))
+        job_dec_rest=${job_dec_rest#?}
+    done
+    echo "$job_dec_value"
 }
 
 # Within PATIENCE there is no Workflow.
@@ -372,7 +403,7 @@ broker_lives () {
 
 # The process of the module, which is a child of the broker's.
 module_pid () {
-    child_of "$BROKER_PID" "module-python-exec.*/dws"
+    child_of "$BROKER_PID" "/dws\.py"
 }
 
 # The process of the service, which is a child of the module's.
@@ -380,9 +411,15 @@ service_pid () {
     child_of "$(module_pid)" "flux_k8s/broker"
 }
 
-# usage: child_of PID TEXT: the child whose command line has the text
+# usage: child_of PID TEXT: the child that has a word with this text in its command line.
+# (pgrep would look at all processes of the machine.)
 child_of () {
-    pgrep -P "$1" -f -- "$2"
+    child_of_found=1
+    for child_of_pid in $(cat "/proc/$1/task"/*/children 2>/dev/null); do
+        grep -aqs -e "$2" "/proc/$child_of_pid/cmdline" &&
+        echo "$child_of_pid" && child_of_found=0
+    done
+    return "$child_of_found"
 }
 
 # ---- nodes ------------------------------------------------------------------
