@@ -14,7 +14,7 @@ there is one DIR/WORKFLOW.STATE that Workflow does not.
 from __future__ import annotations
 
 import argparse
-import pathlib
+import os
 import sys
 from dataclasses import dataclass
 from typing import Optional
@@ -25,7 +25,7 @@ from rabbitsim.dws.cli import read_topology, serve
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.options import Fault
 
-INTERVAL = 0.05
+INTERVAL = 0.1
 """Seconds between two looks at a gate."""
 
 
@@ -33,22 +33,23 @@ INTERVAL = 0.05
 class GatedOptions(Options):
     """Options of the controllers, with gates in a folder."""
 
-    gates: pathlib.Path = pathlib.Path()
+    gates: str = ""
 
     def fault(
         self, kind: str, workflow: str, state: str, elapsed: float
     ) -> Optional[Fault]:
         names = (state, f"{workflow}.{state}")
-        if kind == "never" and any((self.gates / name).exists() for name in names):
+        if kind == "never" and any(
+            os.path.exists(f"{self.gates}/{name}") for name in names
+        ):
             return Fault(state, kind, duration=elapsed + INTERVAL)
         return super().fault(kind, workflow, state, elapsed)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser()
-    for option in ("--kubeconfig", "--mapping", "--scratch"):
+    for option in ("--kubeconfig", "--mapping", "--scratch", "--gates"):
         parser.add_argument(option, required=True)
-    parser.add_argument("--gates", required=True, type=pathlib.Path)
     parser.add_argument("--fault", action="append", default=[], type=Fault.parse)
     parser.add_argument("--label", action="append", default=[])
     parser.add_argument("--copy-rate", type=float)
