@@ -71,7 +71,7 @@ terminal () {
 
 test_expect_success 'flux run says that data is copied only now' '
     gate_shut DataOut &&
-    { flux run -N1 --dw=copy sh -c "$MAKE" >out 2>err & } &&
+    { command flux run -N1 --dw=copy sh -c "$MAKE" >out 2>err & } &&
     run=$! &&
     eventually grep -F "$COPIES" err &&
     id=$(sed -n "s/.*flux dws wait \([^ ]*\) waits for that$/\1/p" err) &&

@@ -7,11 +7,11 @@ instance_start 2
 
 # usage: follow_all JOBID: three commands that follow the job, in the background
 follow_all () {
-    flux dws wait "$1" >wait.out 2>wait.err &
+    command flux dws wait "$1" >wait.out 2>wait.err &
     wait_pid=$!
-    flux dws show --follow "$1" >show.out 2>show.err &
+    command flux dws show --follow "$1" >show.out 2>show.err &
     show_pid=$!
-    flux dws wait --json "$1" >json.out 2>json.err &
+    command flux dws wait --json "$1" >json.out 2>json.err &
     json_pid=$!
 }
 

@@ -275,7 +275,7 @@ rules_say () {
 	print("ready", flush=True)
 	handle.reactor_run()
 	END
-    flux python rules.py "$@" >rules.out 2>&1 &
+    command flux python rules.py "$@" >rules.out 2>&1 &
     rules_pid=$!
     wait_for_line rules.out ready
 }

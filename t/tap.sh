@@ -37,7 +37,8 @@ die () {
 }
 
 # usage: flux COMMAND...: as flux(1), which takes longer to start these programs of its
-# than they take to run. In an instance it has told where they are.
+# than they take to run. In an instance it has told where they are. (Where the process in
+# the background is to be flux(1) itself, for a signal: command flux.)
 flux () {
     case $FLUX_DWS_INSIDE$1 in
     1job | 1module | 1kvs)
@@ -149,11 +150,11 @@ workflow () {
 # usage: job_dec JOBID: it as a decimal number, as flux job id --to=dec writes it. An ID
 # in F58 (RFC 19) is one in base 58.
 job_dec () {
-    case $1 in
-    ƒ*) ;;
-    *) flux job id --to=dec "$1" && return || return ;;
-    esac
     job_dec_rest=${1#ƒ}
+    test "$job_dec_rest" != "$1" || {
+        flux job id --to=dec "$1"
+        return
+    }
     job_dec_value=0
     while test -n "$job_dec_rest"; do
         job_dec_smaller=${F58%%"${job_dec_rest%"${job_dec_rest#?}"}"*}
@@ -619,7 +620,11 @@ expect_each_to_succeed () {
 # usage: events JOBID: the names of the job's events, on one line; those of an
 # action with its description
 events () {
-    flux job eventlog "$1" | sed -n \
+    flux job eventlog "$1" | event_names
+}
+
+event_names () {
+    sed -n \
         -e 's/^[0-9.]* \([^ ]*\) description="\([^"]*\)".*/\1:\2/p' -e t \
         -e 's/^[0-9.]* \([^ ]*\).*/\1/p' | tr '\n' ' '
 }
@@ -689,8 +694,9 @@ if len(fatal) != 1 or fatal[0]["type"] != sys.argv[1] \
 # in its life, with exit status 0
 job_succeeds () {
     wait_event "$1" clean >/dev/null &&
-    flux job status "$1" &&
-    job_succeeds_events=$(events "$1") &&
+    job_succeeds_log=$(flux job eventlog "$1") &&
+    echo "$job_succeeds_log" | grep " finish status=0$" &&
+    job_succeeds_events=$(echo "$job_succeeds_log" | event_names) &&
     in_order "$job_succeeds_events" \
         dependency-add:dws-create dependency-remove:dws-create depend alloc \
         prolog-start:dws-setup dws_environment prolog-finish:dws-setup \
