@@ -4,9 +4,9 @@
 # usage: t/rc.sh rc1|rc3
 #
 # The brokers get the modules that they would have from Flux, and need no Python for
-# that, which would take a third of the time of a broker. What Flux itself does is run by
-# a test that is about it (FLUX_MODPROBE_PATH), and wherever a test has "flux start",
-# "flux batch" or "flux alloc" start an instance.
+# that, which would take a third of the time of a broker. A test of what Flux starts has
+# FLUX_MODPROBE_PATH; then rank 0 and one of the others run what Flux would. So does
+# each instance that a test starts by "flux start", "flux batch" or "flux alloc".
 
 # In this order, and at the end the last one first.
 MODULES="heartbeat content kvs kvs-watch resource job-info job-ingest"
@@ -30,7 +30,12 @@ load () {
     module load "$@"
 }
 
-if test "$(flux getattr rank)" -eq 0; then
+rank=$(flux getattr rank)
+if test -n "$FLUX_MODPROBE_PATH" && test "$rank" -le 1; then
+    # shellcheck disable=SC2046
+    exec $(flux config builtin "$1_path")
+fi
+if test "$rank" -eq 0; then
     scheduler=$(flux config get --default="$FLUXION" modules.alternatives.sched)
     MODULES="$FIRST_MODULES $scheduler"
 fi

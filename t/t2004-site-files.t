@@ -7,7 +7,6 @@ SITE=$PREFIX/etc/flux
 FLUX_MODPROBE_PATH=$(flux config builtin datadir)/modprobe
 FLUX_MODPROBE_PATH=$FLUX_MODPROBE_PATH:$(flux config builtin libexecdir)/modprobe
 export FLUX_MODPROBE_PATH="$FLUX_MODPROBE_PATH:$SITE/modprobe"
-FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins
 
 # As flux-run-system-scripts does it, with a systemctl that writes down what it
 # is told. Like systemd it starts a unit five times, then not without reset-failed.
@@ -141,7 +140,8 @@ test_expect_success 'the example of a configuration starts an instance as it is'
         -e "s,/etc/flux/system/kubeconfig,$TRASH/kubeconfig," \
         -e "s,/etc/flux/system/rabbitmapping,$TRASH/mapping," \
         "$TESTDIR/../etc/examples/rabbit.toml" >$TRASH/example/rabbit.toml &&
-    flux start --config-path=$TRASH/example -Sbroker.boot-method=single \
+    FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins \
+        flux start --config-path=$TRASH/example -Sbroker.boot-method=single \
         sh -c "flux module list && flux run true" >modules 2>start.err &&
     grep -w job-manager modules &&
     grep -w dws modules
@@ -154,7 +154,7 @@ test_expect_success 'without a [rabbit] table it is not loaded' '
 # ---- prolog and epilog
 
 test_expect_success 'a job without directives has nothing to do with nnf-clientmount' '
-    id=$(flux submit -N4 true) &&
+    id=$(submit -N4 true) &&
     wait_event $id clean &&
     flux job status $id &&
     test -z "$(told $id)"
@@ -192,7 +192,7 @@ test_expect_success 'short jobs do not come to the limit of systemd for starts' 
     done
 '
 test_expect_success 'the units of daemons run from the end of the prolog to the epilog' '
-    id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" true) &&
+    id=$(submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" true) &&
     job_succeeds $id &&
     told $id | cut -d" " -f2- >log &&
     cat >expected <<-"END" &&
@@ -215,7 +215,7 @@ test_expect_success 'a user cannot have units started with a memo' '
     ! told $id | grep -v nnf-clientmount
 '
 test_expect_success 'a user cannot have the epilog leave units running with a memo' '
-    id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" \
+    id=$(submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" \
         sh -c "$LOOP") &&
     wait_event $id start &&
     is_told $id "start offload" &&
@@ -226,7 +226,7 @@ test_expect_success 'a user cannot have the epilog leave units running with a me
     is_told $id "stop offload"
 '
 test_expect_success 'a user cannot have a prolog wait for storage with a memo' '
-    id=$(flux submit $(on 1) --urgency=hold true) &&
+    id=$(submit $(on 1) --urgency=hold true) &&
     flux job memo $id name=dependency-add \
         context="{\"description\":\"dws-create\"}" &&
     job_go $id &&
@@ -282,8 +282,10 @@ test_expect_success 'an instance that is a job drains nodes without storage' '
 	flux resource list -s free -no "{nodelist}" >>"$1"
 	END
     chmod +x inside &&
+    RC1="-Sbroker.rc1_path=$TESTDIR/rc.sh rc1" &&
+    RC3="-Sbroker.rc3_path=$TESTDIR/rc.sh rc3" &&
     id=$(job_submit -N4 --urgency=hold --setattr=system.dw_failure_tolerance=1 \
-        flux start --conf=resource.noverify=true ./inside $TRASH/drained) &&
+        flux start "$RC1" "$RC3" --conf=resource.noverify=true ./inside $TRASH/drained) &&
     flux job memo $id "note=a line separator: $(printf "\342\200\250")" &&
     job_go $id &&
     wait_event $id clean &&
@@ -294,12 +296,13 @@ test_expect_success 'an instance that is a job drains nodes without storage' '
 '
 test_expect_success 'an instance that is a job with storage everywhere drains nothing' '
     id=$(job_submit -N2 --requires=host:compute-0[1-2] \
-        flux start --conf=resource.noverify=true ./inside $TRASH/drained) &&
+        flux start "$RC1" "$RC3" --conf=resource.noverify=true ./inside $TRASH/drained) &&
     wait_event $id clean &&
     test "$(cat drained)" = "compute-[01-02]"
 '
 # ---- the CLI plugin
 
+FLUX_CLI_PLUGINPATH_OVERRIDE=$SITE/cli/plugins
 for command in alloc batch submit run bulksubmit; do
     test_expect_success "flux $command --help tells of --rabbit-chassis" "
         flux $command --help | grep -A 2 -e '--rabbit-chassis=N' | tee help &&

@@ -257,13 +257,11 @@ instance_start () {
     # A test ends when no job is active, so that its instance has none to cancel. An
     # instance that a job starts has none either, where its script waits for them.
     export FLUX_DISABLE_JOB_CLEANUP=1
-    # A test of what Flux starts has it started by Flux.
-    test -n "$FLUX_MODPROBE_PATH" || set -- -Sbroker.rc1_path="$TESTDIR/rc.sh rc1" \
-        -Sbroker.rc3_path="$TESTDIR/rc.sh rc3" "$@"
     flux start --test-size="$instance_start_size" \
         --test-hosts="$(instance_hosts "$instance_start_size")" \
         --config-path="$TRASH/conf" \
         -Sconf.shell_pluginpath="$shellpath:$PREFIX/lib/flux/shell/plugins" \
+        -Sbroker.rc1_path="$TESTDIR/rc.sh rc1" -Sbroker.rc3_path="$TESTDIR/rc.sh rc3" \
         "$@" "$TESTDIR/$NAME" 2>>"$TRASH/stderr"
     status=$?
     test "$status" -eq 0 || tail -n 50 "$TRASH/stderr" | sed 's/^/# stderr: /'
