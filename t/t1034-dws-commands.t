@@ -191,7 +191,7 @@ test_expect_success 'a job without directives has no page' '
 '
 test_expect_success 'free says what it does, and does it' '
     gate_shut PreRun &&
-    stuck=$(flux submit --setattr=system.dw="$DW
+    stuck=$(submit --setattr=system.dw="$DW
 #DW copy_out source=\$DW_JOB_p1/out destination=/lustre/out" true) &&
     kube wait $(workflow $stuck) PreRun &&
     flux dws free $stuck >page &&
@@ -205,7 +205,7 @@ test_expect_success 'free says what it does, and does it' '
 '
 test_expect_success 'free of a job that runs says that its data is copied out, and it is' '
     mkdir -p scratch/lustre/freed &&
-    runs=$(flux submit --setattr=system.dw="$DW
+    runs=$(submit --setattr=system.dw="$DW
 #DW copy_out source=\$DW_JOB_p1/out destination=/lustre/freed/" \
         sh -c "echo data >\$DW_JOB_p1/out; touch written; exec sleep inf") &&
     eventually test -e written &&

@@ -96,7 +96,9 @@ print(json.load(sys.stdin)["fits_now"].get("rabbit-01", 0))'
 waits () {
     wait_event "$1" depend &&
     ! flux job wait-event -q -t 1 "$1" alloc &&
-    flux jobs -no "{state}" "$1" | grep SCHED
+    waits_events=$(events "$1") &&
+    in_order "$waits_events" depend priority &&
+    case $waits_events in *exception*) return 1 ;; esac
 }
 
 ends () {
