@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from . import realflux
+from . import floors, realflux
 from .bench import Bench
 from .jobs import run
-from .rows import REAL_FLUX, STAND_IN, Row
+from .rows import REAL_FLUX, STAND_IN, Floor, Row
 
 NAME = "events"
 FLUX = "flux-events"
@@ -31,6 +31,7 @@ PER_EVENT = 20
 def alone(bench: Bench) -> Iterator[Row]:
     """The service in a process that does nothing else."""
     window = bench.number(3, 2)
+    ideal = _ideal(bench)
     costs, touched = [], 0
     with bench.cluster(128, "recorded", full_events=True) as system:
         with bench.child("alone") as module:
@@ -50,7 +51,9 @@ def alone(bench: Bench) -> Iterator[Row]:
                 count = system.cluster.call("touch", rate=400, seconds=window - 1.0)
                 costs.append((module.receive()["cpu"] - quiet) / count * 1e6)
                 touched += count
-    yield _per_job(STAND_IN, NAME, runs, f"with next to no Flux; {shown:.0f} events")
+            parsing = floors.parsing(system)
+    note = f"with next to no Flux; {shown:.0f} events"
+    yield _per_job(STAND_IN, NAME, runs, note, ideal)
     yield Row(
         STAND_IN,
         NAME,
@@ -60,21 +63,30 @@ def alone(bench: Bench) -> Iterator[Row]:
         PER_EVENT,
         f"an annotation changes; {touched:,} events, all threads; {len(costs)} windows "
         "less one without events before each",
+        floor=parsing,
     )
 
 
 def with_flux(bench: Bench) -> Iterator[Row]:
     """The processes of the module in a real Flux."""
+    ideal = _ideal(bench)
     with realflux.running_system(bench, "recorded", full_events=True) as (system, flux):
         run(system, flux, 10)
         system.cluster.call("events")
         count = bench.number(3, 1)
         runs = [run(system, flux, JOBS)["module"] for _ in range(count)]
         shown = system.cluster.call("events") / len(runs) / JOBS
-    yield _per_job(REAL_FLUX, FLUX, runs, f"{shown:.0f} events")
+    yield _per_job(REAL_FLUX, FLUX, runs, f"{shown:.0f} events", ideal)
 
 
-def _per_job(section: str, name: str, runs: list[float], note: str) -> Row:
+def _ideal(bench: Bench) -> Floor:
+    runs = floors.ideal_runs(bench, 128, "recorded", JOBS, 1, full_events=True)
+    return floors.cpu_per_job(list(runs))
+
+
+def _per_job(
+    section: str, name: str, runs: list[float], note: str, floor: Floor
+) -> Row:
     return Row(
         section,
         name,
@@ -83,4 +95,5 @@ def _per_job(section: str, name: str, runs: list[float], note: str) -> Row:
         "ms",
         PER_JOB,
         f"{JOBS} at once, {note} for each ({len(runs)} runs)",
+        floor=floor,
     )

@@ -5,13 +5,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Optional
 
+from . import floors
 from .bench import Bench, System
 from .child import Child
+from .floors import IdealRun
 from .probe import Probe
-from .rows import P99, STAND_IN, Row, median, percentile
+from .rows import P99, STAND_IN, Floor, Row, median, percentile
 from .workload import added, transitions
 
 NODES = 1024
@@ -29,14 +31,20 @@ CPU = 10
 
 def one_by_one(bench: Bench) -> Iterator[Row]:
     """One job at a time, on the stand-in Flux."""
+    ideal = list(floors.ideal_runs(bench, 64, 0.0, 1, bench.number(30, 8)))
     with bench.cluster(64) as system, bench.child("standin") as flux:
         flux.call("start", kubeconfig=system.kubeconfig, nodes=64)
         rounds = bench.number(30, 8)
-        yield from single_rows(STAND_IN, SINGLE, system, flux, rounds)
+        yield from single_rows(STAND_IN, SINGLE, system, flux, rounds, ideal)
 
 
 def single_rows(
-    section: str, name: str, system: System, flux: Child, rounds: int
+    section: str,
+    name: str,
+    system: System,
+    flux: Child,
+    rounds: int,
+    ideal: Sequence[IdealRun] = (),
 ) -> Iterator[Row]:
     """Rows about one job at a time: what we add to its transitions, and to all of it.
     API round trips, a job without #DW and a job with it take turns."""
@@ -59,7 +67,7 @@ def single_rows(
         times += found
         more += added(job, marks)
     probe.close()
-    yield from transition_rows(section, name, "one job", ratios, times, trips)
+    yield from transition_rows(section, name, "one job", ratios, times, trips, ideal)
     yield Row(
         section,
         name,
@@ -78,6 +86,7 @@ def transition_rows(
     ratios: list[float],
     times: list[float],
     trips: list[float],
+    ideal: Sequence[IdealRun] = (),
 ) -> Iterator[Row]:
     """Rows about the time from a watch event in to a patch accepted, ``times``, and
     that compared with API round trips of the same moment, ``ratios``."""
@@ -90,6 +99,7 @@ def transition_rows(
         ROUND_TRIPS,
         f"{median(times) * 1e3:.2f} ms; a round trip is {median(trips) * 1e3:.2f} ms "
         f"({len(times)} transitions)",
+        floor=floors.transition(ideal, median(trips)) if ideal else None,
     )
     yield Row(
         section,
@@ -104,17 +114,19 @@ def transition_rows(
 
 def at_once(bench: Bench) -> Iterator[Row]:
     """A hundred jobs at once, and a thousand, a few times."""
-    repeat = bench.number(3, 1)
+    repeat, count = bench.number(3, 1), bench.number(1000, 200)
+    ideal = list(floors.ideal_runs(bench, NODES, "recorded", 100, 1))
     with _stand_in(bench, "recorded") as (system, flux):
         plain = flux.call("jobs", count=100, directive=False)
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
-        yield from hundred_rows(STAND_IN, AT_ONCE, hundreds, plain)
+        floor = floors.added(ideal)
+        yield from hundred_rows(STAND_IN, AT_ONCE, hundreds, plain, floor)
+    ideal = list(floors.ideal_runs(bench, NODES, 0.0, count, 1))
     with _stand_in(bench, 0.0) as (system, flux):
         hundreds = [run(system, flux, 100) for _ in range(repeat)]
         yield from rate_rows(STAND_IN, AT_ONCE, hundreds, None)
-        count = bench.number(1000, 200)
         thousands = [run(system, flux, count) for _ in range(repeat)]
-    yield from rate_rows(STAND_IN, AT_ONCE, thousands, RATE)
+    yield from rate_rows(STAND_IN, AT_ONCE, thousands, RATE, floors.rate(ideal))
     yield Row(
         STAND_IN,
         AT_ONCE,
@@ -139,7 +151,11 @@ def durations(result: dict[str, Any]) -> list[float]:
 
 
 def hundred_rows(
-    section: str, name: str, runs: list[dict[str, Any]], plain: dict[str, Any]
+    section: str,
+    name: str,
+    runs: list[dict[str, Any]],
+    plain: dict[str, Any],
+    floor: Optional[Floor] = None,
 ) -> Iterator[Row]:
     """Rows about a hundred jobs at once, where DWS takes its time."""
     late = median(percentile(run["added"], 99) for run in runs)
@@ -152,11 +168,16 @@ def hundred_rows(
         EACH_OF_A_HUNDRED,
         f"median over the jobs; p99 {late:.2f} s ({len(runs)} runs). DWS as fast as "
         f"the real one. Jobs without #DW take {median(durations(plain)):.2f} s",
+        floor=floor,
     )
 
 
 def rate_rows(
-    section: str, name: str, runs: list[dict[str, Any]], target: Optional[float]
+    section: str,
+    name: str,
+    runs: list[dict[str, Any]],
+    target: Optional[float],
+    floor: Optional[Floor] = None,
 ) -> Iterator[Row]:
     """Rows about many jobs at once, where DWS takes no time."""
     jobs = len(runs[0]["times"])
@@ -174,6 +195,7 @@ def rate_rows(
         f"processor time per job: API server and DWS {server:.1f} ms, Flux and "
         f"module {flux:.1f} ms; {added:.1f} s added to each job ({len(runs)} runs)",
         more_is_better=True,
+        floor=floor,
     )
 
 
@@ -193,10 +215,11 @@ def run(system: System, flux: Child, count: int) -> dict[str, Any]:
 
 def alone(bench: Bench) -> Iterator[Row]:
     """The service in a process that does nothing else: its time and memory."""
+    count = bench.number(500, 100)
+    ideal = list(floors.ideal_runs(bench, NODES, 0.0, count, 1))
     with bench.cluster(NODES) as system, bench.child("alone") as module:
         module.call("start", kubeconfig=system.kubeconfig, rabbits=system.rabbits)
         module.call("jobs", count=10)
-        count = bench.number(500, 100)
         runs = [module.call("jobs", count=count) for _ in range(bench.number(3, 1))]
     yield Row(
         STAND_IN,
@@ -206,6 +229,7 @@ def alone(bench: Bench) -> Iterator[Row]:
         "ms",
         CPU,
         "the service in a process of its own, with next to no Flux",
+        floor=floors.cpu_per_job(ideal),
     )
     yield Row(
         STAND_IN,

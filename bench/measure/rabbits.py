@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Optional
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.dws.directives import GIB
@@ -20,7 +21,7 @@ from rabbitsim.dws.topology import Topology, storage
 from rabbitsim.system import VirtualSystem, mapping_of
 
 from .bench import Bench
-from .rows import COUNT, STAND_IN, Row
+from .rows import COUNT, STAND_IN, Floor, Row
 
 NAME = "rabbits"
 RABBITS = 696
@@ -52,7 +53,16 @@ def measure(bench: Bench) -> Iterator[Row]:
                 3,
                 "of 16 nodes",
                 COUNT,
+                floor=_each_ssd(ssds),
             )
+
+
+def _each_ssd(ssds: int) -> Optional[Floor]:
+    """Jobs that only fit on Rabbits whose ``ssd`` are down wait. Without them, by the
+    property of nodes that is one request, Fluxion would deny these jobs."""
+    if ssds > Settings.ssds_by_status:
+        return None
+    return Floor(ssds + 1, "each ssd is a request, and so is the record of them")
 
 
 def _seconds(count: int) -> float:

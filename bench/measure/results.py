@@ -24,7 +24,7 @@ from flux_k8s.json_reader import Reader, is_number
 from rabbitsim import processor
 from rabbitsim.cli.realflux import find_flux
 
-from .rows import STATISTICS, Row
+from .rows import STATISTICS, Floor, Row
 
 TOP = pathlib.Path(__file__).parents[2]
 FOLDER = TOP / "bench" / "results"
@@ -166,6 +166,7 @@ def _row_as_json(row: Row) -> dict[str, Any]:
         "statistic": row.statistic,
         "values": [_rounded(value) for value in row.values],
         "note": row.note,
+        "floor": row.floor and {"value": _rounded(row.floor.value), "of": row.floor.of},
     }
 
 
@@ -215,6 +216,7 @@ def _row(row: Reader) -> Row:
     values = row.list("values")
     if not values or not all(map(is_number, values)):
         raise row.bad("values", "an array of numbers that is not empty")
+    floor = row.optional_object("floor")
     return Row(
         section=row.string("section"),
         measurement=row.string("measurement"),
@@ -225,6 +227,7 @@ def _row(row: Reader) -> Row:
         note=row.text("note"),
         statistic=row.string("statistic", STATISTICS),
         more_is_better=row.boolean("more_is_better"),
+        floor=None if floor is None else Floor(floor.number("value"), floor.text("of")),
     )
 
 

@@ -38,6 +38,18 @@ STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = MappingProxyType(
 
 
 @dataclass(frozen=True)
+class Floor:
+    """A value that a row cannot be better than on this machine, from the same run.
+
+    Attributes:
+        of: what the value is of.
+    """
+
+    value: float
+    of: str
+
+
+@dataclass(frozen=True)
 class Row:
     """One line of the table.
 
@@ -49,6 +61,7 @@ class Row:
         target: the bound that DESIGN section 12 or an issue sets.
         note: how the value came about, in a few words.
         statistic: a key of ``STATISTICS``.
+        floor: for a target that the machine, or what we use, may not allow.
     """
 
     section: str
@@ -60,6 +73,7 @@ class Row:
     note: str = ""
     statistic: str = MEDIAN
     more_is_better: bool = False
+    floor: Optional[Floor] = None
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -96,6 +110,9 @@ def print_rows(rows: Sequence[Row]) -> None:
         print(line.rstrip())
         if row.note:
             print(f"      {row.note}")
+        if row.floor is not None:
+            floor = f"{number(row.floor.value)} {row.unit}".strip()
+            print(f"      floor {floor}: {row.floor.of}")
 
 
 def number(value: float) -> str:

@@ -66,6 +66,22 @@ def transitions(marks: Marks) -> Iterator[float]:
                 yield now - then
 
 
+def makespan(marks: Marks) -> float:
+    """Seconds from the first Workflow that was made to the last that was torn down."""
+    begin = min(history[0][0] for history in marks.values())
+    return max(map(torn_down, marks.values())) - begin
+
+
+def torn_down(history: list[tuple[float, str, str]]) -> float:
+    """When DWS had torn a Workflow down."""
+    (end,) = (
+        when
+        for when, what, state in history
+        if (what, state) == ("reached", "Teardown")
+    )
+    return end
+
+
 def dws_seconds(history: list[tuple[float, str, str]]) -> float:
     """What DWS itself took: from each state that was asked for until it was
     reached."""

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from measure import results
 from measure.results import NoResults, Results, begin, find, read, write
-from measure.rows import STATISTICS, Row
+from measure.rows import STATISTICS, Floor, Row
 from support.tree import TOP
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -35,6 +35,7 @@ ROWS = st.lists(
         st.text(),
         st.sampled_from(sorted(STATISTICS)),
         st.booleans(),
+        st.none() | st.builds(Floor, FIGURES, st.text()),
     ),
     unique_by=lambda row: row.key,
     max_size=4,
