@@ -27,6 +27,7 @@ def test_all_keys_of_the_design_are_read() -> None:
         {
             "mapping": "/etc/flux/rabbitmapping.json",
             "kubeconfig": "/etc/flux/kubeconfig",
+            "instance": "elcap",
             "tc_timeout": 5,
             "setup_timeout": 60,
             "prerun_timeout": 61.5,
@@ -63,6 +64,10 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"setup_timeout": float("nan")}, "rabbit.setup_timeout: is NaN"),
         ({"prolog_timeout": "30x"}, 'rabbit.prolog_timeout: "30x" is not a duration'),
         ({"mapping": 3}, "rabbit.mapping: is 3, expected a string"),
+        ({"instance": "el cap"}, 'rabbit.instance: is "el cap", expected a name of up'),
+        ({"instance": "a" * 64}, "rabbit.instance: is "),
+        ({"instance": "-a"}, 'rabbit.instance: is "-a"'),
+        ({"instance": "a\n"}, "rabbit.instance: is "),
         ({"soft_drain": "no"}, 'rabbit.soft_drain: is "no", expected true or false'),
         ({"save_datamovements": 1.5}, "rabbit.save_datamovements: is 1.5, expected an"),
         ({"policy": {"maximum": {}}}, "rabbit.policy.maximum: unknown key, did you"),

@@ -225,6 +225,7 @@ def test_the_page_of_the_configuration_has_the_defaults() -> None:
         elif default is None:
             assert shown in (
                 "default: 0",
+                "default: an identity that Flux's KVS keeps",
                 "default: discovered",
                 "default: none",
                 "default: off",

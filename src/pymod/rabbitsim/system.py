@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux_k8s.broker.assembly import make_service
-from flux_k8s.config.settings import Queues, Settings
+from flux_k8s.config.settings import Identity, Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.dws.mapping import RabbitMapping
@@ -159,6 +159,7 @@ class VirtualSystem:
         )
         self._scheduler = scheduler
         self.queues = queues
+        self.identity = Identity("rabbitsim")
         self.service: Optional[Service] = None
         self.service_kube: Optional[DirectKube] = None
         self.note_work: NoteWork = lambda work: None
@@ -191,6 +192,7 @@ class VirtualSystem:
                 self._scheduler,
                 self.instance.broker.owner,
                 queues=self.queues,
+                identity=self.identity,
             )
             seed = self.rng.getrandbits(32)
             self.service_kube = kube

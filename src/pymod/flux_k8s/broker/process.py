@@ -32,6 +32,7 @@ from flux_k8s.broker.assembly import collect_rarely, make_service
 from flux_k8s.broker.channel import CONFIG, METHODS, PING, PONG, READY, REFUSED
 from flux_k8s.broker.currentwork import CurrentWork
 from flux_k8s.broker.files import load_mapping
+from flux_k8s.broker.identity import identify
 from flux_k8s.broker.log import log_exception
 from flux_k8s.broker.readerprocess import ReaderProcess
 from flux_k8s.broker.readerprogram import raise_oom_score
@@ -80,6 +81,7 @@ class Process:
     Raises:
         DWSError: the service cannot start with this configuration.
         ImportError: a package that the service needs is missing, or broken.
+        OSError: the KVS fails.
     """
 
     def __init__(
@@ -112,6 +114,7 @@ class Process:
             scheduler=self._arguments.scheduler,
             owner=os.getuid(),
             queues=queue_properties(tables["queues"], self._arguments.queues),
+            identity=identify(handle, config.instance),
         )
         self._reader = ReaderProcess(self._callbacks.put, self._flux.log)
         self._service = make_service(

@@ -14,6 +14,26 @@ Queues = Optional[tuple[frozenset[str], ...]]
 """The properties that the nodes of each queue have; None for all nodes."""
 
 
+@dataclass(frozen=True)
+class Identity:
+    """The Flux instance, as its Workflows name it. Others may use the same cluster.
+
+    Attributes:
+        name: the value of the label; "" for no label.
+        former: another value, which the Workflows of this instance may have as well.
+        shares: there are other instances, whose Workflows may have no label yet.
+    """
+
+    name: str = ""
+    former: str = ""
+    shares: bool = False
+
+    def owns(self, label: str) -> bool:
+        """Whether a Workflow with this label may be one of this instance. One without a
+        label ("") was made before there were labels."""
+        return not self.name or label in ("", self.name, self.former)
+
+
 @dataclass
 class Settings:
     """The service's settings. ``config`` is replaced at a reload.
@@ -30,6 +50,7 @@ class Settings:
         ssds_by_status: the most ``ssd`` of a Rabbit that are taken out of service one
             by one. A Rabbit with more is taken out by a property of its nodes
             (:mod:`flux_k8s.rabbits.fluxionstate`).
+        identity: of the Flux instance.
     """
 
     config: Config
@@ -39,3 +60,4 @@ class Settings:
     namespace: str = "default"
     queues: Queues = None
     ssds_by_status: int = 64
+    identity: Identity = Identity()

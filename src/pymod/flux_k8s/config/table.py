@@ -21,9 +21,11 @@ from flux_k8s.json_reader import is_number
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 
+_LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
 _UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
 
-READ_ONCE = ("mapping", "kubeconfig", "dws_api_version", "nnf_api_version")
+READ_ONCE = ("mapping", "kubeconfig", "instance", "dws_api_version", "nnf_api_version")
 """Keys that are read when the module is loaded. A reload of the configuration does not
 put new values in force."""
 
@@ -52,6 +54,8 @@ class Config:
 
     mapping: Optional[str] = None
     kubeconfig: Optional[str] = None
+    instance: Optional[str] = None
+    """The name of the instance, in a label of its Workflows."""
     tc_timeout: float = 10.0
     setup_timeout: Optional[float] = None
     prerun_timeout: Optional[float] = None
@@ -135,6 +139,16 @@ def _string(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigError(key, f"is {show(value)}, expected a string")
     return value
+
+
+def _label(key: str, value: Any) -> str:
+    """A value of a label in Kubernetes."""
+    if not _LABEL.fullmatch(_string(key, value)):
+        expected = "expected a name of up to 63 letters, digits, '-', '_' and '.'"
+        raise ConfigError(
+            key, f"is {show(value)}, {expected}, with a letter or digit at both ends"
+        )
+    return str(value)
 
 
 def _unit(key: str, value: Any) -> str:
@@ -232,6 +246,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
     {
         "mapping": _string,
         "kubeconfig": _string,
+        "instance": _label,
         "tc_timeout": _seconds,
         "setup_timeout": _limit,
         "prerun_timeout": _limit,

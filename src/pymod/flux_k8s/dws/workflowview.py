@@ -23,6 +23,9 @@ FINALIZER = "flux-framework.readthedocs.io/workflow"
 WLM_ID = "flux"
 """``spec.wlmID`` of the service's Workflows."""
 
+INSTANCE = "flux-framework.readthedocs.io/instance"
+"""A label: the Flux instance whose job the Workflow belongs to."""
+
 TEARDOWN_REQUESTED = "flux-framework.readthedocs.io/dismissed"
 """An annotation that the service writes when it requests Teardown. When a Workflow in
 Teardown lacks it, another program has requested Teardown."""
@@ -113,6 +116,7 @@ class WorkflowView:
         userid: the job's user by ``spec.userID``; None where that is no user ID.
         directives: the directives as they were submitted.
         types: the types of the file systems that the directives make.
+        instance: the label :data:`INSTANCE`, or "".
         begun: for each state the UNIX time at which the service requested it; None
             where that is not recorded.
         ended: for each state the UNIX time at which the last of its drivers completed
@@ -156,6 +160,7 @@ class WorkflowView:
     userid: Optional[int] = None
     directives: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
+    instance: str = ""
     begun: tuple[Optional[float], ...] = ()
     ended: tuple[Optional[float], ...] = ()
     moves_data: bool = False
@@ -287,6 +292,7 @@ class WorkflowView:
             teardown_requested=TEARDOWN_REQUESTED in annotations,
             cut_off=CUT_OFF in annotations,
             warned=WARNED in annotations,
+            instance=_instance(metadata),
             requested=None if desired is None else _begun(annotations)[desired],
             changed=None,
             elapsed=None,
@@ -346,6 +352,7 @@ def _metadata(
         "unmounting": begun[State.PostRun],
         "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,
+        "instance": _instance(metadata.value),
         "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
         "cut_off": CUT_OFF in annotations,
         "begun": begun,
@@ -365,6 +372,11 @@ def _seconds(text: str) -> float:
 def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
     annotations = metadata.get("annotations")
     return annotations if isinstance(annotations, dict) else {}
+
+
+def _instance(metadata: Mapping[str, Any]) -> str:
+    labels = metadata.get("labels")
+    return _string(labels, INSTANCE) if isinstance(labels, dict) else ""
 
 
 def _spec(spec: Reader, begun: _Times) -> dict[str, Any]:

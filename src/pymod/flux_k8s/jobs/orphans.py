@@ -23,7 +23,7 @@ from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import WORKFLOW, Flux, RpcError
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.jobid import f58, workflow_name
 
 AWAY = (errno.ENOSYS, errno.EHOSTUNREACH)
 """The errors of a request to a module of Flux that is not loaded, or was removed."""
@@ -116,10 +116,26 @@ class Orphans:
         ended = await call(self._flux.job_ended, jobid)
         if ended is None:
             raise TryAgain(RpcError(errno.EAGAIN, "job-list does not answer"))
-        aborted = given_up(await self._eventlog(jobid), self._settings.owner)
+        eventlog = await self._eventlog(jobid)
+        aborted = given_up(eventlog, self._settings.owner)
         self._failing = False
-        if ended or aborted:
-            self._release(jobid, aborted)
+        if not (ended or aborted):
+            return
+        if self._may_be_of_others(jobid) and workflow_name(jobid) not in eventlog:
+            self._flux.log(
+                syslog.LOG_NOTICE,
+                f"Workflow {workflow_name(jobid)} is not touched: it has no label of an"
+                " instance (rabbit.instance), and no job of this one had it",
+            )
+            return
+        self._release(jobid, aborted)
+
+    def _may_be_of_others(self, jobid: int) -> bool:
+        """Whether a Workflow without a job may be that of another Flux instance, which
+        gave its Workflows no label yet."""
+        found = self._jobs.unclaimed.get(jobid)
+        shares = self._settings.identity.shares
+        return found is not None and shares and not found[0].instance
 
     async def _eventlog(self, jobid: int) -> str:
         """The eventlog of a job; "" for a job that was purged."""

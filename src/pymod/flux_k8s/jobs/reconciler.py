@@ -15,7 +15,7 @@ import syslog
 from dataclasses import dataclass, field
 from typing import Callable, Collection, Iterator, Optional
 
-from flux_k8s.config.settings import Settings
+from flux_k8s.config.settings import Identity, Settings
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, TryAgain
 from flux_k8s.control.turns import Parts, Turns
@@ -116,6 +116,7 @@ class JobTable:
         report_busy: Callable[[Job], None],
         rng: random.Random,
         barred: Collection[Work],
+        identity: Identity,
     ) -> None:
         """
         Args:
@@ -123,6 +124,7 @@ class JobTable:
             report_busy: reports a change of a job of which a step is under way.
             rng: for the pauses after failures.
             barred: the work that is not to be done, since services have died of it.
+            identity: of the Flux instance.
         """
         self.complete = False
         self.awaits_hello = False
@@ -138,6 +140,7 @@ class JobTable:
         self._report_busy = report_busy
         self._rng = rng
         self._barred = frozenset(barred)
+        self._identity = identity
         self._jobs: dict[int, Job] = {}
         self._visits = Turns[None](clock)
 
@@ -159,7 +162,13 @@ class JobTable:
         job = self._jobs.get(jobid)
         if job is None:
             now, out_since = self._clock.now(), self._outage.since
-            info = WorkflowInfo(jobid, goal, learned=now, out_since=out_since)
+            info = WorkflowInfo(
+                jobid,
+                goal,
+                learned=now,
+                out_since=out_since,
+                identity=self._identity,
+            )
             backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, self._rng)
             job = Job(info, Progress(backoff), unknown=self.awaits_hello)
             self._jobs[jobid] = job
@@ -243,7 +252,7 @@ class JobTable:
 
     def see(self, jobid: int, type: str, workflow: Json) -> bool:
         """A Workflow in our naming scheme changed. Return whether it is a new one, made
-        by Flux, that no job claims."""
+        by this Flux instance, that no job claims."""
         job = self._jobs.get(jobid)
         self.unseen.pop(jobid, None)
         view = WorkflowView.parse(workflow) if job is None else job.info.read(workflow)
@@ -255,7 +264,11 @@ class JobTable:
             self.changed(job)
         elif type == "DELETED":
             self.unclaimed.pop(jobid, None)
-        elif view.wlm == WLM_ID and view.jobid == f58(jobid):
+        elif (
+            view.wlm == WLM_ID
+            and view.jobid == f58(jobid)
+            and self._identity.owns(view.instance)
+        ):
             new = jobid not in self.unclaimed
             self.unclaimed[jobid] = view, workflow
             return new

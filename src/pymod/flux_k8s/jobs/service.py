@@ -91,6 +91,7 @@ class Service:
             self._report_busy,
             rng or random.Random(),
             barred,
+            settings.identity,
         )
         self._machine = machine = make_machine(
             outage.note_watch, jobs.awaited_nodes, jobs.may_mount, jobs.retry_failed

@@ -15,6 +15,7 @@ from typing import Optional, Union
 from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
+from flux_k8s.errors import show
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue, unmade
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -232,6 +233,11 @@ def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:
         return Wait()
+    if not info.identity.owns(view.instance):
+        return Fail(
+            f"Workflow {info.name} exists and belongs to the Flux instance "
+            f"{show(view.instance)}"
+        )
     return Fail(
         f"Workflow {info.name} exists and belongs to job {view.jobid} of "
         f"{view.wlm}, not to {f58(info.jobid)}"

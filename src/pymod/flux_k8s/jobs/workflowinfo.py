@@ -8,6 +8,7 @@ import enum
 from dataclasses import dataclass, field
 from typing import Iterable, Optional
 
+from flux_k8s.config.settings import Identity
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
@@ -147,6 +148,7 @@ class WorkflowInfo:
         recording: the records of the job.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
             None when that is not known.
+        identity: of the Flux instance.
         f58: the job ID in F58.
         name: that of the Workflow.
     """
@@ -190,6 +192,7 @@ class WorkflowInfo:
     cutting: Cutting = field(default_factory=Cutting)
     recording: Recording = field(default_factory=Recording)
     token: Optional[bool] = None
+    identity: Identity = Identity()
     f58: str = field(init=False)
     name: str = field(init=False)
 
@@ -229,7 +232,8 @@ class WorkflowInfo:
 
     def owns(self, view: WorkflowView) -> bool:
         """Whether the Workflow was made for this job."""
-        return view.wlm == WLM_ID and view.jobid == self.f58
+        ours = self.identity.owns(view.instance)
+        return ours and view.wlm == WLM_ID and view.jobid == self.f58
 
     # What Flux wants
 

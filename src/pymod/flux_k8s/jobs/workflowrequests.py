@@ -16,6 +16,7 @@ from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.workflowview import (
     FINALIZER,
+    INSTANCE,
     OUT_OF_REACH,
     TEARDOWN_REQUESTED,
     WLM_ID,
@@ -151,9 +152,11 @@ class WorkflowRequests:
                 "the storage would belong to; please tell an administrator"
             )
             return
+        instance = self._settings.identity.name
         workflow: Json = {
             "metadata": {
                 "name": info.name,
+                **({"labels": {INSTANCE: instance}} if instance else {}),
                 "finalizers": [FINALIZER],
                 "annotations": self._request_time(State.Proposal),
             },

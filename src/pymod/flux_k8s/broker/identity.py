@@ -1,0 +1,41 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The identity of the Flux instance among others that use the same cluster."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Optional
+
+import flux.kvs
+
+from flux_k8s.config.settings import Identity
+
+KEY = "dws.instance"
+"""Where Flux's KVS has the identity. It is kept there for as long as the jobs are."""
+
+
+def identify(handle: Any, name: Optional[str]) -> Identity:
+    """The identity of the instance. One without a name is given an identity of its own.
+
+    Args:
+        name: ``rabbit.instance``.
+
+    Raises:
+        OSError: the KVS fails.
+    """
+    kept = _kept(handle)
+    if name is not None:
+        return Identity(name, former=kept, shares=True)
+    if not kept:
+        kept = uuid.uuid4().hex
+        flux.kvs.put(handle, KEY, kept)
+        flux.kvs.commit(handle)
+    return Identity(kept)
+
+
+def _kept(handle: Any) -> str:
+    try:
+        return str(flux.kvs.get(handle, KEY))
+    except FileNotFoundError:
+        return ""
