@@ -15,16 +15,17 @@ is_in () {
     kube get workflows "$(workflow "$1")" | grep "\"desiredState\": \"$2\""
 }
 
-# usage: other_instance [LINE]: run other.sh in an instance of one broker, compute-08,
-# whose table [rabbit] has this line, too
+# usage: other_instance LINE [OPTION...]: run other.sh in an instance of one broker,
+# compute-08, whose table [rabbit] has this line, too. "flux start" gets the options.
 other_instance () {
     rm -rf other &&
     cp -r conf other &&
     echo "$1" >>other/rabbit.toml &&
+    shift &&
     sed -i "s/compute-\[.*\]/compute-08/" other/resource.toml &&
     flux start --test-size=1 --test-hosts=compute-08 --config-path="$TRASH/other" \
         -Sbroker.rc1_path="$TESTDIR/rc.sh rc1" -Sbroker.rc3_path="$TESTDIR/rc.sh rc3" \
-        sh -e "$TRASH/other.sh"
+        "$@" sh -e "$TRASH/other.sh"
 }
 
 cat >"$TRASH/other.sh" <<'END'
@@ -42,7 +43,7 @@ test_expect_success 'a job is running, with storage' '
     id=$(job_in running)
 '
 test_expect_success 'another instance on the same cluster gives its job storage' '
-    other_instance
+    other_instance ""
 '
 test_expect_success 'the Workflow of the first job is untouched' '
     is_in $id PreRun
@@ -82,9 +83,22 @@ test_expect_success 'a job from before it had a name ends well' '
     job_succeeds $id &&
     job_succeeds $other
 '
+test_expect_success 'an instance that crashes knows its identity when it starts again' '
+    cat >"$TRASH/other.sh" <<-"END" &&
+	flux module load dws scheduler=none
+	flux module stats dws >/dev/null
+	flux kvs get dws.instance >>identities
+	kill -9 $(flux getattr broker.pid)
+	END
+    mkdir state &&
+    ! other_instance "" -Sstatedir="$TRASH/state" &&
+    ! other_instance "" -Sstatedir="$TRASH/state" &&
+    test $(wc -l <identities) -eq 2 &&
+    test $(sort -u identities | wc -l) -eq 1
+'
 test_expect_success 'a name that Kubernetes would refuse is refused, and says why' '
     cp conf/rabbit.toml rabbit.toml &&
-    sed -i "s/el-cap.1/el cap/" conf/rabbit.toml &&
+    echo "instance = \"el cap\"" >>conf/rabbit.toml &&
     test_must_fail flux config reload 2>err &&
     grep "rabbit.instance: is \"el cap\", expected a name of up to 63 letters" err &&
     cp rabbit.toml conf/rabbit.toml &&

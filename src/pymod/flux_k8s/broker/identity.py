@@ -7,6 +7,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Optional
 
+import flux.constants
 import flux.kvs
 
 from flux_k8s.config.settings import Identity
@@ -29,8 +30,7 @@ def identify(handle: Any, name: Optional[str]) -> Identity:
         return Identity(name, former=kept, shares=True)
     if not kept:
         kept = uuid.uuid4().hex
-        flux.kvs.put(handle, KEY, kept)
-        flux.kvs.commit(handle)
+        _keep(handle, KEY, kept)
     return Identity(kept)
 
 
@@ -39,3 +39,14 @@ def _kept(handle: Any) -> str:
         return str(flux.kvs.get(handle, KEY))
     except FileNotFoundError:
         return ""
+
+
+def _keep(handle: Any, key: str, value: Any) -> None:
+    """Write a value so that it outlives a crash of Flux, where the KVS does: the KVS
+    goes back to its last checkpoint then."""
+    try:
+        flux.kvs.put(handle, key, value)
+        flux.kvs.commit(handle, flux.constants.FLUX_KVS_SYNC)
+    except OSError:  # nothing outlives this instance
+        flux.kvs.put(handle, key, value)
+        flux.kvs.commit(handle)
