@@ -83,6 +83,26 @@ test_expect_success 'a job from before it had a name ends well' '
     job_succeeds $id &&
     job_succeeds $other
 '
+test_expect_success 'a job ends well although the name is another one meanwhile' '
+    id=$(job_in running) &&
+    sed -i "s/el-cap.1/el-cap.2/" conf/rabbit.toml &&
+    flux config reload &&
+    flux module remove dws &&
+    module_load &&
+    job_end $id &&
+    job_succeeds $id &&
+    no_workflows
+'
+test_expect_success 'so it does when the name is removed' '
+    id=$(job_in running) &&
+    sed -i "/^instance/d" conf/rabbit.toml &&
+    flux config reload &&
+    flux module remove dws &&
+    module_load &&
+    job_end $id &&
+    job_succeeds $id &&
+    no_workflows
+'
 test_expect_success 'an instance that crashes knows its identity when it starts again' '
     cat >"$TRASH/other.sh" <<-"END" &&
 	flux module load dws scheduler=none

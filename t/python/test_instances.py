@@ -96,6 +96,16 @@ def test_an_orphan_of_this_instance_is_torn_down(identity: Identity) -> None:
     assert system.loop.run(lambda: not system.workflows(), HOUR)
 
 
+@pytest.mark.parametrize("shares", [False, True])
+def test_an_orphan_with_an_earlier_name_may_be_of_an_instance_that_has_it_now(
+    shares: bool,
+) -> None:
+    earlier = frozenset({"earlier"})
+    system = system_of(Identity("ours", shares=shares, names=earlier), "earlier")
+    system.loop.run(timeout=HOUR)
+    assert is_untouched(system)
+
+
 def test_an_orphan_without_a_label_is_torn_down_where_no_instance_has_a_name() -> None:
     system = system_of(Identity("a1b2c3"), None)
     assert system.loop.run(lambda: not system.workflows(), HOUR)
@@ -108,14 +118,18 @@ def test_an_unlabelled_workflow_of_an_unknown_job_is_left_to_other_instances() -
     assert len(lines(system, f"Workflow {workflow_name(UNKNOWN)} is not touched")) == 1
 
 
-def test_an_unlabelled_workflow_of_a_job_that_ended_is_torn_down() -> None:
+@pytest.mark.parametrize("label", [None, "earlier"])
+def test_a_workflow_from_before_the_name_is_torn_down_when_its_job_has_ended(
+    label: Optional[str],
+) -> None:
     """As one that a module without labels had made, whose job ended meanwhile."""
     system = VirtualSystem()
     system.identity = Identity("ours", shares=True)
     system.start()
     jobid = submit(system, "-N1", "-S", OPTION)
     run_until(system, jobid, "start")
-    relabel(system, jobid, None)
+    relabel(system, jobid, label)
+    system.identity = Identity("ours", shares=True, names=frozenset({"earlier"}))
     system.unload_module()
     system.instance.unload_plugin()
     assert system.loop.run(lambda: not system.instance.manager.active_jobs, HOUR)
@@ -147,6 +161,24 @@ def test_a_job_goes_on_with_a_workflow_from_before_there_were_labels(
     system.unload_module()
     relabel(system, jobid, None)
     system.identity = Identity("ours", shares=True)
+    system.load_module()
+    settle(system)
+    assert names(system, jobid) == LIFE
+
+
+@pytest.mark.parametrize("name", ["new", None])
+@pytest.mark.parametrize("event", ["depend", "prolog-start", "start", "epilog-start"])
+def test_a_job_does_not_notice_that_its_instance_gets_another_name_or_none(
+    event: str, name: Optional[str]
+) -> None:
+    system = VirtualSystem()
+    system.identity = Identity("old", shares=True)
+    system.start()
+    jobid = submit(system, "-N2", "-S", OPTION)
+    run_until(system, jobid, event)
+    system.unload_module()
+    known = frozenset({"old"})
+    system.identity = Identity(name or "a1b2c3", shares=name is not None, names=known)
     system.load_module()
     settle(system)
     assert names(system, jobid) == LIFE

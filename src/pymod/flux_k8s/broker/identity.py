@@ -15,6 +15,9 @@ from flux_k8s.config.settings import Identity
 KEY = "dws.instance"
 """Where Flux's KVS has the identity. It is kept there for as long as the jobs are."""
 
+NAMES = "dws.names"
+"""Where it has the names that the instance has, or has had."""
+
 
 def identify(handle: Any, name: Optional[str]) -> Identity:
     """The identity of the instance. One without a name is given an identity of its own.
@@ -25,20 +28,23 @@ def identify(handle: Any, name: Optional[str]) -> Identity:
     Raises:
         OSError: the KVS fails.
     """
-    kept = _kept(handle)
+    kept = str(_kept(handle, KEY) or "")
+    names = list(_kept(handle, NAMES) or ())
     if name is not None:
-        return Identity(name, former=kept, shares=True)
+        if name not in names:
+            _keep(handle, NAMES, [*names, name])
+        return Identity(name, former=kept, shares=True, names=frozenset(names))
     if not kept:
         kept = uuid.uuid4().hex
         _keep(handle, KEY, kept)
-    return Identity(kept)
+    return Identity(kept, names=frozenset(names))
 
 
-def _kept(handle: Any) -> str:
+def _kept(handle: Any, key: str) -> Any:
     try:
-        return str(flux.kvs.get(handle, KEY))
+        return flux.kvs.get(handle, key)
     except FileNotFoundError:
-        return ""
+        return None
 
 
 def _keep(handle: Any, key: str, value: Any) -> None:

@@ -22,16 +22,25 @@ class Identity:
         name: the value of the label; "" for no label.
         former: another value, which the Workflows of this instance may have as well.
         shares: there are other instances, whose Workflows may have no label yet.
+        names: those that the instance has had. Others may have them now.
     """
 
     name: str = ""
     former: str = ""
     shares: bool = False
+    names: frozenset[str] = frozenset()
+
+    def may_own(self, label: str) -> bool:
+        """Whether a Workflow with this label may be one of this instance: it is, if its
+        job is. One without a label ("") was made before there were labels."""
+        return label == "" or label in self.names or self.owns(label)
 
     def owns(self, label: str) -> bool:
-        """Whether a Workflow with this label may be one of this instance. One without a
-        label ("") was made before there were labels."""
-        return not self.name or label in ("", self.name, self.former)
+        """Whether a Workflow with this label is one of this instance, although none of
+        its jobs is known to have had it."""
+        if label == "":
+            return not self.shares
+        return not self.name or label in (self.name, self.former)
 
 
 @dataclass

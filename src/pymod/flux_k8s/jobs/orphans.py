@@ -124,18 +124,18 @@ class Orphans:
         if self._may_be_of_others(jobid) and workflow_name(jobid) not in eventlog:
             self._flux.log(
                 syslog.LOG_NOTICE,
-                f"Workflow {workflow_name(jobid)} is not touched: it has no label of an"
-                " instance (rabbit.instance), and no job of this one had it",
+                f"Workflow {workflow_name(jobid)} is not touched: it has not the label"
+                " of this instance (rabbit.instance), and no job of this one had it",
             )
             return
         self._release(jobid, aborted)
 
     def _may_be_of_others(self, jobid: int) -> bool:
         """Whether a Workflow without a job may be that of another Flux instance, which
-        gave its Workflows no label yet."""
+        gave its Workflows no label yet, or has a name that this one had."""
         found = self._jobs.unclaimed.get(jobid)
-        shares = self._settings.identity.shares
-        return found is not None and shares and not found[0].instance
+        identity = self._settings.identity
+        return found is not None and not identity.owns(found[0].instance)
 
     async def _eventlog(self, jobid: int) -> str:
         """The eventlog of a job; "" for a job that was purged."""

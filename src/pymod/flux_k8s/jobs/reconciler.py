@@ -267,7 +267,7 @@ class JobTable:
         elif (
             view.wlm == WLM_ID
             and view.jobid == f58(jobid)
-            and self._identity.owns(view.instance)
+            and self._identity.may_own(view.instance)
         ):
             new = jobid not in self.unclaimed
             self.unclaimed[jobid] = view, workflow

@@ -233,7 +233,7 @@ def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:
         return Wait()
-    if not info.identity.owns(view.instance):
+    if not info.identity.may_own(view.instance):
         return Fail(
             f"Workflow {info.name} exists and belongs to the Flux instance "
             f"{show(view.instance)}"

@@ -232,7 +232,7 @@ class WorkflowInfo:
 
     def owns(self, view: WorkflowView) -> bool:
         """Whether the Workflow was made for this job."""
-        ours = self.identity.owns(view.instance)
+        ours = self.identity.may_own(view.instance)
         return ours and view.wlm == WLM_ID and view.jobid == self.f58
 
     # What Flux wants
