@@ -14,6 +14,7 @@ from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.system import VirtualSystem
 from support.service import (
+    COPY_OUT,
     HOUR,
     LIFE,
     OPTION,
@@ -182,6 +183,32 @@ def test_a_job_does_not_notice_that_its_instance_gets_another_name_or_none(
     system.load_module()
     settle(system)
     assert names(system, jobid) == LIFE
+
+
+def test_a_workflow_that_is_given_to_another_instance_is_not_touched() -> None:
+    """Before the plugin has said whether its job is one of this instance."""
+    system = VirtualSystem()
+    system.identity = Identity("ours")
+    system.store.create(WORKFLOW, "default", workflow_of(UNKNOWN, "ours"))
+    system.load_module()
+    system.loop.run(timeout=60.0)
+    relabel(system, UNKNOWN, "theirs")
+    system.loop.run(timeout=60.0)
+    system.load_plugin()
+    system.loop.run(timeout=HOUR)
+    assert is_untouched(system)
+
+
+def test_a_job_whose_workflow_becomes_anothers_in_its_epilog_is_told() -> None:
+    """Its data is not copied, and nobody else says so."""
+    system = started()
+    jobid = submit(system, "-N2", "-S", f"{OPTION}\n{COPY_OUT}")
+    run_until(system, jobid, "epilog-start")
+    relabel(system, jobid, "theirs")
+    assert system.loop.run(lambda: not system.instance.manager.active_jobs, HOUR)
+    (raised,) = exceptions(system, jobid)
+    assert raised["severity"] == 0
+    assert 'belongs to the Flux instance "theirs"' in raised["note"]
 
 
 def test_a_job_whose_name_another_instance_has_taken_fails_and_says_so() -> None:

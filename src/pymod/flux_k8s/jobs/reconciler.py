@@ -272,6 +272,8 @@ class JobTable:
             new = jobid not in self.unclaimed
             self.unclaimed[jobid] = view, workflow
             return new
+        else:
+            self.unclaimed.pop(jobid, None)
         return False
 
     def _show(self, job: Job, view: WorkflowView, workflow: Json) -> None:

@@ -229,7 +229,7 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
 
 
 def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
-    if info.goal is Goal.RELEASED:
+    if info.goal is Goal.RELEASED and (info.released or info.failed or not info.ran):
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:
         return Wait()
