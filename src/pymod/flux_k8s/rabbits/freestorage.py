@@ -111,13 +111,14 @@ class FreeStorage:
 
     @property
     def in_use(self) -> Iterator[str]:
-        """The Rabbits with storage of jobs."""
-        return iter(self._in_use)
+        """The Rabbits of the mapping with storage of jobs."""
+        return (name for name in self._in_use if self._mapping.has(name))
 
     @property
     def bytes_in_use(self) -> int:
-        """The bytes that jobs have on all Rabbits together."""
-        return sum(self._in_use.values())
+        """The bytes that jobs have on all Rabbits of the mapping together. Others are
+        for other instances of Flux."""
+        return sum(self._in_use[name] for name in self.in_use)
 
     def usage_of(self, jobid: int) -> dict[str, StorageUsage]:
         """The Servers of a job, by name."""
