@@ -34,6 +34,9 @@ PYTEST_FLAGS ?= -n auto --dist worksteal
 SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type f \
 		! -name '*.so' ! -name '*.o' ! -name '*.pyc' ! -path '*.egg-info*')
 
+# Without its cache, each process of the tests compiles anew what it imports.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
 	soak-hostile soak-properties soak-flux torture-mutants docs pictures day bench \
 	bench-compare bench-flame wheel install uninstall clean
