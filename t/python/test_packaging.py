@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from support.tree import TOP, copy_sources
+from support.tree import TOP, copy_sources, quick_compiler
 
 PAGES = runpy.run_path(str(TOP / "doc/manpages.py"))["MAN_PAGES"]
 SCRIPTS = ["src/jobtap/build_jobtap.py", "src/shell/build_shell.py"]
@@ -35,6 +35,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
     done = subprocess.run(
         [*command, "-d", str(folder)],
         cwd=copy_sources(folder / "sources"),
+        env=quick_compiler(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -157,6 +158,7 @@ def test_a_plugin_is_built_without_flux_too(
     tools.mkdir()
     without_flux(monkeypatch, tools)
     output = str(tmp_path / component.plugin)
+    monkeypatch.setenv("CFLAGS", "-O0")
     command = component.plugin_command(output)
     assert "-Isrc/standin" in command and "-lflux-core" not in command
     subprocess.run(command, check=True)
@@ -233,6 +235,7 @@ class Node:
             if not name.startswith(("MAKE", "MFLAGS", "PIP_"))
         }
         nowhere = {"PIP_INDEX_URL": "http://127.0.0.1:1/", "PIP_RETRIES": "0"}
+        nowhere["PIP_NO_COMPILE"] = "1"  # pip takes longer for that than for all else
         self.environment = {
             **kept,
             **nowhere,
@@ -501,6 +504,7 @@ def test_a_source_distribution_keeps_its_version_and_can_be_built(
     subprocess.run(
         [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", str(tmp_path)],
         cwd=folder,
+        env=quick_compiler(tmp_path),
         check=True,
     )
     assert list(tmp_path.glob("flux_dws-1.2.3-*.whl"))
