@@ -42,7 +42,8 @@ from rabbitsim.flux.jobtap import Jobtap
 from rabbitsim.flux.process import Output, ProcessExecutor
 from rabbitsim.flux.shells import initialize_shell
 from rabbitsim.jobtap import Plugin
-from rabbitsim.kube.direct import DirectKube, Faults, copy_json
+from rabbitsim.json_copy import copy_json
+from rabbitsim.kube.direct import DirectKube, Faults
 from rabbitsim.kube.server import KubeServer
 from rabbitsim.kube.store import Store
 from rabbitsim.loop import RealLoop, VirtualLoop

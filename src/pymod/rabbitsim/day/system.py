@@ -29,7 +29,8 @@ from rabbitsim.dws.storage import wanted
 from rabbitsim.dws.topology import TIB, Topology
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.flux.execution import Launch
-from rabbitsim.kube.direct import DirectKube, Fault, Request, copy_json
+from rabbitsim.json_copy import copy_json
+from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.kube.objects import managed_fields
 from rabbitsim.kube.watch import Stored
 from rabbitsim.setups import Receiver, VirtualReader

@@ -9,7 +9,6 @@ that was in flight when its module went away, with EHOSTUNREACH.
 
 from __future__ import annotations
 
-import copy
 import errno
 import syslog
 from functools import partial
@@ -20,6 +19,7 @@ from flux_k8s.ports import Clock, CommitDone, Json, RpcError
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux.manager import JobManager
+from rabbitsim.json_copy import copy_json
 
 Respond = Callable[[int, str, Optional[Json]], None]
 """Gets errno (0 for success), an error text, and the payload."""
@@ -85,7 +85,7 @@ class Broker:
         service, _, method = topic.rpartition(".")
         module = _module_of(service)
         sender = self.owner if userid is None else userid
-        message = copy.deepcopy(payload)
+        message = copy_json(payload)
 
         def deliver() -> None:
             if service not in self._services:
@@ -108,7 +108,7 @@ class Broker:
             if number not in pending and errnum != errno.EHOSTUNREACH:
                 return
             pending.pop(number, None)
-            answer = copy.deepcopy(payload)
+            answer = copy_json(payload)
             self._later(f"<{module}", lambda: respond(errnum, text, answer))
 
         self._in_flight[service][number] = once

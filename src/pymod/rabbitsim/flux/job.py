@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections import deque
 from dataclasses import dataclass, field
@@ -13,11 +12,12 @@ from typing import Any, Mapping, Optional
 from flux_k8s.ports import Json
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import encode
+from rabbitsim.json_copy import copy_json
 
 
 def redact(jobspec: Json) -> Json:
     """The jobspec without its environment, as the job manager keeps it."""
-    redacted = copy.deepcopy(jobspec)
+    redacted: Json = copy_json(jobspec)
     system = redacted.get("attributes", {}).get("system", {})
     if isinstance(system, dict):
         system.pop("environment", None)
@@ -36,7 +36,7 @@ def set_path(tree: Json, path: str, value: Any) -> None:
         tree = tree.setdefault(key, {})
         if not isinstance(tree, dict):
             raise ValueError(f"cannot set {path}: {key} is not an object")
-    tree[last] = copy.deepcopy(value)
+    tree[last] = copy_json(value)
 
 
 @dataclass
@@ -119,7 +119,7 @@ class Job:
     def jobtap_args(self) -> Json:
         """The arguments of a jobtap callback."""
         args: Json = {
-            "jobspec": copy.deepcopy(self.jobspec),
+            "jobspec": copy_json(self.jobspec),
             "id": self.id,
             "userid": self.userid,
             "urgency": self.urgency,
@@ -129,7 +129,7 @@ class Job:
         }
         if self.R is not None:
             redacted = {key: self.R[key] for key in self.R if key != "scheduling"}
-            args["R"] = copy.deepcopy(redacted)
+            args["R"] = copy_json(redacted)
         if self.end_event is not None:
             args["end_event"] = self.end_event.as_json()
         return args

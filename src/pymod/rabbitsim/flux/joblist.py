@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 from typing import Any, Iterable, Optional
 
@@ -12,6 +11,7 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
+from rabbitsim.json_copy import copy_json
 
 COMPLETED, FAILED, CANCELED, TIMEOUT = 1, 2, 4, 8
 """The results of jobs, with the values that Flux gives them in messages."""
@@ -76,7 +76,7 @@ def _attributes(job: Job) -> Json:
         "state": int(job.state),
         "t_submit": job.t_submit,
         "exception_occurred": False,
-        "annotations": copy.deepcopy(job.annotations),
+        "annotations": copy_json(job.annotations),
     }
     for name in ("bank", "project", "queue", "duration"):
         if name in system:

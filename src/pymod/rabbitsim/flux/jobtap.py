@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import copy
 import errno
 import syslog
 from typing import Any, Callable, Mapping, Optional, Protocol
@@ -14,6 +13,7 @@ from rabbitsim.flux import fluid
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.flux.manager import JobManager
+from rabbitsim.json_copy import copy_json
 
 RpcDone = Callable[[int, str, Optional[Json]], None]
 KvsDone = Callable[[int, Optional[str]], None]
@@ -125,7 +125,7 @@ class Jobtap:
         self._log(level, message)
 
     def rpc(self, topic: str, payload: Optional[Json], done: RpcDone) -> None:
-        self._rpc(topic, copy.deepcopy(payload or {}), done)
+        self._rpc(topic, copy_json(payload or {}), done)
 
     def kvs_lookup(self, key: str, done: KvsDone) -> None:
         value = self._lookup(key)

@@ -27,6 +27,7 @@ from flux_k8s.ports import (
     Patch,
     WatchHandler,
 )
+from rabbitsim.json_copy import copy_json
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.kube.podlogs import read_log
 from rabbitsim.kube.routes import Target
@@ -78,15 +79,6 @@ Call = Callable[[], None]
 
 _Pending = tuple[Request, Callable[[Any], None], str]
 """A request, who gets the answer, and which objects, or which container."""
-
-
-def copy_json(value: Any) -> Any:
-    """A deep copy of a JSON value, as plain dictionaries and lists."""
-    if isinstance(value, dict):
-        return {key: copy_json(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [copy_json(item) for item in value]
-    return value
 
 
 def kube_error(error: ApiError) -> KubeError:
