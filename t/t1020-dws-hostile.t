@@ -3,7 +3,7 @@
 test_description='A guest who submits what nobody should'
 . "$(dirname "$0")/tap.sh"
 
-COUNT=${FLUX_DWS_HOSTILE:-300}
+COUNT=${FLUX_DWS_HOSTILE:-150}
 SEED=${FLUX_DWS_SEED:-$(date +%s)}
 
 cluster_start

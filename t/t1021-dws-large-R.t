@@ -27,13 +27,9 @@ R_replace () {
     printf %s "$2" | flux kvs put --raw "$(R_key "$1")=-"
 }
 
-# The process of this instance that reads R, if there is one.
+# The process that reads R, if there is one.
 reader_pid () {
-    for reader_pid in $(pgrep -f flux_k8s.broker.readerprogram); do
-        tr '\0' '\n' <"/proc/$reader_pid/environ" | grep -qx "TRASH=$TRASH" &&
-        echo "$reader_pid" && return 0
-    done 2>/dev/null
-    return 1
+    child_of "$(service_pid)" flux_k8s.broker.readerprogram
 }
 
 # Kill it as soon as it is there.

@@ -32,7 +32,7 @@ pytest.register_assert_rewrite("support")
 settings.register_profile(
     "patient",
     settings.default,
-    max_examples=30,
+    max_examples=20,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],

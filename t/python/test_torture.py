@@ -28,7 +28,7 @@ from rabbitsim.torture.world import World
 from support.effort import SOAKING, seeds
 from support.tree import TOP
 
-SEEDS = seeds(3, 30)
+SEEDS = seeds(2, 30)
 ARGUMENTS = ["torture", "--seed", "3", "--jobs", "8", "--trace"]
 
 
