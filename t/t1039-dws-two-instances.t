@@ -28,6 +28,15 @@ other_instance () {
         "$@" sh -e "$TRASH/other.sh"
 }
 
+# usage: instance_renamed SCRIPT: sed changes the name in the configuration, with which
+# the module is loaded again
+instance_renamed () {
+    sed -i "$1" conf/rabbit.toml &&
+    flux config reload &&
+    flux module remove dws &&
+    module_load
+}
+
 cat >"$TRASH/other.sh" <<'END'
 flux module load dws scheduler=none
 id=$(flux submit -N1 --setattr=system.dw="$DW" true)
@@ -85,20 +94,14 @@ test_expect_success 'a job from before it had a name ends well' '
 '
 test_expect_success 'a job ends well although the name is another one meanwhile' '
     id=$(job_in running) &&
-    sed -i "s/el-cap.1/el-cap.2/" conf/rabbit.toml &&
-    flux config reload &&
-    flux module remove dws &&
-    module_load &&
+    instance_renamed "s/el-cap.1/el-cap.2/" &&
     job_end $id &&
     job_succeeds $id &&
     no_workflows
 '
 test_expect_success 'so it does when the name is removed' '
     id=$(job_in running) &&
-    sed -i "/^instance/d" conf/rabbit.toml &&
-    flux config reload &&
-    flux module remove dws &&
-    module_load &&
+    instance_renamed "/^instance/d" &&
     job_end $id &&
     job_succeeds $id &&
     no_workflows
