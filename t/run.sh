@@ -31,6 +31,36 @@ show_failed () {
     done
 }
 
+# Start forkserver.py for the programs of Flux and those of the stand-in, and tell tap.sh.
+# Where that is not possible each program starts by itself, as in a file that is run alone.
+forkservers_start () {
+    FORKSERVER=$RUN_OUTPUT/fork
+    mkdir "$FORKSERVER" &&
+    cc -O -o "$FORKSERVER/client" forkclient.c 2>/dev/null || return
+    set -- "$FORKSERVER/flux" "$FORKSERVER/standin"
+    setsid flux python forkserver.py "$1" \
+        flux.cli.base flux.job flux.resource flux.util \
+        </dev/null >"$1.log" 2>&1 &
+    forkservers=$!
+    setsid "${FLUX_DWS_PREFIX:-../.venv}/bin/python" forkserver.py "$2" \
+        rabbitsim.dws.cli rabbitsim.kube.cli \
+        </dev/null >"$2.log" 2>&1 &
+    forkservers="$forkservers $!"
+    for _ in $(seq 100); do
+        test -S "$1" && test -S "$2" && export FORKSERVER && return
+        # shellcheck disable=SC2086
+        kill -0 $forkservers 2>/dev/null || return
+        sleep 0.1
+    done
+}
+
+# With the programs that run yet
+forkservers_stop () {
+    for group in $forkservers; do
+        kill -- "-$group" 2>/dev/null
+    done
+}
+
 cd "$(dirname "$0")" || exit 1
 if test -n "$RUN_OUTPUT"; then
     run_one "$1"
@@ -48,8 +78,9 @@ echo "t/*.t with $(flux version | sed -n 's/^commands:[[:space:]]*/flux /p')"
 
 RUN_OUTPUT=$(mktemp -d "${TMPDIR:-/tmp}/flux-dws-tests.XXXXXX") || exit 1
 export RUN_OUTPUT
-trap 'rm -rf "$RUN_OUTPUT"' EXIT
+trap 'forkservers_stop; rm -rf "$RUN_OUTPUT"' EXIT
 trap 'exit 1' INT TERM HUP
+forkservers_start
 
 if test $# -eq 0; then
     for number in $FIRST; do

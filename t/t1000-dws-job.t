@@ -188,21 +188,6 @@ test_expect_success 'a job on all nodes gets storage on all of their Rabbits' '
     job_succeeds $id &&
     test "$(memos $id rabbits)" = "rabbit-[01-02]"
 '
-test_expect_success 'the jobspecs of these tests are those of flux submit' '
-    for options in "" -N2 "-N2 -n4" "-n3 -S dw_failure_tolerance=1" \
-        --requires=host:compute-01; do
-        job_submit --dry-run $options true >ours &&
-        flux submit --dry-run --setattr=system.dw="$DW" $options true >theirs &&
-        python_stdin "
-import json, sys
-ours, theirs = (json.load(open(path)) for path in sys.argv[1:])
-system = theirs[\"attributes\"][\"system\"]
-assert set(system.pop(\"shell\")[\"options\"]) == {\"rlimit\"}
-for jobspec in ours, theirs:
-    assert \"TRASH\" in jobspec[\"attributes\"][\"system\"].pop(\"environment\")
-sys.exit(f\"{ours} != {theirs}\" if ours != theirs else 0)" ours theirs || return 1
-    done
-'
 test_expect_success 'twenty jobs at once have storage of their own' '
     flux submit --cc=1-20 --quiet --wait --setattr=system.dw="$DW" \
         sh -c "touch \$DW_JOB_p1/mine && test \$(ls \$DW_JOB_p1) = mine"

@@ -179,12 +179,12 @@ test_expect_success 'flux config reload with a good table puts it in force' '
     flux dmesg -C &&
     rabbit_table "presets.scratch = \"$DW\"" &&
     ! flux dmesg | grep "dws.err" &&
-    id=$(submit --setattr=system.dw=scratch true) &&
+    id=$(flux submit --setattr=system.dw=scratch true) &&
     job_succeeds $id
 '
 test_expect_success 'a bad table after a good one keeps the good one in force' '
     keeps "presets.other = 7" "rabbit.presets.other" &&
-    id=$(submit --setattr=system.dw=scratch true) &&
+    id=$(flux submit --setattr=system.dw=scratch true) &&
     job_succeeds $id
 '
 test_expect_success 'flux config reload names the keys that wait for a reload of the module' '

@@ -79,7 +79,7 @@ test_expect_success 'a job is cancelled while it runs' '
     has_event $id finish
 '
 test_expect_success 'the data of a job cancelled while it ran is copied out' '
-    id=$(submit --setattr=system.dw="$DW
+    id=$(flux submit --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
         sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
     wait_event $id start &&
@@ -90,7 +90,7 @@ test_expect_success 'the data of a job cancelled while it ran is copied out' '
 '
 test_expect_success 'the data of a job that exceeds its time limit is copied out' '
     rm scratch/lustre/result &&
-    id=$(submit -t 0.5s --setattr=system.dw="$DW
+    id=$(flux submit -t 0.5s --setattr=system.dw="$DW
         #DW copy_out source=\$DW_JOB_p1/result destination=/lustre/result" \
         sh -c "echo saved >\$DW_JOB_p1/result && $LOOP") &&
     wait_event $id clean &&

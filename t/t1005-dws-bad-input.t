@@ -24,7 +24,7 @@ refuses_attribute () {
 # usage: refuses_directive DW TEXT...: the job has one fatal exception, whose
 # note has the texts, and never runs
 refuses_directive () {
-    refuses_id=$(submit --setattr=system.dw="$1" true) &&
+    refuses_id=$(flux submit --setattr=system.dw="$1" true) &&
     wait_event "$refuses_id" clean &&
     ! has_event "$refuses_id" alloc || return 1
     shift
@@ -45,7 +45,7 @@ for value in 7 1.5 true '{}' '[""]' '[1]' '["#DW",null]' '[[]]'; do
 done
 for value in '""' '[]' '" "'; do
     test_expect_success "dw=$value is no directive: the job runs without storage" "
-        empty=\$(submit --setattr=system.dw='$value' true) &&
+        empty=\$(flux submit --setattr=system.dw='$value' true) &&
         wait_event \$empty clean &&
         ! has_event \$empty prolog-start &&
         flux job status \$empty
@@ -136,14 +136,14 @@ test_expect_success 'a profile that does not exist: an exception names it' '
 '
 test_expect_success 'no Workflow of a refused job is left' no_workflows
 test_expect_success 'a copy_in whose source does not exist fails in DataIn' '
-    id=$(submit --setattr=system.dw="$DW
+    id=$(flux submit --setattr=system.dw="$DW
         #DW copy_in source=/lustre/missing destination=\$DW_JOB_p1/" true) &&
     wait_event $id clean &&
     ! has_event $id start &&
     job_exception $id dws "DWS failed in DataIn"
 '
 test_expect_success 'more storage than there is: an exception says so' '
-    id=$(submit --setattr=system.dw="#DW jobdw type=xfs capacity=99TiB name=p1" \
+    id=$(flux submit --setattr=system.dw="#DW jobdw type=xfs capacity=99TiB name=p1" \
         true) &&
     wait_event $id clean &&
     ! has_event $id start &&

@@ -39,13 +39,13 @@ test_expect_success 'the storage of a failed job is unmounted and its data copie
 '
 for type in xfs gfs2 raw lustre; do
     test_expect_success "a job gets a file system of type $type" '
-        id=$(submit --setattr=system.dw="#DW jobdw type=$type capacity=1GiB name=p1" \
+        id=$(flux submit --setattr=system.dw="#DW jobdw type=$type capacity=1GiB name=p1" \
             sh -c "test -e \$DW_JOB_p1") &&
         job_succeeds $id
     '
 done
 test_expect_success 'persistent storage outlives the job that makes it' '
-    id=$(submit \
+    id=$(flux submit \
         --setattr=system.dw="#DW create_persistent type=lustre capacity=1GiB name=keep" \
         true) &&
     job_succeeds $id &&
@@ -53,15 +53,15 @@ test_expect_success 'persistent storage outlives the job that makes it' '
 '
 test_expect_success 'jobs find the files of earlier jobs in persistent storage' '
     dw="#DW persistentdw name=keep" &&
-    id=$(submit --setattr=system.dw="$dw" \
+    id=$(flux submit --setattr=system.dw="$dw" \
         sh -c "echo here >\$DW_PERSISTENT_keep/file") &&
     job_succeeds $id &&
-    id=$(submit --setattr=system.dw="$dw" \
+    id=$(flux submit --setattr=system.dw="$dw" \
         sh -c "grep here \$DW_PERSISTENT_keep/file") &&
     job_succeeds $id
 '
 test_expect_success 'a job destroys persistent storage' '
-    id=$(submit --setattr=system.dw="#DW destroy_persistent name=keep" true) &&
+    id=$(flux submit --setattr=system.dw="#DW destroy_persistent name=keep" true) &&
     job_succeeds $id &&
     kube wait-none persistentstorageinstances
 '

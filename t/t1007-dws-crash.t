@@ -88,7 +88,7 @@ test_expect_success 'a job goes on after the death of the service' '
 test_expect_success 'jobs with requests in flight when the service is killed say so, and wait' '
     module_reload &&
     process_stop $(service_pid) &&
-    submit --cc=1-5 --setattr=system.dw="$DW" true >ids &&
+    flux submit --cc=1-5 --setattr=system.dw="$DW" true >ids &&
     for id in $(cat ids); do
         wait_event $id dependency-add || return 1
     done &&

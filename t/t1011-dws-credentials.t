@@ -3,7 +3,7 @@ test_description='Kubernetes gives us other credentials while there are jobs'
 . "$(dirname "$0")/tap.sh"
 
 kubernetes_run () {
-    exec "$PYTHON" "$TESTDIR/tokens.py" "$TRASH/kubeconfig" "$TRASH/tokens"
+    standin kube "$TESTDIR/tokens.py" "$TRASH/kubeconfig" "$TRASH/tokens"
 }
 
 cluster_start

@@ -25,7 +25,7 @@ make_faulty_package () {
 
 # usage: job_with_fault STEP
 job_with_fault () {
-    submit --setattr=system.dw="#DW jobdw type=xfs capacity=10GiB name=$(echo "$1" | tr -d _)" true
+    flux submit --setattr=system.dw="#DW jobdw type=xfs capacity=10GiB name=$(echo "$1" | tr -d _)" true
 }
 
 # usage: log_of JOBID TEXT

@@ -18,7 +18,7 @@ LOST='not copied: $DW_JOB_p1/result to /lustre/result'
 
 # usage: submit_out [OPTION...] COMMAND...: a job whose result is to be copied
 submit_out () {
-    submit --setattr=system.dw="$DW
+    flux submit --setattr=system.dw="$DW
         $OUT" "$@"
 }
 
@@ -180,7 +180,7 @@ test_expect_success 'the node that had not unmounted comes back when it has' '
 test_expect_success 'a node that has not unmounted goes to no job that waits for it' '
     id=$(job_submit -N1 --requires=host:compute-02 true) &&
     in_postrun $id &&
-    other=$(submit -N1 --requires=host:compute-02 true) &&
+    other=$(flux submit -N1 --requires=host:compute-02 true) &&
     job_cancel $id &&
     kube wait $(workflow $id) Teardown &&
     kube node compute-02 Disabled &&

@@ -24,7 +24,7 @@ chmod +x "$TRASH/tasks"
 
 # usage: offload [OPTION...] COMMAND...: a job with a token; its ID
 offload () {
-    submit --setattr=system.dw="$OFFLOAD" "$@"
+    flux submit --setattr=system.dw="$OFFLOAD" "$@"
 }
 
 # usage: token_in_kvs JOBID

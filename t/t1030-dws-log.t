@@ -115,12 +115,12 @@ test_expect_success 'a request that is malformed is logged' '
 '
 for name in "%p.%p" "%s%n" "$CONVERSIONS"; do
     test_expect_success "a directive with name=$name harms nobody" '
-        submit --setattr=system.dw="#DW jobdw type=xfs capacity=10GiB name=$name" \
+        flux submit --setattr=system.dw="#DW jobdw type=xfs capacity=10GiB name=$name" \
             true >ids &&
-        submit --setattr=system.dw="#DW persistentdw name=$name" true >>ids &&
-        submit --setattr=system.dw="#DW jobdw type=$name capacity=10GiB name=p1" \
+        flux submit --setattr=system.dw="#DW persistentdw name=$name" true >>ids &&
+        flux submit --setattr=system.dw="#DW jobdw type=$name capacity=10GiB name=p1" \
             true >>ids &&
-        submit --setattr=system.dw="#DW $name" true >>ids &&
+        flux submit --setattr=system.dw="#DW $name" true >>ids &&
         for id in $(cat ids); do
             wait_event $id clean || return 1
         done &&
@@ -128,7 +128,7 @@ for name in "%p.%p" "%s%n" "$CONVERSIONS"; do
     '
 done
 test_expect_success 'a directive with control characters harms nobody' '
-    id=$(submit --setattr=system.dw="$(printf "#DW jobdw type=\033[2Jx\177 capacity=10GiB name=p1")" true) &&
+    id=$(flux submit --setattr=system.dw="$(printf "#DW jobdw type=\033[2Jx\177 capacity=10GiB name=p1")" true) &&
     wait_event $id clean &&
     nothing_happened
 '

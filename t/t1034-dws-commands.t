@@ -185,13 +185,13 @@ test_expect_success 'a job that ended is shown without the module, too' '
     module_load
 '
 test_expect_success 'a job without directives has no page' '
-    plain=$(submit true) &&
+    plain=$(flux submit true) &&
     wait_event $plain clean &&
     fails "job .* has no #DW directives" flux dws show $plain
 '
 test_expect_success 'free says what it does, and does it' '
     gate_shut PreRun &&
-    stuck=$(submit --setattr=system.dw="$DW
+    stuck=$(flux submit --setattr=system.dw="$DW
 #DW copy_out source=\$DW_JOB_p1/out destination=/lustre/out" true) &&
     kube wait $(workflow $stuck) PreRun &&
     flux dws free $stuck >page &&
@@ -205,7 +205,7 @@ test_expect_success 'free says what it does, and does it' '
 '
 test_expect_success 'free of a job that runs says that its data is copied out, and it is' '
     mkdir -p scratch/lustre/freed &&
-    runs=$(submit --setattr=system.dw="$DW
+    runs=$(flux submit --setattr=system.dw="$DW
 #DW copy_out source=\$DW_JOB_p1/out destination=/lustre/freed/" \
         sh -c "echo data >\$DW_JOB_p1/out; touch written; exec sleep inf") &&
     eventually test -e written &&
@@ -217,7 +217,7 @@ test_expect_success 'free of a job that runs says that its data is copied out, a
     grep data scratch/lustre/freed/out
 '
 test_expect_success 'check says when a job that has the room ends' '
-    filler=$(submit -N1 --requires=host:compute-01 -t 10m \
+    filler=$(flux submit -N1 --requires=host:compute-01 -t 10m \
         -S dw="#DW jobdw type=xfs capacity=700GiB name=p2" sleep 600) &&
     wait_event $filler start &&
     another="#DW jobdw type=xfs capacity=400GiB name=p3" &&
@@ -230,7 +230,7 @@ test_expect_success 'check says when a job that has the room ends' '
     wait_event $filler clean
 '
 test_expect_success 'a module that is loaded later shows the nodes of a job that runs' '
-    running=$(submit -N1 --requires=host:compute-02 -S dw="$DW" sleep 600) &&
+    running=$(flux submit -N1 --requires=host:compute-02 -S dw="$DW" sleep 600) &&
     wait_event $running start &&
     flux module reload dws scheduler=none &&
     is_listed () {

@@ -108,7 +108,7 @@ test_expect_success 'a node that is excluded is not in the graph' '
     finds_no "Couldn.t find ./hetchy/chassis1/compute-08." /hetchy/chassis1/compute-08
 '
 test_expect_success 'properties and GPUs of R are there' '
-    id=$(submit -N3 -g2 -n3 --requires=fast true) &&
+    id=$(flux submit -N3 -g2 -n3 --requires=fast true) &&
     flux job status $id &&
     test "$(flux jobs -no {nodelist} $id)" = "compute-[04-06]"
 '
@@ -155,7 +155,7 @@ test_expect_success '#DW jobs have their storage on the Rabbits of their nodes' 
 # usage: large_submit GIB COMMAND...: one node, with so much storage
 large_submit () {
     large_submit_gib=$1 && shift &&
-    submit -N1 --setattr=system.dw="#DW jobdw type=xfs capacity=${large_submit_gib}GiB name=p1" "$@"
+    flux submit -N1 --setattr=system.dw="#DW jobdw type=xfs capacity=${large_submit_gib}GiB name=p1" "$@"
 }
 test_expect_success 'a job that is larger than what a Rabbit has left waits' '
     first=$(large_submit 700 sh -c "$LOOP") &&

@@ -88,7 +88,7 @@ test_expect_success 'the Rabbits of a job that failed' '
     answers rabbit-01 flux getrabbit --jobids $failed
 '
 test_expect_success 'a job without storage, or not with it yet, is an error' '
-    plain=$(submit true) &&
+    plain=$(flux submit true) &&
     wait_event $plain clean &&
     command_fails getrabbit "job $plain has no storage on Rabbits" \
         flux getrabbit -j $plain &&

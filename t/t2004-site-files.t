@@ -154,7 +154,7 @@ test_expect_success 'without a [rabbit] table it is not loaded' '
 # ---- prolog and epilog
 
 test_expect_success 'a job without directives has nothing to do with nnf-clientmount' '
-    id=$(submit -N4 true) &&
+    id=$(flux submit -N4 true) &&
     wait_event $id clean &&
     flux job status $id &&
     test -z "$(told $id)"
@@ -192,7 +192,7 @@ test_expect_success 'short jobs do not come to the limit of systemd for starts' 
     done
 '
 test_expect_success 'the units of daemons run from the end of the prolog to the epilog' '
-    id=$(submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" true) &&
+    id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" true) &&
     job_succeeds $id &&
     told $id | cut -d" " -f2- >log &&
     cat >expected <<-"END" &&
@@ -215,7 +215,7 @@ test_expect_success 'a user cannot have units started with a memo' '
     ! told $id | grep -v nnf-clientmount
 '
 test_expect_success 'a user cannot have the epilog leave units running with a memo' '
-    id=$(submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" \
+    id=$(flux submit $(on 1) --setattr=system.dw="$DW requires=copy-offload" \
         sh -c "$LOOP") &&
     wait_event $id start &&
     is_told $id "start offload" &&
@@ -226,7 +226,7 @@ test_expect_success 'a user cannot have the epilog leave units running with a me
     is_told $id "stop offload"
 '
 test_expect_success 'a user cannot have a prolog wait for storage with a memo' '
-    id=$(submit $(on 1) --urgency=hold true) &&
+    id=$(flux submit $(on 1) --urgency=hold true) &&
     flux job memo $id name=dependency-add \
         context="{\"description\":\"dws-create\"}" &&
     job_go $id &&

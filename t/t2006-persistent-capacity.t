@@ -14,20 +14,20 @@ storage_job () {
     storage_job_size=$1
     shift
     test $# -gt 0 || set -- sh -c "$LOOP"
-    submit -N1 \
+    flux submit -N1 \
         -S dw="#DW jobdw type=xfs capacity=${storage_job_size}GiB name=p1" "$@"
 }
 
 # usage: persistent GIB: have the owner make a persistent file system
 persistent () {
-    persistent_id=$(submit -N1 \
+    persistent_id=$(flux submit -N1 \
         -S dw="#DW create_persistent type=xfs capacity=${1}GiB name=keep" true) &&
     job_succeeds "$persistent_id"
 }
 
 # Before jobs that wait for what it gives back.
 destroy () {
-    destroy_id=$(submit -N1 --urgency=expedite \
+    destroy_id=$(flux submit -N1 --urgency=expedite \
         -S dw="#DW destroy_persistent name=keep" true) &&
     job_succeeds "$destroy_id"
 }
@@ -113,7 +113,7 @@ test_expect_success 'load the module, with a scheduler that knows Rabbits' '
     are_down
 '
 test_expect_success 'have all jobs on one Rabbit' '
-    filler=$(submit -N4 --requires=host:compute-[03-04,07-08] sleep inf) &&
+    filler=$(flux submit -N4 --requires=host:compute-[03-04,07-08] sleep inf) &&
     wait_event $filler start
 '
 test_expect_success 'a persistent file system takes as many ssd as hold it' '
@@ -144,7 +144,7 @@ check_agrees () {
     check_agrees_nodes=$1
     shift
     flux dws check -N$check_agrees_nodes "$@" | tee page &&
-    check_agrees_id=$(submit -N$check_agrees_nodes --urgency=expedite \
+    check_agrees_id=$(flux submit -N$check_agrees_nodes --urgency=expedite \
         -S dw="$(printf "%s\n" "$@")" true) &&
     case $(sed -n "s/^Fits now: *//p" page) in
     yes*) job_succeeds $check_agrees_id ;;
@@ -167,7 +167,7 @@ test_expect_success 'flux dws check says what becomes of jobs while nodes are dr
     rpc resource.undrain "{\"targets\": \"compute-[01-02]\"}"
 '
 test_expect_success 'flux dws check knows nodes of jobs without storage, with a time limit' '
-    busy=$(submit -N3 -t 10m --requires=host:compute-[01-02,05-06] sleep inf) &&
+    busy=$(flux submit -N3 -t 10m --requires=host:compute-[01-02,05-06] sleep inf) &&
     wait_event $busy start &&
     check_agrees 2 "$xfs" &&
     grep "^Fits by: .*(in .*): 4 nodes on rabbit-01" page &&

@@ -119,21 +119,21 @@ test_expect_success 'a job waits while the only Rabbit with its labels is broken
     on_first $id
 '
 test_expect_success 'make persistent storage on rabbit-01' '
-    id=$(submit -N1 \
+    id=$(flux submit -N1 \
         -S dw="#DW create_persistent type=xfs capacity=10GiB name=keep" true) &&
     job_succeeds $id &&
     on_first $id &&
     kube label rabbit-02 tier=fast
 '
 test_expect_success 'a job that uses persistent storage asks for no ssd' '
-    id=$(submit -N1 -S dw="$KEEP" hostname) &&
+    id=$(flux submit -N1 -S dw="$KEEP" hostname) &&
     job_succeeds $id &&
     on_first $id
 '
 test_expect_success 'a job waits while the Rabbit of its persistent storage is broken' '
     kube disable rabbit-01 &&
     ssds_down 8 8 &&
-    id=$(submit -N1 -S dw="$KEEP" hostname) &&
+    id=$(flux submit -N1 -S dw="$KEEP" hostname) &&
     keeps_waiting $id depend &&
     has_memo $id rabbit_waits_for "rabbit-01 is Disabled"
 '
@@ -148,7 +148,7 @@ test_expect_success 'a waiting job runs when its Rabbit is back' '
     on_first $id
 '
 test_expect_success 'a job that got nodes below a just broken Rabbit waits in its prolog' '
-    id=$(submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
+    id=$(flux submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
     wait_event $id depend &&
     kube disable rabbit-01 &&
     ssds_down 8 &&
@@ -161,7 +161,7 @@ test_expect_success 'a job that got nodes below a just broken Rabbit waits in it
 '
 test_expect_success 'a job waits in its prolog no longer than the site says, with a reason' '
     set_prolog_timeout 6s &&
-    id=$(submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
+    id=$(flux submit -N1 --urgency=hold -S dw="$KEEP" hostname) &&
     wait_event $id depend &&
     kube disable rabbit-01 &&
     ssds_down 8 &&
@@ -174,26 +174,26 @@ test_expect_success 'a job waits in its prolog no longer than the site says, wit
     ssds_down 1 1
 '
 test_expect_success 'storage on both Rabbits: jobs have the nodes of the one that serves' '
-    id=$(submit -N5 --requires=host:compute-[01-02,05-06,08] \
+    id=$(flux submit -N5 --requires=host:compute-[01-02,05-06,08] \
         -S dw="#DW create_persistent type=xfs capacity=10GiB name=both" true) &&
     job_succeeds $id &&
     kube disable rabbit-02 &&
     ssds_down 8 &&
-    id=$(submit -N4 -S dw="#DW persistentdw name=both" hostname) &&
+    id=$(flux submit -N4 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $id &&
     on_first $id &&
     kube enable rabbit-02
 '
 test_expect_success 'a job waits for nodes with an allocation of persistent storage' '
     ssds_down 0 4 &&
-    id=$(submit -N5 -S dw="#DW persistentdw name=both" hostname) &&
+    id=$(flux submit -N5 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $id &&
     kube disable rabbit-01 &&
     ssds_down 8 &&
-    id=$(submit -N2 -S dw="#DW persistentdw name=both" hostname) &&
+    id=$(flux submit -N2 -S dw="#DW persistentdw name=both" hostname) &&
     keeps_waiting $id depend &&
     has_memo $id rabbit_waits_for "rabbit-01 is Disabled" &&
-    one=$(submit -N1 -S dw="#DW persistentdw name=both" hostname) &&
+    one=$(flux submit -N1 -S dw="#DW persistentdw name=both" hostname) &&
     job_succeeds $one &&
     on_second $one &&
     kube enable rabbit-01 &&
@@ -201,14 +201,14 @@ test_expect_success 'a job waits for nodes with an allocation of persistent stor
     on_first $id
 '
 test_expect_success 'more nodes than persistent storage has allocations for are refused' '
-    id=$(submit -N6 -S dw="#DW persistentdw name=both" hostname) &&
+    id=$(flux submit -N6 -S dw="#DW persistentdw name=both" hostname) &&
     wait_event $id clean &&
     job_exception $id dws "asks for 6 nodes, but only compute-[01-03,05-06] (5)" &&
-    id=$(submit -N1 -S dw="#DW destroy_persistent name=both" true) &&
+    id=$(flux submit -N1 -S dw="#DW destroy_persistent name=both" true) &&
     job_succeeds $id
 '
 test_expect_success 'destroy the other one' '
-    id=$(submit -N1 -S dw="#DW destroy_persistent name=keep" true) &&
+    id=$(flux submit -N1 -S dw="#DW destroy_persistent name=keep" true) &&
     job_succeeds $id &&
     ssds_down 0 0
 '

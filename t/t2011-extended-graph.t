@@ -45,7 +45,7 @@ test_expect_success 'the module finds the Rabbits and their nodes in it' '
     stats_say "\"unknown_nodes\": 0"
 '
 test_expect_success 'jobs without storage run on all nodes' '
-    id=$(submit -N9 hostname) &&
+    id=$(flux submit -N9 hostname) &&
     flux job status $id &&
     test "$(flux jobs -ano "{nodelist}" $id)" = "compute-[01-09]" &&
     flux run --requires=host:compute-09 true

@@ -46,8 +46,50 @@ flux () {
         shift
         "$flux_program" "$@"
         ;;
+    1*) flux_python "$@" ;;
     *) command flux "$@" ;;
     esac
+}
+
+# usage: flux_python COMMAND...: as flux(1) in an instance, which looks for a command in
+# the same folders
+flux_python () {
+    flux_python_rest=${FORKSERVER:+$FLUX_EXEC_PATH:}
+    while test -n "$flux_python_rest"; do
+        flux_python_file=${flux_python_rest%%:*}/flux-$1.py
+        flux_python_rest=${flux_python_rest#*:}
+        if test -e "$flux_python_file"; then
+            shift
+            PYTHONPATH='' "$FORKSERVER/client" "$FORKSERVER/flux" \
+                "${FLUX_EXEC_PATH##*:}/py-runner.py" "$flux_python_file" "$@"
+            return
+        fi
+    done
+    command flux "$@"
+}
+
+# usage: ask NAME ARG...: run t/NAME.py, which needs only the standard library
+ask () {
+    if test -n "$FORKSERVER"; then
+        "$FORKSERVER/client" "$FORKSERVER/flux" -m "$@"
+    else
+        ask_name=$1
+        shift
+        "$PYTHON" -I -S "$TESTDIR/$ask_name.py" "$@"
+    fi
+}
+
+# usage: standin NAME ARG...: run a program of the stand-in, -m MODULE or a file, instead
+# of this shell; the ID of the process is in NAME.pid
+standin () {
+    standin_pid=$TRASH/$1.pid
+    shift
+    if test -n "$FORKSERVER"; then
+        exec "$FORKSERVER/client" -p "$standin_pid" "$FORKSERVER/standin" "$@"
+    else
+        # shellcheck disable=SC2016
+        exec sh -c 'echo $$ >"$0"; exec "$@"' "$standin_pid" "$PYTHON" "$@"
+    fi
 }
 
 # usage: skip_all REASON: nothing of this file is run
@@ -85,15 +127,15 @@ cluster_start () {
 	                "hostlist": "compute-[03-04,07-08]"}}}
 	END
     kubernetes_run >"$TRASH/kube.log" 2>&1 &
-    KUBE_PID=$!
     wait_for_line "$TRASH/kube.log" "API at"
+    KUBE_PID=$(cat "$TRASH/kube.pid")
     mkdir "$TRASH/gates"
-    "$PYTHON" "$TESTDIR/gates.py" --kubeconfig "$TRASH/kubeconfig" \
+    standin dws "$TESTDIR/gates.py" --kubeconfig "$TRASH/kubeconfig" \
         --mapping "$TRASH/mapping.json" --scratch "$TRASH/scratch" \
         --gates "$TRASH/gates" "$@" >"$TRASH/dws.log" 2>&1 &
-    DWS_PID=$!
-    export KUBE_PID DWS_PID
     wait_for_line "$TRASH/dws.log" "driving Workflows"
+    DWS_PID=$(cat "$TRASH/dws.pid")
+    export KUBE_PID DWS_PID
 }
 
 cluster_stop () {
@@ -101,14 +143,13 @@ cluster_stop () {
     kill -CONT $KUBE_PID $DWS_PID 2>/dev/null
     # shellcheck disable=SC2086
     kill $KUBE_PID $DWS_PID 2>/dev/null
-    # shellcheck disable=SC2086
-    wait $KUBE_PID $DWS_PID 2>/dev/null
+    wait
     rm -rf "$TRASH"
 }
 
 # A test that needs another one defines this before cluster_start.
 kubernetes_run () {
-    exec "$PYTHON" -m rabbitsim kube --kubeconfig "$TRASH/kubeconfig"
+    standin kube -m rabbitsim kube --kubeconfig "$TRASH/kubeconfig"
 }
 
 # While DWS is paused nothing gets on, not even from one state to the next.
@@ -139,7 +180,7 @@ gates_open () {
 
 # usage: kube COMMAND...: see kube.py
 kube () {
-    "$PYTHON" -I -S "$TESTDIR/kube.py" "$CLUSTER" "$PATIENCE" "$@"
+    ask kube "$CLUSTER" "$PATIENCE" "$@"
 }
 
 # usage: workflow JOBID: the name of a job's Workflow
@@ -454,19 +495,9 @@ undrain_all () {
 
 # ---- jobs -------------------------------------------------------------------
 
-# usage: submit [OPTION...] COMMAND...: a job; its ID. The options are those of flux
-# submit, which a test starts itself where it is about flux submit.
-submit () {
-    if test -n "$FLUX_CLI_PLUGINPATH_OVERRIDE"; then
-        flux submit "$@"
-    else
-        "$PYTHON" -I -S "$TESTDIR/submit.py" "$@"
-    fi
-}
-
 # usage: job_submit [OPTION...] COMMAND...: a job with #DW directives; its ID
 job_submit () {
-    submit --setattr=system.dw="$DW" "$@"
+    flux submit --setattr=system.dw="$DW" "$@"
 }
 
 # usage: job_cancel JOBID...: flux cancel sends the same request, and takes ten times as
@@ -630,24 +661,12 @@ event_names () {
 # usage: event_context JOBID EVENT: the contexts of these events, one JSON
 # object on a line
 event_context () {
-    flux job eventlog --format=json "$1" | "$PYTHON" -I -S -c '
-import json, sys
-for line in sys.stdin:
-    event = json.loads(line)
-    if event["name"] == sys.argv[1]:
-        print(json.dumps(event.get("context")))' "$2"
+    flux job eventlog --format=json "$1" | ask eventlog context "$2"
 }
 
 # usage: memos JOBID [KEY]: the memos in force, or the value of one of them
 memos () {
-    flux job eventlog --format=json "$1" | "$PYTHON" -I -S -c '
-import json, sys
-memos = {}
-for event in map(json.loads, sys.stdin):
-    if event["name"] == "memo":
-        memos.update(event["context"])
-memos = {key: value for key, value in memos.items() if value is not None}
-print(memos.get(sys.argv[1], "") if sys.argv[1:] else json.dumps(memos))' ${2:+"$2"}
+    flux job eventlog --format=json "$1" | ask eventlog memos ${2:+"$2"}
 }
 
 # usage: has_memo JOBID KEY [TEXT]: the memo is there, and has the text
@@ -678,14 +697,7 @@ in_order () {
 # usage: job_exception JOBID TYPE [TEXT]: the job has one fatal exception, of
 # this type, and its note has the text
 job_exception () {
-    flux job eventlog --format=json "$1" | "$PYTHON" -I -S -c '
-import json, sys
-events = map(json.loads, sys.stdin)
-raised = [event["context"] for event in events if event["name"] == "exception"]
-fatal = [context for context in raised if context["severity"] == 0]
-if len(fatal) != 1 or fatal[0]["type"] != sys.argv[1] \
-        or sys.argv[2] not in fatal[0]["note"]:
-    sys.exit(f"expected one {sys.argv[1:]}, got {fatal}")' "$2" "${3:-}"
+    flux job eventlog --format=json "$1" | ask eventlog exception "$2" "${3:-}"
 }
 
 # usage: job_succeeds JOBID: it ends, without an exception or anything missing
@@ -711,7 +723,7 @@ as_guest () {
 
 # usage: rpc TOPIC [JSON [SECONDS]]: the answer, or an error as NAME: text
 rpc () {
-    "$PYTHON" -I -S "$TESTDIR/rpc.py" "$@"
+    ask rpc "$@"
 }
 
 # usage: queue_idle SECONDS: within this time no job is active
