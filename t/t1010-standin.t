@@ -6,13 +6,14 @@ cluster_start
 instance_start 4
 
 # The names of the events in a JSON array of RFC 18 events, those of actions
-# with their description. A memo may come at any time between two others.
+# with their description. A memo may come at any time between two others, and job-exec
+# releases the nodes beside the epilog.
 event_names () {
     python_stdin '
 import json, sys
 for event in map(json.loads, sys.stdin):
     context = event.get("context") or {}
-    if event["name"] not in ("memo", "annotations"):
+    if event["name"] not in ("memo", "annotations", "release"):
         print(event["name"], context.get("description", ""))'
 }
 
