@@ -86,10 +86,15 @@ def _document() -> Any:
 def load_kinds(versions: Optional[Mapping[str, str]] = None) -> Kinds:
     """Load the kinds; ``versions`` maps a group to the version to serve it as,
     where that is not the default."""
+    return _load_kinds(frozenset((versions or {}).items()))
+
+
+@functools.cache
+def _load_kinds(versions: frozenset[tuple[str, str]]) -> Kinds:
     document = _document()
     resources = {}
     for group in document["groups"]:
-        version = (versions or {}).get(group["group"], group["version"])
+        version = dict(versions).get(group["group"], group["version"])
         for entry in group["kinds"]:
             resource = _resource(group["group"], version, entry)
             resources[(resource.kind.group, resource.kind.plural)] = resource
