@@ -8,8 +8,9 @@
 # FLUX_MODPROBE_PATH; then rank 0 and one of the others run what Flux would. So does
 # each instance that a test starts by "flux start", "flux batch" or "flux alloc".
 
-# In this order, and at the end the last one first.
-MODULES="heartbeat content kvs kvs-watch resource job-info job-ingest"
+# In this order, and at the end the last one first. What the other brokers lack is asked of
+# rank 0.
+MODULES="resource"
 FIRST_MODULES="heartbeat content content-sqlite kvs kvs-watch resource job-manager
     job-info job-ingest job-list job-exec"
 FLUXION="sched-fluxion-resource sched-fluxion-feasibility sched-fluxion-qmanager"
