@@ -1,6 +1,6 @@
 #!/bin/sh
-# Run the tests in t/*.t against the flux on PATH, twice as many at a time as there are
-# cores: each has an instance and a cluster of its own, and waits a third of its time.
+# Run the tests in t/*.t against the flux on PATH, three times as many at a time as there
+# are cores: each has an instance and a cluster of its own, and waits half of its time.
 #
 # usage: t/run.sh [FILE...]
 #
@@ -100,7 +100,7 @@ for file; do
     set -- "$@" "${file##*/}"
 done
 {
-    prove --jobs "${JOBS:-$((2 * $(nproc)))}" --timer --norc --exec ./run.sh "$@" 2>&1
+    prove --jobs "${JOBS:-$((3 * $(nproc)))}" --timer --norc --exec ./run.sh "$@" 2>&1
     echo $? >"$RUN_OUTPUT/status"
 } | tee "$RUN_OUTPUT/summary"
 show_failed "$RUN_OUTPUT/summary"
