@@ -15,10 +15,6 @@ storage_state () {
     kube get storages "$1" | sed -n '/"spec"/,/}/s/.*"state": "\(.*\)".*/\1/p'
 }
 
-log_says () {
-    flux dmesg | grep -F -e "$1"
-}
-
 is_disabled () {
     test "$(storage_state "$1")" = Disabled
 }

@@ -53,10 +53,6 @@ in_postrun () {
     wait_event "$1" epilog-start && kube wait "$(workflow "$1")" PostRun
 }
 
-log_says () {
-    flux dmesg | grep -F -e "$1"
-}
-
 test_expect_success 'load the plugin and the module' '
     plugin_reload 600 &&
     module_load

@@ -80,7 +80,7 @@ test_expect_success 'with a name, it is what the Workflows of new jobs have' '
     id=$(job_in running) &&
     echo "instance = \"el-cap.1\"" >>conf/rabbit.toml &&
     flux config reload &&
-    flux dmesg | grep "rabbit.instance: as before until the module is loaded again" &&
+    eventually log_says "rabbit.instance: as before until the module is loaded again" &&
     flux module remove dws &&
     module_load &&
     other=$(job_in running) &&

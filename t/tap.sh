@@ -437,6 +437,12 @@ service_is_ready () {
     stats_say "\"jobs\":"
 }
 
+# usage: log_says TEXT: the broker's log has it. What the module logs comes after the answer
+# that a test waits for: eventually log_says.
+log_says () {
+    flux dmesg | grep -F -e "$1"
+}
+
 broker_lives () {
     flux getattr rank && flux module stats job-manager
 }
