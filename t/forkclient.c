@@ -3,10 +3,7 @@
  *
  * Run a Python program in a fork of forkserver.py, which says what is sent.
  *
- * usage: forkclient [-p FILE] SOCKET ARG...
- *
- * With -p the ID of the process is in FILE before the program does anything that a
- * test can see.
+ * usage: forkclient SOCKET ARG...
  */
 
 #define _GNU_SOURCE
@@ -27,10 +24,10 @@ static int connect_to (const char *path)
     struct sockaddr_un address = { .sun_family = AF_UNIX };
     int fd = socket (AF_UNIX, SOCK_SEQPACKET, 0);
 
-    if (fd < 0 || strlen (path) >= sizeof (address.sun_path))
-        err (125, "%s", path);
+    if (strlen (path) >= sizeof (address.sun_path))
+        errx (125, "%s: too long for a socket", path);
     strcpy (address.sun_path, path);
-    if (connect (fd, (struct sockaddr *)&address, sizeof (address)) < 0)
+    if (fd < 0 || connect (fd, (struct sockaddr *)&address, sizeof (address)) < 0)
         err (125, "%s", path);
     return fd;
 }
@@ -72,35 +69,16 @@ static void request (int fd, int argc, char **argv)
     free (folder);
 }
 
-static int answer (int fd)
-{
-    int number;
-
-    if (recv (fd, &number, sizeof (number), 0) != sizeof (number))
-        err (125, "no answer");
-    return number;
-}
-
 int main (int argc, char **argv)
 {
-    const char *pidfile = NULL;
+    int status;
 
-    if (argc > 2 && !strcmp (argv[1], "-p")) {
-        pidfile = argv[2];
-        argc -= 2;
-        argv += 2;
-    }
     if (argc < 3)
-        errx (125, "usage: forkclient [-p FILE] SOCKET ARG...");
+        errx (125, "usage: forkclient SOCKET ARG...");
     int fd = connect_to (argv[1]);
     request (fd, argc - 2, argv + 2);
-    int pid = answer (fd);
-    if (pidfile) {
-        FILE *file = fopen (pidfile, "w");
-        if (!file || fprintf (file, "%d\n", pid) < 0 || fclose (file) < 0)
-            err (125, "%s", pidfile);
-    }
-    int status = answer (fd);
+    if (recv (fd, &status, sizeof (status), 0) != sizeof (status))
+        err (125, "no answer");
     if (WIFSIGNALED (status)) {
         signal (WTERMSIG (status), SIG_DFL);
         raise (WTERMSIG (status));

@@ -5,24 +5,26 @@
 usage: forkserver.py SOCKET MODULE...
 
 An import of Flux takes ten times as long as what most of its commands do then, and
-t/*.t run some hundred of them. :file:`forkclient.c` asks for a program, and is to the
+t/*.t run hundreds of them. :file:`forkclient.c` asks for a program, and is to the
 test what that would be: it has the same arguments, environment, folder, standard files
-and exit status, but another process ID.
+and exit status, but another process ID, which ``-p FILE`` before the arguments has it
+write to a file.
 
 A request is one message with the three files: the folder, the number of arguments, the
 arguments and the environment, each with a zero byte behind it. The arguments are those
-of Python: ``-m MODULE`` or a file, and what follows. The answers are the ID of the
-process and then its status as of :manpage:`wait(2)`, an int each.
+of Python: ``-m MODULE`` or a file, and what follows. The answer is an int, the status
+as of :manpage:`wait(2)`.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
 import os
 import runpy
-import select
+import signal
 import socket
 import struct
 import sys
@@ -34,47 +36,38 @@ LONGEST = 1 << 20
 ANSWER = struct.Struct("i")
 
 
-def serve(path: str) -> bytes:
-    """Serve requests. This returns in the processes of the programs only, each with its
-    request, when its standard files are those of the client and no others are open."""
+def serve(path: str) -> socket.socket:
+    """Accept clients. This returns in the processes that serve one, with its client."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind(path)
     listener.listen(100)
-    clients: dict[int, tuple[int, socket.socket]] = {}
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
     while True:
-        ready, _, _ = select.select([listener.fileno(), *clients], [], [])
-        for ended in set(ready).intersection(clients):
-            child, client = clients.pop(ended)
-            os.close(ended)
-            _answer(client, os.waitpid(child, 0)[1])
-            client.close()
-        if listener.fileno() not in ready:
-            continue
         client, _ = listener.accept()
-        request, files, _, _ = socket.recv_fds(client, LONGEST, 3)
-        child = os.fork()
-        if child == 0:
-            for number, file in enumerate(files):
-                os.dup2(file, number)
-            for process, (_, other) in clients.items():
-                os.close(process)
-                other.close()
+        if os.fork() == 0:
             listener.close()
-        else:
-            clients[os.pidfd_open(child)] = (child, client)
-            _answer(client, child)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            return client
+        client.close()
+
+
+def start(client: socket.socket) -> bytes:
+    """Read a request; return in a process for its program, with the files of the
+    client. The process that serves waits for it, answers, and exits."""
+    request, files, _, _ = socket.recv_fds(client, LONGEST, 3)
+    child = os.fork()
+    if child:
         for file in files:
             os.close(file)
-        if child == 0:
-            client.close()
-            return request
-
-
-def _answer(client: socket.socket, number: int) -> None:
-    try:
-        client.send(ANSWER.pack(number))
-    except OSError:
-        pass  # it was killed
+        _, status = os.waitpid(child, 0)
+        with contextlib.suppress(OSError):  # the client was killed
+            client.send(ANSWER.pack(status))
+        os._exit(0)
+    client.close()
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    return request
 
 
 def run(request: bytes) -> int:
@@ -84,6 +77,10 @@ def run(request: bytes) -> int:
     os.environ.clear()
     os.environ.update(word.split("=", 1) for word in words[int(count) :])
     sys.argv[:] = words[: int(count)]
+    if sys.argv[0] == "-p":
+        with open(sys.argv[1], "w") as file:
+            print(os.getpid(), file=file)
+        del sys.argv[:2]
     try:
         if sys.argv[0] == "-m":
             del sys.argv[0]
@@ -91,10 +88,10 @@ def run(request: bytes) -> int:
         else:
             runpy.run_path(sys.argv[0], run_name="__main__")
     except SystemExit as end:
-        if isinstance(end.code, str):
-            print(end.code, file=sys.stderr)
-            return 1
-        return end.code or 0
+        if end.code is None or isinstance(end.code, int):
+            return end.code or 0
+        print(end.code, file=sys.stderr)
+        return 1
     except BaseException:
         traceback.print_exc()
         return 1
@@ -105,10 +102,11 @@ if __name__ == "__main__":
     for name in sys.argv[2:]:
         importlib.import_module(name)
     gc.freeze()
-    status = run(serve(sys.argv[1]))
+    status = run(start(serve(sys.argv[1])))
     # Without what Python does at its end, which takes longer than the fork: it frees
     # what was imported.
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for stream in sys.stdout, sys.stderr:
+        if not stream.closed:
+            stream.flush()
     os._exit(status & 0xFF)

@@ -32,11 +32,6 @@ ended () {
     ! kill -0 "$1"
 }
 
-# usage: log_has TEXT
-log_has () {
-    flux dmesg | grep -F -e "$1"
-}
-
 # usage: log_count TEXT NUMBER
 log_count () {
     test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
@@ -68,8 +63,8 @@ test_expect_success 'a service that is killed while there are jobs in all phases
     module_reload &&
     jobs_in_all_phases &&
     service_crash KILL &&
-    eventually log_has "the dws service died (killed by SIGKILL): jobs with #DW directives wait, starting it again in 1 s" &&
-    eventually log_has "the dws service was started again" &&
+    eventually log_says "the dws service died (killed by SIGKILL): jobs with #DW directives wait, starting it again in 1 s" &&
+    eventually log_says "the dws service was started again" &&
     module_lives &&
     let_go
 '
@@ -78,7 +73,7 @@ test_expect_success 'a service that dies by another signal comes back' '
     module_reload &&
     id=$(job_in prerun) &&
     service_crash SEGV &&
-    eventually log_has "died (killed by SIGSEGV)" &&
+    eventually log_says "died (killed by SIGSEGV)" &&
     module_lives
 '
 test_expect_success 'a job goes on after the death of the service' '
@@ -96,7 +91,7 @@ test_expect_success 'jobs with requests in flight when the service is killed say
     for id in $(cat ids); do
         wait_event $id memo || return 1
     done &&
-    eventually log_has "the dws module went away"
+    eventually log_says "the dws module went away"
 '
 test_expect_success 'jobs that come while there is no service say so, and wait' '
     id=$(job_submit true) &&
@@ -172,8 +167,8 @@ service_fragile () {
 # usage: ended_by_itself: with its error in the log, as it is
 ended_by_itself () {
     eventually service_is_back &&
-    eventually log_has "dws.crit[0]: the dws service ends: RuntimeError: it broke: %s%n%p" &&
-    eventually log_has "dws.crit[0]:   File \"$TRASH/fragile/flux_k8s/jobs/service.py\"" &&
+    eventually log_says "dws.crit[0]: the dws service ends: RuntimeError: it broke: %s%n%p" &&
+    eventually log_says "dws.crit[0]:   File \"$TRASH/fragile/flux_k8s/jobs/service.py\"" &&
     log_count "the dws service died (exit status 1)" 1 &&
     log_count "was started again" 1 &&
     module_lives
@@ -214,9 +209,9 @@ test_expect_success 'a service that fails at a request answers with an error' '
 
 test_expect_success 'a service that dies again and again is started later each time' '
     module_reload &&
-    service_crash && eventually log_has "starting it again in 1 s" &&
-    service_crash && eventually log_has "starting it again in 2 s" &&
-    service_crash && eventually log_has "starting it again in 4 s" &&
+    service_crash && eventually log_says "starting it again in 1 s" &&
+    service_crash && eventually log_says "starting it again in 2 s" &&
+    service_crash && eventually log_says "starting it again in 4 s" &&
     log_count "the dws service died" 1 &&
     log_count "was started again" 1
 '
@@ -226,7 +221,7 @@ test_expect_success 'a service that cannot start is started later each time' '
     flux dmesg -C &&
     flux module load "$TRASH/broken/dws.py" scheduler=none &&
     module=$(module_pid) &&
-    eventually log_has "starting it again in 4 s" &&
+    eventually log_says "starting it again in 4 s" &&
     log_count "the dws service died (exit status 7)" 3 &&
     module_lives
 '
@@ -265,7 +260,7 @@ test_expect_success 'a module that lacks a package is not loaded, and one line s
     test_must_fail flux module load "$TRASH/lacking/dws.py" scheduler=none &&
     module_is_gone &&
     log_count " dws.err" 1 &&
-    log_has "cannot import a package: pycurl: another libcurl" &&
+    log_says "cannot import a package: pycurl: another libcurl" &&
     eventually grep "pycurl: another libcurl" "$TRASH/stderr" &&
     ! grep Traceback "$TRASH/stderr"
 '
@@ -278,10 +273,10 @@ test_expect_success 'a missing library of the service is named, and the start tr
     mv mapping.json mapping.old &&
     flux dmesg -C &&
     service_kill &&
-    eventually log_has "the dws service cannot start: rabbit.mapping: $TRASH/mapping.json: No such file or directory: jobs with #DW directives wait, starting it again in 2 s" &&
+    eventually log_says "the dws service cannot start: rabbit.mapping: $TRASH/mapping.json: No such file or directory: jobs with #DW directives wait, starting it again in 2 s" &&
     module_lives &&
     mv mapping.old mapping.json &&
-    eventually log_has "the dws service was started again" &&
+    eventually log_says "the dws service was started again" &&
     id=$(job_submit true) &&
     job_succeeds $id
 '

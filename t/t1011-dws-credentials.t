@@ -33,11 +33,6 @@ kubeconfig_names () {
     mv new kubeconfig.flux
 }
 
-# usage: log_has TEXT
-log_has () {
-    flux dmesg | grep -F -e "$1"
-}
-
 # usage: log_count TEXT NUMBER
 log_count () {
     test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
@@ -70,8 +65,8 @@ test_expect_success 'a new token comes into the kubeconfig, then the old one is 
 '
 expect_each_to_succeed 'after that'
 test_expect_success 'the log says that the kubeconfig was read again, and no more' '
-    eventually log_has "kubeconfig.flux: read again after: http" &&
-    eventually log_has ": Unauthorized" &&
+    eventually log_says "kubeconfig.flux: read again after: http" &&
+    eventually log_says ": Unauthorized" &&
     log_is_quiet
 '
 test_expect_success 'the old token is refused, and there is no new one yet' '
@@ -89,7 +84,7 @@ test_expect_success 'jobs wait without a token that is good' '
 '
 test_expect_success 'a kubeconfig that cannot be used changes nothing, and the log says why' '
     echo "a: [" >kubeconfig.flux &&
-    eventually log_has "kubeconfig.flux: is not YAML" &&
+    eventually log_says "kubeconfig.flux: is not YAML" &&
     ! has_event $depend depend
 '
 test_expect_success 'jobs go on when a good kubeconfig comes' '

@@ -5,11 +5,6 @@ test_description='The service of the dws module hangs, and the module starts ano
 cluster_start
 instance_start 2
 
-# usage: log_has TEXT
-log_has () {
-    flux dmesg | grep -F -e "$1"
-}
-
 # usage: log_count TEXT NUMBER
 log_count () {
     test "$(flux dmesg | grep -c -F -e "$1")" -eq "$2"
@@ -75,7 +70,7 @@ test_expect_success 'a service that hangs while it starts is replaced' '
 	while os.path.exists("$TRASH/loop"):
 	    time.sleep(0.1)
 	END
-    eventually log_has "has not answered for 10 s: killed" &&
+    eventually log_says "has not answered for 10 s: killed" &&
     rm loop &&
     eventually service_is_ready
 '

@@ -8,11 +8,6 @@ instance_start 1 -Sbroker.module-nopanic=0
 # Every kind of conversion that printf knows.
 CONVERSIONS='%s%n%p%d%*s%.*s%hhn%1$n%99999d%c%f%ls%m%%'
 
-# usage: logged TEXT: a line of the log has this text
-logged () {
-    flux dmesg | grep -F -e "$1"
-}
-
 # The processes are those that they were, and serve.
 nothing_happened () {
     test "$(module_pid)" = "$module" &&
@@ -47,7 +42,7 @@ log(flux.Flux(), 3, sys.argv[1])' "$1"
 
 test_expect_success 'a line of the log is its text' '
     log_line "a $CONVERSIONS z" &&
-    eventually logged "a $CONVERSIONS z"
+    eventually log_says "a $CONVERSIONS z"
 '
 test_expect_success 'a value that the KVS cannot have spares what is written with it' '
     flux python -c "
@@ -62,27 +57,27 @@ writer.close(10)
 print(*(error is None for error in ends))" >ends &&
     test "$(cat ends)" = "True False True" &&
     test "$(flux kvs get t1030.one t1030.two t1030.three | tr -d "\n")" = 123 &&
-    eventually logged "cannot write t1030.worse: "
+    eventually log_says "cannot write t1030.worse: "
 '
 test_expect_success 'a long line of the log is cut, but not within a character' '
     log_line "$(printf "%0900d" 0)$(printf "\303\244%.0s" $(seq 900))" &&
-    eventually logged "ää..."
+    eventually log_says "ää..."
 '
 test_expect_success 'characters of the log that are not printable are escaped' '
     log_line "$(printf "a\033[2J\r\nb\302\205c\342\200\256d")" &&
-    eventually logged "a\\x1b[2J\\r\\nb\\x85c\\u202ed" &&
+    eventually log_says "a\\x1b[2J\\r\\nb\\x85c\\u202ed" &&
     no_control_characters
 '
 test_expect_success 'a module argument that is wrong is in the log' '
     test_must_fail flux module load dws "$CONVERSIONS=$CONVERSIONS" &&
-    logged "dws.err[0]: $CONVERSIONS=$CONVERSIONS: unknown module argument"
+    log_says "dws.err[0]: $CONVERSIONS=$CONVERSIONS: unknown module argument"
 '
 test_expect_success 'a key of the table that is wrong is in the log' '
     cp conf/rabbit.toml good.toml &&
     echo "\"$CONVERSIONS\" = 1" >>conf/rabbit.toml &&
     flux config reload &&
     test_must_fail module_load &&
-    logged "dws.err[0]: rabbit.$CONVERSIONS: unknown key" &&
+    log_says "dws.err[0]: rabbit.$CONVERSIONS: unknown key" &&
     cp good.toml conf/rabbit.toml &&
     flux config reload
 '
@@ -90,7 +85,7 @@ test_expect_success 'an argument with which the service cannot start is in the l
     sed -i "s,^mapping.*,mapping = \"/$CONVERSIONS\"," conf/rabbit.toml &&
     flux config reload &&
     test_must_fail module_load &&
-    logged "dws.err[0]: rabbit.mapping: /$CONVERSIONS: No such file" &&
+    log_says "dws.err[0]: rabbit.mapping: /$CONVERSIONS: No such file" &&
     cp good.toml conf/rabbit.toml &&
     flux config reload
 '
@@ -103,14 +98,14 @@ test_expect_success 'flux config reload shows what is wrong, and the log does' '
     echo "\"$CONVERSIONS\" = 2" >>conf/rabbit.toml &&
     test_must_fail flux config reload 2>err &&
     grep -F -e "rabbit.$CONVERSIONS: unknown key" err &&
-    logged "configuration kept as it was: rabbit.$CONVERSIONS" &&
+    log_says "configuration kept as it was: rabbit.$CONVERSIONS" &&
     cp good.toml conf/rabbit.toml &&
     flux config reload &&
     nothing_happened
 '
 test_expect_success 'a request that is malformed is logged' '
     test_must_fail rpc dws.create "{\"jobid\": \"$CONVERSIONS\"}" &&
-    eventually logged "jobid is \"$CONVERSIONS\"" &&
+    eventually log_says "jobid is \"$CONVERSIONS\"" &&
     nothing_happened
 '
 for name in "%p.%p" "%s%n" "$CONVERSIONS"; do

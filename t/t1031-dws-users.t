@@ -33,19 +33,14 @@ if test -z "$FLUX_DWS_INSIDE"; then
 fi
 instance_start 1
 
-# usage: log_has TEXT
-log_has () {
-    flux dmesg | grep -F -e "$1"
-}
-
 test_expect_success 'the module is loaded' '
     module_load
 '
 test_expect_success 'while the user database fails a job waits, and the log says why' '
     touch "$USERS_FAIL" &&
     id=$(job_submit true) &&
-    eventually log_has "dws.warning[0]: the user database fails: user $(id -u): Connection refused; asking it again in 1 s" &&
-    eventually log_has "asking it again in 2 s" &&
+    eventually log_says "dws.warning[0]: the user database fails: user $(id -u): Connection refused; asking it again in 1 s" &&
+    eventually log_says "asking it again in 2 s" &&
     flux module stats dws &&
     ! has_event $id exception
 '

@@ -22,7 +22,6 @@ PREFIX=${FLUX_DWS_PREFIX:-$TOP/.venv}
 PYTHON=$PREFIX/bin/python
 JOBTAP=$PREFIX/lib/flux/job-manager/plugins/dws-jobtap.so
 DW='#DW jobdw type=xfs capacity=10GiB name=p1'
-F58=123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz
 PATIENCE=60
 # Without the plugin that an installed flux-dws has in Flux's confdir. A test that wants
 # it names the folder of PREFIX.
@@ -60,6 +59,7 @@ flux_python () {
         flux_python_rest=${flux_python_rest#*:}
         if test -e "$flux_python_file"; then
             shift
+            # py-runner.py removes what flux(1) sets.
             PYTHONPATH='' "$FORKSERVER/client" "$FORKSERVER/flux" \
                 "${FLUX_EXEC_PATH##*:}/py-runner.py" "$flux_python_file" "$@"
             return
@@ -85,7 +85,7 @@ standin () {
     standin_pid=$TRASH/$1.pid
     shift
     if test -n "$FORKSERVER"; then
-        exec "$FORKSERVER/client" -p "$standin_pid" "$FORKSERVER/standin" "$@"
+        exec "$FORKSERVER/client" "$FORKSERVER/standin" -p "$standin_pid" "$@"
     else
         # shellcheck disable=SC2016
         exec sh -c 'echo $$ >"$0"; exec "$@"' "$standin_pid" "$PYTHON" "$@"
@@ -185,24 +185,7 @@ kube () {
 
 # usage: workflow JOBID: the name of a job's Workflow
 workflow () {
-    echo "fluxjob-$(job_dec "$1")"
-}
-
-# usage: job_dec JOBID: it as a decimal number, as flux job id --to=dec writes it. An ID
-# in F58 (RFC 19) is one in base 58.
-job_dec () {
-    job_dec_rest=${1#ƒ}
-    test "$job_dec_rest" != "$1" || {
-        flux job id --to=dec "$1"
-        return
-    }
-    job_dec_value=0
-    while test -n "$job_dec_rest"; do
-        job_dec_smaller=${F58%%"${job_dec_rest%"${job_dec_rest#?}"}"*}
-        job_dec_value=$((job_dec_value * 58 + ${#job_dec_smaller}))
-        job_dec_rest=${job_dec_rest#?}
-    done
-    echo "$job_dec_value"
+    echo "fluxjob-$(flux job id --to=dec "$1")"
 }
 
 # Within PATIENCE there is no Workflow.

@@ -92,9 +92,10 @@ def load_kinds(versions: Optional[Mapping[str, str]] = None) -> Kinds:
 @functools.cache
 def _load_kinds(versions: frozenset[tuple[str, str]]) -> Kinds:
     document = _document()
+    chosen = dict(versions)
     resources = {}
     for group in document["groups"]:
-        version = dict(versions).get(group["group"], group["version"])
+        version = chosen.get(group["group"], group["version"])
         for entry in group["kinds"]:
             resource = _resource(group["group"], version, entry)
             resources[(resource.kind.group, resource.kind.plural)] = resource
