@@ -560,11 +560,12 @@ job_send () {
     job_go "$1"
 }
 
-# usage: job_arrives JOBID PHASE
+# usage: job_arrives JOBID PHASE: in "running" when its tasks are there. The event start
+# comes before that, and a task that is killed as it starts is an exception more.
 job_arrives () {
     case $2 in
     sched) wait_event "$1" depend ;;
-    running) wait_event "$1" start ;;
+    running) wait_event "$1" shell.start -p exec ;;
     *) kube wait "$(workflow "$1")" "$(state_of "$2")" ;;
     esac
 }
