@@ -209,8 +209,10 @@ class TestPlugins:
         assert system.names(jobid).count("dependency-add") == 1
         plugin.host.dependency_add(jobid, "more")
         plugin.host.dependency_remove(jobid, "more")
-        with pytest.raises(OSError, match="removed already"):
-            plugin.host.dependency_add(jobid, "more")
+        plugin.host.dependency_add(jobid, "more")
+        plugin.host.dependency_remove(jobid, "storage")
+        system.run()
+        assert system.names(jobid)[-1] == "clean"
 
     def test_a_prolog_holds_back_the_start(self, system: System) -> None:
         plugin = load(system, job_state_run=prolog)

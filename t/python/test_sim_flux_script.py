@@ -79,6 +79,9 @@ GOOD = {
     "comments": ["#FLUX: -N1 # two nodes", "", "# text", "#FLUX:", "#FLUX: -n1"],
     "a last option wins": ["#FLUX: -N1 -n1", "#FLUX: -n7"],
     "constraints": ["#FLUX: -N1 --requires='host:a[1-2] and not (x or y)'"],
+    "dependencies": [
+        "#FLUX: -N1 --dependency=afterok:1 --dependency=dws-out",
+    ],
     "what is no directive": ["#DW jobdw type=xfs", "#FLUX: -N1"],
 }
 
@@ -89,8 +92,12 @@ BAD = {
     ),
     "unknown short option": (["#FLUX: -N1 -Z"], "line 2: unknown option -Z"),
     "not here": (
-        ["#FLUX: -N1 --dependency=afterok:1"],
-        "line 2: --dependency is an option of Flux that its stand-in does not have",
+        ["#FLUX: -N1 --begin-time=now"],
+        "line 2: --begin-time is an option of Flux that its stand-in does not have",
+    ),
+    "not a dependency": (
+        ["#FLUX: -N1 --dependency=:1"],
+        "--dependency: ':1' is not SCHEME:VALUE",
     ),
     "not a number": (
         ["#FLUX: -Ntwo"],

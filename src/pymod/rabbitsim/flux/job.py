@@ -103,6 +103,13 @@ class Job:
         loaded."""
         return any(event.name == name for event in self.events[self.posted_before :])
 
+    @property
+    def jobspec_dependencies(self) -> list[Json]:
+        """Those that the user asked for (RFC 26)."""
+        system = self.jobspec.get("attributes", {}).get("system", {})
+        dependencies: list[Json] = system.get("dependencies", [])
+        return dependencies
+
     def update_jobspec(self, updates: Mapping[str, Any]) -> None:
         for path, value in updates.items():
             set_path(self.jobspec, path, value)

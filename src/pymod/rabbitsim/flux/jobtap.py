@@ -70,6 +70,9 @@ class Jobtap:
             self._call_one("job.create", job, args)
             self._call_one("job.new", job, args)
             if job.state is JobState.DEPEND:
+                for dependency in job.jobspec_dependencies:
+                    topic = f"job.dependency.{dependency['scheme']}"
+                    self._call_one(topic, job, {**args, "dependency": dependency})
                 self._call_one(job.state.topic, job, args)
 
     def unload(self) -> None:
@@ -142,14 +145,12 @@ class Jobtap:
 
     def dependency_add(self, jobid: int, description: str) -> None:
         """Add a dependency. One that the job has already changes nothing; one that was
-        removed is EEXIST."""
+        removed is posted, and does not come back."""
         job = self.manager.lookup_active(jobid)
         if job.state not in (JobState.NEW, JobState.DEPEND):
             raise OSError(errno.EINVAL, f"job is in state {job.state.name}")
         if description in job.dependencies:
             return
-        if description in job.past_dependencies:
-            raise OSError(errno.EEXIST, f"dependency {description} was removed already")
         self.manager.post(job, "dependency-add", {"description": description})
 
     def dependency_remove(self, jobid: int, description: str) -> None:

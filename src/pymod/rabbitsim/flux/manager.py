@@ -134,13 +134,15 @@ class JobManager:
             rc, out = self._hooks.jobtap_call(topic, job, {})
             if rc < 0:
                 raise SubmitError(out.get("errmsg", "rejected by job-manager plugin"))
-        system = job.jobspec.get("attributes", {}).get("system", {})
-        for dependency in system.get("dependencies", []):
+        for dependency in job.jobspec_dependencies:
             scheme = dependency.get("scheme")
             topic = f"job.dependency.{scheme}"
             rc, out = self._hooks.jobtap_call(topic, job, {"dependency": dependency})
             if rc == 0:
                 raise SubmitError(f'dependency scheme "{scheme}" not supported')
+            if rc < 0:
+                error = "rejected by job-manager dependency plugin"
+                raise SubmitError(out.get("errmsg", error))
 
     def _committed(self, job: Job) -> None:
         job.hold = False

@@ -19,7 +19,7 @@ from rabbitsim.flux.job import set_path
 from rabbitsim.flux.script import ScriptError, read_directives
 
 NOT_HERE = (
-    "--add-brokers --add-file --begin-time --broker-opts --conf --dependency --dump"
+    "--add-brokers --add-file --begin-time --broker-opts --conf --dump"
     " --env --env-file --env-remove --flags --input --rlimit --signal --taskmap --wrap"
 ).split()
 """Options of Flux that its stand-in lacks."""
@@ -53,6 +53,7 @@ def option_parser() -> argparse.ArgumentParser:
     add("-S", "--setattr", action="append", default=[], metavar="ATTR=VAL")
     add("-o", "--setopt", action="append", default=[], metavar="OPT=VAL")
     add("--requires", action="append", metavar="CONSTRAINT")
+    add("--dependency", action="append", metavar="URI")
     add("--job-name", metavar="NAME")
     add("--output", metavar="FILENAME")
     add("--error", metavar="FILENAME")
@@ -232,6 +233,8 @@ def _attributes(
         except requires.ConstraintError as error:
             raise OptionError(f"--requires: {error}") from None
         put("system.constraints", constraint)
+    if options.dependency is not None:
+        put("system.dependencies", [_dependency(uri) for uri in options.dependency])
     for setting in options.setopt:
         key, value = _key_value("-o, --setopt", setting)
         put(f"system.shell.options.{key}", value)
@@ -240,6 +243,14 @@ def _attributes(
     for setting in options.setattr:
         key, value = _key_value("-S, --setattr", setting)
         put(_attribute_path(key), value)
+
+
+def _dependency(uri: str) -> Json:
+    """``scheme:value`` of RFC 26, as it is in a jobspec."""
+    scheme, _, value = uri.partition(":")
+    if not scheme:
+        raise OptionError(f"--dependency: '{uri}' is not SCHEME:VALUE")
+    return {"scheme": scheme, "value": value}
 
 
 def _attribute_path(key: str) -> str:

@@ -30,8 +30,9 @@ def _jobspec_update(job: Job, event: Event, context: Json) -> None:
 
 
 def _dependency_add(job: Job, event: Event, context: Json) -> None:
-    job.dependencies.append(context["description"])
-    job.past_dependencies.append(context["description"])
+    if context["description"] not in job.past_dependencies:
+        job.dependencies.append(context["description"])
+        job.past_dependencies.append(context["description"])
 
 
 def _dependency_remove(job: Job, event: Event, context: Json) -> None:
