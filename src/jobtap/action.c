@@ -208,6 +208,18 @@ int dws_job_environment (struct dws_job **jobp,
                                                   "copy_out", copy_out));
 }
 
+int dws_job_data_moving (struct dws_job **jobp)
+{
+    struct post post = post_begin (*jobp);
+
+    return post_end (&post,
+                     jobp,
+                     flux_jobtap_event_post_pack (post.dws->p,
+                                                  post.id,
+                                                  DWS_RELEASED,
+                                                  NULL));
+}
+
 int dws_job_prolog_start (struct dws_job **jobp)
 {
     struct post post = post_begin (*jobp);
@@ -287,6 +299,63 @@ void dws_job_epilog_abandon (struct dws_job **jobp, const char *fmt, ...)
     raise_exception (jobp, 1, note);
     if (*jobp)
         dws_job_epilog_release (jobp, 1);
+}
+
+int dws_dependency_add (struct dws *dws,
+                        flux_jobid_t id,
+                        const char *description)
+{
+    return flux_jobtap_dependency_add (dws->p, id, description);
+}
+
+/* A submission that is being committed is in NEW: what is posted waits. */
+static bool in_depend (struct dws *dws, flux_jobid_t id)
+{
+    flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
+    int state = 0;
+
+    if (args)
+        (void)flux_plugin_arg_unpack (args,
+                                      FLUX_PLUGIN_ARG_IN,
+                                      "{s:i}",
+                                      "state", &state);
+    flux_plugin_arg_destroy (args);
+    return state == FLUX_JOB_STATE_DEPEND || state == FLUX_JOB_STATE_NEW;
+}
+
+void dws_dependency_fail (struct dws *dws, flux_jobid_t id, const char *note)
+{
+    if (in_depend (dws, id)
+        && flux_jobtap_raise_exception (dws->p,
+                                        id,
+                                        "dependency",
+                                        0,
+                                        "%s",
+                                        note) < 0)
+        dws_log (dws,
+                 LOG_ERR,
+                 id,
+                 "error raising exception: %s: %s",
+                 note,
+                 strerror (errno));
+}
+
+void dws_dependency_remove (struct dws *dws,
+                            flux_jobid_t id,
+                            const char *description)
+{
+    char note[200];
+
+    if (!in_depend (dws, id)
+        || flux_jobtap_dependency_remove (dws->p, id, description) == 0)
+        return;
+    snprintf (note,
+              sizeof (note),
+              "error removing dependency %s: %s; please submit it again",
+              description,
+              strerror (errno));
+    dws_log (dws, LOG_ERR, id, "%s", note);
+    dws_dependency_fail (dws, id, note);
 }
 
 // vi:ts=4 sw=4 expandtab

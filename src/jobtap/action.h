@@ -32,6 +32,8 @@ int dws_job_update (struct dws_job **jobp, json_t *updates);
 int dws_job_environment (struct dws_job **jobp,
                          json_t *variables,
                          const char *copy_out);
+/* The data of the job goes out after its epilog. */
+int dws_job_data_moving (struct dws_job **jobp);
 int dws_job_prolog_start (struct dws_job **jobp);
 void dws_job_prolog_release (struct dws_job **jobp, int status);
 int dws_job_epilog_start (struct dws_job **jobp);
@@ -44,6 +46,17 @@ void dws_job_epilog_abandon (struct dws_job **jobp, const char *fmt, ...)
 /* Say in a memo, and once in the log, that jobs wait for the module. */
 void dws_job_hold (struct dws_job **jobp, const char *reason);
 void dws_job_unhold (struct dws_job **jobp);
+
+/* The dependencies of any job, one of ours or not. A job that has left DEPEND
+ * is left alone.
+ */
+int dws_dependency_add (struct dws *dws,
+                        flux_jobid_t id,
+                        const char *description);
+void dws_dependency_remove (struct dws *dws,
+                            flux_jobid_t id,
+                            const char *description);
+void dws_dependency_fail (struct dws *dws, flux_jobid_t id, const char *note);
 
 /* Log 'fmt' with the job's F58 ID in front of it. */
 void dws_log (struct dws *dws,

@@ -11,6 +11,7 @@
 #include "action.h"
 #include "request.h"
 #include "phase.h"
+#include "dataout.h"
 #include "plugin.h"
 
 /* Return the current job, or NULL for one without #DW directives. */
@@ -65,17 +66,6 @@ static int validate_cb (flux_plugin_t *p,
                            sizeof (error)) < 0)
         return flux_jobtap_reject_job (p, args, "%s", error);
     json_decref (directives);
-    return 0;
-}
-
-/* The frobnicator of flux-dws adds this dependency to #DW jobs, so that Flux
- * refuses them if this plugin is not loaded. There is nothing to wait for.
- */
-static int dependency_cb (flux_plugin_t *p,
-                          const char *topic,
-                          flux_plugin_arg_t *args,
-                          void *data)
-{
     return 0;
 }
 
@@ -334,7 +324,8 @@ static int exception_cb (flux_plugin_t *p,
 }
 
 /* A job that had released its nodes when the plugin was loaded gets no epilog,
- * so it may end while its eventlog is being read. No other job waits for it.
+ * so it may end while its eventlog is being read. Others are recovered all the
+ * same.
  */
 static int clean_cb (flux_plugin_t *p,
                      const char *topic,
@@ -343,6 +334,8 @@ static int clean_cb (flux_plugin_t *p,
 {
     struct dws_job *job = current_job (p);
 
+    if (job)
+        dws_dataout_ended (job->dws, job->id);
     if (job && job->phase == DWS_RECOVER)
         dws_job_recovered (job, DWS_DONE);
     return 0;
@@ -351,7 +344,8 @@ static int clean_cb (flux_plugin_t *p,
 const struct flux_plugin_handler dws_callbacks[] = {
     { "conf.update", conf_update_cb, NULL },
     { "job.validate", validate_cb, NULL },
-    { "job.dependency.rabbit-storage", dependency_cb, NULL },
+    { "job.dependency.rabbit-storage", dws_rabbit_storage_cb, NULL },
+    { "job.dependency." DWS_OUT, dws_out_cb, NULL },
     { "job.new", new_cb, NULL },
     { "job.state.depend", depend_cb, NULL },
     { "job.state.run", run_cb, NULL },

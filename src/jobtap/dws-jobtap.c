@@ -22,6 +22,13 @@
  * site's job ingest adds it to jobs that must not get by a plugin that is not
  * loaded.
  *
+ * The scheme dws-out, with a job ID for a value, holds a job until the data of
+ * that job, its target, is where copy_out asked for it. If it is lost, or there
+ * is none, the job fails, with an exception of the type dependency. A target
+ * that cannot be waited for is refused at submission if it is active. Whatever
+ * the plugin was not told, because it was not loaded, it finds in the KVS: see
+ * fate.c.
+ *
  * Requests to the module, answered by {"success":b "errstr"?s}. With false the
  * job fails, or, in the epilog, is let go with a note; errstr says why.
  *
@@ -39,8 +46,10 @@
  *
  * Services, for the instance owner. ENOENT: no job with directives has this
  * ID. EAGAIN: the eventlogs of jobs that were active when the plugin was
- * loaded are being read. Otherwise a request that comes late, or twice,
- * succeeds.
+ * loaded are being read. (data-out has neither.) Otherwise a request that comes
+ * late, or twice, succeeds.
+ *
+ * The record rabbit_data_out is {"success":b "errstr"?s}.
  *
  *   job-manager.dws.resource-update
  *                  {"id":I "resources"?[o] "exclude"?o "errmsg"?s}
@@ -51,7 +60,14 @@
  *                  {"id":I "variables":{NAME:s} "copy_out"?s}
  *       Post dws_environment {"variables":{NAME:s} "copy_out"?s}, and let the
  *       job start. "copy_out" says which data is copied after its tasks.
- *   job-manager.dws.epilog-remove    {"id":I}
+ *   job-manager.dws.epilog-remove    {"id":I "data"?s}
+ *       Let the job end. With "data":"moving" its data goes out later: the
+ *       event dws_released, without a context, is posted first. Without it,
+ *       the record rabbit_data_out is in the job's KVS directory already.
+ *   job-manager.dws.data-out         {"id":I "errstr"?s}
+ *       The data of a job is out, or with "errstr" it is lost, and the job's
+ *       record says so. Sent for each job with storage, once or several times;
+ *       the job may have ended long ago.
  *   job-manager.dws.hello            {"cursor"?I}
  *       From the module when it starts, and when it gets dws.hello. Answered by
  *       some jobs, {"jobs":[...] "cursor"?I}; with "cursor" there are more,
@@ -86,6 +102,7 @@
 #include <stdlib.h>
 
 #include "request.h"
+#include "dataout.h"
 #include "plugin.h"
 
 /* Jobs are freed through their aux items, before this when the plugin is
@@ -102,6 +119,7 @@ static void dws_destroy (struct dws *dws)
         }
         dws_abort_clear (dws);
         dws_tasks_clear (dws);
+        dws_dataout_clear (dws);
         free (dws);
         errno = saved_errno;
     }

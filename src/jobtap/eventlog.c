@@ -176,4 +176,24 @@ enum dws_phase dws_job_replay (struct dws_job *job,
     return replay_phase (job, &hist);
 }
 
+bool dws_dependency_is_held (json_t *eventlog, const char *description)
+{
+    size_t index;
+    json_t *entry;
+    const char *name;
+    const char *found;
+
+    json_array_foreach (eventlog, index, entry) {
+        if (json_unpack (entry,
+                         "{s:s s:{s:s}}",
+                         "name", &name,
+                         "context",
+                           "description", &found) == 0
+            && strcmp (name, "dependency-remove") == 0
+            && strcmp (found, description) == 0)
+            return false;
+    }
+    return true;
+}
+
 // vi:ts=4 sw=4 expandtab

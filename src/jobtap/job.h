@@ -21,6 +21,7 @@
 #define DWS_MODULE_MEMO "rabbit_waits_for"
 #define DWS_EXCEPTION "dws"
 #define DWS_EPILOG_TIMEOUT "dws-epilog-timeout"
+#define DWS_RELEASED "dws_released"
 
 #define DWS_AUX "dws"
 #define DWS_JOB_AUX "dws::job"
@@ -42,6 +43,7 @@ enum dws_phase {
 };
 
 struct dws_abort;
+struct dws_dataout;
 
 /* The plugin: one per load. */
 struct dws {
@@ -58,6 +60,7 @@ struct dws {
     struct dws_abort *aborts;    // dws.abort requests not answered yet
     flux_future_t *f_exec;       // asks job-exec which jobs have tasks
     flux_watcher_t *exec_timer;  // when to ask
+    struct dws_dataout *dataout; // who waits for data; NULL if nobody ever did
 };
 
 /* One job with #DW directives, owned by the job's aux items. */
@@ -169,5 +172,10 @@ int dws_jobspec_parse (json_t *dw,
 enum dws_phase dws_job_replay (struct dws_job *job,
                                json_t *eventlog,
                                double *epilog_start);
+
+/* Return true if the eventlog of a job in DEPEND says that this dependency was
+ * not removed.
+ */
+bool dws_dependency_is_held (json_t *eventlog, const char *description);
 
 #endif // !DWS_JOB_H

@@ -17,6 +17,16 @@
 /* Set dws->epilog_timeout. On failure return -1 with a sentence in 'error'. */
 int dws_conf_parse (struct dws *dws, char *error, size_t size);
 
+/* dependency.c: the dependencies that users ask for. */
+int dws_rabbit_storage_cb (flux_plugin_t *p,
+                           const char *topic,
+                           flux_plugin_arg_t *args,
+                           void *data);
+int dws_out_cb (flux_plugin_t *p,
+                const char *topic,
+                flux_plugin_arg_t *args,
+                void *data);
+
 /* service.c: the job-manager.dws.* services. */
 int dws_service_register (struct dws *dws);
 

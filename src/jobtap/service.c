@@ -16,6 +16,7 @@
 #include "action.h"
 #include "request.h"
 #include "phase.h"
+#include "dataout.h"
 #include "plugin.h"
 
 /* The most jobs in one answer to hello. Their requests are sent again. */
@@ -291,15 +292,54 @@ static void epilog_remove_cb (flux_t *h,
 {
     struct dws *dws = arg;
     json_int_t id;
+    const char *data = NULL;
     struct dws_job *job;
 
-    if (flux_request_unpack (msg, NULL, "{s:I}", "id", &id) < 0) {
-        respond_error (dws, msg, EPROTO, "expected {id:integer}");
+    if (flux_request_unpack (msg,
+                             NULL,
+                             "{s:I s?s}",
+                             "id", &id,
+                             "data", &data) < 0
+        || (data && strcmp (data, "moving") != 0)) {
+        respond_error (dws,
+                       msg,
+                       EPROTO,
+                       "expected {id:integer, data:moving}");
         return;
     }
     if (!(job = request_job (dws, msg, id, DWS_POST_RUN)))
         return;
-    dws_job_epilog_release (&job, job->aborted ? 1 : 0);
+    if (data && dws_job_data_moving (&job) < 0) {
+        respond_error (dws, msg, errno, "error posting " DWS_RELEASED);
+        return;
+    }
+    if (job)
+        dws_job_epilog_release (&job, job->aborted ? 1 : 0);
+    respond (dws, msg);
+}
+
+/* The data of a job that is inactive, or purged, goes out as well. */
+static void data_out_cb (flux_t *h,
+                         flux_msg_handler_t *mh,
+                         const flux_msg_t *msg,
+                         void *arg)
+{
+    struct dws *dws = arg;
+    json_int_t id;
+    const char *errstr = NULL;
+
+    if (flux_request_unpack (msg,
+                             NULL,
+                             "{s:I s?s}",
+                             "id", &id,
+                             "errstr", &errstr) < 0) {
+        respond_error (dws,
+                       msg,
+                       EPROTO,
+                       "expected {id:integer, errstr:string}");
+        return;
+    }
+    dws_dataout_tell (dws, id, errstr);
     respond (dws, msg);
 }
 
@@ -432,6 +472,7 @@ int dws_service_register (struct dws *dws)
         { "resource-update", resource_update_cb },
         { "prolog-remove", prolog_remove_cb },
         { "epilog-remove", epilog_remove_cb },
+        { "data-out", data_out_cb },
         { "hello", hello_cb },
     };
 

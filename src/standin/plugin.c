@@ -311,31 +311,99 @@ const char *flux_strerror (int errnum)
     return strerror (errnum);
 }
 
+static const char f58_digits[] =
+    "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+
 /* F58 (RFC 19). Plugins encode no other type. */
 int flux_job_id_encode (flux_jobid_t id,
                         const char *type,
                         char *buf,
                         size_t bufsz)
 {
-    static const char digits[] =
-        "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz";
+    const char *prefix = strcmp (type, "f58plain") == 0 ? "f" : "\u0192";
     char reversed[16];
     size_t n = 0;
 
     do {
-        reversed[n++] = digits[id % 58];
+        reversed[n++] = f58_digits[id % 58];
         id /= 58;
     } while (id > 0);
-    if (strcmp (type, "f58") != 0 || bufsz < n + 3) {
+    if (strncmp (type, "f58", 3) != 0 || bufsz < strlen (prefix) + n + 1) {
         errno = EOVERFLOW;
         return -1;
     }
-    memcpy (buf, "\u0192", 2);
-    buf += 2;
+    buf = stpcpy (buf, prefix);
     while (n > 0)
         *buf++ = reversed[--n];
     *buf = '\0';
     return 0;
+}
+
+static int f58_decode (const char *s, flux_jobid_t *id)
+{
+    const char *digit;
+
+    if (*s == '\0' || strlen (s) > 12)
+        return -1;
+    for (*id = 0; *s != '\0'; s++) {
+        if (!(digit = strchr (f58_digits, *s)))
+            return -1;
+        *id = *id * 58 + (digit - f58_digits);
+    }
+    return 0;
+}
+
+static int dothex_decode (const char *s, flux_jobid_t *id)
+{
+    unsigned int word[4];
+    int n = 0;
+
+    if (sscanf (s,
+                "%4x.%4x.%4x.%4x%n",
+                &word[0],
+                &word[1],
+                &word[2],
+                &word[3],
+                &n) != 4
+        || s[n] != '\0')
+        return -1;
+    for (*id = 0, n = 0; n < 4; n++)
+        *id = *id << 16 | word[n];
+    return 0;
+}
+
+static int integer_decode (const char *s, flux_jobid_t *id)
+{
+    char *end;
+
+    errno = 0;
+    *id = strtoull (s, &end, strncmp (s, "0x", 2) == 0 ? 16 : 10);
+    return errno != 0 || end[strspn (end, " \t\n\v\f\r")] != '\0' ? -1 : 0;
+}
+
+/* All encodings of RFC 19 but words and emoji. */
+int flux_job_id_parse (const char *s, flux_jobid_t *id)
+{
+    int rc = -1;
+
+    if (s && *s != '\0') {
+        s += strspn (s, " \t\n\v\f\r");
+        if (strncmp (s, "job.", 4) == 0)
+            s += 4;
+        if (strchr (s, '.'))
+            rc = dothex_decode (s, id);
+        else if (strchr (s, '-'))
+            rc = -1;
+        else if (strncmp (s, "\u0192", 2) == 0)
+            rc = f58_decode (s + 2, id);
+        else if (*s == 'f')
+            rc = f58_decode (s + 1, id);
+        else
+            rc = integer_decode (s, id);
+    }
+    if (rc < 0)
+        errno = EINVAL;
+    return rc;
 }
 
 int flux_log (flux_t *h, int level, const char *fmt, ...)

@@ -20,6 +20,7 @@ from support.tree import TOP, copy_sources, quick_compiler
 OUR_SOURCES = re.compile(r"\bsrc/(jobtap|shell|standin)/|rabbitsim/_(jobtap|shell)\.")
 TESTS = [
     "jobtap",
+    "jobtap_dataout",
     "jobtap_hostile",
     "jobtap_lost",
     "jobtap_memory",

@@ -25,6 +25,7 @@ from support.jobtap import (
 )
 
 JOBS = st.integers(min_value=1, max_value=4)
+ALL_JOBS = st.integers(min_value=1, max_value=7)
 TOPICS = ["job.update", "job.state.depend", "job.state.run", "job.state.cleanup"] + [
     f"job.event.{name}"
     for name in (
@@ -45,14 +46,15 @@ TOPICS = ["job.update", "job.state.depend", "job.state.run", "job.state.cleanup"
         "epilog-finish",
     )
 ]
-SERVICES = ("resource-update", "prolog-remove", "epilog-remove")
+SERVICES = ("resource-update", "prolog-remove", "epilog-remove", "data-out")
 EPILOG_TIMEOUT = 100.0
 
 
 class PluginMachine(RuleBasedStateMachine):
     """Jobs, a module that answers as it likes, and a plugin that comes and goes.
 
-    Job 4 never has directives: nothing may ever be done to it.
+    Job 4 never has directives: nothing may ever be done to it. Jobs 5 to 7 wait for
+    the data of others.
     """
 
     def __init__(self) -> None:
@@ -72,6 +74,32 @@ class PluginMachine(RuleBasedStateMachine):
         if self.manager.plugin is None:
             self.manager.jobs[jobid].unprotected = True
 
+    @precondition(lambda self: self.manager.plugin is not None)
+    @rule(
+        jobid=st.integers(5, 7),
+        others=st.lists(st.integers(0, 7), min_size=1, max_size=3),
+        after=st.booleans(),
+        storage=st.booleans(),
+    )
+    def submit_waiting(
+        self, jobid: int, others: list[int], after: bool, storage: bool
+    ) -> None:
+        if jobid in self.manager.jobs:
+            return
+        jobids = [1, 57, *self.manager.jobs] if 1 in self.manager.jobs else [1]
+        if jobids == [1]:
+            self.submit(1, after, storage)
+        values = [str(jobids[index % len(jobids)]) for index in others]
+        dependencies = [{"scheme": "dws-out", "value": value} for value in values]
+        system = {"dependencies": dependencies, "dw": "#DW c" if storage else ""}
+        reason = self.manager.submit(jobid, system, after)
+        assert (jobid not in self.manager.jobs) == (reason is not None)
+
+    @rule(jobid=st.integers(1, 7), record=st.sampled_from(["true", "false", "?"]))
+    def record(self, jobid: int, record: str) -> None:
+        if jobid in self.manager.jobs:
+            self.manager.jobs[jobid].record = f'{{"success": {record}}}'
+
     @rule(
         index=st.integers(0, 20),
         outcome=st.sampled_from(
@@ -84,6 +112,12 @@ class PluginMachine(RuleBasedStateMachine):
         topic, payload, done = self.manager.rpcs.pop(index % len(self.manager.rpcs))
         if topic == "job-manager.getattr":
             done(0, "", {"eventlog": payload["as it was"]})
+        elif topic == "job-info.lookup" and outcome in ("gone", "lost"):
+            errnum = errno.ENOSYS if outcome == "gone" else errno.EHOSTUNREACH
+            done(errnum, "", None)
+        elif topic == "job-info.lookup":
+            self.manager.rpcs.insert(0, (topic, payload, done))
+            self.manager.answer_job_info()
         elif topic == "job-exec.stats-get":
             jobs = {"jobs": payload["as it was"]}
             done(errno.ENOSYS if outcome == "gone" else 0, "", jobs)
@@ -143,7 +177,7 @@ class PluginMachine(RuleBasedStateMachine):
 
     @rule(
         method=st.sampled_from(SERVICES),
-        jobid=st.integers(1, 5),
+        jobid=st.integers(1, 7),
         failed=st.booleans(),
         excluded=st.booleans(),
     )
@@ -156,6 +190,10 @@ class PluginMachine(RuleBasedStateMachine):
                 payload["errmsg"] = "Proposal failed"
         elif method == "prolog-remove":
             payload["variables"] = {"DW_JOB_a": "/mnt/a"}
+        elif method == "epilog-remove" and excluded:
+            payload["data"] = "moving"
+        elif method == "data-out" and failed:
+            payload["errstr"] = "no space"
         try:
             self.manager.request(method, payload)
         except OSError as error:
@@ -163,7 +201,7 @@ class PluginMachine(RuleBasedStateMachine):
             assert error.errno in (errno.ENOENT, away)
 
     @rule(
-        jobid=JOBS,
+        jobid=ALL_JOBS,
         type=st.sampled_from(["cancel", "timeout", "exec", "dws", "other"]),
         severity=st.sampled_from([0, 0, 1, 7]),
     )
@@ -191,14 +229,14 @@ class PluginMachine(RuleBasedStateMachine):
 
         self.manager.hostile.append(Hostile(topic, act, times, first))
 
-    @rule(jobid=JOBS)
+    @rule(jobid=ALL_JOBS)
     def proceed(self, jobid: int) -> None:
         """What Flux does to a job by itself next."""
         job = self.manager.jobs.get(jobid)
         if job is not None:
             proceed(self.manager, job)
 
-    @rule(seconds=st.sampled_from([1.0, 60.0, EPILOG_TIMEOUT]))
+    @rule(seconds=st.sampled_from([0.0, 0.0, 1.0, 60.0, EPILOG_TIMEOUT]))
     def advance(self, seconds: float) -> None:
         self.manager.advance(seconds)
 
@@ -223,7 +261,7 @@ class PluginMachine(RuleBasedStateMachine):
     def exec_reload(self) -> None:
         self.manager.exec_lost()
 
-    @rule(jobid=JOBS)
+    @rule(jobid=ALL_JOBS)
     def tasks_end_unheard(self, jobid: int) -> None:
         job = self.job(jobid, RUN, CLEANUP)
         if job is not None and not job.start_pending:
@@ -288,9 +326,12 @@ def cooperate(manager: JobManager) -> None:
     """One round of a module that says hello and does what it is asked for."""
     manager.advance(2.0)
     manager.answer_exec()
-    manager.answer_eventlogs()
+    manager.settle()
     manager.answer_lookups()
     response = manager.request("hello", {})
+    for jobid in range(1, 8):
+        manager.request("data-out", {"id": jobid})
+    manager.settle()
     manager.answer_lookups()
     while manager.rpcs:
         _, _, done = manager.rpcs.pop(0)

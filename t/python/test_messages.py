@@ -47,6 +47,7 @@ OTHERS = {
     "struct flux_match *",
     "… is not carried out",
     "… … …",
+    "…: '…': …",
     "…: …: …",
     "…… is …",
     "….config-reload: expected an object",

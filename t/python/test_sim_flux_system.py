@@ -11,6 +11,8 @@ import pytest
 
 from rabbitsim.dws import Options, recorded
 from rabbitsim.flux.events import JobState
+from rabbitsim.flux.fluid import encode
+from rabbitsim.flux.manager import SubmitError
 from rabbitsim.system import VirtualSystem
 from support.service import HOUR, LIFE, OPTION, names, run_until, settle, submit
 
@@ -145,3 +147,43 @@ def test_a_bad_directive_ends_the_job_with_one_exception() -> None:
     assert exception is not None
     assert "foo" in exception["note"]
     assert names(system, jobid).count("exception") == 1
+
+
+def wait_for(target: int) -> str:
+    return f"--dependency=dws-out:{encode(target)}"
+
+
+@pytest.mark.parametrize("anew", ["nothing", "the plugin", "the job manager"])
+def test_a_job_that_waits_for_the_data_of_another_finds_its_record(anew: str) -> None:
+    system = make()
+    target = submit(system, "-N2", "-S", OPTION)
+    jobid = submit(system, wait_for(target))
+    run_until(system, target, "finish")
+    if anew == "the plugin":
+        system.instance.unload_plugin()
+        system.load_plugin()
+    elif anew == "the job manager":
+        system.reload_manager()
+        system.instance.reload_exec()
+    assert system.instance.job(jobid).state is JobState.DEPEND
+    system.instance.job(target).kvs["rabbit_data_out"] = '{"success": true}'
+    settle(system)
+    assert system.instance.job(jobid).exit_code == 0
+    assert names(system, jobid).count("dependency-remove") == 1
+
+
+def test_a_job_that_waits_for_the_data_of_an_unknown_job_fails() -> None:
+    system = make()
+    jobid = submit(system, wait_for(57))
+    settle(system)
+    exception = system.instance.job(jobid).fatal_exception
+    assert exception is not None and exception["type"] == "dependency"
+    assert "this user has no such job" in exception["note"]
+
+
+def test_a_dependency_that_a_plugin_refuses_is_refused_with_its_reason() -> None:
+    system = make()
+    with pytest.raises(SubmitError, match="dws-out: 'bar': not a job ID"):
+        submit(system, "--dependency=dws-out:bar")
+    with pytest.raises(SubmitError, match='scheme "other" not supported'):
+        submit(system, "--dependency=other:bar")

@@ -41,13 +41,15 @@ class JobtapHost(Protocol):
         """Send a request. Besides ``dws.*`` the plugin uses the job manager's
         own ``job-manager.getattr`` ``{"id": jobid, "attrs": ["eventlog"]}``,
         answered by ``{"eventlog": [entries of RFC 18]}``: after it was loaded
-        while jobs are active it learns from this how far each is."""
+        while jobs are active it learns from this how far each is. And
+        ``job-info.lookup`` ``{"id": jobid, "keys": [key], "flags": 0}``, answered
+        by ``{key: text}``, ENOENT for a job or a key that does not exist."""
 
     def kvs_lookup(self, key: str, done: KvsDone) -> None:
         """Look up ``key``, as in ``job.0000.0000.0001.0000.R``."""
 
     def dependency_add(self, jobid: int, description: str) -> None:
-        """EEXIST when the job already has, or had, this dependency."""
+        """A dependency that the job already has, or had, changes nothing."""
 
     def dependency_remove(self, jobid: int, description: str) -> None:
         """ENOENT when the job does not exist or has no such dependency."""
@@ -101,8 +103,8 @@ class Plugin:
     """One loaded ``dws-jobtap``.
 
     Loading calls the plugin's init function and ``conf.update``. The host then
-    calls ``job.new`` for each active job, and ``job.state.depend`` for those in
-    DEPEND, as the job manager does.
+    calls ``job.new`` for each active job, and for those in DEPEND
+    ``job.dependency.*`` and ``job.state.depend``, as the job manager does.
     """
 
     def __init__(self, host: JobtapHost, conf: Optional[Json] = None) -> None:

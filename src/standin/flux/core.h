@@ -143,6 +143,7 @@ STANDIN_CONSTANT (FLUX_JOB_STATE_RUN, 16);
 STANDIN_CONSTANT (FLUX_JOB_STATE_CLEANUP, 32);
 STANDIN_CONSTANT (FLUX_JOB_STATE_INACTIVE, 64);
 
+int flux_job_id_parse (const char *s, flux_jobid_t *id);
 int flux_job_id_encode (flux_jobid_t id,
                         const char *type,
                         char *buf,

@@ -14,6 +14,7 @@ still runs the job.
 from __future__ import annotations
 
 import errno
+import json
 import os
 from collections import Counter
 from typing import Any, Callable, Mapping, Optional
@@ -63,8 +64,9 @@ class Hostile:
 
 
 class Job:
-    def __init__(self, jobid: int, system: Json) -> None:
+    def __init__(self, jobid: int, system: Json, userid: int = 100) -> None:
         self.id = jobid
+        self.userid = userid
         self.state = NEW
         self.jobspec: Json = {
             "resources": [{"type": "node", "count": 1}],
@@ -81,6 +83,8 @@ class Job:
         """job-exec has the job."""
         self.subscribed = False
         self.memo: Json = {}
+        self.record: Optional[str] = None
+        """``rabbit_data_out`` in its KVS directory."""
         self.unprotected = False
         """The plugin was away at some time of the job's life."""
 
@@ -97,7 +101,7 @@ class Job:
     def args(self) -> Json:
         args: Json = {
             "id": self.id,
-            "userid": 100,
+            "userid": self.userid,
             "t_submit": 900.5,
             "state": self.state,
             "jobspec": self.jobspec,
@@ -129,12 +133,25 @@ class JobManager:
 
     def load(self) -> None:
         self.plugin = Plugin(self, self.conf)
-        for job in list(self.jobs.values()):
-            if job.state == INACTIVE:
-                continue
+        for job in self.active_jobs():
             self.plugin.call("job.new", job.args())
             if job.state == DEPEND:
+                self.call_dependencies(job)
                 self.plugin.call("job.state.depend", job.args())
+
+    def active_jobs(self) -> list[Job]:
+        return [job for job in self.jobs.values() if job.state != INACTIVE]
+
+    def call_dependencies(self, job: Job) -> Optional[str]:
+        """Returns the reason if the job is rejected."""
+        for dependency in job.jobspec["attributes"]["system"].get("dependencies", []):
+            assert self.plugin is not None
+            topic = f"job.dependency.{dependency['scheme']}"
+            args = {**job.args(), "dependency": dependency}
+            rc, out = self.plugin.call(topic, args)
+            if rc < 0:
+                return str(out["errmsg"])
+        return None
 
     def unload(self) -> None:
         assert self.plugin is not None
@@ -155,7 +172,11 @@ class JobManager:
         for job in self.jobs.values():
             job.posted.clear()
             job.start_pending = False
-        self.load()
+        self.plugin = Plugin(self, self.conf)
+        for job in self.active_jobs():
+            if job.state in (NEW, DEPEND):
+                self.call_dependencies(job)
+            self.plugin.call("job.new", job.args())
 
     def exec_lost(self) -> None:
         """job-exec is loaded anew. It does not reattach to jobs that had started, and
@@ -187,16 +208,24 @@ class JobManager:
             payload, done = self.take("job-exec.stats-get")
             done(0, "", {"jobs": payload["as it was"]})
 
-    def submit(self, jobid: int, system: Json, after: bool = False) -> Optional[str]:
+    def submit(
+        self, jobid: int, system: Json, after: bool = False, userid: int = 100
+    ) -> Optional[str]:
         """Returns the reason if the job is rejected. ``after`` gives the job
         some other dependency."""
-        job = Job(jobid, system)
+        job = Job(jobid, system, userid)
         if self.plugin is not None:
             rc, out = self.plugin.call("job.validate", job.args())
             if rc < 0:
                 return str(out["errmsg"])
         self.jobs[jobid] = job
-        self.post(job, "submit")
+        self.post(job, "submit", {"userid": userid})
+        if self.plugin is not None:
+            reason = self.call_dependencies(job)
+            if reason is not None:
+                self.plugin.job_destroyed(jobid)
+                del self.jobs[jobid]
+                return reason
         self.call(job, "job.new")
         if after:
             self.post(job, "dependency-add", {"description": "after"})
@@ -229,6 +258,33 @@ class JobManager:
         while "job-manager.getattr" in self.topics():
             payload, done = self.take("job-manager.getattr")
             done(0, "", {"eventlog": payload["as it was"]})
+
+    def answer_job_info(self) -> None:
+        """As job-info does, by what is in the KVS now."""
+        while "job-info.lookup" in self.topics():
+            payload, done = self.take("job-info.lookup")
+            job = self.jobs.get(payload["id"])
+            (key,) = payload["keys"]
+            found = None if job is None else job.record
+            if job is not None and key == "eventlog":
+                found = "".join(json.dumps(e) + "\n" for e in job.eventlog)
+            if found is None:
+                done(errno.ENOENT, "", None)
+            else:
+                done(0, "", {"id": payload["id"], key: found})
+
+    def settle(self) -> None:
+        """Answer what is asked about data, until nothing is any more."""
+        for _ in range(10_000):
+            self.advance(0)
+            self.answer_job_info()
+            self.answer_eventlogs()
+            if not any(t.function and t.when <= self.clock for t in self.timers):
+                return
+        raise AssertionError("it never ends")
+
+    def purge(self, jobid: int) -> None:
+        assert self.jobs.pop(jobid).state == INACTIVE
 
     def answer_lookups(self) -> None:
         while self.lookups:
@@ -436,6 +492,8 @@ class JobManager:
         return self.jobs[jobid].args()
 
     def event_posted(self, jobid: int, name: str) -> bool:
+        if jobid not in self.jobs:
+            raise OSError(errno.ENOENT, "no such job")
         return name in self.jobs[jobid].posted
 
     def subscribe(self, jobid: int) -> None:

@@ -1,0 +1,343 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* dataout.c: the turns of the targets: look-ups, and what waiters are told
+ *
+ * The module commits the record of a job before it tells the plugin, and a
+ * target is there before its record is asked for. So nothing is missed in
+ * between.
+ *
+ * Nothing is posted within the calls of others, so that what a post leads to
+ * does not come back here while a list is walked.
+ */
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <syslog.h>
+
+#include "text.h"
+#include "action.h"
+#include "dataout.h"
+
+#define TURNS_MAX 32 // before the reactor has its own
+
+static void eventlog_cb (flux_future_t *f, void *arg);
+static void record_cb (flux_future_t *f, void *arg);
+static void recovered_cb (flux_future_t *f, void *arg);
+
+/* The description of a dependency must be the same after a restart in another
+ * locale. F58 is not.
+ */
+static void describe (flux_jobid_t target, char *buf, size_t size)
+{
+    char id[32];
+
+    if (flux_job_id_encode (target, "f58plain", id, sizeof (id)) < 0)
+        snprintf (id, sizeof (id), "%ju", (uintmax_t)target);
+    snprintf (buf, size, "%s=%s", DWS_OUT, id);
+}
+
+/* A service of Flux is not there, or there is no memory. */
+static void repeat (struct dws_target *target, flux_future_t *f)
+{
+    struct dws_dataout *out = target->dws->dataout;
+
+    // job-info is loaded after the job manager.
+    if (errno != ENOSYS && errno != EHOSTUNREACH && !out->failing) {
+        dws_log (target->dws,
+                 LOG_ERR,
+                 target->id,
+                 "error looking up what became of its data, it is looked up"
+                 " again: %s",
+                 f ? future_strerror (f, errno) : strerror (errno));
+        out->failing = true;
+    }
+    dws_turn_repeat (target);
+}
+
+static void set_fate (struct dws_target *target,
+                      enum dws_fate fate,
+                      const char *reason)
+{
+    free (target->reason);
+    target->reason = fate == DWS_FATE_LOST ? strdup (reason) : NULL;
+    target->fate = fate;
+}
+
+/* Go on with a target when one of its questions was answered. */
+static void answered (struct dws_target *target,
+                      flux_future_t *f,
+                      enum dws_fate fate,
+                      const char *reason)
+{
+    if (fate == DWS_FATE_UNKNOWN) {
+        repeat (target, f);
+        return;
+    }
+    target->dws->dataout->failing = false;
+    target->checked = true;
+    if (fate != DWS_FATE_OPEN)
+        set_fate (target, fate, reason);
+    if (target->fate != DWS_FATE_OPEN) // or the module has told meanwhile
+        dws_turn_add (target);
+}
+
+static void look_up (struct dws_target *target)
+{
+    struct dws *dws = target->dws;
+
+    if (!target->f
+        && dws_turn_ask (dws,
+                         &target->f,
+                         dws_fate_ask_eventlog (dws, target->id),
+                         eventlog_cb,
+                         target) < 0)
+        repeat (target, NULL);
+}
+
+static void eventlog_cb (flux_future_t *f, void *arg)
+{
+    struct dws_target *target = arg;
+    struct dws *dws = target->dws;
+    char reason[1000];
+    enum dws_fate fate;
+
+    dws_turn_answered (dws, &target->f);
+    fate = dws_fate_by_eventlog (f,
+                                 target->userid,
+                                 &target->released,
+                                 reason,
+                                 sizeof (reason));
+    answered (target, f, fate, reason);
+    if (fate == DWS_FATE_OPEN
+        && target->fate == DWS_FATE_OPEN
+        && dws_turn_ask (dws,
+                         &target->f,
+                         dws_fate_ask_record (dws, target->id),
+                         record_cb,
+                         target) < 0)
+        repeat (target, NULL);
+    flux_future_destroy (f);
+}
+
+static bool is_active (struct dws *dws, flux_jobid_t id)
+{
+    flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
+    int state = FLUX_JOB_STATE_INACTIVE;
+
+    if (args)
+        (void)flux_plugin_arg_unpack (args,
+                                      FLUX_PLUGIN_ARG_IN,
+                                      "{s:i}",
+                                      "state", &state);
+    flux_plugin_arg_destroy (args);
+    return state != FLUX_JOB_STATE_INACTIVE;
+}
+
+/* Return true if the module is still to tell. The eventlog in the KVS may lack
+ * the last events.
+ */
+static bool is_awaited (struct dws_target *target)
+{
+    struct dws *dws = target->dws;
+
+    return target->released
+        || is_active (dws, target->id)
+        || flux_jobtap_job_event_posted (dws->p, target->id, DWS_RELEASED) == 1;
+}
+
+static void record_cb (flux_future_t *f, void *arg)
+{
+    struct dws_target *target = arg;
+    char reason[1000];
+    enum dws_fate fate;
+
+    dws_turn_answered (target->dws, &target->f);
+    fate = dws_fate_by_record (f, reason, sizeof (reason));
+    if (fate == DWS_FATE_OPEN && !is_awaited (target)) {
+        snprintf (reason,
+                  sizeof (reason),
+                  "the job ended without a record of its data");
+        fate = DWS_FATE_LOST;
+    }
+    answered (target, f, fate, reason);
+    flux_future_destroy (f);
+}
+
+static void ask_waiter (struct dws_waiter *waiter)
+{
+    struct dws_target *target = waiter->target;
+    struct dws *dws = target->dws;
+    flux_future_t *f;
+
+    f = flux_rpc_pack (dws->h,
+                       "job-manager.getattr",
+                       0,
+                       0,
+                       "{s:I s:[s]}",
+                       "id", (json_int_t)waiter->id,
+                       "attrs", "eventlog");
+    if (dws_turn_ask (dws, &waiter->f, f, recovered_cb, waiter) < 0)
+        repeat (target, NULL);
+    else
+        dws_turn_add (target); // there may be others
+}
+
+static void recovered_cb (flux_future_t *f, void *arg)
+{
+    struct dws_waiter *waiter = arg;
+    struct dws_target *target = waiter->target;
+    json_t *eventlog;
+    char description[64];
+
+    dws_turn_answered (target->dws, &waiter->f);
+    describe (target->id, description, sizeof (description));
+    if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) < 0)
+        repeat (target, f);
+    else if (!dws_dependency_is_held (eventlog, description))
+        dws_waiter_detach (waiter);
+    else {
+        waiter->recovered = false;
+        dws_turn_add (target);
+    }
+    flux_future_destroy (f);
+}
+
+/* Let a job go on, or fail. What is posted may end any job: neither the waiter
+ * nor its target is used after that.
+ */
+static void settle (struct dws_waiter *waiter)
+{
+    struct dws_target *target = waiter->target;
+    struct dws *dws = target->dws;
+    flux_jobid_t id = waiter->id;
+    enum dws_fate fate = target->fate;
+    const char *reason = target->reason;
+    char description[64];
+    char f58[32];
+    char note[1000];
+
+    describe (target->id, description, sizeof (description));
+    if (flux_job_id_encode (target->id, "f58", f58, sizeof (f58)) < 0)
+        snprintf (f58, sizeof (f58), "%ju", (uintmax_t)target->id);
+    dws_format (note,
+                sizeof (note),
+                "%s: %s: %s",
+                DWS_OUT,
+                f58,
+                reason ? reason : "the data is not out");
+    dws_turn_add (target); // there may be others
+    dws_waiter_detach (waiter);
+    if (fate == DWS_FATE_LOST)
+        dws_dependency_fail (dws, id, note);
+    else
+        dws_dependency_remove (dws, id, description);
+}
+
+static void take_turn (struct dws_target *target)
+{
+    struct dws_waiter *waiter = target->first;
+
+    dws_turn_remove (target);
+    if (target->fate == DWS_FATE_OPEN || !target->checked) {
+        look_up (target);
+        return;
+    }
+    while (waiter && waiter->f)
+        waiter = waiter->next;
+    if (waiter && waiter->recovered)
+        ask_waiter (waiter);
+    else if (waiter)
+        settle (waiter);
+}
+
+static void turns_cb (flux_reactor_t *r,
+                      flux_watcher_t *w,
+                      int revents,
+                      void *arg)
+{
+    struct dws *dws = arg;
+    struct dws_dataout *out = dws->dataout;
+    struct dws_target *target;
+
+    out->paused = false;
+    for (int n = 0; n < TURNS_MAX; n++) {
+        if (!(target = dws_turn_next (dws)))
+            break;
+        take_turn (target);
+    }
+    flux_watcher_destroy (out->timer);
+    out->timer = NULL;
+    dws_turn_schedule (dws);
+}
+
+int dws_dataout_wait (struct dws *dws,
+                      flux_jobid_t id,
+                      uint32_t userid,
+                      bool recovered,
+                      flux_jobid_t target,
+                      bool checked)
+{
+    struct dws_waiter *waiter;
+    char description[64];
+
+    if (dws_dataout_create (dws, turns_cb) < 0)
+        return -1;
+    describe (target, description, sizeof (description));
+    if (flux_jobtap_job_aux_get (dws->p, id, description))
+        return 0; // the same target, in another encoding of its ID
+    if (!(waiter = calloc (1, sizeof (*waiter))))
+        return -1;
+    waiter->id = id;
+    waiter->recovered = recovered;
+    if (flux_jobtap_job_aux_set (dws->p,
+                                 id,
+                                 description,
+                                 waiter,
+                                 (flux_free_f)dws_waiter_destroy) < 0) {
+        dws_waiter_destroy (waiter);
+        return -1;
+    }
+    if (dws_waiter_attach (dws, waiter, target, userid, checked) < 0)
+        return -1;
+    return recovered ? 0 : dws_dependency_add (dws, id, description);
+}
+
+void dws_dataout_tell (struct dws *dws, flux_jobid_t id, const char *errstr)
+{
+    struct dws_target *target = NULL;
+    char reason[1000];
+
+    dws_format (reason,
+                sizeof (reason),
+                "the data is not out: %s",
+                errstr ? errstr : "");
+    if (!dws->dataout)
+        return;
+    while ((target = dws_target_find (dws, target, id))) {
+        if (target->checked)
+            dws_turn_forget (dws, &target->f);
+        set_fate (target, errstr ? DWS_FATE_LOST : DWS_FATE_OUT, reason);
+        dws_turn_add (target);
+    }
+}
+
+/* A look-up that is under way may have been too early. */
+void dws_dataout_ended (struct dws *dws, flux_jobid_t id)
+{
+    struct dws_target *target = NULL;
+
+    if (!dws->dataout)
+        return;
+    while ((target = dws_target_find (dws, target, id))) {
+        if (target->fate == DWS_FATE_OPEN) {
+            dws_turn_forget (dws, &target->f);
+            dws_turn_add (target);
+        }
+    }
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,175 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* dependency.c: the dependencies that users ask for (RFC 26) */
+
+#include <errno.h>
+#include <string.h>
+
+#include "text.h"
+#include "dataout.h"
+#include "plugin.h"
+
+/* The most dws-out dependencies of one job. */
+#define OUT_MAX 64
+
+/* The frobnicator of flux-dws adds this dependency to #DW jobs, so that Flux
+ * refuses them if this plugin is not loaded. There is nothing to wait for.
+ */
+int dws_rabbit_storage_cb (flux_plugin_t *p,
+                           const char *topic,
+                           flux_plugin_arg_t *args,
+                           void *data)
+{
+    return 0;
+}
+
+/* One dws-out dependency of the current job. */
+struct request {
+    json_int_t id;
+    json_int_t userid;
+    int state;
+    json_t *dependencies;   // all of the job
+    json_t *value;
+    flux_jobid_t target;
+    bool checked;           // as in dws_dataout_wait()
+};
+
+static int request_unpack (struct request *request, flux_plugin_arg_t *args)
+{
+    return flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:I s:I s:i s:{s:{s:{s:o}}} s:{s:o}}",
+                                   "id", &request->id,
+                                   "userid", &request->userid,
+                                   "state", &request->state,
+                                   "jobspec",
+                                     "attributes",
+                                       "system",
+                                         "dependencies", &request->dependencies,
+                                   "dependency",
+                                     "value", &request->value);
+}
+
+static bool has_too_many (struct request *request)
+{
+    size_t index;
+    json_t *entry;
+    int count = 0;
+
+    json_array_foreach (request->dependencies, index, entry) {
+        const char *scheme = NULL;
+        if (json_unpack (entry, "{s:s}", "scheme", &scheme) == 0
+            && strcmp (scheme, DWS_OUT) == 0
+            && ++count > OUT_MAX)
+            return true;
+    }
+    return false;
+}
+
+/* Check a target that is active; others are looked up. Return what is wrong, or
+ * NULL.
+ */
+static const char *check_target (flux_plugin_t *p, struct request *request)
+{
+    flux_plugin_arg_t *args = flux_jobtap_job_lookup (p, request->target);
+    json_int_t userid;
+    int state;
+    json_t *dw = NULL;
+    const char *problem = NULL;
+
+    if (args
+        && flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:I s:i s:{s?{s?{s?o}}}}",
+                                   "userid", &userid,
+                                   "state", &state,
+                                   "jobspec",
+                                     "attributes",
+                                       "system",
+                                         "dw", &dw) == 0
+        && state != FLUX_JOB_STATE_INACTIVE) {
+        if (userid != request->userid)
+            problem = dws_no_such_job;
+        else if (!dw || dws_jobspec_is_empty (dw))
+            problem = dws_no_storage;
+        else
+            request->checked = state != FLUX_JOB_STATE_CLEANUP;
+    }
+    flux_plugin_arg_destroy (args);
+    return problem;
+}
+
+/* Return why the dependency is refused, or NULL. A job that was recovered is
+ * not: its target is looked up.
+ */
+static const char *check (flux_plugin_t *p, struct request *request)
+{
+    const char *problem;
+
+    if (flux_job_id_parse (json_string_value (request->value),
+                           &request->target) < 0
+        || request->target == FLUX_JOBTAP_CURRENT_JOB)
+        return "not a job ID";
+    problem = check_target (p, request);
+    if (request->state != FLUX_JOB_STATE_NEW)
+        return NULL;
+    if (request->target == (flux_jobid_t)request->id)
+        return "a job cannot wait for its own data";
+    return problem;
+}
+
+static int reject (flux_plugin_t *p,
+                   flux_plugin_arg_t *args,
+                   json_t *value,
+                   const char *problem)
+{
+    char shown[64];
+
+    if (json_is_string (value))
+        dws_format (shown, sizeof (shown), "%s", json_string_value (value));
+    else
+        dws_show (value, shown, sizeof (shown));
+    return flux_jobtap_reject_job (p,
+                                   args,
+                                   "%s: '%s': %s",
+                                   DWS_OUT,
+                                   shown,
+                                   problem);
+}
+
+/* Also called, in DEPEND, for each job that has the dependency when the plugin
+ * is loaded or the instance restarts.
+ */
+int dws_out_cb (flux_plugin_t *p,
+                const char *topic,
+                flux_plugin_arg_t *args,
+                void *data)
+{
+    struct request request = { 0 };
+    const char *problem;
+
+    if (request_unpack (&request, args) < 0)
+        return reject (p, args, request.value, "it has no value");
+    if (request.state == FLUX_JOB_STATE_NEW && has_too_many (&request))
+        return flux_jobtap_reject_job (p,
+                                       args,
+                                       "%s: a job may wait for the data of at"
+                                       " most %d others",
+                                       DWS_OUT,
+                                       OUT_MAX);
+    if (!(problem = check (p, &request))
+        && dws_dataout_wait (flux_plugin_aux_get (p, DWS_AUX),
+                             request.id,
+                             request.userid,
+                             request.state != FLUX_JOB_STATE_NEW,
+                             request.target,
+                             request.checked) < 0)
+        problem = strerror (errno);
+    if (!problem)
+        return 0;
+    return reject (p, args, request.value, problem);
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,253 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* target.c: targets, their waiters, and their turns
+ *
+ * What is to be done about a target, a look-up or one waiter, is done in its
+ * turn. A few turns follow one another, then the reactor has one: ten thousand
+ * jobs may wait for one target, or each for another one.
+ */
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "request.h"
+#include "target.h"
+
+#define LOOKUPS_MAX 32  // that are in flight
+#define PAUSE 2.        // seconds
+
+int dws_dataout_create (struct dws *dws, flux_watcher_f turns_cb)
+{
+    if (dws->dataout)
+        return 0;
+    if (!(dws->dataout = calloc (1, sizeof (*dws->dataout))))
+        return -1;
+    dws->dataout->turns_cb = turns_cb;
+    return 0;
+}
+
+void dws_dataout_clear (struct dws *dws)
+{
+    struct dws_dataout *out = dws->dataout;
+
+    if (!out)
+        return;
+    for (size_t i = 0; i < DWS_TARGET_BUCKETS; i++) {
+        while (out->buckets[i])
+            dws_waiter_detach (out->buckets[i]->first);
+    }
+    flux_watcher_destroy (out->timer);
+    free (out);
+    dws->dataout = NULL;
+}
+
+/* It is nobody's as long as too much is in flight: an answer ends that. */
+static bool has_turn (struct dws_dataout *out)
+{
+    return out->turn_first && out->lookups < LOOKUPS_MAX;
+}
+
+struct dws_target *dws_turn_next (struct dws *dws)
+{
+    struct dws_dataout *out = dws->dataout;
+
+    return has_turn (out) && !out->paused ? out->turn_first : NULL;
+}
+
+void dws_turn_schedule (struct dws *dws)
+{
+    struct dws_dataout *out = dws->dataout;
+
+    if (out->timer || !has_turn (out))
+        return;
+    if (!(out->timer = flux_timer_watcher_create (flux_get_reactor (dws->h),
+                                                  out->paused ? PAUSE : 0.,
+                                                  0.,
+                                                  out->turns_cb,
+                                                  dws))) {
+        flux_log_error (dws->h, "dws: error starting a timer");
+        return;
+    }
+    flux_watcher_start (out->timer);
+}
+
+void dws_turn_add (struct dws_target *target)
+{
+    struct dws_dataout *out = target->dws->dataout;
+
+    if (!target->has_turn) {
+        target->has_turn = true;
+        target->turn_next = NULL;
+        target->turn_prev = out->turn_last;
+        if (out->turn_last)
+            out->turn_last->turn_next = target;
+        else
+            out->turn_first = target;
+        out->turn_last = target;
+    }
+    dws_turn_schedule (target->dws);
+}
+
+void dws_turn_remove (struct dws_target *target)
+{
+    struct dws_dataout *out = target->dws->dataout;
+
+    if (!target->has_turn)
+        return;
+    target->has_turn = false;
+    if (target->turn_prev)
+        target->turn_prev->turn_next = target->turn_next;
+    else
+        out->turn_first = target->turn_next;
+    if (target->turn_next)
+        target->turn_next->turn_prev = target->turn_prev;
+    else
+        out->turn_last = target->turn_prev;
+}
+
+void dws_turn_repeat (struct dws_target *target)
+{
+    struct dws_dataout *out = target->dws->dataout;
+
+    out->paused = true;
+    flux_watcher_destroy (out->timer);
+    out->timer = NULL;
+    dws_turn_add (target);
+}
+
+int dws_turn_ask (struct dws *dws,
+                  flux_future_t **fp,
+                  flux_future_t *f,
+                  flux_continuation_f cb,
+                  void *arg)
+{
+    if (!(*fp = dws_then (f, cb, arg)))
+        return -1;
+    dws->dataout->lookups++;
+    return 0;
+}
+
+void dws_turn_answered (struct dws *dws, flux_future_t **fp)
+{
+    *fp = NULL;
+    dws->dataout->lookups--;
+    dws_turn_schedule (dws);
+}
+
+void dws_turn_forget (struct dws *dws, flux_future_t **fp)
+{
+    flux_future_t *f = *fp;
+
+    if (f) {
+        dws_turn_answered (dws, fp);
+        flux_future_destroy (f);
+    }
+}
+
+static struct dws_target **bucket (struct dws *dws, flux_jobid_t id)
+{
+    // Most bits of an ID are the time, and the low ones are mostly 0.
+    return &dws->dataout->buckets[(id * 0x9e3779b97f4a7c15) >> 54];
+}
+
+struct dws_target *dws_target_find (struct dws *dws,
+                                    struct dws_target *target,
+                                    flux_jobid_t id)
+{
+    target = target ? target->next : *bucket (dws, id);
+    while (target && target->id != id)
+        target = target->next;
+    return target;
+}
+
+static void target_destroy (struct dws_target *target)
+{
+    struct dws_target **p = bucket (target->dws, target->id);
+
+    while (*p != target)
+        p = &(*p)->next;
+    *p = target->next;
+    dws_turn_remove (target);
+    dws_turn_forget (target->dws, &target->f);
+    free (target->reason);
+    free (target);
+}
+
+static struct dws_target *target_create (struct dws *dws,
+                                         flux_jobid_t id,
+                                         uint32_t userid)
+{
+    struct dws_target **p = bucket (dws, id);
+    struct dws_target *target;
+
+    if (!(target = calloc (1, sizeof (*target))))
+        return NULL;
+    target->dws = dws;
+    target->id = id;
+    target->userid = userid;
+    target->next = *p;
+    *p = target;
+    return target;
+}
+
+int dws_waiter_attach (struct dws *dws,
+                       struct dws_waiter *waiter,
+                       flux_jobid_t id,
+                       uint32_t userid,
+                       bool checked)
+{
+    struct dws_target *target = dws_target_find (dws, NULL, id);
+
+    while (target && target->userid != userid)
+        target = dws_target_find (dws, target, id);
+    if (!target) {
+        if (!(target = target_create (dws, id, userid)))
+            return -1;
+        target->checked = checked;
+        if (!checked)
+            dws_turn_add (target);
+    }
+    else if (target->fate != DWS_FATE_OPEN)
+        dws_turn_add (target);
+    waiter->target = target;
+    waiter->prev = target->last;
+    if (target->last)
+        target->last->next = waiter;
+    else
+        target->first = waiter;
+    target->last = waiter;
+    return 0;
+}
+
+void dws_waiter_detach (struct dws_waiter *waiter)
+{
+    struct dws_target *target = waiter->target;
+
+    dws_turn_forget (target->dws, &waiter->f);
+    if (waiter->prev)
+        waiter->prev->next = waiter->next;
+    else
+        target->first = waiter->next;
+    if (waiter->next)
+        waiter->next->prev = waiter->prev;
+    else
+        target->last = waiter->prev;
+    waiter->target = NULL;
+    if (!target->first)
+        target_destroy (target);
+}
+
+void dws_waiter_destroy (struct dws_waiter *waiter)
+{
+    if (waiter) {
+        int saved_errno = errno;
+        if (waiter->target)
+            dws_waiter_detach (waiter);
+        free (waiter);
+        errno = saved_errno;
+    }
+}
+
+// vi:ts=4 sw=4 expandtab

@@ -1,0 +1,124 @@
+/* Copyright 2026 the flux-dws developers
+ * SPDX-License-Identifier: LGPL-3.0-only
+ */
+
+/* Jobs that wait for the data of other jobs, and whose turn it is */
+
+#ifndef DWS_TARGET_H
+#define DWS_TARGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <flux/core.h>
+
+#include "job.h"
+
+#define DWS_TARGET_BUCKETS 1024
+
+/* What became of the data of a job. */
+enum dws_fate {
+    DWS_FATE_OPEN,    // nothing says that it is out, or that it is lost
+    DWS_FATE_OUT,     // it is where copy_out asked for it
+    DWS_FATE_LOST,    // it will not be there, or there is none
+    DWS_FATE_UNKNOWN, // the question was not answered
+};
+
+struct dws_target;
+
+/* One dependency of one job. It belongs to the job's aux items, and is in the
+ * list of its target until that is settled.
+ */
+struct dws_waiter {
+    struct dws_target *target; // NULL: settled, or the plugin is gone
+    struct dws_waiter *prev;
+    struct dws_waiter *next;
+    flux_jobid_t id;           // the job that waits
+    bool recovered;            // whether it still does, its eventlog knows
+    flux_future_t *f;          // asks for that
+};
+
+/* The data of a job as far as jobs of one user wait for it: what becomes of it
+ * is the same for all of them. Without waiters there is no target.
+ */
+struct dws_target {
+    struct dws *dws;
+    struct dws_target *next;   // in its bucket
+    struct dws_target *turn_prev;
+    struct dws_target *turn_next;
+    bool has_turn;
+    flux_jobid_t id;
+    uint32_t userid;           // of its waiters
+    struct dws_waiter *first;
+    struct dws_waiter *last;
+    bool checked;              // whether it is this user's, and has storage
+    bool released;             // its epilog ended before the data was out
+    enum dws_fate fate;
+    char *reason;              // why the data is lost; NULL: no memory
+    flux_future_t *f;          // asks for the eventlog or the record
+};
+
+struct dws_dataout {
+    struct dws_target *buckets[DWS_TARGET_BUCKETS];
+    struct dws_target *turn_first;
+    struct dws_target *turn_last;
+    int lookups;               // futures that are in flight
+    bool failing;              // an error was logged, and not overcome
+    bool paused;               // a look-up is to be repeated: not at once
+    flux_watcher_t *timer;     // to the next turns
+    flux_watcher_f turns_cb;
+};
+
+/* target.c: lists of them.
+ */
+
+/* Make dws->dataout, unless it is there. */
+int dws_dataout_create (struct dws *dws, flux_watcher_f turns_cb);
+
+/* Nobody waits any more, because the plugin is unloaded. */
+void dws_dataout_clear (struct dws *dws);
+
+/* Return the first target, or the one after 'target', with this ID. */
+struct dws_target *dws_target_find (struct dws *dws,
+                                    struct dws_target *target,
+                                    flux_jobid_t id);
+
+/* Create the target of a waiter of 'userid', unless it is there, and attach the
+ * waiter to it. A new target that is not 'checked' gets a turn.
+ */
+int dws_waiter_attach (struct dws *dws,
+                       struct dws_waiter *waiter,
+                       flux_jobid_t target,
+                       uint32_t userid,
+                       bool checked);
+
+/* The last waiter takes the target with it. */
+void dws_waiter_detach (struct dws_waiter *waiter);
+void dws_waiter_destroy (struct dws_waiter *waiter);
+
+/* Do something about a target when it is its turn. */
+void dws_turn_add (struct dws_target *target);
+void dws_turn_remove (struct dws_target *target);
+
+/* Return the target whose turn it is, or NULL. */
+struct dws_target *dws_turn_next (struct dws *dws);
+
+/* Add the turn again, after a while. */
+void dws_turn_repeat (struct dws_target *target);
+
+/* Go on with the turns, when the reactor has had its own. */
+void dws_turn_schedule (struct dws *dws);
+
+/* Keep a question in '*fp' until it is answered. Return -1 if there is none. */
+int dws_turn_ask (struct dws *dws,
+                  flux_future_t **fp,
+                  flux_future_t *f,
+                  flux_continuation_f cb,
+                  void *arg);
+
+/* The question was answered: the caller destroys the future. */
+void dws_turn_answered (struct dws *dws, flux_future_t **fp);
+
+/* The answer is not needed. */
+void dws_turn_forget (struct dws *dws, flux_future_t **fp);
+
+#endif // !DWS_TARGET_H

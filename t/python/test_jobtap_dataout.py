@@ -1,0 +1,761 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The compiled plugin and jobs that wait for the data of others: dws-out:JOBID."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any, Optional, Union
+
+import pytest
+
+from support.jobtap import CLEANUP, DEPEND, INACTIVE, SCHED, Hostile, Job, JobManager
+from support.jobtap_jobs import WITH_TIMEOUT, error_of, notes, up_to
+
+NO_SUCH_JOB = "this user has no such job, or it was purged"
+OUT = json.dumps({"success": True})
+SECRET = json.dumps({"success": False, "errstr": "secret"})
+
+
+def submit(
+    manager: JobManager, jobid: int, *targets: Union[int, str], **options: Any
+) -> Optional[str]:
+    """A job that waits for the data of others; the reason if it is refused."""
+    dependencies = [{"scheme": "dws-out", "value": str(t)} for t in targets]
+    system = {"dependencies": dependencies, **options.pop("system", {})}
+    return manager.submit(jobid, system, **options)
+
+
+def waiting(manager: JobManager, jobid: int, *targets: Union[int, str]) -> Job:
+    assert submit(manager, jobid, *targets) is None
+    manager.settle()
+    job = manager.jobs[jobid]
+    assert job.state == DEPEND and not notes(job)
+    return job
+
+
+def ended(manager: JobManager, moving: bool = False) -> Job:
+    """Job 1, whose epilog has ended, perhaps before its data was out."""
+    job = up_to(manager, "epilog")
+    data = {"data": "moving"} if moving else {}
+    manager.request("epilog-remove", {"id": 1, **data})
+    assert job.state == INACTIVE
+    return job
+
+
+def tell(manager: JobManager, errstr: Optional[str] = None, jobid: int = 1) -> None:
+    error = {} if errstr is None else {"errstr": errstr}
+    assert manager.request("data-out", {"id": jobid, **error}) is None
+    manager.settle()
+
+
+def note(problem: str, target: str = "ƒ2") -> list[str]:
+    return [f"dws-out: {target}: {problem}"]
+
+
+# ---- what is refused -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", ["", "bar", "-1", "1.2.3", "f0", "ƒ", "18446744073709551615", "9" * 30]
+)
+def test_a_value_that_is_no_job_id_is_refused(manager: JobManager, value: str) -> None:
+    shown = value[:40]
+    reason = submit(manager, 2, value)
+    assert reason is not None and reason.startswith(f"dws-out: '{shown}")
+    assert reason.endswith(": not a job ID")
+
+
+@pytest.mark.parametrize("value", [None, 7, ["1"], {"a": "%n"}])
+def test_a_value_that_is_no_string_is_refused(manager: JobManager, value: Any) -> None:
+    dependencies = [{"scheme": "dws-out", "value": value}]
+    reason = manager.submit(2, {"dependencies": dependencies})
+    assert reason == f"dws-out: '{json.dumps(value)}': not a job ID"
+
+
+def test_a_dependency_without_a_value_is_refused(manager: JobManager) -> None:
+    reason = manager.submit(2, {"dependencies": [{"scheme": "dws-out"}]})
+    assert reason == "dws-out: '?': it has no value"
+
+
+def test_a_refusal_has_no_control_character_and_is_no_format(
+    manager: JobManager,
+) -> None:
+    reason = submit(manager, 2, "%n\x1b[31m\x85é" + "x" * 500)
+    assert reason is not None and reason.isprintable() and len(reason) < 100
+    assert reason.startswith("dws-out: '%n\\x1b[31m\\x85éxxx")
+
+
+def test_a_job_cannot_wait_for_its_own_data(manager: JobManager) -> None:
+    reason = submit(manager, 2, 2, system={"dw": "#DW a"})
+    assert reason == "dws-out: '2': a job cannot wait for its own data"
+
+
+def test_a_job_waits_for_64_others_at_most(manager: JobManager) -> None:
+    assert submit(manager, 2, *range(100, 164)) is None
+    reason = submit(manager, 3, *range(100, 165))
+    assert reason == "dws-out: a job may wait for the data of at most 64 others"
+
+
+def test_an_active_job_without_storage_is_refused(manager: JobManager) -> None:
+    manager.submit(1, {})
+    assert submit(manager, 2, 1) == "dws-out: '1': the job has no #DW storage"
+    manager.submit(3, {"dw": ""})
+    assert submit(manager, 2, 3) == "dws-out: '3': the job has no #DW storage"
+
+
+@pytest.mark.parametrize("dw", ["", "#DW a"])
+def test_an_active_job_of_another_user_is_refused_as_if_there_was_none(
+    manager: JobManager, dw: str
+) -> None:
+    manager.submit(1, {"dw": dw}, userid=7)
+    assert submit(manager, 2, 1) == f"dws-out: '1': {NO_SUCH_JOB}"
+
+
+def test_nothing_is_left_of_a_job_that_is_refused(manager: JobManager) -> None:
+    up_to(manager, "running")
+    assert submit(manager, 2, 1, "bar") is not None
+    tell(manager)
+    assert 2 not in manager.jobs and manager.topics() == ["dws.hello"]
+
+
+# ---- the target is active --------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["depend", "sched", "prolog", "running", "epilog"])
+def test_a_job_waits_until_the_data_of_an_active_job_is_out(
+    manager: JobManager, phase: str
+) -> None:
+    up_to(manager, phase)
+    job = waiting(manager, 2, 1)
+    assert job.dependencies == {"dws-out=f2"}
+    tell(manager)
+    assert job.state == SCHED
+
+
+@pytest.mark.parametrize("phase", ["depend", "running"])
+def test_nothing_is_looked_up_before_a_job_has_ended(
+    manager: JobManager, phase: str
+) -> None:
+    up_to(manager, phase)
+    waiting(manager, 2, 1)
+    assert manager.sent["job-info.lookup"] == 0
+
+
+def test_data_that_is_out_before_its_job_has_ended_is_found(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "epilog").record = OUT
+    tell(manager)
+    submit(manager, 2, 1)
+    manager.settle()
+    assert manager.jobs[2].state == SCHED
+
+
+def test_a_job_that_waits_when_its_target_ends_finds_the_record(
+    manager: JobManager,
+) -> None:
+    target = up_to(manager, "epilog")
+    job = waiting(manager, 2, 1)
+    target.record = OUT
+    manager.request("epilog-remove", {"id": 1})
+    manager.settle()
+    assert target.state == INACTIVE and job.state == SCHED
+
+
+def test_a_job_that_waits_when_its_target_ends_without_a_record_fails(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "epilog")
+    job = waiting(manager, 2, 1)
+    manager.request("epilog-remove", {"id": 1})
+    manager.settle()
+    assert notes(job) == note("the job ended without a record of its data")
+    assert job.context("exception")["type"] == "dependency"
+    assert job.state == INACTIVE
+
+
+def test_a_job_fails_when_its_target_never_gets_storage(manager: JobManager) -> None:
+    up_to(manager, "sched")
+    job = waiting(manager, 2, 1)
+    manager.raise_exception(1, "cancel", 0, "")
+    manager.request("epilog-remove", {"id": 1})
+    manager.settle()
+    assert notes(job) == note("the job ended without a record of its data")
+
+
+@WITH_TIMEOUT
+def test_a_job_fails_when_the_epilog_of_its_target_is_given_up(
+    manager: JobManager,
+) -> None:
+    up_to(manager, "epilog")
+    job = waiting(manager, 2, 1)
+    manager.advance(60.0)
+    manager.advance(10.0)
+    manager.settle()
+    assert notes(job) == note("the job ended without a record of its data")
+
+
+def test_a_look_up_that_the_end_of_the_target_overtakes_is_made_again(
+    manager: JobManager,
+) -> None:
+    target = up_to(manager, "epilog")
+    submit(manager, 2, 1)
+    manager.advance(0)
+    payload, done = manager.take("job-info.lookup")
+    manager.rpcs.insert(0, ("job-info.lookup", payload, done))
+    target.record = OUT
+    manager.request("epilog-remove", {"id": 1})
+    done(errno.ENOENT, "", None)  # nobody hears of it any more
+    manager.rpcs.clear()
+    manager.settle()
+    assert manager.jobs[2].state == SCHED
+
+
+# ---- the data goes out later -----------------------------------------------------
+
+
+def test_an_epilog_that_ends_before_the_data_is_out_is_marked(
+    manager: JobManager,
+) -> None:
+    job = ended(manager, moving=True)
+    names = [entry["name"] for entry in job.eventlog]
+    assert names[-4:] == ["epilog-start", "dws_released", "epilog-finish", "clean"]
+    assert job.context("dws_released") == {}
+
+
+def test_by_default_no_epilog_is_marked(manager: JobManager) -> None:
+    assert not ended(manager).has("dws_released")
+
+
+@pytest.mark.parametrize("data", ["out", "", 1, None, {}])
+def test_epilog_remove_knows_only_data_that_is_moving(
+    manager: JobManager, data: Any
+) -> None:
+    job = up_to(manager, "epilog")
+    error = error_of(manager, "epilog-remove", {"id": 1, "data": data})
+    assert error.errno == errno.EPROTO and job.state == CLEANUP
+
+
+def test_a_job_that_another_plugin_ends_at_the_mark_is_forgotten(
+    manager: JobManager,
+) -> None:
+    def cancel(manager: JobManager, job: Job) -> None:
+        manager.raise_exception(job.id, "cancel", 0, "another plugin")
+
+    job = up_to(manager, "epilog")
+    manager.hostile.append(Hostile("job.event.dws_released", cancel))
+    manager.request("epilog-remove", {"id": 1, "data": "moving"})
+    assert job.state == INACTIVE
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_job_waits_for_data_that_goes_out_after_its_job(
+    manager: JobManager, before: bool
+) -> None:
+    up_to(manager, "epilog")
+    if before:
+        waiting(manager, 2, 1)
+    manager.request("epilog-remove", {"id": 1, "data": "moving"})
+    manager.settle()
+    job = manager.jobs[2] if before else waiting(manager, 2, 1)
+    assert job.state == DEPEND
+    tell(manager)
+    assert job.state == SCHED
+
+
+def test_the_mark_counts_before_it_is_in_the_kvs(manager: JobManager) -> None:
+    target = ended(manager, moving=True)
+    target.eventlog = [e for e in target.eventlog if e["name"] != "dws_released"]
+    waiting(manager, 2, 1)
+
+
+def test_the_mark_counts_after_a_restart(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    manager.restart()
+    waiting(manager, 2, 1)
+
+
+def test_data_that_is_lost_fails_who_waits_for_it(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    tell(manager, "copy_out: %s%n\x1b no space")
+    assert notes(job) == note("the data is not out: copy_out: %s%n\\x1b no space")
+    assert job.context("exception")["severity"] == 0
+
+
+def test_a_long_reason_is_cut(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    tell(manager, "ƒ" * 5000)
+    (text,) = notes(job)
+    assert 900 < len(text.encode()) < 1000
+
+
+def test_data_out_may_be_told_any_number_of_times(manager: JobManager) -> None:
+    tell(manager)
+    ended(manager, moving=True)
+    tell(manager)
+    job = waiting(manager, 2, 1)
+    tell(manager)
+    tell(manager)
+    tell(manager, "lost")
+    tell(manager, jobid=2**63 - 1)
+    assert job.state == SCHED and not notes(job)
+
+
+@pytest.mark.parametrize("payload", [{}, {"id": "x"}, {"id": 1, "errstr": 5}])
+def test_a_malformed_data_out_is_refused(
+    manager: JobManager, payload: dict[str, Any]
+) -> None:
+    assert error_of(manager, "data-out", payload).errno == errno.EPROTO
+
+
+def test_data_out_is_for_the_owner(manager: JobManager) -> None:
+    with pytest.raises(OSError) as caught:
+        manager.request("data-out", {"id": 1}, owner=False)
+    assert caught.value.errno == errno.EPERM
+
+
+# ---- the target has ended --------------------------------------------------------
+
+
+def test_the_record_of_data_that_is_out_lets_a_job_go_on(manager: JobManager) -> None:
+    ended(manager).record = OUT
+    submit(manager, 2, 1)
+    manager.settle()
+    assert manager.jobs[2].state == SCHED
+
+
+@pytest.mark.parametrize(
+    "record, problem",
+    [
+        ('{"success": false, "errstr": "disk\\nfull"}', "disk\\x0afull"),
+        ('{"success": false}', "no reason is given"),
+        ('{"success": "yes"}', "its record cannot be read"),
+        ('{"success": true, "errstr": 1}', "its record cannot be read"),
+        ("[]", "its record cannot be read"),
+        ("", "its record cannot be read"),
+        ("{", "its record cannot be read"),
+    ],
+)
+def test_the_record_of_data_that_is_lost_fails_a_job(
+    manager: JobManager, record: str, problem: str
+) -> None:
+    ended(manager).record = record
+    submit(manager, 2, 1)
+    manager.settle()
+    assert notes(manager.jobs[2]) == note(f"the data is not out: {problem}")
+
+
+def test_a_job_that_ended_without_a_record_fails_who_waits_for_it(
+    manager: JobManager,
+) -> None:
+    ended(manager)
+    submit(manager, 2, 1)
+    manager.settle()
+    problem = "the job ended without a record of its data"
+    assert notes(manager.jobs[2]) == note(problem)
+
+
+def test_an_unknown_job_fails_who_waits_for_it(manager: JobManager) -> None:
+    submit(manager, 2, 57)
+    manager.settle()
+    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB, "ƒz")
+
+
+def test_a_purged_job_fails_who_waits_for_it(manager: JobManager) -> None:
+    ended(manager, moving=True).record = OUT
+    manager.purge(1)
+    submit(manager, 2, 1)
+    manager.settle()
+    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB)
+
+
+def test_a_job_that_is_purged_meanwhile_may_be_told_of(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    manager.purge(1)
+    tell(manager)
+    assert job.state == SCHED
+
+
+def test_a_job_without_storage_that_has_ended_fails_who_waits_for_it(
+    manager: JobManager,
+) -> None:
+    manager.submit(1, {})
+    manager.raise_exception(1, "cancel", 0, "dws_released dws-create")
+    submit(manager, 2, 1)
+    manager.settle()
+    assert notes(manager.jobs[2]) == note("the job has no #DW storage")
+
+
+@pytest.mark.parametrize("record", [OUT, SECRET, None])
+@pytest.mark.parametrize("told", [None, "secret", ""])
+def test_nobody_learns_of_the_data_of_somebody_else(
+    manager: JobManager, record: Optional[str], told: Optional[str]
+) -> None:
+    ended(manager, moving=True).record = record
+    assert submit(manager, 2, 1, userid=7) is None
+    manager.advance(0)
+    tell(manager, told)
+    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB)
+
+
+def test_data_out_that_comes_before_the_look_up_ends_is_not_lost(
+    manager: JobManager,
+) -> None:
+    ended(manager, moving=True)
+    for answers in range(2):
+        jobid = 2 + answers
+        submit(manager, jobid, 1)
+        manager.advance(0)
+        for _ in range(answers):  # the eventlog
+            payload, done = manager.take("job-info.lookup")
+            log = "".join(json.dumps(e) + "\n" for e in manager.jobs[1].eventlog)
+            done(0, "", {"eventlog": log})
+        tell(manager)
+        assert manager.jobs[jobid].state == SCHED
+
+
+@pytest.mark.parametrize(
+    "eventlog",
+    ["", "\n", "x", "{}\n[]\nnull\n", '{"name": "submit", "context": 5}', "\n" * 1000],
+)
+def test_an_eventlog_that_is_none_says_nothing(
+    manager: JobManager, eventlog: str
+) -> None:
+    ended(manager)
+    submit(manager, 2, 1)
+    manager.advance(0)
+    manager.take("job-info.lookup")[1](0, "", {"eventlog": eventlog})
+    manager.settle()
+    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB)
+
+
+@pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH, errno.EIO])
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_look_up_that_fails_is_made_again(
+    manager: JobManager, errnum: int, which: int
+) -> None:
+    ended(manager).record = OUT
+    submit(manager, 2, 1)
+    for _ in range(3):
+        manager.advance(0)
+        for _ in range(which):
+            payload, done = manager.take("job-info.lookup")
+            log = "".join(json.dumps(e) + "\n" for e in manager.jobs[1].eventlog)
+            done(0, "", {"eventlog": log})
+        manager.take("job-info.lookup")[1](errnum, "", None)
+        manager.advance(1.0)
+        assert "job-info.lookup" not in manager.topics()
+        manager.advance(1.0)
+    logged = [text for _, text in manager.logged if "looking up" in text]
+    assert (len(logged) == 0) == (errnum != errno.EIO) and len(logged) <= 3
+    manager.settle()
+    assert manager.jobs[2].state == SCHED
+
+
+def test_a_look_up_that_cannot_be_sent_is_made_again(manager: JobManager) -> None:
+    ended(manager).record = OUT
+    submit(manager, 2, 1)
+    manager.unsendable["job-info.lookup"] = 1
+    manager.settle()
+    assert manager.jobs[2].state == DEPEND
+    manager.advance(2.0)
+    manager.settle()
+    assert manager.jobs[2].state == SCHED
+
+
+# ---- several ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "value", ["0x1", "0000.0000.0000.0001", "job.0000.0000.0000.0001", "f2", "ƒ2", " 1"]
+)
+def test_every_encoding_of_a_job_id_is_the_same_dependency(
+    manager: JobManager, value: str
+) -> None:
+    up_to(manager, "running")
+    job = waiting(manager, 2, 1, value)
+    assert job.used == {"dws-out=f2"}
+    tell(manager)
+    assert job.state == SCHED
+
+
+def test_a_job_waits_for_all_its_targets(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    manager.submit(3, {"dw": "#DW b"})
+    job = waiting(manager, 2, 1, 3)
+    tell(manager, jobid=3)
+    assert job.dependencies == {"dws-out=f2"}
+    tell(manager)
+    assert job.state == SCHED
+
+
+def test_one_target_that_is_lost_is_enough_to_fail(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    manager.submit(3, {"dw": "#DW b"})
+    job = waiting(manager, 2, 1, 3)
+    tell(manager, "gone", jobid=3)
+    tell(manager, "gone too")
+    assert notes(job) == note("the data is not out: gone", "ƒ4")
+    assert job.state == INACTIVE
+
+
+def test_a_job_with_storage_waits_and_is_told_of(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    submit(manager, 2, 1, system={"dw": "#DW b"})
+    submit(manager, 3, 2)
+    manager.settle()
+    update = {"id": 2, "resources": [], "exclude": None}
+    manager.request("resource-update", update)
+    assert manager.jobs[2].state == DEPEND
+    tell(manager)
+    assert manager.jobs[2].state == SCHED and manager.jobs[3].state == DEPEND
+    tell(manager, jobid=2)
+    assert manager.jobs[3].state == SCHED
+
+
+def test_a_job_that_is_cancelled_while_it_waits_is_left_alone(
+    manager: JobManager,
+) -> None:
+    ended(manager, moving=True)
+    jobs = [waiting(manager, jobid, 1) for jobid in (2, 3, 4)]
+    manager.raise_exception(3, "cancel", 0, "")
+    tell(manager, "gone")
+    assert [len(notes(job)) for job in jobs] == [1, 1, 1]
+    assert notes(jobs[1]) == [""]
+
+
+def test_a_job_that_is_being_cleaned_up_is_left_alone(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    submit(manager, 2, 1, system={"dw": "#DW b"})
+    manager.settle()
+    manager.take("dws.create")[1](0, "", {"success": True})
+    manager.raise_exception(2, "cancel", 0, "")
+    job = manager.jobs[2]
+    assert job.state == CLEANUP
+    tell(manager)
+    tell(manager, "gone")
+    assert notes(job) == [""] and not job.has("dependency-remove")
+
+
+def test_thousands_of_jobs_are_told_in_portions(manager: JobManager) -> None:
+    ended(manager, moving=True)
+    for jobid in range(2, 2002):
+        assert submit(manager, jobid, 1) is None
+    manager.settle()
+    jobs = [manager.jobs[jobid] for jobid in range(2, 2002)]
+    assert manager.sent["job-info.lookup"] == 2
+    manager.request("data-out", {"id": 1})
+    for portion in range(1, 10):
+        manager.advance(0)
+        assert sum(job.state == SCHED for job in jobs) == 32 * portion
+    manager.settle()
+    assert all(job.state == SCHED for job in jobs)
+
+
+def test_few_look_ups_are_under_way_at_a_time(manager: JobManager) -> None:
+    for jobid in range(2, 202):
+        assert submit(manager, jobid, 10_000 + jobid) is None
+    manager.advance(0)
+    for _ in range(5):
+        manager.advance(0)
+        assert len(manager.topics()) - 1 == 32  # and dws.hello
+    manager.settle()
+    assert all(job.state == INACTIVE for job in manager.jobs.values())
+
+
+def test_look_ups_go_on_when_those_who_asked_are_gone(manager: JobManager) -> None:
+    for jobid in range(2, 202):
+        submit(manager, jobid, 10_000 + jobid)
+    manager.advance(0)
+    for jobid in range(2, 34):
+        manager.raise_exception(jobid, "cancel", 0, "")
+    manager.rpcs.clear()
+    manager.settle()
+    assert all(job.state == INACTIVE for job in manager.jobs.values())
+
+
+def test_look_ups_do_not_go_round_when_job_info_is_away(manager: JobManager) -> None:
+    for jobid in range(2, 102):
+        submit(manager, jobid, 10_000 + jobid)
+    for _ in range(50):
+        manager.advance(0)
+        while "job-info.lookup" in manager.topics():
+            manager.take("job-info.lookup")[1](errno.ENOSYS, "", None)
+    assert manager.sent["job-info.lookup"] <= 64
+    manager.advance(2.0)
+    manager.settle()
+    for _ in range(5):
+        manager.advance(2.0)
+        manager.settle()
+    assert all(job.state == INACTIVE for job in manager.jobs.values())
+
+
+@pytest.mark.parametrize("errstr", [None, "gone"])
+@pytest.mark.parametrize(
+    "topic", ["job.event.dependency-remove", "job.event.exception", "job.event.clean"]
+)
+def test_another_plugin_may_end_those_who_wait_while_they_are_told(
+    manager: JobManager, topic: str, errstr: Optional[str]
+) -> None:
+    def cancel_all(manager: JobManager, job: Job) -> None:
+        for other in list(manager.jobs.values()):
+            if other.state == DEPEND:
+                manager.raise_exception(other.id, "cancel", 0, "another plugin")
+
+    ended(manager, moving=True)
+    jobs = [waiting(manager, jobid, 1) for jobid in range(2, 8)]
+    manager.hostile.append(Hostile(topic, cancel_all, first=True))
+    tell(manager, errstr)
+    assert all(job.state != DEPEND and len(notes(job)) <= 2 for job in jobs)
+
+
+# ---- the plugin goes away --------------------------------------------------------
+
+
+def reload(manager: JobManager, restart: bool) -> None:
+    if restart:
+        manager.restart()
+    else:
+        manager.unload()
+        manager.load()
+    manager.rpcs = [rpc for rpc in manager.rpcs if rpc[0] != "dws.hello"]
+
+
+both_ways = pytest.mark.parametrize("restart", [False, True], ids=["reload", "restart"])
+
+
+@both_ways
+def test_who_waits_for_an_active_job_still_does_after_a_reload(
+    manager: JobManager, restart: bool
+) -> None:
+    up_to(manager, "running")
+    job = waiting(manager, 2, 1)
+    reload(manager, restart)
+    manager.settle()
+    assert job.state == DEPEND
+    tell(manager)
+    assert job.state == SCHED and len(job.used) == 1
+
+
+@both_ways
+@pytest.mark.parametrize("errstr", [None, "gone"])
+def test_who_waits_for_data_that_is_moving_still_does_after_a_reload(
+    manager: JobManager, restart: bool, errstr: Optional[str]
+) -> None:
+    ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    reload(manager, restart)
+    tell(manager, errstr)
+    assert job.state == (SCHED if errstr is None else INACTIVE)
+    assert sum(e["name"] == "dependency-add" for e in job.eventlog) == 1
+
+
+@both_ways
+def test_what_was_told_while_the_plugin_was_away_is_found(
+    manager: JobManager, restart: bool
+) -> None:
+    target = ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    target.record = OUT
+    reload(manager, restart)
+    manager.settle()
+    assert job.state == SCHED
+
+
+@both_ways
+def test_a_target_that_ended_while_the_plugin_was_away_is_found(
+    manager: JobManager, restart: bool
+) -> None:
+    target = up_to(manager, "epilog")
+    job = waiting(manager, 2, 1)
+    manager.unload()
+    manager.post(target, "epilog-finish", {"description": "dws-epilog", "status": 0})
+    manager.act(target)
+    assert target.state == INACTIVE
+    manager.load()
+    manager.settle()
+    assert notes(job) == note("the job ended without a record of its data")
+
+
+@both_ways
+@pytest.mark.parametrize("purged", [False, True])
+def test_a_dependency_that_is_over_stays_so_after_a_reload(
+    manager: JobManager, restart: bool, purged: bool
+) -> None:
+    ended(manager, moving=True)
+    manager.submit(3, {"dw": "#DW b"})
+    job = waiting(manager, 2, 1, 3)
+    tell(manager)
+    if purged:
+        manager.purge(1)
+    reload(manager, restart)
+    manager.settle()
+    tell(manager)
+    assert job.state == DEPEND and not notes(job)
+    tell(manager, jobid=3)
+    assert job.state == SCHED
+    assert sum(e["name"] == "dependency-remove" for e in job.eventlog) == 2
+
+
+@both_ways
+def test_an_eventlog_that_cannot_be_had_is_asked_for_again(
+    manager: JobManager, restart: bool
+) -> None:
+    target = ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    target.record = OUT
+    reload(manager, restart)
+    manager.unsendable["job-manager.getattr"] = 1
+    manager.settle()
+    manager.advance(2.0)
+    manager.answer_job_info()
+    manager.advance(0)
+    manager.take("job-manager.getattr")[1](errno.ENOMEM, "", None)
+    manager.settle()
+    assert job.state == DEPEND
+    manager.advance(2.0)
+    manager.settle()
+    assert job.state == SCHED
+
+
+@both_ways
+def test_many_who_waited_are_recovered_in_portions(
+    manager: JobManager, restart: bool
+) -> None:
+    target = ended(manager, moving=True)
+    jobs = [waiting(manager, jobid, 1) for jobid in range(2, 102)]
+    target.record = OUT
+    reload(manager, restart)
+    for _ in range(5):
+        manager.advance(0)
+        manager.answer_job_info()
+        assert len(manager.topics()) <= 32
+    manager.settle()
+    assert all(job.state == SCHED for job in jobs)
+
+
+@pytest.mark.parametrize("steps", range(6))
+def test_the_plugin_may_be_unloaded_whatever_it_waits_for(
+    manager: JobManager, steps: int
+) -> None:
+    target = ended(manager, moving=True)
+    jobs = [submit(manager, jobid, 1, 3) or manager.jobs[jobid] for jobid in (2, 4)]
+    target.record = OUT
+    for _ in range(steps):
+        manager.advance(0)
+        manager.answer_job_info()
+    reload(manager, restart=False)
+    for _ in range(steps):
+        manager.advance(0)
+        manager.answer_job_info()
+        manager.answer_eventlogs()
+    reload(manager, restart=False)
+    manager.settle()
+    for job in jobs:
+        assert isinstance(job, Job)
+        assert notes(job) == note(NO_SUCH_JOB, "ƒ4")
