@@ -43,25 +43,30 @@ static int validate_cb (flux_plugin_t *p,
 {
     json_t *dw = NULL;
     json_t *tolerance = NULL;
+    json_t *release = NULL;
     json_t *directives;
+    const char *mode;
     int n;
     char error[160];
 
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
-                                "{s:{s?{s?{s?o s?o}}}}",
+                                "{s:{s?{s?{s?o s?o s?o}}}}",
                                 "jobspec",
                                   "attributes",
                                     "system",
                                       "dw", &dw,
-                                      "dw_failure_tolerance", &tolerance) < 0
+                                      "dw_failure_tolerance", &tolerance,
+                                      "dw_release", &release) < 0
         || !dw
         || dws_jobspec_is_empty (dw))
         return 0;
     if (dws_jobspec_parse (dw,
                            tolerance,
+                           release,
                            &directives,
                            &n,
+                           &mode,
                            error,
                            sizeof (error)) < 0)
         return flux_jobtap_reject_job (p, args, "%s", error);
@@ -77,6 +82,7 @@ static int new_cb (flux_plugin_t *p,
     struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
     json_t *dw = NULL;
     json_t *tolerance = NULL;
+    json_t *release = NULL;
     json_int_t id;
     json_int_t userid;
     double t_submit;
@@ -85,7 +91,7 @@ static int new_cb (flux_plugin_t *p,
 
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
-                                "{s:I s:I s:F s:i s:{s?{s?{s?o s?o}}}}",
+                                "{s:I s:I s:F s:i s:{s?{s?{s?o s?o s?o}}}}",
                                 "id", &id,
                                 "userid", &userid,
                                 "t_submit", &t_submit,
@@ -94,7 +100,8 @@ static int new_cb (flux_plugin_t *p,
                                   "attributes",
                                     "system",
                                       "dw", &dw,
-                                      "dw_failure_tolerance", &tolerance) < 0
+                                      "dw_failure_tolerance", &tolerance,
+                                      "dw_release", &release) < 0
         || !dw
         || dws_jobspec_is_empty (dw))
         return 0;
@@ -112,8 +119,10 @@ static int new_cb (flux_plugin_t *p,
      */
     if (dws_jobspec_parse (dw,
                            tolerance,
+                           release,
                            &job->directives,
                            &job->failure_tolerance,
+                           &job->release,
                            job->error,
                            sizeof (job->error)) < 0) {
         dws_job_enter (job, DWS_DONE);

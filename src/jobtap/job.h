@@ -74,6 +74,8 @@ struct dws_job {
     double t_submit;             // UNIX time
     json_t *directives;          // array of strings
     int failure_tolerance;
+    const char *release;         // when the nodes are given back; NULL: as the
+                                 // module is configured
     char error[256];             // why the jobspec is bad, or ""
     enum dws_phase phase;
     int state;                   // as of the last callback while DWS_RECOVER
@@ -151,14 +153,17 @@ bool dws_job_has_tasks (struct dws_job *job);
  */
 bool dws_jobspec_is_empty (json_t *dw);
 
-/* Check attributes.system.dw and attributes.system.dw_failure_tolerance (NULL
- * when missing). On success return 0 and the directives as a new array of
- * strings. On failure return -1 with a sentence in 'error'.
+/* Check dw, dw_failure_tolerance and dw_release of attributes.system (NULL when
+ * missing). On success return 0, the directives as a new array of strings, and
+ * '*releasep', a constant string, or NULL without dw_release. On failure return
+ * -1 with a sentence in 'error'.
  */
 int dws_jobspec_parse (json_t *dw,
                        json_t *tolerance,
+                       json_t *release,
                        json_t **directivesp,
                        int *failure_tolerancep,
+                       const char **releasep,
                        char *error,
                        size_t size);
 

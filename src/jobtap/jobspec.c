@@ -92,16 +92,40 @@ static int check_size (json_t *directives, char *error, size_t size)
     return 0;
 }
 
+static const char *release_lookup (json_t *release)
+{
+    static const char *modes[] = { "teardown", "unmounted", NULL };
+    const char *s = json_string_value (release);
+    int i;
+
+    for (i = 0; s && modes[i]; i++) {
+        if (strcmp (s, modes[i]) == 0)
+            return modes[i];
+    }
+    return NULL;
+}
+
 int dws_jobspec_parse (json_t *dw,
                        json_t *tolerance,
+                       json_t *release,
                        json_t **directivesp,
                        int *failure_tolerancep,
+                       const char **releasep,
                        char *error,
                        size_t size)
 {
     char value[40];
 
     *failure_tolerancep = 0;
+    *releasep = NULL;
+    if (release && !(*releasep = release_lookup (release))) {
+        snprintf (error,
+                  size,
+                  "attributes.system.dw_release is %s,"
+                  " expected \"teardown\" or \"unmounted\"",
+                  dws_show (release, value, sizeof (value)));
+        return -1;
+    }
     if (tolerance) {
         json_int_t n = json_integer_value (tolerance);
         if (!json_is_integer (tolerance) || n < 0 || n > INT_MAX) {

@@ -92,12 +92,13 @@ static void send_create (struct dws_job *job)
                            "dws.create",
                            0,
                            0,
-                           "{s:I s:I s:O s:O s:i}",
+                           "{s:I s:I s:O s:O s:i s:s*}",
                            "jobid", (json_int_t)job->id,
                            "userid", (json_int_t)job->userid,
                            "dw_directives", job->directives,
                            "resources", resources,
-                           "failure_tolerance", job->failure_tolerance);
+                           "failure_tolerance", job->failure_tolerance,
+                           "release", job->release);
     if (!(job->f = dws_then (f, request_cb, job)))
         request_failed (job, "dws.create");
     flux_plugin_arg_destroy (args);

@@ -5,8 +5,9 @@
 The module forgets a job when its storage is gone. Flux's job-list still has the job and
 its memos, and the KVS what the module has left there: ``rabbit_workflow``,
 ``rabbit_hostlist``, ``rabbit_allocations``, ``rabbit_<state>_timing``,
-``rabbit_moved`` and ``rabbit_datamovements``. The user of a job can change its memos,
-but not what is in the KVS: a memo only tells which jobs are worth a look there.
+``rabbit_moved``, ``rabbit_datamovements`` and ``rabbit_data_out``. The user of a job
+can change its memos, but not what is in the KVS: a memo only tells which jobs are worth
+a look there.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ HOSTLIST = "rabbit_hostlist"
 ALLOCATIONS = "rabbit_allocations"
 MOVED = "rabbit_moved"
 MOVEMENTS = "rabbit_datamovements"
+DATA_OUT = "rabbit_data_out"
 EVENTLOG = "eventlog"
 JOBSPEC = "jobspec"
 TIMINGS = {state: f"rabbit_{state.lower()}_timing" for state in STATES}
@@ -247,7 +249,7 @@ def row(job: Json, kvs: Kvs) -> Json:
     return found
 
 
-DETAIL_KEYS = (*ROW_KEYS, MOVEMENTS, EVENTLOG, *TIMINGS.values())
+DETAIL_KEYS = (*ROW_KEYS, MOVEMENTS, DATA_OUT, EVENTLOG, *TIMINGS.values())
 
 
 def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
@@ -276,7 +278,7 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
         "limits": [],
         "exceptions": _shown(raised),
-        "failed": failure(job, workflow, raised),
+        "failed": failure(job, workflow, raised) or _reported_loss(kvs, id),
         "waits": "",
     }
 
@@ -316,6 +318,12 @@ def is_recorded(instance: Instance, id: int) -> bool:
 
 def _is_over(view: WorkflowView) -> bool:
     return view.damage is not None or (view.state is State.Teardown and view.ready)
+
+
+def _reported_loss(kvs: Kvs, id: int) -> str:
+    """What the module reported of the data of a job that ended before its data was
+    out; "" if that is out."""
+    return text(_object(kvs.get((id, DATA_OUT))), "errstr")
 
 
 def failure(job: Json, workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:

@@ -20,13 +20,13 @@ in GiB, for each file system type by itself:
 
 from __future__ import annotations
 
-from typing import Any, Sequence
+from typing import Any, Optional, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
 from flux_k8s.dws.directives import GIB, Directive
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.storagerequest import StorageRequest
+from flux_k8s.dws.storagerequest import RELEASES, UNMOUNTED, StorageRequest
 from flux_k8s.errors import DirectiveError, show
 from flux_k8s.json_reader import is_integer
 from flux_k8s.limits import NODES
@@ -49,6 +49,8 @@ def check_request(request: StorageRequest, config: Config, owner: int) -> None:
     """
     if config.restrict_persistent_creation and request.userid != owner:
         _refuse_creation(request.directives)
+    if request.release == UNMOUNTED:
+        _refuse_container(request.container)
     for type, maximum in config.maximums.items():
         directives = [d for d in request.directives if d.arguments.get("type") == type]
         if directives:
@@ -63,6 +65,23 @@ def _refuse_creation(directives: Sequence[Directive]) -> None:
                 "only the instance owner may create persistent storage here "
                 "(rabbit.restrict_persistent_creation)"
             )
+
+
+def _refuse_container(directive: Optional[Directive]) -> None:
+    if directive is not None:
+        problem = (
+            "runs beside the job's tasks, so its nodes cannot be given back before its"
+            f" storage (dw_release={UNMOUNTED})"
+        )
+        if "requires" in directive.arguments:
+            raise directive.wrong_key("requires", problem)
+        raise directive.wrong_command(problem)
+
+
+def releases_unmounted(request: StorageRequest, config: Config) -> bool:
+    """Whether a job's nodes go to other jobs as soon as they have unmounted its
+    storage: the job asks for that, or the site has it for all jobs that can do so."""
+    return (request.release or config.release) == UNMOUNTED and not request.container
 
 
 def _check_maximum(
@@ -136,3 +155,19 @@ def check_tolerance(tolerance: Any, resources: Sequence[Any]) -> None:
     name = "dw_failure_tolerance="
     line = name + show(tolerance)
     raise DirectiveError(line, len(name), len(line), problem)
+
+
+def check_release(release: Any) -> None:
+    """Refuse a ``dw_release`` that is none.
+
+    Args:
+        release: ``attributes.system.dw_release`` of the jobspec.
+
+    Raises:
+        DirectiveError: names the attribute.
+    """
+    if release not in RELEASES:
+        name = "dw_release="
+        line = name + show(release)
+        expected = " or ".join(f'"{each}"' for each in RELEASES)
+        raise DirectiveError(line, len(name), len(line), f"expected {expected}")

@@ -12,7 +12,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Optional
 
-from flux_k8s.config.policy import check_machine, check_request, check_tolerance
+from flux_k8s.config.policy import (
+    check_machine,
+    check_release,
+    check_request,
+    check_tolerance,
+)
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directiverules import BUILT_IN, RuleSet
 from flux_k8s.dws.directives import is_empty, parse_attribute
@@ -69,7 +74,10 @@ def check_submission(
     check_references(directives)
     if userid is None:
         userid = site.owner
-    request = StorageRequest(userid, directives, resources)
+    release = system.get("dw_release")
+    if release is not None:
+        check_release(release)
+    request = StorageRequest(userid, directives, resources, release)
     check_request(request, config, site.owner)
     if "dw_failure_tolerance" in system:
         check_tolerance(system["dw_failure_tolerance"], resources)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.dws.directives import parse_attribute
+from flux_k8s.dws.storagerequest import RELEASES, TEARDOWN
 from flux_k8s.errors import ConfigError, DirectiveError, show
 from flux_k8s.json_reader import is_number
 
@@ -66,6 +67,8 @@ class Config:
     soft_drain: bool = True
     save_datamovements: int = 0
     restrict_persistent_creation: bool = True
+    release: str = TEARDOWN
+    """One of :data:`RELEASES`, for jobs that do not say."""
     maximums: Mapping[str, float] = field(default_factory=dict)
     """By file system type, the GiB per node that a job may request."""
     presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -157,6 +160,13 @@ def _unit(key: str, value: Any) -> str:
     if not _UNIT.fullmatch(_string(key, value)):
         expected = "expected the name of one systemd unit, like daemon.service"
         raise ConfigError(key, f"is {show(value)}, {expected}")
+    return str(value)
+
+
+def _release(key: str, value: Any) -> str:
+    if value not in RELEASES:
+        expected = " or ".join(f'"{name}"' for name in RELEASES)
+        raise ConfigError(key, f"is {show(value)}, expected {expected}")
     return str(value)
 
 
@@ -257,6 +267,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "soft_drain": _boolean,
         "save_datamovements": _count,
         "restrict_persistent_creation": _boolean,
+        "release": _release,
         "presets": _presets,
         "dws_api_version": _string,
         "nnf_api_version": _string,

@@ -6,10 +6,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Optional
 
 from flux_k8s.dws.directives import Directive
 from flux_k8s.dws.workflowdirectives import file_system_types
+
+TEARDOWN = "teardown"
+UNMOUNTED = "unmounted"
+RELEASES = (TEARDOWN, UNMOUNTED)
+"""When a job's nodes go to other jobs: when its storage is torn down, or as soon as all
+nodes have unmounted it."""
 
 
 @dataclass(frozen=True)
@@ -20,14 +26,29 @@ class StorageRequest:
         userid: the job's owner.
         directives: the job's directives.
         resources: ``resources`` of the jobspec.
+        release: ``attributes.system.dw_release`` of the jobspec, one of
+            :data:`RELEASES`; None for what the site has.
     """
 
     userid: int
     directives: tuple[Directive, ...]
     resources: list[Any]
+    release: Optional[str] = None
+
+    @property
+    def container(self) -> Optional[Directive]:
+        """A directive of which something runs beside the job's tasks until its nodes
+        are given back; None if there is none."""
+        return next((d for d in self.directives if runs_container(d)), None)
 
     @cached_property
     def types(self) -> tuple[str, ...]:
         """The types of the file systems that the job makes. A query looks at them for
         each job, and a job may have many directives."""
         return file_system_types((d.command, d.arguments) for d in self.directives)
+
+
+def runs_container(directive: Directive) -> bool:
+    """Whether a directive has a container, or requires a daemon, which is one as
+    well."""
+    return directive.command == "container" or "requires" in directive.arguments

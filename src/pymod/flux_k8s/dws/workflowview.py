@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional
 
+from flux_k8s.dws.storagerequest import UNMOUNTED
 from flux_k8s.dws.workflowdirectives import WorkflowDirectives, read_directives
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
@@ -51,6 +52,15 @@ service waited for PostRun and DataOut."""
 WARNED = "flux-framework.readthedocs.io/warned"
 """An annotation: the job has an exception about its Teardown, which makes no
 progress."""
+
+RELEASE = "flux-framework.readthedocs.io/release"
+"""An annotation: when the job's nodes go to other jobs, one of
+:data:`flux_k8s.dws.storagerequest.RELEASES`; where it is missing, after Teardown."""
+
+NODES_RELEASED = "flux-framework.readthedocs.io/nodes-released"
+"""An annotation that the service writes when it requests DataOut: the job's nodes have
+unmounted, and the job may end before DataOut. A Workflow that has it is no orphan
+when its job has ended."""
 
 
 class State(enum.IntEnum):
@@ -121,6 +131,9 @@ class WorkflowView:
             where that is not recorded.
         ended: for each state the UNIX time at which the last of its drivers completed
             it; None where there is none, or one has not.
+        releases_unmounted: by the annotation :data:`RELEASE`, whether the job's nodes
+            go to other jobs when they have unmounted.
+        nodes_released: whether the annotation :data:`NODES_RELEASED` is set.
         moves_data: whether the Workflow may have NnfDataMovements.
         runs_containers: whether the Workflow may have containers.
     """
@@ -163,6 +176,8 @@ class WorkflowView:
     instance: str = ""
     begun: tuple[Optional[float], ...] = ()
     ended: tuple[Optional[float], ...] = ()
+    releases_unmounted: bool = False
+    nodes_released: bool = False
     moves_data: bool = False
     runs_containers: bool = False
 
@@ -291,6 +306,7 @@ class WorkflowView:
             deleting="deletionTimestamp" in metadata,
             teardown_requested=TEARDOWN_REQUESTED in annotations,
             cut_off=CUT_OFF in annotations,
+            nodes_released=NODES_RELEASED in annotations,
             warned=WARNED in annotations,
             instance=_instance(metadata),
             requested=None if desired is None else _begun(annotations)[desired],
@@ -355,6 +371,8 @@ def _metadata(
         "instance": _instance(metadata.value),
         "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
         "cut_off": CUT_OFF in annotations,
+        "releases_unmounted": annotations.get(RELEASE) == UNMOUNTED,
+        "nodes_released": NODES_RELEASED in annotations,
         "begun": begun,
     }
 

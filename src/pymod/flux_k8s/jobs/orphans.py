@@ -113,7 +113,9 @@ class Orphans:
         Raises:
             TryAgain: a module of Flux does not answer.
         """
-        ended = await call(self._flux.job_ended, jobid)
+        # The plugin does not hold the job: it has released such a one.
+        released = self._has_released_nodes(jobid)
+        ended = released or await call(self._flux.job_ended, jobid)
         if ended is None:
             raise TryAgain(RpcError(errno.EAGAIN, "job-list does not answer"))
         eventlog = await self._eventlog(jobid)
@@ -128,7 +130,26 @@ class Orphans:
                 " of this instance (rabbit.instance), and no job of this one had it",
             )
             return
-        self._release(jobid, aborted)
+        if released and not aborted:
+            self._follow(jobid)
+        else:
+            self._release(jobid, aborted)
+
+    def _has_released_nodes(self, jobid: int) -> bool:
+        """Whether a job may have ended before its data was out. The data is not given
+        up."""
+        job, found = self._jobs.get(jobid), self._jobs.unclaimed.get(jobid)
+        if job is not None:
+            return job.info.nodes_released
+        return found is not None and found[0].nodes_released
+
+    def _follow(self, jobid: int) -> None:
+        """Take DataOut and Teardown of a job that has ended to their end."""
+        job = self._jobs.obtain(jobid, Goal.RELEASED)
+        job.info.unmounted = True
+        job.info.want_released(ran=True, waits=False)
+        self._release_share(job.info)
+        self._jobs.changed(job)
 
     def _may_be_of_others(self, jobid: int) -> bool:
         """Whether a Workflow without a job may be that of another Flux instance, which

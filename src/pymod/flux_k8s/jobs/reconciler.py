@@ -217,6 +217,13 @@ class JobTable:
         job.retry_now = True
         self.changed(job)
 
+    def note_withheld(self, jobid: int) -> None:
+        """The scheduler keeps a job's storage from others."""
+        job = self._jobs.get(jobid)
+        if job is not None:
+            job.info.withheld = True
+            self.changed(job)
+
     def retry_failed(self) -> None:
         """Something has come that jobs whose steps failed may wait for."""
         for job in self:

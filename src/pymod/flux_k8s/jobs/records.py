@@ -25,12 +25,15 @@
     NnfDataMovements, as a JSON array: those that failed first, each group in the
     order of creation, at most ``rabbit.save_datamovements`` of them. Where there is no
     time for all, those that were read.
+``rabbit_data_out``
+    What became of the data of a job (:mod:`flux_k8s.jobs.datareports` writes it when
+    the job ends, or later).
 ``rabbit_container_log``
     The end of the logs of the job's containers, at most 50,000 characters in all.
     Where there are several logs, each has a heading. Where there is no time for all,
     those that were read: those of containers that failed come first.
 
-Teardown deletes the objects behind the latter three, so they are read before. An error
+Teardown deletes the objects behind some of them, so they are read before. An error
 in reading them neither fails a job nor delays its Teardown for long.
 """
 

@@ -10,14 +10,14 @@ from typing import Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.storagerequest import StorageRequest
+from flux_k8s.dws.storagerequest import RELEASES, StorageRequest
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.setuppayload import Payload, load
 from flux_k8s.json_reader import Reader, check_levels
 from flux_k8s.rfc.jobid import f58
 
-RELEASES = frozenset({"post_run", "teardown", "abort"})
+RELEASING = frozenset({"post_run", "teardown", "abort"})
 
 QUERIES = frozenset({"job-list", "job-show", "rabbit-list", "rules"})
 """Methods that guests may call. :mod:`flux_k8s.jobs.queries` checks the user of each
@@ -94,6 +94,7 @@ def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]
             list(reader.strings("dw_directives")), config.presets
         ),
         resources=resources,
+        release=reader.optional_string("release", choices=RELEASES),
     )
     return jobid, request, reader.integer("failure_tolerance", minimum=0)
 
@@ -129,7 +130,7 @@ def jobid_of(payload: Any) -> Optional[int]:
 def work_of(method: str, payload: Any) -> Optional[Work]:
     """The work that a request asks the service for; None without a job ID."""
     jobid = jobid_of(payload)
-    return None if jobid is None else Work(jobid, method in RELEASES)
+    return None if jobid is None else Work(jobid, method in RELEASING)
 
 
 def log_prefix(payload: Any) -> str:

@@ -94,7 +94,11 @@ class Service:
             settings.identity,
         )
         self._machine = machine = make_machine(
-            outage.note_watch, jobs.awaited_nodes, jobs.may_mount, jobs.retry_failed
+            outage.note_watch,
+            jobs.awaited_nodes,
+            jobs.may_mount,
+            jobs.retry_failed,
+            jobs.note_withheld,
         )
         steps = Steps(flux_of_job, kube_of_job, settings, machine, records, scope.bind)
         self._reconciler = Reconciler(

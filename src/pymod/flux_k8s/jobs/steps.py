@@ -26,6 +26,7 @@ from flux_k8s.dws.workflowview import (
 )
 from flux_k8s.errors import DWSError, NotReady
 from flux_k8s.jobs.answers import refusal, refused
+from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
@@ -53,8 +54,11 @@ from flux_k8s.jobs.workflow import (
     ReleaseEpilog,
     ReleaseProlog,
     RemoveFinalizer,
+    ReportData,
     Step,
     Warn,
+    Withhold,
+    data_loss,
 )
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
@@ -101,12 +105,14 @@ class Steps:
             machine.constraint,
             flux.now,
         )
+        self._machine = machine
         self._free_storage = machine.free_storage
         self._system_status = machine.system_status
         self._workflows = WorkflowRequests(flux, kube, settings, records, self._tokens)
         self._exclusion = Exclusion(
             flux, kube, settings, self._planner, records, machine.nodes
         )
+        self._data = DataReports(flux)
         self.in_use = InUse(flux, kube, settings, machine.nodes)
 
     async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
@@ -145,6 +151,10 @@ class Steps:
             await self.in_use.drain_mounted(info, step.note)
         elif isinstance(step, CutOff):
             await self.in_use.cut_off(info)
+        elif isinstance(step, Withhold):
+            self._withhold(info)
+        elif isinstance(step, ReportData):
+            await self._data.report(info, step.loss)
         elif isinstance(step, ReleaseEpilog):
             await self._release_epilog(info)
         elif isinstance(step, NoteTrouble):
@@ -312,10 +322,23 @@ class Steps:
             await self._request_plugin("prolog-remove", payload)
             info.mounted = True
 
+    def _withhold(self, info: WorkflowInfo) -> None:
+        """Have the scheduler keep the job's storage from others. The machine reports
+        when that is done."""
+        info.withholding = True
+        self.release_share(info)
+        self._machine.withhold(info.jobid)
+
     async def _release_epilog(self, info: WorkflowInfo) -> None:
         self._tokens.unlink(info)
         self.release_share(info)
-        await self._request_plugin("epilog-remove", {"id": info.jobid})
+        payload: Json = {"id": info.jobid}
+        view = info.view
+        if view is not None and view.nodes_released and view.desired is State.DataOut:
+            payload["data"] = "moving"
+        else:
+            payload.update(self._data.at_end(info, data_loss(info)))
+        await self._request_plugin("epilog-remove", payload)
         info.released = True
 
     async def _fail(self, info: WorkflowInfo, note: str) -> None:

@@ -117,6 +117,19 @@ class Record:
 
 
 @dataclass(frozen=True)
+class Withhold:
+    """Have the scheduler keep the job's storage from others after the job's end."""
+
+
+@dataclass(frozen=True)
+class ReportData:
+    """Report what became of the data of a job that has ended. ``loss`` says what is
+    lost, "" if nothing is."""
+
+    loss: str = ""
+
+
+@dataclass(frozen=True)
 class ReleaseEpilog:
     """Release the epilog, so that the job may end."""
 
@@ -166,6 +179,8 @@ Step = Union[
     NoteOutage,
     Warn,
     Record,
+    Withhold,
+    ReportData,
     ReleaseEpilog,
     RemoveFinalizer,
     Delete,
@@ -215,6 +230,8 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
         missed = info.ran and info.deleted_uid is None  # a restart in its epilog
         if missed and not (info.released or info.failed):
             return Fail(deleted)
+        if info.owes_report:
+            return ReportData(deleted)
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:
         return Wait()
@@ -272,10 +289,12 @@ def _release(
         return CutOff()
     if info.aborted and not info.released:
         return ReleaseEpilog()
+    if info.owes_report and (view.deleting or view.desired is State.Teardown):
+        return ReportData(info.interference or _losses(info, view))
     if view.deleting:
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
-        return _tear_down(info, view, now)
+        return _release_nodes(info, view) or _tear_down(info, view, now)
     problem, deadline = _problem(info, view, now, config)
     if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
         return Lookup()
@@ -285,6 +304,9 @@ def _release(
         return NoteTrouble()
     if view.out_of_reach != info.out_of_reach and info.rejected is None:
         return NoteOutage()
+    release = _release_nodes(info, view)
+    if release is not None:
+        return release
     if not view.complete:
         return Wait(deadline)
     if view.state is State.PreRun:
@@ -294,12 +316,25 @@ def _release(
     return _request_teardown(info, view)
 
 
+def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Step]:
+    """The step by which a job whose nodes have unmounted ends before its data is out;
+    None if it does not, or not yet. Its storage is kept from others first."""
+    if not view.nodes_released or info.released or info.failed:
+        return None
+    if not info.withholding:
+        return Withhold()
+    return ReleaseEpilog() if info.withheld else None
+
+
 def _give_up(
     info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem]
 ) -> Step:
     """Give up PostRun and DataOut. The job's owner learns of each loss of data and of
     each node. A node that may still unmount in Teardown is not drained before Teardown
     is complete."""
+    if info.owes_report:
+        note = "given up" if problem is None else problem.note
+        return ReportData(_with_losses(note, info, view))
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
@@ -325,6 +360,17 @@ def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
     return "; ".join(losses)
 
 
+def data_loss(info: WorkflowInfo) -> str:
+    """What a job that ends with its storage loses of its data; "" if nothing."""
+    if not info.ran:
+        return "the job did not run"
+    if info.aborted:
+        return "its epilog was given up"
+    if info.view is None or not info.owns(info.view):
+        return info.interference or UNKNOWN_LOSS
+    return _losses(info, info.view)
+
+
 def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
     return "; ".join(filter(None, (note, _losses(info, view))))
 
@@ -332,9 +378,12 @@ def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
 def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
     """Request Teardown. It deletes the objects about data movement, so they are
     recorded before, while the job waits."""
+    if info.owes_report:
+        return ReportData(_losses(info, view))
     begun = view.desired is not None and view.desired >= State.DataIn
     if begun and view.moves_data:
-        if not (info.recording.allows_teardown or info.released):
+        ended = info.purged or (info.released and not info.nodes_released)
+        if not (info.recording.allows_teardown or ended):
             return Record()
     return Advance(State.Teardown, hurry=info.aborted)
 

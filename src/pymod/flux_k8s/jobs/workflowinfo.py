@@ -143,6 +143,12 @@ class WorkflowInfo:
         still_mounted: the nodes that had not unmounted when PostRun was given up. They
             are drained. None before they are known.
         unmounted: all nodes have unmounted, or are drained.
+        withholding: the scheduler is to keep the job's storage from others, although
+            the job is about to give it back.
+        withheld: the scheduler does so.
+        data_told: it was reported what became of the job's data.
+        nodes_released: the Workflow has, or had, the annotation that says so.
+        purged: Flux has removed the job, and its KVS directory, after its end.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
         cutting: how far that is.
         recording: the records of the job.
@@ -188,6 +194,11 @@ class WorkflowInfo:
     interference: Optional[str] = None
     still_mounted: Optional[tuple[str, ...]] = None
     unmounted: bool = False
+    withholding: bool = False
+    withheld: bool = False
+    data_told: bool = False
+    nodes_released: bool = False
+    purged: bool = False
     cut_off: bool = False
     cutting: Cutting = field(default_factory=Cutting)
     recording: Recording = field(default_factory=Recording)
@@ -229,6 +240,12 @@ class WorkflowInfo:
         if self.goal is Goal.PLANNED:
             return self.planned
         return self.mounted if self.goal is Goal.READY else self.released
+
+    @property
+    def owes_report(self) -> bool:
+        """Whether the job has ended before its data was out, and it is still to be
+        reported what became of the data."""
+        return self.released and self.nodes_released and not self.data_told
 
     def owns(self, view: WorkflowView) -> bool:
         """Whether the Workflow was made for this job."""
@@ -300,6 +317,7 @@ class WorkflowInfo:
             if rejected is not None and (view.desired or 0) >= rejected.state:
                 self.rejected = None
             self.token = self.token or view.token is not None
+            self.nodes_released = self.nodes_released or view.nodes_released
             self.existed = True
             self.uncertain = False
             if view.trouble is None:

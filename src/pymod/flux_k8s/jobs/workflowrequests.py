@@ -10,14 +10,18 @@ from __future__ import annotations
 import contextlib
 from typing import Awaitable, Optional, Union
 
+from flux_k8s.config.policy import releases_unmounted
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
+from flux_k8s.dws.storagerequest import UNMOUNTED
 from flux_k8s.dws.workflowview import (
     FINALIZER,
     INSTANCE,
+    NODES_RELEASED,
     OUT_OF_REACH,
+    RELEASE,
     TEARDOWN_REQUESTED,
     WLM_ID,
     State,
@@ -153,12 +157,16 @@ class WorkflowRequests:
             )
             return
         instance = self._settings.identity.name
+        unmounted = releases_unmounted(request, self._settings.config)
         workflow: Json = {
             "metadata": {
                 "name": info.name,
                 **({"labels": {INSTANCE: instance}} if instance else {}),
                 "finalizers": [FINALIZER],
-                "annotations": self._request_time(State.Proposal),
+                "annotations": {
+                    **self._request_time(State.Proposal),
+                    **({RELEASE: UNMOUNTED} if unmounted else {}),
+                },
             },
             "spec": {
                 "desiredState": State.Proposal.name,
@@ -207,6 +215,8 @@ class WorkflowRequests:
             info.out_of_reach = round(info.out_of_reach + overlooked, 3)
             if info.out_of_reach:
                 annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
+            if info.view.releases_unmounted:
+                annotations[NODES_RELEASED] = "true"
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True

@@ -20,6 +20,7 @@ from __future__ import annotations
 import syslog
 from collections import Counter
 from dataclasses import dataclass
+from functools import partial
 from typing import (
     AbstractSet,
     Callable,
@@ -161,6 +162,8 @@ class Availability:
         awaited: as for :class:`~flux_k8s.rabbits.systemstatus.SystemStatus`.
         may_mount: as for :class:`~flux_k8s.rabbits.mountwatch.MountWatch`.
         recovered: is called when a Rabbit is used again.
+        withheld: is called with a job whose storage is kept from others, after
+            :meth:`withhold`.
 
     Attributes:
         rabbits: the Rabbits of the cluster.
@@ -178,11 +181,14 @@ class Availability:
         awaited: Callable[[], Optional[AbstractSet[str]]],
         may_mount: Callable[[int], bool],
         recovered: Callable[[], None] = lambda: None,
+        withheld: Callable[[int], None] = lambda jobid: None,
     ) -> None:
         self._flux = flux
         self._kube = kube
         self._settings = settings
         self._recovered = recovered
+        self._withheld = withheld
+        self._to_withhold: list[int] = []
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
@@ -229,6 +235,12 @@ class Availability:
         """Note that a job may no longer wait for its mounts, or has no mounts left."""
         self.system_status.jobs_changed()
         self.mount_watch.jobs_changed()
+
+    def withhold(self, jobid: int) -> None:
+        """Have Fluxion keep the storage of a job from others: the job has given its
+        share back, and its storage is still there."""
+        self._to_withhold.append(jobid)
+        self._changed()
 
     def constraint(self) -> Json:
         """The constraint that keeps a job with Rabbit storage off nodes that must
@@ -380,9 +392,21 @@ class Availability:
             used = () if scheduler else self._hosts_of(free.in_use)
             self._fluxion.want(ALLOC_RABBIT, frozenset(used))
             self._fluxion.want_reserved(free.unscheduled if scheduler else {})
+            self._await_fluxion()
         if not self._fluxion_started:
             self._fluxion_started = True
             self._fluxion.start()
+
+    def _await_fluxion(self) -> None:
+        """Wait until Fluxion keeps the storage from others that it is to keep now."""
+        jobids, self._to_withhold = self._to_withhold, []
+        for jobid in jobids:
+            rabbits = self.free_storage.rabbits_of(jobid)
+            done = partial(self._withheld, jobid)
+            if self._settings.scheduler:
+                self._fluxion.when_withheld(rabbits, done)
+            else:  # the nodes keep their property as long as the storage is there
+                done()
 
     def _update_drains(self, verdict: Verdict) -> None:
         """Drain nodes that lost their connection, undrain those that have it back."""

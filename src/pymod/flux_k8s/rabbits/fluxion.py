@@ -20,7 +20,7 @@ from __future__ import annotations
 import errno
 import syslog
 from contextlib import contextmanager
-from typing import AbstractSet, Iterable, Iterator, Mapping, Optional
+from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options
@@ -115,6 +115,7 @@ class Fluxion:
             ),
         )
         self._watch: Optional[Watch] = None
+        self._awaiting: list[tuple[frozenset[str], Callable[[], None]]] = []
         self.present = True
 
     def start(self) -> None:
@@ -162,6 +163,20 @@ class Fluxion:
             self._desired.reserved = positive
             self._controller.add(KEY)
 
+    def when_withheld(self, rabbits: frozenset[str], done: Callable[[], None]) -> None:
+        """Call ``done`` once Fluxion keeps from jobs what is reserved on these Rabbits
+        now, or is not the scheduler."""
+        self._awaiting.append((rabbits, done))
+        self._controller.add(KEY)
+
+    def _check_withheld(self) -> None:
+        waiting, self._awaiting = self._awaiting, []
+        for rabbits, done in waiting:
+            if not self.present or self._state.withholds(rabbits):
+                done()
+            else:
+                self._awaiting.append((rabbits, done))
+
     def _new_state(self, possible: Iterable[str] = ()) -> FluxionState:
         return FluxionState(
             self._mapping, self._ssds_by_status, self._desired, possible
@@ -184,6 +199,7 @@ class Fluxion:
     async def _reconcile(self, key: str) -> Optional[float]:
         """Send Fluxion the next request, unless it is not loaded."""
         if not self.present:
+            self._check_withheld()
             return None
         try:
             pause = await self._work()
@@ -191,6 +207,7 @@ class Fluxion:
             if error.errnum != errno.ENOSYS:
                 raise
             self.present = False
+            self._check_withheld()
             text = "Fluxion is not loaded (yet): it is not told about Rabbits"
             self._flux.log(syslog.LOG_INFO, text)
             return None
@@ -209,6 +226,7 @@ class Fluxion:
             self._check_due = None
             state.check_again()
         state.choose_ssds()
+        self._check_withheld()
         request = state.next_request()
         if request is None:
             return None if self._check_due is None else self._check_due - now

@@ -226,6 +226,13 @@ class DownSsds:
         else:
             self._recorded = change.numbers
 
+    @property
+    def withholds(self) -> bool:
+        """Whether Fluxion gives no job the ``ssd`` that are needed, or any at all."""
+        desired = self._all if self._out_of_service else self._chosen
+        decided = self._checked or self.short or self._out_of_service
+        return decided and desired <= self.applied.certain
+
     def see_allocated(self, check: CheckAllocated, allocated: AbstractSet[int]) -> None:
         """Of the ``ssd`` that were to be checked, jobs have those in ``allocated``."""
         if check.numbers != self._chosen:
@@ -336,6 +343,12 @@ class FluxionState:
                 self.ssds[rabbit] = DownSsds(chassis.ssds)
             needed = self._ssds_needed(rabbit, chassis)
             self.ssds[rabbit].want(needed, rabbit in out and self._by_status(chassis))
+
+    def withholds(self, rabbits: Iterable[str]) -> bool:
+        """Whether no job gets what is reserved on these Rabbits, as chosen by
+        :meth:`choose_ssds`. A Rabbit that the graph lacks is given to no job."""
+        found = (self.ssds.get(rabbit) for rabbit in rabbits)
+        return all(ssds.withholds for ssds in found if ssds is not None)
 
     def next_request(self) -> Optional[Request]:
         """The next request: first those that take something out of service. None when

@@ -125,6 +125,11 @@ class FreeStorage:
         servers = self._of_job.get(jobid, ())
         return {each.name: self._usage(each) for each in servers}
 
+    def rabbits_of(self, jobid: int) -> frozenset[str]:
+        """The Rabbits with storage of a job."""
+        usages = self.usage_of(jobid).values()
+        return frozenset(name for usage in usages for name in usage.unavailable)
+
     def note_share(self, jobid: int, sizes: Mapping[str, int]) -> None:
         """The scheduler has given a job so many bytes, by Rabbit."""
         self._shares[jobid] = {name: Share(size) for name, size in sizes.items()}

@@ -99,6 +99,7 @@ class Instance:
         self._node_watchers: list[Callable[[], None]] = []
         self._module_watchers: dict[str, list[Callable[[], None]]] = {}
         self.fluxion = Fluxion(self.scheduler)
+        self.published: list[tuple[str, Json]] = []
         self.broker.register("job-manager.dws", self._plugin_service)
         services.register(
             self.broker,
@@ -106,6 +107,7 @@ class Instance:
             self.scheduler,
             self.execution,
             self.fluxion if dynamic_properties else None,
+            self.published,
         )
 
     # Jobs

@@ -5,7 +5,9 @@ they need."""
 
 from __future__ import annotations
 
+import base64
 import errno
+import json
 from typing import Callable, Optional
 
 from flux_k8s.ports import Json
@@ -31,14 +33,25 @@ def register(
     scheduler: Scheduler,
     execution: Execution,
     fluxion: Optional[Fluxion],
+    published: list[tuple[str, Json]],
 ) -> None:
-    """Offer the services on ``broker``."""
+    """Offer the services on ``broker``.
+
+    Args:
+        published: gets the topic and the payload of each event that is published.
+    """
     jobs, nodes = _Jobs(manager), _Resource(scheduler)
 
     def exec_stats(payload: Json, userid: int) -> Json:
         return {"jobs": {encode(jobid): {} for jobid in execution.jobs}}
 
+    def publish(payload: Json, userid: int) -> Json:
+        text = base64.b64decode(payload.get("payload", "")).rstrip(b"\0")
+        published.append((payload["topic"], json.loads(text) if text else {}))
+        return {"seq": len(published)}
+
     services: dict[str, dict[str, Method]] = {
+        "event": {"publish": publish},
         "job-manager": {
             "raise": jobs.raise_exception,
             "memo": jobs.memo,
@@ -116,7 +129,11 @@ class _Jobs:
         job = self._manager.lookup(payload["id"])
         if userid not in (self._manager.owner, job.userid):
             raise OSError(errno.EPERM, "Operation not permitted")
-        found = {**job.kvs, "eventlog": encode_eventlog(job.events)}
+        found = {
+            **job.kvs,
+            "eventlog": encode_eventlog(job.events),
+            "jobspec": json.dumps(job.jobspec),
+        }
         for key in payload["keys"]:
             if key not in found:
                 raise OSError(errno.ENOENT, f"key {key} not found")

@@ -1,0 +1,104 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Reports what became of the data of a job (DESIGN section 13).
+
+Its KVS directory gets ``rabbit_data_out``, and the plugin is told, for the jobs that
+depend on the data. A job that ended before its data was out takes no exceptions: an
+event is published as well, and the log has a line. The event :data:`EVENT` has the same
+fields as the record, and ``id``.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import json
+import syslog
+
+from flux_k8s.control.coroutines import call
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.ports import Flux, Json, RpcError
+from flux_k8s.rfc.jobid import f58
+from flux_k8s.text import NOTE, printable
+
+KEY = "rabbit_data_out"
+"""``{"success": true}``, or ``{"success": false, "errstr": "..."}``, as JSON."""
+
+EVENT = "dws.data-out"
+
+
+class DataReports:
+    """Reports what became of jobs' data."""
+
+    def __init__(self, flux: Flux) -> None:
+        self._flux = flux
+
+    def at_end(self, info: WorkflowInfo, loss: str) -> Json:
+        """Record what became of the data of a job that is about to end.
+
+        Args:
+            loss: what is lost; "" if nothing is.
+
+        Returns:
+            what ``epilog-remove`` says of it.
+        """
+        loss = printable(loss, NOTE)
+        self._flux.kvs_put(info.jobid, KEY, json.dumps(_record(loss)), last=True)
+        return {"data": "lost", "errstr": loss} if loss else {"data": "out"}
+
+    async def report(self, info: WorkflowInfo, loss: str) -> None:
+        """Report that the data of a job that has ended is out, or what of it is lost.
+        A report may be repeated.
+
+        Args:
+            loss: what is lost; "" if nothing is.
+
+        Raises:
+            RpcError: a request to Flux failed, and is to be repeated.
+        """
+        loss = printable(loss, NOTE)
+        record = _record(loss)
+        level = syslog.LOG_ERR if loss else syslog.LOG_INFO
+        outcome = f"its data is not out: {loss}" if loss else "its data is out"
+        self._flux.log(level, f"{f58(info.jobid)}: {outcome}")
+        info.purged = await self._is_purged(info.jobid)
+        if not info.purged:
+            await call(self._flux.kvs_commit, info.jobid, KEY, json.dumps(record))
+        await self._tell_plugin(info.jobid, loss)
+        await self._publish({"id": info.jobid, **record})
+        info.data_told = True
+
+    async def _is_purged(self, jobid: int) -> bool:
+        """Whether Flux has removed the job: a write would make its directory anew."""
+        payload = {"id": jobid, "keys": ["jobspec"], "flags": 0}
+        try:
+            await call(self._flux.rpc, "job-info.lookup", payload)
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
+            return True
+        return False
+
+    async def _tell_plugin(self, jobid: int, loss: str) -> None:
+        """Tell the jobs that depend on the data. Without the plugin none does; it reads
+        the record when it is loaded."""
+        payload: Json = {"id": jobid, **({"errstr": loss} if loss else {})}
+        try:
+            await call(self._flux.rpc, "job-manager.dws.data-out", payload)
+        except RpcError as error:
+            if error.errnum not in (errno.ENOSYS, errno.ENOENT):
+                raise
+
+    async def _publish(self, payload: Json) -> None:
+        """Publish the event (RFC 3)."""
+        text = json.dumps(payload).encode() + b"\0"
+        event = {
+            "topic": EVENT,
+            "flags": 0,
+            "payload": base64.b64encode(text).decode(),
+        }
+        await call(self._flux.rpc, "event.publish", event)
+
+
+def _record(loss: str) -> Json:
+    return {"success": False, "errstr": loss} if loss else {"success": True}

@@ -1,0 +1,287 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobs that end when their nodes have unmounted (DESIGN section 13)."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Any, Sequence
+
+import pytest
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws import storageusage
+from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.workflowview import NODES_RELEASED, RELEASE
+from flux_k8s.ports import SERVERS, WORKFLOW, Json
+from flux_k8s.rfc.jobid import f58, workflow_name
+from rabbitsim.dws import Topology
+from rabbitsim.dws.options import Fault, Options, table
+from rabbitsim.flux.events import JobState
+from rabbitsim.system import VirtualSystem
+from support.service import (
+    COPY_OUT,
+    DAY,
+    HOUR,
+    LIFE,
+    XFS,
+    exceptions,
+    in_state,
+    lines,
+    long,
+    names,
+    running,
+    settle,
+    started,
+)
+
+COPY = 600.0
+"""Seconds that DataOut takes."""
+
+ALL = "#DW jobdw type=xfs capacity=90GiB name=p1"
+"""Nearly all of a Rabbit of 100 GiB."""
+
+UNMOUNTED = {"dw_release": "unmounted"}
+
+
+def slow(faults: Sequence[Fault] = (), **options: Any) -> VirtualSystem:
+    """A system whose data moves slowly, with one node below each Rabbit."""
+    latency = table({"DataOut": COPY, "Teardown": 30.0})
+    topology = Topology.regular(2, 2, capacity=100 * GIB)
+    return started(
+        topology=topology, options=Options(latency=latency, faults=faults), **options
+    )
+
+
+def submit(system: VirtualSystem, dw: Any = (XFS, COPY_OUT), **system_: Any) -> int:
+    spec = long(list(dw) if not isinstance(dw, str) else dw, 1, 10, **system_)
+    return system.instance.submit(spec)
+
+
+def run_until_inactive(system: VirtualSystem, jobid: int, timeout: float = DAY) -> None:
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=timeout), (
+        names(system, jobid),
+        system.log[-10:],
+    )
+
+
+def desired(system: VirtualSystem, jobid: int) -> str:
+    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
+    state: str = workflow["spec"]["desiredState"]
+    return state
+
+
+def annotations(system: VirtualSystem, jobid: int) -> Json:
+    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
+    found: Json = workflow["metadata"]["annotations"]
+    return found
+
+
+def record(system: VirtualSystem, jobid: int) -> Json:
+    """The record of what became of the data."""
+    found: Json = json.loads(system.instance.job(jobid).kvs["rabbit_data_out"])
+    return found
+
+
+def reports(system: VirtualSystem) -> list[Json]:
+    """The events about data that were published."""
+    return [
+        data for topic, data in system.instance.published if topic == "dws.data-out"
+    ]
+
+
+def test_a_job_ends_when_its_nodes_have_unmounted_while_its_data_goes_out() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid, timeout=60.0)
+    assert names(system, jobid) == LIFE
+    assert desired(system, jobid) == "DataOut"
+    assert annotations(system, jobid)[RELEASE] == "unmounted"
+    assert NODES_RELEASED in annotations(system, jobid)
+    begun = system.loop.now()
+    settle(system)
+    assert COPY <= system.loop.now() - begun < COPY + 120
+    assert not exceptions(system, jobid)
+    assert record(system, jobid) == {"success": True}
+    assert reports(system) == [{"id": jobid, "success": True}]
+    assert lines(system, f"{f58(jobid)}: its data is out")
+
+
+def test_by_default_a_job_ends_after_its_storage() -> None:
+    system = slow()
+    jobid = submit(system)
+    run_until_inactive(system, jobid)
+    assert (
+        RELEASE
+        not in json.loads(system.instance.job(jobid).kvs["rabbit_workflow"])[
+            "metadata"
+        ]["annotations"]
+    )
+    assert system.loop.now() - begun_of(system, jobid, "epilog-start") > COPY
+    assert not reports(system)
+
+
+def begun_of(system: VirtualSystem, jobid: int, name: str) -> float:
+    events = system.instance.eventlog(jobid)
+    return next(event.timestamp for event in events if event.name == name)
+
+
+def test_a_site_releases_the_nodes_of_all_jobs_that_do_not_say() -> None:
+    system = slow(config=Config.parse({"release": "unmounted"}))
+    jobid, other = submit(system), submit(system, dw_release="teardown")
+    run_until_inactive(system, jobid, timeout=60.0)
+    assert system.instance.job(other).state is not JobState.INACTIVE
+    settle(system)
+
+
+def test_storage_is_not_given_to_another_job_before_it_is_gone() -> None:
+    system = slow()
+    first = submit(system, (ALL, COPY_OUT), **UNMOUNTED)
+    second = submit(system, (ALL, COPY_OUT), **UNMOUNTED)
+    run_until_inactive(system, first)
+    run_until_inactive(system, second)
+    third = submit(system, ALL)
+    plain = system.instance.submit(long("", 2, 10))
+    run_until_inactive(system, plain, timeout=60.0)
+    assert desired(system, first) == desired(system, second) == "DataOut"
+    assert "alloc" not in names(system, third)
+    running(system, third)
+    assert fits(system)
+    settle(system)
+    assert not exceptions(system, third)
+
+
+def fits(system: VirtualSystem) -> bool:
+    """Whether no Rabbit has more storage of jobs than it can have."""
+    taken: Counter[str] = Counter()
+    for servers in system.store.list(SERVERS, None)["items"]:
+        taken.update(storageusage.parse(servers).unavailable)
+    sizes = {name: rabbit.capacity for name, rabbit in system.topology.rabbits.items()}
+    return all(size <= sizes[rabbit] for rabbit, size in taken.items())
+
+
+def test_other_storage_of_the_rabbit_is_given_out_meanwhile() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    others = [submit(system, XFS), submit(system, XFS)]
+    running(system, *others)
+    assert desired(system, jobid) == "DataOut"
+    settle(system)
+
+
+@pytest.mark.parametrize("end", ["kill_module", "unload_module"])
+def test_a_module_that_is_loaded_again_goes_on_with_the_data(end: str) -> None:
+    system = slow()
+    jobid = submit(system, (ALL, COPY_OUT), **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    getattr(system, end)()
+    system.loop.run(lambda: False, timeout=COPY / 2)
+    system.load_module()
+    next_job = submit(system, (ALL, COPY_OUT), **UNMOUNTED)
+    system.loop.run(lambda: False, timeout=30.0)
+    assert desired(system, jobid) == "DataOut"
+    settle(system)
+    assert record(system, jobid) == {"success": True}
+    assert not exceptions(system, next_job)
+    assert not lines(system, "tearing down a Workflow whose job has ended")
+
+
+def test_a_plugin_that_is_loaded_again_has_no_data_given_up() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    system.reload_manager()
+    settle(system)
+    assert record(system, jobid) == {"success": True}
+
+
+def test_a_fluxion_that_is_loaded_again_does_not_give_the_storage_twice() -> None:
+    system = slow()
+    jobids = [submit(system, (ALL, COPY_OUT), **UNMOUNTED) for _ in range(2)]
+    for jobid in jobids:
+        run_until_inactive(system, jobid)
+    system.instance.reload_fluxion()
+    next_job = submit(system, ALL)
+    running(system, next_job)
+    assert fits(system)
+    settle(system)
+    assert not exceptions(system, next_job)
+
+
+def test_the_loss_of_data_after_the_end_of_a_job_is_reported() -> None:
+    faults: list[Fault] = []
+    system = slow(faults=faults)
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    faults.append(Fault.parse("DataOut:error"))
+    settle(system)
+    assert not exceptions(system, jobid)
+    lost = record(system, jobid)
+    assert lost["success"] is False and "/lustre/x" in lost["errstr"]
+    assert reports(system) == [{"id": jobid, **lost}]
+    assert lines(system, f"{f58(jobid)}: its data is not out: DWS failed in DataOut")
+
+
+def test_a_limit_after_the_end_of_a_job_gives_up_its_data_aloud() -> None:
+    config = Config.parse({"teardown_after": 100})
+    system = slow(config=config)
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    settle(system)
+    assert not exceptions(system, jobid)
+    assert "teardown_after=100s" in record(system, jobid)["errstr"]
+    assert "not copied: $DW_JOB_p1/x to /lustre/x" in record(system, jobid)["errstr"]
+
+
+def test_a_workflow_that_is_deleted_after_the_end_of_its_job_is_reported() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    system.store.delete(WORKFLOW, "default", workflow_name(jobid))
+    settle(system)
+    assert record(system, jobid)["success"] is False
+    assert "was deleted under the job" in record(system, jobid)["errstr"]
+
+
+def test_a_job_that_did_not_run_ends_after_its_teardown() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    assert system.loop.run(in_state(system, "Setup"), timeout=HOUR)
+    system.instance.cancel(jobid)
+    settle(system)
+    assert not reports(system)
+
+
+def test_a_cancelled_epilog_ends_after_its_teardown() -> None:
+    latency = table({"PostRun": 100.0})
+    system = started(nodes=2, options=Options(latency=latency))
+    jobid = submit(system, **UNMOUNTED)
+    assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
+    system.instance.cancel(jobid)
+    settle(system)
+    assert names(system, jobid)[-1] == "clean"
+    assert not reports(system)
+
+
+@pytest.mark.parametrize(
+    ("dw", "word"),
+    [
+        (["#DW container name=c profile=p"], "container"),
+        ("#DW jobdw type=xfs capacity=1GiB name=p1 requires=copy-offload", "requires"),
+    ],
+)
+def test_what_runs_beside_the_tasks_forbids_it(dw: Any, word: str) -> None:
+    system = started()
+    jobid = submit(system, dw, **UNMOUNTED)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "dw_release=unmounted" in exception["note"] and word in exception["note"]
+
+
+def test_a_wrong_value_is_refused_at_submission() -> None:
+    system = started()
+    with pytest.raises(Exception, match='expected "teardown" or "unmounted"'):
+        submit(system, dw_release="soon")
