@@ -313,6 +313,7 @@ def live(
     system.start()
     attributes: Json = {"duration": 0, "dw": list(scenario.directives)}
     attributes["dw_failure_tolerance"] = scenario.tolerance
+    attributes["dw_release"] = scenario.release
     jobid = system.instance.submit(jobspec_of(scenario.nodes, attributes))
 
     def there() -> bool:

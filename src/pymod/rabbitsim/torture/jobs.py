@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from flux_k8s.ports import Json
@@ -83,6 +83,16 @@ def make_job(rng: random.Random, number: int, jobs: int, seconds: float) -> Plan
         limited=limited,
         uncertain=not bad and "persistent" in str(dw),
     )
+
+
+def with_release(rng: random.Random, job: PlannedJob) -> PlannedJob:
+    """The job, or the same job that ends before its data is out."""
+    system = job.jobspec["attributes"]["system"]
+    text = str(system.get("dw", ""))
+    if rng.random() < 0.7 or not text or "requires" in text or "container" in text:
+        return job
+    attributes = {"system": {**system, "dw_release": "unmounted"}}
+    return replace(job, jobspec={**job.jobspec, "attributes": attributes})
 
 
 def _moment(seconds: float, number: int, jobs: int) -> float:

@@ -195,6 +195,12 @@ class Monitor:
         if workflow is None or not _ours(workflow) or self._allowances.unguarded(job):
             return
         record = self.record(job.id)
+        record.outlives = record.nodes_released and not record.aborted
+        if record.outlives:
+            if "PostRun" not in record.reached:
+                self.fail("epilog", f"{job} was let go before its PostRun was complete")
+            self._storage.let_go(job, self._drained)
+            return
         self._check_told(job, record)
         if not self._allowances.absent():
             self._storage.let_go(job, self._drained)
@@ -202,8 +208,13 @@ class Monitor:
             self.fail("epilog", f"{job} was let go before its storage was torn down")
 
     def _job_ends(self, job: Job) -> None:
-        """A job's data is safe, or its owner is told."""
+        """A job's data is safe, or its owner is told, unless the data is still to go
+        out."""
         self.check_log(job)
+        if not self.record(job.id).outlives:
+            self._check_data(job)
+
+    def _check_data(self, job: Job) -> None:
         record, allowed = (
             self.record(job.id),
             self._allowances.lost(job, self.record(job.id)),
@@ -318,6 +329,10 @@ class Monitor:
                 state = workflow["spec"]["desiredState"]
                 self.fail("deleted", f"{f58(jobid)} lost its Workflow in {state}")
         record.desired = "Proposal"
+        job = self._jobs().get(jobid)
+        if job is not None and record.outlives and not job.active:
+            record.outlives = False
+            self._check_data(job)
 
     # Requests of the service
 
@@ -404,6 +419,8 @@ class Monitor:
                 self.fail("secret", f"{job} has ended, and its token is there")
             if jobid in self._records:
                 self.check_log(job)
+                if self._records[jobid].outlives:
+                    self._check_data(job)
         for workflow in self._store.list(WORKFLOW, None)["items"]:
             if _ours(workflow):
                 self.fail("left", f"{workflow['metadata']['name']} is left")

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.table import Config
-from rabbitsim.torture.jobs import PRESETS, PlannedJob, make_job
+from rabbitsim.torture.jobs import PRESETS, PlannedJob, make_job, with_release
 from rabbitsim.torture.troubles import KINDS, Trouble, make_trouble
 
 
@@ -75,9 +75,9 @@ def make_plan(
     """
     rng = random.Random(f"plan {seed}")
     length = minutes if minutes is not None else max(1.0, jobs / 10.0)
-    planned = tuple(
-        make_job(rng, number, jobs, length * 60.0) for number in range(jobs)
-    )
+    made = [make_job(rng, number, jobs, length * 60.0) for number in range(jobs)]
+    releases = random.Random(f"releases {seed}")
+    planned = tuple(with_release(releases, job) for job in made)
     troubles: list[Trouble] = []
     if faults:
         for _ in range(rng.randint(1, max(2, jobs))):

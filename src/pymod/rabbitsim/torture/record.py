@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowview import STATES, requested_key
+from flux_k8s.dws.workflowview import NODES_RELEASED, STATES, requested_key
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job
@@ -54,6 +54,8 @@ class Record:
         aborted_at: the time at which the epilog was given up.
         outputs: the places where the data that the job wrote must be in the end.
         creates: the persistent storage that the job makes.
+        nodes_released: the Workflow says that the job may end before its data is out.
+        outlives: the job has ended, and its Workflow still takes the data out.
         unattended: the module was away when the job's epilog ended.
     """
 
@@ -72,6 +74,8 @@ class Record:
     aborted_at: float = NEVER
     outputs: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
+    nodes_released: bool = False
+    outlives: bool = False
     unattended: bool = False
 
     @property
@@ -82,9 +86,9 @@ class Record:
         """Take in a Workflow as it was written."""
         status = workflow.get("status") or {}
         state, desired = status.get("state"), workflow["spec"]["desiredState"]
-        asked = (workflow["metadata"].get("annotations") or {}).get(
-            requested_key(STATES[desired])
-        )
+        annotations = workflow["metadata"].get("annotations") or {}
+        asked = annotations.get(requested_key(STATES[desired]))
+        self.nodes_released = self.nodes_released or NODES_RELEASED in annotations
         when = now if asked is None else parse_timestamp(asked)
         self.asked.setdefault(desired, now if when is None else when)
         if state == desired:

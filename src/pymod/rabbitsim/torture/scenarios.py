@@ -28,6 +28,7 @@ class Scenario:
         cancelled_in: the Workflow state in which it is cancelled, or "".
         outage_in: the one in which Kubernetes is out of reach for a moment, or "".
         errors: how its fatal exceptions begin.
+        release: its ``dw_release``.
         nodes: how many it has; it may lose ``tolerance`` of them.
     """
 
@@ -41,10 +42,18 @@ class Scenario:
     errors: tuple[str, ...] = ()
     nodes: int = 2
     tolerance: int = 0
+    release: str = "teardown"
 
 
 SCENARIOS = (
     Scenario("the standard job"),
+    Scenario("a job that ends before its data is out", release="unmounted"),
+    Scenario(
+        "a job whose data is lost after its end",
+        faults=(DwsFault("DataOut", "never"),),
+        config=Config(teardown_after=60.0),
+        release="unmounted",
+    ),
     Scenario(
         "a job whose data movements are recorded",
         directives=(f"{DIRECTIVES[0]} requires=copy-offload", *DIRECTIVES[1:]),

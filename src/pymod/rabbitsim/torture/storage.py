@@ -13,6 +13,7 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
+from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import (
     CLIENTMOUNT,
     COMPUTES,
@@ -148,7 +149,7 @@ class StorageMonitor:
                 continue
             if not allowed:
                 self._fail("data", f"{job} was to have its data in {place}")
-            elif not (untold or _tells(record, place)):
+            elif not (untold or _tells(job, record, place)):
                 self._fail("silent", f"nobody told {job} that {place} lacks its data")
         for name in record.creates:
             found = self._store.find(PERSISTENTSTORAGE, "default", name)
@@ -191,10 +192,11 @@ class StorageMonitor:
         return items
 
 
-def _tells(record: Record, place: str) -> bool:
-    """Whether an exception names the data that was not copied, or that it is
-    unknown."""
+def _tells(job: Job, record: Record, place: str) -> bool:
+    """Whether an exception, or the record of a job that ended before, names the data
+    that was not copied, or that it is unknown."""
     notes = [str(exception["note"]) for exception in record.fatal]
+    notes.append(str(job.kvs.get(DATA_OUT, "")))
     return any(place in note or "may not be copied" in note for note in notes)
 
 
