@@ -274,6 +274,21 @@ test_expect_success 'two directives give two file systems' '
 expect_nothing_left
 
 keep=t4000n$(date +%s)p$$
+# usage: data_is_out JOBID
+data_is_out () {
+    test "$(flux job info "$1" rabbit_data_out)" = "{\"success\": true}"
+}
+
+test_expect_success 'a job ends when its nodes have unmounted, the next one gets them' '
+    released=$(submit_dw "$DW" -S dw_release=unmounted true) &&
+    next=$(submit_dw "$DW" -S dw_release=unmounted true) &&
+    job_succeeds $released &&
+    job_succeeds $next &&
+    eventually data_is_out $released &&
+    eventually data_is_out $next
+'
+expect_nothing_left
+
 test_expect_success 'a job makes persistent storage' '
     ! kube get persistentstorageinstances $keep | grep $keep &&
     id=$(submit_dw "#DW create_persistent type=xfs capacity=10GiB name=$keep" true) &&
