@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
+from flux_k8s.dws.storagerequest import RELEASES
 from rabbitsim.day.site import Site
 
 
@@ -31,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=usual.report_interval,
         metavar="S",
         help="seconds between two reports of each data movement",
+    )
+    add(
+        "--release",
+        choices=RELEASES,
+        default=usual.release,
+        help="when jobs give their nodes back (default: teardown)",
     )
     add(
         "--out",

@@ -50,6 +50,7 @@ def _site(args: argparse.Namespace) -> Site:
         jobs=args.jobs,
         hours=args.hours,
         seed=args.seed,
+        release=args.release,
         report_interval=args.report_interval,
     )
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Mapping
 
+from flux_k8s.dws.storagerequest import TEARDOWN
 from flux_k8s.ports import Json
 
 HOUR = 3600.0
@@ -65,6 +66,7 @@ class Site:
     Attributes:
         hours: jobs are submitted for so long.
         load: the part of all node hours that the tasks of jobs ask for.
+        release: ``rabbit.release``: when jobs give their nodes back.
         report_interval: seconds between two reports of each data movement.
         rabbit_rate: bytes per second between one Rabbit and the global file system.
         node_rate: bytes per second of the global file system for each node of the
@@ -88,6 +90,7 @@ class Site:
     hours: float = 24.0
     seed: int = 0
     load: float = 0.85
+    release: str = TEARDOWN
     report_interval: float = 5.0
     rabbit_rate: float = 20 * GB
     node_rate: float = 0.18 * GB
