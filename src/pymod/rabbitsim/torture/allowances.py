@@ -9,9 +9,11 @@ planned for this job, or for the Rabbit that it names.
 
 from __future__ import annotations
 
+import json
 import re
 
 from flux_k8s.config.table import Config
+from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux.job import Job
@@ -291,7 +293,11 @@ class PlannedAllowances(Allowances):
         return bool(began) and limit is not None and now - began[0] >= limit / 2
 
     def lost(self, job: Job, record: Record) -> bool:
-        return super().lost(job, record) or self.unguarded(job)
+        if super().lost(job, record) or self.unguarded(job):
+            return True
+        loss = json.loads(job.kvs.get(DATA_OUT, "{}")).get("errstr", "")
+        now = self._world.system.loop.now()
+        return record.nodes_released and self._failed(job, record, loss, now)
 
     def twice(self, jobid: int) -> bool:
         late = self._world.system.api_troubles.late
