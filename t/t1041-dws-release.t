@@ -68,6 +68,10 @@ test_expect_success 'a job that needs storage waits until it is gone' '
     second=$(storage_job 200) &&
     waits $second
 '
+test_expect_success 'a job that depends on its data waits, too' '
+    after=$(flux submit --dependency=dws-out:$first true) &&
+    ! flux job wait-event -q -t 1 $after depend
+'
 test_expect_success 'a module that was killed goes on with the data' '
     module_kill &&
     flux module load dws &&
@@ -85,6 +89,7 @@ test_expect_success 'so does one that is loaded again with the plugin' '
 '
 test_expect_success 'when the data is out, the next job gets the storage' '
     data_may_go &&
+    wait_event $after clean &&
     job_succeeds $second &&
     no_workflows &&
     eventually ssds_are_down 0
@@ -111,6 +116,8 @@ test_expect_success 'data that does not go out is told, after the end of the job
     gate_shut DataOut &&
     lost=$(storage_job 10) &&
     in_dataout $lost &&
+    never=$(flux submit --dependency=dws-out:$lost true) &&
+    job_exception $never dependency "not copied" &&
     eventually data_out $lost &&
     data_out $lost | grep -q "not copied: .DW_JOB_p1/x to /lustre/" &&
     log_says ": its data is not out: PostRun and DataOut took more than teardown_after=2s" &&

@@ -96,7 +96,8 @@ def test_a_job_ends_when_its_nodes_have_unmounted_while_its_data_goes_out() -> N
     system = slow()
     jobid = submit(system, **UNMOUNTED)
     run_until_inactive(system, jobid, timeout=60.0)
-    assert names(system, jobid) == LIFE
+    end = LIFE.index("epilog-finish")
+    assert names(system, jobid) == [*LIFE[:end], "dws_released", *LIFE[end:]]
     assert desired(system, jobid) == "DataOut"
     assert annotations(system, jobid)[RELEASE] == "unmounted"
     assert NODES_RELEASED in annotations(system, jobid)
@@ -170,6 +171,54 @@ def test_other_storage_of_the_rabbit_is_given_out_meanwhile() -> None:
     running(system, *others)
     assert desired(system, jobid) == "DataOut"
     settle(system)
+
+
+def depends_on(jobid: int) -> Json:
+    """The attribute of a job that waits for the data of another."""
+    return {"dependencies": [{"scheme": "dws-out", "value": f58(jobid)}]}
+
+
+@pytest.mark.parametrize("release", ["teardown", "unmounted"])
+def test_a_job_that_depends_on_the_data_of_another_waits_until_it_is_out(
+    release: str,
+) -> None:
+    system = slow()
+    jobid = submit(system, dw_release=release)
+    waits = submit(system, "", **depends_on(jobid))
+    run_until_inactive(system, jobid)
+    late = submit(system, "", **depends_on(jobid))
+    if release == "unmounted":
+        assert system.loop.run(lambda: False, timeout=COPY / 2) is False
+        assert system.instance.job(waits).state is JobState.DEPEND
+        assert system.instance.job(late).state is JobState.DEPEND
+    running(system, waits, late)
+    assert record(system, jobid) == {"success": True}
+    settle(system)
+
+
+@pytest.mark.parametrize("release", ["teardown", "unmounted"])
+def test_a_job_that_depends_on_data_that_is_lost_fails(release: str) -> None:
+    system = slow(config=Config.parse({"teardown_after": 100}))
+    jobid = submit(system, dw_release=release)
+    waits = submit(system, "", **depends_on(jobid))
+    run_until_inactive(system, waits)
+    late = submit(system, "", **depends_on(jobid))
+    settle(system)
+    for each in (waits, late):
+        (exception,) = exceptions(system, each)
+        assert exception["type"] == "dependency"
+        assert "not copied: $DW_JOB_p1/x to /lustre/x" in exception["note"]
+
+
+def test_a_job_that_depends_on_one_that_did_not_run_fails() -> None:
+    system = slow()
+    jobid = submit(system)
+    waits = submit(system, "", **depends_on(jobid))
+    assert system.loop.run(in_state(system, "Setup"), timeout=HOUR)
+    system.instance.cancel(jobid)
+    settle(system)
+    (exception,) = exceptions(system, waits)
+    assert "the job did not run" in exception["note"]
 
 
 @pytest.mark.parametrize("end", ["kill_module", "unload_module"])

@@ -2,10 +2,10 @@
 # SPDX-License-Identifier: LGPL-3.0-only
 """Reports what became of the data of a job (DESIGN section 13).
 
-Its KVS directory gets ``rabbit_data_out``, and the plugin is told, for the jobs that
-depend on the data. A job that ended before its data was out takes no exceptions: an
-event is published as well, and the log has a line. The event :data:`EVENT` has the same
-fields as the record, and ``id``.
+Its KVS directory gets ``rabbit_data_out``, where the plugin looks for jobs that depend
+on the data. A job that ended before its data was out takes no exceptions: the plugin
+is told, an event is published, and the log has a line. The event :data:`EVENT` has the
+same fields as the record, and ``id``.
 """
 
 from __future__ import annotations
@@ -33,18 +33,17 @@ class DataReports:
     def __init__(self, flux: Flux) -> None:
         self._flux = flux
 
-    def at_end(self, info: WorkflowInfo, loss: str) -> Json:
-        """Record what became of the data of a job that is about to end.
+    def note(self, info: WorkflowInfo, loss: str) -> None:
+        """Record what becomes of the data of a job that ends with its storage. The
+        plugin reads the record when the job has ended.
 
         Args:
             loss: what is lost; "" if nothing is.
-
-        Returns:
-            what ``epilog-remove`` says of it.
         """
         loss = printable(loss, NOTE)
-        self._flux.kvs_put(info.jobid, KEY, json.dumps(_record(loss)), last=True)
-        return {"data": "lost", "errstr": loss} if loss else {"data": "out"}
+        if info.noted_loss != loss:
+            info.noted_loss = loss
+            self._flux.kvs_put(info.jobid, KEY, json.dumps(_record(loss)), last=True)
 
     async def report(self, info: WorkflowInfo, loss: str) -> None:
         """Report that the data of a job that has ended is out, or what of it is lost.

@@ -195,6 +195,8 @@ class Steps:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
             await self._drain_unconfirmed(info)
+        elif step.state is State.Teardown and not info.released:
+            self._data.note(info, data_loss(info))
         await self._workflows.move(info, step)
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
@@ -337,7 +339,7 @@ class Steps:
         if view is not None and view.nodes_released and view.desired is State.DataOut:
             payload["data"] = "moving"
         else:
-            payload.update(self._data.at_end(info, data_loss(info)))
+            self._data.note(info, data_loss(info))
         await self._request_plugin("epilog-remove", payload)
         info.released = True
 
