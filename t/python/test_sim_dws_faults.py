@@ -307,6 +307,7 @@ def test_hurry_skips_the_time_that_teardown_takes() -> None:
         (("Running", "error"), "fault state is 'Running', expected one of Proposal"),
         (("Setup", "boom"), "fault kind is 'boom', expected one of error"),
         (("Setup", "slow", "*", -1.0), "fault duration is -1.0, expected seconds"),
+        (("PreRun", "stall"), "no data moves in PreRun: a stall is one of DataIn"),
     ],
 )
 def test_a_fault_that_makes_no_sense_is_refused(arguments: Any, text: str) -> None:

@@ -21,7 +21,7 @@ from flux_k8s.ports import (
     Json,
     Kind,
 )
-from rabbitsim.dws import Files, Options, Topology, constant
+from rabbitsim.dws import Fault, Files, Options, Topology, constant
 from rabbitsim.dws.cli import read_topology, serve
 from rabbitsim.dws.directive import STATES
 from rabbitsim.dws.files import CopyError, NoCopy, NoFiles
@@ -196,6 +196,31 @@ def test_a_copy_is_reported_once_in_each_interval() -> None:
         if object["metadata"]["namespace"] == movement["namespace"]
     ]
     assert len(reports) == 4 and reports[-1] == 100
+
+
+@pytest.mark.parametrize("size, halfway", [(100, 50), (0, 100)])
+def test_a_copy_that_stalls_is_still_reported_and_goes_on_later(
+    size: int, halfway: int
+) -> None:
+    fault = Fault("DataIn", "stall", duration=60.0)
+    options = Options(latency=constant(0), copy_rate=10.0, copy_step=1, faults=(fault,))
+    system = System(options, files=NoFiles(size=size))
+    system.submit(JOB, "#DW copy_in source=/lustre/in destination=$DW_JOB_my_data/")
+    system.wait()
+    system.assign()
+    system.go("Setup")
+    system.patch({"desiredState": "DataIn"})
+    reports = []
+    for _ in range(2):
+        system.sleep(25.0)
+        reports.append(system.items(NNFDATAMOVEMENT)[0]["status"])
+    assert [each["state"] for each in reports] == ["Running", "Running"]
+    first, second = (each["commandStatus"] for each in reports)
+    assert first["progress"] == second["progress"] == halfway
+    assert first["data"] == second["data"]
+    assert first["elapsedTime"] != second["elapsedTime"]
+    system.sleep(20.0)
+    assert system.status()["ready"]
 
 
 def test_teardown_gives_up_data_movement_that_is_under_way(tmp_path: Path) -> None:

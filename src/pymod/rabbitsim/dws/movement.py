@@ -84,11 +84,21 @@ def _advance(task: Task) -> tuple[Copy, bool]:
     )
     if now < steps.get(task.index, now):
         return copy, False
+    if _stalls(task, copy.progress):
+        steps[task.index] = now + options.report_interval
+        return copy, False
     finished = copy.step(options.copy_step)
     rate = options.copy_rate
     pause = copy.pause if rate is None else options.copy_step / rate
     steps[task.index] = now + pause
     return copy, finished
+
+
+def _stalls(task: Task, progress: Progress) -> bool:
+    """Whether a fault keeps the copy from going on."""
+    options, state = task.world.options, task.tracked.state
+    fault = options.fault("stall", task.name, state, task.elapsed)
+    return fault is not None and 2 * progress.bytes >= progress.bytes_total
 
 
 def _variables(task: Task) -> dict[str, str]:

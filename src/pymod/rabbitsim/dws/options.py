@@ -16,7 +16,10 @@ from rabbitsim.dws.directive import STATES, Rules
 Latency = Callable[[str, Random], float]
 """From a Workflow state and randomness to seconds that the state takes."""
 
-FAULT_KINDS = ("error", "transient", "never", "slow", "mount", "rabbit")
+FAULT_KINDS = ("error", "transient", "never", "slow", "stall", "mount", "rabbit")
+
+COPYING = ("DataIn", "DataOut")
+"""The states in which data moves."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class Fault:
             - ``transient``: it is TransientCondition while the fault lasts.
             - ``never``: the state does not become ready while it lasts.
             - ``slow``: the state takes ``duration`` longer.
+            - ``stall``: data movement (DataIn, DataOut) stops half way while the
+              fault lasts. One whose size is not known does not begin.
             - ``mount``: mounting (PreRun) or unmounting (PostRun) fails on
               ``node`` while it lasts.
             - ``rabbit``: the Rabbit ``node`` goes offline when a Workflow enters
@@ -58,6 +63,10 @@ class Fault:
         if self.kind not in FAULT_KINDS:
             raise ValueError(
                 f"fault kind is {self.kind!r}, expected one of {', '.join(FAULT_KINDS)}"
+            )
+        if self.kind == "stall" and self.state not in COPYING:
+            raise ValueError(
+                f"no data moves in {self.state}: a stall is one of {', '.join(COPYING)}"
             )
         if self.duration < 0:
             raise ValueError(
