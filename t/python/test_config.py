@@ -33,6 +33,7 @@ def test_all_keys_of_the_design_are_read() -> None:
             "prerun_timeout": 61.5,
             "postrun_timeout": 62,
             "teardown_after": 63,
+            "stall_timeout": 64,
             "prolog_timeout": "30m",
             "drain_compute_nodes": False,
             "soft_drain": False,
@@ -48,6 +49,8 @@ def test_all_keys_of_the_design_are_read() -> None:
     )
     assert config.prolog_timeout == 1800
     assert config.prerun_timeout == 61.5
+    assert config.stall_timeout == 64
+    assert Config.parse({"stall_timeout": 0}).stall_timeout is None
     assert config.maximums == {"xfs": 100, "lustre": 1024}
     assert config.presets["both"] == (PRESET, "#DW persistentdw name=x")
     assert config.daemons["copy-offload"].unit == "co"
@@ -62,6 +65,9 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"tc_timeout": -1}, "rabbit.tc_timeout: is -1, expected a number of seconds"),
         ({"setup_timeout": True}, "rabbit.setup_timeout: is true, expected a number"),
         ({"setup_timeout": float("nan")}, "rabbit.setup_timeout: is NaN"),
+        ({"stall_timeout": -1}, "rabbit.stall_timeout: is -1, expected a number of"),
+        ({"stall_timeout": "1h"}, 'rabbit.stall_timeout: is "1h", expected a number'),
+        ({"stal_timeout": 1}, "unknown key, did you mean 'stall_timeout'?"),
         ({"prolog_timeout": "30x"}, 'rabbit.prolog_timeout: "30x" is not a duration'),
         ({"mapping": 3}, "rabbit.mapping: is 3, expected a string"),
         ({"instance": "el cap"}, 'rabbit.instance: is "el cap", expected a name of up'),

@@ -147,7 +147,7 @@ configs = st.sampled_from(
         Config(),
         Config.parse(
             {"setup_timeout": 9, "prerun_timeout": 9, "postrun_timeout": 9}
-            | {"teardown_after": 9}
+            | {"teardown_after": 9, "stall_timeout": 9}
         ),
     ]
 )

@@ -157,14 +157,19 @@ def data_line(answer: Fields) -> str:
 
 
 def limit_line(limit: Fields, now: float) -> str:
-    """A time limit, and when it is over."""
+    """A time limit, when it is over, and since when no data has moved, if it is about
+    that."""
     at = number(limit, "at")
     name = text(limit, "name")
     if at is None:
         return name
     left = at - now
     when = f"in {duration(left)}" if left > 0 else f"{duration(-left)} ago"
-    return f"{name} {when}, at {timestamp(at)}"
+    line = f"{name} {when}, at {timestamp(at)}"
+    since = number(limit, "unmoved_since")
+    if since is None:
+        return line
+    return f"{line}; no data moved for {duration(max(0.0, now - since))}"
 
 
 # Sections

@@ -62,6 +62,8 @@ class Config:
     prerun_timeout: Optional[float] = None
     postrun_timeout: Optional[float] = None
     teardown_after: Optional[float] = None
+    stall_timeout: Optional[float] = None
+    """The longest time for which no data of a copy_in or copy_out may move."""
     prolog_timeout: Optional[float] = 1800.0
     drain_compute_nodes: bool = True
     soft_drain: bool = True
@@ -262,6 +264,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "prerun_timeout": _limit,
         "postrun_timeout": _limit,
         "teardown_after": _limit,
+        "stall_timeout": _limit,
         "prolog_timeout": _duration,
         "drain_compute_nodes": _boolean,
         "soft_drain": _boolean,

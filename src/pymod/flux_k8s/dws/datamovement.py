@@ -7,8 +7,8 @@ line of ``dcp``::
 
     Copied 10.000 MiB (10%) in 0.200 secs (50.000 MiB/s) 2 secs left ...
 
-Its ``data`` and ``rate`` are there when the copy is over. No step of a job needs these
-objects: a field that is missing or malformed is unknown, and no error.
+Its ``data`` and ``rate`` are there when the copy is over. A field that is missing or
+malformed is unknown, and no error.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ _SIZE = r"([0-9]{1,15}(?:\.[0-9]{1,9})?) ?([KMGT]i?B|B)"
 _DATA = re.compile(_SIZE)
 _RATE = re.compile(_SIZE + "/s")
 _COPIED = re.compile("Copied " + _SIZE)
+_WRITTEN_AT = re.compile(r"^\[[^]]*\] *")
+_TIME_BEGINS = " in "
 _LEFT = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,9})?) secs left")
 
 
@@ -85,6 +87,15 @@ class Movement:
     def finished(self) -> bool:
         """Whether it has ended, well or not."""
         return self.percent == 100 or self.state not in ("", "Starting", "Running")
+
+    @property
+    def achieved(self) -> tuple[str, int, Optional[int], str]:
+        """What changes when it gets on, and only then: neither the rate nor the time,
+        which ``dcp`` writes without getting on as well. Any other message than that of
+        before counts: other programs than ``dcp`` say in their own way how far they
+        are."""
+        message = _WRITTEN_AT.sub("", self.message).partition(_TIME_BEGINS)[0]
+        return self.state, self.percent, self.bytes, message
 
     @property
     def total(self) -> Optional[int]:

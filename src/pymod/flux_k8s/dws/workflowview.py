@@ -11,7 +11,11 @@ from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional
 
 from flux_k8s.dws.storagerequest import UNMOUNTED
-from flux_k8s.dws.workflowdirectives import WorkflowDirectives, read_directives
+from flux_k8s.dws.workflowdirectives import (
+    COPYING,
+    WorkflowDirectives,
+    read_directives,
+)
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
@@ -185,6 +189,13 @@ class WorkflowView:
     def complete(self) -> bool:
         """Whether the Workflow has reached ``desired``."""
         return self.ready and self.state is not None and self.state is self.desired
+
+    @property
+    def copying(self) -> bool:
+        """Whether DWS works on a copy_in or copy_out."""
+        moving = self.state in (State.DataIn, State.DataOut)
+        begun = moving and self.state is self.desired and not self.ready
+        return begun and any(command in COPYING for command in self.outstanding)
 
     @property
     def since(self) -> Optional[float]:

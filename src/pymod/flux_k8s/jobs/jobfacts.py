@@ -8,13 +8,13 @@ from typing import Callable, Optional, Sequence
 
 from flux_k8s.control.turns import Parts
 from flux_k8s.dws import datamovement
-from flux_k8s.dws.datamovement import Progress
+from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.workflowview import State
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts, state_of
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.progressmemos import data_text, mount_text
-from flux_k8s.jobs.progresswatch import client_mounts, data_movements
+from flux_k8s.jobs.progresswatch import JobObjects, client_mounts
 from flux_k8s.jobs.reconciler import Job, JobTable
 from flux_k8s.ports import Flux, Kube
 from flux_k8s.rfc import hostlist
@@ -30,7 +30,8 @@ class JobFacts:
 
     Args:
         jobs: the jobs of the service.
-        changed: is called with a job whose data movements or mounts have changed.
+        movements: their data movements.
+        changed: is called with a job whose mounts have changed.
     """
 
     def __init__(
@@ -39,12 +40,13 @@ class JobFacts:
         kube: Kube,
         jobs: JobTable,
         machine: Machine,
+        movements: JobObjects[Movement],
         changed: Callable[[int], None],
     ) -> None:
         self._jobs = jobs
         self._machine = machine
         self._nodes: dict[int, tuple[Allocated, str, int]] = {}
-        self._movements = data_movements(flux, kube, jobs, changed)
+        self._movements = movements
         self._mounts = client_mounts(flux, kube, jobs, changed, machine.is_rabbit)
 
     def changed(self, jobid: int) -> None:

@@ -238,10 +238,15 @@ def _limits(info: WorkflowInfo, config: Config) -> list[Json]:
     if view is None or view.desired is None:
         return []
     limits = running_limits(info, view, view.desired.name, config)
-    return [
-        {"name": problem.key, "at": deadline}
-        for deadline, problem in sorted(limits, key=lambda limit: limit[0])
-    ]
+    found: list[Json] = []
+    for deadline, problem in sorted(limits, key=lambda limit: limit[0]):
+        limit: Json = {"name": problem.key, "at": deadline}
+        if problem.key == "stall_timeout":
+            if info.data.refused is not None:
+                continue  # nobody knows whether data moves
+            limit["unmoved_since"] = info.unmoved_since
+        found.append(limit)
+    return found
 
 
 def moves_data(view: Optional[WorkflowView]) -> bool:

@@ -5,7 +5,8 @@
 A cluster has many NnfDataMovements and ClientMounts, most of which are of states that
 take a second. So there is a watch of each kind only while a job has been in such a
 state for :data:`PATIENCE`, and it keeps objects of jobs only. No job needs it: where
-Kubernetes forbids the watch, or does not know the kind, the numbers are missing.
+Kubernetes forbids the watch, or does not know the kind, the numbers are missing, and
+:mod:`flux_k8s.jobs.stalls` knows less well when data has moved.
 """
 
 from __future__ import annotations
@@ -61,6 +62,8 @@ class JobObjects(Generic[T]):
         most: the most objects of one job that are kept.
         read: reads an object; None for one that is not kept.
         changed: is called with a job one of whose objects has changed.
+        note: is called before that with the job, and the object as it was, if it was
+            known, and as it is.
     """
 
     def __init__(
@@ -72,6 +75,7 @@ class JobObjects(Generic[T]):
         most: int,
         read: Callable[[Json], Optional[T]],
         changed: Callable[[int], None],
+        note: Optional[Callable[[int, Optional[T], T], None]] = None,
     ) -> None:
         self._flux = flux
         self._kube = kube
@@ -80,6 +84,7 @@ class JobObjects(Generic[T]):
         self._most = most
         self._read = read
         self._changed = changed
+        self._note = note
         self._since: dict[int, float] = {}
         self._objects: dict[int, dict[Key, T]] = {}
         self._jobid_of: dict[Key, int] = {}
@@ -173,7 +178,8 @@ class JobObjects(Generic[T]):
             return
         value = self._read(object)
         kept = self._objects.setdefault(jobid, {})
-        if value is None or kept.get(key) == value:
+        known = kept.get(key)
+        if value is None or known == value:
             return
         if key not in kept and not self._has_room(len(kept)):
             self._too_many.add(jobid)
@@ -181,6 +187,8 @@ class JobObjects(Generic[T]):
         else:
             kept[key] = value
             self._jobid_of[key] = jobid
+            if self._note is not None:
+                self._note(jobid, known, value)
         self._changed(jobid)
 
     def _has_room(self, kept: int) -> bool:
@@ -207,11 +215,17 @@ class JobObjects(Generic[T]):
 
 
 def data_movements(
-    flux: Flux, kube: Kube, jobs: JobTable, changed: Callable[[int], None]
+    flux: Flux,
+    kube: Kube,
+    jobs: JobTable,
+    changed: Callable[[int], None],
+    note: Callable[[int, Optional[Movement], Movement], None],
 ) -> JobObjects[Movement]:
     """The data movements of jobs."""
     parse = datamovement.parse
-    return JobObjects(flux, kube, NNFDATAMOVEMENT, jobs, MOVEMENTS, parse, changed)
+    return JobObjects(
+        flux, kube, NNFDATAMOVEMENT, jobs, MOVEMENTS, parse, changed, note
+    )
 
 
 def client_mounts(

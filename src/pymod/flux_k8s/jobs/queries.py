@@ -18,6 +18,7 @@ from typing import Any, Callable, Coroutine, Mapping, Optional, TypeVar
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, call, drive
 from flux_k8s.control.turns import Parts, Turns
+from flux_k8s.dws.datamovement import Movement
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.directiverules import DirectiveRules
 from flux_k8s.jobs.heldqueries import HeldQueries
@@ -29,6 +30,7 @@ from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.metrics import Metrics
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.progressmemos import ProgressMemos
+from flux_k8s.jobs.progresswatch import JobObjects
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
 from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.requesthandler import Respond
@@ -52,6 +54,8 @@ class Queries:
 
     Args:
         jobs: the jobs of the service.
+        movements: their data movements; :meth:`progressed` is to be called when those
+            of a job have changed.
         outage: says whether the state of the objects may be old.
         kube_metrics: returns the part of ``dws.metrics`` about Kubernetes.
     """
@@ -63,6 +67,7 @@ class Queries:
         settings: Settings,
         jobs: JobTable,
         machine: Machine,
+        movements: JobObjects[Movement],
         outage: Outage,
         kube_metrics: Callable[[], Json],
     ) -> None:
@@ -71,9 +76,7 @@ class Queries:
         self._machine = machine
         self._outage = outage
         self._index = JobIndex()
-        self._facts = JobFacts(
-            flux, kube, jobs, machine, partial(self._safely, self._progressed)
-        )
+        self._facts = JobFacts(flux, kube, jobs, machine, movements, self.progressed)
         self._memos = ProgressMemos(flux, partial(self._safely, self._facts.memo))
         self._measures = Metrics(flux, jobs, self._index, kube_metrics)
         self._rules = DirectiveRules(flux, kube)
@@ -148,8 +151,11 @@ class Queries:
         self._job_queries.forget(jobid)
         self._held.fail(jobid, no_job(jobid))
 
-    def _progressed(self, jobid: int) -> None:
+    def progressed(self, jobid: int) -> None:
         """The data movements or the mounts of a job have changed."""
+        self._safely(self._progressed, jobid)
+
+    def _progressed(self, jobid: int) -> None:
         self._memos.changed(jobid)
         self._held.changed(jobid)
 

@@ -42,7 +42,7 @@ from __future__ import annotations
 import json
 import syslog
 from functools import lru_cache
-from typing import Any, Iterable, Optional, Sequence
+from typing import Any, Callable, Iterable, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.kubecalls import KubeCalls, absent
@@ -243,27 +243,19 @@ class Records:
     ) -> None:
         """Add all data movements up, and keep those that the site wants."""
         limit = self._settings.config.save_datamovements
-        token: Optional[str] = ""
-        while token is not None:
-            page = await self._calls.list(
-                NNFDATAMOVEMENT,
-                None,
-                key=info.name,
-                label_selector=workflow_selector(info.name),
-                limit=PAGE,
-                token=token,
-            )
+
+        def take(items: list[Json], more: bool) -> None:
             _check_not_torn_down(info)
-            items = items_of(page)
             for item in items:
                 totals.add(item)
             if limit > 0:
                 found = [*kept, *items]
                 order = failed_first(found, ("status", "status"), UNSUCCESSFUL)
                 kept[:] = order[:limit]
-            token = _get(page, "metadata", "continue") or None
-            if token is not None:
+            if more:
                 self._check_time(info)
+
+        await list_movements(self._calls, info.name, take)
 
     # Containers: in pods, which are where the Workflow is
 
@@ -318,6 +310,31 @@ class Records:
     def _put(self, info: WorkflowInfo, key: str, text: str) -> None:
         """At once: its source is about to go."""
         self._flux.kvs_put(info.jobid, key, text, last=True)
+
+
+async def list_movements(
+    calls: KubeCalls, workflow: str, take: Callable[[list[Json], bool], None]
+) -> None:
+    """List the data movements of a Workflow.
+
+    Args:
+        take: is called with those of each page, and whether there is another page.
+
+    Raises:
+        KubeError: a request failed.
+    """
+    token: Optional[str] = ""
+    while token is not None:
+        page = await calls.list(
+            NNFDATAMOVEMENT,
+            None,
+            key=workflow,
+            label_selector=workflow_selector(workflow),
+            limit=PAGE,
+            token=token,
+        )
+        token = _get(page, "metadata", "continue") or None
+        take(items_of(page), token is not None)
 
 
 @lru_cache(maxsize=None)

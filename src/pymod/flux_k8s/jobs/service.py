@@ -21,11 +21,13 @@ from typing import AbstractSet, Any, Callable, Collection, Optional
 from flux_k8s.config.settings import Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
+from flux_k8s.dws.datamovement import Movement
 from flux_k8s.jobs.hello import JobLister
 from flux_k8s.jobs.isolation import JobScope, NoteWork, Work
 from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
+from flux_k8s.jobs.progresswatch import data_movements
 from flux_k8s.jobs.queries import Queries
 from flux_k8s.jobs.reconciler import Job, JobTable, Reconciler
 from flux_k8s.jobs.records import Records
@@ -33,6 +35,7 @@ from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.requesthandler import RequestHandler, Respond
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.setupreader import SetupReader
+from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.ports import Flux, Json, Kube
@@ -100,7 +103,13 @@ class Service:
             jobs.retry_failed,
             jobs.note_withheld,
         )
-        steps = Steps(flux_of_job, kube_of_job, settings, machine, records, scope.bind)
+        movements = data_movements(
+            flux, kube, jobs, self._movements_changed, self._movement_changed
+        )
+        self._stalls = stalls = Stalls(flux_of_job, kube_of_job, movements.of)
+        steps = Steps(
+            flux_of_job, kube_of_job, settings, machine, records, stalls, scope.bind
+        )
         self._reconciler = Reconciler(
             flux, settings, jobs, steps, outage, self._reporter, machine.jobs_changed
         )
@@ -112,7 +121,7 @@ class Service:
             flux, settings, jobs, scope, steps.in_use, self._lister.relist, setup_reader
         )
         self._queries = Queries(
-            flux, kube, settings, jobs, machine, outage, self._kube_metrics
+            flux, kube, settings, jobs, machine, movements, outage, self._kube_metrics
         )
         self._kube_counts, self._count_events = kube_counts, count_events
 
@@ -184,6 +193,18 @@ class Service:
     def _releases(self, jobid: int) -> bool:
         """Whether a job's storage is to be released."""
         return self._jobs.releases(jobid)
+
+    def _movement_changed(
+        self, jobid: int, known: Optional[Movement], found: Movement
+    ) -> None:
+        """The watch shows a data movement of a job that it has not shown so before."""
+        job = self._jobs.get(jobid)
+        if job is not None:
+            self._stalls.see(job.info, known, found)
+
+    def _movements_changed(self, jobid: int) -> None:
+        """The data movements of a job have changed."""
+        self._queries.progressed(jobid)
 
     def _outage_changed(self) -> None:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""

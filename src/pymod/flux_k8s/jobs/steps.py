@@ -34,6 +34,7 @@ from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflow import (
     Advance,
@@ -46,6 +47,7 @@ from flux_k8s.jobs.workflow import (
     Fail,
     Force,
     Inspect,
+    ListMovements,
     Lookup,
     NoteOutage,
     NoteTrouble,
@@ -85,6 +87,7 @@ class Steps:
         settings: Settings,
         machine: Machine,
         records: Records,
+        stalls: Stalls,
         bind: Bind,
     ) -> None:
         """
@@ -96,6 +99,7 @@ class Steps:
         self._settings = settings
         self._bind = bind
         self._records = records
+        self._stalls = stalls
         self._tokens = Tokens(flux, kube)
         self._planner = Planner(
             kube,
@@ -133,6 +137,8 @@ class Steps:
             await workflows.create(info)
         elif isinstance(step, Lookup):
             await workflows.lookup(info)
+        elif isinstance(step, ListMovements):
+            await self._stalls.look(info)
         elif isinstance(step, Plan):
             await self._plan(info)
         elif isinstance(step, Allocate):

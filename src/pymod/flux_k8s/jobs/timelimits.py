@@ -6,6 +6,8 @@ A limit counts from when a state is requested. A request that Kubernetes answers
 does not take counts from when it was first made, and is tried once more when the time
 is over. While Kubernetes is out of reach the
 limits of the epilog stand still: they cost a job its data, which an outage must not.
+
+``stall_timeout`` counts from the last progress of the data, and stands still likewise.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Optional
 
 from flux_k8s.config.table import Config
+from flux_k8s.control.kubecalls import REOPEN_DELAY
 from flux_k8s.dws.workflowview import TRANSIENT, State, WorkflowView
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 
@@ -29,6 +32,8 @@ class Problem:
         limit: whether the problem is a time limit of the epilog, which alone is no
             reason for an exception.
         key: the key of the configuration that has the limit, or "".
+        in_doubt: the data movements are to be listed before: the watch of them may
+            have been interrupted, or hang.
     """
 
     note: str
@@ -36,6 +41,7 @@ class Problem:
     patience: float = 0.0
     limit: bool = False
     key: str = ""
+    in_doubt: bool = False
 
 
 def may_lose_nodes(info: WorkflowInfo, view: WorkflowView) -> bool:
@@ -52,7 +58,10 @@ def overdue(
     limits = running_limits(info, view, state, config)
     if not limits:
         return None, None
-    deadline, problem = min(limits, key=lambda limit: limit[0])
+    # A limit in doubt, which a failing request may keep so, holds up no other one.
+    deadline, problem = min(
+        limits, key=lambda limit: (now < limit[0], limit[1].in_doubt, limit[0])
+    )
     return (problem if now >= deadline else None), deadline
 
 
@@ -77,6 +86,7 @@ def running_limits(
         limits.append((deadline, problem))
     if not view.complete and view.since is not None:
         limits += _state_limits(info, view, view.since, config)
+        limits += _stall_limit(info, state, config)
     if info.rejected is not None:
         awaited = replace(view, desired=info.rejected.state)
         rejected = _state_limits(info, awaited, info.rejected.since, config)
@@ -115,6 +125,29 @@ def _state_limits(
             problem = replace(_late(info, view, key, limit), limit=True)
             limits.append((begin + limit + info.out_of_reach, problem))
     return limits
+
+
+def _stall_limit(
+    info: WorkflowInfo, state: str, config: Config
+) -> list[tuple[float, Problem]]:
+    """The time limit of data that does not move, if it runs. Where Kubernetes refuses
+    the list of data movements, it is not over before the list is tried again."""
+    limit = config.stall_timeout
+    if limit is None or info.failed or info.out_since is not None:
+        return []
+    unmoved = info.unmoved_since
+    if unmoved is None:
+        return []
+    deadline = unmoved + limit
+    if info.data.refused is not None:
+        deadline = max(deadline, info.data.refused + REOPEN_DELAY)
+    problem = Problem(
+        f"no data moved in {state} for stall_timeout={limit:g}s",
+        limit=info.goal is Goal.RELEASED,
+        key="stall_timeout",
+        in_doubt=info.data.listed < deadline,
+    )
+    return [(deadline, problem)]
 
 
 def unmade(

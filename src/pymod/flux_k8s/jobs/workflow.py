@@ -38,6 +38,12 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class ListMovements:
+    """List the data movements: whether data has moved while the watch of them was
+    interrupted."""
+
+
+@dataclass(frozen=True)
 class Plan:
     """Read the DirectiveBreakdowns, and send the resources to Flux."""
 
@@ -166,6 +172,7 @@ class Wait:
 Step = Union[
     Create,
     Lookup,
+    ListMovements,
     Plan,
     Allocate,
     Advance,
@@ -211,6 +218,8 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
     problem, deadline = _problem(info, info.view, now, config)
     if _in_doubt(info, deadline, now):
         return Lookup()
+    if problem is not None and problem.in_doubt:
+        return ListMovements()
     if problem is not None and info.mounted:
         return Fail(_with_losses(problem.note, info, info.view))
     if problem is not None:
@@ -298,6 +307,8 @@ def _release(
     problem, deadline = _problem(info, view, now, config)
     if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
         return Lookup()
+    if problem is not None and problem.in_doubt and info.ran and not info.abandoned:
+        return ListMovements()
     if problem is not None or info.abandoned or info.failed or not info.ran:
         return _give_up(info, view, problem)
     if view.trouble_note != info.trouble_note:

@@ -98,6 +98,25 @@ class Cutting:
 
 @slotted
 @dataclass
+class DataProgress:
+    """What is known of a job's data movement; :mod:`flux_k8s.jobs.stalls` writes this.
+
+    Attributes:
+        moved: the UNIX time at which data was last seen to have moved. The time for
+            which Kubernetes was out of reach since then is added to it. None before.
+        listed: the UNIX time at which the data movements were last listed; 0 before.
+        digest: of what they had achieved then; None before.
+        refused: the UNIX time at which Kubernetes refused the list; None if it did not.
+    """
+
+    moved: Optional[float] = None
+    listed: float = 0.0
+    digest: Optional[int] = None
+    refused: Optional[float] = None
+
+
+@slotted
+@dataclass
 class WorkflowInfo:
     """The state of one job's storage.
 
@@ -154,6 +173,7 @@ class WorkflowInfo:
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
         cutting: how far that is.
         recording: the records of the job.
+        data: the progress of its data movement.
         token: the Workflow has, or had, a workflow token, and the job's KVS has it;
             None when that is not known.
         identity: of the Flux instance.
@@ -205,6 +225,7 @@ class WorkflowInfo:
     cut_off: bool = False
     cutting: Cutting = field(default_factory=Cutting)
     recording: Recording = field(default_factory=Recording)
+    data: DataProgress = field(default_factory=DataProgress)
     token: Optional[bool] = None
     identity: Identity = Identity()
     f58: str = field(init=False)
@@ -231,6 +252,15 @@ class WorkflowInfo:
         if self.view is not None:
             return self.view.since
         return self.learned if self.deleted_uid is None else None
+
+    @property
+    def unmoved_since(self) -> Optional[float]:
+        """The UNIX time since which no data of the copies that DWS works on has moved,
+        as far as that was seen; None if DWS works on none."""
+        view = self.view
+        if view is None or view.since is None or not view.copying:
+            return None
+        return max(view.since, view.changed or 0.0, self.data.moved or 0.0)
 
     @property
     def waits(self) -> bool:
@@ -334,6 +364,9 @@ class WorkflowInfo:
         if self.out_since is None:
             return
         view, begun = self.view, self.out_since
+        unmoved = self.unmoved_since
+        if unmoved is not None:
+            self.data.moved = unmoved + max(now - max(begun, unmoved), 0.0)
         self.out_since = None
         if view is not None and view.desired in (State.PostRun, State.DataOut):
             begun = max(begun, view.unmounting or begun)

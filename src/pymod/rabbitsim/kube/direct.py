@@ -216,11 +216,12 @@ class DirectKube:
         for watch in tuple(self._watches.values()):
             watch.end()
 
-    def silence_watches(self) -> None:
-        """Nothing comes through any watch from now on, and nobody notices, until
-        they are dropped."""
+    def silence_watches(self, kind: Optional[Kind] = None) -> None:
+        """Nothing comes through any watch, or any of a kind, from now on, and nobody
+        notices, until they are dropped."""
         for watch in tuple(self._watches.values()):
-            watch.silence()
+            if kind is None or watch.kind == kind:
+                watch.silence()
 
     def fault(self, request: Request) -> Optional[Fault]:
         return None if self.faults is None else self.faults(request)

@@ -94,6 +94,12 @@ SCENARIOS = (
         errors=("DWS failed in DataOut",),
     ),
     Scenario(
+        "a job whose data does not move any more",
+        faults=(DwsFault("DataOut", "stall"),),
+        config=Config(stall_timeout=60.0),
+        errors=("no data moved in DataOut for stall_timeout=60s",),
+    ),
+    Scenario(
         "a job whose data is copied in an outage",
         faults=(DwsFault("DataOut", "slow", duration=5.0),),
         outage_in="DataOut",
