@@ -250,6 +250,12 @@ class PlannedAllowances(Allowances):
             # Whatever held them up, an outage as well: together they took that long.
             limit, now = float(match[1]), now + self._on_its_way
             return record.exceeded("DataOut", limit, now, first="PostRun")
+        if match := re.match(r"no data moved in (\w+) for \w+=(\d+)s", note):
+            # In torture a copy takes one step, or is held up as a whole.
+            state, limit = match[1], float(match[2])
+            return record.exceeded(state, limit, now + self._on_its_way) and (
+                self._held_up(about, state, "stall", "slow", "never", "transient")
+            )
         if match := re.match(r"(\w+) took more than \w+=(\d+)s(;|$)", note):
             state, limit = match[1], float(match[2])
             if "; Kubernetes: " in note:

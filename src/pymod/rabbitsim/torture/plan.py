@@ -98,6 +98,8 @@ def _make_site(rng: random.Random, faults: Sequence[str]) -> Site:
             table[key] = rng.choice([20.0, 60.0, 300.0])
     if rng.random() < 0.3:
         table["teardown_after"] = rng.choice([60.0, 600.0])
+    if rng.random() < 0.4:
+        table["stall_timeout"] = rng.choice([20.0, 60.0, 300.0])
     slow = rng.choice([0.01, 0.3, 2.0])
     states = {
         "Proposal": 0.1,

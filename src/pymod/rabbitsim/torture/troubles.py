@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Callable, Mapping, Optional, Sequence
 
 from rabbitsim.dws.directive import STATES
+from rabbitsim.dws.options import COPYING
 
 KINDS = (
     "module",
@@ -200,9 +201,12 @@ def _outage(rng: random.Random, moment: Moment) -> list[Trouble]:
 
 def _dws(rng: random.Random, moment: Moment) -> list[Trouble]:
     state = rng.choice(STATES)
-    what = rng.choice(["error", "transient", "never", "slow", "mount", "brief"])
+    kinds = ["error", "transient", "never", "slow", "stall", "mount", "brief"]
+    what = rng.choice(kinds)
     if what == "mount":
         state = rng.choice(["PreRun", "PostRun"])
+    if what == "stall":
+        return _stalls(rng, moment)
     seconds = rng.choice([0.0, 5.0, 30.0, 400.0])
     if what == "slow" or state in ("PostRun", "DataOut", "Teardown"):
         seconds = rng.choice([5.0, 30.0, 400.0])  # who would end it otherwise?
@@ -212,6 +216,13 @@ def _dws(rng: random.Random, moment: Moment) -> list[Trouble]:
         what, seconds = "transient", rng.choice([0.5, 3.0])
     job = rng.randrange(moment.jobs)
     return [Trouble("dws", what, job=job, duration=seconds, name=state)]
+
+
+def _stalls(rng: random.Random, moment: Moment) -> list[Trouble]:
+    """A global file system hangs, and with it the data of some jobs."""
+    state, seconds = rng.choice(COPYING), rng.choice([30.0, 100.0, 400.0])
+    jobs = [job for job in range(moment.jobs) if rng.random() < 0.3]
+    return [Trouble("dws", "stall", job=j, duration=seconds, name=state) for j in jobs]
 
 
 def _controllers(rng: random.Random, moment: Moment) -> list[Trouble]:
