@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from typing import Any, Optional
 
 import pytest
@@ -538,3 +539,14 @@ COMMANDS = st.dictionaries(
 def test_what_a_movement_has_achieved_is_known_of_any_status(status: Any) -> None:
     assert achieved(status) == achieved(status)
     assert isinstance(hash(achieved(status)), int)
+
+
+def test_data_that_stalls_after_the_end_of_its_job_is_given_up_aloud() -> None:
+    system = copying(DwsFault("DataOut", "stall"))
+    spec = jobspec([XFS, COPY_OUT], dw_release="unmounted")
+    jobid = system.instance.submit(spec)
+    settle_jobs(system)
+    assert "dws_released" in names(system, jobid)
+    assert not exceptions(system, jobid)
+    loss = json.loads(system.instance.job(jobid).kvs["rabbit_data_out"])["errstr"]
+    assert f"stall_timeout={LIMIT:g}s" in loss and OUT in loss
