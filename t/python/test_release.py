@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from collections import Counter
-from typing import Any, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 import pytest
 
@@ -14,11 +15,13 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import NODES_RELEASED, RELEASE
-from flux_k8s.ports import SERVERS, WORKFLOW, Json
+from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
 from rabbitsim.flux.events import JobState
+from rabbitsim.flux.fluxion import MODULE as FLUXION
+from rabbitsim.kube import direct
 from rabbitsim.system import VirtualSystem
 from support.service import (
     COPY_OUT,
@@ -45,12 +48,19 @@ ALL = "#DW jobdw type=xfs capacity=90GiB name=p1"
 UNMOUNTED = {"dw_release": "unmounted"}
 
 
-def slow(faults: Sequence[Fault] = (), **options: Any) -> VirtualSystem:
+def slow(
+    faults: Sequence[Fault] = (),
+    service_faults: Optional[direct.Faults] = None,
+    **options: Any,
+) -> VirtualSystem:
     """A system whose data moves slowly, with one node below each Rabbit."""
     latency = table({"DataOut": COPY, "Teardown": 30.0})
     topology = Topology.regular(2, 2, capacity=100 * GIB)
     return started(
-        topology=topology, options=Options(latency=latency, faults=faults), **options
+        topology=topology,
+        options=Options(latency=latency, faults=faults),
+        faults=service_faults,
+        **options,
     )
 
 
@@ -258,6 +268,86 @@ def test_a_fluxion_that_is_loaded_again_does_not_give_the_storage_twice() -> Non
     assert fits(system)
     settle(system)
     assert not exceptions(system, next_job)
+
+
+def ssds_down(system: VirtualSystem) -> int:
+    """How many ``ssd`` of all Rabbits Fluxion gives to no job."""
+    pool = system.instance.scheduler.pool
+    return sum(len(pool.ssds_down(chassis.index)) for chassis in pool.chassis)
+
+
+def always(system: VirtualSystem, holds: Callable[[], bool], seconds: float) -> bool:
+    """Whether something holds after each step of the next seconds."""
+    end = system.loop.now() + seconds
+    return not system.loop.run(lambda: not holds(), timeout=end - system.loop.now())
+
+
+@pytest.mark.parametrize("plugin", [True, False])
+def test_a_module_that_is_loaded_again_never_gives_the_storage_to_others(
+    plugin: bool,
+) -> None:
+    late: list[str] = []
+
+    def slow_workflows(request: direct.Request) -> Optional[direct.Fault]:
+        listed = request.verb == "watch" and request.kind.plural in late
+        return direct.Fault(delay=20.0) if listed else None
+
+    system = slow(service_faults=slow_workflows)
+    for jobid in [submit(system, (ALL, COPY_OUT), **UNMOUNTED) for _ in range(2)]:
+        run_until_inactive(system, jobid)
+    before = ssds_down(system)
+    system.kill_module()
+    if not plugin:
+        system.instance.unload_plugin()
+    late.append(WORKFLOW.plural)
+    system.load_module()
+    assert before >= 180 and always(system, lambda: ssds_down(system) >= 180, 60.0)
+    if not plugin:
+        system.load_plugin()
+    settle(system)
+    system.loop.run(lambda: False, timeout=120.0)
+    assert ssds_down(system) == 0
+
+
+def test_a_job_keeps_its_nodes_where_its_storage_is_not_visible() -> None:
+    def forbid(request: direct.Request) -> Optional[direct.Fault]:
+        watch = request.verb == "watch" and request.kind == SERVERS
+        error = KubeError(403, "Forbidden", "no such role")
+        return direct.Fault(error=error) if watch else None
+
+    system = slow(service_faults=forbid)
+    jobid = submit(system, **UNMOUNTED)
+    assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
+    assert always(system, lambda: system.instance.job(jobid).active, COPY - 60)
+    assert NODES_RELEASED not in annotations(system, jobid)
+    settle(system)
+
+
+@pytest.mark.parametrize("scheduler", [True, False])
+def test_a_job_keeps_its_nodes_until_fluxion_has_answered(scheduler: bool) -> None:
+    system = slow(scheduler=scheduler)
+    jobid = submit(system, **UNMOUNTED)
+    restore = fail(system, FLUXION, errno.EIO)
+    assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
+    assert always(system, lambda: system.instance.job(jobid).active, 60.0)
+    restore()
+    run_until_inactive(system, jobid, timeout=100.0)
+    settle(system)
+
+
+def fail(system: VirtualSystem, service: str, errnum: int) -> Callable[[], None]:
+    """Have all requests to a service of Flux fail. Returns the function that ends
+    that."""
+    services = system.instance.broker._services
+    before = services[service]
+    services[service] = lambda method, payload, user, respond: respond(
+        errnum, "a fault", None
+    )
+
+    def restore() -> None:
+        services[service] = before
+
+    return restore
 
 
 def test_the_loss_of_data_after_the_end_of_a_job_is_reported() -> None:

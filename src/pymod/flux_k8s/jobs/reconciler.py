@@ -105,6 +105,8 @@ class JobTable:
         note_change: is called with a job that is there, or of which something may have
             changed.
         note_end: is called with a job that is over.
+        note_nodes_released: is called with a job whose Workflow says that its nodes may
+            have been given back.
     """
 
     def __init__(
@@ -133,6 +135,7 @@ class JobTable:
         self.stopped = False
         self.note_change: Callable[[int], None] = lambda jobid: None
         self.note_end: Callable[[int], None] = lambda jobid: None
+        self.note_nodes_released: Callable[[int], None] = lambda jobid: None
         self._clock = clock
         self._queue = queue
         self._outage = outage
@@ -263,6 +266,8 @@ class JobTable:
         job = self._jobs.get(jobid)
         self.unseen.pop(jobid, None)
         view = WorkflowView.parse(workflow) if job is None else job.info.read(workflow)
+        if view.nodes_released and type != "DELETED":
+            self.note_nodes_released(jobid)
         if job is not None and type == "DELETED":
             job.info.see_gone(view.uid)
             self.changed(job)

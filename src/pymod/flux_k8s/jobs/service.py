@@ -16,6 +16,7 @@ ends the service, and the next service reads the state again.
 from __future__ import annotations
 
 import random
+from functools import partial
 from typing import AbstractSet, Any, Callable, Collection, Optional
 
 from flux_k8s.config.settings import Queues, Settings
@@ -38,7 +39,7 @@ from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
-from flux_k8s.ports import Flux, Json, Kube
+from flux_k8s.ports import WORKFLOW, Flux, Json, Kube
 
 STATS = "stats-get"
 """The method of ``flux module stats``."""
@@ -102,6 +103,9 @@ class Service:
             jobs.may_mount,
             jobs.retry_failed,
             jobs.note_withheld,
+        )
+        jobs.note_nodes_released = partial(
+            machine.free_storage.release_share, torn_down=False
         )
         movements = data_movements(
             flux, kube, jobs, self._movements_changed, self._movement_changed
@@ -214,6 +218,8 @@ class Service:
                 job.info.end_outage(now)
             elif job.info.out_since is None:
                 job.info.out_since = now
+        if self._outage.has_listed(WORKFLOW):
+            self._machine.workflows_listed()
         self._jobs.visit_all(self._jobs.asked)
 
     def _jobs_are_known(self, held: AbstractSet[int]) -> None:

@@ -197,13 +197,17 @@ class Steps:
             self._tokens.unlink(info)
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
+        release_nodes = False
         if step.state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
             await self._drain_unconfirmed(info)
+            # Of storage that the service cannot see, others could not be kept off.
+            visible = self._free_storage.listed
+            release_nodes = visible and info.releases_unmounted
         elif step.state is State.Teardown and not info.released:
             self._data.note(info, data_loss(info))
-        await self._workflows.move(info, step)
+        await self._workflows.move(info, step, release_nodes)
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
         """Drain the nodes that still mount storage after PostRun, unless DWS has

@@ -275,6 +275,11 @@ class WorkflowInfo:
         return self.mounted if self.goal is Goal.READY else self.released
 
     @property
+    def releases_unmounted(self) -> bool:
+        """Whether the job ends when its nodes have unmounted its storage."""
+        return self.view is not None and self.view.releases_unmounted
+
+    @property
     def owes_report(self) -> bool:
         """Whether the job has ended before its data was out, and it is still to be
         reported what became of the data."""

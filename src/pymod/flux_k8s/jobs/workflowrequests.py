@@ -201,8 +201,14 @@ class WorkflowRequests:
         info.announced = True
         self._flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
-    async def move(self, info: WorkflowInfo, step: Advance) -> None:
-        """Request the next state, or Teardown."""
+    async def move(
+        self, info: WorkflowInfo, step: Advance, release_nodes: bool = False
+    ) -> None:
+        """Request the next state, or Teardown.
+
+        Args:
+            release_nodes: mark the Workflow: its job may end from now on.
+        """
         spec: Json = {"desiredState": step.state.name}
         annotations = self._request_time(step.state)
         if step.state is State.Teardown:
@@ -215,8 +221,8 @@ class WorkflowRequests:
             info.out_of_reach = round(info.out_of_reach + overlooked, 3)
             if info.out_of_reach:
                 annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
-            if info.view.releases_unmounted:
-                annotations[NODES_RELEASED] = "true"
+        if release_nodes:
+            annotations[NODES_RELEASED] = "true"
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True

@@ -189,6 +189,7 @@ class Availability:
         self._recovered = recovered
         self._withheld = withheld
         self._to_withhold: list[int] = []
+        self._workflows_listed = False
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
         )
@@ -236,9 +237,17 @@ class Availability:
         self.system_status.jobs_changed()
         self.mount_watch.jobs_changed()
 
+    def workflows_listed(self) -> None:
+        """Note that all Workflows have been seen, and with them all jobs that have
+        given back their share of storage that is still there."""
+        if not self._workflows_listed:
+            self._workflows_listed = True
+            self._changed()
+
     def withhold(self, jobid: int) -> None:
         """Have Fluxion keep the storage of a job from others: the job has given its
-        share back, and its storage is still there."""
+        share back, and its storage is still there. A service that cannot see the
+        storage never reports that."""
         self._to_withhold.append(jobid)
         self._changed()
 
@@ -391,8 +400,10 @@ class Availability:
             scheduler = self._settings.scheduler
             used = () if scheduler else self._hosts_of(free.in_use)
             self._fluxion.want(ALLOC_RABBIT, frozenset(used))
-            self._fluxion.want_reserved(free.unscheduled if scheduler else {})
-            self._await_fluxion()
+            # Before, Fluxion keeps what an earlier module had it keep.
+            if self._workflows_listed:
+                self._fluxion.want_reserved(free.unscheduled if scheduler else {})
+                self._await_fluxion()
         if not self._fluxion_started:
             self._fluxion_started = True
             self._fluxion.start()
@@ -400,13 +411,9 @@ class Availability:
     def _await_fluxion(self) -> None:
         """Wait until Fluxion keeps the storage from others that it is to keep now."""
         jobids, self._to_withhold = self._to_withhold, []
-        for jobid in jobids:
+        for jobid in jobids if self.free_storage.listed else ():
             rabbits = self.free_storage.rabbits_of(jobid)
-            done = partial(self._withheld, jobid)
-            if self._settings.scheduler:
-                self._fluxion.when_withheld(rabbits, done)
-            else:  # the nodes keep their property as long as the storage is there
-                done()
+            self._fluxion.when_withheld(rabbits, partial(self._withheld, jobid))
 
     def _update_drains(self, verdict: Verdict) -> None:
         """Drain nodes that lost their connection, undrain those that have it back."""

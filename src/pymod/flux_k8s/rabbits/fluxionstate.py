@@ -347,8 +347,14 @@ class FluxionState:
     def withholds(self, rabbits: Iterable[str]) -> bool:
         """Whether no job gets what is reserved on these Rabbits, as chosen by
         :meth:`choose_ssds`. A Rabbit that the graph lacks is given to no job."""
-        found = (self.ssds.get(rabbit) for rabbit in rabbits)
-        return all(ssds.withholds for ssds in found if ssds is not None)
+        return all(map(self._withholds, rabbits))
+
+    def _withholds(self, rabbit: str) -> bool:
+        ssds = self.ssds.get(rabbit)
+        marked = self._desired.properties.get(ALLOC_RABBIT, frozenset())
+        nodes = marked.intersection(self._mapping.hosts_of(rabbit)) - self.unknown
+        are_marked = nodes <= self.properties[ALLOC_RABBIT].certain
+        return are_marked and (ssds is None or ssds.withholds)
 
     def next_request(self) -> Optional[Request]:
         """The next request: first those that take something out of service. None when

@@ -49,7 +49,8 @@ class FreeStorage:
         changed: is called when the storage on a Rabbit has changed.
 
     Attributes:
-        counted: all Servers have been seen once, or Kubernetes forbids the watch.
+        listed: all Servers have been seen once.
+        counted: as ``listed``, or Kubernetes forbids the watch.
         uncountable: the watch has failed before it showed all Servers.
     """
 
@@ -76,6 +77,7 @@ class FreeStorage:
         self._watch: Optional[Watch] = None
         self._answered = False
         self._trouble: Optional[KubeError] = None
+        self.listed = False
         self.counted = False
         self.uncountable = False
 
@@ -207,10 +209,13 @@ class FreeStorage:
         """The job gives its share of the Rabbits back to the scheduler. The storage of
         a job that is torn down is gone, whether the watch has shown that or not. That
         of another job is still there."""
+        group = self._torn_down if torn_down else self._released
+        if jobid in group:
+            return
         servers = {s: self._usage(s) for s in self._of_job.get(jobid, ())}
         for found in servers.values():
             self._count(found, -1)
-        (self._torn_down if torn_down else self._released).add(jobid)
+        group.add(jobid)
         for name in servers:
             self._count(self._usage(name), 1)
         self._changed()
@@ -265,6 +270,7 @@ class FreeStorage:
 
     def _end_count(self, error: Optional[KubeError]) -> None:
         """All Servers were seen, or cannot be seen."""
+        self.listed = self.listed or error is None
         if self.counted:
             return
         first = not self.uncountable
