@@ -33,8 +33,8 @@
     Where there are several logs, each has a heading. Where there is no time for all,
     those that were read: those of containers that failed come first.
 
-Teardown deletes the objects behind some of them, so they are read before. An error
-in reading them neither fails a job nor delays its Teardown for long.
+Teardown deletes data movements and containers, so they are read before. An error in
+reading them neither fails a job nor delays its Teardown for long.
 """
 
 from __future__ import annotations
@@ -45,10 +45,12 @@ from functools import lru_cache
 from typing import Any, Callable, Iterable, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
+from flux_k8s.control.coroutines import drive
 from flux_k8s.control.kubecalls import KubeCalls, absent
 from flux_k8s.dws.cleanup import workflow_selector
 from flux_k8s.dws.datamovement import Totals
 from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.workflowinfo import CONTAINER_LOGS, DATA_MOVEMENTS, WorkflowInfo
 from flux_k8s.ports import (
     NNFDATAMOVEMENT,
@@ -58,6 +60,7 @@ from flux_k8s.ports import (
     Json,
     Kube,
     KubeError,
+    RpcError,
 )
 from flux_k8s.rfc.jobid import f58
 
@@ -147,7 +150,7 @@ class Records:
     def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
         info.recording.durations[state] = round(seconds, 6)
         key = f"rabbit_{state.name.lower()}_timing"
-        self._flux.kvs_put(info.jobid, key, json.dumps(round(seconds, 6)))
+        self._put(info, key, json.dumps(round(seconds, 6)), last=False)
 
     async def record(self, info: WorkflowInfo) -> None:
         """Write the records of the objects that Teardown deletes.
@@ -307,9 +310,22 @@ class Records:
         else:
             self._put(info, key, text)
 
-    def _put(self, info: WorkflowInfo, key: str, text: str) -> None:
-        """At once: its source is about to go."""
-        self._flux.kvs_put(info.jobid, key, text, last=True)
+    def _put(self, info: WorkflowInfo, key: str, text: str, last: bool = True) -> None:
+        """Write a record, at once if it is the ``last`` one for now: its source may be
+        about to go. Flux may have purged a job that has ended."""
+        if not (info.released or info.nodes_released):
+            self._flux.kvs_put(info.jobid, key, text, last=last)
+            return
+
+        async def put() -> None:
+            if not await is_purged(self._flux, info.jobid):
+                self._flux.kvs_put(info.jobid, key, text, last=last)
+
+        def done(error: Optional[RpcError]) -> None:
+            if error is not None:
+                self._give_up(info, key, error)
+
+        drive(put(), done, (RpcError,))
 
 
 async def list_movements(
