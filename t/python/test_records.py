@@ -199,7 +199,7 @@ def test_a_workflow_of_another_program_is_not_recorded() -> None:
     (exception,) = exceptions(system, jobid)
     assert "belongs to job x of slurm" in exception["note"]
     kvs = system.instance.job(jobid).kvs
-    assert [key for key in kvs if key.startswith("rabbit_")] == []
+    assert [key for key in kvs if key.startswith("rabbit_")] == ["rabbit_data_out"]
 
 
 def test_a_job_that_goes_well_has_the_times_of_dws_itself() -> None:

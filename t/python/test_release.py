@@ -14,7 +14,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowview import NODES_RELEASED, RELEASE
+from flux_k8s.dws.workflowview import INSTANCE, NODES_RELEASED, RELEASE
 from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Topology
@@ -383,6 +383,73 @@ def test_a_workflow_that_is_deleted_after_the_end_of_its_job_is_reported() -> No
     settle(system)
     assert record(system, jobid)["success"] is False
     assert "was deleted under the job" in record(system, jobid)["errstr"]
+
+
+def test_a_workflow_that_others_take_over_is_reported_and_keeps_its_storage() -> None:
+    system = slow()
+    jobids = [submit(system, (ALL, COPY_OUT), **UNMOUNTED) for _ in range(2)]
+    for jobid in jobids:
+        run_until_inactive(system, jobid)
+    label = {"metadata": {"labels": {INSTANCE: "another"}}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobids[0]), label)
+    system.loop.run(lambda: bool(reports(system)), timeout=HOUR)
+    lost = record(system, jobids[0])
+    assert 'belongs to the Flux instance "another"' in lost["errstr"]
+    assert reports(system) == [{"id": jobids[0], **lost}]
+    next_job = submit(system, ALL)
+    assert always(system, lambda: "alloc" not in names(system, next_job), COPY - 60)
+
+
+def test_the_loss_is_named_in_the_report_of_data_that_another_gave_up() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    teardown = {"spec": {"desiredState": "Teardown"}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), teardown)
+    settle(system)
+    assert "was moved to Teardown under the job" in record(system, jobid)["errstr"]
+    assert "not copied: $DW_JOB_p1/x to /lustre/x" in record(system, jobid)["errstr"]
+
+
+def test_a_purged_job_gets_no_directory_again_while_its_data_goes_out() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    purged = system.instance.manager.jobs.pop(jobid)
+    settle(system)
+    assert not lines(system, "kvs: no job directory")
+    assert "rabbit_data_out" not in purged.kvs
+    assert reports(system) == [{"id": jobid, "success": True}]
+
+
+@pytest.mark.parametrize("service", ["event", "job-info"])
+def test_a_report_that_fails_is_made_later_and_logged_once(service: str) -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    restore = fail(system, service, errno.ENOSYS)
+    system.loop.run(lambda: False, timeout=COPY + 300)
+    assert desired(system, jobid) == "DataOut"
+    assert not lines(system, ": its data is out")
+    restore()
+    settle(system)
+    assert reports(system) == [{"id": jobid, "success": True}]
+    assert len(lines(system, ": its data is out")) == 1
+
+
+def test_data_that_is_out_is_not_lost_with_its_workflow() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    restore = fail(system, "event", errno.EAGAIN)
+    system.loop.run(lambda: False, timeout=COPY + 60)
+    name, away = workflow_name(jobid), {"metadata": {"finalizers": None}}
+    system.store.merge_patch(WORKFLOW, "default", name, away)
+    system.store.delete(WORKFLOW, "default", name)
+    restore()
+    settle(system)
+    system.loop.run(lambda: bool(reports(system)), timeout=HOUR)
+    assert record(system, jobid) == {"success": True}
 
 
 def test_a_job_that_did_not_run_ends_after_its_teardown() -> None:

@@ -16,6 +16,7 @@ import json
 import syslog
 
 from flux_k8s.control.coroutines import call
+from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Json, RpcError
 from flux_k8s.rfc.jobid import f58
@@ -57,26 +58,14 @@ class DataReports:
         """
         loss = printable(loss, NOTE)
         record = _record(loss)
-        level = syslog.LOG_ERR if loss else syslog.LOG_INFO
-        outcome = f"its data is not out: {loss}" if loss else "its data is out"
-        self._flux.log(level, f"{f58(info.jobid)}: {outcome}")
-        info.purged = await self._is_purged(info.jobid)
-        if not info.purged:
+        if not await is_purged(self._flux, info.jobid):
             await call(self._flux.kvs_commit, info.jobid, KEY, json.dumps(record))
         await self._tell_plugin(info.jobid, loss)
         await self._publish({"id": info.jobid, **record})
         info.data_told = True
-
-    async def _is_purged(self, jobid: int) -> bool:
-        """Whether Flux has removed the job: a write would make its directory anew."""
-        payload = {"id": jobid, "keys": ["jobspec"], "flags": 0}
-        try:
-            await call(self._flux.rpc, "job-info.lookup", payload)
-        except RpcError as error:
-            if error.errnum != errno.ENOENT:
-                raise
-            return True
-        return False
+        level = syslog.LOG_ERR if loss else syslog.LOG_INFO
+        outcome = f"its data is not out: {loss}" if loss else "its data is out"
+        self._flux.log(level, f"{f58(info.jobid)}: {outcome}")
 
     async def _tell_plugin(self, jobid: int, loss: str) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads

@@ -191,7 +191,7 @@ class Steps:
 
     def forget(self, info: WorkflowInfo) -> None:
         """Drop all that the steps keep for a job."""
-        self._planner.forget(info.jobid)
+        self._planner.forget(info)
         self.in_use.forget(info)
         if info.token:
             self._tokens.unlink(info)

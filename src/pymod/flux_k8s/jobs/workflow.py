@@ -10,7 +10,7 @@ repeated, late or forgotten events the answer is still right for the present sta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Union
+from typing import Optional, Sequence, Union
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
@@ -240,7 +240,7 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
         if missed and not (info.released or info.failed):
             return Fail(deleted)
         if info.owes_report:
-            return ReportData(deleted)
+            return ReportData(_loss_when_gone(info))
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:
         return Wait()
@@ -255,19 +255,20 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
 
 
 def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
-    if info.goal is Goal.RELEASED and (info.released or info.failed or not info.ran):
-        return Forget() if info.released else ReleaseEpilog()
-    if info.failed:
-        return Wait()
-    if not info.identity.may_own(view.instance):
-        return Fail(
-            f"Workflow {info.name} exists and belongs to the Flux instance "
-            f"{show(view.instance)}"
-        )
-    return Fail(
+    note = (
         f"Workflow {info.name} exists and belongs to job {view.jobid} of "
         f"{view.wlm}, not to {f58(info.jobid)}"
     )
+    if not info.identity.may_own(view.instance):
+        note = (
+            f"Workflow {info.name} exists and belongs to the Flux instance "
+            f"{show(view.instance)}"
+        )
+    if info.owes_report:
+        return ReportData(f"{note}; {UNKNOWN_LOSS}")
+    if info.goal is Goal.RELEASED and (info.released or info.failed or not info.ran):
+        return Forget() if info.released else ReleaseEpilog()
+    return Wait() if info.failed else Fail(note)
 
 
 def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) -> Step:
@@ -363,12 +364,23 @@ def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
     """The data that a job that ran loses if its storage is given up; "" if none."""
     losses = []
     if view.unsaved:
-        losses.append(f"not copied: {', '.join(view.unsaved)}")
+        losses.append(_not_copied(view.unsaved))
     if info.still_mounted and view.persistent_storage:
         hosts = hostlist.encode(info.still_mounted)
         names = ", ".join(view.persistent_storage)
         losses.append(f"{hosts} may not have written everything to {names}")
     return "; ".join(losses)
+
+
+def _not_copied(unsaved: Sequence[str]) -> str:
+    return f"not copied: {', '.join(unsaved)}"
+
+
+def _loss_when_gone(info: WorkflowInfo) -> str:
+    """The data that a job loses with its Workflow, which this service has seen go."""
+    if info.interference is not None:
+        return info.interference
+    return _not_copied(info.unsaved) if info.unsaved else ""
 
 
 def data_loss(info: WorkflowInfo) -> str:
@@ -377,9 +389,11 @@ def data_loss(info: WorkflowInfo) -> str:
         return "the job did not run"
     if info.aborted:
         return "its epilog was given up"
-    if info.view is None or not info.owns(info.view):
-        return info.interference or UNKNOWN_LOSS
-    return _losses(info, info.view)
+    if info.view is not None and info.owns(info.view):
+        return _losses(info, info.view)
+    if info.view is None and info.deleted_uid is not None:
+        return _loss_when_gone(info)
+    return info.interference or UNKNOWN_LOSS
 
 
 def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
@@ -393,8 +407,8 @@ def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
         return ReportData(_losses(info, view))
     begun = view.desired is not None and view.desired >= State.DataIn
     if begun and view.moves_data:
-        ended = info.purged or (info.released and not info.nodes_released)
-        if not (info.recording.allows_teardown or ended):
+        ended_early = info.released and not info.nodes_released
+        if not (info.recording.allows_teardown or ended_early):
             return Record()
     return Advance(State.Teardown, hurry=info.aborted)
 

@@ -142,6 +142,7 @@ class WorkflowInfo:
         unlisted: the watch has listed all Workflows, and the one of ``view`` is
             missing. It may be gone, and no watch event will report that.
         deleted_uid: the uid of the Workflow that was deleted last.
+        unsaved: as in the last view of the Workflow, which may be gone.
         uncertain: a request to create the Workflow got no answer.
         failure: the note of the job's fatal exception.
         failed: the job has a fatal exception about its storage.
@@ -169,7 +170,6 @@ class WorkflowInfo:
             before that was written.
         data_told: it was reported what became of the data of a job that had ended.
         nodes_released: the Workflow has, or had, the annotation that says so.
-        purged: Flux has removed the job, and its KVS directory, after its end.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
         cutting: how far that is.
         recording: the records of the job.
@@ -201,6 +201,7 @@ class WorkflowInfo:
     watched_uid: Optional[str] = None
     unlisted: bool = False
     deleted_uid: Optional[str] = None
+    unsaved: tuple[str, ...] = ()
     uncertain: bool = False
     failure: Optional[str] = None
     failed: bool = False
@@ -221,7 +222,6 @@ class WorkflowInfo:
     noted_loss: Optional[str] = None
     data_told: bool = False
     nodes_released: bool = False
-    purged: bool = False
     cut_off: bool = False
     cutting: Cutting = field(default_factory=Cutting)
     recording: Recording = field(default_factory=Recording)
@@ -350,6 +350,7 @@ class WorkflowInfo:
             elif view.desired is State.Teardown and not view.teardown_requested:
                 self._note_interference(view.uid, "moved to Teardown", view)
             before, self.view = self.view, view
+            self.unsaved = view.unsaved
             self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
             rejected = self.rejected
             if rejected is not None and (view.desired or 0) >= rejected.state:
