@@ -22,6 +22,7 @@ from support.dwscli import (
     detail,
     dws,
     ended_job,
+    jobspec,
     kvs_of,
     refused,
 )
@@ -136,6 +137,21 @@ def test_the_module_may_be_reloaded_meanwhile() -> None:
         "Teardown",
         "storage",
     ]
+
+
+def test_a_module_that_is_reloaded_while_data_goes_out_is_waited_for() -> None:
+    class MovingData(FixedInstance):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            if self.slept > 5:
+                self.texts[FIRST, "rabbit_data_out"] = '{"success": true}'
+
+    asked = jobspec("#DW jobdw")
+    kvs = kvs_of(FIRST, rabbit_nodes_released="1764000000.0", jobspec=asked)
+    del kvs[FIRST, "rabbit_workflow"]
+    answers = [LIFE[6], refused(errno.EHOSTUNREACH), refused(errno.ENOENT)]
+    found = MovingData({TOPIC: answers}, jobs=[ended_job(FIRST)], kvs=kvs)
+    assert dws(found, "wait", F58).status == 0 and found.slept > 5
 
 
 def test_a_module_that_hangs_is_waited_for() -> None:

@@ -196,6 +196,32 @@ def test_why_the_storage_of_a_job_failed_is_told() -> None:
     )
 
 
+def released(**texts: str) -> FixedInstance:
+    """An instance with a job that ended long before its data was out, which the module
+    does not know."""
+    texts = {"jobspec": jobspec("#DW jobdw"), **texts}
+    kvs = kvs_of(JOB, rabbit_nodes_released="1764000000.0", **texts)
+    del kvs[JOB, "rabbit_workflow"]
+    jobs = [ended_job(JOB, waitstatus=0)]
+    return FixedInstance({"dws.job-show": refused(errno.ENOENT)}, jobs=jobs, kvs=kvs)
+
+
+def test_a_job_whose_data_still_goes_out_has_not_ended_for_its_storage() -> None:
+    moving = released()
+    assert "does not know it yet" in dws(moving, "wait", F58).err
+    unloaded = FixedInstance(jobs=moving.jobs, kvs=moving.texts)
+    done = dws(unloaded, "show", F58)
+    assert done.status and "nothing is recorded" not in done.err
+
+
+def test_the_report_about_the_data_of_a_job_is_its_fate() -> None:
+    out = released(rabbit_data_out='{"success": true}')
+    assert dws(out, "wait", F58).status == 0
+    lost = '{"success": false, "errstr": "not copied: x"}'
+    done = dws(released(rabbit_data_out=lost), "wait", F58)
+    assert done.status == 1 and done.err.endswith("not copied: x\n")
+
+
 class LateRecord(FixedInstance):
     """An instance in which the end of a job's storage is recorded late."""
 
@@ -249,6 +275,8 @@ def test_a_job_that_was_cancelled_before_it_ran_has_lost_no_data() -> None:
     kvs[JOB, "rabbit_workflow"] = json.dumps(workflow)
     for state in ("postrun", "dataout"):
         del kvs[JOB, f"rabbit_{state}_timing"]
+    report = {"success": False, "errstr": "the job did not run"}
+    kvs[JOB, "rabbit_data_out"] = json.dumps(report)
     gone = instance(refused(errno.ENOENT), jobs=[ended_job(JOB)], kvs=kvs)
     done = dws(gone, "wait", F58)
     assert (done.status, done.err) == (0, "")

@@ -64,9 +64,9 @@ def ask_about(instance: Instance, request: Json, tick: Optional[Tick] = None) ->
 
 
 def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
-    """A job that has ended, as an answer of ``dws.job-show``; None for an active job.
-    The record of a job that ended just now is waited for: it may be about the state
-    before.
+    """A job that has ended, as an answer of ``dws.job-show``; None for an active job,
+    and for one whose data still goes out. The record of a job that ended just now is
+    waited for: it may be about the state before.
 
     Raises:
         Refused: there is no such job, it is another user's, or it asked for no storage.
@@ -78,6 +78,8 @@ def look_up_ended(instance: Instance, id: int) -> Optional[Json]:
         return None
     until = (number(job, "t_inactive") or 0.0) + RECORDED
     try:
+        if ended.is_moving_data(instance, id):
+            return None
         for pause in PAUSES:
             if time.time() > until or ended.is_recorded(instance, id):
                 break

@@ -5,9 +5,9 @@
 The module forgets a job when its storage is gone. Flux's job-list still has the job and
 its memos, and the KVS what the module has left there: ``rabbit_workflow``,
 ``rabbit_hostlist``, ``rabbit_allocations``, ``rabbit_<state>_timing``,
-``rabbit_moved``, ``rabbit_datamovements`` and ``rabbit_data_out``. The user of a job
-can change its memos, but not what is in the KVS: a memo only tells which jobs are worth
-a look there.
+``rabbit_moved``, ``rabbit_datamovements``, ``rabbit_data_out`` and
+``rabbit_nodes_released``. The user of a job can change its memos, but not what is in
+the KVS: a memo only tells which jobs are worth a look there.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ ALLOCATIONS = "rabbit_allocations"
 MOVED = "rabbit_moved"
 MOVEMENTS = "rabbit_datamovements"
 DATA_OUT = "rabbit_data_out"
+NODES_RELEASED = "rabbit_nodes_released"
 EVENTLOG = "eventlog"
 JOBSPEC = "jobspec"
 TIMINGS = {state: f"rabbit_{state.lower()}_timing" for state in STATES}
@@ -278,7 +279,7 @@ def _detail(job: Json, kvs: Kvs) -> Json:
         "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
         "limits": [],
         "exceptions": _shown(raised),
-        "failed": failure(job, workflow, raised) or _reported_loss(kvs, id),
+        "failed": failure(job, workflow, raised, _object(kvs.get((id, DATA_OUT)))),
         "waits": "",
     }
 
@@ -320,18 +321,37 @@ def _is_over(view: WorkflowView) -> bool:
     return view.damage is not None or (view.state is State.Teardown and view.ready)
 
 
-def _reported_loss(kvs: Kvs, id: int) -> str:
-    """What the module reported of the data of a job that ended before its data was
-    out; "" if that is out."""
-    return text(_object(kvs.get((id, DATA_OUT))), "errstr")
+def is_moving_data(instance: Instance, id: int) -> bool:
+    """Whether a job has ended before its data was out, and it is not reported yet what
+    became of the data.
+
+    Raises:
+        OSError: EPERM for the job of another user.
+    """
+    kvs = instance.kvs([(id, NODES_RELEASED), (id, DATA_OUT)])
+    return (id, NODES_RELEASED) in kvs and (id, DATA_OUT) not in kvs
 
 
-def failure(job: Json, workflow: Json, exceptions: list[tuple[int, str, str]]) -> str:
+def failure(
+    job: Json,
+    workflow: Json,
+    exceptions: list[tuple[int, str, str]],
+    data_out: Json,
+) -> str:
     """Why the storage of a job that ended has failed, or what data is lost; empty if
-    the storage is gone and no data is lost."""
+    no data is lost, and the storage is gone, or soon will be.
+
+    Args:
+        data_out: the report of what became of the data, if there is one.
+    """
     for severity, kind, note in exceptions:
         if severity == 0 and kind.startswith(EXCEPTION):
             return note or kind
+    if data_out.get("success") is True:
+        return ""
+    reported = text(data_out, "errstr")
+    if reported and number(job, "waitstatus") is not None:  # else it did not run
+        return reported
     if not workflow:
         return "nothing is recorded of its storage"
     view = WorkflowView.parse(workflow)

@@ -25,6 +25,10 @@ from flux_k8s.text import NOTE, printable
 KEY = "rabbit_data_out"
 """``{"success": true}``, or ``{"success": false, "errstr": "..."}``, as JSON."""
 
+NODES_RELEASED = "rabbit_nodes_released"
+"""The UNIX time at which a job gave its nodes back before its data was out. Of such a
+job, :data:`KEY` is missing until the data is out."""
+
 EVENT = "dws.data-out"
 
 
@@ -46,6 +50,15 @@ class DataReports:
             info.noted_loss = loss
             self._flux.kvs_put(info.jobid, KEY, json.dumps(_record(loss)), last=True)
 
+    async def note_release(self, info: WorkflowInfo) -> None:
+        """Record that a job is about to end before its data is out.
+
+        Raises:
+            RpcError: it was not written.
+        """
+        now = f"{self._flux.now():.3f}"
+        await call(self._flux.kvs_commit, info.jobid, NODES_RELEASED, now)
+
     async def report(self, info: WorkflowInfo, loss: str) -> None:
         """Report that the data of a job that has ended is out, or what of it is lost.
         A report may be repeated.
@@ -60,14 +73,14 @@ class DataReports:
         record = _record(loss)
         if not await is_purged(self._flux, info.jobid):
             await call(self._flux.kvs_commit, info.jobid, KEY, json.dumps(record))
-        await self._tell_plugin(info.jobid, loss)
+        await self._notify_plugin(info.jobid, loss)
         await self._publish({"id": info.jobid, **record})
-        info.data_told = True
+        info.data_reported = True
         level = syslog.LOG_ERR if loss else syslog.LOG_INFO
         outcome = f"its data is not out: {loss}" if loss else "its data is out"
         self._flux.log(level, f"{f58(info.jobid)}: {outcome}")
 
-    async def _tell_plugin(self, jobid: int, loss: str) -> None:
+    async def _notify_plugin(self, jobid: int, loss: str) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads
         the record when it is loaded."""
         payload: Json = {"id": jobid, **({"errstr": loss} if loss else {})}

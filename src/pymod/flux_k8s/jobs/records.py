@@ -28,6 +28,9 @@
 ``rabbit_data_out``
     What became of the data of a job (:mod:`flux_k8s.jobs.datareports` writes it when
     the job ends, or later).
+``rabbit_nodes_released``
+    The UNIX time at which the job gave its nodes back, if that was before its data was
+    out (written there as well).
 ``rabbit_container_log``
     The end of the logs of the job's containers, at most 50,000 characters in all.
     Where there are several logs, each has a heading. Where there is no time for all,

@@ -347,6 +347,7 @@ class Steps:
         payload: Json = {"id": info.jobid}
         view = info.view
         if view is not None and view.nodes_released and view.desired is State.DataOut:
+            await self._data.note_release(info)
             payload["data"] = "moving"
         else:
             self._data.note(info, data_loss(info))

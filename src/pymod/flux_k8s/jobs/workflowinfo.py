@@ -168,7 +168,7 @@ class WorkflowInfo:
         withheld: the scheduler does so.
         noted_loss: what is lost of the job's data by its record, "" for nothing; None
             before that was written.
-        data_told: it was reported what became of the data of a job that had ended.
+        data_reported: it was reported what became of the data of a job that had ended.
         nodes_released: the Workflow has, or had, the annotation that says so.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
         cutting: how far that is.
@@ -220,7 +220,7 @@ class WorkflowInfo:
     withholding: bool = False
     withheld: bool = False
     noted_loss: Optional[str] = None
-    data_told: bool = False
+    data_reported: bool = False
     nodes_released: bool = False
     cut_off: bool = False
     cutting: Cutting = field(default_factory=Cutting)
@@ -283,7 +283,7 @@ class WorkflowInfo:
     def owes_report(self) -> bool:
         """Whether the job has ended before its data was out, and it is still to be
         reported what became of the data."""
-        return self.released and self.nodes_released and not self.data_told
+        return self.released and self.nodes_released and not self.data_reported
 
     def owns(self, view: WorkflowView) -> bool:
         """Whether the Workflow was made for this job."""
