@@ -111,6 +111,8 @@ def test_a_job_ends_when_its_nodes_have_unmounted_while_its_data_goes_out() -> N
     assert desired(system, jobid) == "DataOut"
     assert annotations(system, jobid)[RELEASE] == "unmounted"
     assert NODES_RELEASED in annotations(system, jobid)
+    kvs = system.instance.job(jobid).kvs
+    assert "rabbit_nodes_released" in kvs and "rabbit_data_out" not in kvs
     begun = system.loop.now()
     settle(system)
     assert COPY <= system.loop.now() - begun < COPY + 120
@@ -124,12 +126,10 @@ def test_by_default_a_job_ends_after_its_storage() -> None:
     system = slow()
     jobid = submit(system)
     run_until_inactive(system, jobid)
-    assert (
-        RELEASE
-        not in json.loads(system.instance.job(jobid).kvs["rabbit_workflow"])[
-            "metadata"
-        ]["annotations"]
-    )
+    kvs = system.instance.job(jobid).kvs
+    last = json.loads(kvs["rabbit_workflow"])["metadata"]["annotations"]
+    assert not {RELEASE, NODES_RELEASED} & last.keys()
+    assert "rabbit_nodes_released" not in kvs
     assert system.loop.now() - begun_of(system, jobid, "epilog-start") > COPY
     assert not reports(system)
 
@@ -158,10 +158,23 @@ def test_storage_is_not_given_to_another_job_before_it_is_gone() -> None:
     run_until_inactive(system, plain, timeout=60.0)
     assert desired(system, first) == desired(system, second) == "DataOut"
     assert "alloc" not in names(system, third)
-    running(system, third)
-    assert fits(system)
+    assert always(system, lambda: fits(system), COPY + 60)
+    assert "start" in names(system, third)
     settle(system)
     assert not exceptions(system, third)
+
+
+@pytest.mark.parametrize("chunks", [1, 7, 33, 100])
+def test_ten_jobs_on_one_rabbit_fit_whatever_the_size_of_its_ssd(chunks: int) -> None:
+    system = slow(chunks=chunks)
+    sizes = range(5, 35, 3)
+    directives = [XFS.replace("10GiB", f"{size}GiB") for size in sizes]
+    jobids = [submit(system, (dw, COPY_OUT), **UNMOUNTED) for dw in directives]
+    assert always(system, lambda: fits(system), COPY)
+    settle(system, DAY)
+    system.loop.run(lambda: False, timeout=120.0)
+    assert ssds_down(system) == 0
+    assert all(record(system, jobid) == {"success": True} for jobid in jobids)
 
 
 def fits(system: VirtualSystem) -> bool:
@@ -264,8 +277,8 @@ def test_a_fluxion_that_is_loaded_again_does_not_give_the_storage_twice() -> Non
         run_until_inactive(system, jobid)
     system.instance.reload_fluxion()
     next_job = submit(system, ALL)
-    running(system, next_job)
-    assert fits(system)
+    assert always(system, lambda: fits(system), COPY + 60)
+    assert "start" in names(system, next_job)
     settle(system)
     assert not exceptions(system, next_job)
 
@@ -457,8 +470,18 @@ def test_a_job_that_did_not_run_ends_after_its_teardown() -> None:
     jobid = submit(system, **UNMOUNTED)
     assert system.loop.run(in_state(system, "Setup"), timeout=HOUR)
     system.instance.cancel(jobid)
+    run_until_inactive(system, jobid)
+    assert is_torn_down(system, jobid)
     settle(system)
     assert not reports(system)
+
+
+def is_torn_down(system: VirtualSystem, jobid: int) -> bool:
+    """Whether a job's storage is gone."""
+    name = workflow_name(jobid)
+    workflow = system.store.find(WORKFLOW, "default", name)
+    status = {} if workflow is None else workflow["status"]
+    return workflow is None or (status["state"], status["ready"]) == ("Teardown", True)
 
 
 def test_a_cancelled_epilog_ends_after_its_teardown() -> None:
@@ -467,9 +490,40 @@ def test_a_cancelled_epilog_ends_after_its_teardown() -> None:
     jobid = submit(system, **UNMOUNTED)
     assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
     system.instance.cancel(jobid)
+    run_until_inactive(system, jobid)
+    assert is_torn_down(system, jobid)
     settle(system)
-    assert names(system, jobid)[-1] == "clean"
     assert not reports(system)
+
+
+@pytest.mark.parametrize("timeout", [5.0, 60.0])
+def test_an_epilog_that_is_given_up_has_its_lost_data_reported(timeout: float) -> None:
+    """Before the Workflow is marked, or after, while Fluxion does not answer."""
+    latency = table({"PostRun": 20.0, "DataOut": COPY})
+    system = started(
+        options=Options(latency=latency), plugin_conf={"epilog-timeout": timeout}
+    )
+    jobid = submit(system, **UNMOUNTED)
+    running(system, jobid)
+    fail(system, FLUXION, errno.EIO)
+    run_until_inactive(system, jobid)
+    marked = timeout > 20
+    assert (NODES_RELEASED in annotations(system, jobid)) is marked
+    system.loop.run(lambda: False, timeout=60.0)
+    assert bool(reports(system)) is marked
+    noted = [str(exception["note"]) for exception in exceptions(system, jobid)]
+    assert any("/lustre/x" in note for note in noted)
+    assert record(system, jobid)["success"] is False
+
+
+def test_an_epilog_ends_with_its_teardown_if_fluxion_never_answers() -> None:
+    system = slow()
+    jobid = submit(system, **UNMOUNTED)
+    running(system, jobid)
+    system.instance.broker.register(FLUXION, lambda *request: None)
+    run_until_inactive(system, jobid)
+    assert is_torn_down(system, jobid) and record(system, jobid) == {"success": True}
+    settle(system)
 
 
 @pytest.mark.parametrize(
