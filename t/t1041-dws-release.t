@@ -39,6 +39,12 @@ data_out () {
     flux kvs get "$(flux job id --to=kvs "$1").rabbit_data_out"
 }
 
+# usage: wait_for_storage JOBID: print the exit status of flux dws wait at the end
+wait_for_storage () {
+    flux dws wait "$1"
+    echo "status $?"
+}
+
 ssds_are_down () {
     ssds_down >down &&
     test "$(wc -w <down)" -eq "$1"
@@ -73,7 +79,10 @@ test_expect_success 'a job that depends on its data waits, too' '
     ! flux job wait-event -q -t 1 $after depend
 '
 test_expect_success 'a module that was killed goes on with the data' '
+    { wait_for_storage $first >waited 2>&1 & } &&
+    eventually grep -q DataOut waited &&
     module_kill &&
+    eventually grep -q "module is away" waited &&
     flux module load dws &&
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     in_dataout $first &&
@@ -94,6 +103,10 @@ test_expect_success 'when the data is out, the next job gets the storage' '
     no_workflows &&
     eventually ssds_are_down 0
 '
+test_expect_success 'flux dws wait has waited for that, and for the module' '
+    eventually grep -q "^status" waited &&
+    grep "^status 0" waited
+'
 test_expect_success 'it is told that the data is out' '
     test "$(data_out $first)" = "{\"success\": true}" &&
     log_says ": its data is out" &&
@@ -109,6 +122,18 @@ test_expect_success 'the site has it for all jobs that do not say' '
     ! flux job wait-event -q -t 1 $fourth clean &&
     data_may_go &&
     job_succeeds $fourth
+'
+test_expect_success 'a job that is purged meanwhile gets no KVS directory again' '
+    gate_shut DataOut &&
+    purged=$(storage_job 10) &&
+    in_dataout $purged &&
+    directory=$(flux job id --to=kvs $purged) &&
+    flux kvs ls $directory &&
+    flux job purge -f $purged &&
+    test_must_fail flux kvs ls $directory &&
+    data_may_go &&
+    no_workflows &&
+    test_must_fail flux kvs ls $directory
 '
 test_expect_success 'data that does not go out is told, after the end of the job' '
     echo "teardown_after = 2" >>conf/rabbit.toml &&
