@@ -142,6 +142,7 @@ test_expect_success 'data that does not go out is told, after the end of the job
     lost=$(storage_job 10) &&
     in_dataout $lost &&
     never=$(flux submit --dependency=dws-out:$lost true) &&
+    wait_event $never clean &&
     job_exception $never dependency "not copied" &&
     eventually data_out $lost &&
     data_out $lost | grep -q "not copied: .DW_JOB_p1/x to /lustre/" &&
@@ -152,6 +153,7 @@ test_expect_success 'data that does not go out is told, after the end of the job
 test_expect_success 'a job with a container keeps its nodes' '
     contained=$(flux submit -N1 -S dw_release=unmounted \
         -S dw="#DW jobdw type=xfs capacity=1GiB name=p1 requires=copy-offload" true) &&
+    wait_event $contained clean &&
     job_exception $contained dws "dw_release=unmounted"
 '
 test_expect_success 'a wrong value is refused' '

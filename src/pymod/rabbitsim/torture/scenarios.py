@@ -47,7 +47,11 @@ class Scenario:
 
 SCENARIOS = (
     Scenario("the standard job"),
-    Scenario("a job that ends before its data is out", release="unmounted"),
+    Scenario(
+        "a job that ends before its data is out",
+        faults=(DwsFault("DataOut", "slow", duration=20.0),),
+        release="unmounted",
+    ),
     Scenario(
         "a job whose data is lost after its end",
         faults=(DwsFault("DataOut", "never"),),
