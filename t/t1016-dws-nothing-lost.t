@@ -49,6 +49,19 @@ plugin_reload () {
     plugin_load "$1"
 }
 
+# usage: has_unmounted HOST: nothing is mounted there any more
+has_unmounted () {
+    kube get clientmounts | python_stdin '
+import json, sys
+mounts = [
+    mount
+    for clientmount in json.load(sys.stdin)["items"]
+    if clientmount["metadata"]["namespace"] == sys.argv[1]
+    for mount in clientmount["status"]["mounts"]
+]
+sys.exit(any(m["state"] != "unmounted" or not m["ready"] for m in mounts))' "$1"
+}
+
 in_postrun () {
     wait_event "$1" epilog-start && kube wait "$(workflow "$1")" PostRun
 }
@@ -149,6 +162,7 @@ test_expect_success 'a timeout that a person raises asks for Teardown' '
 test_expect_success 'an abort survives an outage in which plugin and module are lost' '
     id=$(submit_out -N2 --requires=host:compute-[01-02] true) &&
     in_postrun $id &&
+    eventually has_unmounted compute-01 &&
     dws_pause &&
     process_stop $KUBE_PID &&
     flux job raise --type=dws-epilog-timeout $id &&
