@@ -111,28 +111,34 @@ class Records:
         """Write the duration of each state, and the Workflow when it moves to Teardown
         and at its end. ``workflow`` comes from an answer or from the watch, whichever
         is first. The other may never come."""
-        view, recording = info.view, info.recording
-        if view is None or not info.owns(view):
-            return
+        if info.view is not None and info.owns(info.view):
+            drive(self._note(info, info.view, workflow), lambda result: None, ())
+
+    async def _note(
+        self, info: WorkflowInfo, view: WorkflowView, workflow: Json
+    ) -> None:
+        recording = info.recording
         if view.desired is State.Teardown and not (view.complete or recording.end):
             recording.end = True
-            self._put_json(info, "rabbit_workflow", workflow)
+            await self._put_json(info, "rabbit_workflow", workflow)
         timed = view.state in recording.timed_states
         if not view.complete or view.state is None or timed:
             return
         recording.timed_states = _with(recording.timed_states, view.state)
         if view.elapsed is not None:
-            self._put_timing(info, view.state, view.elapsed)
+            await self._put_timing(info, view.state, view.elapsed)
         if view.state is State.Teardown:
-            self._put_json(info, "rabbit_workflow", workflow)
+            await self._put_json(info, "rabbit_workflow", workflow)
 
-    def fail(self, info: WorkflowInfo, view: WorkflowView, workflow: Json) -> None:
+    async def fail(
+        self, info: WorkflowInfo, view: WorkflowView, workflow: Json
+    ) -> None:
         """Keep the Workflow of a job that fails."""
-        self.leave(info, view)
+        await self.leave(info, view)
         if view.desired is not State.Teardown:
-            self._put_json(info, "rabbit_workflow", workflow)
+            await self._put_json(info, "rabbit_workflow", workflow)
 
-    def leave(self, info: WorkflowInfo, view: WorkflowView) -> None:
+    async def leave(self, info: WorkflowInfo, view: WorkflowView) -> None:
         """Write the seconds since the current state was requested, if it was not
         reached.
 
@@ -148,12 +154,15 @@ class Records:
             return
         if not (view.complete or view.since is None):
             recording.timed_states = _with(recording.timed_states, state)
-            self._put_timing(info, state, max(0.0, self._flux.now() - view.since))
+            seconds = max(0.0, self._flux.now() - view.since)
+            await self._put_timing(info, state, seconds)
 
-    def _put_timing(self, info: WorkflowInfo, state: State, seconds: float) -> None:
+    async def _put_timing(
+        self, info: WorkflowInfo, state: State, seconds: float
+    ) -> None:
         info.recording.durations[state] = round(seconds, 6)
         key = f"rabbit_{state.name.lower()}_timing"
-        self._put(info, key, json.dumps(round(seconds, 6)), last=False)
+        await self._put(info, key, json.dumps(round(seconds, 6)), last=False)
 
     async def record(self, info: WorkflowInfo) -> None:
         """Write the records of the objects that Teardown deletes.
@@ -234,15 +243,15 @@ class Records:
             await self._read_data_movements(info, totals, kept)
         except _NotRecorded:
             if kept:
-                self._put_movements(info, kept)
+                await self._put_movements(info, kept)
             raise
         if self._settings.config.save_datamovements > 0:
-            self._put_movements(info, kept)
-        self._put_json(info, "rabbit_moved", totals.to_json())
+            await self._put_movements(info, kept)
+        await self._put_json(info, "rabbit_moved", totals.to_json())
 
-    def _put_movements(self, info: WorkflowInfo, kept: Iterable[Json]) -> None:
+    async def _put_movements(self, info: WorkflowInfo, kept: Iterable[Json]) -> None:
         plain = [_plain(item) for item in kept]
-        self._put_json(info, "rabbit_datamovements", plain)
+        await self._put_json(info, "rabbit_datamovements", plain)
 
     async def _read_data_movements(
         self, info: WorkflowInfo, totals: Totals, kept: list[Json]
@@ -283,13 +292,15 @@ class Records:
                 if log:
                     logs.append((f"{pod}/{container}", log))
         except _NotRecorded:
-            self._put_logs(info, logs)
+            await self._put_logs(info, logs)
             raise
-        self._put_logs(info, logs)
+        await self._put_logs(info, logs)
 
-    def _put_logs(self, info: WorkflowInfo, logs: Sequence[tuple[str, str]]) -> None:
+    async def _put_logs(
+        self, info: WorkflowInfo, logs: Sequence[tuple[str, str]]
+    ) -> None:
         if logs:
-            self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
+            await self._put(info, "rabbit_container_log", join_logs(logs, CHARACTERS))
 
     async def _log(self, info: WorkflowInfo, pod: str, container: str) -> str:
         """The log of a container; "" if there is none."""
@@ -303,7 +314,7 @@ class Records:
                 raise
             return ""
 
-    def _put_json(self, info: WorkflowInfo, key: str, value: Any) -> None:
+    async def _put_json(self, info: WorkflowInfo, key: str, value: Any) -> None:
         try:
             text = json.dumps(value)
         except RecursionError:
@@ -311,24 +322,21 @@ class Records:
             reason = _NotRecorded("too many levels")
             self._give_up(info, f"the objects of {key}", reason)
         else:
-            self._put(info, key, text)
+            await self._put(info, key, text)
 
-    def _put(self, info: WorkflowInfo, key: str, text: str, last: bool = True) -> None:
+    async def _put(
+        self, info: WorkflowInfo, key: str, text: str, last: bool = True
+    ) -> None:
         """Write a record, at once if it is the ``last`` one for now: its source may be
         about to go. Flux may have purged a job that has ended."""
-        if not (info.released or info.nodes_released):
+        try:
+            ended = info.released or info.nodes_released
+            if ended and await is_purged(self._flux, info.jobid):
+                return
+        except RpcError as error:
+            self._give_up(info, key, error)
+        else:
             self._flux.kvs_put(info.jobid, key, text, last=last)
-            return
-
-        async def put() -> None:
-            if not await is_purged(self._flux, info.jobid):
-                self._flux.kvs_put(info.jobid, key, text, last=last)
-
-        def done(error: Optional[RpcError]) -> None:
-            if error is not None:
-                self._give_up(info, key, error)
-
-        drive(put(), done, (RpcError,))
 
 
 async def list_movements(

@@ -380,7 +380,7 @@ class Steps:
         async def save() -> None:
             namespace, name = self._settings.namespace, info.name
             workflow = await self._calls.get(WORKFLOW, namespace, name, key=name)
-            self._records.fail(info, WorkflowView.parse(workflow), workflow)
+            await self._records.fail(info, WorkflowView.parse(workflow), workflow)
 
         drive(save(), lambda result: None, FAILURES, self._bind)
 

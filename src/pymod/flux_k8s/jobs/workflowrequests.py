@@ -214,7 +214,7 @@ class WorkflowRequests:
         if step.state is State.Teardown:
             if info.view is not None:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
-                self._records.leave(info, info.view)
+                await self._records.leave(info, info.view)
             annotations[TEARDOWN_REQUESTED] = "true"
         elif step.state is State.DataOut and info.view is not None:
             overlooked = _overlooked(info, info.view, self._flux.now())
