@@ -154,7 +154,7 @@ that show it."""
 
 SHOWN_BY = {
     "takes 404 for an error": (15, 5),
-    "believes what is out of date": (40, 21),
+    "believes what is out of date": (40, 86),
     "counts a state's time from the state before": (15, 2),
     "does not obey a cancel in the epilog": (15, 28),
     "takes nothing out of service at an abort": (15, 15),

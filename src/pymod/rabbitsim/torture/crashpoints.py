@@ -19,6 +19,7 @@ from typing import Any, Callable, Iterable, Mapping, Optional
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call
+from flux_k8s.jobs.datareports import NODES_RELEASED
 from flux_k8s.jobs.service import Service
 from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import Advance, Step
@@ -356,7 +357,8 @@ def _life(system: _CrashSystem, jobid: int, breach: Optional[Breach]) -> Life:
     contexts = [e.context or {} for e in events if e.name == "exception"]
     job = system.instance.job(jobid)
     left = [f"memo {k}={v}" for k, v in job.annotations.get("user", {}).items()]
-    left += [f"KVS {key}" for key in job.kvs]
+    # (While the module is away, the data may go out: the job ends after that.)
+    left += [f"KVS {key}" for key in job.kvs if key != NODES_RELEASED]
     nodes = system.instance.scheduler.pool.nodes
     left += [f"drained {node.host}" for node in nodes if node.drained]
     return Life(
