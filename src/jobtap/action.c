@@ -311,15 +311,8 @@ int dws_dependency_add (struct dws *dws,
 /* A submission that is being committed is in NEW: what is posted waits. */
 static bool in_depend (struct dws *dws, flux_jobid_t id)
 {
-    flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
-    int state = 0;
+    int state = dws_job_state (dws, id);
 
-    if (args)
-        (void)flux_plugin_arg_unpack (args,
-                                      FLUX_PLUGIN_ARG_IN,
-                                      "{s:i}",
-                                      "state", &state);
-    flux_plugin_arg_destroy (args);
     return state == FLUX_JOB_STATE_DEPEND || state == FLUX_JOB_STATE_NEW;
 }
 

@@ -2,9 +2,10 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* dataout.c: the turns of the targets: look-ups, and what waiters are told
+/* dataout.c: the turns of the targets: look-ups, and the release or failure of
+ * the jobs that wait
  *
- * The module commits the record of a job before it tells the plugin, and a
+ * The module commits the record of a job before it reports to the plugin, and a
  * target is there before its record is asked for. So nothing is missed in
  * between.
  *
@@ -24,8 +25,8 @@
 
 #define TURNS_MAX 32 // before the reactor has its own
 
-static void eventlog_cb (flux_future_t *f, void *arg);
 static void record_cb (flux_future_t *f, void *arg);
+static void eventlog_cb (flux_future_t *f, void *arg);
 static void recovered_cb (flux_future_t *f, void *arg);
 
 /* The description of a dependency must be the same after a restart in another
@@ -65,6 +66,7 @@ static void set_fate (struct dws_target *target,
     free (target->reason);
     target->reason = fate == DWS_FATE_LOST ? strdup (reason) : NULL;
     target->fate = fate;
+    dws_turn_add (target);
 }
 
 /* Go on with a target when one of its questions was answered. */
@@ -78,11 +80,8 @@ static void answered (struct dws_target *target,
         return;
     }
     target->dws->dataout->failing = false;
-    target->checked = true;
     if (fate != DWS_FATE_OPEN)
         set_fate (target, fate, reason);
-    if (target->fate != DWS_FATE_OPEN) // or the module has told meanwhile
-        dws_turn_add (target);
 }
 
 static void look_up (struct dws_target *target)
@@ -92,13 +91,24 @@ static void look_up (struct dws_target *target)
     if (!target->f
         && dws_turn_ask (dws,
                          &target->f,
-                         dws_fate_ask_eventlog (dws, target->id),
-                         eventlog_cb,
+                         dws_fate_ask_record (dws, target->id),
+                         record_cb,
                          target) < 0)
         repeat (target, NULL);
 }
 
-static void eventlog_cb (flux_future_t *f, void *arg)
+/* Return true if the module is to report yet, as far as is known here. After a
+ * restart only the eventlog has dws_released; before it, the KVS may lack that.
+ */
+static bool is_awaited (struct dws *dws, flux_jobid_t id)
+{
+    int state = dws_job_state (dws, id);
+
+    return (state != 0 && state != FLUX_JOB_STATE_INACTIVE)
+        || flux_jobtap_job_event_posted (dws->p, id, DWS_RELEASED) == 1;
+}
+
+static void record_cb (flux_future_t *f, void *arg)
 {
     struct dws_target *target = arg;
     struct dws *dws = target->dws;
@@ -106,63 +116,27 @@ static void eventlog_cb (flux_future_t *f, void *arg)
     enum dws_fate fate;
 
     dws_turn_answered (dws, &target->f);
-    fate = dws_fate_by_eventlog (f,
-                                 target->userid,
-                                 &target->released,
-                                 reason,
-                                 sizeof (reason));
+    fate = dws_fate_by_record (f, reason, sizeof (reason));
     answered (target, f, fate, reason);
     if (fate == DWS_FATE_OPEN
-        && target->fate == DWS_FATE_OPEN
+        && !is_awaited (dws, target->id)
         && dws_turn_ask (dws,
                          &target->f,
-                         dws_fate_ask_record (dws, target->id),
-                         record_cb,
+                         dws_fate_ask_eventlog (dws, target->id),
+                         eventlog_cb,
                          target) < 0)
         repeat (target, NULL);
     flux_future_destroy (f);
 }
 
-static bool is_active (struct dws *dws, flux_jobid_t id)
-{
-    flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
-    int state = FLUX_JOB_STATE_INACTIVE;
-
-    if (args)
-        (void)flux_plugin_arg_unpack (args,
-                                      FLUX_PLUGIN_ARG_IN,
-                                      "{s:i}",
-                                      "state", &state);
-    flux_plugin_arg_destroy (args);
-    return state != FLUX_JOB_STATE_INACTIVE;
-}
-
-/* Return true if the module is still to tell. The eventlog in the KVS may lack
- * the last events.
- */
-static bool is_awaited (struct dws_target *target)
-{
-    struct dws *dws = target->dws;
-
-    return target->released
-        || is_active (dws, target->id)
-        || flux_jobtap_job_event_posted (dws->p, target->id, DWS_RELEASED) == 1;
-}
-
-static void record_cb (flux_future_t *f, void *arg)
+static void eventlog_cb (flux_future_t *f, void *arg)
 {
     struct dws_target *target = arg;
     char reason[1000];
     enum dws_fate fate;
 
     dws_turn_answered (target->dws, &target->f);
-    fate = dws_fate_by_record (f, reason, sizeof (reason));
-    if (fate == DWS_FATE_OPEN && !is_awaited (target)) {
-        snprintf (reason,
-                  sizeof (reason),
-                  "the job ended without a record of its data");
-        fate = DWS_FATE_LOST;
-    }
+    fate = dws_fate_by_eventlog (f, reason, sizeof (reason));
     answered (target, f, fate, reason);
     flux_future_destroy (f);
 }
@@ -242,7 +216,7 @@ static void take_turn (struct dws_target *target)
     struct dws_waiter *waiter = target->first;
 
     dws_turn_remove (target);
-    if (target->fate == DWS_FATE_OPEN || !target->checked) {
+    if (target->fate == DWS_FATE_OPEN) {
         look_up (target);
         return;
     }
@@ -274,12 +248,25 @@ static void turns_cb (flux_reactor_t *r,
     dws_turn_schedule (dws);
 }
 
+/* Begin with a new target. The data of a job that has not come to its epilog is
+ * not out yet.
+ */
+static void begin (struct dws_target *target)
+{
+    struct dws *dws = target->dws;
+    const char *problem = dws_fate_check (dws, target->id, target->userid);
+
+    if (problem)
+        set_fate (target, DWS_FATE_LOST, problem);
+    else if (dws_job_state (dws, target->id) >= FLUX_JOB_STATE_CLEANUP)
+        dws_turn_add (target);
+}
+
 int dws_dataout_wait (struct dws *dws,
                       flux_jobid_t id,
                       uint32_t userid,
                       bool recovered,
-                      flux_jobid_t target,
-                      bool checked)
+                      flux_jobid_t target)
 {
     struct dws_waiter *waiter;
     char description[64];
@@ -301,12 +288,16 @@ int dws_dataout_wait (struct dws *dws,
         dws_waiter_destroy (waiter);
         return -1;
     }
-    if (dws_waiter_attach (dws, waiter, target, userid, checked) < 0)
+    if (dws_waiter_attach (dws, waiter, target, userid) < 0)
         return -1;
+    if (waiter->target->first == waiter)
+        begin (waiter->target);
+    else if (waiter->target->fate != DWS_FATE_OPEN)
+        dws_turn_add (waiter->target);
     return recovered ? 0 : dws_dependency_add (dws, id, description);
 }
 
-void dws_dataout_tell (struct dws *dws, flux_jobid_t id, const char *errstr)
+void dws_dataout_report (struct dws *dws, flux_jobid_t id, const char *errstr)
 {
     struct dws_target *target = NULL;
     char reason[1000];
@@ -318,10 +309,10 @@ void dws_dataout_tell (struct dws *dws, flux_jobid_t id, const char *errstr)
     if (!dws->dataout)
         return;
     while ((target = dws_target_find (dws, target, id))) {
-        if (target->checked)
+        if (target->fate == DWS_FATE_OPEN) {
             dws_turn_forget (dws, &target->f);
-        set_fate (target, errstr ? DWS_FATE_LOST : DWS_FATE_OUT, reason);
-        dws_turn_add (target);
+            set_fate (target, errstr ? DWS_FATE_LOST : DWS_FATE_OUT, reason);
+        }
     }
 }
 

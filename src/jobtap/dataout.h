@@ -2,7 +2,7 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* What became of the data of a job, and who is told */
+/* What became of the data of a job, and the jobs that wait for it */
 
 #ifndef DWS_DATAOUT_H
 #define DWS_DATAOUT_H
@@ -16,52 +16,51 @@
 
 #define DWS_OUT "dws-out"
 
-/* fate.c: what became of the data of a job, by its eventlog and its record:
- * ask, and get the answer.
+/* fate.c: what became of the data of a job, by its record and its eventlog.
  */
 
-/* Nobody learns here whether a job of somebody else exists. */
-extern const char dws_no_such_job[];
-extern const char dws_no_storage[];
+/* Return why no job of this user can wait for the data of a job, or NULL. A job
+ * of another user is as one that does not exist.
+ */
+const char *dws_fate_check (struct dws *dws,
+                            flux_jobid_t target,
+                            uint32_t userid);
 
-flux_future_t *dws_fate_ask_eventlog (struct dws *dws, flux_jobid_t id);
+/* Ask for the record, and get what it says: the fate, and the reason if the
+ * data is lost. Without a record the fate is DWS_FATE_OPEN.
+ */
 flux_future_t *dws_fate_ask_record (struct dws *dws, flux_jobid_t id);
+enum dws_fate dws_fate_by_record (flux_future_t *f, char *reason, size_t size);
 
-/* Return DWS_FATE_LOST, with the reason, unless this is a job with storage of
- * this user. Set '*releasedp' if its epilog ended before its data was out.
+/* The same with the eventlog of a job that has ended without a record: the fate
+ * is DWS_FATE_OPEN if its epilog ended before its data was out.
  */
+flux_future_t *dws_fate_ask_eventlog (struct dws *dws, flux_jobid_t id);
 enum dws_fate dws_fate_by_eventlog (flux_future_t *f,
-                                    uint32_t userid,
-                                    bool *releasedp,
                                     char *reason,
                                     size_t size);
-
-/* Return what the record says, and the reason if the data is lost. */
-enum dws_fate dws_fate_by_record (flux_future_t *f, char *reason, size_t size);
 
 /* dataout.c: the turns of the targets.
  */
 
 /* Let the current job, 'id' of 'userid', wait for the data of 'target'. The job
- * is being submitted, or it is 'recovered': then it may wait no more.
- * 'checked': the target is the user's, has storage, and has not ended. If not,
- * it is looked up. On failure return -1 with errno set.
+ * is being submitted, or it is 'recovered': then its dependency may be over. On
+ * failure return -1 with errno set.
  */
 int dws_dataout_wait (struct dws *dws,
                       flux_jobid_t id,
                       uint32_t userid,
                       bool recovered,
-                      flux_jobid_t target,
-                      bool checked);
+                      flux_jobid_t target);
 
-/* The module says that the data of a job is out, or with 'errstr' that it is
+/* The module reports that the data of a job is out, or with 'errstr' that it is
  * lost.
  */
-void dws_dataout_tell (struct dws *dws,
-                       flux_jobid_t target,
-                       const char *errstr);
+void dws_dataout_report (struct dws *dws,
+                         flux_jobid_t target,
+                         const char *errstr);
 
-/* A job has ended. Its record knows what the module may not have told. */
+/* A job has ended: the module may have written its record without a report. */
 void dws_dataout_ended (struct dws *dws, flux_jobid_t target);
 
 #endif // !DWS_DATAOUT_H

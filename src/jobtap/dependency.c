@@ -33,7 +33,6 @@ struct request {
     json_t *dependencies;   // all of the job
     json_t *value;
     flux_jobid_t target;
-    bool checked;           // as in dws_dataout_wait()
 };
 
 static int request_unpack (struct request *request, flux_plugin_arg_t *args)
@@ -68,56 +67,20 @@ static bool has_too_many (struct request *request)
     return false;
 }
 
-/* Check a target that is active; others are looked up. Return what is wrong, or
- * NULL.
- */
-static const char *check_target (flux_plugin_t *p, struct request *request)
-{
-    flux_plugin_arg_t *args = flux_jobtap_job_lookup (p, request->target);
-    json_int_t userid;
-    int state;
-    json_t *dw = NULL;
-    const char *problem = NULL;
-
-    if (args
-        && flux_plugin_arg_unpack (args,
-                                   FLUX_PLUGIN_ARG_IN,
-                                   "{s:I s:i s:{s?{s?{s?o}}}}",
-                                   "userid", &userid,
-                                   "state", &state,
-                                   "jobspec",
-                                     "attributes",
-                                       "system",
-                                         "dw", &dw) == 0
-        && state != FLUX_JOB_STATE_INACTIVE) {
-        if (userid != request->userid)
-            problem = dws_no_such_job;
-        else if (!dw || dws_jobspec_is_empty (dw))
-            problem = dws_no_storage;
-        else
-            request->checked = state != FLUX_JOB_STATE_CLEANUP;
-    }
-    flux_plugin_arg_destroy (args);
-    return problem;
-}
-
 /* Return why the dependency is refused, or NULL. A job that was recovered is
- * not: its target is looked up.
+ * not refused: it fails, unless the dependency is over.
  */
-static const char *check (flux_plugin_t *p, struct request *request)
+static const char *check (struct dws *dws, struct request *request)
 {
-    const char *problem;
-
     if (flux_job_id_parse (json_string_value (request->value),
                            &request->target) < 0
         || request->target == FLUX_JOBTAP_CURRENT_JOB)
         return "not a job ID";
-    problem = check_target (p, request);
     if (request->state != FLUX_JOB_STATE_NEW)
         return NULL;
     if (request->target == (flux_jobid_t)request->id)
         return "a job cannot wait for its own data";
-    return problem;
+    return dws_fate_check (dws, request->target, request->userid);
 }
 
 static int reject (flux_plugin_t *p,
@@ -147,6 +110,7 @@ int dws_out_cb (flux_plugin_t *p,
                 flux_plugin_arg_t *args,
                 void *data)
 {
+    struct dws *dws = flux_plugin_aux_get (p, DWS_AUX);
     struct request request = { 0 };
     const char *problem;
 
@@ -159,13 +123,12 @@ int dws_out_cb (flux_plugin_t *p,
                                        " most %d others",
                                        DWS_OUT,
                                        OUT_MAX);
-    if (!(problem = check (p, &request))
-        && dws_dataout_wait (flux_plugin_aux_get (p, DWS_AUX),
+    if (!(problem = check (dws, &request))
+        && dws_dataout_wait (dws,
                              request.id,
                              request.userid,
                              request.state != FLUX_JOB_STATE_NEW,
-                             request.target,
-                             request.checked) < 0)
+                             request.target) < 0)
         problem = strerror (errno);
     if (!problem)
         return 0;

@@ -23,11 +23,11 @@
  * loaded.
  *
  * The scheme dws-out, with a job ID for a value, holds a job until the data of
- * that job, its target, is where copy_out asked for it. If it is lost, or there
- * is none, the job fails, with an exception of the type dependency. A target
- * that cannot be waited for is refused at submission if it is active. Whatever
- * the plugin was not told, because it was not loaded, it finds in the KVS: see
- * fate.c.
+ * that job, its target, is where copy_out asked for it. If it is lost, or the
+ * target has ended without a record, the job fails, with an exception of the
+ * type dependency. A job whose target has no storage, is another user's, was
+ * purged or never was, is refused at submission. Reports that the plugin missed
+ * because it was not loaded are in the KVS: see fate.c.
  *
  * Requests to the module, answered by {"success":b "errstr"?s}. With false the
  * job fails, or, in the epilog, is let go with a note; errstr says why.

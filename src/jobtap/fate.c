@@ -2,16 +2,12 @@
  * SPDX-License-Identifier: LGPL-3.0-only
  */
 
-/* fate.c: what became of the data of a job, by its eventlog and its record
+/* fate.c: what became of the data of a job, by its record and its eventlog
  *
  * The module writes the record rabbit_data_out into the KVS directory of each
- * job with storage, before it says that the data is out. It does so before it
- * releases the epilog, unless dws_released is in the eventlog: then the data
+ * job with storage, before it reports that the data is out. It does so before
+ * it releases the epilog, unless dws_released is in the eventlog: then the data
  * goes out later.
- *
- * job-info fails a look-up as a whole if one of the keys does not exist, so the
- * record is asked for alone. The jobspec is not needed: each job with storage
- * had our dependency.
  */
 
 #include <errno.h>
@@ -23,8 +19,33 @@
 
 #define RECORD "rabbit_data_out"
 
-const char dws_no_such_job[] = "this user has no such job, or it was purged";
-const char dws_no_storage[] = "the job has no #DW storage";
+static const char no_such_job[] = "this user has no such job, or it was purged";
+static const char no_storage[] = "the job has no #DW storage";
+
+/* The job manager has all jobs in memory, also those that have ended. */
+const char *dws_fate_check (struct dws *dws,
+                            flux_jobid_t target,
+                            uint32_t userid)
+{
+    flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, target);
+    json_int_t owner;
+    json_t *dw = NULL;
+    const char *problem = no_such_job;
+
+    if (args
+        && flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:I s:{s?{s?{s?o}}}}",
+                                   "userid", &owner,
+                                   "jobspec",
+                                     "attributes",
+                                       "system",
+                                         "dw", &dw) == 0
+        && owner == (json_int_t)userid)
+        problem = dw && !dws_jobspec_is_empty (dw) ? NULL : no_storage;
+    flux_plugin_arg_destroy (args);
+    return problem;
+}
 
 static flux_future_t *ask (struct dws *dws, flux_jobid_t id, const char *key)
 {
@@ -46,84 +67,6 @@ flux_future_t *dws_fate_ask_eventlog (struct dws *dws, flux_jobid_t id)
 flux_future_t *dws_fate_ask_record (struct dws *dws, flux_jobid_t id)
 {
     return ask (dws, id, RECORD);
-}
-
-/* The events of a job that are looked for. */
-struct history {
-    json_int_t userid;
-    bool storage;
-    bool released;
-};
-
-static void note_entry (struct history *hist, const char *s, size_t size)
-{
-    json_t *entry = json_loadb (s, size, 0, NULL);
-    const char *name;
-    const char *description = "";
-    json_int_t userid = -1;
-
-    if (json_unpack (entry,
-                     "{s:s s?{s?s s?I}}",
-                     "name", &name,
-                     "context",
-                       "description", &description,
-                       "userid", &userid) == 0) {
-        if (strcmp (name, "submit") == 0)
-            hist->userid = userid;
-        else if (strcmp (name, DWS_RELEASED) == 0)
-            hist->released = true;
-        else if (strcmp (name, "dependency-add") == 0
-                 && strcmp (description, DWS_DEPENDENCY) == 0)
-            hist->storage = true;
-    }
-    json_decref (entry);
-}
-
-/* The eventlog is text, one entry a line. Its user can make it long, so only
- * the lines are parsed that may matter.
- */
-static struct history replay (const char *eventlog)
-{
-    struct history hist = { .userid = -1 };
-    const char *line = eventlog;
-
-    while (*line != '\0') {
-        const char *end = strchrnul (line, '\n');
-        size_t size = end - line;
-        if (line == eventlog
-            || memmem (line, size, DWS_RELEASED, strlen (DWS_RELEASED))
-            || memmem (line, size, DWS_DEPENDENCY, strlen (DWS_DEPENDENCY)))
-            note_entry (&hist, line, size);
-        line = *end == '\0' ? end : end + 1;
-    }
-    return hist;
-}
-
-enum dws_fate dws_fate_by_eventlog (flux_future_t *f,
-                                    uint32_t userid,
-                                    bool *releasedp,
-                                    char *reason,
-                                    size_t size)
-{
-    const char *eventlog;
-    struct history hist;
-
-    if (flux_rpc_get_unpack (f, "{s:s}", "eventlog", &eventlog) < 0) {
-        if (errno != ENOENT)
-            return DWS_FATE_UNKNOWN;
-        dws_format (reason, size, "%s", dws_no_such_job);
-        return DWS_FATE_LOST;
-    }
-    hist = replay (eventlog);
-    *releasedp = hist.released;
-    if (hist.userid == (json_int_t)userid && hist.storage)
-        return DWS_FATE_OPEN;
-    dws_format (reason,
-                size,
-                "%s",
-                hist.userid == (json_int_t)userid ? dws_no_storage
-                                                  : dws_no_such_job);
-    return DWS_FATE_LOST;
 }
 
 static enum dws_fate read_record (const char *s, char *reason, size_t size)
@@ -152,6 +95,51 @@ enum dws_fate dws_fate_by_record (flux_future_t *f, char *reason, size_t size)
     if (flux_rpc_get_unpack (f, "{s:s}", RECORD, &s) == 0)
         return read_record (s, reason, size);
     return errno == ENOENT ? DWS_FATE_OPEN : DWS_FATE_UNKNOWN;
+}
+
+static bool is_released (const char *line, size_t size)
+{
+    json_t *entry = json_loadb (line, size, 0, NULL);
+    const char *name;
+    bool rc = json_unpack (entry, "{s:s}", "name", &name) == 0
+        && strcmp (name, DWS_RELEASED) == 0;
+
+    json_decref (entry);
+    return rc;
+}
+
+/* The eventlog is text, one entry a line. Its user can make it long, so only
+ * the lines are parsed that may matter.
+ */
+static bool has_released (const char *eventlog)
+{
+    const char *line = eventlog;
+
+    while ((line = strstr (line, DWS_RELEASED))) {
+        const char *end = strchrnul (line, '\n');
+        while (line > eventlog && line[-1] != '\n')
+            line--;
+        if (is_released (line, end - line))
+            return true;
+        line = end;
+    }
+    return false;
+}
+
+enum dws_fate dws_fate_by_eventlog (flux_future_t *f, char *reason, size_t size)
+{
+    const char *eventlog;
+
+    if (flux_rpc_get_unpack (f, "{s:s}", "eventlog", &eventlog) < 0) {
+        if (errno != ENOENT)
+            return DWS_FATE_UNKNOWN;
+        dws_format (reason, size, "%s", no_such_job);
+        return DWS_FATE_LOST;
+    }
+    if (has_released (eventlog))
+        return DWS_FATE_OPEN;
+    dws_format (reason, size, "the job ended without a record of its data");
+    return DWS_FATE_LOST;
 }
 
 // vi:ts=4 sw=4 expandtab

@@ -90,6 +90,20 @@ struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id)
     return flux_jobtap_job_aux_get (dws->p, id, DWS_JOB_AUX);
 }
 
+int dws_job_state (struct dws *dws, flux_jobid_t id)
+{
+    flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
+    int state = 0;
+
+    if (args)
+        (void)flux_plugin_arg_unpack (args,
+                                      FLUX_PLUGIN_ARG_IN,
+                                      "{s:i}",
+                                      "state", &state);
+    flux_plugin_arg_destroy (args);
+    return state;
+}
+
 void dws_job_note_event (struct dws_job *job, const char *name, bool final)
 {
     if (strcmp (name, "start") == 0)

@@ -114,6 +114,11 @@ struct dws_job *dws_job_create (struct dws *dws,
 /* Return NULL for a job without #DW directives, or one that is not active. */
 struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
 
+/* Return the state of any job that was not purged, ours or not; 0 if there is
+ * none.
+ */
+int dws_job_state (struct dws *dws, flux_jobid_t id);
+
 /* Enter a phase. Drop all requests that are in flight for the last one. */
 void dws_job_enter (struct dws_job *job, enum dws_phase phase);
 

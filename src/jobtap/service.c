@@ -57,21 +57,10 @@ static struct dws_job *request_job (struct dws *dws,
         else
             respond (dws, msg);
     }
-    else {
-        flux_plugin_arg_t *args = flux_jobtap_job_lookup (dws->p, id);
-        int state = 0;
-
-        if (args
-            && flux_plugin_arg_unpack (args,
-                                       FLUX_PLUGIN_ARG_IN,
-                                       "{s:i}",
-                                       "state", &state) == 0
-            && state == FLUX_JOB_STATE_INACTIVE)
-            respond (dws, msg);
-        else
-            respond_error (dws, msg, ENOENT, "no such job with #DW directives");
-        flux_plugin_arg_destroy (args);
-    }
+    else if (dws_job_state (dws, id) == FLUX_JOB_STATE_INACTIVE)
+        respond (dws, msg);
+    else
+        respond_error (dws, msg, ENOENT, "no such job with #DW directives");
     return NULL;
 }
 
@@ -339,7 +328,7 @@ static void data_out_cb (flux_t *h,
                        "expected {id:integer, errstr:string}");
         return;
     }
-    dws_dataout_tell (dws, id, errstr);
+    dws_dataout_report (dws, id, errstr);
     respond (dws, msg);
 }
 

@@ -195,22 +195,14 @@ static struct dws_target *target_create (struct dws *dws,
 int dws_waiter_attach (struct dws *dws,
                        struct dws_waiter *waiter,
                        flux_jobid_t id,
-                       uint32_t userid,
-                       bool checked)
+                       uint32_t userid)
 {
     struct dws_target *target = dws_target_find (dws, NULL, id);
 
     while (target && target->userid != userid)
         target = dws_target_find (dws, target, id);
-    if (!target) {
-        if (!(target = target_create (dws, id, userid)))
-            return -1;
-        target->checked = checked;
-        if (!checked)
-            dws_turn_add (target);
-    }
-    else if (target->fate != DWS_FATE_OPEN)
-        dws_turn_add (target);
+    if (!target && !(target = target_create (dws, id, userid)))
+        return -1;
     waiter->target = target;
     waiter->prev = target->last;
     if (target->last)

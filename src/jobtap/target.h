@@ -50,11 +50,9 @@ struct dws_target {
     uint32_t userid;           // of its waiters
     struct dws_waiter *first;
     struct dws_waiter *last;
-    bool checked;              // whether it is this user's, and has storage
-    bool released;             // its epilog ended before the data was out
     enum dws_fate fate;
     char *reason;              // why the data is lost; NULL: no memory
-    flux_future_t *f;          // asks for the eventlog or the record
+    flux_future_t *f;          // asks for the record or the eventlog
 };
 
 struct dws_dataout {
@@ -83,13 +81,12 @@ struct dws_target *dws_target_find (struct dws *dws,
                                     flux_jobid_t id);
 
 /* Create the target of a waiter of 'userid', unless it is there, and attach the
- * waiter to it. A new target that is not 'checked' gets a turn.
+ * waiter to it.
  */
 int dws_waiter_attach (struct dws *dws,
                        struct dws_waiter *waiter,
                        flux_jobid_t target,
-                       uint32_t userid,
-                       bool checked);
+                       uint32_t userid);
 
 /* The last waiter takes the target with it. */
 void dws_waiter_detach (struct dws_waiter *waiter);

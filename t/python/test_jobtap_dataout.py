@@ -93,23 +93,43 @@ def test_a_job_cannot_wait_for_its_own_data(manager: JobManager) -> None:
 
 
 def test_a_job_waits_for_64_others_at_most(manager: JobManager) -> None:
+    for target in range(100, 165):
+        manager.submit(target, {"dw": "#DW a"})
     assert submit(manager, 2, *range(100, 164)) is None
     reason = submit(manager, 3, *range(100, 165))
     assert reason == "dws-out: a job may wait for the data of at most 64 others"
 
 
-def test_an_active_job_without_storage_is_refused(manager: JobManager) -> None:
-    manager.submit(1, {})
+@pytest.mark.parametrize("active", [True, False])
+@pytest.mark.parametrize("dw", [None, "", []])
+def test_who_waits_for_a_job_without_storage_is_refused(
+    manager: JobManager, dw: Any, active: bool
+) -> None:
+    manager.submit(1, {} if dw is None else {"dw": dw})
+    if not active:
+        manager.raise_exception(1, "cancel", 0, "dws_released dws-create")
     assert submit(manager, 2, 1) == "dws-out: '1': the job has no #DW storage"
-    manager.submit(3, {"dw": ""})
-    assert submit(manager, 2, 3) == "dws-out: '3': the job has no #DW storage"
 
 
 @pytest.mark.parametrize("dw", ["", "#DW a"])
-def test_an_active_job_of_another_user_is_refused_as_if_there_was_none(
-    manager: JobManager, dw: str
+@pytest.mark.parametrize("active", [True, False])
+@pytest.mark.parametrize("record", [OUT, SECRET, None])
+def test_a_job_of_another_user_is_as_one_that_does_not_exist(
+    manager: JobManager, dw: str, active: bool, record: Optional[str]
 ) -> None:
-    manager.submit(1, {"dw": dw}, userid=7)
+    if active:
+        manager.submit(1, {"dw": dw})
+    else:
+        ended(manager, moving=True)
+    manager.jobs[1].record = record
+    refusals = [submit(manager, 2, target, userid=7) for target in (1, 3)]
+    assert refusals == [f"dws-out: '{t}': {NO_SUCH_JOB}" for t in (1, 3)]
+    assert manager.sent["job-info.lookup"] == 0
+
+
+def test_who_waits_for_a_purged_job_is_refused(manager: JobManager) -> None:
+    ended(manager, moving=True).record = OUT
+    manager.purge(1)
     assert submit(manager, 2, 1) == f"dws-out: '1': {NO_SUCH_JOB}"
 
 
@@ -359,16 +379,13 @@ def test_a_job_that_ended_without_a_record_fails_who_waits_for_it(
     assert notes(manager.jobs[2]) == note(problem)
 
 
-def test_an_unknown_job_fails_who_waits_for_it(manager: JobManager) -> None:
-    submit(manager, 2, 57)
-    manager.settle()
-    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB, "ƒz")
-
-
-def test_a_purged_job_fails_who_waits_for_it(manager: JobManager) -> None:
-    ended(manager, moving=True).record = OUT
-    manager.purge(1)
+def test_a_job_that_is_purged_while_it_is_looked_up_fails_who_waits_for_it(
+    manager: JobManager,
+) -> None:
+    ended(manager)
     submit(manager, 2, 1)
+    manager.advance(0)
+    manager.purge(1)
     manager.settle()
     assert notes(manager.jobs[2]) == note(NO_SUCH_JOB)
 
@@ -381,42 +398,36 @@ def test_a_job_that_is_purged_meanwhile_may_be_told_of(manager: JobManager) -> N
     assert job.state == SCHED
 
 
-def test_a_job_without_storage_that_has_ended_fails_who_waits_for_it(
-    manager: JobManager,
-) -> None:
-    manager.submit(1, {})
-    manager.raise_exception(1, "cancel", 0, "dws_released dws-create")
-    submit(manager, 2, 1)
-    manager.settle()
-    assert notes(manager.jobs[2]) == note("the job has no #DW storage")
-
-
-@pytest.mark.parametrize("record", [OUT, SECRET, None])
-@pytest.mark.parametrize("told", [None, "secret", ""])
-def test_nobody_learns_of_the_data_of_somebody_else(
-    manager: JobManager, record: Optional[str], told: Optional[str]
-) -> None:
-    ended(manager, moving=True).record = record
-    assert submit(manager, 2, 1, userid=7) is None
-    manager.advance(0)
-    tell(manager, told)
-    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB)
-
-
-def test_data_out_that_comes_before_the_look_up_ends_is_not_lost(
+def test_a_report_that_comes_before_the_look_up_ends_is_not_lost(
     manager: JobManager,
 ) -> None:
     ended(manager, moving=True)
+    manager.restart()  # so that the eventlog is looked up as well
     for answers in range(2):
         jobid = 2 + answers
         submit(manager, jobid, 1)
         manager.advance(0)
-        for _ in range(answers):  # the eventlog
-            payload, done = manager.take("job-info.lookup")
-            log = "".join(json.dumps(e) + "\n" for e in manager.jobs[1].eventlog)
-            done(0, "", {"eventlog": log})
-        tell(manager)
+        for _ in range(answers):
+            manager.take("job-info.lookup")[1](errno.ENOENT, "", None)
+        assert manager.topics().count("job-info.lookup") == 1
+        manager.request("data-out", {"id": 1})
+        manager.rpcs.clear()
+        manager.settle()
         assert manager.jobs[jobid].state == SCHED
+
+
+@pytest.mark.parametrize("name", ["memo", "exception", "dws_released2"])
+def test_a_user_cannot_forge_dws_released(manager: JobManager, name: str) -> None:
+    forged = '\n{"timestamp":1.0,"name":"dws_released"}\n'
+    context = {"note": forged, "dws_released": 1, "name": "dws_released"}
+    job = up_to(manager, "epilog")
+    manager.post(job, name, {**context, "type": "dws_released", "severity": 7})
+    manager.request("epilog-remove", {"id": 1})
+    manager.restart()
+    submit(manager, 2, 1)
+    manager.settle()
+    problem = "the job ended without a record of its data"
+    assert notes(manager.jobs[2]) == note(problem)
 
 
 @pytest.mark.parametrize(
@@ -426,12 +437,15 @@ def test_data_out_that_comes_before_the_look_up_ends_is_not_lost(
 def test_an_eventlog_that_is_none_says_nothing(
     manager: JobManager, eventlog: str
 ) -> None:
-    ended(manager)
+    ended(manager, moving=True)
+    manager.restart()
     submit(manager, 2, 1)
     manager.advance(0)
+    manager.take("job-info.lookup")[1](errno.ENOENT, "", None)
     manager.take("job-info.lookup")[1](0, "", {"eventlog": eventlog})
     manager.settle()
-    assert notes(manager.jobs[2]) == note(NO_SUCH_JOB)
+    problem = "the job ended without a record of its data"
+    assert notes(manager.jobs[2]) == note(problem)
 
 
 @pytest.mark.parametrize("errnum", [errno.ENOSYS, errno.EHOSTUNREACH, errno.EIO])
@@ -439,20 +453,19 @@ def test_an_eventlog_that_is_none_says_nothing(
 def test_a_look_up_that_fails_is_made_again(
     manager: JobManager, errnum: int, which: int
 ) -> None:
-    ended(manager).record = OUT
+    target = ended(manager)
     submit(manager, 2, 1)
     for _ in range(3):
         manager.advance(0)
         for _ in range(which):
-            payload, done = manager.take("job-info.lookup")
-            log = "".join(json.dumps(e) + "\n" for e in manager.jobs[1].eventlog)
-            done(0, "", {"eventlog": log})
+            manager.take("job-info.lookup")[1](errno.ENOENT, "", None)
         manager.take("job-info.lookup")[1](errnum, "", None)
         manager.advance(1.0)
         assert "job-info.lookup" not in manager.topics()
         manager.advance(1.0)
     logged = [text for _, text in manager.logged if "looking up" in text]
-    assert (len(logged) == 0) == (errnum != errno.EIO) and len(logged) <= 3
+    assert len(logged) == (0 if errnum != errno.EIO else 1 + 2 * which)
+    target.record = OUT
     manager.settle()
     assert manager.jobs[2].state == SCHED
 
@@ -548,7 +561,7 @@ def test_thousands_of_jobs_are_told_in_portions(manager: JobManager) -> None:
         assert submit(manager, jobid, 1) is None
     manager.settle()
     jobs = [manager.jobs[jobid] for jobid in range(2, 2002)]
-    assert manager.sent["job-info.lookup"] == 2
+    assert manager.sent["job-info.lookup"] == 1
     manager.request("data-out", {"id": 1})
     for portion in range(1, 10):
         manager.advance(0)
@@ -557,42 +570,50 @@ def test_thousands_of_jobs_are_told_in_portions(manager: JobManager) -> None:
     assert all(job.state == SCHED for job in jobs)
 
 
-def test_few_look_ups_are_under_way_at_a_time(manager: JobManager) -> None:
-    for jobid in range(2, 202):
+def many(manager: JobManager, count: int) -> list[Job]:
+    """Jobs that wait, each for a job that has ended without a record."""
+    jobids = range(2, 2 + count)
+    for jobid in jobids:
+        manager.submit(10_000 + jobid, {"dw": "#DW a"})
+        manager.raise_exception(10_000 + jobid, "cancel", 0, "")
+        manager.request("epilog-remove", {"id": 10_000 + jobid})
         assert submit(manager, jobid, 10_000 + jobid) is None
-    manager.advance(0)
-    for _ in range(5):
+    manager.rpcs.clear()
+    return [manager.jobs[jobid] for jobid in jobids]
+
+
+def test_few_look_ups_are_under_way_at_a_time(manager: JobManager) -> None:
+    jobs = many(manager, 200)
+    for _ in range(10):
         manager.advance(0)
-        assert len(manager.topics()) - 1 == 32  # and dws.hello
+        assert len(manager.topics()) <= 32
+    assert len(manager.topics()) == 32
     manager.settle()
-    assert all(job.state == INACTIVE for job in manager.jobs.values())
+    assert all(job.state == INACTIVE for job in jobs)
 
 
 def test_look_ups_go_on_when_those_who_asked_are_gone(manager: JobManager) -> None:
-    for jobid in range(2, 202):
-        submit(manager, jobid, 10_000 + jobid)
-    manager.advance(0)
-    for jobid in range(2, 34):
-        manager.raise_exception(jobid, "cancel", 0, "")
+    jobs = many(manager, 200)
+    for _ in range(4):
+        manager.advance(0)
+    for job in jobs[:32]:
+        manager.raise_exception(job.id, "cancel", 0, "")
     manager.rpcs.clear()
     manager.settle()
-    assert all(job.state == INACTIVE for job in manager.jobs.values())
+    assert all(job.state == INACTIVE for job in jobs)
 
 
 def test_look_ups_do_not_go_round_when_job_info_is_away(manager: JobManager) -> None:
-    for jobid in range(2, 102):
-        submit(manager, jobid, 10_000 + jobid)
+    jobs = many(manager, 100)
     for _ in range(50):
         manager.advance(0)
         while "job-info.lookup" in manager.topics():
             manager.take("job-info.lookup")[1](errno.ENOSYS, "", None)
     assert manager.sent["job-info.lookup"] <= 64
-    manager.advance(2.0)
-    manager.settle()
-    for _ in range(5):
+    for _ in range(6):
         manager.advance(2.0)
         manager.settle()
-    assert all(job.state == INACTIVE for job in manager.jobs.values())
+    assert all(job.state == INACTIVE for job in jobs)
 
 
 @pytest.mark.parametrize("errstr", [None, "gone"])
@@ -744,7 +765,10 @@ def test_the_plugin_may_be_unloaded_whatever_it_waits_for(
     manager: JobManager, steps: int
 ) -> None:
     target = ended(manager, moving=True)
+    manager.submit(3, {"dw": "#DW b"})
     jobs = [submit(manager, jobid, 1, 3) or manager.jobs[jobid] for jobid in (2, 4)]
+    manager.raise_exception(3, "cancel", 0, "")
+    manager.request("epilog-remove", {"id": 3})
     target.record = OUT
     for _ in range(steps):
         manager.advance(0)
@@ -758,4 +782,5 @@ def test_the_plugin_may_be_unloaded_whatever_it_waits_for(
     manager.settle()
     for job in jobs:
         assert isinstance(job, Job)
-        assert notes(job) == note(NO_SUCH_JOB, "ƒ4")
+        problem = "the job ended without a record of its data"
+        assert notes(job) == note(problem, "ƒ4")

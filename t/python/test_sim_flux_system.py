@@ -172,15 +172,6 @@ def test_a_job_that_waits_for_the_data_of_another_finds_its_record(anew: str) ->
     assert names(system, jobid).count("dependency-remove") == 1
 
 
-def test_a_job_that_waits_for_the_data_of_an_unknown_job_fails() -> None:
-    system = make()
-    jobid = submit(system, wait_for(57))
-    settle(system)
-    exception = system.instance.job(jobid).fatal_exception
-    assert exception is not None and exception["type"] == "dependency"
-    assert "this user has no such job" in exception["note"]
-
-
 def test_a_dependency_that_a_plugin_refuses_is_refused_with_its_reason() -> None:
     system = make()
     with pytest.raises(SubmitError, match="dws-out: 'bar': not a job ID"):
