@@ -23,7 +23,7 @@
 #include "action.h"
 #include "dataout.h"
 
-#define TURNS_MAX 32 // before the reactor has its own
+#define TURNS_MAX 8 // before the reactor has its own: 2 ms
 
 static void record_cb (flux_future_t *f, void *arg);
 static void eventlog_cb (flux_future_t *f, void *arg);

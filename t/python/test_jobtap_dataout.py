@@ -565,7 +565,7 @@ def test_thousands_of_jobs_are_told_in_portions(manager: JobManager) -> None:
     manager.request("data-out", {"id": 1})
     for portion in range(1, 10):
         manager.advance(0)
-        assert sum(job.state == SCHED for job in jobs) == 32 * portion
+        assert sum(job.state == SCHED for job in jobs) == 8 * portion
     manager.settle()
     assert all(job.state == SCHED for job in jobs)
 
