@@ -267,6 +267,22 @@ test_expect_success 'a job that waits for a job that left no record fails' '
     other=$(after $id) &&
     fails $other $id "the job ended without a record of its data"
 '
+test_expect_success 'a job cannot say itself that its data is out' '
+    cat >forge <<-"END" &&
+	flux kvs put rabbit_data_out="{\"success\": true}"
+	END
+    target sh ./forge &&
+    forged=$id &&
+    entry="
+{\"timestamp\": 1.0, \"name\": \"dws_released\"}
+" &&
+    flux job memo $id dws_released="$entry" name=dws_released &&
+    flux job raise --severity=7 --type=dws_released $id "$entry" &&
+    ends $id &&
+    flux kvs get "$(flux job id --to=kvs $id).guest.rabbit_data_out" &&
+    other=$(after $id) &&
+    fails $other $id "the job ended without a record of its data"
+'
 test_expect_success 'a record that cannot be read fails who waits for it' '
     moving_target &&
     record $id nonsense &&
@@ -333,6 +349,10 @@ test_expect_success 'who waits still does so after a restart of the job manager'
     record $id "{\"success\": true}" &&
     by_hand data-out $id &&
     runs $other $id
+'
+test_expect_success 'nor can a job after a restart' '
+    other=$(after $forged) &&
+    fails $other $forged "the job ended without a record of its data"
 '
 test_expect_success 'a dependency that was over before the restart stays so' '
     runs $both $gone &&

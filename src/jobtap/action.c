@@ -56,8 +56,7 @@ void dws_log (struct dws *dws,
     char text[1000];
     va_list ap;
 
-    if (flux_job_id_encode (id, "f58", f58, sizeof (f58)) < 0)
-        snprintf (f58, sizeof (f58), "%ju", (uintmax_t)id);
+    dws_job_id_encode (id, "f58", f58, sizeof (f58));
     va_start (ap, fmt);
     dws_vformat (text, sizeof (text), fmt, ap);
     va_end (ap);

@@ -9,8 +9,8 @@
  * target is there before its record is asked for. So nothing is missed in
  * between.
  *
- * Nothing is posted within the calls of others, so that what a post leads to
- * does not come back here while a list is walked.
+ * Nothing is posted but in a turn: the callbacks that a post leads to must not
+ * come back here while a list is walked.
  */
 
 #include <errno.h>
@@ -36,8 +36,7 @@ static void describe (flux_jobid_t target, char *buf, size_t size)
 {
     char id[32];
 
-    if (flux_job_id_encode (target, "f58plain", id, sizeof (id)) < 0)
-        snprintf (id, sizeof (id), "%ju", (uintmax_t)target);
+    dws_job_id_encode (target, "f58plain", id, sizeof (id));
     snprintf (buf, size, "%s=%s", DWS_OUT, id);
 }
 
@@ -145,16 +144,12 @@ static void ask_waiter (struct dws_waiter *waiter)
 {
     struct dws_target *target = waiter->target;
     struct dws *dws = target->dws;
-    flux_future_t *f;
 
-    f = flux_rpc_pack (dws->h,
-                       "job-manager.getattr",
-                       0,
-                       0,
-                       "{s:I s:[s]}",
-                       "id", (json_int_t)waiter->id,
-                       "attrs", "eventlog");
-    if (dws_turn_ask (dws, &waiter->f, f, recovered_cb, waiter) < 0)
+    if (dws_turn_ask (dws,
+                      &waiter->f,
+                      dws_eventlog_lookup (dws, waiter->id),
+                      recovered_cb,
+                      waiter) < 0)
         repeat (target, NULL);
     else
         dws_turn_add (target); // there may be others
@@ -180,8 +175,8 @@ static void recovered_cb (flux_future_t *f, void *arg)
     flux_future_destroy (f);
 }
 
-/* Let a job go on, or fail. What is posted may end any job: neither the waiter
- * nor its target is used after that.
+/* Let a job go on, or fail. A post may end any job: neither the waiter nor its
+ * target is used after it.
  */
 static void settle (struct dws_waiter *waiter)
 {
@@ -195,8 +190,7 @@ static void settle (struct dws_waiter *waiter)
     char note[1000];
 
     describe (target->id, description, sizeof (description));
-    if (flux_job_id_encode (target->id, "f58", f58, sizeof (f58)) < 0)
-        snprintf (f58, sizeof (f58), "%ju", (uintmax_t)target->id);
+    dws_job_id_encode (target->id, "f58", f58, sizeof (f58));
     dws_format (note,
                 sizeof (note),
                 "%s: %s: %s",

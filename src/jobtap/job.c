@@ -5,6 +5,7 @@
 /* job.c: one job with #DW directives */
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -88,6 +89,15 @@ struct dws_job *dws_job_create (struct dws *dws,
 struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id)
 {
     return flux_jobtap_job_aux_get (dws->p, id, DWS_JOB_AUX);
+}
+
+void dws_job_id_encode (flux_jobid_t id,
+                        const char *type,
+                        char *buf,
+                        size_t size)
+{
+    if (flux_job_id_encode (id, type, buf, size) < 0)
+        snprintf (buf, size, "%ju", (uintmax_t)id);
 }
 
 int dws_job_state (struct dws *dws, flux_jobid_t id)

@@ -119,6 +119,12 @@ struct dws_job *dws_job_lookup (struct dws *dws, flux_jobid_t id);
  */
 int dws_job_state (struct dws *dws, flux_jobid_t id);
 
+/* Encode a job ID as 'type', "f58" or "f58plain"; in decimal if that fails. */
+void dws_job_id_encode (flux_jobid_t id,
+                        const char *type,
+                        char *buf,
+                        size_t size);
+
 /* Enter a phase. Drop all requests that are in flight for the last one. */
 void dws_job_enter (struct dws_job *job, enum dws_phase phase);
 

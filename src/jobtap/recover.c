@@ -33,15 +33,8 @@ static void eventlog_cb (flux_future_t *f, void *arg);
 static int lookup (struct dws_job *job)
 {
     struct dws *dws = job->dws;
-    flux_future_t *f;
+    flux_future_t *f = dws_eventlog_lookup (dws, job->id);
 
-    f = flux_rpc_pack (dws->h,
-                       "job-manager.getattr",
-                       0,
-                       0,
-                       "{s:I s:[s]}",
-                       "id", (json_int_t)job->id,
-                       "attrs", "eventlog");
     if (!(job->f = dws_then (f, eventlog_cb, job)))
         return -1;
     job->stale = false;

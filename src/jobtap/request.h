@@ -14,7 +14,7 @@
 
 #include "job.h"
 
-/* rpc.c: RPCs to the module, and its answers.
+/* rpc.c: RPCs to the module and its answers, and one to the job manager.
  */
 enum dws_answer {
     DWS_ANSWER_YES,
@@ -31,6 +31,9 @@ enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size);
  * had to be destroyed.
  */
 flux_future_t *dws_then (flux_future_t *f, flux_continuation_f cb, void *arg);
+
+/* Look up the job manager's own copy of a job's eventlog: {"eventlog":[o]}. */
+flux_future_t *dws_eventlog_lookup (struct dws *dws, flux_jobid_t id);
 
 /* Tell the module that the plugin is there: it answers with its own hello. */
 void dws_hello (struct dws *dws);

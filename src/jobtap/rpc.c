@@ -21,6 +21,17 @@ flux_future_t *dws_then (flux_future_t *f, flux_continuation_f cb, void *arg)
     return f;
 }
 
+flux_future_t *dws_eventlog_lookup (struct dws *dws, flux_jobid_t id)
+{
+    return flux_rpc_pack (dws->h,
+                          "job-manager.getattr",
+                          0,
+                          0,
+                          "{s:I s:[s]}",
+                          "id", (json_int_t)id,
+                          "attrs", "eventlog");
+}
+
 enum dws_answer dws_answer_get (flux_future_t *f, char *reason, size_t size)
 {
     int success;

@@ -4,9 +4,9 @@
 
 /* target.c: targets, their waiters, and their turns
  *
- * What is to be done about a target, a look-up or one waiter, is done in its
- * turn. A few turns follow one another, then the reactor has one: ten thousand
- * jobs may wait for one target, or each for another one.
+ * A turn of a target is for one look-up, or for one waiter. A few turns follow
+ * one another, then the reactor has one: ten thousand jobs may wait for one
+ * target, or each for another one.
  */
 
 #include <errno.h>
@@ -43,7 +43,7 @@ void dws_dataout_clear (struct dws *dws)
     dws->dataout = NULL;
 }
 
-/* It is nobody's as long as too much is in flight: an answer ends that. */
+/* No target has a turn while too many look-ups are in flight. */
 static bool has_turn (struct dws_dataout *out)
 {
     return out->turn_first && out->lookups < LOOKUPS_MAX;

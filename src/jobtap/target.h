@@ -20,7 +20,7 @@ enum dws_fate {
     DWS_FATE_OPEN,    // nothing says that it is out, or that it is lost
     DWS_FATE_OUT,     // it is where copy_out asked for it
     DWS_FATE_LOST,    // it will not be there, or there is none
-    DWS_FATE_UNKNOWN, // the question was not answered
+    DWS_FATE_UNKNOWN, // the look-up failed
 };
 
 struct dws_target;
@@ -33,7 +33,7 @@ struct dws_waiter {
     struct dws_waiter *prev;
     struct dws_waiter *next;
     flux_jobid_t id;           // the job that waits
-    bool recovered;            // whether it still does, its eventlog knows
+    bool recovered;            // the dependency may be over: see its eventlog
     flux_future_t *f;          // asks for that
 };
 
@@ -92,7 +92,7 @@ int dws_waiter_attach (struct dws *dws,
 void dws_waiter_detach (struct dws_waiter *waiter);
 void dws_waiter_destroy (struct dws_waiter *waiter);
 
-/* Do something about a target when it is its turn. */
+/* Give a target a turn, or take it away. */
 void dws_turn_add (struct dws_target *target);
 void dws_turn_remove (struct dws_target *target);
 
@@ -102,17 +102,17 @@ struct dws_target *dws_turn_next (struct dws *dws);
 /* Add the turn again, after a while. */
 void dws_turn_repeat (struct dws_target *target);
 
-/* Go on with the turns, when the reactor has had its own. */
+/* Go on with the turns when the reactor has had its own. */
 void dws_turn_schedule (struct dws *dws);
 
-/* Keep a question in '*fp' until it is answered. Return -1 if there is none. */
+/* Keep a look-up in '*fp' until it is answered. Return -1 if 'f' is NULL. */
 int dws_turn_ask (struct dws *dws,
                   flux_future_t **fp,
                   flux_future_t *f,
                   flux_continuation_f cb,
                   void *arg);
 
-/* The question was answered: the caller destroys the future. */
+/* The look-up was answered: the caller destroys the future. */
 void dws_turn_answered (struct dws *dws, flux_future_t **fp);
 
 /* The answer is not needed. */

@@ -724,6 +724,18 @@ def test_a_dependency_that_is_over_stays_so_after_a_reload(
 
 
 @both_ways
+def test_who_waits_for_a_job_that_was_purged_fails_after_a_reload(
+    manager: JobManager, restart: bool
+) -> None:
+    ended(manager, moving=True)
+    job = waiting(manager, 2, 1)
+    manager.purge(1)
+    reload(manager, restart)
+    tell(manager)
+    assert notes(job) == note(NO_SUCH_JOB)
+
+
+@both_ways
 def test_an_eventlog_that_cannot_be_had_is_asked_for_again(
     manager: JobManager, restart: bool
 ) -> None:
