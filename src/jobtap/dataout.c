@@ -21,6 +21,7 @@
 
 #include "text.h"
 #include "action.h"
+#include "request.h"
 #include "dataout.h"
 
 #define TURNS_MAX 8 // before the reactor has its own: 2 ms

@@ -220,6 +220,20 @@ def test_a_job_that_depends_on_the_data_of_another_waits_until_it_is_out(
 
 
 @pytest.mark.parametrize("release", ["teardown", "unmounted"])
+def test_a_job_finds_the_record_of_another_one_however_slow_the_kvs_is(
+    release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rabbitsim.flux.broker.WRITE_DELAY", 60.0)
+    system = slow()
+    jobid = submit(system, dw_release=release)
+    waits = submit(system, "", **depends_on(jobid))
+    run_until_inactive(system, jobid)
+    late = submit(system, "", **depends_on(jobid))
+    running(system, waits, late)
+    settle(system)
+
+
+@pytest.mark.parametrize("release", ["teardown", "unmounted"])
 def test_a_job_that_depends_on_data_that_is_lost_fails(release: str) -> None:
     system = slow(config=Config.parse({"teardown_after": 100}))
     jobid = submit(system, dw_release=release)

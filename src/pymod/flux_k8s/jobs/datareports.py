@@ -39,16 +39,27 @@ class DataReports:
         self._flux = flux
 
     def note(self, info: WorkflowInfo, loss: str) -> None:
-        """Record what becomes of the data of a job that ends with its storage. The
-        plugin reads the record when the job has ended.
+        """Have what becomes of the data of a job recorded before its end, for the case
+        that its epilog is given up.
 
         Args:
             loss: what is lost; "" if nothing is.
         """
-        loss = printable(loss, NOTE)
-        if info.noted_loss != loss:
-            info.noted_loss = loss
-            self._flux.kvs_put(info.jobid, KEY, json.dumps(_record(loss)), last=True)
+        text = json.dumps(_record(printable(loss, NOTE)))
+        self._flux.kvs_put(info.jobid, KEY, text, last=True)
+
+    async def record(self, info: WorkflowInfo, loss: str) -> None:
+        """Record what became of the data of a job that is about to end with its
+        storage: the plugin looks for the record as soon as the job has ended.
+
+        Args:
+            loss: what is lost; "" if nothing is.
+
+        Raises:
+            RpcError: it was not written.
+        """
+        text = json.dumps(_record(printable(loss, NOTE)))
+        await call(self._flux.kvs_commit, info.jobid, KEY, text)
 
     async def note_release(self, info: WorkflowInfo) -> None:
         """Record that a job is about to end before its data is out.

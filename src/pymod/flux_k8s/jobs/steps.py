@@ -350,7 +350,7 @@ class Steps:
             await self._data.note_release(info)
             payload["data"] = "moving"
         else:
-            self._data.note(info, data_loss(info))
+            await self._data.record(info, data_loss(info))
         await self._request_plugin("epilog-remove", payload)
         info.released = True
 

@@ -27,6 +27,9 @@ Respond = Callable[[int, str, Optional[Json]], None]
 Handler = Callable[[Json, int, Respond], None]
 """A service's method: gets the payload, the sender's user ID, and ``respond``."""
 
+WRITE_DELAY = 0.05
+"""Seconds until a write is in the KVS: the thread that writes has others to write."""
+
 DRAIN_DELAY = 0.02
 """Seconds until the scheduler knows of a drain: the resource module writes it to the
 KVS before."""
@@ -235,7 +238,7 @@ class FluxPort:
     def kvs_put(
         self, jobid: int, key: str, value: Optional[str], *, last: bool = False
     ) -> None:
-        self._clock.call_later(0.0, lambda: self._write(jobid, key, value))
+        self._clock.call_later(WRITE_DELAY, lambda: self._write(jobid, key, value))
 
     def kvs_commit(self, jobid: int, key: str, value: str, done: CommitDone) -> None:
         def write() -> None:
@@ -243,7 +246,7 @@ class FluxPort:
             if self.alive:
                 done(None)
 
-        self._clock.call_later(0.0, write)
+        self._clock.call_later(WRITE_DELAY, write)
 
     def _write(self, jobid: int, key: str, value: Optional[str]) -> None:
         job = self._host.manager.jobs.get(jobid)
