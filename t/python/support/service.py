@@ -16,6 +16,7 @@ from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
+from rabbitsim.flux.broker import WRITE_DELAY
 from rabbitsim.flux.events import Event
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
@@ -127,6 +128,7 @@ def settle(system: VirtualSystem, timeout: float = HOUR) -> None:
         f"stuck: jobs {system.instance.manager.active_jobs}, "
         f"Workflows {system.workflows()}, log {system.log[-20:]}"
     )
+    system.loop.run(timeout=2 * WRITE_DELAY)  # the last records
     for job in system.instance.manager.jobs.values():
         check_job(job.events)
 

@@ -14,6 +14,7 @@ import base64
 import errno
 import json
 import syslog
+from typing import Optional
 
 from flux_k8s.control.coroutines import call
 from flux_k8s.jobs.purge import is_purged
@@ -39,18 +40,23 @@ class DataReports:
         self._flux = flux
 
     def note(self, info: WorkflowInfo, loss: str) -> None:
-        """Have what becomes of the data of a job recorded before its end, for the case
-        that its epilog is given up.
+        """Have what becomes of the data of a job recorded, while DWS is at Teardown.
 
         Args:
             loss: what is lost; "" if nothing is.
         """
-        text = json.dumps(_record(printable(loss, NOTE)))
-        self._flux.kvs_put(info.jobid, KEY, text, last=True)
+        loss = printable(loss, NOTE)
+
+        def committed(error: Optional[RpcError]) -> None:
+            info.recorded_loss = loss if error is None else None
+
+        text = json.dumps(_record(loss))
+        self._flux.kvs_commit(info.jobid, KEY, text, committed)
 
     async def record(self, info: WorkflowInfo, loss: str) -> None:
         """Record what became of the data of a job that is about to end with its
-        storage: the plugin looks for the record as soon as the job has ended.
+        storage, unless that is recorded: the plugin looks for the record as soon as the
+        job has ended.
 
         Args:
             loss: what is lost; "" if nothing is.
@@ -58,8 +64,11 @@ class DataReports:
         Raises:
             RpcError: it was not written.
         """
-        text = json.dumps(_record(printable(loss, NOTE)))
-        await call(self._flux.kvs_commit, info.jobid, KEY, text)
+        loss = printable(loss, NOTE)
+        if info.recorded_loss != loss:
+            text = json.dumps(_record(loss))
+            await call(self._flux.kvs_commit, info.jobid, KEY, text)
+            info.recorded_loss = loss
 
     async def note_release(self, info: WorkflowInfo) -> None:
         """Record that a job is about to end before its data is out.

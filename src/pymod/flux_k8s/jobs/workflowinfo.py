@@ -166,6 +166,8 @@ class WorkflowInfo:
         withholding: the scheduler is to keep the job's storage from others, although
             the job is about to give it back.
         withheld: the scheduler does so.
+        recorded_loss: what is lost of the job's data by its record, "" for nothing;
+            None as long as that is not written.
         data_reported: it was reported what became of the data of a job that had ended.
         nodes_released: the Workflow has, or had, the annotation that says so.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
@@ -217,6 +219,7 @@ class WorkflowInfo:
     unmounted: bool = False
     withholding: bool = False
     withheld: bool = False
+    recorded_loss: Optional[str] = None
     data_reported: bool = False
     nodes_released: bool = False
     cut_off: bool = False
