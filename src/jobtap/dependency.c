@@ -58,9 +58,9 @@ static bool has_too_many (struct request *request)
     int count = 0;
 
     json_array_foreach (request->dependencies, index, entry) {
-        const char *scheme = NULL;
-        if (json_unpack (entry, "{s:s}", "scheme", &scheme) == 0
-            && strcmp (scheme, DWS_OUT) == 0
+        json_t *scheme = json_object_get (entry, "scheme");
+        if (json_is_string (scheme)
+            && strcmp (json_string_value (scheme), DWS_OUT) == 0
             && ++count > OUT_MAX)
             return true;
     }
