@@ -4,8 +4,8 @@
 
 Its KVS directory gets ``rabbit_data_out``, where the plugin looks for jobs that depend
 on the data. A job that ended before its data was out takes no exceptions: the plugin
-is told, an event is published, and the log has a line. The event :data:`EVENT` has the
-same fields as the record, and ``id``.
+is told, an event is published, and the log has a line. The event :data:`EVENT` has
+``id`` and ``success``, and not what is lost: all users may subscribe to it.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class DataReports:
         if not await is_purged(self._flux, info.jobid):
             await call(self._flux.kvs_commit, info.jobid, KEY, json.dumps(record))
         await self._notify_plugin(info.jobid, loss)
-        await self._publish({"id": info.jobid, **record})
+        await self._publish({"id": info.jobid, "success": not loss})
         info.data_reported = True
         level = syslog.LOG_ERR if loss else syslog.LOG_INFO
         outcome = f"its data is not out: {loss}" if loss else "its data is out"
