@@ -141,3 +141,17 @@ def test_a_prolog_that_is_released_twice_has_one_token() -> None:
     token = token_of(system)
     settle(system)
     assert_secret(system, jobid, token)
+
+
+def test_the_token_is_gone_when_the_job_ends_however_fast_its_teardown_is() -> None:
+    """A write to the KVS takes longer than this Teardown."""
+    latency = table({"PreRun": 1.0, "PostRun": 1.0})
+    options = Options(latency=latency)
+    system = started(config=CONFIG, options=options, kube_latency=0.05)
+    jobid = system.instance.submit(jobspec(OFFLOAD))
+    assert system.loop.run(running(system, jobid), HOUR)
+    system.loop.run(timeout=0.1)
+    assert TOKEN_KEY in system.instance.job(jobid).kvs
+    assert system.loop.run(lambda: "epilog-finish" in names(system, jobid), HOUR)
+    assert TOKEN_KEY not in system.instance.job(jobid).kvs
+    settle(system)

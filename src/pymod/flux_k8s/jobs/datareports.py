@@ -53,19 +53,20 @@ class DataReports:
         text = json.dumps(_record(loss))
         self._flux.kvs_commit(info.jobid, KEY, text, committed)
 
-    async def record(self, info: WorkflowInfo, loss: str) -> None:
+    async def record(self, info: WorkflowInfo, loss: str, again: bool = False) -> None:
         """Record what became of the data of a job that is about to end with its
         storage, unless that is recorded: the plugin looks for the record as soon as the
         job has ended.
 
         Args:
             loss: what is lost; "" if nothing is.
+            again: write it also if it is recorded.
 
         Raises:
             RpcError: it was not written.
         """
         loss = printable(loss, NOTE)
-        if info.recorded_loss != loss:
+        if again or info.recorded_loss != loss:
             text = json.dumps(_record(loss))
             await call(self._flux.kvs_commit, info.jobid, KEY, text)
             info.recorded_loss = loss

@@ -342,7 +342,7 @@ class Steps:
         self._machine.withhold(info.jobid)
 
     async def _release_epilog(self, info: WorkflowInfo) -> None:
-        self._tokens.unlink(info)
+        unlinked = self._tokens.unlink(info)
         self.release_share(info)
         payload: Json = {"id": info.jobid}
         view = info.view
@@ -350,7 +350,8 @@ class Steps:
             await self._data.note_release(info)
             payload["data"] = "moving"
         else:
-            await self._data.record(info, data_loss(info))
+            # A commit that is awaited comes after that of the token.
+            await self._data.record(info, data_loss(info), again=unlinked)
         await self._request_plugin("epilog-remove", payload)
         info.released = True
 

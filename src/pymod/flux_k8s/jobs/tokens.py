@@ -42,9 +42,10 @@ class Tokens:
         else:
             await call(self._flux.kvs_commit, info.jobid, TOKEN_KEY, token)
 
-    def unlink(self, info: WorkflowInfo) -> None:
+    def unlink(self, info: WorkflowInfo) -> bool:
         """Take a job's token back. Of a job that the module before knew better there
-        may be one, or none."""
+        may be one, or none. Return whether there may be one."""
         unknown = info.token is None and (info.existed or info.request is None)
         if info.token or unknown:
             self._flux.kvs_put(info.jobid, TOKEN_KEY, None, last=True)
+        return bool(info.token or unknown)
