@@ -175,10 +175,12 @@ class Process:
 
     def _request(self, method: str, msg: Any) -> None:
         def respond(errnum: int, errstr: str, payload: Optional[Json]) -> None:
-            if errnum:
-                self._channel.respond_error(msg, errnum, errstr)
-            else:
-                self._channel.respond(msg, payload)
+            # A module that has died takes no response, and this service ends as well.
+            with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+                if errnum:
+                    self._channel.respond_error(msg, errnum, errstr)
+                else:
+                    self._channel.respond(msg, payload)
 
         text = payload_of(msg)
         try:
