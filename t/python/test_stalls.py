@@ -469,7 +469,8 @@ def test_while_kubernetes_is_out_of_reach_no_time_passes() -> None:
     assert step(info, NOW + 500) == Wait()
     info.end_outage(NOW + 500)
     assert info.data.moved == NOW - LIMIT + 550
-    info.view = dataclasses.replace(info.view, out_of_reach=info.out_of_reach)  # type: ignore[type-var]
+    assert info.view is not None
+    info.view = dataclasses.replace(info.view, out_of_reach=info.out_of_reach)
     assert step(info, NOW + 500) == Wait(NOW + 550)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Optional
 
 from flux_k8s.dws.directives import Directive
-from flux_k8s.dws.workflowdirectives import file_system_types
+from flux_k8s.dws.workflowdirectives import file_system_types, runs_container
 
 TEARDOWN = "teardown"
 UNMOUNTED = "unmounted"
@@ -39,16 +39,11 @@ class StorageRequest:
     def container(self) -> Optional[Directive]:
         """A directive of which something runs beside the job's tasks until its nodes
         are given back; None if there is none."""
-        return next((d for d in self.directives if runs_container(d)), None)
+        running = (d for d in self.directives if runs_container(d.command, d.arguments))
+        return next(running, None)
 
     @cached_property
     def types(self) -> tuple[str, ...]:
         """The types of the file systems that the job makes. A query looks at them for
         each job, and a job may have many directives."""
         return file_system_types((d.command, d.arguments) for d in self.directives)
-
-
-def runs_container(directive: Directive) -> bool:
-    """Whether a directive has a container, or requires a daemon, which is one as
-    well."""
-    return directive.command == "container" or "requires" in directive.arguments

@@ -39,10 +39,7 @@ def read_directives(texts: tuple[str, ...]) -> WorkflowDirectives:
     """Read directives, which DWS has accepted."""
     directives = [_directive(text) for text in texts]
     commands = [command for command, _ in directives]
-    # A daemon that a directive requires is a container as well, and may move data.
-    runs_containers = "container" in commands or any(
-        "requires" in arguments for _, arguments in directives
-    )
+    runs_containers = any(runs_container(*directive) for directive in directives)
     storage = {
         "directives": texts,
         "types": file_system_types(directives),
@@ -68,6 +65,12 @@ def _directive(text: str) -> tuple[str, dict[str, str]]:
     words = text.split()
     pairs = (word.partition("=") for word in words[2:])
     return "".join(words[1:2]), {key: value for key, _, value in pairs}
+
+
+def runs_container(command: str, arguments: Mapping[str, str]) -> bool:
+    """Whether a directive runs a container. A daemon that it requires is one as well,
+    and may move data."""
+    return command == "container" or "requires" in arguments
 
 
 def file_system_types(
