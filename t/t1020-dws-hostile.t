@@ -31,7 +31,7 @@ test_expect_success 'hostile jobs end when they are cancelled, if they have not 
 '
 test_expect_success 'the service is the same process' '
     test "$(service_pid)" = "$pid" &&
-    stats_say "\"jobs\": 0"
+    eventually stats_say "\"jobs\": 0"
 '
 test_expect_success 'neither log, nor notes, nor memos show a control character' '
     flux dmesg >log &&
