@@ -17,7 +17,16 @@ from rabbitsim.flux import services
 from rabbitsim.system import VirtualSystem
 from support.outages import OUTAGES, inject, job_in, slow
 from support.rabbits import drained
-from support.service import HOUR, lines
+from support.service import (
+    COPY_OUT,
+    HOUR,
+    XFS,
+    exceptions,
+    lines,
+    long,
+    running,
+    started,
+)
 
 EPILOG_TIMEOUT = 60.0
 
@@ -105,3 +114,27 @@ def test_an_abort_says_that_it_cannot_drain_a_job_that_job_list_lacks(
     assert drained(system) == {}
     (line,) = lines(system, "cannot tell which nodes to drain")
     assert line.endswith("job is unknown")
+
+
+@pytest.mark.parametrize("loaded_again", ["", "reload_manager", "kill_module"])
+def test_an_abort_before_the_tasks_have_ended_names_the_data_that_is_lost(
+    loaded_again: str,
+) -> None:
+    system = started()
+    spec = long([XFS, COPY_OUT])
+    spec["attributes"]["system"]["exec"]["test"]["deaf"] = True
+    jobid = system.instance.submit(spec)
+    running(system, jobid)
+    system.instance.cancel(jobid)
+    if loaded_again:
+        getattr(system, loaded_again)()
+    if loaded_again == "kill_module":
+        system.load_module()
+    system.loop.run(timeout=1.0)
+    owner = system.instance.broker.owner
+    raising = system.instance.manager.raise_exception
+    raising(jobid, "dws-epilog-timeout", 0, "enough", owner)
+    assert system.loop.run(system.instance.idle, HOUR)
+    assert (
+        "not copied: $DW_JOB_p1/x to /lustre/x" in exceptions(system, jobid)[-1]["note"]
+    )

@@ -293,10 +293,12 @@ class InUse:
         self._raise_report(info, text)
 
     def _unsaved(self, info: WorkflowInfo) -> list[str]:
-        """The data that a job that ran loses: one sentence, or none."""
-        if info.view is None and info.ran:
+        """The data that a job that may have run loses: one sentence, or none."""
+        if not info.may_have_run:
+            return []
+        if info.view is None:
             return [info.interference or UNKNOWN_LOSS]
-        if info.view is None or not (info.ran and info.view.unsaved):
+        if not info.view.unsaved:
             return []
         return [f"not copied: {', '.join(info.view.unsaved)}"]
 

@@ -233,7 +233,7 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
     if info.uncertain:
         return Lookup()
     deleted = f"Workflow {info.name} was deleted under the job"
-    if info.ran or info.mounted:
+    if info.may_have_run:
         deleted = info.interference or f"{deleted}; {UNKNOWN_LOSS}"
     if info.goal is Goal.RELEASED:
         missed = info.ran and info.deleted_uid is None  # a restart in its epilog
@@ -385,10 +385,10 @@ def _loss_when_gone(info: WorkflowInfo) -> str:
 
 def data_loss(info: WorkflowInfo) -> str:
     """What a job that ends with its storage loses of its data; "" if nothing."""
-    if not info.ran:
-        return "the job did not run"
     if info.aborted:
         return "its epilog was given up"
+    if not info.ran:
+        return "the job did not run"
     if info.view is not None and info.owns(info.view):
         return _losses(info, info.view)
     if info.view is None and info.deleted_uid is not None:

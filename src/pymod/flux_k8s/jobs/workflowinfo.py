@@ -275,6 +275,13 @@ class WorkflowInfo:
         return self.mounted if self.goal is Goal.READY else self.released
 
     @property
+    def may_have_run(self) -> bool:
+        """Whether the job's tasks were started, or may have been: its prolog is
+        finished. Only ``dws.post_run`` says that they were, and an abort may come
+        first."""
+        return self.ran or self.mounted
+
+    @property
     def releases_unmounted(self) -> bool:
         """Whether the job ends when its nodes have unmounted its storage."""
         return self.view is not None and self.view.releases_unmounted
