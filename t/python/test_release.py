@@ -402,6 +402,20 @@ def test_a_limit_after_the_end_of_a_job_gives_up_its_data_aloud() -> None:
     assert "not copied: $DW_JOB_p1/x to /lustre/x" in record(system, jobid)["errstr"]
 
 
+def test_a_module_that_is_loaded_again_keeps_the_reason_for_a_loss() -> None:
+    system = slow(config=Config.parse({"teardown_after": 100}))
+    jobid = submit(system, **UNMOUNTED)
+    run_until_inactive(system, jobid)
+    assert system.loop.run(in_state(system, "Teardown"), timeout=HOUR)
+    lost = record(system, jobid)
+    system.kill_module()
+    system.load_module()
+    settle(system)
+    assert len(reports(system)) == 2  # the report was made again
+    assert record(system, jobid) == lost
+    assert "teardown_after=100s" in lost["errstr"]
+
+
 def test_a_workflow_that_is_deleted_after_the_end_of_its_job_is_reported() -> None:
     system = slow()
     jobid = submit(system, **UNMOUNTED)

@@ -91,15 +91,29 @@ class DataReports:
             RpcError: a request to Flux failed, and is to be repeated.
         """
         loss = printable(loss, NOTE)
-        record = _record(loss)
         if not await is_purged(self._flux, info.jobid):
-            await call(self._flux.kvs_commit, info.jobid, KEY, json.dumps(record))
+            loss = await self._with_reason(info.jobid, loss)
+            text = json.dumps(_record(loss))
+            await call(self._flux.kvs_commit, info.jobid, KEY, text)
         await self._notify_plugin(info.jobid, loss)
         await self._publish({"id": info.jobid, "success": not loss})
         info.data_reported = True
         level = syslog.LOG_ERR if loss else syslog.LOG_INFO
         outcome = f"its data is not out: {loss}" if loss else "its data is out"
         self._flux.log(level, f"{f58(info.jobid)}: {outcome}")
+
+    async def _with_reason(self, jobid: int, loss: str) -> str:
+        """The loss as it is recorded already, if that ends with ``loss``: a module that
+        was loaded before knew the reason, which is lost with it."""
+        payload = {"id": jobid, "keys": [KEY], "flags": 0}
+        try:
+            answer = await call(self._flux.rpc, "job-info.lookup", payload)
+        except RpcError as error:
+            if error.errnum != errno.ENOENT:
+                raise
+            return loss
+        recorded = json.loads(answer[KEY]).get("errstr", "")
+        return recorded if loss and recorded.endswith(loss) else loss
 
     async def _notify_plugin(self, jobid: int, loss: str) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads
