@@ -330,6 +330,8 @@ class Monitor:
                 self.fail("deleted", f"{f58(jobid)} lost its Workflow in {state}")
         record.desired = "Proposal"
         job = self._jobs().get(jobid)
+        if not _complete(workflow, "Teardown") and self._allowances.twice(jobid):
+            return  # the service is still to report what somebody else has done
         if job is not None and record.outlives and not job.active:
             record.outlives = False
             self._check_data(job)
