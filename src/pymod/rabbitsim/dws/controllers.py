@@ -80,6 +80,7 @@ class Controllers:
             options.capacity_interval,
             clock.call_later,
             self._freed,
+            clock.now,
         )
         """The hardware, for who wants something to happen to it."""
         self._world = World(
@@ -104,6 +105,12 @@ class Controllers:
     def requests(self) -> int:
         """The number of requests that were sent, without watches."""
         return self._cluster.requests
+
+    @property
+    def harm(self) -> dict[tuple[str, str], str]:
+        """The Workflows and nodes whose file system was mounted a second time, or
+        deleted, while the node could write to it, and which of the two."""
+        return self._world.harm
 
     def start(self) -> None:
         self._cluster.start()

@@ -26,6 +26,7 @@ class Rabbits:
         interval: seconds between two publications of the free capacity.
         later: calls a function after some seconds.
         freed: called when a Rabbit has more space, or is back.
+        now: returns the UNIX time.
     """
 
     def __init__(
@@ -35,12 +36,15 @@ class Rabbits:
         interval: float,
         later: Callable[[float, Callable[[], None]], Timer],
         freed: Callable[[], None],
+        now: Callable[[], float],
     ) -> None:
         self._topology = topology
         self._cluster = cluster
         self._interval = interval
         self._later = later
         self._freed = freed
+        self._now = now
+        self._cut_at: dict[str, float] = {}
         self._usage: dict[Key, dict[str, int]] = {}
         self._free = {name: r.capacity for name, r in topology.rabbits.items()}
         self._status = {name: "Ready" for name in topology.rabbits}
@@ -95,12 +99,17 @@ class Rabbits:
             lost.discard(compute)
         else:
             lost.add(compute)
+            self._cut_at[compute] = self._now()
         self._publish(rabbit)
         self._freed()
 
     def linked(self, compute: str) -> bool:
         rabbit = self._topology.rabbit_of.get(compute, "")
         return compute not in self._lost.get(rabbit, ())
+
+    def reaches(self, compute: str, since: float) -> bool:
+        # A cut in the second of a timestamp counts as later.
+        return self.linked(compute) and self._cut_at.get(compute, -1.0) < since
 
     def reconcile(self, key: Key) -> None:
         """A Storage object changed: it may have been disabled or enabled."""

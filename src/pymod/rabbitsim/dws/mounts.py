@@ -13,7 +13,7 @@ from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Key, key_of
 from rabbitsim.dws.directive import Directive, parse
 from rabbitsim.dws.proposal import find_persistent, job_variable, servers_name
-from rabbitsim.dws.storage import unmade
+from rabbitsim.dws.storage import awaited, unmade
 from rabbitsim.dws.task import (
     DONE,
     GONE,
@@ -185,6 +185,19 @@ def post_run(task: Task) -> Outcome:
     return _settle(task, "unmounted")
 
 
+def unmount_late(task: Task, tell: bool) -> None:
+    """Have nodes unmount after the end of PostRun: the nodes do that by themselves.
+
+    Args:
+        tell: also those that were not told to, since they were out of service.
+    """
+    computes = frozenset(task.computes())
+    for key, obj in _client_mounts(task):
+        told = obj["spec"]["desiredState"] == "unmounted"
+        if awaited(task, key, computes) and (tell or told):
+            _settle_one(task, key, obj, "unmounted")
+
+
 def _settle(task: Task, target: str) -> Outcome:
     """Bring the ClientMounts of a directive to ``mounted`` or ``unmounted``."""
     pending = "pending mount" if target == "mounted" else "pending unmount"
@@ -192,7 +205,7 @@ def _settle(task: Task, target: str) -> Outcome:
     left = []
     computes = frozenset(task.computes())
     for key, obj in _client_mounts(task):
-        if not _awaited(task, key, computes):
+        if not awaited(task, key, computes):
             continue
         state = _settle_one(task, key, obj, target)
         if state is None:
@@ -258,15 +271,6 @@ def _settled(obj: Json, target: str) -> bool:
 def _shows(obj: Json, target: str) -> bool:
     mounts = (obj.get("status") or {}).get("mounts") or ()
     return bool(mounts) and all(m["state"] == target for m in mounts)
-
-
-def _awaited(task: Task, key: Key, computes: frozenset[str]) -> bool:
-    """Nodes that left the Computes, or that the SystemStatus says are out of
-    service, are not waited for."""
-    if task.world.disabled(key.namespace):
-        return False
-    rabbits = task.world.topology.rabbits
-    return key.namespace in rabbits or key.namespace in computes
 
 
 def _hangs(task: Task, node: str) -> bool:

@@ -13,7 +13,7 @@ from rabbitsim.dws.directive import Directive
 from rabbitsim.dws.files import Copy, CopyError, Progress
 from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.proposal import find_persistent, job_variable, servers_name
-from rabbitsim.dws.storage import unmade
+from rabbitsim.dws.storage import note_harm, unmade
 from rabbitsim.dws.task import DONE, Outcome, Task, failed, running
 from rabbitsim.dws.topology import DM_NAMESPACE
 
@@ -41,6 +41,10 @@ def _move(task: Task, keys: list[Key]) -> Outcome:
     movements = [(key, obj) for key, obj in found if obj is not None]
     if len(movements) < len(found) or not task.due:
         return running("data movement pending")
+    if task.tracked.state == "DataOut" and task.index not in task.tracked.copies:
+        owner = Task(task.world, task.tracked, task.workflow, _storage(task)[0], {})
+        if _type(owner) == "xfs":  # the others may be mounted many times
+            note_harm(owner, "mounted a second time")
     if all(_state(obj) == "Finished" for _, obj in movements):
         return _result(task, movements)
     copies = task.tracked.copies

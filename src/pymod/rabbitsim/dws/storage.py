@@ -15,7 +15,7 @@ from flux_k8s.ports import (
     SERVERS,
     Json,
 )
-from flux_k8s.rfc.timestamps import format_timestamp
+from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError, check_servers
 from rabbitsim.dws.cluster import Cluster, Key
@@ -211,7 +211,8 @@ def teardown(task: Task) -> Outcome:
     ever having come to Teardown."""
     task.tracked.copies.pop(task.index, None)
     stuck = _stuck(task)
-    if not all(task.world.disabled(key.namespace) for key in stuck):
+    computes = frozenset(task.computes())
+    if any(awaited(task, key, computes) for key in stuck):
         return running("delete")
     if not remove_children(task, (CLIENTMOUNT, NNFDATAMOVEMENT), stuck):
         return running("delete")
@@ -235,6 +236,8 @@ def teardown(task: Task) -> Outcome:
     if any(size and _lost(task, rabbit) for rabbit, size in held.items()):
         task.wait_for_rabbits()
         return running("delete")
+    if any(held.values()):
+        note_harm(task, "deleted")
     # Directories go first: who restarts in between finds the storage still held.
     if command == "jobdw":
         task.world.files.remove(task.path)
@@ -265,6 +268,29 @@ def _stuck(task: Task) -> set[Key]:
         and any(fault.matches_node(key.namespace) for fault in faults)
         and _is_mounted(task.cluster.get(*key))
     }
+
+
+def awaited(task: Task, key: Key, computes: Collection[str]) -> bool:
+    """Whether DWS waits for a ClientMount. It does not for nodes that have left the
+    Computes, or that the SystemStatus says are out of service."""
+    if task.world.disabled(key.namespace):
+        return False
+    rabbits = task.world.topology.rabbits
+    return key.namespace in rabbits or key.namespace in computes
+
+
+def note_harm(task: Task, what: str) -> None:
+    """Note that the file system of a directive is deleted, or mounted a second time,
+    while nodes have it mounted, and could write. DWS does not look."""
+    for key in task.tracked.children:
+        clientmount = task.cluster.get(*key) if key.kind == CLIENTMOUNT else None
+        if clientmount is None or not _is_mounted(clientmount):
+            continue
+        metadata = clientmount["metadata"]
+        index = metadata["labels"].get(f"{NNF_GROUP}/directive_index")
+        since = parse_timestamp(metadata["creationTimestamp"]) or 0.0
+        if index == str(task.index) and task.world.ledger.reaches(key.namespace, since):
+            task.world.harm[task.name, key.namespace] = what
 
 
 def _is_mounted(clientmount: Optional[Json]) -> bool:

@@ -83,6 +83,10 @@ class Ledger(Protocol):
     def linked(self, compute: str) -> bool:
         """Whether a compute node reaches its Rabbit over PCIe."""
 
+    def reaches(self, compute: str, since: float) -> bool:
+        """Whether a compute node has reached its Rabbit ever since a UNIX time: else
+        what it had mounted then is gone."""
+
 
 @dataclass(frozen=True)
 class Moving:
@@ -147,6 +151,9 @@ class World:
     mark: Callable[[Key], None]
     waiting: dict[Key, None] = field(default_factory=dict)
     """Workflows that wait for a Rabbit, or for space on one."""
+    harm: dict[tuple[str, str], str] = field(default_factory=dict)
+    """The Workflows and nodes whose file system was mounted a second time, or deleted,
+    while the node could write to it, and which of the two."""
 
     def disabled(self, node: str) -> bool:
         """Whether the SystemStatus says that a node is out of service."""

@@ -27,7 +27,7 @@ from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Key
 from rabbitsim.dws.directive import InvalidDirective
-from rabbitsim.dws.mounts import environment, post_run, pre_run
+from rabbitsim.dws.mounts import environment, post_run, pre_run, unmount_late
 from rabbitsim.dws.movement import move
 from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.options import Fault
@@ -75,6 +75,9 @@ def reconcile(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
         _begin(world, tracked, workflow)
     elif not status.get("ready"):
         _work(world, tracked, workflow)
+    elif status["state"] == "PostRun":
+        enter(world, tracked, workflow)
+        _unmount_late(world, tracked, workflow, tell=True)
 
 
 def _unknown(workflow: Json) -> bool:
@@ -179,6 +182,8 @@ def _work(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
         _breakdowns(world, tracked, extra)
     forced = workflow["spec"].get("forceReady")
     given_up = _status(workflow).get("status") == "Error" and not forced
+    if given_up and tracked.state == "PostRun":
+        _unmount_late(world, tracked, workflow, tell=False)
     if given_up and tracked.state not in _TOGETHER:
         _write(world, tracked, workflow, extra)
         return
@@ -300,6 +305,13 @@ def _checked(task: Task) -> Outcome:
     except UserError as error:
         return failed(error)
     return propose(task)
+
+
+def _unmount_late(
+    world: World, tracked: TrackedWorkflow, workflow: Json, tell: bool
+) -> None:
+    for index in range(len(tracked.directives)):
+        unmount_late(Task(world, tracked, workflow, index, {}), tell)
 
 
 def _fault(world: World, tracked: TrackedWorkflow, workflow: Json) -> Optional[Outcome]:
