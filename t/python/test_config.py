@@ -34,6 +34,7 @@ def test_all_keys_of_the_design_are_read() -> None:
             "postrun_timeout": 62,
             "teardown_after": 63,
             "stall_timeout": 64,
+            "unmount_failure": "keep",
             "prolog_timeout": "30m",
             "drain_compute_nodes": False,
             "soft_drain": False,
@@ -50,6 +51,7 @@ def test_all_keys_of_the_design_are_read() -> None:
     assert config.prolog_timeout == 1800
     assert config.prerun_timeout == 61.5
     assert config.stall_timeout == 64
+    assert config.keeps_mounted and not Config().keeps_mounted
     assert Config.parse({"stall_timeout": 0}).stall_timeout is None
     assert config.maximums == {"xfs": 100, "lustre": 1024}
     assert config.presets["both"] == (PRESET, "#DW persistentdw name=x")
@@ -67,6 +69,10 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"setup_timeout": float("nan")}, "rabbit.setup_timeout: is NaN"),
         ({"stall_timeout": -1}, "rabbit.stall_timeout: is -1, expected a number of"),
         ({"stall_timeout": "1h"}, 'rabbit.stall_timeout: is "1h", expected a number'),
+        (
+            {"unmount_failure": "kept"},
+            'rabbit.unmount_failure: is "kept", expected "teardown" or "keep"',
+        ),
         ({"stal_timeout": 1}, "unknown key, did you mean 'stall_timeout'?"),
         ({"prolog_timeout": "30x"}, 'rabbit.prolog_timeout: "30x" is not a duration'),
         ({"mapping": 3}, "rabbit.mapping: is 3, expected a string"),

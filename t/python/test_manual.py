@@ -266,7 +266,7 @@ def test_the_guide_has_each_key_that_is_kept_of_a_job() -> None:
     described = re.findall(
         r"^``(rabbit_\w+|rabbit_<state>_timing)``$", records.__doc__ or "", re.M
     )
-    assert len(described) == 10
+    assert len(described) == 11
     section = (DOC / "user.md").read_text().split("## What is kept of a job")[1]
     table = section.split("\n| event |")[0]
     listed = set(re.findall(r"^\| `(rabbit_\w+)`", table, re.M))

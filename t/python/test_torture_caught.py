@@ -13,7 +13,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.jobs import reconciler, workflow, workflowrequests
+from flux_k8s.jobs import problems, reconciler, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.requesthandler import RequestHandler
@@ -28,6 +28,7 @@ from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux, Json, Kube
 from flux_k8s.rabbits import availability
+from flux_k8s.rabbits.availability import Availability
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
 from rabbitsim.torture.crashpoints import SCENARIOS, live
@@ -72,7 +73,7 @@ def careless(info: WorkflowInfo, view: WorkflowView, *rest: Any) -> Any:
     return OVERDUE(info, view, *rest)
 
 
-OVERDUE = workflow.overdue
+OVERDUE = problems.overdue
 
 
 class HastyMountWatch(MountWatch):
@@ -123,7 +124,7 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
     ),
     "counts a state's time from the state before": (
         "exception",
-        replacing(workflow, "overdue", careless),
+        replacing(problems, "overdue", careless),
         ("controllers",),
     ),
     "does not obey a cancel in the epilog": (
@@ -142,6 +143,11 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         "mounted",
         replacing(InUse, "cut_off", cut_off),
         ("dws", "outage"),
+    ),
+    "takes nodes that have not unmounted for nodes that cannot write": (
+        "written",
+        replacing(Availability, "may_write", lambda self, host: False),
+        ("unmount",),
     ),
     "puts nodes back on which storage is mounted": (
         "mounted",

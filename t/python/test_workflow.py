@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any, Optional
 
 import pytest
@@ -16,6 +17,7 @@ from flux_k8s.dws.directives import parse
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
 from flux_k8s.jobs.workflow import (
+    WRITERS_VALID,
     Advance,
     Allocate,
     Create,
@@ -23,9 +25,11 @@ from flux_k8s.jobs.workflow import (
     Delete,
     DrainMounted,
     Fail,
+    FindWriters,
     Forget,
     Inspect,
     Lookup,
+    NoteGivenUp,
     NoteTrouble,
     Plan,
     ReleaseEpilog,
@@ -33,6 +37,7 @@ from flux_k8s.jobs.workflow import (
     RemoveFinalizer,
     Step,
     Wait,
+    Withhold,
     next_step,
 )
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
@@ -167,6 +172,43 @@ S = State
 )
 def test_the_table_of_design_section_4(info: WorkflowInfo, expected: Step) -> None:
     assert step(info) == expected
+
+
+KEPT = replace(view_of(S.PostRun, ready=False), kept_for="compute-01")
+RELEASED_KEPT = replace(KEPT, nodes_released=True)
+
+
+@pytest.mark.parametrize(
+    ("view", "facts", "expected"),
+    [
+        # DWS unmounts in PostRun, and waits for each node there
+        (view_of(S.PreRun), {"abandoned": True}, Advance(S.PostRun)),
+        (view_of(S.PreRun, ready=False), {"abandoned": True}, Advance(S.Teardown)),
+        (view_of(S.PostRun, ready=False), {"failed": True}, Wait()),
+        (view_of(S.PostRun), {}, FindWriters("DWS did not wait for it")),
+        (view_of(S.PostRun), {"writers": ()}, Advance(S.DataOut)),
+        (view_of(S.PostRun), {"writers": (), "failed": True}, Advance(S.Teardown)),
+        (
+            view_of(S.PostRun),
+            {"writers": ("compute-01",), "writers_at": NOW},
+            Wait(NOW + WRITERS_VALID),
+        ),
+        # a node has not unmounted in time
+        (RELEASED_KEPT, {}, Withhold()),
+        (RELEASED_KEPT, {"withholding": True}, Wait()),
+        (RELEASED_KEPT, {"withholding": True, "withheld": True}, ReleaseEpilog()),
+        (RELEASED_KEPT, {"failed": True}, NoteGivenUp()),
+        (replace(RELEASED_KEPT, given_up=True), {"failed": True}, Withhold()),
+        (RELEASED_KEPT, {"released": True}, Wait()),
+        # the job waits for storage that others cannot be kept off
+        (KEPT, {}, Wait()),
+    ],
+)
+def test_storage_that_a_node_may_write_to_is_kept(
+    view: WorkflowView, facts: dict[str, Any], expected: Step
+) -> None:
+    info = info_of(RELEASED, view, ran=True, **facts)
+    assert step(info, unmount_failure="keep") == expected
 
 
 def test_data_movement_is_given_up_when_teardown_is_asked_for() -> None:

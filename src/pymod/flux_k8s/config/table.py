@@ -22,6 +22,11 @@ from flux_k8s.json_reader import is_number
 
 FILE_SYSTEMS = ("xfs", "gfs2", "raw", "lustre")
 
+KEEP = "keep"
+UNMOUNT_FAILURES = (TEARDOWN, KEEP)
+"""What becomes of storage that a node does not unmount in time: DWS deletes it, or it
+is kept until that node cannot write to it any more."""
+
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 _UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
@@ -71,6 +76,8 @@ class Config:
     restrict_persistent_creation: bool = True
     release: str = TEARDOWN
     """One of :data:`RELEASES`, for jobs that do not say."""
+    unmount_failure: str = TEARDOWN
+    """One of :data:`UNMOUNT_FAILURES`."""
     maximums: Mapping[str, float] = field(default_factory=dict)
     """By file system type, the GiB per node that a job may request."""
     presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -79,6 +86,11 @@ class Config:
     module_nopanic: Optional[bool] = None
     """Accepted, and without effect."""
     daemons: Mapping[str, Daemon] = field(default_factory=dict)
+
+    @property
+    def keeps_mounted(self) -> bool:
+        """Whether storage is kept that a node has mounted."""
+        return self.unmount_failure == KEEP
 
     @classmethod
     def parse(cls, table: Any) -> Config:
@@ -166,8 +178,16 @@ def _unit(key: str, value: Any) -> str:
 
 
 def _release(key: str, value: Any) -> str:
-    if value not in RELEASES:
-        expected = " or ".join(f'"{name}"' for name in RELEASES)
+    return _one_of(RELEASES, key, value)
+
+
+def _unmount_failure(key: str, value: Any) -> str:
+    return _one_of(UNMOUNT_FAILURES, key, value)
+
+
+def _one_of(names: Iterable[str], key: str, value: Any) -> str:
+    if value not in names:
+        expected = " or ".join(f'"{name}"' for name in names)
         raise ConfigError(key, f"is {show(value)}, expected {expected}")
     return str(value)
 
@@ -271,6 +291,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "save_datamovements": _count,
         "restrict_persistent_creation": _boolean,
         "release": _release,
+        "unmount_failure": _unmount_failure,
         "presets": _presets,
         "dws_api_version": _string,
         "nnf_api_version": _string,

@@ -63,6 +63,22 @@ def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
     return tuple(nodes)
 
 
+def is_to_be_unmounted(clientmount: Json) -> bool:
+    """Whether DWS has told the node of a ClientMount to unmount."""
+    spec = clientmount.get("spec")
+    return isinstance(spec, dict) and spec.get("desiredState") == "unmounted"
+
+
+def is_mounted(clientmount: Json) -> bool:
+    """Whether the status of a ClientMount shows that some of it is mounted."""
+    status = clientmount.get("status")
+    mounts = status.get("mounts") if isinstance(status, dict) else None
+    return any(
+        isinstance(mount, dict) and mount.get("state") == "mounted"
+        for mount in (mounts if isinstance(mounts, list) else ())
+    )
+
+
 def _is_unmounted(clientmount: Json) -> bool:
     """Whether the node has unmounted all file systems of a ClientMount. NNF writes the
     state ``unmounted`` before it unmounts, and ``ready`` when it has succeeded. A

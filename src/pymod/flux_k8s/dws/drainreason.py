@@ -56,11 +56,17 @@ def cannot_mount(text: str) -> bool:
     return _REASON.match(text) is not None
 
 
+def is_mounted(text: str) -> bool:
+    """Whether ``text`` is the reason of a drain because a node has storage mounted, or
+    may have."""
+    return _IS_MOUNTED.match(text) is not None
+
+
 def replaces(reason: str, known: str) -> bool:
     """Whether ``reason`` takes the place of the reason for which a node is drained
     already: a node that is still mounted must not be undrained when its connection is
     back."""
-    return known.startswith(LOST_CONNECTION) and _IS_MOUNTED.match(reason) is not None
+    return known.startswith(LOST_CONNECTION) and is_mounted(reason)
 
 
 def unknown_of(text: str) -> Optional[int]:

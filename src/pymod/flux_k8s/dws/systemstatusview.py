@@ -4,7 +4,9 @@
 
 DWS does not wait for nodes that are Disabled there. Flux disables the nodes whose
 broker is not online, and those that were drained because storage could not be
-mounted or unmounted on them, until they return or are undrained.
+mounted or unmounted on them, until they return or are undrained. With
+``rabbit.unmount_failure = "keep"``, a node that may have storage mounted is not
+Disabled before it cannot write to it any more.
 
 Others write to the object as well. An annotation has the nodes that Flux has disabled.
 Others have disabled the rest, and only they enable those nodes again.
@@ -13,9 +15,9 @@ Others have disabled the rest, and only they enable those nodes again.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import AbstractSet, Any, Mapping
+from typing import AbstractSet, Any, Mapping, Optional
 
-from flux_k8s.dws.drainreason import cannot_mount
+from flux_k8s.dws.drainreason import cannot_mount, is_mounted
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal
 from flux_k8s.ports import Json
@@ -93,13 +95,24 @@ class SystemStatusView:
         return mine is not None and its is not None and mine > its
 
 
+def perhaps_mounted(
+    states: NodeStates, view: Optional[SystemStatusView]
+) -> frozenset[str]:
+    """The nodes that are about to be Disabled, and may have storage mounted. One that
+    was Disabled already is left so: it may boot, and has nothing mounted then."""
+    drained = {host for host, why in states.drained.items() if is_mounted(why)}
+    known = frozenset[str]() if view is None else view.disabled_by_flux
+    return (states.offline | drained) - known
+
+
 def changes(
     states: NodeStates, view: SystemStatusView, awaited: AbstractSet[str]
 ) -> dict[str, str]:
     """The nodes whose status is to be written, with that status.
 
-    A node on which a job waits for its storage (``awaited``) is never Disabled: DWS
-    would report all mounts as complete, and the job would start without that one.
+    A node on which a job waits for its storage to be mounted, or to be unmounted where
+    it is kept (``awaited``), is never Disabled: DWS would report all mounts as
+    complete, and the job would start without that one, or go on to mount it again.
     Nodes that Flux does not have (Rabbits are among them) and nodes that somebody
     else has disabled are left as they are."""
     disabled = disabled_nodes(states) - awaited

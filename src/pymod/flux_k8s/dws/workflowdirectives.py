@@ -51,6 +51,7 @@ def read_directives(texts: tuple[str, ...]) -> WorkflowDirectives:
         ),
         "moves_data": runs_containers or any(c in COPYING for c in commands),
         "runs_containers": runs_containers,
+        "copies_out": "copy_out" in commands,
     }
     copies_out = tuple(
         (index, f"{arguments.get('source')} to {arguments.get('destination')}")

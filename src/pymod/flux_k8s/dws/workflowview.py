@@ -20,7 +20,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
-from flux_k8s.text import NOTE, printable
+from flux_k8s.text import NOTE, SHOWN, printable
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
 """The finalizer of the service, by which Kubernetes keeps a Workflow."""
@@ -62,9 +62,20 @@ RELEASE = "flux-framework.readthedocs.io/release"
 :data:`flux_k8s.dws.storagerequest.RELEASES`; where it is missing, after Teardown."""
 
 NODES_RELEASED = "flux-framework.readthedocs.io/nodes-released"
-"""An annotation that the service writes when it requests DataOut: the job's nodes have
-unmounted, and the job may end before DataOut. A Workflow that has it is no orphan
-when its job has ended."""
+"""An annotation that the service writes when it requests DataOut, or with
+:data:`KEPT_FOR`: the job's nodes have unmounted, or are drained, and the job may end
+before its data is out. A Workflow that has it is no orphan when its job has ended."""
+
+KEPT_FOR = "flux-framework.readthedocs.io/kept-for"
+"""An annotation: the nodes (RFC 29) that had not unmounted in time, and could write.
+The storage is kept until they cannot."""
+
+LEFT_MOUNTED = "flux-framework.readthedocs.io/left-mounted"
+"""An annotation that the service writes when it requests the state after PostRun: the
+nodes (RFC 29) that have not unmounted, and cannot write any more."""
+
+GIVEN_UP = "flux-framework.readthedocs.io/given-up"
+"""An annotation of a Workflow that is kept: the data of its job is given up."""
 
 
 class State(enum.IntEnum):
@@ -140,6 +151,10 @@ class WorkflowView:
         nodes_released: whether the annotation :data:`NODES_RELEASED` is set.
         moves_data: whether the Workflow may have NnfDataMovements.
         runs_containers: whether the Workflow may have containers.
+        copies_out: whether it has copy_out directives.
+        kept_for, left_mounted: the annotations :data:`KEPT_FOR` and
+            :data:`LEFT_MOUNTED`, or "".
+        given_up: whether the annotation :data:`GIVEN_UP` is set.
     """
 
     uid: str
@@ -184,6 +199,10 @@ class WorkflowView:
     nodes_released: bool = False
     moves_data: bool = False
     runs_containers: bool = False
+    copies_out: bool = False
+    kept_for: str = ""
+    left_mounted: str = ""
+    given_up: bool = False
 
     @property
     def complete(self) -> bool:
@@ -318,6 +337,9 @@ class WorkflowView:
             teardown_requested=TEARDOWN_REQUESTED in annotations,
             cut_off=CUT_OFF in annotations,
             nodes_released=NODES_RELEASED in annotations,
+            kept_for=printable(_string(annotations, KEPT_FOR), SHOWN),
+            left_mounted=printable(_string(annotations, LEFT_MOUNTED), SHOWN),
+            given_up=GIVEN_UP in annotations,
             warned=WARNED in annotations,
             instance=_instance(metadata),
             requested=None if desired is None else _begun(annotations)[desired],
@@ -384,6 +406,9 @@ def _metadata(
         "cut_off": CUT_OFF in annotations,
         "releases_unmounted": annotations.get(RELEASE) == UNMOUNTED,
         "nodes_released": NODES_RELEASED in annotations,
+        "kept_for": printable(_string(annotations, KEPT_FOR), SHOWN),
+        "left_mounted": printable(_string(annotations, LEFT_MOUNTED), SHOWN),
+        "given_up": GIVEN_UP in annotations,
         "begun": begun,
     }
 

@@ -17,6 +17,7 @@ import syslog
 from typing import Optional
 
 from flux_k8s.control.coroutines import call
+from flux_k8s.jobs.losses import late_nodes
 from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Json, RpcError
@@ -24,11 +25,15 @@ from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
 
 KEY = "rabbit_data_out"
-"""``{"success": true}``, or ``{"success": false, "errstr": "..."}``, as JSON."""
+"""``{"success": true}``, or ``{"success": false, "errstr": "..."}``, as JSON. The first
+has a ``note`` if there is something to say."""
 
 NODES_RELEASED = "rabbit_nodes_released"
 """The UNIX time at which a job gave its nodes back before its data was out. Of such a
 job, :data:`KEY` is missing until the data is out."""
+
+KEPT_FOR = "rabbit_kept_for"
+"""The nodes for which a job's storage was kept, when and until what, as JSON."""
 
 EVENT = "dws.data-out"
 
@@ -80,6 +85,11 @@ class DataReports:
         now = f"{self._flux.now():.3f}"
         await call(self._flux.kvs_commit, info.jobid, NODES_RELEASED, now)
 
+    def note_kept(self, info: WorkflowInfo, nodes: str, until: str) -> None:
+        """Record for which nodes the storage of a job is kept, and until what."""
+        record = {"nodes": nodes, "at": self._flux.now(), "until": until}
+        self._flux.kvs_put(info.jobid, KEPT_FOR, json.dumps(record))
+
     async def report(self, info: WorkflowInfo, loss: str) -> None:
         """Report that the data of a job that has ended is out, or what of it is lost.
         A report may be repeated.
@@ -91,15 +101,18 @@ class DataReports:
             RpcError: a request to Flux failed, and is to be repeated.
         """
         loss = printable(loss, NOTE)
+        note = "" if loss else printable(late_nodes(info), NOTE)
         if not await is_purged(self._flux, info.jobid):
             loss = await self._with_reason(info.jobid, loss)
-            text = json.dumps(_record(loss))
+            text = json.dumps(_record(loss, note))
             await call(self._flux.kvs_commit, info.jobid, KEY, text)
         await self._notify_plugin(info.jobid, loss)
         await self._publish({"id": info.jobid, "success": not loss})
         info.data_reported = True
         level = syslog.LOG_ERR if loss else syslog.LOG_INFO
         outcome = f"its data is not out: {loss}" if loss else "its data is out"
+        if note:
+            level, outcome = syslog.LOG_WARNING, f"{outcome}; {note}"
         self._flux.log(level, f"{f58(info.jobid)}: {outcome}")
 
     async def _with_reason(self, jobid: int, loss: str) -> str:
@@ -136,5 +149,7 @@ class DataReports:
         await call(self._flux.rpc, "event.publish", event)
 
 
-def _record(loss: str) -> Json:
-    return {"success": False, "errstr": loss} if loss else {"success": True}
+def _record(loss: str, note: str = "") -> Json:
+    if loss:
+        return {"success": False, "errstr": loss}
+    return {"success": True, **({"note": note} if note else {})}

@@ -14,7 +14,7 @@ from __future__ import annotations
 import errno
 import syslog
 from functools import partial
-from typing import Any, Iterable, Mapping, Optional, Sequence
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Answer, Call, call, drive, settle
@@ -63,6 +63,11 @@ RETRY = 1.0
 """Seconds until job-list is asked again for the nodes of a job. It may be loaded again
 at the time."""
 
+KEPT = (
+    "the storage is kept until it is unmounted there, or the node cannot write any more"
+    " (its broker is gone and its link to the Rabbit Offline)"
+)
+
 
 def _is_use_known(info: WorkflowInfo) -> bool:
     """Whether this service, or an earlier one, has found the nodes and Rabbits that an
@@ -77,44 +82,111 @@ class InUse:
 
     Args:
         nodes: the states of the nodes in Flux.
+        may_write: returns whether a node could write to storage that it has mounted.
     """
 
     def __init__(
-        self, flux: Flux, kube: Kube, settings: Settings, nodes: Nodes
+        self,
+        flux: Flux,
+        kube: Kube,
+        settings: Settings,
+        nodes: Nodes,
+        may_write: Callable[[str], bool],
     ) -> None:
         self._flux = flux
         self._calls = KubeCalls(kube)
         self._settings = settings
         self._nodes = nodes
+        self._may_write = may_write
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
-        """Drain the nodes that have not unmounted the job's storage. If Kubernetes has
-        not said for :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds which,
-        though it answers other requests, drain all nodes of the job.
+        """Drain the nodes that have not unmounted the job's storage.
 
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
-        failed = self._failed(info)
+        clientmounts, note = await self._clientmounts(info, note)
+        hosts = await self._not_unmounted(info, clientmounts)
+        await self._drain(info, hosts, note)
+        info.still_mounted = hosts
+        info.unmounted = True
+
+    async def find_writers(
+        self, info: WorkflowInfo, note: str, told: bool
+    ) -> tuple[str, ...]:
+        """The nodes that have not unmounted the job's storage, and could write to it.
+        These, and those that could not, are drained when they are first found.
+
+        Args:
+            told: find those only that DWS has told to unmount.
+
+        Raises:
+            KubeError: the list of mounts failed, and is to be repeated.
+        """
+        clientmounts, note = await self._clientmounts(info, note)
+        if clientmounts is not None and told:
+            clientmounts = list(filter(cleanup.is_to_be_unmounted, clientmounts))
+        hosts = await self._not_unmounted(info, clientmounts)
+        # A node that the job went on without may have mounted another file system.
+        mounted = self._mounted(filter(cleanup.is_mounted, clientmounts or ()))
+        hosts = tuple(dict.fromkeys((*hosts, *mounted)))
+        writers = tuple(host for host in hosts if self._may_write(host))
+        if info.view is None or not info.view.kept_for:
+            # Later, somebody may have put them back for other jobs.
+            await self._drain(info, writers, note, f"; {KEPT}")
+            others = [host for host in hosts if host not in writers]
+            await self._drain(info, others, note)
+        info.still_mounted = hosts
+        info.unmounted = not told
+        return writers
+
+    async def _clientmounts(
+        self, info: WorkflowInfo, note: str
+    ) -> tuple[Optional[list[Json]], str]:
+        """The ClientMounts of a job, and ``note``. None, and a note that says so, if
+        Kubernetes has not listed them for
+        :data:`~flux_k8s.jobs.persistence.PERSISTENCE` seconds, though it answers other
+        requests.
+
+        Raises:
+            KubeError: the list failed, and is to be repeated.
+        """
         try:
-            mounted = self._mounted(await self._list(info, CLIENTMOUNT, None))
+            found = await self._list(info, CLIENTMOUNT, None)
         except KubeError as error:
             if not await self._has_persisted(info):
                 raise
-            mounted = await self._hosts(info)
             note = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
-        hosts = tuple(host for host in mounted if host not in failed)
+            return None, note
+        return found.get("items", []), note
+
+    async def _not_unmounted(
+        self, info: WorkflowInfo, clientmounts: Optional[list[Json]]
+    ) -> tuple[str, ...]:
+        """The nodes that have not unmounted, but for those that have failed before.
+        Without ClientMounts, all nodes of the job."""
+        failed = self._failed(info)
+        if clientmounts is None:
+            hosts = await self._hosts(info)
+        else:
+            hosts = self._mounted(clientmounts)
+        return tuple(host for host in hosts if host not in failed)
+
+    async def _drain(
+        self, info: WorkflowInfo, hosts: Sequence[str], note: str, end: str = ""
+    ) -> None:
+        """Drain nodes that still have the job's storage mounted, unless they are
+        drained for that already. ``end`` is that of the report."""
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
         news = [host for host in hosts if self._drained.get(host) != reason]
         if news:
             names = hostlist.encode(news)
             text = f"{names}: {note}, and {NOT_UNMOUNTED}; drained until that is mended"
+            text += end
             self._flux.log(syslog.LOG_WARNING, f"{f58(info.jobid)}: {text}")
             # If the service dies before it sends the drain, the next one raises again.
             self._raise(info, NODE_FAILURE, WARNING, text)
             await call(self._nodes.drain, news, reason)
-        info.still_mounted = hosts
-        info.unmounted = True
 
     @property
     def _drained(self) -> Mapping[str, str]:
@@ -129,13 +201,13 @@ class InUse:
             host for host, why in self._drained.items() if why in reasons
         }
 
-    def _mounted(self, clientmounts: Json) -> tuple[str, ...]:
+    def _mounted(self, clientmounts: Iterable[Json]) -> tuple[str, ...]:
         """The compute nodes that mount storage. Rabbits have ClientMounts as well, but
         are no nodes of Flux."""
         states = self._nodes.states
         return tuple(
             node
-            for node in cleanup.mounted_nodes(clientmounts.get("items", []))
+            for node in cleanup.mounted_nodes(clientmounts)
             if node not in self._settings.mapping.rabbits
             and (states is None or node in states.hosts)
         )
@@ -167,7 +239,7 @@ class InUse:
             self.drain_all(info)
             problems.append(("nodes may still mount its storage", clientmounts))
         else:
-            nodes = self._mounted(clientmounts)
+            nodes = self._mounted(clientmounts.get("items", []))
         rabbits: tuple[str, ...] = ()
         if isinstance(servers, KubeError):
             problems.append(("Rabbits may still hold its storage", servers))

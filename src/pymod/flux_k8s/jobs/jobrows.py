@@ -98,6 +98,22 @@ def types_of(info: WorkflowInfo) -> tuple[str, ...]:
     return () if info.view is None else info.view.types
 
 
+def kept_until(hosts: str) -> str:
+    """What storage is kept for that these nodes have mounted, and could write to."""
+    return (
+        f"{hosts} to unmount, or to be off: its broker gone, and its link to the Rabbit"
+        " Offline. The storage is kept until then"
+    )
+
+
+def waits_of(info: WorkflowInfo, known: Known) -> str:
+    """What a job waits for, or ""."""
+    view = info.view
+    if view is not None and view.kept_for and view.desired is State.PostRun:
+        return kept_until(view.kept_for)
+    return known.waits
+
+
 def rabbits_of(usage: Mapping[str, StorageUsage]) -> dict[str, int]:
     """The bytes that a job has on each Rabbit."""
     sizes: dict[str, int] = {}
@@ -128,7 +144,7 @@ def row(info: WorkflowInfo, known: Known) -> Json:
         "moved": None if progress is None else progress.moved,
         "total": None if progress is None else progress.total,
         "percent": None if progress is None else progress.percent,
-        "waits": printable(known.waits, SHOWN),
+        "waits": printable(waits_of(info, known), SHOWN),
     }
 
 
@@ -137,7 +153,7 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
     view, mounts = info.view, known.mounts
     return {
         **row(info, known),
-        "waits": printable(known.waits, NOTE),
+        "waits": printable(waits_of(info, known), NOTE),
         "directives": [printable(each) for each in _directives(info)],
         "message": "" if view is None else printable(view.message, NOTE),
         "states": _states(info),

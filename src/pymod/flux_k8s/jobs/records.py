@@ -31,6 +31,9 @@
 ``rabbit_nodes_released``
     The UNIX time at which the job gave its nodes back, if that was before its data was
     out (written there as well).
+``rabbit_kept_for``
+    The nodes that had not unmounted in time, the UNIX time, and what the storage is
+    kept for, as a JSON object (written there as well).
 ``rabbit_container_log``
     The end of the logs of the job's containers, at most 50,000 characters in all.
     Where there are several logs, each has a heading. Where there is no time for all,

@@ -18,6 +18,7 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Bind, call, drive
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.workflowview import (
+    GIVEN_UP,
     OUT_OF_REACH,
     TROUBLE,
     WARNED,
@@ -30,7 +31,8 @@ from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
-from flux_k8s.jobs.jobrows import allocations
+from flux_k8s.jobs.jobrows import allocations, kept_until
+from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
@@ -45,10 +47,12 @@ from flux_k8s.jobs.workflow import (
     DrainMounted,
     Exclude,
     Fail,
+    FindWriters,
     Force,
     Inspect,
     ListMovements,
     Lookup,
+    NoteGivenUp,
     NoteOutage,
     NoteTrouble,
     Plan,
@@ -60,7 +64,6 @@ from flux_k8s.jobs.workflow import (
     Step,
     Warn,
     Withhold,
-    data_loss,
 )
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
@@ -72,6 +75,7 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
+from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, SHOWN, printable
@@ -117,7 +121,7 @@ class Steps:
             flux, kube, settings, self._planner, records, machine.nodes
         )
         self._data = DataReports(flux)
-        self.in_use = InUse(flux, kube, settings, machine.nodes)
+        self.in_use = InUse(flux, kube, settings, machine.nodes, machine.may_write)
 
     async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
         """Carry out a step.
@@ -155,6 +159,8 @@ class Steps:
             await workflows.force(info)
         elif isinstance(step, DrainMounted):
             await self.in_use.drain_mounted(info, step.note)
+        elif isinstance(step, FindWriters):
+            await self._find_writers(info, step)
         elif isinstance(step, CutOff):
             await self.in_use.cut_off(info)
         elif isinstance(step, Withhold):
@@ -168,6 +174,8 @@ class Steps:
         elif isinstance(step, NoteOutage):
             seconds = f"{info.out_of_reach:.3f}"
             await workflows.annotate(info, OUT_OF_REACH, seconds)
+        elif isinstance(step, NoteGivenUp):
+            await workflows.annotate(info, GIVEN_UP, "true")
         elif isinstance(step, Warn):
             await self._warn(info, step)
         elif isinstance(step, Record):
@@ -214,11 +222,33 @@ class Steps:
         waited for all nodes. DWS does not wait for nodes that are Disabled in
         SystemStatus, nor for any node of a PostRun that was forced."""
         assert info.view is not None
+        if info.writers is not None:
+            return  # it is known that none could write
         if info.view.forced or await self._was_any_disabled(info):
             note = "DWS did not wait for it"
             await self.in_use.drain_mounted(info, note)
         else:
             info.unmounted = True
+
+    async def _find_writers(self, info: WorkflowInfo, step: FindWriters) -> None:
+        """Find the nodes that could still write to the storage of a job. If there are
+        any, mark the Workflow: the other nodes may go to other jobs."""
+        view, now = info.view, self._flux.now()
+        assert view is not None
+        passed_over = view.forced or info.failure_tolerance > 0 or not view.complete
+        if not (passed_over or await self._was_any_disabled(info)):
+            info.writers, info.still_mounted, info.unmounted = (), (), True
+            return
+        writers = await self.in_use.find_writers(info, step.note, step.failed)
+        if writers and not view.kept_for:
+            if not info.released:
+                names = hostlist.encode(writers)
+                self._data.note_kept(info, names, kept_until(names))
+            # Of storage that the service cannot see, others could not be kept off. A
+            # container runs on, and a job that was aborted has ended.
+            ends = self._free_storage.listed and not view.runs_containers
+            await self._workflows.keep(info, writers, ends and not info.released)
+        info.writers, info.writers_at = writers, now
 
     async def _was_any_disabled(self, info: WorkflowInfo) -> bool:
         """Whether DWS may have passed over nodes of the job in the state that was
@@ -346,7 +376,8 @@ class Steps:
         self.release_share(info)
         payload: Json = {"id": info.jobid}
         view = info.view
-        if view is not None and view.nodes_released and view.desired is State.DataOut:
+        moving = view is not None and view.desired is not State.Teardown
+        if moving and view is not None and view.nodes_released:
             await self._data.note_release(info)
             payload["data"] = "moving"
         else:

@@ -7,6 +7,9 @@ does not take counts from when it was first made, and is tried once more when th
 is over. While Kubernetes is out of reach the
 limits of the epilog stand still: they cost a job its data, which an outage must not.
 
+A Workflow that is kept for a node that has not unmounted in time (``unmount_failure``)
+has no limit in PostRun, and that of DataOut counts from DataOut.
+
 ``stall_timeout`` counts from the last progress of the data, and stands still likewise.
 """
 
@@ -112,9 +115,10 @@ def _state_limits(
         if begun:
             problem = replace(problem, since=deadline, patience=prerun)
         limits.append((deadline, problem))
-    if info.out_since is not None:
+    kept = bool(view.kept_for)
+    if info.out_since is not None or (kept and view.desired is State.PostRun):
         return limits
-    unmounting = since if view.unmounting is None else view.unmounting
+    unmounting = since if kept or view.unmounting is None else view.unmounting
     epilog: list[tuple[str, Optional[float], float]] = []
     if view.desired is State.PostRun:
         epilog.append(("postrun_timeout", config.postrun_timeout, since))
@@ -168,6 +172,7 @@ def _late(info: WorkflowInfo, view: WorkflowView, key: str, limit: float) -> Pro
     """A state was not reached in time."""
     assert view.desired is not None
     both = key == "teardown_after" and view.desired is State.DataOut
+    both = both and not view.kept_for
     what = "PostRun and DataOut" if both else view.desired.name
     note = f"{what} took more than {key}={limit:g}s"
     if info.rejected is not None and info.rejected.state is view.desired:

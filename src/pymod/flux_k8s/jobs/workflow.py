@@ -10,20 +10,25 @@ repeated, late or forgotten events the answer is still right for the present sta
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Optional, Sequence, Union
+from typing import Optional, Union
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
 from flux_k8s.errors import show
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
-from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue, unmade
+from flux_k8s.jobs.losses import loss_when_gone, losses, with_losses
+from flux_k8s.jobs.problems import dws_problem, in_doubt, may_be_written, problem_of
+from flux_k8s.jobs.timelimits import Problem, unmade
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
-from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 
 TEARDOWN_PATIENCE = 60.0
 """Seconds that DWS may take for Teardown before the job's owner gets a warning."""
+
+WRITERS_VALID = 60.0
+"""Seconds until it is found out again which nodes could write to storage that DWS takes
+for unmounted, or cannot unmount."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,16 @@ class DrainMounted:
 
 
 @dataclass(frozen=True)
+class FindWriters:
+    """Find the nodes that have the job's storage mounted, and could write to it. The
+    storage is kept as long as there are any. ``note`` has the reason. ``failed``: DWS
+    has given up, and has the nodes unmount in Teardown that it has not told before."""
+
+    note: str
+    failed: bool = False
+
+
+@dataclass(frozen=True)
 class CutOff:
     """Take nodes and Rabbits that the job still uses out of service."""
 
@@ -106,6 +121,12 @@ class NoteTrouble:
 class NoteOutage:
     """Write down on the Workflow how long Kubernetes was out of reach, for which the
     time limits of the epilog stood still."""
+
+
+@dataclass(frozen=True)
+class NoteGivenUp:
+    """Write down on the Workflow that the job's data is given up, for a module that
+    comes after the job's end."""
 
 
 @dataclass(frozen=True)
@@ -181,9 +202,11 @@ Step = Union[
     Force,
     ReleaseProlog,
     DrainMounted,
+    FindWriters,
     CutOff,
     NoteTrouble,
     NoteOutage,
+    NoteGivenUp,
     Warn,
     Record,
     Withhold,
@@ -215,13 +238,13 @@ def next_step(info: WorkflowInfo, now: float, config: Config) -> Step:
         return _release(info, info.view, now, config)
     if info.failed:
         return Wait()
-    problem, deadline = _problem(info, info.view, now, config)
-    if _in_doubt(info, deadline, now):
+    problem, deadline = problem_of(info, info.view, now, config)
+    if in_doubt(info, deadline, now):
         return Lookup()
     if problem is not None and problem.in_doubt:
         return ListMovements()
     if problem is not None and info.mounted:
-        return Fail(_with_losses(problem.note, info, info.view))
+        return Fail(with_losses(problem.note, info, info.view))
     if problem is not None:
         return _tolerate(info, info.view, problem, now)
     if info.view.trouble_note != info.trouble_note:
@@ -240,7 +263,7 @@ def _without_workflow(info: WorkflowInfo, now: float, config: Config) -> Step:
         if missed and not (info.released or info.failed):
             return Fail(deleted)
         if info.owes_report:
-            return ReportData(_loss_when_gone(info))
+            return ReportData(loss_when_gone(info))
         return Forget() if info.released else ReleaseEpilog()
     if info.failed:
         return Wait()
@@ -300,17 +323,25 @@ def _release(
     if info.aborted and not info.released:
         return ReleaseEpilog()
     if info.owes_report and (view.deleting or view.desired is State.Teardown):
-        return ReportData(info.interference or _losses(info, view))
+        return ReportData(info.interference or losses(info, view))
     if view.deleting:
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
         return _release_nodes(info, view) or _tear_down(info, view, now)
-    problem, deadline = _problem(info, view, now, config)
-    if _in_doubt(info, deadline, now) and info.ran and not info.abandoned:
+    problem, deadline = problem_of(info, view, now, config)
+    if in_doubt(info, deadline, now) and info.ran and not info.abandoned:
         return Lookup()
     if problem is not None and problem.in_doubt and info.ran and not info.abandoned:
         return ListMovements()
-    if problem is not None or info.abandoned or info.failed or not info.ran:
+    gives_up = problem is not None or info.abandoned or info.failed or not info.ran
+    gives_up = gives_up or view.given_up
+    if may_be_written(info, view, config):
+        # DWS does not keep a file system from a second mount, nor from deletion.
+        trouble, deadline = dws_problem(info, view, now, config)
+        step = _await_unmount(info, view, problem, trouble, now)
+        if step is not None:
+            return step
+    elif gives_up:
         return _give_up(info, view, problem)
     if view.trouble_note != info.trouble_note:
         return NoteTrouble()
@@ -331,11 +362,49 @@ def _release(
 def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Step]:
     """The step by which a job whose nodes have unmounted ends before its data is out;
     None if it does not, or not yet. Its storage is kept from others first."""
-    if not view.nodes_released or info.released or info.failed:
+    failed = info.failed and not view.kept_for
+    if not view.nodes_released or info.released or failed:
         return None
     if not info.withholding:
         return Withhold()
     return ReleaseEpilog() if info.withheld else None
+
+
+def _await_unmount(
+    info: WorkflowInfo,
+    view: WorkflowView,
+    problem: Optional[Problem],
+    trouble: Optional[Problem],
+    now: float,
+) -> Optional[Step]:
+    """The step for storage that nodes may still write to, in PostRun; None if DWS has
+    time, or is to go there.
+
+    Args:
+        trouble: the problem that DWS has, if there is one.
+    """
+    if view.desired is not State.PostRun:
+        return None
+    valid_until = None if info.writers is None else info.writers_at + WRITERS_VALID
+    over = view.complete or trouble is not None
+    if over and (valid_until is None or now >= valid_until):
+        if trouble is None:
+            return FindWriters("DWS did not wait for it")
+        return FindWriters(trouble.note, failed=not trouble.limit)
+    if view.kept_for and not info.released:
+        failure = problem is not None and not (problem.limit or info.abandoned)
+        lost = info.abandoned and losses(info, view)
+        if not info.failed and (failure or lost):
+            state = view.desired.name
+            note = f"given up in {state}" if problem is None else problem.note
+            return Fail(with_losses(note, info, view))
+        given_up = info.abandoned or info.failed or not info.ran
+        if given_up and not view.given_up:
+            return NoteGivenUp()
+        release = _release_nodes(info, view)
+        if release is not None:
+            return release
+    return Wait(valid_until) if over else None
 
 
 def _give_up(
@@ -346,65 +415,25 @@ def _give_up(
     is complete."""
     if info.owes_report:
         note = "given up" if problem is None else problem.note
-        return ReportData(_with_losses(note, info, view))
+        return ReportData(with_losses(note, info, view))
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
         if info.still_mounted is None:
             return DrainMounted(problem.note)
     fatal = problem is not None and not (problem.limit or info.abandoned)
-    if not info.failed and (fatal or _losses(info, view)):
+    if not info.failed and (fatal or losses(info, view)):
         state = "its epilog" if view.desired is None else view.desired.name
         note = f"given up in {state}" if problem is None else problem.note
-        return Fail(_with_losses(note, info, view))
+        return Fail(with_losses(note, info, view))
     return _request_teardown(info, view)
-
-
-def _losses(info: WorkflowInfo, view: WorkflowView) -> str:
-    """The data that a job that ran loses if its storage is given up; "" if none."""
-    losses = []
-    if view.unsaved:
-        losses.append(_not_copied(view.unsaved))
-    if info.still_mounted and view.persistent_storage:
-        hosts = hostlist.encode(info.still_mounted)
-        names = ", ".join(view.persistent_storage)
-        losses.append(f"{hosts} may not have written everything to {names}")
-    return "; ".join(losses)
-
-
-def _not_copied(unsaved: Sequence[str]) -> str:
-    return f"not copied: {', '.join(unsaved)}"
-
-
-def _loss_when_gone(info: WorkflowInfo) -> str:
-    """The data that a job loses with its Workflow, which this service has seen go."""
-    if info.interference is not None:
-        return info.interference
-    return _not_copied(info.unsaved) if info.unsaved else ""
-
-
-def data_loss(info: WorkflowInfo) -> str:
-    """What a job that ends with its storage loses of its data; "" if nothing."""
-    if info.aborted:
-        return "its epilog was given up"
-    if not info.ran:
-        return "the job did not run"
-    if info.view is not None and info.owns(info.view):
-        return _losses(info, info.view)
-    if info.view is None and info.deleted_uid is not None:
-        return _loss_when_gone(info)
-    return info.interference or UNKNOWN_LOSS
-
-
-def _with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
-    return "; ".join(filter(None, (note, _losses(info, view))))
 
 
 def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
     """Request Teardown. It deletes the objects about data movement, so they are
     recorded before, while the job waits."""
     if info.owes_report:
-        return ReportData(_losses(info, view))
+        return ReportData(losses(info, view))
     begun = view.desired is not None and view.desired >= State.DataIn
     if begun and view.moves_data:
         ended_early = info.released and not info.nodes_released
@@ -417,8 +446,8 @@ def _tear_down(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
     if view.complete and not info.released:
         if not info.unmounted:
             return DrainMounted("Teardown is complete")
-        if info.ran and not info.failed and _losses(info, view):
-            return Fail(_with_losses("the storage is gone", info, view))
+        if info.ran and not info.failed and losses(info, view):
+            return Fail(with_losses("the storage is gone", info, view))
         return ReleaseEpilog()
     if FINALIZER in view.finalizers and view.state is State.Teardown:
         return RemoveFinalizer()
@@ -438,37 +467,11 @@ def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
     due = view.since + TEARDOWN_PATIENCE
     if now < due:
         return Wait(due)
-    if _in_doubt(info, due, now):
+    if in_doubt(info, due, now):
         return Lookup()
     begun = view.state is State.Teardown
     what = f"says: {message}" if begun else "has not begun with it"
     return Warn(f"Teardown takes more than {TEARDOWN_PATIENCE:g}s, DWS {what}")
-
-
-def _problem(
-    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
-) -> tuple[Optional[Problem], Optional[float]]:
-    """The present problem of the storage, and the UNIX time at which the next one may
-    arise; None for each that there is not."""
-    if info.failure is not None:
-        return Problem(info.failure), None
-    if view.damage is not None:
-        return Problem(view.damage), None
-    if view.deleting:
-        return Problem(f"Workflow {info.name} was deleted under the job"), None
-    if view.desired is State.Teardown:
-        note = f"Workflow {info.name} was moved to Teardown under the job"
-        return Problem(note), None
-    state = view.state.name if view.state is not None else "Proposal"
-    if view.in_error:
-        note = f"DWS failed in {state}: {view.message or 'no message'}"
-        if not may_lose_nodes(info, view):
-            return Problem(note), None
-        # Nodes that are only slower than the one that failed have their time.
-        deadline = (info.troubled_since or now) + config.tc_timeout
-        problem = Problem(note, deadline, config.tc_timeout)
-        return (problem if now >= deadline else None), deadline
-    return overdue(info, view, state, now, config)
 
 
 def _tolerate(
@@ -507,10 +510,3 @@ def _tolerate(
         note = nodefailure.exclusion_note(hosts, survey, tolerance, problem.note)
         return Exclude(note)
     return Fail(nodefailure.refusal_note(hosts, survey, tolerance, problem.note))
-
-
-def _in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:
-    """Whether a time limit has passed by the last view, and the Workflow must be read
-    again. The state may have been reached in time while the watch was interrupted or
-    hung: the look-up comes before it costs a job its life or its data."""
-    return deadline is not None and info.looked_up < deadline <= now

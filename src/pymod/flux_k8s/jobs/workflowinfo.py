@@ -163,6 +163,9 @@ class WorkflowInfo:
         still_mounted: the nodes that had not unmounted when PostRun was given up. They
             are drained. None before they are known.
         unmounted: all nodes have unmounted, or are drained.
+        writers: the nodes that have storage mounted that is to be unmounted, and could
+            write to it; None before they are known. Only with ``unmount_failure``.
+        writers_at: the UNIX time at which they were found.
         withholding: the scheduler is to keep the job's storage from others, although
             the job is about to give it back.
         withheld: the scheduler does so.
@@ -217,6 +220,8 @@ class WorkflowInfo:
     interference: Optional[str] = None
     still_mounted: Optional[tuple[str, ...]] = None
     unmounted: bool = False
+    writers: Optional[tuple[str, ...]] = None
+    writers_at: float = 0.0
     withholding: bool = False
     withheld: bool = False
     recorded_loss: Optional[str] = None
@@ -357,6 +362,8 @@ class WorkflowInfo:
             elif view.desired is State.Teardown and not view.teardown_requested:
                 self._note_interference(view.uid, "moved to Teardown", view)
             before, self.view = self.view, view
+            if view.complete and not (before is not None and before.complete):
+                self.writers = None  # nodes may have unmounted, or were passed over
             self.unsaved = view.unsaved
             self.out_of_reach = max(self.out_of_reach, view.out_of_reach)
             rejected = self.rejected

@@ -8,7 +8,7 @@ The requests about one Workflow are carried out one after the other.
 from __future__ import annotations
 
 import contextlib
-from typing import Awaitable, Optional, Union
+from typing import Awaitable, Optional, Sequence, Union
 
 from flux_k8s.config.policy import releases_unmounted
 from flux_k8s.config.settings import Settings
@@ -19,6 +19,8 @@ from flux_k8s.dws.storagerequest import UNMOUNTED
 from flux_k8s.dws.workflowview import (
     FINALIZER,
     INSTANCE,
+    KEPT_FOR,
+    LEFT_MOUNTED,
     NODES_RELEASED,
     OUT_OF_REACH,
     RELEASE,
@@ -44,6 +46,7 @@ from flux_k8s.ports import (
     RpcError,
     gone,
 )
+from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import SHOWN, printable
@@ -223,6 +226,8 @@ class WorkflowRequests:
                 annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
         if release_nodes:
             annotations[NODES_RELEASED] = "true"
+        if info.writers is not None and info.still_mounted:
+            annotations[LEFT_MOUNTED] = hostlist.encode(info.still_mounted)
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}
         if step.hurry:
             spec["hurry"] = True
@@ -244,6 +249,20 @@ class WorkflowRequests:
     async def annotate(self, info: WorkflowInfo, key: str, text: Optional[str]) -> None:
         """Set an annotation, or (None) remove it."""
         body: Json = {"metadata": {"annotations": {key: text}}}
+        await self._send(info, self._patch(info, body))
+
+    async def keep(
+        self, info: WorkflowInfo, hosts: Sequence[str], release_nodes: bool
+    ) -> None:
+        """Mark the Workflow: its storage is kept as long as these nodes could write.
+
+        Args:
+            release_nodes: its job may end from now on.
+        """
+        annotations = {KEPT_FOR: hostlist.encode(hosts)}
+        if release_nodes:
+            annotations[NODES_RELEASED] = "true"
+        body: Json = {"metadata": {"annotations": annotations}}
         await self._send(info, self._patch(info, body))
 
     async def force(self, info: WorkflowInfo) -> None:

@@ -55,6 +55,9 @@ DEBOUNCE = 0.05
 
 KEY = "rabbits"
 
+OFFLINE = "Offline"
+"""The status of a link by which a node reaches nothing on its Rabbit."""
+
 
 def drain_reason(rabbit: str, status: str) -> str:
     """The drain reason of a node that cannot reach its Rabbit."""
@@ -205,7 +208,7 @@ class Availability:
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.system_status = SystemStatus(
-            flux, kube, settings.namespace, awaited, self._changed
+            flux, kube, settings.namespace, awaited, self._changed, self._keeps
         )
         self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
         self._rabbit_hold_down = HoldDown()
@@ -213,6 +216,7 @@ class Availability:
         self._down: frozenset[str] = frozenset()
         self._unmapped: frozenset[str] = frozenset()
         self._avoided: frozenset[str] = frozenset()
+        self._offline_links: frozenset[str] = frozenset()
         self._fluxion_started = False
 
     def start(self) -> None:
@@ -231,6 +235,7 @@ class Availability:
     def config_changed(self) -> None:
         """Reconcile with the present configuration of the settings."""
         self._controller.add(KEY, 0.0)
+        self.system_status.links_changed()
 
     def jobs_changed(self) -> None:
         """Note that a job may no longer wait for its mounts, or has no mounts left."""
@@ -265,6 +270,18 @@ class Availability:
             return properties
         hosts = hostlist.encode(sorted(self._avoided, key=hostlist.natural_key))
         return conjunction(properties, {"not": [{"hostlist": [hosts]}]})
+
+    def may_write(self, host: str) -> bool:
+        """Whether a node could write to Rabbit storage that it has mounted: unless its
+        broker is gone, and its Rabbit shows its link as Offline."""
+        states, rabbit = self.nodes.states, self._settings.mapping.rabbit_of(host)
+        state = None if rabbit is None else self.rabbits.state(rabbit)
+        cut_off = state is not None and state.lost.get(host) == OFFLINE
+        return not (cut_off and states is not None and host in states.offline)
+
+    def _keeps(self, host: str) -> bool:
+        """Whether storage that a node may have mounted is kept for it."""
+        return self._settings.config.keeps_mounted and self.may_write(host)
 
     # For queries and commands
 
@@ -371,6 +388,7 @@ class Availability:
         now = self._flux.now()
         health = self._health(now)
         self._note_down(health)
+        self._note_links(health)
         self._log_unmapped()
         verdict = decide(health, self._settings)
         self._avoided = verdict.avoided
@@ -447,6 +465,18 @@ class Availability:
         self._down = down
         if recovered:
             self._recovered()
+
+    def _note_links(self, health: Health) -> None:
+        """Have SystemStatus follow the links that are Offline."""
+        links = frozenset(
+            host
+            for state in health.unwell.values()
+            for host, status in state.lost.items()
+            if status == OFFLINE
+        )
+        if links != self._offline_links:
+            self._offline_links = links
+            self.system_status.links_changed()
 
     def _log_unmapped(self) -> None:
         unmapped = frozenset(self.rabbits.unmapped)

@@ -23,6 +23,7 @@ from flux_k8s.dws.systemstatusview import (
     changes,
     disabled_nodes,
     patch,
+    perhaps_mounted,
 )
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import SYSTEMSTATUS, Flux, Json, Kube, KubeError, Watch, gone
@@ -47,6 +48,7 @@ class SystemStatus:
         awaited: returns the nodes of jobs that wait for their storage to be mounted;
             None as long as they are not known.
         changed: is called when others have disabled a node, or have enabled it.
+        keeps: returns whether DWS is to wait for a node that may have storage mounted.
 
     Attributes:
         disabled_by_others: the nodes of Flux that another program has disabled.
@@ -59,6 +61,7 @@ class SystemStatus:
         namespace: str,
         awaited: Callable[[], Optional[AbstractSet[str]]],
         changed: Callable[[], None] = lambda: None,
+        keeps: Callable[[str], bool] = lambda host: False,
     ) -> None:
         self.disabled_by_others: frozenset[str] = frozenset()
         self._flux = flux
@@ -67,6 +70,7 @@ class SystemStatus:
         self._namespace = namespace
         self._awaited = awaited
         self._changed = changed
+        self._keeps = keeps
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._controller = Controller[str](
             flux,
@@ -106,6 +110,11 @@ class SystemStatus:
         """Jobs that wait for their mounts may not wait any more."""
         if self._awaited_disabled:
             self._controller.add(NAME)
+
+    def links_changed(self) -> None:
+        """Nodes may have been cut off from their Rabbits, or another configuration is
+        in force."""
+        self._controller.add(NAME)
 
     async def was_any_disabled(
         self, hosts: Optional[Iterable[str]], since: Optional[float], key: str
@@ -248,7 +257,8 @@ class SystemStatus:
         if awaited is None:
             awaited = frozenset(states.hosts)
         self._awaited_disabled = not awaited.isdisjoint(disabled_nodes(states))
-        nodes = changes(states, view or SystemStatusView(), awaited)
+        kept = frozenset(filter(self._keeps, perhaps_mounted(states, view)))
+        nodes = changes(states, view or SystemStatusView(), awaited | kept)
         if view is None:
             written = await self._create(patch(SystemStatusView(), nodes))
         elif nodes:

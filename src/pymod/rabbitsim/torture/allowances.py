@@ -20,7 +20,7 @@ from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.record import ABORT, NEVER, Record, gave_up
-from rabbitsim.torture.troubles import part_state
+from rabbitsim.torture.troubles import PARTS, part_state
 from rabbitsim.torture.world import World
 
 UNFIT = re.compile(r"(rabbit-\d+)(?: is not fit for use|, which [^,]*, is not fit)")
@@ -38,7 +38,8 @@ OUTAGE = 3700.0
 
 
 LOSS = re.compile(
-    r"(?:given up in \w+|the storage is gone); (not copied: |\S+ may not have written)"
+    r"(?:given up in \w+|the storage is gone); "
+    r"(not copied: |\S+ may not have written|\S+ has not unmounted)"
 )
 
 
@@ -48,7 +49,7 @@ def tells_loss(job: Job, note: str) -> bool:
     match = LOSS.match(note)
     if match is None or not job.was_posted("start"):
         return False
-    command = "copy_out" if match[1] == "not copied: " else "persistentdw"
+    command = "persistentdw" if "may not" in match[1] else "copy_out"
     return command in str(job.jobspec["attributes"]["system"]["dw"])
 
 
@@ -131,10 +132,11 @@ class PlannedAllowances(Allowances):
         self._dws: dict[int, set[tuple[str, str]]] = {}
         self._parts: dict[int, set[str]] = {}
         for trouble in plan.troubles:
-            if trouble.kind in ("dws", "part") and trouble.job is not None:
+            if trouble.kind in ("dws", *PARTS) and trouble.job is not None:
                 jobid, state = world.ids[trouble.job], trouble.name
-                if trouble.kind == "part":
+                if trouble.kind in PARTS:
                     state = part_state(trouble)
+                if trouble.kind == "part":
                     self._parts.setdefault(jobid, set()).add(trouble.name)
                 self._dws.setdefault(jobid, set()).add((trouble.what, state))
         kinds = {trouble.kind for trouble in plan.troubles}

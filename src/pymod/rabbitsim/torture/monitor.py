@@ -53,6 +53,9 @@ PAIRS = (
 _OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
 """The names of the objects of a job."""
 
+AFTER_RUN = ("PostRun", "DataOut")
+"""The states that save the data of a job."""
+
 OBEDIENCE = 100.0
 """Seconds after which a job that was cancelled in its epilog makes no more moves
 to save its data: requests that were sent before have arrived."""
@@ -197,7 +200,7 @@ class Monitor:
         record = self.record(job.id)
         record.outlives = record.nodes_released and not record.aborted
         if record.outlives:
-            if "PostRun" not in record.reached:
+            if "PostRun" not in record.reached and not record.kept:
                 self.fail("epilog", f"{job} was let go before its PostRun was complete")
             self._storage.let_go(job, self._drained)
             return
@@ -292,6 +295,8 @@ class Monitor:
         limit = limit_of(state, self._allowances.config)
         asked, now = record.asked.get(state), self._now()
         if limit is None or asked is None or self._allowances.twice(jobid):
+            return
+        if record.kept and state in ("PostRun", "DataOut"):
             return
         due = asked + limit + self._allowances.lateness
         told = state in ("Proposal", "Setup") and bool(record.fatal)
@@ -396,7 +401,8 @@ class Monitor:
             self._storage.sets_up(
                 job, workflow, lambda r: self._allowances.broken(r, now)
             )
-        if job is not None and wanted in ("PostRun", "DataOut"):
+        keeps = self._allowances.config.keeps_mounted
+        if job is not None and wanted in (("DataOut",) if keeps else AFTER_RUN):
             since = cancelled_in_epilog(job)
             if since is not None and self._now() > since + OBEDIENCE:
                 self.fail("obedience", f"{name} goes to {wanted}, {job} was cancelled")

@@ -12,9 +12,9 @@ import random
 from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
-from flux_k8s.config.table import Config
+from flux_k8s.config.table import KEEP, Config
 from rabbitsim.torture.jobs import PRESETS, PlannedJob, make_job, with_release
-from rabbitsim.torture.troubles import KINDS, Trouble, make_trouble
+from rabbitsim.torture.troubles import KINDS, Trouble, make_bad_nodes, make_trouble
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,23 @@ def make_plan(
     if faults:
         for _ in range(rng.randint(1, max(2, jobs))):
             troubles += make_trouble(rng, faults, length * 60.0, jobs)
-    return Plan(seed, length, _make_site(rng, faults), planned, tuple(troubles))
+    site = _make_site(rng, faults)
+    if "unmount" in faults:
+        bad = random.Random(f"bad nodes {seed}")
+        keeps = bad.random() < 0.5
+        site = replace(site, config=_with_bad_nodes(bad, site.config, keeps))
+        if bad.random() < (0.9 if keeps else 0.1):
+            troubles += make_bad_nodes(bad, jobs)
+    return Plan(seed, length, site, planned, tuple(troubles))
+
+
+def _with_bad_nodes(rng: random.Random, config: Config, keeps: bool) -> Config:
+    """The configuration of a site that keeps the storage of nodes that do not unmount,
+    if it does."""
+    if not keeps:
+        return config
+    limit = config.postrun_timeout or rng.choice([None, 20.0, 60.0, 300.0])
+    return replace(config, unmount_failure=KEEP, postrun_timeout=limit)
 
 
 def _make_site(rng: random.Random, faults: Sequence[str]) -> Site:

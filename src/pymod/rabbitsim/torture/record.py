@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowview import NODES_RELEASED, STATES, requested_key
+from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED, STATES, requested_key
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job
@@ -54,6 +54,8 @@ class Record:
         aborted_at: the time at which the epilog was given up.
         outputs: the places where the data that the job wrote must be in the end.
         creates: the persistent storage that the job makes.
+        kept: the Workflow says that its storage is kept for nodes that have not
+            unmounted.
         nodes_released: the Workflow says that the job may end before its data is out.
         outlives: the job has ended, and its Workflow still takes the data out.
         unattended: the module was away when the job's epilog ended.
@@ -74,6 +76,7 @@ class Record:
     aborted_at: float = NEVER
     outputs: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
+    kept: bool = False
     nodes_released: bool = False
     outlives: bool = False
     unattended: bool = False
@@ -89,6 +92,7 @@ class Record:
         annotations = workflow["metadata"].get("annotations") or {}
         asked = annotations.get(requested_key(STATES[desired]))
         self.nodes_released = self.nodes_released or NODES_RELEASED in annotations
+        self.kept = self.kept or KEPT_FOR in annotations
         when = now if asked is None else parse_timestamp(asked)
         self.asked.setdefault(desired, now if when is None else when)
         if state == desired:

@@ -10,7 +10,7 @@ from typing import Any, Optional
 
 from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.jobid import f58, jobid_of_workflow
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
@@ -138,6 +138,9 @@ class _Run:
             self._allowances.closing()
             world.cancel_all()
             self._until(world.now + PATIENCE, self._over)
+        if not self._over():
+            world.switch_off_kept()
+            self._until(world.now + PATIENCE, self._over)
         if self.monitor.breach is None:
             self._until(world.now + 120.0)  # and nothing comes after
             self.monitor.check_end()
@@ -164,7 +167,18 @@ class _Run:
                 return False
             world.step()
             self._check_rush()
+            self._check_harm()
         return False
+
+    def _check_harm(self) -> None:
+        """Where storage is kept for nodes that have not unmounted, no file system is
+        mounted a second time, or deleted, while a node could write to it."""
+        keeps = self._world.plan.site.config.keeps_mounted
+        for (name, host), what in self._world.system.controllers.harm.items():
+            jobid = jobid_of_workflow(name) or 0
+            if keeps and not self._allowances.twice(jobid):
+                text = f"{name} was {what} while {host} could write to it"
+                self.monitor.fail("written", text)
 
     def _check_rush(self) -> None:
         now, (moment, count) = self._world.now, self._moment
@@ -199,13 +213,17 @@ class _Run:
                 self.monitor.fail("unexplained", f"{host} is drained: {reason}")
 
     def _is_explained(self, host: str, reason: str) -> bool:
-        """The reason names the node's Rabbit, or a job, which was told."""
+        """The reason names the node's Rabbit, or a job, which was told, if it had not
+        ended while the plugin was away."""
         rabbit = self._world.system.mapping.rabbit_of(host)
         if reason.startswith(f"{LOST_CONNECTION}{rabbit} "):
             return True
         name, _, _ = reason.partition(": ")
-        jobs = self._world.system.instance.manager.jobs.values()
-        told = (e.context or {} for j in jobs if f58(j.id) == name for e in j.events)
+        everyone = self._world.system.instance.manager.jobs.values()
+        jobs = [job for job in everyone if f58(job.id) == name]
+        if any(map(self._allowances.unguarded, jobs)):
+            return True
+        told = (event.context or {} for job in jobs for event in job.events)
         return any(context.get("type") in (ABORT, NODE_FAILURE) for context in told)
 
     def _outcome(self) -> Outcome:

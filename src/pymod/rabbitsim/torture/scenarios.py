@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Optional
 
-from flux_k8s.config.table import Config, Daemon
+from flux_k8s.config.table import KEEP, Config, Daemon
 from rabbitsim.dws.options import Fault as DwsFault
 
 DIRECTIVES = [
@@ -119,6 +119,18 @@ SCENARIOS = (
         faults=(DwsFault("PostRun", "mount", node="compute-02"),),
         config=Config(postrun_timeout=30.0),
         errors=("PostRun took more than postrun_timeout=30s",),
+    ),
+    Scenario(
+        "a job whose storage is kept for a node that unmounts late",
+        faults=(DwsFault("PostRun", "mount", node="compute-02", duration=90.0),),
+        config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
+    ),
+    Scenario(
+        "a job that is cancelled, and whose storage is kept",
+        faults=(DwsFault("PostRun", "mount", node="compute-02", duration=90.0),),
+        config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
+        cancelled_in="PostRun",
+        errors=("cancel", "given up in PostRun", "PostRun took more than"),
     ),
     Scenario(
         "a job one of whose nodes cannot unmount",

@@ -32,8 +32,13 @@ KINDS = (
     "hostile",
     "exec",
     "fault",
+    "unmount",
 )
 """The kinds of trouble for ``--faults``."""
+
+
+PARTS = ("part", "unmount")
+"""The kinds in which one node or Rabbit of a job does not do its part."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +88,8 @@ class Trouble:
 
 def part_state(trouble: Trouble) -> str:
     """The Workflow state in which a node or Rabbit does not do its part."""
+    if trouble.kind == "unmount":
+        return "PostRun"
     return "Setup" if trouble.name.startswith("rabbit") else "PreRun"
 
 
@@ -115,7 +122,7 @@ def make_trouble(
 ) -> list[Trouble]:
     """One trouble, or a few that belong together."""
     makers = [kind for kind in kinds for _ in range(_WEIGHT.get(kind, 1))]
-    make = _MAKERS.get(rng.choice(makers))
+    make = _MAKERS.get(rng.choice(makers)) if makers else None
     return [] if make is None else make(rng, Moment(seconds, jobs))
 
 
@@ -368,6 +375,22 @@ def _fault(rng: random.Random, moment: Moment) -> list[Trouble]:
     return [Trouble("fault", "step", job=job, skip=rng.randint(0, 12))]
 
 
+def make_bad_nodes(rng: random.Random, jobs: int) -> list[Trouble]:
+    """Nodes that do not unmount for long. Some are switched off then, for a while."""
+    troubles: list[Trouble] = []
+    for _ in range(rng.randint(1, max(1, jobs // 8))):
+        job, name = rng.randrange(jobs), f"compute-{rng.randint(1, 4):02d}"
+        stuck = rng.choice([30.0, 400.0, 3000.0])
+        troubles.append(Trouble("unmount", "mount", job=job, duration=stuck, name=name))
+        if rng.random() < 0.5:
+            when = {"job": job, "events": rng.randint(15, 18)}
+            when["skip"] = rng.randint(0, 40)
+            off = rng.choice([5.0, 60.0, 600.0])
+            kinds = [("node", "lost"), ("rabbit", "link")]
+            troubles += [_trouble(*k, when, duration=off, name=name) for k in kinds]
+    return troubles
+
+
 def _trouble(
     kind: str, what: str, when: Mapping[str, object], **more: object
 ) -> Trouble:
@@ -397,3 +420,4 @@ _MAKERS: Mapping[str, Make] = {
 }
 
 _WEIGHT = {"module": 4, "watch": 3, "api": 3, "dws": 4, "part": 3, "user": 3}
+_WEIGHT["unmount"] = 0  # :func:`make_bad_nodes` has its own numbers

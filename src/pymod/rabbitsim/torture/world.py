@@ -7,8 +7,9 @@ from __future__ import annotations
 from functools import partial
 from typing import Callable, Mapping
 
-from flux_k8s.dws.workflowview import FINALIZER
+from flux_k8s.dws.workflowview import FINALIZER, KEPT_FOR
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
+from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.topology import TIB
@@ -23,12 +24,15 @@ from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.system import TorturedSystem
-from rabbitsim.torture.troubles import Trouble, part_state
+from rabbitsim.torture.troubles import PARTS, Trouble, part_state
 
 ROUND = 600.0
 """Seconds between two rounds of the administrator, who puts nodes and Rabbits back
 into service."""
 
+
+OFF = 60.0
+"""Seconds for which the administrator switches off a node."""
 
 FOREIGN = (("fluxjob-77", "slurm"), ("mine", "flux"))
 """Workflows that are not ours: names, and workload managers."""
@@ -55,15 +59,15 @@ def dws_faults(plan: Plan, ids: Mapping[int, int]) -> tuple[DwsFault, ...]:
     """The faults within DWS."""
     return tuple(
         DwsFault(
-            state=part_state(trouble) if trouble.kind == "part" else trouble.name,
+            state=part_state(trouble) if trouble.kind in PARTS else trouble.name,
             kind=trouble.what,
             match=workflow_name(ids[trouble.job]),
             duration=trouble.duration,
-            node=trouble.name if trouble.kind == "part" else "",
+            node=trouble.name if trouble.kind in PARTS else "",
             message="a trouble that was planned",
         )
         for trouble in plan.troubles
-        if trouble.kind in ("dws", "part") and trouble.job is not None
+        if trouble.kind in ("dws", *PARTS) and trouble.job is not None
     )
 
 
@@ -132,7 +136,7 @@ class World:
         for job in self.plan.jobs:
             loop.call_later(job.at, partial(self._submit, job))
         for trouble in self.plan.troubles:
-            if trouble.kind in ("dws", "part"):
+            if trouble.kind in ("dws", *PARTS):
                 continue
             if trouble.kind == "hostile" and trouble.job is not None:
                 self._hostile[self.ids[trouble.job], trouble.name] = trouble
@@ -195,6 +199,15 @@ class World:
         for host in sorted(self.disabled_now):
             self._operator_enables(host)
         self.restore()
+
+    def switch_off_kept(self) -> None:
+        """Switch off the nodes that storage is kept for, as an administrator does whom
+        ``flux dws show`` tells so."""
+        for workflow in self.system.workflows():
+            annotations = workflow["metadata"].get("annotations") or {}
+            for host in hostlist.decode(annotations.get(KEPT_FOR, "")):
+                for kind, what in (("node", "lost"), ("rabbit", "link")):
+                    self._begin(Trouble(kind, what, duration=OFF, name=host))
 
     def cancel_all(self) -> None:
         """Cancel all jobs that are still active, once."""

@@ -1,0 +1,70 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The data that a job loses when its storage goes."""
+
+from __future__ import annotations
+
+from typing import Sequence
+
+from flux_k8s.dws.workflowview import WorkflowView
+from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.rfc import hostlist
+
+
+def losses(info: WorkflowInfo, view: WorkflowView) -> str:
+    """The data that a job that ran loses if its storage is given up; "" if none."""
+    found = []
+    if view.unsaved:
+        found.append(_not_copied(view.unsaved))
+    hosts = view.left_mounted or hostlist.encode(info.still_mounted or ())
+    if hosts and view.persistent_storage:
+        names = ", ".join(view.persistent_storage)
+        found.append(f"{hosts} may not have written everything to {names}")
+    if view.left_mounted and view.copies_out:
+        found.append(
+            f"{view.left_mounted} has not unmounted: what it had not written is not"
+            " copied"
+        )
+    return "; ".join(found)
+
+
+def with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
+    """``note``, and the data that is lost."""
+    return "; ".join(filter(None, (note, losses(info, view))))
+
+
+def loss_when_gone(info: WorkflowInfo) -> str:
+    """The data that a job loses with its Workflow, which this service has seen go."""
+    if info.interference is not None:
+        return info.interference
+    return _not_copied(info.unsaved) if info.unsaved else ""
+
+
+def data_loss(info: WorkflowInfo) -> str:
+    """What a job that ends with its storage loses of its data; "" if nothing."""
+    if info.aborted:
+        return "its epilog was given up"
+    if not info.ran:
+        return "the job did not run"
+    if info.view is not None and info.owns(info.view):
+        return losses(info, info.view)
+    if info.view is None and info.deleted_uid is not None:
+        return loss_when_gone(info)
+    return info.interference or UNKNOWN_LOSS
+
+
+def late_nodes(info: WorkflowInfo) -> str:
+    """A sentence about nodes that have unmounted, but not in time: nobody knows whether
+    they were booted meanwhile, and lost what they had not written. "" without any."""
+    view = info.view
+    if view is None or view.left_mounted or not (view.kept_for and view.copies_out):
+        return ""
+    return (
+        f"{view.kept_for} unmounted late: if it was booted, what it had not written is"
+        " not copied"
+    )
+
+
+def _not_copied(unsaved: Sequence[str]) -> str:
+    return f"not copied: {', '.join(unsaved)}"

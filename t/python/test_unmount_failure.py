@@ -1,0 +1,492 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""With ``unmount_failure = "keep"`` one node that does not unmount is one bad node: the
+storage is kept until it cannot write any more, and no file system is mounted twice."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Optional
+
+import pytest
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.cleanup import is_to_be_unmounted
+from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED
+from flux_k8s.ports import CLIENTMOUNT, STORAGE, WORKFLOW, Json
+from flux_k8s.rfc.jobid import f58, workflow_name
+from rabbitsim.dws import Topology
+from rabbitsim.dws.options import Fault, Options, table
+from rabbitsim.flux.events import JobState
+from rabbitsim.system import VirtualSystem
+from support.rabbits import drained, set_link, shown
+from support.service import (
+    COPY_OUT,
+    DAY,
+    HOUR,
+    USE,
+    XFS,
+    exceptions,
+    in_state,
+    jobspec,
+    lines,
+    long,
+    names,
+    running,
+    settle,
+    started,
+)
+from support.service import KEEP as PERSISTENT
+
+BAD = "compute-02"
+STUCK = Fault("PostRun", "mount", node=BAD)
+LIMIT = 60.0
+KEEP: Json = {"unmount_failure": "keep", "postrun_timeout": LIMIT}
+REASON = "Rabbit storage could not be unmounted"
+ALL = "#DW jobdw type=xfs capacity=90GiB name=p1"
+"""Nearly all of a Rabbit of 100 GiB, on one node."""
+
+
+def system_of(
+    *faults: Fault, config: Optional[Json] = None, **options: Any
+) -> VirtualSystem:
+    """Two Rabbits with two nodes each."""
+    latency = table({"PostRun": 0.5, "DataOut": 30.0, "Teardown": 0.5})
+    return started(
+        topology=Topology.regular(4, 2, capacity=200 * GIB),
+        options=Options(latency=latency, faults=faults or (STUCK,)),
+        config=Config.parse({**KEEP, **(config or {})}),
+        **options,
+    )
+
+
+def submit(
+    system: VirtualSystem, dw: Any = (XFS, COPY_OUT), nodes: int = 4, **more: Any
+) -> int:
+    return system.instance.submit(jobspec(list(dw), nodes, **more))
+
+
+def run_until_inactive(
+    system: VirtualSystem, jobid: int, timeout: float = HOUR
+) -> None:
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=timeout), (
+        names(system, jobid),
+        system.log[-10:],
+    )
+
+
+def workflow(system: VirtualSystem, jobid: int) -> Json:
+    found: Json = system.store.get(WORKFLOW, "default", workflow_name(jobid))
+    return found
+
+
+def desired(system: VirtualSystem, jobid: int) -> str:
+    state: str = workflow(system, jobid)["spec"]["desiredState"]
+    return state
+
+
+def wait(system: VirtualSystem, seconds: float) -> None:
+    system.loop.run(timeout=seconds)
+
+
+def switch_off(system: VirtualSystem, host: str = BAD) -> None:
+    system.instance.set_up(host, False)
+    set_link(system, host, False)
+
+
+def record(system: VirtualSystem, jobid: int) -> Json:
+    """The record of what became of the data."""
+    found: Json = json.loads(system.instance.job(jobid).kvs["rabbit_data_out"])
+    return found
+
+
+def is_kept(system: VirtualSystem, jobid: int) -> bool:
+    """Whether the job has ended and its storage waits for the bad node."""
+    found = workflow(system, jobid)
+    annotations = found["metadata"]["annotations"]
+    return (
+        system.instance.job(jobid).state is JobState.INACTIVE
+        and found["spec"]["desiredState"] == "PostRun"
+        and annotations.get(KEPT_FOR) == BAD
+        and NODES_RELEASED in annotations
+    )
+
+
+def kept(system: VirtualSystem, dw: Any = (XFS, COPY_OUT), **more: Any) -> int:
+    """Run a job to the point at which its storage is kept."""
+    jobid = submit(system, dw, **more)
+    run_until_inactive(system, jobid)
+    assert is_kept(system, jobid)
+    return jobid
+
+
+def settle_unharmed(system: VirtualSystem) -> None:
+    settle(system, DAY)
+    assert system.controllers.harm == {}
+
+
+def test_only_the_bad_node_is_drained_and_the_others_return_to_service() -> None:
+    system = system_of()
+    jobid = kept(system)
+    assert drained(system) == {BAD: f"{f58(jobid)}: {REASON}"}
+    assert shown(system) == {}
+    (told,) = exceptions(system, jobid)
+    assert (told["type"], told["severity"]) == ("dws-node-failure", 1)
+    assert told["note"].startswith(f"{BAD}: PostRun took more than postrun_timeout=60s")
+    assert "the storage is kept until it is unmounted there" in told["note"]
+    other = system.instance.submit(long("", 3, 10))
+    running(system, other)
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+
+
+def test_the_data_goes_out_when_the_node_is_off_and_not_before() -> None:
+    system = system_of()
+    jobid = kept(system)
+    system.instance.set_up(BAD, False)
+    wait(system, HOUR)
+    assert is_kept(system, jobid) and shown(system) == {}
+    set_link(system, BAD, False)
+    wait(system, 5.0)
+    assert desired(system, jobid) == "DataOut"
+    assert shown(system) == {BAD: "Disabled"}
+    settle_unharmed(system)
+    lost = f"{BAD} has not unmounted: what it had not written is not copied"
+    assert record(system, jobid) == {"success": False, "errstr": lost}
+    assert lines(system, f"{f58(jobid)}: its data is not out: {lost}")
+
+
+def test_a_link_that_is_lost_is_not_enough_while_the_broker_lives() -> None:
+    system = system_of()
+    jobid = kept(system)
+    set_link(system, BAD, False)
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+    system.instance.set_up(BAD, False)
+    settle_unharmed(system)
+
+
+def test_a_node_that_unmounts_late_has_its_data_copied_and_the_delay_is_reported() -> (
+    None
+):
+    system = system_of(Fault("PostRun", "mount", node=BAD, duration=HOUR))
+    jobid = kept(system)
+    settle_unharmed(system)
+    found = record(system, jobid)
+    assert found["success"] is True
+    assert found["note"].startswith(f"{BAD} unmounted late")
+    assert lines(system, "its data is out; compute-02 unmounted late")
+
+
+@pytest.mark.parametrize("dw", [(XFS,), (XFS, COPY_OUT)])
+@pytest.mark.parametrize("end", ["kill_module", "unload_module"])
+def test_a_module_that_is_loaded_again_keeps_the_storage_and_goes_on(
+    dw: Any, end: str
+) -> None:
+    system = system_of()
+    jobid = kept(system, dw)
+    getattr(system, end)()
+    wait(system, 600.0)
+    system.load_module()
+    wait(system, 600.0)
+    assert is_kept(system, jobid) and shown(system) == {}
+    getattr(system, end)()
+    switch_off(system)
+    wait(system, 600.0)
+    system.load_module()
+    settle_unharmed(system)
+
+
+def test_other_storage_of_the_rabbit_stays_in_use_and_that_of_the_job_is_kept() -> None:
+    system = system_of()
+    jobid = kept(system, (ALL, COPY_OUT))
+    fits = submit(system, (XFS,), 1, constraints={"hostlist": ["compute-01"]})
+    too_much = system.instance.submit(long([ALL], 1, 10))
+    wait(system, 300.0)
+    assert is_kept(system, jobid)
+    assert "clean" in names(system, fits)
+    assert "alloc" not in names(system, too_much)
+    switch_off(system)
+    settle_unharmed(system)
+    assert "start" in names(system, too_much)
+
+
+def test_a_person_who_undrains_the_node_gets_it_for_other_jobs_only() -> None:
+    system = system_of()
+    jobid = kept(system)
+    system.instance.undrain(BAD)
+    other = system.instance.submit(long("", 4, 10))
+    running(system, other)
+    wait(system, HOUR)
+    assert is_kept(system, jobid) and drained(system) == {}
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_the_broker_that_comes_back_before_the_link_is_lost_keeps_the_storage() -> None:
+    system = system_of()
+    jobid = kept(system)
+    system.instance.set_up(BAD, False)
+    wait(system, 60.0)
+    system.instance.set_up(BAD, True)
+    set_link(system, BAD, False)
+    wait(system, 600.0)
+    assert is_kept(system, jobid)
+    system.instance.set_up(BAD, False)
+    settle_unharmed(system)
+
+
+def test_two_bad_nodes_are_two_bad_nodes() -> None:
+    system = system_of(Fault("PostRun", "mount", node="compute-0[24]"))
+    jobid = submit(system)
+    run_until_inactive(system, jobid)
+    reason = f"{f58(jobid)}: {REASON}"
+    assert drained(system) == {BAD: reason, "compute-04": reason}
+    switch_off(system, BAD)
+    wait(system, 600.0)
+    assert desired(system, jobid) == "PostRun"
+    switch_off(system, "compute-04")
+    settle_unharmed(system)
+    assert record(system, jobid)["errstr"].startswith("compute-[02,04] has not")
+
+
+def test_storage_of_a_job_without_copies_is_not_deleted_under_the_node() -> None:
+    system = system_of()
+    jobid = kept(system, (XFS,))
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+    switch_off(system)
+    settle_unharmed(system)
+    assert record(system, jobid) == {"success": True}
+
+
+def test_a_cancel_in_the_epilog_gives_up_the_data_and_not_the_storage() -> None:
+    system = system_of()
+    jobid = submit(system)
+    assert system.loop.run(lambda: "epilog-start" in names(system, jobid), timeout=HOUR)
+    wait(system, 5.0)
+    system.instance.cancel(jobid)
+    run_until_inactive(system, jobid)
+    assert is_kept(system, jobid)
+    assert any(
+        "given up in PostRun; not copied" in told["note"]
+        for told in exceptions(system, jobid)
+    )
+    system.kill_module()
+    system.load_module()
+    switch_off(system)
+    settle_unharmed(system)
+    assert record(system, jobid)["success"] is False
+
+
+def test_a_job_that_is_cancelled_while_it_runs_has_its_storage_unmounted_first() -> (
+    None
+):
+    system = system_of()
+    jobid = system.instance.submit(long([XFS, COPY_OUT], 4))
+    running(system, jobid)
+    system.instance.cancel(jobid)
+    run_until_inactive(system, jobid)
+    assert is_kept(system, jobid)
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_a_limit_that_is_over_while_the_module_is_away_is_kept_when_it_is_back() -> (
+    None
+):
+    system = system_of()
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
+    system.kill_module()
+    wait(system, HOUR)
+    assert drained(system) == {}
+    system.load_module()
+    run_until_inactive(system, jobid, 120.0)
+    assert is_kept(system, jobid) and set(drained(system)) == {BAD}
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_teardown_after_keeps_the_storage_as_well() -> None:
+    system = system_of(config={"postrun_timeout": 0, "teardown_after": 90})
+    jobid = kept(system)
+    wait(system, HOUR)
+    switch_off(system)
+    wait(system, 10.0)
+    assert desired(system, jobid) == "DataOut"
+    settle_unharmed(system)
+    assert "not copied: " not in record(system, jobid)["errstr"]
+
+
+def test_an_error_of_dws_does_not_delete_the_storage_under_the_node() -> None:
+    system = system_of(STUCK, Fault("PostRun", "error", message="it broke"))
+    jobid = submit(system)
+    run_until_inactive(system, jobid)
+    (told,) = [told for told in exceptions(system, jobid) if told["type"] == "dws"]
+    assert told["note"].startswith("DWS failed in PostRun: ")
+    wait(system, HOUR)
+    assert is_kept(system, jobid) or set(drained(system)) > {BAD}
+    switch_off(system)
+    settle_unharmed(system)
+
+
+@pytest.mark.parametrize(("desired", "told"), [("mounted", False), ("unmounted", True)])
+def test_dws_has_told_a_node_to_unmount_by_the_desired_state(
+    desired: str, told: bool
+) -> None:
+    assert is_to_be_unmounted({"spec": {"desiredState": desired}}) is told
+
+
+def test_a_node_that_the_job_went_on_without_may_have_mounted_all_the_same() -> None:
+    """One of two file systems: it could write to it, and DWS forgets of it."""
+    second = "#DW jobdw type=xfs capacity=1GiB name=p2"
+    failing = Fault("PreRun", "mount", node="compute-04")
+    system = system_of(failing, config={"prerun_timeout": 30})
+    jobid = submit(system, (XFS, second, COPY_OUT), dw_failure_tolerance=1)
+    assert system.loop.run(in_state(system, "PreRun"), timeout=HOUR)
+    wait(system, 5.0)
+    mount = workflow_name(jobid) + "-0-computes"
+    name = f"default-{mount}"
+    status: Json = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
+    system.store.merge_patch(CLIENTMOUNT, "compute-04", name, status)
+    wait(system, HOUR)
+    assert desired(system, jobid) == "PostRun"
+    switch_off(system, "compute-04")
+    settle_unharmed(system)
+
+
+def test_a_node_that_was_told_to_unmount_before_dws_failed_has_its_storage_kept() -> (
+    None
+):
+    system = system_of(config={"postrun_timeout": 0})
+    jobid = submit(system)
+    assert system.loop.run(lambda: "epilog-start" in names(system, jobid), timeout=HOUR)
+    wait(system, 5.0)
+    status: Json = {"status": {"status": "Error", "message": "it broke"}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), status)
+    run_until_inactive(system, jobid)
+    wait(system, HOUR)
+    assert is_kept(system, jobid) and set(drained(system)) == {BAD}
+    switch_off(system)
+    settle_unharmed(system)
+    assert "not copied: " in record(system, jobid)["errstr"]
+
+
+def test_a_state_that_a_person_forced_does_not_mount_twice() -> None:
+    system = system_of(config={"postrun_timeout": 0})
+    jobid = submit(system)
+    assert system.loop.run(lambda: "epilog-start" in names(system, jobid), timeout=HOUR)
+    wait(system, 5.0)
+    name, body = workflow_name(jobid), {"spec": {"forceReady": True}}
+    system.store.merge_patch(WORKFLOW, "default", name, body)
+    run_until_inactive(system, jobid)
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_after_an_abort_the_storage_is_kept_from_teardown() -> None:
+    system = system_of(plugin_conf={"epilog-timeout": 30.0})
+    jobid = submit(system)
+    run_until_inactive(system, jobid)
+    wait(system, HOUR)
+    assert desired(system, jobid) == "PostRun"
+    assert set(drained(system)) == {BAD} and shown(system) == {}
+    switch_off(system)
+    for name in system.topology.rabbits:
+        body: Json = {"spec": {"state": "Enabled"}}
+        system.store.merge_patch(STORAGE, "default", name, body)
+    settle_unharmed(system)
+
+
+def test_a_node_that_loses_its_power_while_the_job_runs_holds_up_nothing() -> None:
+    system = system_of()
+    jobid = system.instance.submit(long([XFS, COPY_OUT], 4))
+    running(system, jobid)
+    switch_off(system)
+    settle_unharmed(system)
+    assert any(BAD in told["note"] for told in exceptions(system, jobid))
+
+
+def test_without_fluxion_the_job_ends_as_well() -> None:
+    system = system_of(scheduler=False)
+    kept(system)
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_persistent_storage_may_lack_what_the_node_wrote() -> None:
+    system = system_of(Fault("PostRun", "mount", node=BAD, match="*"))
+    system.instance.submit(jobspec(PERSISTENT, 4))
+    settle(system)
+    jobid = kept(system, (USE,))
+    switch_off(system)
+    settle_unharmed(system)
+    lost = f"{BAD} may not have written everything to keep"
+    assert record(system, jobid) == {"success": False, "errstr": lost}
+
+
+def test_a_job_with_a_container_keeps_its_nodes_until_its_storage_is_gone() -> None:
+    system = system_of(config={"daemons": {"copy-offload": {}}})
+    jobid = submit(system, (f"{XFS} requires=copy-offload", COPY_OUT))
+    wait(system, HOUR)
+    assert system.instance.job(jobid).state is JobState.CLEANUP
+    assert desired(system, jobid) == "PostRun"
+    switch_off(system)
+    settle_unharmed(system)
+
+
+@pytest.mark.parametrize("stripped", [False, True])
+def test_a_person_who_deletes_the_workflow_gets_what_they_ask_for(
+    stripped: bool,
+) -> None:
+    system = system_of()
+    jobid = kept(system)
+    system.store.delete(WORKFLOW, "default", workflow_name(jobid))
+    if stripped:
+        body: Json = {"metadata": {"finalizers": None}}
+        system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
+    wait(system, 60.0)
+    switch_off(system)
+    settle(system, DAY)
+    assert "was deleted under the job" in record(system, jobid)["errstr"]
+
+
+def test_a_job_shows_what_its_storage_is_kept_for() -> None:
+    system = system_of()
+    jobid = kept(system)
+    answers: list[Json] = []
+    system.instance.request(
+        "dws.job-show", {"id": jobid}, lambda *answer: answers.append(answer[2] or {})
+    )
+    system.loop.run(lambda: bool(answers), timeout=1.0)
+    assert answers[0]["waits"].startswith(f"{BAD} to unmount, or to be off")
+    assert answers[0]["limits"] == []
+    found = json.loads(system.instance.job(jobid).kvs["rabbit_kept_for"])
+    assert found["nodes"] == BAD and "to unmount" in found["until"]
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_by_default_dws_deletes_the_storage_as_before() -> None:
+    system = system_of(config={"unmount_failure": "teardown"})
+    jobid = submit(system)
+    settle(system)
+    assert shown(system) == {BAD: "Disabled"}
+    assert system.controllers.harm == {(workflow_name(jobid), BAD): "deleted"}
+
+
+def test_a_node_that_is_left_out_has_its_file_system_mounted_twice() -> None:
+    """As with real DWS: what the service is to prevent."""
+    system = system_of(config={"unmount_failure": "teardown", "postrun_timeout": 0})
+    jobid = submit(system)
+    assert system.loop.run(lambda: "epilog-start" in names(system, jobid), timeout=HOUR)
+    wait(system, 5.0)
+    system.instance.drain(BAD, f"{f58(jobid)}: {REASON}")
+    settle(system)
+    mounted_twice = "mounted a second time", "deleted"
+    assert system.controllers.harm[workflow_name(jobid), BAD] in mounted_twice
