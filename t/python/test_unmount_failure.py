@@ -87,6 +87,11 @@ def desired(system: VirtualSystem, jobid: int) -> str:
     return state
 
 
+def has_mounted(system: VirtualSystem, jobid: int) -> bool:
+    status = workflow(system, jobid)["status"]
+    return status["state"] == "PreRun" and status["ready"] is True
+
+
 def wait(system: VirtualSystem, seconds: float) -> None:
     system.loop.run(timeout=seconds)
 
@@ -290,6 +295,21 @@ def test_a_job_that_is_cancelled_while_it_runs_has_its_storage_unmounted_first()
     system.instance.cancel(jobid)
     run_until_inactive(system, jobid)
     assert is_kept(system, jobid)
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_a_job_that_did_not_run_loses_no_data_when_it_is_cancelled_twice() -> None:
+    system = system_of()
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "PreRun"), timeout=HOUR)
+    assert system.loop.run(lambda: has_mounted(system, jobid), timeout=HOUR)
+    system.instance.cancel(jobid)
+    wait(system, 10.0)
+    system.instance.cancel(jobid)
+    run_until_inactive(system, jobid)
+    assert is_kept(system, jobid) and "start" not in names(system, jobid)
+    assert not any("not copied" in told["note"] for told in exceptions(system, jobid))
     switch_off(system)
     settle_unharmed(system)
 

@@ -394,7 +394,7 @@ def _await_unmount(
     if view.kept_for and not info.released:
         failure = problem is not None and not (problem.limit or info.abandoned)
         lost = info.abandoned and losses(info, view)
-        if not info.failed and (failure or lost):
+        if info.ran and not info.failed and (failure or lost):
             state = view.desired.name
             note = f"given up in {state}" if problem is None else problem.note
             return Fail(with_losses(note, info, view))
