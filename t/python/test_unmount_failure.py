@@ -11,7 +11,7 @@ from typing import Any, Optional
 import pytest
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.cleanup import is_to_be_unmounted
+from flux_k8s.dws.cleanup import is_mounted, is_to_be_unmounted
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED
 from flux_k8s.ports import CLIENTMOUNT, STORAGE, WORKFLOW, Json
@@ -365,17 +365,42 @@ def test_a_node_that_the_job_went_on_without_may_have_mounted_all_the_same() -> 
     second = "#DW jobdw type=xfs capacity=1GiB name=p2"
     failing = Fault("PreRun", "mount", node="compute-04")
     system = system_of(failing, config={"prerun_timeout": 30})
-    jobid = submit(system, (XFS, second, COPY_OUT), dw_failure_tolerance=1)
-    assert system.loop.run(in_state(system, "PreRun"), timeout=HOUR)
-    wait(system, 5.0)
-    mount = workflow_name(jobid) + "-0-computes"
-    name = f"default-{mount}"
+    spec = long([XFS, second, COPY_OUT], 4, dw_failure_tolerance=1)
+    jobid = system.instance.submit(spec)
+    running(system, jobid)
+    name = f"default-{workflow_name(jobid)}-0-computes"
     status: Json = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
-    system.store.merge_patch(CLIENTMOUNT, "compute-04", name, status)
+    system.store.merge_patch(
+        CLIENTMOUNT, "compute-04", name, status, subresource="status"
+    )
     wait(system, HOUR)
     assert desired(system, jobid) == "PostRun"
     switch_off(system, "compute-04")
     settle_unharmed(system)
+
+
+def test_a_node_that_failed_to_mount_holds_up_no_data() -> None:
+    failing = Fault("PreRun", "mount", node="compute-04")
+    system = system_of(failing, config={"prerun_timeout": 30})
+    jobid = submit(system, dw_failure_tolerance=1)
+    settle_unharmed(system)
+    assert record(system, jobid) == {"success": True}
+
+
+@pytest.mark.parametrize(
+    ("ready", "error", "mounted"),
+    [
+        (True, False, True),
+        (True, True, True),
+        (False, False, True),
+        (False, True, False),
+    ],
+)
+def test_a_mount_that_failed_is_none(ready: bool, error: bool, mounted: bool) -> None:
+    status: Json = {"mounts": [{"state": "mounted", "ready": ready}]}
+    if error:
+        status["error"] = {"userMessage": "mount/unmount failed"}
+    assert is_mounted({"status": status}) is mounted
 
 
 def test_a_node_that_was_told_to_unmount_before_dws_failed_has_its_storage_kept() -> (

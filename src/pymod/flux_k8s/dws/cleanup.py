@@ -70,11 +70,17 @@ def is_to_be_unmounted(clientmount: Json) -> bool:
 
 
 def is_mounted(clientmount: Json) -> bool:
-    """Whether the status of a ClientMount shows that some of it is mounted."""
+    """Whether the status of a ClientMount shows that some of it is mounted, or may be:
+    NNF writes the state ``mounted`` before it mounts, and ``ready`` when it has
+    succeeded, or the error."""
     status = clientmount.get("status")
-    mounts = status.get("mounts") if isinstance(status, dict) else None
+    if not isinstance(status, dict):
+        return False
+    mounts, failed = status.get("mounts"), bool(status.get("error"))
     return any(
-        isinstance(mount, dict) and mount.get("state") == "mounted"
+        isinstance(mount, dict)
+        and mount.get("state") == "mounted"
+        and (mount.get("ready") is True or not failed)
         for mount in (mounts if isinstance(mounts, list) else ())
     )
 

@@ -284,13 +284,20 @@ def note_harm(task: Task, what: str) -> None:
     while nodes have it mounted, and could write. DWS does not look."""
     for key in task.tracked.children:
         clientmount = task.cluster.get(*key) if key.kind == CLIENTMOUNT else None
-        if clientmount is None or not _is_mounted(clientmount):
+        if clientmount is None or not _holds(clientmount):
             continue
         metadata = clientmount["metadata"]
         index = metadata["labels"].get(f"{NNF_GROUP}/directive_index")
         since = parse_timestamp(metadata["creationTimestamp"]) or 0.0
         if index == str(task.index) and task.world.ledger.reaches(key.namespace, since):
             task.world.harm[task.name, key.namespace] = what
+
+
+def _holds(clientmount: Json) -> bool:
+    """Whether the node of a ClientMount has mounted, and has not unmounted: the state
+    is that which it works on, until it is ready."""
+    mounts = (clientmount.get("status") or {}).get("mounts") or ()
+    return any((mount["state"] == "mounted") is mount["ready"] for mount in mounts)
 
 
 def _is_mounted(clientmount: Optional[Json]) -> bool:
