@@ -420,6 +420,24 @@ def test_a_node_that_was_told_to_unmount_before_dws_failed_has_its_storage_kept(
     assert "not copied: " in record(system, jobid)["errstr"]
 
 
+def test_a_node_that_dws_cannot_unmount_costs_the_others_no_data() -> None:
+    """DWS reports a TransientCondition when a node has an error."""
+    system = system_of()
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
+    wait(system, 5.0)
+    status: Json = {"status": {"status": "TransientCondition", "message": "busy"}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), status)
+    run_until_inactive(system, jobid, 20.0)
+    assert is_kept(system, jobid)
+    (told,) = exceptions(system, jobid)
+    assert told["severity"] == 1 and "tc_timeout=10s: busy" in told["note"]
+    wait(system, HOUR)
+    switch_off(system)
+    settle_unharmed(system)
+    assert "not copied: " not in record(system, jobid)["errstr"]
+
+
 def test_a_state_that_a_person_forced_does_not_mount_twice() -> None:
     system = system_of(config={"postrun_timeout": 0})
     jobid = submit(system)

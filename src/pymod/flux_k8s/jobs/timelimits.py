@@ -78,7 +78,8 @@ def running_limits(
     # DWS says nothing about them.
     mounting = view.desired is State.PreRun and view.state is view.desired
     nodes = mounting or may_lose_nodes(info, view)
-    if info.troubled_since is not None and view.status == TRANSIENT:
+    kept = bool(view.kept_for) and view.desired is State.PostRun
+    if info.troubled_since is not None and view.status == TRANSIENT and not kept:
         note = (
             f"DWS reports a TransientCondition in {state} for more than "
             f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
