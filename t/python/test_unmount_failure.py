@@ -257,6 +257,30 @@ def test_two_bad_nodes_are_two_bad_nodes() -> None:
     assert record(system, jobid)["errstr"].startswith("compute-[02,04] has not")
 
 
+def test_of_two_bad_nodes_the_late_one_and_the_one_that_is_off_are_reported() -> None:
+    late = Fault("PostRun", "mount", node="compute-04", duration=600.0)
+    system = system_of(STUCK, late)
+    jobid = submit(system)
+    run_until_inactive(system, jobid)
+    wait(system, HOUR)
+    switch_off(system)
+    settle_unharmed(system)
+    found = record(system, jobid)
+    assert found["errstr"].startswith(f"{BAD} has not unmounted")
+    assert found["note"].startswith("compute-04 unmounted late")
+    assert lines(system, f"{found['errstr']}; {found['note']}")
+
+
+def test_an_annotation_that_is_no_hostlist_reports_no_late_node() -> None:
+    system = system_of()
+    jobid = kept(system)
+    body: Json = {"metadata": {"annotations": {KEPT_FOR: "compute-[02"}}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
+    switch_off(system)
+    settle_unharmed(system)
+    assert record(system, jobid)["errstr"].startswith(f"{BAD} has not unmounted")
+
+
 def test_storage_of_a_job_without_copies_is_not_deleted_under_the_node() -> None:
     system = system_of()
     jobid = kept(system, (XFS,))
@@ -284,6 +308,15 @@ def test_a_cancel_in_the_epilog_gives_up_the_data_and_not_the_storage() -> None:
     switch_off(system)
     settle_unharmed(system)
     assert record(system, jobid)["success"] is False
+
+
+def test_data_that_is_given_up_is_reported_once() -> None:
+    system = system_of(STUCK, Fault("PostRun", "error", message="it broke"))
+    jobid = kept(system)
+    switch_off(system)
+    settle_unharmed(system)
+    lost = record(system, jobid)["errstr"]
+    assert lost.startswith("DWS failed in PostRun: ") and lost.count("not copied") == 1
 
 
 def test_a_job_that_is_cancelled_while_it_runs_has_its_storage_unmounted_first() -> (

@@ -20,7 +20,7 @@ from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
-from flux_k8s.text import NOTE, SHOWN, printable
+from flux_k8s.text import NOTE, printable
 
 FINALIZER = "flux-framework.readthedocs.io/workflow"
 """The finalizer of the service, by which Kubernetes keeps a Workflow."""
@@ -337,8 +337,8 @@ class WorkflowView:
             teardown_requested=TEARDOWN_REQUESTED in annotations,
             cut_off=CUT_OFF in annotations,
             nodes_released=NODES_RELEASED in annotations,
-            kept_for=printable(_string(annotations, KEPT_FOR), SHOWN),
-            left_mounted=printable(_string(annotations, LEFT_MOUNTED), SHOWN),
+            kept_for=printable(_string(annotations, KEPT_FOR)),
+            left_mounted=printable(_string(annotations, LEFT_MOUNTED)),
             given_up=GIVEN_UP in annotations,
             warned=WARNED in annotations,
             instance=_instance(metadata),
@@ -406,8 +406,8 @@ def _metadata(
         "cut_off": CUT_OFF in annotations,
         "releases_unmounted": annotations.get(RELEASE) == UNMOUNTED,
         "nodes_released": NODES_RELEASED in annotations,
-        "kept_for": printable(_string(annotations, KEPT_FOR), SHOWN),
-        "left_mounted": printable(_string(annotations, LEFT_MOUNTED), SHOWN),
+        "kept_for": printable(_string(annotations, KEPT_FOR)),
+        "left_mounted": printable(_string(annotations, LEFT_MOUNTED)),
         "given_up": GIVEN_UP in annotations,
         "begun": begun,
     }

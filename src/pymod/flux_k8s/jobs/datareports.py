@@ -25,8 +25,8 @@ from flux_k8s.rfc.jobid import f58
 from flux_k8s.text import NOTE, printable
 
 KEY = "rabbit_data_out"
-"""``{"success": true}``, or ``{"success": false, "errstr": "..."}``, as JSON. The first
-has a ``note`` if there is something to say."""
+"""``{"success": true}``, or ``{"success": false, "errstr": "..."}``, as JSON, with a
+``note`` if nodes have unmounted late."""
 
 NODES_RELEASED = "rabbit_nodes_released"
 """The UNIX time at which a job gave its nodes back before its data was out. Of such a
@@ -101,7 +101,7 @@ class DataReports:
             RpcError: a request to Flux failed, and is to be repeated.
         """
         loss = printable(loss, NOTE)
-        note = "" if loss else printable(late_nodes(info), NOTE)
+        note = printable(late_nodes(info), NOTE)
         if not await is_purged(self._flux, info.jobid):
             loss = await self._with_reason(info.jobid, loss)
             text = json.dumps(_record(loss, note))
@@ -109,11 +109,10 @@ class DataReports:
         await self._notify_plugin(info.jobid, loss)
         await self._publish({"id": info.jobid, "success": not loss})
         info.data_reported = True
-        level = syslog.LOG_ERR if loss else syslog.LOG_INFO
+        fair = syslog.LOG_WARNING if note else syslog.LOG_INFO
         outcome = f"its data is not out: {loss}" if loss else "its data is out"
-        if note:
-            level, outcome = syslog.LOG_WARNING, f"{outcome}; {note}"
-        self._flux.log(level, f"{f58(info.jobid)}: {outcome}")
+        text = "; ".join(filter(None, (outcome, note)))
+        self._flux.log(syslog.LOG_ERR if loss else fair, f"{f58(info.jobid)}: {text}")
 
     async def _with_reason(self, jobid: int, loss: str) -> str:
         """The loss as it is recorded already, if that ends with ``loss``: a module that
@@ -150,6 +149,9 @@ class DataReports:
 
 
 def _record(loss: str, note: str = "") -> Json:
+    record: Json = {"success": not loss}
     if loss:
-        return {"success": False, "errstr": loss}
-    return {"success": True, **({"note": note} if note else {})}
+        record["errstr"] = loss
+    if note:
+        record["note"] = note
+    return record

@@ -58,12 +58,24 @@ def late_nodes(info: WorkflowInfo) -> str:
     """A sentence about nodes that have unmounted, but not in time: nobody knows whether
     they were booted meanwhile, and lost what they had not written. "" without any."""
     view = info.view
-    if view is None or view.left_mounted or not (view.kept_for and view.copies_out):
+    if view is None or not (view.kept_for and view.copies_out):
+        return ""
+    left = _hosts(view.left_mounted)
+    late = [host for host in _hosts(view.kept_for) if host not in left]
+    if not late:
         return ""
     return (
-        f"{view.kept_for} unmounted late: if it was booted, what it had not written is"
-        " not copied"
+        f"{hostlist.encode(late)} unmounted late: if it was booted, what it had not"
+        " written is not copied"
     )
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """The nodes of an annotation, as far as it can be read."""
+    try:
+        return hostlist.decode(text)
+    except ValueError:
+        return ()
 
 
 def _not_copied(unsaved: Sequence[str]) -> str:

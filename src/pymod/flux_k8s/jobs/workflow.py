@@ -415,7 +415,7 @@ def _give_up(
     is complete."""
     if info.owes_report:
         note = "given up" if problem is None else problem.note
-        return ReportData(with_losses(note, info, view))
+        return ReportData(info.failure or with_losses(note, info, view))
     if not info.ran or info.released:
         return _request_teardown(info, view)
     if problem is not None and not info.abandoned and view.desired is State.PostRun:
