@@ -552,16 +552,56 @@ def test_a_person_who_deletes_the_workflow_gets_what_they_ask_for(
     assert "was deleted under the job" in record(system, jobid)["errstr"]
 
 
-def test_a_job_shows_what_its_storage_is_kept_for() -> None:
-    system = system_of()
-    jobid = kept(system)
+def job_show(system: VirtualSystem, jobid: int) -> Json:
     answers: list[Json] = []
     system.instance.request(
         "dws.job-show", {"id": jobid}, lambda *answer: answers.append(answer[2] or {})
     )
     system.loop.run(lambda: bool(answers), timeout=1.0)
-    assert answers[0]["waits"].startswith(f"{BAD} to unmount, or to be off")
-    assert answers[0]["limits"] == []
+    return answers[0]
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_job_shows_only_the_nodes_that_its_storage_is_still_kept_for(
+    restart: bool,
+) -> None:
+    late = Fault("PostRun", "mount", node="compute-04", duration=600.0)
+    system = system_of(STUCK, late, Fault("PostRun", "mount", node="compute-03"))
+    jobid = submit(system)
+    run_until_inactive(system, jobid)
+    waits = job_show(system, jobid)["waits"]
+    assert waits.startswith("compute-[02-04] to unmount, or to be off")
+    wait(system, 600.0)
+    switch_off(system)
+    wait(system, 120.0)
+    if restart:
+        system.kill_module()
+        system.load_module()
+        wait(system, 1.0)
+    assert job_show(system, jobid)["waits"].startswith("compute-03 to unmount")
+    switch_off(system, "compute-03")
+    settle_unharmed(system)
+
+
+def test_a_job_that_was_let_go_shows_what_its_storage_is_kept_for() -> None:
+    system = system_of(
+        plugin_conf={"epilog-timeout": 30.0}, config={"postrun_timeout": 0}
+    )
+    jobid = submit(system)
+    run_until_inactive(system, jobid)
+    wait(system, 60.0)
+    assert job_show(system, jobid)["waits"].startswith(f"{BAD} to unmount")
+    assert lines(system, f"{BAD}: its epilog was given up, and Rabbit storage could")
+    wait(system, HOUR)
+    assert desired(system, jobid) == "PostRun" and shown(system) == {}
+
+
+def test_a_job_shows_what_its_storage_is_kept_for() -> None:
+    system = system_of()
+    jobid = kept(system)
+    shows = job_show(system, jobid)
+    assert shows["waits"].startswith(f"{BAD} to unmount, or to be off")
+    assert shows["limits"] == []
     found = json.loads(system.instance.job(jobid).kvs["rabbit_kept_for"])
     assert found["nodes"] == BAD and "to unmount" in found["until"]
     switch_off(system)

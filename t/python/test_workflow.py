@@ -176,6 +176,8 @@ def test_the_table_of_design_section_4(info: WorkflowInfo, expected: Step) -> No
 
 KEPT = replace(view_of(S.PostRun, ready=False), kept_for="compute-01")
 RELEASED_KEPT = replace(KEPT, nodes_released=True)
+WRITES: dict[str, Any] = {"writers": ("compute-01",), "writers_at": NOW}
+LATER = Wait(NOW + WRITERS_VALID)
 
 
 @pytest.mark.parametrize(
@@ -188,20 +190,32 @@ RELEASED_KEPT = replace(KEPT, nodes_released=True)
         (view_of(S.PostRun), {}, FindWriters("DWS did not wait for it")),
         (view_of(S.PostRun), {"writers": ()}, Advance(S.DataOut)),
         (view_of(S.PostRun), {"writers": (), "failed": True}, Advance(S.Teardown)),
-        (
-            view_of(S.PostRun),
-            {"writers": ("compute-01",), "writers_at": NOW},
-            Wait(NOW + WRITERS_VALID),
-        ),
+        (view_of(S.PostRun), WRITES, LATER),
         # a node has not unmounted in time
-        (RELEASED_KEPT, {}, Withhold()),
-        (RELEASED_KEPT, {"withholding": True}, Wait()),
-        (RELEASED_KEPT, {"withholding": True, "withheld": True}, ReleaseEpilog()),
-        (RELEASED_KEPT, {"failed": True}, NoteGivenUp()),
-        (replace(RELEASED_KEPT, given_up=True), {"failed": True}, Withhold()),
-        (RELEASED_KEPT, {"released": True}, Wait()),
+        (RELEASED_KEPT, {}, FindWriters("DWS did not wait for it")),
+        (RELEASED_KEPT, WRITES, Withhold()),
+        (RELEASED_KEPT, {**WRITES, "withholding": True}, LATER),
+        (
+            RELEASED_KEPT,
+            {**WRITES, "withholding": True, "withheld": True},
+            ReleaseEpilog(),
+        ),
+        (RELEASED_KEPT, {**WRITES, "failed": True}, NoteGivenUp()),
+        (
+            replace(RELEASED_KEPT, given_up=True),
+            {**WRITES, "failed": True},
+            Withhold(),
+        ),
+        (RELEASED_KEPT, {**WRITES, "released": True}, LATER),
+        (RELEASED_KEPT, {"writers": (), "released": True}, Wait()),
+        # its epilog was given up
+        (
+            view_of(S.PostRun, ready=False),
+            {"aborted": True, "cut_off": True, "released": True},
+            FindWriters("its epilog was given up"),
+        ),
         # the job waits for storage that others cannot be kept off
-        (KEPT, {}, Wait()),
+        (KEPT, WRITES, LATER),
     ],
 )
 def test_storage_that_a_node_may_write_to_is_kept(

@@ -109,9 +109,11 @@ def kept_until(hosts: str) -> str:
 def waits_of(info: WorkflowInfo, known: Known) -> str:
     """What a job waits for, or ""."""
     view = info.view
-    if view is not None and view.kept_for and view.desired is State.PostRun:
+    if view is None or not view.kept_for or view.desired is not State.PostRun:
+        return known.waits
+    if info.writers is None:
         return kept_until(view.kept_for)
-    return known.waits
+    return kept_until(hostlist.encode(info.writers)) if info.writers else known.waits
 
 
 def rabbits_of(usage: Mapping[str, StorageUsage]) -> dict[str, int]:

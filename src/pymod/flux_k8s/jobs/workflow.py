@@ -27,8 +27,8 @@ TEARDOWN_PATIENCE = 60.0
 """Seconds that DWS may take for Teardown before the job's owner gets a warning."""
 
 WRITERS_VALID = 60.0
-"""Seconds until it is found out again which nodes could write to storage that DWS takes
-for unmounted, or cannot unmount."""
+"""Seconds until it is found out again which nodes could write to storage that is kept,
+or that DWS takes for unmounted, or cannot unmount."""
 
 
 @dataclass(frozen=True)
@@ -386,11 +386,13 @@ def _await_unmount(
     if view.desired is not State.PostRun:
         return None
     valid_until = None if info.writers is None else info.writers_at + WRITERS_VALID
-    over = view.complete or trouble is not None
+    over = view.complete or trouble is not None or info.aborted or bool(view.kept_for)
     if over and (valid_until is None or now >= valid_until):
-        if trouble is None:
-            return FindWriters("DWS did not wait for it")
-        return FindWriters(trouble.note, failed=not trouble.limit)
+        if trouble is not None:
+            return FindWriters(trouble.note, failed=not trouble.limit)
+        given_up = info.aborted and not view.complete
+        note = "its epilog was given up" if given_up else "DWS did not wait for it"
+        return FindWriters(note)
     if view.kept_for and not info.released:
         failure = problem is not None and not (problem.limit or info.abandoned)
         lost = info.abandoned and losses(info, view)
