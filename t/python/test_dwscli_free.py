@@ -27,7 +27,7 @@ DIRECTIVES = [
     "#DW jobdw type=xfs capacity=10GiB name=p1",
     "#DW copy_out source=$DW_JOB_p1/out destination=/lustre/out",
 ]
-SCHED, RUN, CLEANUP = 8, 16, 32
+SCHED, RUN, CLEANUP, INACTIVE = 8, 16, 32, 64
 
 
 def instance(
@@ -115,6 +115,15 @@ def test_a_job_that_ended_has_nothing_to_be_freed() -> None:
     )
     error = f"flux-dws: ERROR: job {F58} has ended: there is nothing to be freed\n"
     assert dws(gone, "free", "--yes", F58) == (1, "", error)
+
+
+def test_no_exception_lets_the_storage_of_a_job_go_that_has_ended() -> None:
+    found = instance("PostRun", INACTIVE, changes=[("waits", "compute-02 to unmount")])
+    done = dws(found, "free", "--yes", F58)
+    assert done.status == 1 and done.out == "" and found.raised == []
+    error = f"flux-dws: ERROR: job {F58} has ended: no exception lets its storage go"
+    assert done.err.startswith(f"{error}; PostRun for 2.5h")
+    assert done.err.endswith("; waits for: compute-02 to unmount\n")
 
 
 def test_the_page_fits_on_a_narrow_terminal() -> None:

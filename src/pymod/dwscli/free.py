@@ -18,7 +18,7 @@ from typing import Iterator, Optional
 
 from dwscli import fluxinstance
 from dwscli.details import look_up, not_yours
-from dwscli.ended import RUNNING
+from dwscli.ended import RUNNING, is_inactive
 from dwscli.instance import Instance, job_id, refusal
 from dwscli.page import old_line, state_line
 from dwscli.reading import number, text, texts
@@ -80,6 +80,9 @@ def free(args: argparse.Namespace, instance: Instance) -> None:
         raise CommandError(f"job {f58(id)} has ended: there is nothing to be freed")
     warn_of_age(answer)
     job = instance.job(id) or {}
+    if is_inactive(job):
+        head = f"job {f58(id)} has ended: no exception lets its storage go"
+        raise CommandError(f"{head}; {situation(answer)}")
     found = plan(answer, job)
     if found.exception == EPILOG_TIMEOUT and not instance.is_owner:
         raise CommandError(
@@ -158,13 +161,17 @@ def losses(answer: Json) -> Iterator[str]:
             yield f"{source}, which is not copied to {target}, or not completely"
 
 
+def situation(answer: Json) -> str:
+    """The state of a job's storage, and what that waits for."""
+    state, waits = state_line(answer, number(answer, "now") or 0), text(answer, "waits")
+    return f"{state}; waits for: {waits}" if waits else state
+
+
 def lines(answer: Json, found: Plan, width: int) -> list[str]:
     """A plan for a person to read."""
     id = int(number(answer, "id") or 0)
-    waits = text(answer, "waits")
-    head = f"Job {f58(id)}: {state_line(answer, number(answer, 'now') or 0)}"
     parts = [
-        *wrapped(printable(f"{head}; waits for: {waits}" if waits else head), width),
+        *wrapped(printable(f"Job {f58(id)}: {situation(answer)}"), width),
         "",
         *wrapped(f"An exception of the type {found.exception} lets it go:", width),
     ]
