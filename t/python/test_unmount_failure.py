@@ -14,7 +14,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.cleanup import is_mounted, is_to_be_unmounted
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED
-from flux_k8s.ports import CLIENTMOUNT, STORAGE, WORKFLOW, Json
+from flux_k8s.ports import CLIENTMOUNT, STORAGE, SYSTEMSTATUS, WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
@@ -550,6 +550,19 @@ def test_a_person_who_deletes_the_workflow_gets_what_they_ask_for(
     switch_off(system)
     settle(system, DAY)
     assert "was deleted under the job" in record(system, jobid)["errstr"]
+
+
+def test_a_person_who_does_not_wait_moves_to_teardown_and_disables_the_node() -> None:
+    system = system_of()
+    jobid = kept(system)
+    body: Json = {"spec": {"desiredState": "Teardown"}}
+    system.store.merge_patch(WORKFLOW, "default", workflow_name(jobid), body)
+    wait(system, HOUR)
+    assert desired(system, jobid) == "Teardown" and system.controllers.harm == {}
+    disabled: Json = {"data": {"nodes": {BAD: "Disabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", disabled)
+    settle(system)
+    assert "moved to Teardown under the job" in record(system, jobid)["errstr"]
 
 
 def job_show(system: VirtualSystem, jobid: int) -> Json:
