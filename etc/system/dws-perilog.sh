@@ -109,6 +109,15 @@ clientmount_stop () {
     exec 9>&-
 }
 
+# Whether the storage is kept for this node, which has not unmounted it in time
+# ([rabbit] unmount_failure). Only the instance owner can write that.
+is_kept () {
+    kept_for=$(flux job info "$FLUX_JOB_ID" rabbit_kept_for 2>/dev/null) || return 1
+    kept_for=${kept_for#*'"nodes": "'}
+    kept_host=$(flux hostlist --nth="$(flux getattr rank)" instance) || return 1
+    flux hostlist --quiet --fallback --intersect "${kept_for%%'"'*}" "$kept_host"
+}
+
 # usage: action_wait prolog|epilog NAME [OPTION...]: until this action of the
 # job has ended. Being told to end ends this, too, as a failure.
 action_wait () {

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -110,7 +111,10 @@ class Node:
             f"""case "$1 $2" in
             "job info") cat {folder}/"$4" ;;
             "job eventlog") cat {folder}/eventlog ;;
-            "getattr rank") test -z "$FLUX_IS_GONE" ;;
+            "getattr rank") test -z "$FLUX_IS_GONE" && echo 2 ;;
+            "hostlist --nth=2") echo compute-03 ;;
+            "hostlist --quiet") case "$5" in compute-03 | "compute-[02-03]") ;;
+                *) false ;; esac ;;
             "job wait-event") echo "$@" >>{self.log}; {wait} ;;
             "config get") cat {folder}/config-"$4" 2>/dev/null || echo "${{3#*=}}" ;;
             esac""",
@@ -183,6 +187,24 @@ def test_the_prolog_runs_the_service_until_storage_is_mounted(tmp_path: Path) ->
 
 def test_the_epilog_runs_the_service_until_storage_is_gone(tmp_path: Path) -> None:
     node = Node(tmp_path, MOUNTED)
+    assert node.run("epilog") == (0, "")
+    assert node.done == [START, FOR_EPILOG, STOP]
+
+
+@pytest.mark.parametrize("kept", ["compute-03", "compute-[02-03]"])
+def test_the_service_goes_on_where_storage_is_kept(tmp_path: Path, kept: str) -> None:
+    node = Node(tmp_path, MOUNTED)
+    record = {"nodes": kept, "at": 1.5, "until": "x"}
+    (tmp_path / "rabbit_kept_for").write_text(json.dumps(record))
+    assert node.run("epilog") == (0, "")
+    assert node.done == [START, FOR_EPILOG]
+
+
+def test_the_service_ends_where_storage_is_kept_for_another_node(
+    tmp_path: Path,
+) -> None:
+    node = Node(tmp_path, MOUNTED)
+    (tmp_path / "rabbit_kept_for").write_text('{"nodes": "compute-01", "at": 1.5}')
     assert node.run("epilog") == (0, "")
     assert node.done == [START, FOR_EPILOG, STOP]
 

@@ -85,10 +85,16 @@ class DataReports:
         now = f"{self._flux.now():.3f}"
         await call(self._flux.kvs_commit, info.jobid, NODES_RELEASED, now)
 
-    def note_kept(self, info: WorkflowInfo, nodes: str, until: str) -> None:
-        """Record for which nodes the storage of a job is kept, and until what."""
+    async def note_kept(self, info: WorkflowInfo, nodes: str, until: str) -> None:
+        """Record for which nodes the storage of a job is kept, and until what. The
+        epilog script on these nodes reads that.
+
+        Raises:
+            RpcError: a request to Flux failed, and is to be repeated.
+        """
         record = {"nodes": nodes, "at": self._flux.now(), "until": until}
-        self._flux.kvs_put(info.jobid, KEPT_FOR, json.dumps(record))
+        text = json.dumps(record)
+        await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, text)
 
     async def report(self, info: WorkflowInfo, loss: str) -> None:
         """Report that the data of a job that has ended is out, or what of it is lost.

@@ -243,7 +243,7 @@ class Steps:
         if writers and not view.kept_for:
             if not info.released:
                 names = hostlist.encode(writers)
-                self._data.note_kept(info, names, kept_until(names))
+                await self._data.note_kept(info, names, kept_until(names))
             # Of storage that the service cannot see, others could not be kept off. A
             # container runs on, and a job that was aborted has ended.
             ends = self._free_storage.listed and not view.runs_containers
