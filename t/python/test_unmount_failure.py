@@ -639,3 +639,44 @@ def test_a_node_that_is_left_out_has_its_file_system_mounted_twice() -> None:
     settle(system)
     mounted_twice = "mounted a second time", "deleted"
     assert system.controllers.harm[workflow_name(jobid), BAD] in mounted_twice
+
+
+@pytest.mark.xfail(strict=True, reason="the Workflow of another job is not looked at")
+def test_persistent_storage_is_not_mounted_for_another_job_while_a_node_has_it() -> (
+    None
+):
+    """DataOut mounts all allocations on the Rabbits, that of the bad node too."""
+    system = system_of(Fault("PostRun", "mount", node=BAD, match="*"))
+    system.instance.submit(jobspec(PERSISTENT, 4))
+    settle(system)
+    jobid = kept(system, (USE,))
+    copy = "#DW copy_out source=$DW_PERSISTENT_keep/x destination=/lustre/x"
+    other = submit(system, (USE, copy), 3)
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+    assert "dws_environment" not in names(system, other)
+
+
+@pytest.mark.xfail(strict=True, reason="Teardown has no time limit")
+def test_a_job_that_is_cancelled_while_it_mounts_gives_its_other_nodes_back() -> None:
+    latency = table({"PreRun": 5.0, "PostRun": 0.5, "Teardown": 0.5})
+    system = started(
+        topology=Topology.regular(4, 2, capacity=200 * GIB),
+        options=Options(latency=latency, faults=(STUCK,)),
+        config=Config.parse(KEEP),
+    )
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "PreRun"), timeout=HOUR)
+    mounted = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
+    wait(system, 1.0)
+    system.store.merge_patch(
+        CLIENTMOUNT,
+        BAD,
+        f"default-{workflow_name(jobid)}-0-computes",
+        mounted,
+        subresource="status",
+    )
+    system.instance.cancel(jobid)
+    wait(system, HOUR)
+    assert desired(system, jobid) == "Teardown"
+    assert "clean" in names(system, jobid)
