@@ -44,6 +44,7 @@ static int validate_cb (flux_plugin_t *p,
     json_t *dw = NULL;
     json_t *tolerance = NULL;
     json_t *release = NULL;
+    json_t *stage = NULL;
     json_t *directives;
     const char *mode;
     int n;
@@ -51,21 +52,24 @@ static int validate_cb (flux_plugin_t *p,
 
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
-                                "{s:{s?{s?{s?o s?o s?o}}}}",
+                                "{s:{s?{s?{s?o s?o s?o s?o}}}}",
                                 "jobspec",
                                   "attributes",
                                     "system",
                                       "dw", &dw,
                                       "dw_failure_tolerance", &tolerance,
-                                      "dw_release", &release) < 0
+                                      "dw_release", &release,
+                                      "dw_stage", &stage) < 0
         || !dw
         || dws_jobspec_is_empty (dw))
         return 0;
     if (dws_jobspec_parse (dw,
                            tolerance,
                            release,
+                           stage,
                            &directives,
                            &n,
+                           &mode,
                            &mode,
                            error,
                            sizeof (error)) < 0)
@@ -83,6 +87,7 @@ static int new_cb (flux_plugin_t *p,
     json_t *dw = NULL;
     json_t *tolerance = NULL;
     json_t *release = NULL;
+    json_t *stage = NULL;
     json_int_t id;
     json_int_t userid;
     double t_submit;
@@ -91,7 +96,7 @@ static int new_cb (flux_plugin_t *p,
 
     if (flux_plugin_arg_unpack (args,
                                 FLUX_PLUGIN_ARG_IN,
-                                "{s:I s:I s:F s:i s:{s?{s?{s?o s?o s?o}}}}",
+                                "{s:I s:I s:F s:i s:{s?{s?{s?o s?o s?o s?o}}}}",
                                 "id", &id,
                                 "userid", &userid,
                                 "t_submit", &t_submit,
@@ -101,7 +106,8 @@ static int new_cb (flux_plugin_t *p,
                                     "system",
                                       "dw", &dw,
                                       "dw_failure_tolerance", &tolerance,
-                                      "dw_release", &release) < 0
+                                      "dw_release", &release,
+                                      "dw_stage", &stage) < 0
         || !dw
         || dws_jobspec_is_empty (dw))
         return 0;
@@ -120,9 +126,11 @@ static int new_cb (flux_plugin_t *p,
     if (dws_jobspec_parse (dw,
                            tolerance,
                            release,
+                           stage,
                            &job->directives,
                            &job->failure_tolerance,
                            &job->release,
+                           &job->stage,
                            job->error,
                            sizeof (job->error)) < 0) {
         dws_job_enter (job, DWS_DONE);
@@ -148,6 +156,9 @@ static int depend_cb (flux_plugin_t *p,
         dws_job_raise (&job, "%s", job->error);
         return 0;
     }
+    job->uncounted = flux_jobtap_job_event_posted (p,
+                                                   job->id,
+                                                   "dependency-add") == 1;
     dws_job_begin_depend (&job);
     return 0;
 }
@@ -233,6 +244,48 @@ static int depend_event_cb (flux_plugin_t *p,
         job->state = FLUX_JOB_STATE_SCHED;
         job->stale = true;
     }
+    return 0;
+}
+
+/* The module stages storage ahead in the order of urgency, and for no job that
+ * others hold: it gets dws.create again when that has changed.
+ */
+static int dependency_cb (flux_plugin_t *p,
+                          const char *topic,
+                          flux_plugin_arg_t *args,
+                          void *data)
+{
+    struct dws_job *job = current_job (p);
+    const char *description;
+
+    if (!job
+        || flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:{s:{s:s}}}",
+                                   "entry",
+                                     "context",
+                                       "description", &description) < 0)
+        return 0;
+    if (job->phase == DWS_RECOVER)
+        job->stale = true;
+    else if ((dws_job_note_dependency (job,
+                                       topic + strlen ("job.event."),
+                                       description)
+              || job->uncounted)
+             && job->phase == DWS_DEPEND)
+        dws_job_resume (job);
+    return 0;
+}
+
+static int urgency_cb (flux_plugin_t *p,
+                       const char *topic,
+                       flux_plugin_arg_t *args,
+                       void *data)
+{
+    struct dws_job *job = current_job (p);
+
+    if (job && job->phase == DWS_DEPEND)
+        dws_job_resume (job);
     return 0;
 }
 
@@ -359,6 +412,9 @@ const struct flux_plugin_handler dws_callbacks[] = {
     { "job.state.depend", depend_cb, NULL },
     { "job.state.run", run_cb, NULL },
     { "job.state.cleanup", cleanup_cb, NULL },
+    { "job.event.dependency-add", dependency_cb, NULL },
+    { "job.event.dependency-remove", dependency_cb, NULL },
+    { "job.event.urgency", urgency_cb, NULL },
     { "job.event.depend", depend_event_cb, NULL },
     { "job.event.start", event_cb, NULL },
     { "job.event.finish", event_cb, NULL },

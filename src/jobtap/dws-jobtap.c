@@ -33,7 +33,8 @@
  * job fails, or, in the epilog, is let go with a note; errstr says why.
  *
  *   dws.create     {"jobid":I "userid":I "dw_directives":[s]
- *                   "resources":[o] "failure_tolerance":i "release"?s}
+ *                   "resources":[o] "failure_tolerance":i "release"?s
+ *                   "stage"?s "constraints"?o "urgency":i "depends":b}
  *   dws.setup      {"jobid":I "R":o}  R as it is in the KVS, with "scheduling"
  *   dws.post_run   {"jobid":I "run_started":b}  when no task runs any more
  *   dws.teardown   {"jobid":I}

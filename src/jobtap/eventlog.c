@@ -170,10 +170,29 @@ enum dws_phase dws_job_replay (struct dws_job *job,
     json_array_foreach (eventlog, index, entry)
         replay_entry (job, &hist, entry);
     replay_late (job, &hist, eventlog);
+    dws_job_count_dependencies (job, eventlog);
     job->admitted = hist.dependency_added;
     job->delivered = hist.dependency_added;
     *epilog_start = hist.epilog_start;
     return replay_phase (job, &hist);
+}
+
+void dws_job_count_dependencies (struct dws_job *job, json_t *eventlog)
+{
+    size_t index;
+    json_t *entry;
+    const char *name;
+    const char *description;
+
+    job->others = 0;
+    json_array_foreach (eventlog, index, entry) {
+        if (json_unpack (entry,
+                         "{s:s s:{s:s}}",
+                         "name", &name,
+                         "context",
+                           "description", &description) == 0)
+            dws_job_note_dependency (job, name, description);
+    }
 }
 
 bool dws_dependency_is_held (json_t *eventlog, const char *description)

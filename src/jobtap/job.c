@@ -124,6 +124,21 @@ void dws_job_note_event (struct dws_job *job, const char *name, bool final)
         job->ended = job->exec_done = true;
 }
 
+bool dws_job_note_dependency (struct dws_job *job,
+                              const char *name,
+                              const char *description)
+{
+    int before = job->others;
+
+    if (strcmp (description, DWS_DEPENDENCY) == 0)
+        return false;
+    if (strcmp (name, "dependency-add") == 0)
+        job->others++;
+    else if (strcmp (name, "dependency-remove") == 0 && job->others > 0)
+        job->others--;
+    return (before == 0) != (job->others == 0);
+}
+
 /* Guests can post such memos, too. One that the module cannot have posted is
  * not kept: the module replaces an empty one.
  */

@@ -76,6 +76,10 @@ struct dws_job {
     int failure_tolerance;
     const char *release;         // when the nodes are given back; NULL: as the
                                  // module is configured
+    const char *stage;           // when the storage is made; NULL: likewise
+    int others;                  // the job's dependencies that are not ours
+    bool uncounted;              // some were added before ours: they are in the
+                                 // eventlog
     char error[256];             // why the jobspec is bad, or ""
     enum dws_phase phase;
     int state;                   // as of the last callback while DWS_RECOVER
@@ -153,6 +157,13 @@ void dws_job_note_late (struct dws_job *job, json_t *entry);
 /* Take note of an event of the job that says something about its tasks. */
 void dws_job_note_event (struct dws_job *job, const char *name, bool final);
 
+/* Take note of a dependency that was added to the job, or removed from it.
+ * Return true if it is the first one that is not ours, or the last one.
+ */
+bool dws_job_note_dependency (struct dws_job *job,
+                              const char *name,
+                              const char *description);
+
 /* Return true if the job's tasks may be running, or may be started yet. */
 bool dws_job_has_tasks (struct dws_job *job);
 
@@ -164,17 +175,19 @@ bool dws_job_has_tasks (struct dws_job *job);
  */
 bool dws_jobspec_is_empty (json_t *dw);
 
-/* Check dw, dw_failure_tolerance and dw_release of attributes.system (NULL when
- * missing). On success return 0, the directives as a new array of strings, and
- * '*releasep', a constant string, or NULL without dw_release. On failure return
- * -1 with a sentence in 'error'.
+/* Check dw, dw_failure_tolerance, dw_release and dw_stage of attributes.system
+ * (NULL when missing). On success return 0, the directives as a new array of
+ * strings, and '*releasep' and '*stagep', constant strings, or NULL without the
+ * attribute. On failure return -1 with a sentence in 'error'.
  */
 int dws_jobspec_parse (json_t *dw,
                        json_t *tolerance,
                        json_t *release,
+                       json_t *stage,
                        json_t **directivesp,
                        int *failure_tolerancep,
                        const char **releasep,
+                       const char **stagep,
                        char *error,
                        size_t size);
 
@@ -188,6 +201,9 @@ int dws_jobspec_parse (json_t *dw,
 enum dws_phase dws_job_replay (struct dws_job *job,
                                json_t *eventlog,
                                double *epilog_start);
+
+/* Count the job's dependencies that are not ours. */
+void dws_job_count_dependencies (struct dws_job *job, json_t *eventlog);
 
 /* Return true if the eventlog of a job in DEPEND says that this dependency was
  * not removed.

@@ -92,40 +92,67 @@ static int check_size (json_t *directives, char *error, size_t size)
     return 0;
 }
 
-static const char *release_lookup (json_t *release)
+/* An attribute that chooses one of two modes. */
+struct choice {
+    const char *name;
+    const char *modes[2];
+};
+
+static const struct choice release_choice = {
+    "dw_release",
+    { "teardown", "unmounted" },
+};
+
+static const struct choice stage_choice = {
+    "dw_stage",
+    { "prolog", "ahead" },
+};
+
+/* Set '*modep' to the mode that 'value' names, or to NULL without a value. */
+static int choice_parse (const struct choice *choice,
+                         json_t *value,
+                         const char **modep,
+                         char *error,
+                         size_t size)
 {
-    static const char *modes[] = { "teardown", "unmounted", NULL };
-    const char *s = json_string_value (release);
+    const char *s = json_string_value (value);
+    char shown[40];
     int i;
 
-    for (i = 0; s && modes[i]; i++) {
-        if (strcmp (s, modes[i]) == 0)
-            return modes[i];
+    *modep = NULL;
+    for (i = 0; s && i < 2; i++) {
+        if (strcmp (s, choice->modes[i]) == 0)
+            *modep = choice->modes[i];
     }
-    return NULL;
+    if (!value || *modep)
+        return 0;
+    snprintf (error,
+              size,
+              "attributes.system.%s is %s, expected \"%s\" or \"%s\"",
+              choice->name,
+              dws_show (value, shown, sizeof (shown)),
+              choice->modes[0],
+              choice->modes[1]);
+    return -1;
 }
 
 int dws_jobspec_parse (json_t *dw,
                        json_t *tolerance,
                        json_t *release,
+                       json_t *stage,
                        json_t **directivesp,
                        int *failure_tolerancep,
                        const char **releasep,
+                       const char **stagep,
                        char *error,
                        size_t size)
 {
     char value[40];
 
     *failure_tolerancep = 0;
-    *releasep = NULL;
-    if (release && !(*releasep = release_lookup (release))) {
-        snprintf (error,
-                  size,
-                  "attributes.system.dw_release is %s,"
-                  " expected \"teardown\" or \"unmounted\"",
-                  dws_show (release, value, sizeof (value)));
+    if (choice_parse (&release_choice, release, releasep, error, size) < 0
+        || choice_parse (&stage_choice, stage, stagep, error, size) < 0)
         return -1;
-    }
     if (tolerance) {
         json_int_t n = json_integer_value (tolerance);
         if (!json_is_integer (tolerance) || n < 0 || n > INT_MAX) {

@@ -78,30 +78,68 @@ static void send_create (struct dws_job *job)
 {
     flux_plugin_arg_t *args = flux_jobtap_job_lookup (job->dws->p, job->id);
     json_t *resources;
+    json_t *constraints = NULL;
+    int urgency;
     flux_future_t *f = NULL;
 
     if (args
         && flux_plugin_arg_unpack (args,
                                    FLUX_PLUGIN_ARG_IN,
-                                   "{s:{s:o}}",
+                                   "{s:i s:{s:o s?{s?{s?o}}}}",
+                                   "urgency", &urgency,
                                    "jobspec",
-                                     "resources", &resources) < 0)
+                                     "resources", &resources,
+                                     "attributes",
+                                       "system",
+                                         "constraints", &constraints) < 0)
         errno = EINVAL;
     else if (args)
         f = flux_rpc_pack (job->dws->h,
                            "dws.create",
                            0,
                            0,
-                           "{s:I s:I s:O s:O s:i s:s*}",
+                           "{s:I s:I s:O s:O s:i s:s* s:s* s:O* s:i s:b}",
                            "jobid", (json_int_t)job->id,
                            "userid", (json_int_t)job->userid,
                            "dw_directives", job->directives,
                            "resources", resources,
                            "failure_tolerance", job->failure_tolerance,
-                           "release", job->release);
+                           "release", job->release,
+                           "stage", job->stage,
+                           "constraints", constraints,
+                           "urgency", urgency,
+                           "depends", job->others > 0);
     if (!(job->f = dws_then (f, request_cb, job)))
         request_failed (job, "dws.create");
     flux_plugin_arg_destroy (args);
+}
+
+/* The job's own dependencies were added before the plugin saw its events. */
+static void count_cb (flux_future_t *f, void *arg)
+{
+    struct dws_job *job = arg;
+    json_t *eventlog;
+
+    job->f = NULL;
+    job->uncounted = false;
+    if (flux_rpc_get_unpack (f, "{s:o}", "eventlog", &eventlog) < 0)
+        dws_log (job->dws,
+                 LOG_ERR,
+                 job->id,
+                 "error reading the eventlog: %s",
+                 future_strerror (f, errno));
+    else
+        dws_job_count_dependencies (job, eventlog);
+    send_create (job);
+    flux_future_destroy (f);
+}
+
+static void send_count (struct dws_job *job)
+{
+    flux_future_t *f = dws_eventlog_lookup (job->dws, job->id);
+
+    if (!(job->f = dws_then (f, count_cb, job)))
+        send_create (job);
 }
 
 static void R_failed (struct dws_job **jobp, flux_future_t *f)
@@ -210,7 +248,10 @@ void dws_job_send_request (struct dws_job *job)
     job->accepted = false;
     switch (job->phase) {
         case DWS_DEPEND:
-            send_create (job);
+            if (job->uncounted)
+                send_count (job);
+            else
+                send_create (job);
             break;
         case DWS_SETUP:
             send_setup (job);

@@ -57,6 +57,8 @@ def test_create_tells_the_module_all_about_the_request(manager: JobManager) -> N
         "dw_directives": ["#DW a", "#DW b"],
         "resources": [{"type": "node", "count": 1}],
         "failure_tolerance": 3,
+        "urgency": 16,
+        "depends": False,
     }
 
 

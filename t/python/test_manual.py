@@ -187,6 +187,9 @@ TYPES = {
 }
 
 
+DURATIONS = {"prolog_timeout": "30m", "stage_timeout": "24h"}
+
+
 def keys() -> dict[str, tuple[str, str]]:
     """The type of each key of the page, and its default."""
     text = CONFIG.split("\nKEYS\n")[1].split("\nMODULE ARGUMENTS\n")[0]
@@ -198,8 +201,8 @@ def fields() -> Iterator[tuple[str, str, Any]]:
     for field in dataclasses.fields(Config):
         if field.name == "maximums":
             yield "policy", "table", None
-        elif field.name == "prolog_timeout":
-            yield field.name, "duration", "30m"
+        elif field.name in DURATIONS:
+            yield field.name, "duration", DURATIONS[field.name]
         else:
             annotation = str(field.type)
             word = (

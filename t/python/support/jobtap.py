@@ -67,6 +67,7 @@ class Job:
     def __init__(self, jobid: int, system: Json, userid: int = 100) -> None:
         self.id = jobid
         self.userid = userid
+        self.urgency = 16
         self.state = NEW
         self.jobspec: Json = {
             "resources": [{"type": "node", "count": 1}],
@@ -102,6 +103,7 @@ class Job:
         args: Json = {
             "id": self.id,
             "userid": self.userid,
+            "urgency": self.urgency,
             "t_submit": 900.5,
             "state": self.state,
             "jobspec": self.jobspec,

@@ -16,6 +16,7 @@ from flux_k8s.config.policy import (
     check_machine,
     check_release,
     check_request,
+    check_stage,
     check_tolerance,
 )
 from flux_k8s.config.table import Config
@@ -77,7 +78,10 @@ def check_submission(
     release = system.get("dw_release")
     if release is not None:
         check_release(release)
-    request = StorageRequest(userid, directives, resources, release)
+    stage = system.get("dw_stage")
+    if stage is not None:
+        check_stage(stage)
+    request = StorageRequest(userid, directives, resources, release, stage)
     check_request(request, config, site.owner)
     if "dw_failure_tolerance" in system:
         check_tolerance(system["dw_failure_tolerance"], resources)

@@ -12,11 +12,12 @@ import dataclasses
 import re
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import partial
 from types import MappingProxyType
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.storagerequest import RELEASES, TEARDOWN
+from flux_k8s.dws.storagerequest import PROLOG, RELEASES, STAGES, TEARDOWN
 from flux_k8s.errors import ConfigError, DirectiveError, show
 from flux_k8s.json_reader import is_number
 
@@ -78,6 +79,14 @@ class Config:
     """One of :data:`RELEASES`, for jobs that do not say."""
     unmount_failure: str = TEARDOWN
     """One of :data:`UNMOUNT_FAILURES`."""
+    stage: str = PROLOG
+    """One of :data:`STAGES`, for jobs that do not say."""
+    stage_limit: float = 50.0
+    """Per cent of all Rabbits that jobs without nodes may have."""
+    stage_user_limit: float = 25.0
+    """The same for the jobs of one user."""
+    stage_timeout: Optional[float] = 86400.0
+    """The longest time for which data that was copied in waits for nodes."""
     maximums: Mapping[str, float] = field(default_factory=dict)
     """By file system type, the GiB per node that a job may request."""
     presets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -177,17 +186,9 @@ def _unit(key: str, value: Any) -> str:
     return str(value)
 
 
-def _release(key: str, value: Any) -> str:
-    return _one_of(RELEASES, key, value)
-
-
-def _unmount_failure(key: str, value: Any) -> str:
-    return _one_of(UNMOUNT_FAILURES, key, value)
-
-
-def _one_of(names: Iterable[str], key: str, value: Any) -> str:
-    if value not in names:
-        expected = " or ".join(f'"{name}"' for name in names)
+def _choice(key: str, value: Any, choices: Iterable[str]) -> str:
+    if value not in choices:
+        expected = " or ".join(f'"{name}"' for name in choices)
         raise ConfigError(key, f"is {show(value)}, expected {expected}")
     return str(value)
 
@@ -216,6 +217,13 @@ def _limit(key: str, value: Any) -> Optional[float]:
 def _duration(key: str, value: Any) -> Optional[float]:
     """A time limit as a duration; 0 is off."""
     return parse_fsd(key, value) or None
+
+
+def _per_cent(key: str, value: Any) -> float:
+    number = _number(key, value, "a number from 0 to 100")
+    if number > 100:
+        raise ConfigError(key, f"is {show(value)}, expected a number from 0 to 100")
+    return number
 
 
 def _count(key: str, value: Any) -> int:
@@ -290,8 +298,12 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "soft_drain": _boolean,
         "save_datamovements": _count,
         "restrict_persistent_creation": _boolean,
-        "release": _release,
-        "unmount_failure": _unmount_failure,
+        "release": partial(_choice, choices=RELEASES),
+        "unmount_failure": partial(_choice, choices=UNMOUNT_FAILURES),
+        "stage": partial(_choice, choices=STAGES),
+        "stage_limit": _per_cent,
+        "stage_user_limit": _per_cent,
+        "stage_timeout": _duration,
         "presets": _presets,
         "dws_api_version": _string,
         "nnf_api_version": _string,

@@ -17,6 +17,18 @@ RELEASES = (TEARDOWN, UNMOUNTED)
 """When a job's nodes go to other jobs: when its storage is torn down, or as soon as all
 nodes have unmounted it."""
 
+PROLOG = "prolog"
+AHEAD = "ahead"
+STAGES = (PROLOG, AHEAD)
+"""When a job's storage is made and its data copied in: in the prolog, while its nodes
+wait, or ahead, before the job has nodes."""
+
+URGENCY_HOLD = 0
+URGENCY_DEFAULT = 16
+
+STAGED_COMMANDS = ("jobdw", "copy_in", "copy_out")
+"""The commands of directives that need no nodes before PreRun."""
+
 
 @dataclass(frozen=True)
 class StorageRequest:
@@ -28,12 +40,25 @@ class StorageRequest:
         resources: ``resources`` of the jobspec.
         release: ``attributes.system.dw_release`` of the jobspec, one of
             :data:`RELEASES`; None for what the site has.
+        stage: ``attributes.system.dw_stage``, one of :data:`STAGES`; None likewise.
+        constraints: those of the jobspec (RFC 31), or None.
+        urgency: of the job; :data:`URGENCY_HOLD` holds it.
+        depends: another dependency than that on its storage holds the job.
     """
 
     userid: int
     directives: tuple[Directive, ...]
     resources: list[Any]
     release: Optional[str] = None
+    stage: Optional[str] = None
+    constraints: Any = None
+    urgency: int = URGENCY_DEFAULT
+    depends: bool = False
+
+    @property
+    def held(self) -> bool:
+        """Whether the job could not run if it had nodes."""
+        return self.depends or self.urgency == URGENCY_HOLD
 
     @property
     def container(self) -> Optional[Directive]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional
 
-from flux_k8s.dws.storagerequest import UNMOUNTED
+from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowdirectives import (
     COPYING,
     WorkflowDirectives,
@@ -76,6 +76,14 @@ nodes (RFC 29) that have not unmounted, and cannot write any more."""
 
 GIVEN_UP = "flux-framework.readthedocs.io/given-up"
 """An annotation of a Workflow that is kept: the data of its job is given up."""
+
+STAGE = "flux-framework.readthedocs.io/stage"
+"""An annotation: when the job's storage is made, one of
+:data:`flux_k8s.dws.storagerequest.STAGES`; where it is missing, in the prolog."""
+
+STAGED_FOR = "flux-framework.readthedocs.io/staged-for"
+"""An annotation that the service writes when it requests Setup before the job has
+nodes: the nodes that the job may get (RFC 29), or empty if it may get any."""
 
 
 class State(enum.IntEnum):
@@ -149,6 +157,9 @@ class WorkflowView:
         releases_unmounted: by the annotation :data:`RELEASE`, whether the job's nodes
             go to other jobs when they have unmounted.
         nodes_released: whether the annotation :data:`NODES_RELEASED` is set.
+        stages_ahead: by the annotation :data:`STAGE`, whether the job's storage is made
+            before the job has nodes.
+        staged_for: the annotation :data:`STAGED_FOR`; None where it is missing.
         moves_data: whether the Workflow may have NnfDataMovements.
         runs_containers: whether the Workflow may have containers.
         copies_out: whether it has copy_out directives.
@@ -197,6 +208,8 @@ class WorkflowView:
     ended: tuple[Optional[float], ...] = ()
     releases_unmounted: bool = False
     nodes_released: bool = False
+    stages_ahead: bool = False
+    staged_for: Optional[str] = None
     moves_data: bool = False
     runs_containers: bool = False
     copies_out: bool = False
@@ -409,6 +422,8 @@ def _metadata(
         "kept_for": printable(_string(annotations, KEPT_FOR)),
         "left_mounted": printable(_string(annotations, LEFT_MOUNTED)),
         "given_up": GIVEN_UP in annotations,
+        "stages_ahead": annotations.get(STAGE) == AHEAD,
+        "staged_for": annotations.get(STAGED_FOR),
         "begun": begun,
     }
 

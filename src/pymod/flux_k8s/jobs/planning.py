@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Awaitable, Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
@@ -27,6 +27,7 @@ from flux_k8s.dws.directivebreakdown import (
     beyond_shares,
     build_servers,
     check_locations,
+    check_storage_of_nodes,
     colocated_rabbits,
     colocation_annotations,
     existing_servers,
@@ -54,6 +55,15 @@ from flux_k8s.ports import (
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 
+Write = Callable[[Sequence[Json]], Awaitable["JobPlacement"]]
+"""Writes a job's storage beside the Servers of others."""
+
+ChooseAhead = Callable[
+    [Breakdowns, Mapping[str, frozenset[str]], Mapping[str, int]], Allocation
+]
+"""Chooses nodes by the breakdowns, the colocation keys in use, and the bytes that are
+left on each Rabbit."""
+
 
 @dataclass(frozen=True)
 class JobPlacement:
@@ -80,12 +90,14 @@ class _Choice:
 
     Attributes:
         servers: the job's Servers after the patches.
-        calls: the patches of Servers and Computes. None of them is sent yet.
+        calls: the patches of Servers. None of them is sent yet.
+        computes: the patch of Computes, likewise.
         placement: the placement after the patches.
     """
 
     servers: Mapping[Reference, Json]
     calls: Sequence[Call[Json]]
+    computes: Call[Json]
     placement: JobPlacement
 
 
@@ -169,17 +181,81 @@ class Planner:
         self._note_shares(info)
         breakdowns = await self._reader.read(info)
         existing = await self._reader.servers(existing_servers(breakdowns))
+        write = partial(self._write, info, breakdowns, existing)
+        return await self._in_turn(info, breakdowns, write)
+
+    async def place_ahead(
+        self,
+        info: WorkflowInfo,
+        choose: ChooseAhead,
+        keep: Callable[[], Awaitable[None]],
+    ) -> JobPlacement:
+        """Write the Servers of a job that has no nodes yet.
+
+        Args:
+            choose: chooses nodes, as if the job had them.
+            keep: returns when the scheduler keeps the chosen storage from others;
+                raises StorageUnavailable if it does not.
+        """
+        breakdowns = await self._reader.read(info)
+        write = partial(self._write_ahead, info, breakdowns, choose, keep)
+        return await self._in_turn(info, breakdowns, write)
+
+    async def add_nodes(self, info: WorkflowInfo) -> None:
+        """Write the Computes of a job whose storage was made ahead."""
+        breakdowns = await self._reader.read(info)
+        making = [b for b in breakdowns if b.servers is not None]
+        servers = await self._reader.servers([b.servers for b in making if b.servers])
+        assert info.allocation is not None
+        hosts = tuple(dict.fromkeys(info.allocation.hosts))
+        mapping = self._settings.mapping
+        check_storage_of_nodes(making, servers, mapping.rabbits_of(hosts), mapping)
+        await self._patch_computes(info, hosts)
+
+    async def _in_turn(
+        self, info: WorkflowInfo, breakdowns: Breakdowns, write: Write
+    ) -> JobPlacement:
+        """Write the job's storage, beside that of others with colocation keys."""
         if not any(s.colocation for b in breakdowns for s in b.allocation_sets):
-            return await self._write(info, breakdowns, existing, [])
+            return await write([])
         await Call(partial(self._take_turn, info.jobid))
         try:
-            others = await self._reader.others(breakdowns)
-            placement = await self._write(info, breakdowns, existing, others)
+            placement = await write(await self._reader.others(breakdowns))
         except Exception:  # GeneratorExit ends the service: no turn follows
             self.leave_turn(info.jobid)
             raise
         self.leave_turn(info.jobid)
         return placement
+
+    async def _write_ahead(
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        choose: ChooseAhead,
+        keep: Callable[[], Awaitable[None]],
+        others: Sequence[Json],
+    ) -> JobPlacement:
+        own = frozenset(b.servers for b in breakdowns if b.servers is not None)
+        room = self._free_storage.left(own)
+        allocation = choose(breakdowns, colocated_rabbits(others), room)
+        try:
+            choice = self._choose_on(info, breakdowns, {}, allocation)
+        except AllocationError as error:
+            lasting = [s for s in others if workflow_of(s) is None]
+            colocated, sizes = colocated_rabbits(lasting), self._free_storage.sizes
+            alone = replace(allocation, colocated=colocated, room=sizes)
+            self._choose_on(info, breakdowns, {}, alone)
+            raise StorageUnavailable(f"others' storage: {error}") from None
+        for reference, servers in choice.servers.items():
+            self._free_storage.assume(reference, servers)
+        try:
+            await keep()
+        except Exception:
+            for reference in choice.servers:
+                self._free_storage.withdraw(reference)
+            raise
+        await gather(choice.calls)  # a request that fails may be carried out yet
+        return choice.placement
 
     def _note_shares(self, info: WorkflowInfo) -> None:
         """Count the job's share, so that no other job takes more than its own share
@@ -237,7 +313,7 @@ class Planner:
             self._free_storage.assume(reference, servers)
         self._settle(info.jobid)
         try:
-            await gather(choice.calls)
+            await gather([*choice.calls, choice.computes])
         except KubeError:
             for reference in choice.servers:
                 self._free_storage.withdraw(reference)
@@ -377,7 +453,7 @@ class Planner:
             self._patch_servers(reference, body)
             for reference, body in zip(servers, bodies)
         ]
-        calls.append(self._patch_computes(info, hosts))
+        computes = self._patch_computes(info, hosts)
         daemons = self._daemons_of(breakdowns)
         units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
         rabbits = {
@@ -387,7 +463,8 @@ class Planner:
             for storage in allocation_set["storage"]
         }
         names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
-        return _Choice(servers, calls, JobPlacement(names, tuple(units), unmet_wishes))
+        placement = JobPlacement(names, tuple(units), unmet_wishes)
+        return _Choice(servers, calls, computes, placement)
 
     async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""

@@ -19,6 +19,9 @@ def problem_of(
     arise; None for each that there is not."""
     if info.failure is not None:
         return Problem(info.failure), None
+    if info.lost_storage:
+        note = f"its data is lost before it had nodes: {info.lost_storage}"
+        return Problem(note), None
     if view.damage is None and view.deleting:
         return Problem(f"Workflow {info.name} was deleted under the job"), None
     if view.damage is None and view.desired is State.Teardown:

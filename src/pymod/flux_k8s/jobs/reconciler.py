@@ -220,6 +220,16 @@ class JobTable:
         job.retry_now = True
         self.changed(job)
 
+    def ask(self, jobid: int) -> None:
+        """As :meth:`asked`, of a job that may be over."""
+        job = self._jobs.get(jobid)
+        if job is not None:
+            self.asked(job)
+
+    def infos(self) -> Iterator[WorkflowInfo]:
+        """The state of the storage of each job."""
+        return (job.info for job in self._jobs.values())
+
     def note_withheld(self, jobid: int) -> None:
         """The scheduler keeps a job's storage from others."""
         job = self._jobs.get(jobid)
@@ -355,6 +365,7 @@ class Reconciler:
         self._settings = settings
         self._jobs = jobs
         self._steps = steps
+        self._staging = steps.staging
         self._outage = outage
         self._reporter = reporter
         self._jobs_changed = jobs_changed
@@ -411,6 +422,7 @@ class Reconciler:
         self._jobs.note_change(job.info.jobid)
 
     def _next_step(self, job: Job) -> Step:
+        self._staging.note_lost(job.info)
         return next_step(job.info, self._flux.now(), self._settings.config)
 
     def _wait(self, job: Job, step: Wait) -> Optional[float]:

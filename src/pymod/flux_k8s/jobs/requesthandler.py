@@ -15,6 +15,7 @@ from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s.config.policy import check_request
 from flux_k8s.config.settings import Settings
+from flux_k8s.dws.storagerequest import AHEAD
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.isolation import Barred, JobScope, Work, describe, summary
@@ -114,6 +115,10 @@ class RequestHandler:
         config = self._settings.config
         jobid, request, tolerance = read_create(payload, config)
         check_request(request, config, self._settings.owner)
+        if request.stage == AHEAD and not self._settings.scheduler:
+            raise DWSError(
+                f"dw_stage={AHEAD} needs the scheduler Fluxion, which is not used here"
+            )
         job = self._jobs.obtain(jobid, Goal.PLANNED)
         job.info.want_planned(request, tolerance)
         self._jobs.asked(job)

@@ -10,7 +10,12 @@ from typing import Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse_attribute
-from flux_k8s.dws.storagerequest import RELEASES, StorageRequest
+from flux_k8s.dws.storagerequest import (
+    RELEASES,
+    STAGES,
+    URGENCY_DEFAULT,
+    StorageRequest,
+)
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.setuppayload import Payload, load
@@ -88,6 +93,7 @@ def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]
     jobid = reader.integer("jobid", minimum=0)
     resources = list(reader.list("resources"))
     check_levels(reader.name, "resources", resources)
+    urgency = reader.optional_integer("urgency", minimum=0)  # an older plugin has none
     request = StorageRequest(
         userid=reader.integer("userid", minimum=0),
         directives=parse_attribute(
@@ -95,6 +101,10 @@ def read_create(payload: Any, config: Config) -> tuple[int, StorageRequest, int]
         ),
         resources=resources,
         release=reader.optional_string("release", choices=RELEASES),
+        stage=reader.optional_string("stage", choices=STAGES),
+        constraints=reader.value.get("constraints"),
+        urgency=URGENCY_DEFAULT if urgency is None else urgency,
+        depends=reader.optional_boolean("depends") or False,
     )
     return jobid, request, reader.integer("failure_tolerance", minimum=0)
 

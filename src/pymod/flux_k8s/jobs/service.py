@@ -103,6 +103,7 @@ class Service:
             jobs.may_mount,
             jobs.retry_failed,
             jobs.note_withheld,
+            self._rabbits_broke,
         )
         jobs.note_nodes_released = partial(
             machine.free_storage.release_share, torn_down=False
@@ -112,7 +113,15 @@ class Service:
         )
         self._stalls = stalls = Stalls(flux_of_job, kube_of_job, movements.of)
         steps = Steps(
-            flux_of_job, kube_of_job, settings, machine, records, stalls, scope.bind
+            flux_of_job,
+            kube_of_job,
+            settings,
+            machine,
+            records,
+            stalls,
+            scope.bind,
+            jobs.infos,
+            jobs.ask,
         )
         self._reconciler = Reconciler(
             flux, settings, jobs, steps, outage, self._reporter, machine.jobs_changed
@@ -221,6 +230,12 @@ class Service:
         if self._outage.has_listed(WORKFLOW):
             self._machine.workflows_listed()
         self._jobs.visit_all(self._jobs.asked)
+
+    def _rabbits_broke(self) -> None:
+        """Look at the jobs whose data may be lost before they had nodes."""
+        for job in self._jobs:
+            if job.info.is_staged:
+                self._jobs.changed(job)
 
     def _jobs_are_known(self, held: AbstractSet[int]) -> None:
         """All jobs that the plugin holds are known."""

@@ -12,14 +12,17 @@ from __future__ import annotations
 import errno
 import json
 import syslog
-from typing import Optional, Union
+from typing import Callable, Iterable, Mapping, Optional, Union
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Bind, call, drive
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws.workflowview import (
     GIVEN_UP,
+    NODES_RELEASED,
     OUT_OF_REACH,
+    STAGE,
+    STAGED_FOR,
     TROUBLE,
     WARNED,
     State,
@@ -34,11 +37,13 @@ from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
 from flux_k8s.jobs.jobrows import allocations, kept_until
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
-from flux_k8s.jobs.planning import Planner
+from flux_k8s.jobs.planning import JobPlacement, Planner
 from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.staging import Staging
 from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflow import (
+    AddNodes,
     Advance,
     Allocate,
     Create,
@@ -61,6 +66,7 @@ from flux_k8s.jobs.workflow import (
     ReleaseProlog,
     RemoveFinalizer,
     ReportData,
+    Stage,
     Step,
     Warn,
     Withhold,
@@ -93,10 +99,13 @@ class Steps:
         records: Records,
         stalls: Stalls,
         bind: Bind,
+        infos: Callable[[], Iterable[WorkflowInfo]],
+        ask: Callable[[int], None],
     ) -> None:
         """
         Args:
             bind: makes a callback one of the job for which a step is carried out.
+            infos, ask: as for :class:`Staging`.
         """
         self._flux = flux
         self._calls = KubeCalls(kube)
@@ -121,6 +130,7 @@ class Steps:
             flux, kube, settings, self._planner, records, machine.nodes
         )
         self._data = DataReports(flux)
+        self.staging = Staging(flux, settings, machine, self._planner, infos, ask)
         self.in_use = InUse(flux, kube, settings, machine.nodes, machine.may_write)
 
     async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
@@ -147,6 +157,10 @@ class Steps:
             await self._plan(info)
         elif isinstance(step, Allocate):
             await self._allocate(info)
+        elif isinstance(step, Stage):
+            await self._stage(info)
+        elif isinstance(step, AddNodes):
+            await self._add_nodes(info)
         elif isinstance(step, Advance):
             await self._advance(info, step)
         elif isinstance(step, ReleaseProlog):
@@ -196,6 +210,7 @@ class Steps:
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share: the scheduler has taken back the job's resources."""
         self._planner.release_share(info)
+        self.staging.wake()
 
     def forget(self, info: WorkflowInfo) -> None:
         """Drop all that the steps keep for a job."""
@@ -203,19 +218,21 @@ class Steps:
         self.in_use.forget(info)
         if info.token:
             self._tokens.unlink(info)
+        self.staging.wake()
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
-        release_nodes = False
+        marks: Mapping[str, str] = {}
         if step.state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
             await self._drain_unconfirmed(info)
             # Of storage that the service cannot see, others could not be kept off.
             visible = self._free_storage.listed
-            release_nodes = visible and info.releases_unmounted
+            if visible and info.releases_unmounted:
+                marks = {NODES_RELEASED: "true"}
         elif step.state is State.Teardown and not info.released:
             self._data.note(info, data_loss(info))
-        await self._workflows.move(info, step, release_nodes)
+        await self._workflows.move(info, step, marks)
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
         """Drain the nodes that still mount storage after PostRun, unless DWS has
@@ -263,7 +280,10 @@ class Steps:
         if not info.announced:  # the answer to its creation was lost
             self._workflows.announce(info)
         try:
-            proposal = await self._planner.plan(info)
+            if info.is_staged:
+                proposal = self.staging.proposal(info)
+            else:
+                proposal = await self._planner.plan(info)
         except (KubeError, DWSError) as error:
             self._refuse(info, error)
             return
@@ -281,6 +301,42 @@ class Steps:
         except (KubeError, DWSError) as error:
             self._refuse(info, error)
             return
+        await self._record_placement(info, placement)
+        await self._advance(info, Advance(State.Setup))
+
+    async def _stage(self, info: WorkflowInfo) -> None:
+        """Make the storage of a job without nodes. If that is never possible, a job
+        that did not ask for it gets nodes first."""
+        try:
+            placement, nodes = await self.staging.stage(info)
+        except (KubeError, DWSError) as error:
+            self._refuse(info, error)
+            assert info.request is not None
+            if info.request.stage is None:
+                text = f"{f58(info.jobid)}: not staged ahead: {error}"
+                self._flux.log(syslog.LOG_INFO, text)
+                info.failure = None
+                await self._workflows.annotate(info, STAGE, None)
+            self.staging.wake()
+            return
+        await self._record_placement(info, placement)
+        advance = Advance(State.Setup)
+        await self._workflows.move(info, advance, {STAGED_FOR: nodes})
+        self.staging.wake()
+
+    async def _add_nodes(self, info: WorkflowInfo) -> None:
+        try:
+            await self._planner.add_nodes(info)
+        except (KubeError, DWSError) as error:
+            self._refuse(info, error)
+            return
+        await self._advance(info, Advance(State.PreRun))
+        self.staging.wake()
+
+    async def _record_placement(
+        self, info: WorkflowInfo, placement: JobPlacement
+    ) -> None:
+        """Report and record where the job's storage is."""
         for wish in placement.unmet_wishes:
             self._flux.log(syslog.LOG_INFO, f"{f58(info.jobid)}: {wish}")
         if placement.excluded is not None:
@@ -296,7 +352,6 @@ class Steps:
             # The prolog and epilog scripts read them: a memo may be anybody's.
             text = json.dumps(placement.units, separators=(",", ":"))
             await call(self._flux.kvs_commit, info.jobid, "rabbit_units", text)
-        await self._advance(info, Advance(State.Setup))
 
     def _refuse(self, info: WorkflowInfo, error: Union[KubeError, DWSError]) -> None:
         """The job cannot have its storage. An error that may pass is raised again."""
@@ -435,6 +490,8 @@ def requested_state(step: Step) -> Optional[State]:
     """The state that a step requests, if it does."""
     if isinstance(step, Create):
         return State.Proposal
-    if isinstance(step, Allocate):
+    if isinstance(step, (Allocate, Stage)):
         return State.Setup
+    if isinstance(step, AddNodes):
+        return State.PreRun
     return step.state if isinstance(step, Advance) else None

@@ -96,7 +96,7 @@ def running_limits(
         rejected = _state_limits(info, awaited, info.rejected.since, config)
         # The next try, for which there is a pause, may be taken.
         limits += [limit for limit in rejected if limit[0] <= info.rejected.tried]
-    return limits
+    return limits + _stage_limit(info, view, config)
 
 
 def _state_limits(
@@ -153,6 +153,23 @@ def _stall_limit(
         in_doubt=info.data.listed < deadline,
     )
     return [(deadline, problem)]
+
+
+def _stage_limit(
+    info: WorkflowInfo, view: WorkflowView, config: Config
+) -> list[tuple[float, Problem]]:
+    """The time limit of data that waits for nodes, if it runs."""
+    limit = config.stage_timeout
+    waits = info.goal is Goal.PLANNED and info.is_staged
+    copied = view.complete and view.state is State.DataIn and view.since is not None
+    if limit is None or not (waits and copied):
+        return []
+    note = (
+        f"its data has waited for nodes for stage_timeout={limit:g}s, and its storage"
+        " is given back; please submit it again"
+    )
+    begin = (view.since or 0.0) + (view.elapsed or 0.0)
+    return [(begin + limit, Problem(note, key="stage_timeout"))]
 
 
 def unmade(

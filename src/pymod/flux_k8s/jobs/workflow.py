@@ -59,6 +59,16 @@ class Allocate:
 
 
 @dataclass(frozen=True)
+class Stage:
+    """Fill in Servers for a job that has no nodes yet, then move to Setup."""
+
+
+@dataclass(frozen=True)
+class AddNodes:
+    """Fill in Computes for storage that is there already, then move to PreRun."""
+
+
+@dataclass(frozen=True)
 class Advance:
     """Move to another state; ``hurry`` goes with a Teardown after an abort."""
 
@@ -196,6 +206,8 @@ Step = Union[
     ListMovements,
     Plan,
     Allocate,
+    Stage,
+    AddNodes,
     Advance,
     Inspect,
     Exclude,
@@ -296,6 +308,8 @@ def _with_foreign_workflow(info: WorkflowInfo, view: WorkflowView) -> Step:
 
 def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) -> Step:
     """The way up, from Proposal to a job that runs."""
+    if info.stages_ahead:
+        return _prepare_ahead(info, view, deadline)
     if info.goal is Goal.PLANNED:
         if view.desired is State.Proposal and not view.complete:
             return Wait(deadline)
@@ -309,8 +323,21 @@ def _prepare(info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]) 
     if view.state is State.Setup:
         return Advance(State.DataIn)
     if view.state is State.DataIn:
-        return Advance(State.PreRun)
+        return AddNodes() if info.is_staged else Advance(State.PreRun)
     return Wait() if info.mounted else ReleaseProlog()
+
+
+def _prepare_ahead(
+    info: WorkflowInfo, view: WorkflowView, deadline: Optional[float]
+) -> Step:
+    """The way up of a job without nodes, from Proposal to data that waits for them."""
+    if not view.complete:
+        return Wait(deadline)
+    if view.state is State.Proposal:
+        return Stage() if info.awaits_staging else Wait()
+    if view.state is State.Setup:
+        return Advance(State.DataIn)
+    return Wait(deadline) if info.planned or info.request is None else Plan()
 
 
 def _release(

@@ -171,6 +171,8 @@ class WorkflowInfo:
         withheld: the scheduler does so.
         recorded_loss: what is lost of the job's data by its record, "" for nothing;
             None as long as that is not written.
+        lost_storage: the Rabbits that broke with the data of a job without nodes, and
+            their states, or "".
         data_reported: it was reported what became of the data of a job that had ended.
         nodes_released: the Workflow has, or had, the annotation that says so.
         cut_off: the nodes and Rabbits in use at an abort were taken out of service.
@@ -225,6 +227,7 @@ class WorkflowInfo:
     withholding: bool = False
     withheld: bool = False
     recorded_loss: Optional[str] = None
+    lost_storage: str = ""
     data_reported: bool = False
     nodes_released: bool = False
     cut_off: bool = False
@@ -290,6 +293,31 @@ class WorkflowInfo:
     def releases_unmounted(self) -> bool:
         """Whether the job ends when its nodes have unmounted its storage."""
         return self.view is not None and self.view.releases_unmounted
+
+    @property
+    def stages_ahead(self) -> bool:
+        """Whether the job has no nodes, and its storage is made before it has some."""
+        view = self.view
+        return self.goal is Goal.PLANNED and view is not None and view.stages_ahead
+
+    @property
+    def awaits_staging(self) -> bool:
+        """Whether the job's storage is to be made now, before the job has nodes."""
+        view, request = self.view, self.request
+        return (
+            self.stages_ahead
+            and not (self.failed or self.failure)
+            and view is not None
+            and request is not None
+            and not request.held
+            and view.desired is State.Proposal
+            and view.complete
+        )
+
+    @property
+    def is_staged(self) -> bool:
+        """Whether the job's storage was made, or is made, before the job has nodes."""
+        return self.view is not None and self.view.staged_for is not None
 
     @property
     def owes_report(self) -> bool:

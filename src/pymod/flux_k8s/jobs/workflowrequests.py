@@ -8,14 +8,14 @@ The requests about one Workflow are carried out one after the other.
 from __future__ import annotations
 
 import contextlib
-from typing import Awaitable, Optional, Sequence, Union
+from typing import Awaitable, Mapping, Optional, Sequence, Union
 
-from flux_k8s.config.policy import releases_unmounted
+from flux_k8s.config.policy import releases_unmounted, stages_ahead
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
-from flux_k8s.dws.storagerequest import UNMOUNTED
+from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowview import (
     FINALIZER,
     INSTANCE,
@@ -24,6 +24,7 @@ from flux_k8s.dws.workflowview import (
     NODES_RELEASED,
     OUT_OF_REACH,
     RELEASE,
+    STAGE,
     TEARDOWN_REQUESTED,
     WLM_ID,
     State,
@@ -160,7 +161,9 @@ class WorkflowRequests:
             )
             return
         instance = self._settings.identity.name
-        unmounted = releases_unmounted(request, self._settings.config)
+        config = self._settings.config
+        unmounted = releases_unmounted(request, config)
+        ahead = stages_ahead(request, config, self._settings.scheduler)
         workflow: Json = {
             "metadata": {
                 "name": info.name,
@@ -169,6 +172,7 @@ class WorkflowRequests:
                 "annotations": {
                     **self._request_time(State.Proposal),
                     **({RELEASE: UNMOUNTED} if unmounted else {}),
+                    **({STAGE: AHEAD} if ahead else {}),
                 },
             },
             "spec": {
@@ -205,15 +209,15 @@ class WorkflowRequests:
         self._flux.post_memo(info.jobid, {"rabbit_workflow": info.name})
 
     async def move(
-        self, info: WorkflowInfo, step: Advance, release_nodes: bool = False
+        self, info: WorkflowInfo, step: Advance, marks: Mapping[str, str]
     ) -> None:
         """Request the next state, or Teardown.
 
         Args:
-            release_nodes: mark the Workflow: its job may end from now on.
+            marks: annotations that go with the request.
         """
         spec: Json = {"desiredState": step.state.name}
-        annotations = self._request_time(step.state)
+        annotations = {**self._request_time(step.state), **marks}
         if step.state is State.Teardown:
             if info.view is not None:
                 info.unmounted = info.unmounted or _never_mounted(info.view)
@@ -224,8 +228,6 @@ class WorkflowRequests:
             info.out_of_reach = round(info.out_of_reach + overlooked, 3)
             if info.out_of_reach:
                 annotations[OUT_OF_REACH] = f"{info.out_of_reach:.3f}"
-        if release_nodes:
-            annotations[NODES_RELEASED] = "true"
         if info.writers is not None and info.still_mounted:
             annotations[LEFT_MOUNTED] = hostlist.encode(info.still_mounted)
         body: Json = {"metadata": {"annotations": annotations}, "spec": spec}

@@ -167,12 +167,14 @@ class Availability:
         recovered: is called when a Rabbit is used again.
         withheld: is called with a job whose storage is kept from others, after
             :meth:`withhold`.
+        broke: is called when Rabbits do not serve any more.
 
     Attributes:
         rabbits: the Rabbits of the cluster.
         free_storage: the storage on them that is free, and that is in use.
         nodes: the nodes of the instance.
         system_status: the nodes that DWS does not wait for.
+        avoided: the nodes that must not get a job with Rabbit storage.
     """
 
     def __init__(
@@ -185,13 +187,15 @@ class Availability:
         may_mount: Callable[[int], bool],
         recovered: Callable[[], None] = lambda: None,
         withheld: Callable[[int], None] = lambda jobid: None,
+        broke: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
         self._kube = kube
         self._settings = settings
         self._recovered = recovered
         self._withheld = withheld
-        self._to_withhold: list[int] = []
+        self._broke = broke
+        self._to_withhold: list[tuple[int, Callable[[], None]]] = []
         self._workflows_listed = False
         self._controller = Controller[str](
             flux, self._reconcile, options=Options(debounce=DEBOUNCE)
@@ -215,7 +219,7 @@ class Availability:
         self._link_hold_down = HoldDown()
         self._down: frozenset[str] = frozenset()
         self._unmapped: frozenset[str] = frozenset()
-        self._avoided: frozenset[str] = frozenset()
+        self.avoided: frozenset[str] = frozenset()
         self._offline_links: frozenset[str] = frozenset()
         self._fluxion_started = False
 
@@ -253,8 +257,37 @@ class Availability:
         """Have Fluxion keep the storage of a job from others: the job has given its
         share back, and its storage is still there. A service that cannot see the
         storage never reports that."""
-        self._to_withhold.append(jobid)
+        self.when_withheld(jobid, partial(self._withheld, jobid))
+
+    def when_withheld(self, jobid: int, done: Callable[[], None]) -> None:
+        """Call ``done`` when Fluxion keeps from others the storage of a job that
+        belongs to no job in Fluxion, or is not the scheduler."""
+        self._to_withhold.append((jobid, done))
         self._changed()
+
+    async def is_given_out(self, jobid: int) -> bool:
+        """Whether Fluxion had given such storage to other jobs before.
+
+        Raises:
+            RpcError: Fluxion does not answer.
+            BadObject: its answer is malformed.
+        """
+        return await self._fluxion.is_given_out(self.free_storage.rabbits_of(jobid))
+
+    def bytes_free(self, jobid: int) -> dict[str, int]:
+        """The bytes in the ``ssd`` of each Rabbit that are of no other job. A Rabbit
+        that is out of service, or whose ``ssd`` are not known, is missing."""
+        free, taken, own = self.free_storage, Counter[str](), Counter[str]()
+        for other in free.jobs - {jobid}:
+            taken.update(self.ssds_of_job(other))
+        for servers in free.usage_of(jobid).values():
+            own.update(servers.unavailable)
+        found = {name: self._fluxion.ssds_of(name) for name in free.sizes}
+        return {
+            name: max(0, ssds.count - taken[name]) * ssds.size * GIB + own[name]
+            for name, ssds in found.items()
+            if ssds is not None and name not in self._down
+        }
 
     def constraint(self) -> Json:
         """The constraint that keeps a job with Rabbit storage off nodes that must
@@ -266,9 +299,9 @@ class Availability:
         if self._settings.scheduler:
             return exclude_properties([BAD_RABBIT])
         properties = exclude_properties([BAD_RABBIT, ALLOC_RABBIT])
-        if self._fluxion.present or not self._avoided:
+        if self._fluxion.present or not self.avoided:
             return properties
-        hosts = hostlist.encode(sorted(self._avoided, key=hostlist.natural_key))
+        hosts = hostlist.encode(sorted(self.avoided, key=hostlist.natural_key))
         return conjunction(properties, {"not": [{"hostlist": [hosts]}]})
 
     def may_write(self, host: str) -> bool:
@@ -391,7 +424,7 @@ class Availability:
         self._note_links(health)
         self._log_unmapped()
         verdict = decide(health, self._settings)
-        self._avoided = verdict.avoided
+        self.avoided = verdict.avoided
         self._update_fluxion(health.down, verdict.marked)
         self._update_drains(verdict)
         hold_downs = self._rabbit_hold_down, self._link_hold_down
@@ -428,10 +461,9 @@ class Availability:
 
     def _await_fluxion(self) -> None:
         """Wait until Fluxion keeps the storage from others that it is to keep now."""
-        jobids, self._to_withhold = self._to_withhold, []
-        for jobid in jobids if self.free_storage.listed else ():
-            rabbits = self.free_storage.rabbits_of(jobid)
-            self._fluxion.when_withheld(rabbits, partial(self._withheld, jobid))
+        waiting, self._to_withhold = self._to_withhold, []
+        for jobid, done in waiting if self.free_storage.listed else ():
+            self._fluxion.when_withheld(self.free_storage.rabbits_of(jobid), done)
 
     def _update_drains(self, verdict: Verdict) -> None:
         """Drain nodes that lost their connection, undrain those that have it back."""
@@ -459,12 +491,15 @@ class Availability:
                 syslog.LOG_WARNING,
                 f"Rabbit {rabbit} is {status}: jobs with Rabbit storage avoid {hosts}",
             )
+        broke = bool(down - self._down)
         recovered = sorted(self._down - down, key=hostlist.natural_key)
         for rabbit in recovered:
             self._flux.log(syslog.LOG_NOTICE, f"Rabbit {rabbit} is used again")
         self._down = down
         if recovered:
             self._recovered()
+        if broke:
+            self._broke()
 
     def _note_links(self, health: Health) -> None:
         """Have SystemStatus follow the links that are Offline."""

@@ -54,6 +54,9 @@ from flux_k8s.rfc.jgf import RABBIT_PROPERTY, SSD
 
 MODULE = "sched-fluxion-resource"
 
+ALLOCATED = "status=down and sched-now=allocated"
+"""The vertices that are down, and that jobs have."""
+
 KEY = "fluxion"
 """The one key of the controller."""
 
@@ -168,6 +171,16 @@ class Fluxion:
         now, or is not the scheduler."""
         self._awaiting.append((rabbits, done))
         self._controller.add(KEY)
+
+    async def is_given_out(self, rabbits: frozenset[str]) -> bool:
+        """Whether jobs have ``ssd`` of these Rabbits that are reserved.
+
+        Raises:
+            RpcError: Fluxion does not answer.
+            BadObject: its answer is malformed.
+        """
+        found = await self._find(ALLOCATED)
+        return self._state.is_given_out(rabbits, read_ssds(found))
 
     def _check_withheld(self) -> None:
         waiting, self._awaiting = self._awaiting, []
@@ -284,7 +297,7 @@ class Fluxion:
         too many."""
         state = self._state
         with _to("cannot find the storage of jobs in its graph"):
-            found = await self._find("status=down and sched-now=allocated")
+            found = await self._find(ALLOCATED)
             state.see_allocated(request, read_ssds(found))
         if not state.short:
             self._check_due = None

@@ -233,6 +233,10 @@ class DownSsds:
         decided = self._checked or self.short or self._out_of_service
         return decided and desired <= self.applied.certain
 
+    def is_given_out(self, allocated: AbstractSet[int]) -> bool:
+        """Whether fewer ``ssd`` than are needed are down, and not ``allocated``."""
+        return len(self.applied.certain - allocated) < self._needed
+
     def see_allocated(self, check: CheckAllocated, allocated: AbstractSet[int]) -> None:
         """Of the ``ssd`` that were to be checked, jobs have those in ``allocated``."""
         if check.numbers != self._chosen:
@@ -355,6 +359,21 @@ class FluxionState:
         nodes = marked.intersection(self._mapping.hosts_of(rabbit)) - self.unknown
         are_marked = nodes <= self.properties[ALLOC_RABBIT].certain
         return are_marked and (ssds is None or ssds.withholds)
+
+    def is_given_out(
+        self, rabbits: Iterable[str], allocated: Mapping[str, AbstractSet[int]]
+    ) -> bool:
+        """Whether jobs may have what is reserved on one of these Rabbits, if they have
+        the ``ssd`` in ``allocated``, by the path of their chassis."""
+        chassis = {} if self.paths is None else self.paths.chassis
+        return not all(
+            rabbit in self.ssds
+            and rabbit in chassis
+            and not self.ssds[rabbit].is_given_out(
+                allocated.get(chassis[rabbit].path, frozenset())
+            )
+            for rabbit in rabbits
+        )
 
     def next_request(self) -> Optional[Request]:
         """The next request: first those that take something out of service. None when

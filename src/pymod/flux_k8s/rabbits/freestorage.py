@@ -132,6 +132,11 @@ class FreeStorage:
         usages = self.usage_of(jobid).values()
         return frozenset(name for usage in usages for name in usage.unavailable)
 
+    @property
+    def jobs(self) -> frozenset[int]:
+        """The jobs with storage, or with a share of a Rabbit."""
+        return frozenset(self._of_job).union(self._shares)
+
     def note_share(self, jobid: int, sizes: Mapping[str, int]) -> None:
         """The scheduler has given a job so many bytes, by Rabbit."""
         self._shares[jobid] = {name: Share(size) for name, size in sizes.items()}

@@ -315,6 +315,7 @@ def live(
     attributes: Json = {"duration": 0, "dw": list(scenario.directives)}
     attributes["dw_failure_tolerance"] = scenario.tolerance
     attributes["dw_release"] = scenario.release
+    attributes["dw_stage"] = scenario.stage
     jobid = system.instance.submit(jobspec_of(scenario.nodes, attributes))
 
     def there() -> bool:

@@ -28,7 +28,7 @@ class Scenario:
         cancelled_in: the Workflow state in which it is cancelled, or "".
         outage_in: the one in which Kubernetes is out of reach for a moment, or "".
         errors: how its fatal exceptions begin.
-        release: its ``dw_release``.
+        release, stage: its ``dw_release`` and ``dw_stage``.
         nodes: how many it has; it may lose ``tolerance`` of them.
     """
 
@@ -43,6 +43,7 @@ class Scenario:
     nodes: int = 2
     tolerance: int = 0
     release: str = "teardown"
+    stage: str = "prolog"
 
 
 SCENARIOS = (
@@ -52,6 +53,7 @@ SCENARIOS = (
         faults=(DwsFault("DataOut", "slow", duration=20.0),),
         release="unmounted",
     ),
+    Scenario("a job whose data is copied in before it has nodes", stage="ahead"),
     Scenario(
         "a job whose data is lost after its end",
         faults=(DwsFault("DataOut", "never"),),

@@ -30,6 +30,7 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
 from flux_k8s.dws.directivebreakdown.compute import (
     check_enough,
     check_locations,
+    check_storage_of_nodes,
     existing_servers,
     labelled_hosts,
     location_constraint,
@@ -41,6 +42,7 @@ from flux_k8s.dws.directivebreakdown.compute import (
 from flux_k8s.dws.directivebreakdown.resources import (
     apply_breakdowns,
     check_size,
+    has_fixed_nodes,
     requested_nodes,
     ssd_per_node,
 )
@@ -60,6 +62,7 @@ __all__ = [
     "check_enough",
     "check_locations",
     "check_size",
+    "check_storage_of_nodes",
     "colocation_annotations",
     "existing_servers",
     "job_allocation",
@@ -68,6 +71,7 @@ __all__ = [
     "near_hosts",
     "colocated_rabbits",
     "parse",
+    "has_fixed_nodes",
     "requested_nodes",
     "required_daemons",
     "ssd_per_node",

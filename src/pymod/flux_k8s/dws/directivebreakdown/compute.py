@@ -11,9 +11,11 @@ checked once it is placed. Nodes that use storage over the network may be anywhe
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import AbstractSet, Any, Collection, Iterable, Mapping, Optional, Sequence
 
+from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown.breakdown import (
     BEST_EFFORT,
     MANDATORY,
@@ -238,6 +240,43 @@ def check_locations(
                 raise AllocationError(f"{text}, which is mandatory")
             unmet.append(text)
     return tuple(unmet)
+
+
+def check_storage_of_nodes(
+    breakdowns: Iterable[Breakdown],
+    servers: Mapping[Reference, Any],
+    rabbit_of: Mapping[str, Optional[str]],
+    mapping: RabbitMapping,
+) -> None:
+    """Check that the nodes of a job can have the storage that was made before the job
+    had them.
+
+    Args:
+        servers: the job's Servers.
+        rabbit_of: the nodes of the job, each with its Rabbit.
+
+    Raises:
+        AllocationError: a Rabbit has more of the job's nodes than allocations for them,
+            or a node lacks a connection that is mandatory.
+        BadObject: a Servers object is malformed.
+    """
+    breakdowns = tuple(breakdowns)
+    nodes = Counter(rabbit_of.values())
+    for breakdown in breakdowns:
+        if breakdown.servers is None:
+            continue
+        usage = storageusage.parse(servers[breakdown.servers])
+        counts = {found.label: found.counts for found in usage.allocations}
+        for entry in breakdown.allocation_sets:
+            there = counts.get(entry.label, {})
+            for rabbit, number in nodes.items():
+                made = 0 if rabbit is None else there.get(rabbit, 0)
+                if entry.strategy == PER_COMPUTE and number > made:
+                    raise AllocationError(
+                        f"the job has {number} nodes below {rabbit or 'no Rabbit'}, and"
+                        f" its storage was made for {made} there before it had nodes"
+                    )
+    check_locations(breakdowns, servers, tuple(rabbit_of), mapping)
 
 
 def required_daemons(

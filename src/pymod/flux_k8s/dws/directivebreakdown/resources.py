@@ -90,6 +90,23 @@ def requested_nodes(
     )
 
 
+def has_fixed_nodes(
+    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
+) -> bool:
+    """Whether ``resources`` ask for one number of whole nodes, and for nothing above
+    these nodes.
+
+    Raises:
+        BadObject: as :func:`requested_nodes`.
+    """
+    found = _without_any_storage(resources, name)
+    return (
+        len(found) == 1
+        and found[0].string("type") == "node"
+        and is_integer(found[0].value.get("count"))
+    )
+
+
 def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:
     """The number of ``ssd`` that go with each of a job's ``nodes`` nodes.
 
