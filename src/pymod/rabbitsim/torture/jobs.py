@@ -95,6 +95,17 @@ def with_release(rng: random.Random, job: PlannedJob) -> PlannedJob:
     return replace(job, jobspec={**job.jobspec, "attributes": attributes})
 
 
+def with_stage(rng: random.Random, job: PlannedJob) -> PlannedJob:
+    """The job, or the same job whose data is copied in before it has nodes."""
+    system = job.jobspec["attributes"]["system"]
+    text = str(system.get("dw", ""))
+    others = ("requires", "container", "persistent")
+    if rng.random() < 0.5 or "copy_in" not in text or any(o in text for o in others):
+        return job
+    attributes = {"system": {**system, "dw_stage": "ahead"}}
+    return replace(job, jobspec={**job.jobspec, "attributes": attributes})
+
+
 def _moment(seconds: float, number: int, jobs: int) -> float:
     """About ``seconds``, in a millisecond that is this job's alone."""
     return (int(seconds * 1000) // jobs * jobs + number) / 1000

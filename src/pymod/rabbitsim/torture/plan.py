@@ -13,7 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.table import KEEP, Config
-from rabbitsim.torture.jobs import PRESETS, PlannedJob, make_job, with_release
+from rabbitsim.torture.jobs import (
+    PRESETS,
+    PlannedJob,
+    make_job,
+    with_release,
+    with_stage,
+)
 from rabbitsim.torture.troubles import KINDS, Trouble, make_bad_nodes, make_trouble
 
 
@@ -77,7 +83,8 @@ def make_plan(
     length = minutes if minutes is not None else max(1.0, jobs / 10.0)
     made = [make_job(rng, number, jobs, length * 60.0) for number in range(jobs)]
     releases = random.Random(f"releases {seed}")
-    planned = tuple(with_release(releases, job) for job in made)
+    stages = random.Random(f"stages {seed}")
+    planned = tuple(with_stage(stages, with_release(releases, job)) for job in made)
     troubles: list[Trouble] = []
     if faults:
         for _ in range(rng.randint(1, max(2, jobs))):
