@@ -120,6 +120,18 @@ test_expect_success 'a job gets its nodes below the Rabbit where its storage is'
     echo "$nodes" | grep -E "^compute-\[0[1256][-0-9,]*\]$|^compute-\[0[3478][-0-9,]*\]$" &&
     case $nodes in *02-05*|*06-07*) false ;; esac
 '
+test_expect_success 'a job on two Rabbits gets any nodes there, and all of its tasks' '
+    busy=$(flux submit -N2 --requires=host:compute-[01,03] \
+        sh -c "until test -e \"$TRASH/go\"; do sleep 0.1; done") &&
+    wait_event $busy start &&
+    spread=$(staged_job 100 -N6 -n12 hostname) &&
+    job_succeeds $spread &&
+    nodes=$(flux jobs -n -o "{nodelist}" $spread) &&
+    test "$nodes" = "compute-[02,04-08]" &&
+    test $(flux job attach $spread 2>/dev/null | wc -l) -eq 12 &&
+    touch go &&
+    wait_event $busy clean
+'
 test_expect_success 'data waits while a module is killed, and Fluxion loaded again' '
     first=$(flux submit -N8 sh -c "until test -e \"$TRASH/end\"; do sleep 0.1; done") &&
     wait_event $first start &&

@@ -277,6 +277,29 @@ static int dependency_cb (flux_plugin_t *p,
     return 0;
 }
 
+/* Others change the job's constraints, as flux update does with a queue. */
+static int update_cb (flux_plugin_t *p,
+                      const char *topic,
+                      flux_plugin_arg_t *args,
+                      void *data)
+{
+    struct dws_job *job = current_job (p);
+    json_t *constraints;
+
+    if (job
+        && job->phase == DWS_DEPEND
+        && !job->updating
+        && flux_plugin_arg_unpack (args,
+                                   FLUX_PLUGIN_ARG_IN,
+                                   "{s:{s:{s:o}}}",
+                                   "entry",
+                                     "context",
+                                       "attributes.system.constraints",
+                                       &constraints) == 0)
+        dws_job_resume (job);
+    return 0;
+}
+
 static int urgency_cb (flux_plugin_t *p,
                        const char *topic,
                        flux_plugin_arg_t *args,
@@ -415,6 +438,7 @@ const struct flux_plugin_handler dws_callbacks[] = {
     { "job.event.dependency-add", dependency_cb, NULL },
     { "job.event.dependency-remove", dependency_cb, NULL },
     { "job.event.urgency", urgency_cb, NULL },
+    { "job.event.jobspec-update", update_cb, NULL },
     { "job.event.depend", depend_event_cb, NULL },
     { "job.event.start", event_cb, NULL },
     { "job.event.finish", event_cb, NULL },

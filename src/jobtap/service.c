@@ -115,8 +115,11 @@ static int job_update (struct dws_job **jobp,
         goto out;
     }
     rc = 0;
+    (*jobp)->updating = true;
     if (json_object_size (updates) > 0)
         rc = dws_job_update (jobp, updates);
+    if (*jobp)
+        (*jobp)->updating = false;
 out:
     saved_errno = errno;
     flux_plugin_arg_destroy (args);

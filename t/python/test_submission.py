@@ -361,3 +361,58 @@ def test_the_rules_refuse_what_dws_refuses_and_nothing_else(texts: list[str]) ->
 
 def test_the_stand_in_reads_the_rules_of_nnf() -> None:
     assert {spec["command"] for spec in RULES} == set(REQUIRED)
+
+
+COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
+HOSTS = {"r0": ["n0", "n1", "n2", "n3"], "r1": ["n4", "n5", "n6", "n7"]}
+HALF = {"stage_limit": 50, "stage_user_limit": 50}
+MACHINE = assemble(HOSTS, {"r0": 2**40, "r1": 2**40})
+
+
+def ahead(text: str, table: Any = HALF, **given: Any) -> DirectiveError:
+    dw = f"{text}\n{COPY_IN}"
+    return refusal(dw, table, mapping=MACHINE, dw_stage="ahead", **given)
+
+
+def test_a_job_that_can_be_staged_ahead_is_accepted() -> None:
+    dw = f"{XFS}\n{COPY_IN}"
+    check(dw, HALF, mapping=MACHINE, dw_stage="ahead")
+    check(dw, HALF, mapping=MACHINE)
+    check(XFS, {"stage": "ahead", "stage_limit": 0}, mapping=MACHINE)
+
+
+@pytest.mark.parametrize(
+    "dw, reason",
+    [
+        (XFS, "there is no copy_in, so the job gains nothing from it"),
+        ("#DW persistentdw name=p1", "is not for storage that is made before"),
+        (f"{XFS}\n{COPY_IN}\n#DW persistentdw name=p2", "is not for storage that is"),
+    ],
+)
+def test_directives_that_cannot_be_staged_ahead_are_refused(
+    dw: str, reason: str
+) -> None:
+    assert reason in str(refusal(dw, dw_stage="ahead"))
+
+
+def test_more_than_jobs_without_nodes_may_have_is_refused() -> None:
+    error = ahead(XFS.replace("10GiB", "300GiB"))
+    assert "it needs 1200 GiB; jobs without nodes may have 1024 GiB" in str(error)
+    assert "(rabbit.stage_limit)" in str(error) and word(error) == "dw_stage=ahead"
+    error = ahead(XFS.replace("10GiB", "200GiB"), {})
+    assert "may have 512 GiB (rabbit.stage_user_limit)" in str(error)
+    error = ahead(XFS.replace("xfs capacity=10GiB", "lustre capacity=1200GiB"))
+    assert "it needs 1200 GiB" in str(error)
+
+
+def test_a_shape_that_no_rabbits_fit_is_refused() -> None:
+    all_of_it = {"stage_limit": 100, "stage_user_limit": 100}
+    uneven = assemble(HOSTS, {"r0": 2**40, "r1": 2**38})
+    dw = [XFS.replace("10GiB", "300GiB"), COPY_IN]
+    error = refusal(dw, all_of_it, mapping=uneven, dw_stage="ahead")
+    assert "no Rabbits have room for 4 nodes of 300 GiB each" in str(error)
+
+
+def test_a_wrong_stage_is_refused() -> None:
+    error = refusal(XFS, dw_stage="soon")
+    assert word(error) == '"soon"' and 'expected "prolog" or "ahead"' in str(error)

@@ -24,11 +24,16 @@ from dwscli.reading import number, objects, text
 from dwscli.terminal import RED, add_color, screen, write
 from dwscli.units import duration, f58, size, timestamp
 from flux_k8s.command import STDIN, CommandError
-from flux_k8s.config.policy import SHARED_TYPES
 from flux_k8s.config.submission import Site, check_submission
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directivebreakdown import requested_nodes
-from flux_k8s.dws.directives import GIB, PREFIX, Directive, parse_attribute
+from flux_k8s.dws.directives import (
+    GIB,
+    PREFIX,
+    SHARED_TYPES,
+    Directive,
+    parse_attribute,
+)
 from flux_k8s.dws.underline import message
 from flux_k8s.dws.workflowdirectives import CREATING
 from flux_k8s.errors import DirectiveError

@@ -22,14 +22,14 @@ from __future__ import annotations
 
 from typing import Any, Optional, Sequence
 
+from flux_k8s.config.stagepolicy import check_stages_ahead
 from flux_k8s.config.table import Config
-from flux_k8s.dws.directivebreakdown import has_fixed_nodes, requested_nodes
-from flux_k8s.dws.directives import GIB, Directive
+from flux_k8s.dws.directivebreakdown import requested_nodes
+from flux_k8s.dws.directives import GIB, SHARED_TYPES, Directive
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.storagerequest import (
     AHEAD,
     RELEASES,
-    STAGED_COMMANDS,
     STAGES,
     UNMOUNTED,
     StorageRequest,
@@ -37,9 +37,6 @@ from flux_k8s.dws.storagerequest import (
 from flux_k8s.errors import DirectiveError, show
 from flux_k8s.json_reader import is_integer
 from flux_k8s.limits import NODES
-
-SHARED_TYPES = ("lustre",)
-"""The file system types whose capacity is shared by the nodes of a job."""
 
 
 def check_request(request: StorageRequest, config: Config, owner: int) -> None:
@@ -91,49 +88,6 @@ def releases_unmounted(request: StorageRequest, config: Config) -> bool:
     """Whether a job's nodes go to other jobs as soon as they have unmounted its
     storage: the job asks for that, or the site has it for all jobs that can do so."""
     return (request.release or config.release) == UNMOUNTED and not request.container
-
-
-def stages_ahead(request: StorageRequest, config: Config, scheduler: bool) -> bool:
-    """Whether a job's storage is made before the job has nodes: the job asks for that,
-    or the site has it for all jobs that can do so."""
-    if not scheduler or (request.stage or config.stage) != AHEAD:
-        return False
-    try:
-        check_stages_ahead(request)
-    except DirectiveError:
-        return False
-    return True
-
-
-def check_stages_ahead(request: StorageRequest) -> None:
-    """Refuse a request whose storage cannot be made before the job has nodes.
-
-    Raises:
-        DirectiveError: names the directive, or the attribute, and the reason.
-        BadObject: the job's ``resources`` are not as RFC 14 says.
-    """
-    staged = f"dw_stage={AHEAD}"
-    _refuse_container_ahead(request.container, staged)
-    for directive in request.directives:
-        if directive.command not in STAGED_COMMANDS:
-            raise directive.wrong_command(
-                f"is not for storage that is made before the job has nodes ({staged})"
-            )
-    problem = ""
-    if not any(d.command == "copy_in" for d in request.directives):
-        problem = "there is no copy_in, so the job gains nothing from it"
-    elif not has_fixed_nodes(request.resources):
-        problem = "it needs a fixed number of whole nodes (-N)"
-    if problem:
-        raise DirectiveError(staged, 0, len(staged), problem)
-
-
-def _refuse_container_ahead(directive: Optional[Directive], staged: str) -> None:
-    if directive is not None:
-        problem = f"needs nodes when its storage is made ({staged})"
-        if "requires" in directive.arguments:
-            raise directive.wrong_key("requires", problem)
-        raise directive.wrong_command(problem)
 
 
 def _check_maximum(

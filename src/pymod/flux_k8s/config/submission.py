@@ -19,12 +19,13 @@ from flux_k8s.config.policy import (
     check_stage,
     check_tolerance,
 )
+from flux_k8s.config.stagepolicy import check_fits_ahead
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directiverules import BUILT_IN, RuleSet
 from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.references import check_references
-from flux_k8s.dws.storagerequest import StorageRequest
+from flux_k8s.dws.storagerequest import AHEAD, StorageRequest
 from flux_k8s.errors import ConfigError
 
 _ANY_USER = 0
@@ -87,3 +88,5 @@ def check_submission(
         check_tolerance(system["dw_failure_tolerance"], resources)
     if site.mapping is not None:
         check_machine(request, site.mapping)
+        if stage == AHEAD:
+            check_fits_ahead(request, config, site.mapping)

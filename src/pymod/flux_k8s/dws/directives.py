@@ -46,6 +46,9 @@ NAMING = frozenset(REQUIRED) - {"copy_in", "copy_out"}
 GIB = 2**30
 """Bytes of a GiB."""
 
+SHARED_TYPES = ("lustre",)
+"""The file system types whose capacity is shared by the nodes of a job."""
+
 UNITS: Mapping[str, int] = MappingProxyType(
     {
         "KiB": 2**10,

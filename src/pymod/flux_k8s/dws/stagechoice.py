@@ -4,16 +4,18 @@
 
 No allocation is left without a node: copy_in would fill it, and copy_out would fail
 for it. So the nodes that the scheduler gives the job later must be spread over the
-Rabbits as the allocations are. A constraint cannot force numbers of nodes. It forces
-them if the job gets all its nodes below one Rabbit, or may get no others than the
-nodes that are chosen here.
+Rabbits as the allocations are. A constraint cannot force numbers of nodes. A request
+for so many nodes below each ``chassis`` does, and so does a constraint that leaves no
+others than the nodes that are chosen here.
 """
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Mapping, NamedTuple, Optional, Sequence
 
 from flux_k8s.rfc.hostlist import natural_key
+
+Order = Callable[[str], tuple[object, ...]]
 
 
 class StageChoice(NamedTuple):
@@ -21,8 +23,8 @@ class StageChoice(NamedTuple):
 
     Attributes:
         hosts: as many nodes as the job asks for.
-        allowed: the nodes that the job may get: those of ``hosts``, or all nodes below
-            the only Rabbit.
+        allowed: the nodes that the job may get: those of ``hosts``, or, where each
+            Rabbit has as many of these, all nodes below the Rabbits.
     """
 
     hosts: tuple[str, ...]
@@ -35,9 +37,11 @@ def choose_nodes(
     below: Mapping[str, Sequence[str]],
     room: Mapping[str, int],
     own: Mapping[str, int],
+    chassis: int = 0,
+    spread: bool = True,
 ) -> Optional[StageChoice]:
-    """Choose one Rabbit, that with most room, or else as few Rabbits as possible; None
-    if the job does not fit.
+    """Choose Rabbits, as few as possible, and those with most room; None if the job
+    does not fit.
 
     Args:
         nodes: the number of nodes of the job.
@@ -46,24 +50,38 @@ def choose_nodes(
         room: the bytes that are left on each Rabbit.
         own: the bytes that the job has already. A request that was chosen before, and
             that may have been carried out, is chosen again if possible.
+        chassis: the number of Rabbits that the job asks for itself, or 0.
+        spread: the scheduler can be asked for nodes below several chassis.
     """
     places = {
         rabbit: min(len(hosts), room.get(rabbit, 0) // max(share, 1))
         for rabbit, hosts in below.items()
     }
 
-    def order(rabbit: str, number: int) -> tuple[object, ...]:
-        left = room.get(rabbit, 0)
-        return (-own.get(rabbit, 0), -number, -left, natural_key(rabbit))
+    def order(rabbit: str) -> tuple[object, ...]:
+        return -own.get(rabbit, 0), -room.get(rabbit, 0), natural_key(rabbit)
 
-    alone = [rabbit for rabbit, number in places.items() if number >= nodes]
-    if alone:
-        hosts = tuple(below[min(alone, key=lambda rabbit: order(rabbit, 0))])
-        return StageChoice(hosts[:nodes], hosts)
-    chosen: list[str] = []
-    for rabbit in sorted(places, key=lambda name: order(name, places[name])):
-        number = min(places[rabbit], nodes - len(chosen))
-        chosen.extend(below[rabbit][:number])
-    if len(chosen) < nodes:
+    def evenly(number: int) -> Optional[StageChoice]:
+        each = nodes // number
+        able = sorted((r for r in places if places[r] >= each), key=order)[:number]
+        if nodes % number or len(able) < number:
+            return None
+        hosts = (host for rabbit in able for host in below[rabbit][:each])
+        allowed = (host for rabbit in able for host in below[rabbit])
+        return StageChoice(tuple(hosts), tuple(allowed))
+
+    if chassis:
+        return evenly(chassis)
+    chosen: dict[str, Sequence[str]] = {}
+    missing = nodes
+    for rabbit in sorted(places, key=lambda r: (-places[r], order(r))):
+        if missing:
+            chosen[rabbit] = below[rabbit][: min(places[rabbit], missing)]
+            missing -= len(chosen[rabbit])
+    if missing:
         return None
-    return StageChoice(tuple(chosen), tuple(chosen))
+    # More Rabbits than needed are better than to wait for certain nodes: up to a point.
+    most = 2 * len(chosen) if spread else 1
+    choices = map(evenly, range(len(chosen), most + 1))
+    hosts = tuple(host for names in chosen.values() for host in names)
+    return next(filter(None, choices), StageChoice(hosts, hosts))

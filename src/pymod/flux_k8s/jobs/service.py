@@ -103,7 +103,7 @@ class Service:
             jobs.may_mount,
             jobs.retry_failed,
             jobs.note_withheld,
-            self._rabbits_broke,
+            self._storage_lost,
         )
         jobs.note_nodes_released = partial(
             machine.free_storage.release_share, torn_down=False
@@ -231,7 +231,7 @@ class Service:
             self._machine.workflows_listed()
         self._jobs.visit_all(self._jobs.asked)
 
-    def _rabbits_broke(self) -> None:
+    def _storage_lost(self) -> None:
         """Look at the jobs whose data may be lost before they had nodes."""
         for job in self._jobs:
             if job.info.is_staged:

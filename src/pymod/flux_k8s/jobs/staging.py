@@ -9,23 +9,27 @@ that no job holds, and the scheduler keeps as many ``ssd`` from others until it 
 Servers are written only when the scheduler has answered that it does so.
 
 Jobs are staged one at a time, in the order of urgency, then of submission. A job that
-lacks room holds up those after it, or else small jobs would keep it waiting for ever. A
-job that lacks anything else is passed over until something has changed. A job that is
-held, or waits for another dependency, is not staged: it could not use its storage.
+lacks room holds up those after it, or else small jobs would keep it waiting for ever;
+one whose user has enough holds up those of its user. A job that lacks anything else is
+passed over until something has changed. A job that is held, or waits for another
+dependency, is not staged: it could not use its storage.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from functools import partial
-from typing import AbstractSet, Callable, Iterable, Mapping, Optional, Sequence
+from typing import Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
+from flux_k8s.config.stagepolicy import check_limits, no_rabbits
 from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Breakdown,
+    below_chassis,
     labelled_hosts,
+    requested_chassis,
     requested_nodes,
     ssd_per_node,
 )
@@ -39,6 +43,7 @@ from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import JobPlacement, Planner
 from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux, Json
 from flux_k8s.rfc import constraints, hostlist
 from flux_k8s.rfc.jobid import f58
@@ -49,6 +54,10 @@ KEEPING = 10.0
 
 class _NoRoom(StorageUnavailable):
     """Other jobs have the room on the Rabbits that a job needs."""
+
+
+class _UserBound(StorageUnavailable):
+    """Other jobs of the user have what one user may have."""
 
 
 class Staging:
@@ -74,30 +83,41 @@ class Staging:
         self._planner = planner
         self._infos = infos
         self._ask = ask
-        self._passed: set[int] = set()
-        self._anyone_waits = False
+        self._waiting: dict[int, WorkflowInfo] = {}
+        self._passed: dict[int, bool] = {}  # whether for the bound of its user
 
     # Whose turn it is
 
     def wake(self) -> None:
         """Storage may have become free, or a job may have left the queue."""
-        if self._anyone_waits:
-            self._passed.clear()
-            self._next()
+        self._passed.clear()
+        self._next()
+
+    def forget(self, info: WorkflowInfo) -> None:
+        """The job is over."""
+        self._waiting.pop(info.jobid, None)
+        self.wake()
 
     def _next(self) -> None:
         """Have the first job of the queue handled."""
-        first = min(self._queue(), key=_turn, default=None)
-        self._anyone_waits = first is not None or bool(self._passed)
+        first = self._first()
         if first is not None:
             self._ask(first.jobid)
 
-    def _queue(self) -> Iterable[WorkflowInfo]:
-        return (
-            info
-            for info in self._infos()
-            if info.awaits_staging and info.jobid not in self._passed
-        )
+    def _first(self, job: Optional[WorkflowInfo] = None) -> Optional[WorkflowInfo]:
+        """The first job of the queue; for ``job``, that which it has to wait for, or
+        itself."""
+        queue = [info for info in self._waiting.values() if info.awaits_staging]
+        self._waiting = {info.jobid: info for info in queue}
+        bounded: dict[Optional[int], WorkflowInfo] = {}
+        for info in sorted(queue, key=_turn):
+            if self._passed.get(info.jobid):
+                bounded.setdefault(info.userid, info)
+            elif info is job:
+                return bounded.get(info.userid, info)
+            elif info.jobid not in self._passed and info.userid not in bounded:
+                return info
+        return job
 
     async def stage(self, info: WorkflowInfo) -> tuple[JobPlacement, str]:
         """Write the job's Servers. Return its placement, and the nodes that it may get
@@ -107,10 +127,10 @@ class Staging:
             StorageUnavailable: it is not the job's turn, or there is no room.
             DWSError, KubeError, RpcError: as :class:`Planner`.
         """
-        self._anyone_waits = True
-        self._passed.discard(info.jobid)
-        first = min(self._queue(), key=_turn, default=info)
-        if first is not info:
+        self._waiting[info.jobid] = info
+        self._passed.pop(info.jobid, None)
+        first = self._first(info)
+        if first is not info and first is not None:
             raise StorageUnavailable(f"{f58(first.jobid)} gets its storage before")
         allowed: list[str] = []
         choose = partial(self._choose, info, allowed)
@@ -119,8 +139,8 @@ class Staging:
             placement = await self._planner.place_ahead(info, choose, keep)
         except _NoRoom:
             raise
-        except StorageUnavailable:
-            self._passed.add(info.jobid)
+        except FAILURES as error:
+            self._passed[info.jobid] = isinstance(error, _UserBound)
             self._next()
             raise
         return placement, hostlist.encode(allowed)
@@ -142,19 +162,25 @@ class Staging:
             room: the bytes that are left on each Rabbit.
         """
         assert info.request is not None
-        nodes = requested_nodes(info.request.resources)
+        resources = info.request.resources
+        nodes = requested_nodes(resources)
         share = ssd_per_node(breakdowns, nodes) * GIB
         mapping, rabbits = self._settings.mapping, self._machine.rabbits
         sizes = self._machine.free_storage.sizes
+        fit = partial(
+            choose_nodes,
+            nodes,
+            share,
+            own=self._bytes_of(info.jobid),
+            chassis=requested_chassis(resources) or 0,
+            spread=self._machine.spreads,
+        )
         possible = self._below(info, breakdowns, nodes, any_state=True)
-        if choose_nodes(nodes, share, possible, sizes, {}) is None:
-            raise AllocationError(
-                f"no Rabbits have room for {nodes} nodes of {share // GIB} GiB each"
-                " that may get this job"
-            )
+        if fit(possible, sizes) is None:
+            raise no_rabbits(nodes, share)
         self._check_bounds(info, share * nodes)
         below = self._below(info, breakdowns, nodes, any_state=False)
-        if choose_nodes(nodes, share, below, sizes, {}) is None:
+        if fit(below, sizes) is None:
             raise StorageUnavailable(
                 "the Rabbits, or nodes, that it needs do not serve"
             )
@@ -162,7 +188,7 @@ class Staging:
         if not free:
             raise _NoRoom("the scheduler has not said yet what is free")
         room = {name: min(size, free.get(name, 0)) for name, size in room.items()}
-        choice = choose_nodes(nodes, share, below, room, self._bytes_of(info.jobid))
+        choice = fit(below, room)
         if choice is None:
             raise _NoRoom("others' storage: no Rabbits have room")
         if any(map(_needs_nodes_near, breakdowns)):
@@ -182,61 +208,55 @@ class Staging:
         """The nodes that the job may get, by Rabbit. With ``any_state``, whether these
         serve now or not."""
         mapping, rabbits = self._settings.mapping, self._machine.rabbits
+        hosts = self._allowed(info)
+        labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)
+        if labelled is not None:
+            hosts &= labelled
+        states = self._machine.nodes.states
+        if states is not None and not any_state:
+            hosts -= states.offline.union(states.drained, self._machine.avoided)
+        return {
+            rabbit: [host for host in mapping.hosts_of(rabbit) if host in hosts]
+            for rabbit in mapping.rabbits
+            if any_state or rabbit not in rabbits.broken
+        }
+
+    def _allowed(self, info: WorkflowInfo) -> frozenset[str]:
+        """The nodes that the job's own constraints allow.
+
+        Raises:
+            StorageUnavailable: the nodes are not known yet.
+            BadObject: the constraints are not as RFC 31 says.
+        """
         states = self._machine.nodes.states
         if states is None or not self._machine.free_storage.listed:
             raise _NoRoom("the nodes, or the storage in use, are not known yet")
-        labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)
         assert info.request is not None
         wanted = info.request.constraints
         constraint = constraints.parse({} if wanted is None else wanted)
-        away: AbstractSet[str] = frozenset()
-        if not any_state:
-            away = states.offline.union(states.drained, self._machine.avoided)
         properties: dict[str, set[str]] = {}
         for name, having in states.properties.items():
             for host in having:
                 properties.setdefault(host, set()).add(name)
-
-        def may_have(host: str) -> bool:
-            return (
-                host not in away
-                and (labelled is None or host in labelled)
-                and constraint.match(host, -1, properties.get(host, ()))
-            )
-
-        known = frozenset(states.hosts)
-        return {
-            rabbit: [h for h in mapping.hosts_of(rabbit) if h in known and may_have(h)]
-            for rabbit in mapping.rabbits
-            if any_state or rabbit not in rabbits.broken
-        }
+        return frozenset(
+            host
+            for host in states.hosts
+            if constraint.match(host, -1, properties.get(host, ()))
+        )
 
     def _check_bounds(self, info: WorkflowInfo, size: int) -> None:
         """Bound the storage of jobs without nodes."""
         config = self._settings.config
         machine = sum(self._machine.free_storage.sizes.values())
-        staged = [
-            (other.userid, sum(self._bytes_of(other.jobid).values()))
-            for other in self._infos()
-            if other.stages_ahead and other is not info
-        ]
-        bounds = (
-            ("stage_limit", config.stage_limit, [n for _, n in staged]),
-            (
-                "stage_user_limit",
-                config.stage_user_limit,
-                [n for user, n in staged if user == info.userid],
-            ),
-        )
-        for key, limit, held in bounds:
-            most = machine * limit / 100
-            if size > most:
-                raise AllocationError(
-                    f"it needs {size // GIB} GiB; jobs without nodes may have"
-                    f" {int(most) // GIB} GiB (rabbit.{key})"
-                )
-            if size + sum(held) > most:
-                raise StorageUnavailable(f"rabbit.{key} is reached")
+        check_limits(size, machine, config)
+        held: Counter[Optional[int]] = Counter()
+        for other in self._infos():
+            if other.stages_ahead and other is not info:
+                held[other.userid] += sum(self._bytes_of(other.jobid).values())
+        if size + sum(held.values()) > machine * config.stage_limit / 100:
+            raise _NoRoom("rabbit.stage_limit is reached")
+        if size + held[info.userid] > machine * config.stage_user_limit / 100:
+            raise _UserBound("rabbit.stage_user_limit is reached")
 
     def _bytes_of(self, jobid: int) -> Counter[str]:
         """The storage that a job has, by Rabbit."""
@@ -278,23 +298,35 @@ class Staging:
         """The job's request to the scheduler: for no ``ssd``, and for nodes below its
         Rabbits."""
         assert info.request is not None and info.view is not None
-        names = info.view.staged_for
+        resources = info.request.resources
         where: Optional[Json] = None
-        if names:
-            where = constraints.only_hosts(hostlist.decode(names))
+        if info.view.staged_for:
+            names = hostlist.decode(info.view.staged_for)
+            where = constraints.only_hosts(names)
+            nodes = requested_nodes(resources)
+            left = len(self._allowed(info).intersection(names))
+            if left < nodes:
+                raise AllocationError(
+                    f"its constraints leave it {left} nodes where its data is; please"
+                    " submit it again"
+                )
+            rabbits = set(self._settings.mapping.rabbits_of(names).values())
+            evenly = len(rabbits) > 1 and len(names) > nodes
+            if evenly and requested_chassis(resources) == 0:
+                resources = below_chassis(resources, len(rabbits))
         exclude = constraints.conjunction(self._machine.constraint(), where)
-        return Proposal(list(info.request.resources), exclude)
+        return Proposal(list(resources), exclude)
 
     def note_lost(self, info: WorkflowInfo) -> None:
         """Note whether a Rabbit broke that has the data of a job without nodes."""
         view = info.view
         if not info.is_staged or view is None or (view.desired or 0) > State.DataIn:
             return
-        broken = self._machine.rabbits.broken
-        lost = self._machine.free_storage.rabbits_of(info.jobid) & broken.keys()
+        lost = self._machine.rabbits.lost
+        names = self._machine.free_storage.rabbits_of(info.jobid) & lost.keys()
         info.lost_storage = ", ".join(
-            f"Rabbit {name} is {broken[name]}"
-            for name in sorted(lost, key=hostlist.natural_key)
+            f"Rabbit {name} is {lost[name]}"
+            for name in sorted(names, key=hostlist.natural_key)
         )
 
 

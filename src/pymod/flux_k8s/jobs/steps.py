@@ -218,7 +218,7 @@ class Steps:
         self.in_use.forget(info)
         if info.token:
             self._tokens.unlink(info)
-        self.staging.wake()
+        self.staging.forget(info)
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         marks: Mapping[str, str] = {}

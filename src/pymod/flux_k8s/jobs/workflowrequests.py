@@ -10,8 +10,9 @@ from __future__ import annotations
 import contextlib
 from typing import Awaitable, Mapping, Optional, Sequence, Union
 
-from flux_k8s.config.policy import releases_unmounted, stages_ahead
+from flux_k8s.config.policy import releases_unmounted
 from flux_k8s.config.settings import Settings
+from flux_k8s.config.stagepolicy import stages_ahead
 from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup

@@ -167,7 +167,7 @@ class Availability:
         recovered: is called when a Rabbit is used again.
         withheld: is called with a job whose storage is kept from others, after
             :meth:`withhold`.
-        broke: is called when Rabbits do not serve any more.
+        lost: is called when Rabbits have lost the storage on them.
 
     Attributes:
         rabbits: the Rabbits of the cluster.
@@ -187,14 +187,14 @@ class Availability:
         may_mount: Callable[[int], bool],
         recovered: Callable[[], None] = lambda: None,
         withheld: Callable[[int], None] = lambda jobid: None,
-        broke: Callable[[], None] = lambda: None,
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
         self._flux = flux
         self._kube = kube
         self._settings = settings
         self._recovered = recovered
         self._withheld = withheld
-        self._broke = broke
+        self._note_lost = lost
         self._to_withhold: list[tuple[int, Callable[[], None]]] = []
         self._workflows_listed = False
         self._controller = Controller[str](
@@ -218,6 +218,7 @@ class Availability:
         self._rabbit_hold_down = HoldDown()
         self._link_hold_down = HoldDown()
         self._down: frozenset[str] = frozenset()
+        self._lost: frozenset[str] = frozenset()
         self._unmapped: frozenset[str] = frozenset()
         self.avoided: frozenset[str] = frozenset()
         self._offline_links: frozenset[str] = frozenset()
@@ -288,6 +289,11 @@ class Availability:
             for name, ssds in found.items()
             if ssds is not None and name not in self._down
         }
+
+    @property
+    def spreads(self) -> bool:
+        """Whether Fluxion can be asked for nodes below several chassis."""
+        return self._fluxion.has_chassis
 
     def constraint(self) -> Json:
         """The constraint that keeps a job with Rabbit storage off nodes that must
@@ -491,15 +497,16 @@ class Availability:
                 syslog.LOG_WARNING,
                 f"Rabbit {rabbit} is {status}: jobs with Rabbit storage avoid {hosts}",
             )
-        broke = bool(down - self._down)
         recovered = sorted(self._down - down, key=hostlist.natural_key)
         for rabbit in recovered:
             self._flux.log(syslog.LOG_NOTICE, f"Rabbit {rabbit} is used again")
         self._down = down
         if recovered:
             self._recovered()
-        if broke:
-            self._broke()
+        lost = frozenset(self.rabbits.lost)
+        newly, self._lost = lost - self._lost, lost
+        if newly:
+            self._note_lost()
 
     def _note_links(self, health: Health) -> None:
         """Have SystemStatus follow the links that are Offline."""

@@ -145,6 +145,12 @@ class Fluxion:
         not the scheduler, or has not answered yet."""
         return self._state.ssds_of(rabbit) if self.present else None
 
+    @property
+    def has_chassis(self) -> bool:
+        """Whether each Rabbit is a chassis in Fluxion's graph, as far as is known."""
+        paths = self._state.paths
+        return paths is not None and all(c.is_chassis for c in paths.chassis.values())
+
     def want(self, key: str, hosts: AbstractSet[str]) -> None:
         """Have these nodes, and no others, carry a property."""
         known = frozenset(host for host in hosts if self._mapping.rabbit_of(host))

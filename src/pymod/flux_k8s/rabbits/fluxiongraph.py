@@ -10,7 +10,7 @@ from typing import Any, Iterable, Mapping, Optional
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal
 from flux_k8s.rfc import idset
-from flux_k8s.rfc.jgf import NODE, RABBIT_PROPERTY, SSD
+from flux_k8s.rfc.jgf import CHASSIS, NODE, RABBIT_PROPERTY, SSD
 
 SSD_COUNT = "ssdcount"
 SSD_DOWN = "ssddown"
@@ -39,11 +39,13 @@ class Chassis:
         path: of its chassis.
         ssds: how many ``ssd`` it has; 0 when the graph does not say.
         down: the numbers of those that an earlier module may have set down.
+        is_chassis: the vertex is of this type: a request can name it.
     """
 
     path: str
     ssds: int = 0
     down: frozenset[int] = frozenset()
+    is_chassis: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,7 @@ def read_rabbits(result: Any) -> Paths:
                 metadata.string("paths.containment"),
                 _count(properties.get(SSD_COUNT)),
                 _numbers(properties.get(SSD_DOWN)),
+                metadata.optional_string("type") == CHASSIS,
             )
     return Paths(chassis)
 

@@ -25,6 +25,12 @@ from flux_k8s.rabbits.freestorage import FreeStorage
 ABSENT = "not there"
 """The state of a Rabbit that the mapping has and Kubernetes does not."""
 
+UNREADABLE = "unreadable"
+"""The state of a Rabbit whose Storage is malformed."""
+
+KEEPING = SERVING.union(["Disabled", "Drained", UNREADABLE])
+"""The states in which a Rabbit keeps the storage of the jobs on it."""
+
 
 @dataclass(frozen=True)
 class RabbitState:
@@ -151,6 +157,17 @@ class RabbitManager:
         }
 
     @property
+    def lost(self) -> Mapping[str, str]:
+        """Those of :attr:`broken` that do not serve the jobs on them either. Others
+        were only taken out of service."""
+        found = ((name, self.state(name)) for name in self.broken)
+        return {
+            name: state.reported or state.status
+            for name, state in found
+            if state and (state.reported or state.status) not in KEEPING
+        }
+
+    @property
     def unwell(self) -> Iterator[tuple[str, RabbitState]]:
         """The Rabbits that are not fit for use, or not for all of their nodes.
         Nothing is known of a Rabbit until all have been seen."""
@@ -207,4 +224,4 @@ class RabbitManager:
             return parse_storage(storage, name)
         except BadObject as error:
             self._log(syslog.LOG_ERR, str(error))
-            return RabbitState("unreadable", False)
+            return RabbitState(UNREADABLE, False)

@@ -32,6 +32,7 @@ MAX_PATH_DEPTH = 64
 
 SSD = "ssd"
 NODE = "node"
+CHASSIS = "chassis"
 
 
 class Vertex(NamedTuple):

@@ -41,8 +41,9 @@ from flux_k8s.dws.directivebreakdown.compute import (
 )
 from flux_k8s.dws.directivebreakdown.resources import (
     apply_breakdowns,
+    below_chassis,
     check_size,
-    has_fixed_nodes,
+    requested_chassis,
     requested_nodes,
     ssd_per_node,
 )
@@ -71,7 +72,8 @@ __all__ = [
     "near_hosts",
     "colocated_rabbits",
     "parse",
-    "has_fixed_nodes",
+    "below_chassis",
+    "requested_chassis",
     "requested_nodes",
     "required_daemons",
     "ssd_per_node",

@@ -10,7 +10,7 @@ scheduler takes both from the same chassis.
 from __future__ import annotations
 
 import re
-from typing import Any, Iterable, Mapping, Sequence
+from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
 from flux_k8s.dws.directives import GIB
@@ -20,6 +20,7 @@ from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
 from flux_k8s.rfc import idset
+from flux_k8s.rfc.jgf import CHASSIS
 
 SLOT_LABEL = "rabbit"
 
@@ -90,21 +91,32 @@ def requested_nodes(
     )
 
 
-def has_fixed_nodes(
+def requested_chassis(
     resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
-) -> bool:
-    """Whether ``resources`` ask for one number of whole nodes, and for nothing above
-    these nodes.
+) -> Optional[int]:
+    """The number of chassis below which ``resources`` ask for the same number of whole
+    nodes; 0 if these may be anywhere. None for any other request.
 
     Raises:
         BadObject: as :func:`requested_nodes`.
     """
-    found = _without_any_storage(resources, name)
-    return (
-        len(found) == 1
-        and found[0].string("type") == "node"
-        and is_integer(found[0].value.get("count"))
-    )
+    found: Sequence[Reader] = _without_any_storage(resources, name)
+    chassis = 0
+    if len(found) == 1 and found[0].string("type") == CHASSIS:
+        if not is_integer(found[0].value.get("count")):
+            return None
+        chassis = found[0].integer("count", minimum=1)
+        found = found[0].optional_objects("with")
+    fixed = len(found) == 1 and found[0].string("type") == "node"
+    return chassis if fixed and is_integer(found[0].value.get("count")) else None
+
+
+def below_chassis(resources: Sequence[Mapping[str, Any]], chassis: int) -> list[Json]:
+    """The same request for nodes, which may be anywhere, for as many of them below each
+    of so many chassis."""
+    (node,) = resources
+    each = {**node, "count": node["count"] // chassis}
+    return [{"type": CHASSIS, "count": chassis, "with": [each]}]
 
 
 def ssd_per_node(breakdowns: Iterable[Breakdown], nodes: int) -> int:

@@ -1,0 +1,171 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Jobs whose data is copied in before they have nodes, in the simulator."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any, Callable, Optional, Sequence
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws import storageusage
+from flux_k8s.dws.directivebreakdown import below_chassis
+from flux_k8s.dws.directives import GIB
+from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json
+from flux_k8s.rfc.jobid import workflow_name
+from rabbitsim.dws import Topology
+from rabbitsim.dws.options import Fault, Options, table
+from rabbitsim.system import VirtualSystem
+from support.service import (
+    DAY,
+    XFS,
+    long,
+    memo,
+    names,
+    running,
+    started,
+)
+
+COPY = 600.0
+"""Seconds that DataIn takes."""
+
+COPY_IN = "#DW copy_in source=/lustre/x destination=$DW_JOB_p1/"
+AHEAD = {"dw_stage": "ahead"}
+ALL = Config.parse({"stage_limit": 100, "stage_user_limit": 100})
+
+
+def slow(
+    rabbits: int = 2,
+    nodes: int = 2,
+    faults: Sequence[Fault] = (),
+    config: Config = ALL,
+    **options: Any,
+) -> VirtualSystem:
+    """A system whose data moves slowly."""
+    latency = table({"DataIn": COPY})
+    topology = Topology.regular(rabbits * nodes, rabbits, capacity=100 * GIB)
+    return started(
+        topology=topology,
+        options=Options(latency=latency, faults=faults),
+        config=config,
+        **options,
+    )
+
+
+def submit(
+    system: VirtualSystem,
+    nodes: int = 1,
+    size: int = 10,
+    dw: Any = None,
+    urgency: int = 16,
+    seconds: int = 10,
+    userid: Optional[int] = None,
+    chassis: int = 0,
+    **system_: Any,
+) -> int:
+    """Submit a job with so many nodes, as many of them below each of so many chassis,
+    and so many GiB for each."""
+    if dw is None:
+        dw = [XFS.replace("10GiB", f"{size}GiB"), COPY_IN]
+    spec = long(dw, nodes, seconds, **{**AHEAD, **system_})
+    spec["resources"][0]["exclusive"] = True
+    if chassis:
+        spec["resources"] = below_chassis(spec["resources"], chassis)
+    return system.instance.submit(spec, userid=userid, urgency=urgency)
+
+
+def occupy(
+    system: VirtualSystem, nodes: int, seconds: int = 1200, **system_: Any
+) -> int:
+    """A job without storage, which runs."""
+    jobid = submit(system, nodes, dw="", seconds=seconds, **system_)
+    running(system, jobid)
+    return jobid
+
+
+def config(**table: Any) -> Config:
+    return Config.parse({"stage_limit": 100, "stage_user_limit": 100, **table})
+
+
+def wait(system: VirtualSystem, seconds: float) -> None:
+    system.loop.run(lambda: False, timeout=seconds)
+
+
+def desired(system: VirtualSystem, jobid: int) -> str:
+    state: str = workflow(system, jobid)["spec"]["desiredState"]
+    return state
+
+
+def workflow(system: VirtualSystem, jobid: int) -> Json:
+    return system.store.get(WORKFLOW, "default", workflow_name(jobid))
+
+
+def reaches(system: VirtualSystem, jobid: int, state: str) -> None:
+    def there() -> bool:
+        return any(
+            found["metadata"]["name"] == workflow_name(jobid)
+            and found["spec"]["desiredState"] == state
+            and found["status"].get("state") == state
+            and found["status"]["ready"]
+            for found in system.workflows()
+        )
+
+    assert system.loop.run(there, timeout=DAY), (
+        names(system, jobid),
+        memo(system, jobid, "rabbit_waits_for"),
+        system.log[-10:],
+    )
+
+
+def computes(system: VirtualSystem, jobid: int) -> list[str]:
+    found = system.store.get(COMPUTES, "default", workflow_name(jobid))
+    return [node["name"] for node in found.get("data") or ()]
+
+
+def made_for(system: VirtualSystem, jobid: int) -> Counter[str]:
+    """The allocations of a job on each Rabbit."""
+    servers = system.store.get(SERVERS, "default", f"{workflow_name(jobid)}-0")
+    counts: Counter[str] = Counter()
+    for entry in servers["spec"]["allocationSets"]:
+        for storage in entry["storage"]:
+            counts[storage["name"]] += storage["allocationCount"]
+    return counts
+
+
+def started_staging(system: VirtualSystem, jobid: int) -> str:
+    """ "workflow" if the storage of a job is made, or was made."""
+    for found in system.workflows():
+        if found["metadata"]["name"] == workflow_name(jobid):
+            return "" if found["spec"]["desiredState"] == "Proposal" else "workflow"
+    return ""
+
+
+def set_urgency(system: VirtualSystem, jobid: int, urgency: int) -> None:
+    manager = system.instance.manager
+    manager.set_urgency(jobid, urgency, manager.owner)
+
+
+def time_of(system: VirtualSystem, jobid: int, name: str) -> float:
+    events = system.instance.eventlog(jobid)
+    return next(event.timestamp for event in events if event.name == name)
+
+
+def fits(system: VirtualSystem) -> bool:
+    """Whether no Rabbit has more storage of jobs than it can have."""
+    taken: Counter[str] = Counter()
+    for servers in system.store.list(SERVERS, None)["items"]:
+        taken.update(storageusage.parse(servers).unavailable)
+    sizes = {name: rabbit.capacity for name, rabbit in system.topology.rabbits.items()}
+    return all(size <= sizes[rabbit] for rabbit, size in taken.items())
+
+
+def always(system: VirtualSystem, holds: Callable[[], bool], seconds: float) -> bool:
+    """Whether something holds after each step of the next seconds."""
+    end = system.loop.now() + seconds
+    return not system.loop.run(lambda: not holds(), timeout=end - system.loop.now())
+
+
+def ssds_down(system: VirtualSystem) -> int:
+    """How many ``ssd`` of all Rabbits Fluxion gives to no job."""
+    pool = system.instance.scheduler.pool
+    return sum(len(pool.ssds_down(chassis.index)) for chassis in pool.chassis)

@@ -1,0 +1,246 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Trouble while the data of jobs that have no nodes is copied in, or waits."""
+
+from __future__ import annotations
+
+import pytest
+
+from flux_k8s.ports import Json
+from rabbitsim.system import VirtualSystem
+from rabbitsim.torture.crashpoints import Interruption, check
+from rabbitsim.torture.scenarios import SCENARIOS
+from support.queries import query
+from support.rabbits import set_status
+from support.service import (
+    DAY,
+    HOUR,
+    exceptions,
+    names,
+    running,
+    settle,
+)
+from support.staging import (
+    COPY,
+    always,
+    computes,
+    config,
+    fits,
+    made_for,
+    occupy,
+    reaches,
+    set_urgency,
+    slow,
+    ssds_down,
+    started_staging,
+    submit,
+    time_of,
+    wait,
+)
+
+
+@pytest.mark.parametrize("steps", range(60, 1080, 60))
+@pytest.mark.parametrize("end", ["kill_module", "unload_plugin", "cancel"])
+def test_whatever_happens_when_nothing_is_stuck_or_lost(end: str, steps: int) -> None:
+    system = slow()
+    occupied = occupy(system, 4)
+    jobid = submit(system, 4, size=45)
+    other = submit(system, 2, size=45, dw_stage="prolog")
+    for _ in range(steps):
+        system.loop.step()
+    if end == "cancel":
+        system.instance.cancel(jobid)
+    elif end == "unload_plugin":
+        system.instance.unload_plugin()
+        system.loop.call_later(0.05, system.load_plugin)
+    else:
+        system.kill_module()
+        system.loop.call_later(1.0, system.load_module)
+    assert always(system, lambda: fits(system), 3 * COPY)
+    settle(system, DAY)
+    assert not exceptions(system, other) and not exceptions(system, occupied)
+    if end != "cancel":
+        assert not exceptions(system, jobid)
+    wait(system, 120.0)
+    assert ssds_down(system) == 0
+
+
+def test_a_fluxion_that_is_loaded_again_does_not_give_the_storage_twice() -> None:
+    system = slow()
+    occupied = occupy(system, 4)
+    jobid = submit(system, 4, size=45)
+    reaches(system, jobid, "DataIn")
+    system.instance.reload_fluxion()
+    other = submit(system, 2, size=45, dw_stage="prolog")
+    assert always(system, lambda: fits(system), 2 * COPY)
+    settle(system, DAY)
+    for each in (occupied, jobid, other):
+        assert not exceptions(system, each)
+
+
+def test_a_rabbit_that_breaks_while_data_waits_there_fails_the_job_and_is_named() -> (
+    None
+):
+    system = slow()
+    occupy(system, 4)
+    jobid = submit(system, 4)
+    reaches(system, jobid, "DataIn")
+    set_status(system, "rabbit-02", "Offline")
+    wait(system, 30.0)
+    set_status(system, "rabbit-02", "Ready")
+    settle(system, DAY)
+    (exception,) = exceptions(system, jobid)
+    assert (
+        "its data is lost before it had nodes: Rabbit rabbit-02 is"
+        in (exception["note"])
+    )
+    assert "alloc" not in names(system, jobid)
+
+
+def test_a_rabbit_that_breaks_while_data_is_copied_in_fails_the_job() -> None:
+    system = slow()
+    jobid = submit(system, 4)
+    assert system.loop.run(lambda: bool(started_staging(system, jobid)), timeout=HOUR)
+    set_status(system, "rabbit-01", "Offline")
+    wait(system, 30.0)
+    set_status(system, "rabbit-01", "Ready")
+    settle(system, DAY)
+    (exception,) = exceptions(system, jobid)
+    assert "Rabbit rabbit-01 is" in exception["note"]
+
+
+def test_a_rabbit_that_broke_while_the_module_was_away_fails_the_job() -> None:
+    system = slow()
+    occupy(system, 4)
+    jobid = submit(system, 4)
+    reaches(system, jobid, "DataIn")
+    system.kill_module()
+    set_status(system, "rabbit-02", "Offline")
+    wait(system, 10.0)
+    system.load_module()
+    wait(system, 30.0)
+    set_status(system, "rabbit-02", "Ready")
+    settle(system, DAY)
+    (exception,) = exceptions(system, jobid)
+    assert "Rabbit rabbit-02 is" in exception["note"]
+
+
+def test_storage_that_gets_no_nodes_in_time_is_given_back() -> None:
+    system = slow(config=config(stage_timeout="1h"))
+    occupied = occupy(system, 4, seconds=20000)
+    jobid = submit(system, 4, size=45)
+    other = submit(system, 4, size=45)
+    settle(system, DAY)
+    for each in (jobid, other):
+        (exception,) = exceptions(system, each)
+        assert "stage_timeout=3600s" in exception["note"]
+        assert "submit it again" in exception["note"]
+    assert time_of(system, other, "clean") < time_of(system, occupied, "finish")
+
+
+def test_a_module_that_is_loaded_again_keeps_the_time_limit() -> None:
+    system = slow(config=config(stage_timeout="1h"))
+    occupy(system, 4, seconds=20000)
+    jobid = submit(system, 4)
+    reaches(system, jobid, "DataIn")
+    begun = system.loop.now()
+    wait(system, HOUR / 2)
+    system.kill_module()
+    wait(system, 10.0)
+    system.load_module()
+    settle(system, DAY)
+    assert HOUR - 2 < time_of(system, jobid, "exception") - begun < HOUR + 60
+
+
+def test_nodes_where_a_job_has_no_storage_fail_it() -> None:
+    system = slow()
+    occupied = occupy(system, 4)
+    jobid = submit(system, 2)
+    reaches(system, jobid, "DataIn")
+    wait(system, 1.0)
+    (rabbit,) = made_for(system, jobid)
+    hosts = {"rabbit-01": "compute-[03-04]", "rabbit-02": "compute-[01-02]"}[rabbit]
+    updates = {"attributes.system.constraints": {"hostlist": [hosts]}}
+    system.instance.manager.post(system.instance.job(jobid), "jobspec-update", updates)
+    system.instance.cancel(occupied)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "its storage was made for 0 there" in exception["note"]
+
+
+@pytest.mark.parametrize("interruption", ["CANCEL", "REFUSED", "LOST"])
+def test_a_staged_job_may_be_cancelled_and_requests_fail_at_every_step(
+    interruption: str,
+) -> None:
+    (scenario,) = (one for one in SCENARIOS if one.stage == "ahead")
+    results = check(scenario, Interruption[interruption])
+    assert results and [f"{point}: {wrong}" for point, wrong in results if wrong] == []
+
+
+@pytest.mark.parametrize("how", ["by Flux", "by DWS"])
+def test_data_waits_on_a_rabbit_that_gets_no_more_jobs(how: str) -> None:
+    system = slow()
+    occupied = occupy(system, 4)
+    jobid = submit(system, 4)
+    reaches(system, jobid, "DataIn")
+    if how == "by Flux":
+        names = {"rabbits": ["rabbit-01"], "reason": "slow"}
+        query(system, "rabbit-disable", names)
+    else:
+        set_status(system, "rabbit-01", "Disabled")
+    wait(system, 30.0)
+    system.instance.cancel(occupied)
+    wait(system, HOUR)
+    assert not exceptions(system, jobid)
+    if how == "by Flux":
+        query(system, "rabbit-enable", {"rabbits": ["rabbit-01"]})
+    else:
+        set_status(system, "rabbit-01", "Ready")
+    running(system, jobid)
+    settle(system)
+    assert not exceptions(system, jobid)
+
+
+def test_a_rabbit_that_breaks_after_it_was_disabled_fails_the_job() -> None:
+    system = slow()
+    occupy(system, 4)
+    jobid = submit(system, 4)
+    reaches(system, jobid, "DataIn")
+    query(system, "rabbit-disable", {"rabbits": ["rabbit-01"], "reason": "slow"})
+    wait(system, 30.0)
+    assert not exceptions(system, jobid)
+    set_status(system, "rabbit-01", "Failed")
+    wait(system, 5.0)
+    (exception,) = exceptions(system, jobid)
+    assert "Rabbit rabbit-01 is Failed" in exception["note"]
+
+
+def update(system: VirtualSystem, jobid: int, constraints: Json) -> None:
+    """As ``flux update`` does with the queue of a job."""
+    updates = {"attributes.system.constraints": constraints}
+    system.instance.manager.post(system.instance.job(jobid), "jobspec-update", updates)
+
+
+def test_constraints_that_change_before_the_storage_is_made_are_kept() -> None:
+    system = slow()
+    jobid = submit(system, 2, urgency=0)
+    wait(system, 5.0)
+    update(system, jobid, {"hostlist": ["compute-[03-04]"]})
+    set_urgency(system, jobid, 16)
+    running(system, jobid)
+    assert computes(system, jobid) == ["compute-03", "compute-04"]
+    settle(system)
+    assert not exceptions(system, jobid)
+
+
+def test_constraints_that_change_while_data_is_copied_in_fail_the_job() -> None:
+    system = slow()
+    jobid = submit(system, 2)
+    assert system.loop.run(lambda: bool(started_staging(system, jobid)), timeout=HOUR)
+    (rabbit,) = made_for(system, jobid)
+    elsewhere = {"rabbit-01": "compute-[03-04]", "rabbit-02": "compute-[01-02]"}
+    update(system, jobid, {"hostlist": [elsewhere[rabbit]]})
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "its constraints leave it 0 nodes" in exception["note"]
+    assert time_of(system, jobid, "exception") < time_of(system, jobid, "clean")
