@@ -26,6 +26,8 @@ from rabbitsim.torture.world import World
 UNFIT = re.compile(r"(rabbit-\d+)(?: is not fit for use|, which [^,]*, is not fit)")
 NEEDED = re.compile(r"which (\d+) of the job's nodes need, is not fit for use")
 DOWN = re.compile(r"Rabbit (rabbit-\d+) is \w+[,;]")
+LOST = re.compile(r"Rabbit (rabbit-\d+) is \w+")
+STAGED = re.compile(r"its data has waited for nodes for stage_timeout=(\d+)s")
 STALE = 150.0
 """Seconds by which the service's knowledge of a Rabbit may lag behind: a watch that is
 silent, opened again, and slow."""
@@ -213,6 +215,13 @@ class PlannedAllowances(Allowances):
             return any(host in note for host in self._world.disabled) or (
                 "[" in note and bool(self._world.disabled)
             )
+        if match := STAGED.match(note):
+            limit, copied = float(match[1]), record.reached.get("DataIn", NEVER)
+            return now + self._on_its_way - copied >= limit
+        if "where its data is" in note or "before it had nodes; " in note:
+            return (job.id, "queue") in self._faulted
+        if lost := LOST.findall(note):
+            return all(self._was_unfit(name, now) for name in lost)
         if "a fault that was planned" in note:
             return (job.id, "fault") in self._faulted
         if "under the job" in note:

@@ -20,7 +20,13 @@ from rabbitsim.torture.jobs import (
     with_release,
     with_stage,
 )
-from rabbitsim.torture.troubles import KINDS, Trouble, make_bad_nodes, make_trouble
+from rabbitsim.torture.troubles import (
+    KINDS,
+    Trouble,
+    make_bad_nodes,
+    make_queue_trouble,
+    make_trouble,
+)
 
 
 @dataclass(frozen=True)
@@ -89,13 +95,17 @@ def make_plan(
     if faults:
         for _ in range(rng.randint(1, max(2, jobs))):
             troubles += make_trouble(rng, faults, length * 60.0, jobs)
-    site = _make_site(rng, faults)
+    site = _with_modes(random.Random(f"modes {seed}"), _make_site(rng, faults))
     if "unmount" in faults:
         bad = random.Random(f"bad nodes {seed}")
         keeps = bad.random() < 0.5
         site = replace(site, config=_with_bad_nodes(bad, site.config, keeps))
         if bad.random() < (0.9 if keeps else 0.1):
             troubles += make_bad_nodes(bad, jobs)
+    if "queue" in faults:
+        queue = random.Random(f"queue {seed}")
+        for _ in range(queue.randint(0, jobs // 2)):
+            troubles += make_queue_trouble(queue, length * 60.0, jobs)
     return Plan(seed, length, site, planned, tuple(troubles))
 
 
@@ -106,6 +116,19 @@ def _with_bad_nodes(rng: random.Random, config: Config, keeps: bool) -> Config:
         return config
     limit = config.postrun_timeout or rng.choice([None, 20.0, 60.0, 300.0])
     return replace(config, unmount_failure=KEEP, postrun_timeout=limit)
+
+
+def _with_modes(rng: random.Random, site: Site) -> Site:
+    """The site, or the same site that has other modes, and bounds, for all jobs."""
+    modes: dict[str, Any] = {
+        "stage": rng.choice(["prolog", "prolog", "ahead"]),
+        "release": rng.choice(["teardown", "teardown", "unmounted"]),
+        # Any job alone may have that much.
+        "stage_limit": rng.choice([100.0, 50.0, 10.0]),
+        "stage_user_limit": rng.choice([100.0, 25.0, 10.0]),
+        "stage_timeout": rng.choice([86400.0, 300.0, 30.0]),
+    }
+    return replace(site, config=replace(site.config, **modes))
 
 
 def _make_site(rng: random.Random, faults: Sequence[str]) -> Site:

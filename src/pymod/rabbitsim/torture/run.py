@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Optional
 
+from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, Json
 from flux_k8s.rfc.jobid import f58, jobid_of_workflow
@@ -18,6 +19,7 @@ from rabbitsim.torture.allowances import PlannedAllowances
 from rabbitsim.torture.monitor import Breach, Monitor
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
+from rabbitsim.torture.storage import held_ahead, storage_in_use
 from rabbitsim.torture.world import World
 
 PATIENCE = 3600.0
@@ -113,10 +115,30 @@ class _Run:
         ]
 
     def _bad_job_starts(self, job: Job, event: Event, before: JobState) -> None:
+        if event.name == "alloc":
+            self._check_held_ahead(job)
         if event.name == "start" and not self._allowances.unguarded(job):
             bad = self._allowances.planned(job).bad
             if bad:
                 self.monitor.fail("start", f"{job} ran: {bad}")
+
+    def _check_held_ahead(self, job: Job) -> None:
+        """A job got nodes, and ``ssd``: these are not held for one without nodes."""
+        pool = self._world.system.instance.scheduler.pool
+        held = held_ahead(self._world.system.store)
+        for chassis in pool.chassis:
+            free = chassis.ssds - len(pool.ssds_taken(chassis.index))
+            if free * chassis.ssd_size * GIB < held[chassis.rabbit]:
+                text = f"{job} has ssd of {chassis.rabbit} that another has ahead"
+                self.monitor.fail("twice", text)
+
+    def _check_withheld(self) -> None:
+        """No ``ssd`` of a Rabbit without storage is out of service."""
+        pool = self._world.system.instance.scheduler.pool
+        used = storage_in_use(self._world.system.store)
+        for chassis in pool.chassis:
+            if pool.ssds_down(chassis.index) and not used[chassis.rabbit]:
+                self.monitor.fail("left", f"ssd of {chassis.rabbit} are out of service")
 
     def run(self) -> Outcome:
         world = self._world
@@ -145,6 +167,7 @@ class _Run:
             self._until(world.now + 120.0)  # and nothing comes after
             self.monitor.check_end()
             self._check_service()
+            self._check_withheld()
             self._check_explained()
 
     def _over(self) -> bool:

@@ -13,6 +13,8 @@ from typing import Callable, Iterable, Mapping, Sequence
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
+from flux_k8s.dws.storageusage import WORKFLOW_LABEL
+from flux_k8s.dws.workflowview import STAGED_FOR
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import (
     CLIENTMOUNT,
@@ -198,6 +200,26 @@ def _tells(job: Job, record: Record, place: str) -> bool:
     notes = [str(exception["note"]) for exception in record.fatal]
     notes.append(str(job.kvs.get(DATA_OUT, "")))
     return any(place in note or "may not be copied" in note for note in notes)
+
+
+def storage_in_use(store: Store, *workflows: str) -> Counter[str]:
+    """Bytes on each Rabbit: of these Workflows, or of all."""
+    used: Counter[str] = Counter()
+    for servers in store.list(SERVERS, None)["items"]:
+        labels = servers["metadata"].get("labels") or {}
+        if not workflows or labels.get(WORKFLOW_LABEL) in workflows:
+            used.update(storageusage.parse(servers).unavailable)
+    return used
+
+
+def held_ahead(store: Store) -> Counter[str]:
+    """Bytes on each Rabbit that jobs have had since before they had nodes."""
+    names = [
+        workflow["metadata"]["name"]
+        for workflow in store.list(WORKFLOW, None)["items"]
+        if STAGED_FOR in (workflow["metadata"].get("annotations") or {})
+    ]
+    return storage_in_use(store, *names) if names else Counter()
 
 
 def rabbits_below(store: Store, R: Json) -> list[str]:

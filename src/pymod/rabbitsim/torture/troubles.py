@@ -25,6 +25,7 @@ KINDS = (
     "storage",
     "node",
     "user",
+    "queue",
     "admin",
     "abort",
     "operator",
@@ -124,6 +125,14 @@ def make_trouble(
     makers = [kind for kind in kinds for _ in range(_WEIGHT.get(kind, 1))]
     make = _MAKERS.get(rng.choice(makers)) if makers else None
     return [] if make is None else make(rng, Moment(seconds, jobs))
+
+
+def make_queue_trouble(rng: random.Random, seconds: float, jobs: int) -> list[Trouble]:
+    """A job's place in the queue changes, or the nodes that it may get."""
+    when = {"job": rng.randrange(jobs), "events": rng.randint(1, 8)}
+    what = rng.choice(["urgency", "hold", "requires"])
+    skip, pause = rng.randint(0, 60), rng.choice([0.1, 5.0, 60.0])
+    return [_trouble("queue", what, {**when, "skip": skip}, duration=pause)]
 
 
 def _pause(rng: random.Random) -> float:
@@ -420,4 +429,5 @@ _MAKERS: Mapping[str, Make] = {
 }
 
 _WEIGHT = {"module": 4, "watch": 3, "api": 3, "dws": 4, "part": 3, "user": 3}
-_WEIGHT["unmount"] = 0  # :func:`make_bad_nodes` has its own numbers
+# These have their own numbers.
+_WEIGHT.update(queue=0, unmount=0)

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Callable, Mapping
 
@@ -123,6 +124,7 @@ class World:
             "storage": self._storage,
             "node": self._node,
             "user": self._user,
+            "queue": self._queue,
             "admin": self._admin,
             "operator": self._operator,
             "exec": self._exec,
@@ -408,6 +410,24 @@ class World:
         elif instance.job(jobid).active:
             owner = instance.broker.owner
             instance.manager.raise_exception(jobid, "user", 3, "by the way", owner)
+
+    def _queue(self, trouble: Trouble) -> None:
+        manager = self.system.instance.manager
+        job = manager.jobs.get(self.ids[trouble.job or 0])
+        waiting = (JobState.DEPEND, JobState.PRIORITY, JobState.SCHED)
+        if job is None or job.state not in waiting:
+            return
+        if trouble.what != "requires":
+            urgency = 0 if trouble.what == "hold" else self.system.rng.randint(1, 31)
+            manager.set_urgency(job.id, urgency, manager.owner)
+            if urgency == 0:
+                again = partial(self._queue, replace(trouble, what="urgency"))
+                self._later(trouble.duration, again)
+        elif job.state is JobState.DEPEND and len(self.system.topology.rabbit_of) > 4:
+            # Enough nodes for any job. As flux update does with another queue.
+            hosts = sorted(self.system.topology.rabbit_of)[::2]
+            key = "attributes.system.constraints"
+            manager.post(job, "jobspec-update", {key: {"hostlist": hosts}})
 
     def _operator(self, trouble: Trouble) -> None:
         self.disabled.add(trouble.name)
