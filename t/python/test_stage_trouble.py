@@ -177,6 +177,20 @@ def test_a_staged_job_may_be_cancelled_and_requests_fail_at_every_step(
     assert results and [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 
+def test_the_time_limit_counts_from_when_the_data_was_copied() -> None:
+    system = slow(config=config(stage_timeout="1h"))
+    occupy(system, 4, seconds=20000)
+    jobid = submit(system, 4)
+    reaches(system, jobid, "Setup")
+    system.controllers.pause()
+    wait(system, 2 * HOUR)
+    system.controllers.resume()
+    reaches(system, jobid, "DataIn")
+    copied = system.loop.now()
+    settle(system, DAY)
+    assert HOUR - 2 < time_of(system, jobid, "exception") - copied < HOUR + 60
+
+
 @pytest.mark.parametrize("how", ["by Flux", "by DWS"])
 def test_data_waits_on_a_rabbit_that_gets_no_more_jobs(how: str) -> None:
     system = slow()

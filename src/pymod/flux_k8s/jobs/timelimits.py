@@ -161,14 +161,16 @@ def _stage_limit(
     """The time limit of data that waits for nodes, if it runs."""
     limit = config.stage_timeout
     waits = info.goal is Goal.PLANNED and info.is_staged
-    copied = view.complete and view.state is State.DataIn and view.since is not None
-    if limit is None or not (waits and copied):
+    copied = view.complete and view.state is State.DataIn
+    if limit is None or view.since is None or not (waits and copied):
         return []
     note = (
         f"its data has waited for nodes for stage_timeout={limit:g}s, and its storage"
         " is given back; please submit it again"
     )
-    begin = (view.since or 0.0) + (view.elapsed or 0.0)
+    # DWS may have begun late.
+    ended = view.ended[State.DataIn] or 0.0
+    begin = max(ended, view.since + (view.elapsed or 0.0))
     return [(begin + limit, Problem(note, key="stage_timeout"))]
 
 

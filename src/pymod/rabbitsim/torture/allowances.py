@@ -19,7 +19,7 @@ from flux_k8s.rfc import hostlist
 from rabbitsim.flux.job import Job
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.torture.jobs import PlannedJob
-from rabbitsim.torture.record import ABORT, NEVER, Record, gave_up
+from rabbitsim.torture.record import ABORT, NEVER, RESOLUTION, Record, gave_up
 from rabbitsim.torture.troubles import PARTS, part_state
 from rabbitsim.torture.world import World
 
@@ -217,7 +217,7 @@ class PlannedAllowances(Allowances):
             )
         if match := STAGED.match(note):
             limit, copied = float(match[1]), record.reached.get("DataIn", NEVER)
-            return now + self._on_its_way - copied >= limit
+            return now + self._on_its_way - copied >= limit - RESOLUTION
         if "where its data is" in note or "before it had nodes; " in note:
             return (job.id, "queue") in self._faulted
         if lost := LOST.findall(note):

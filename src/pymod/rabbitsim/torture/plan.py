@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Mapping, Optional, Sequence
 
 from flux_k8s.config.table import KEEP, Config
+from flux_k8s.dws.directives import GIB
+from rabbitsim.dws.topology import TIB
 from rabbitsim.torture.jobs import (
     PRESETS,
     PlannedJob,
@@ -34,6 +36,7 @@ class Site:
     """The setup of the system.
 
     Attributes:
+        capacity: the bytes of each Rabbit.
         config: the ``[rabbit]`` table.
         epilog_timeout: of the plugin, seconds; None is off.
         message_latency, kube_latency: the most seconds that one way takes.
@@ -42,6 +45,7 @@ class Site:
 
     nodes: int
     rabbits: int
+    capacity: int
     config: Config
     epilog_timeout: Optional[float]
     message_latency: float
@@ -119,16 +123,18 @@ def _with_bad_nodes(rng: random.Random, config: Config, keeps: bool) -> Config:
 
 
 def _with_modes(rng: random.Random, site: Site) -> Site:
-    """The site, or the same site that has other modes, and bounds, for all jobs."""
+    """The site, or the same site that has other modes, bounds and Rabbits."""
+    small = rng.random() < 0.5
     modes: dict[str, Any] = {
         "stage": rng.choice(["prolog", "prolog", "ahead"]),
         "release": rng.choice(["teardown", "teardown", "unmounted"]),
         # Any job alone may have that much.
-        "stage_limit": rng.choice([100.0, 50.0, 10.0]),
-        "stage_user_limit": rng.choice([100.0, 25.0, 10.0]),
+        "stage_limit": rng.choice([100.0, 50.0, 50.0 if small else 10.0]),
+        "stage_user_limit": rng.choice([100.0, 50.0, 50.0 if small else 10.0]),
         "stage_timeout": rng.choice([86400.0, 300.0, 30.0]),
     }
-    return replace(site, config=replace(site.config, **modes))
+    capacity = 200 * GIB if small else site.capacity
+    return replace(site, capacity=capacity, config=replace(site.config, **modes))
 
 
 def _make_site(rng: random.Random, faults: Sequence[str]) -> Site:
@@ -160,6 +166,7 @@ def _make_site(rng: random.Random, faults: Sequence[str]) -> Site:
     return Site(
         nodes=rng.choice([4, 8, 16]),
         rabbits=rng.choice([2, 4]),
+        capacity=TIB,
         config=Config.parse(table),
         epilog_timeout=rng.choice([None, None, 120.0, 900.0]),
         message_latency=rng.choice([0.0, 0.001, 0.05]) if latency else 0.0,

@@ -74,7 +74,8 @@ class StorageMonitor:
         total = Counter(storageusage.requested(sets))
         asked = tuple(total)
         for servers in self._store.list(SERVERS, None)["items"]:
-            if servers["metadata"]["name"] != request.name:
+            gone = _is_torn_down(self._store, servers)
+            if servers["metadata"]["name"] != request.name and not gone:
                 total.update(storageusage.parse(servers).unavailable)
         for rabbit in asked:
             if total[rabbit] > self._sizes.get(rabbit, total[rabbit]):
@@ -200,6 +201,14 @@ def _tells(job: Job, record: Record, place: str) -> bool:
     notes = [str(exception["note"]) for exception in record.fatal]
     notes.append(str(job.kvs.get(DATA_OUT, "")))
     return any(place in note or "may not be copied" in note for note in notes)
+
+
+def _is_torn_down(store: Store, servers: Json) -> bool:
+    """Whether Servers are only still there since nobody has deleted them yet."""
+    name = (servers["metadata"].get("labels") or {}).get(WORKFLOW_LABEL)
+    workflow = None if name is None else store.find(WORKFLOW, "default", name)
+    status = (workflow or {}).get("status") or {}
+    return status.get("state") == "Teardown" and status.get("ready") is True
 
 
 def storage_in_use(store: Store, *workflows: str) -> Counter[str]:

@@ -14,7 +14,7 @@ from flux_k8s.jobs.workflow import Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
-from rabbitsim.dws.topology import TIB, Topology
+from rabbitsim.dws.topology import Topology
 from rabbitsim.flux.broker import FluxPort
 from rabbitsim.setups import Receiver, VirtualReader, every_other
 from rabbitsim.system import VirtualSystem
@@ -68,7 +68,7 @@ class TorturedSystem(VirtualSystem):
             config=site.config,
             plugin_conf=None if timeout is None else {"epilog-timeout": timeout},
             message_latency=site.message_latency,
-            topology=Topology.regular(site.nodes, site.rabbits, capacity=TIB),
+            topology=Topology.regular(site.nodes, site.rabbits, capacity=site.capacity),
             files=self.data,
         )
         self._latency = site.kube_latency

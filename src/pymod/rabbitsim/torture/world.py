@@ -13,7 +13,6 @@ from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeE
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws.options import Fault as DwsFault
-from rabbitsim.dws.topology import TIB
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.fluid import FluidGenerator
 from rabbitsim.flux.job import Job
@@ -375,7 +374,7 @@ class World:
         """Others than jobs fill a Rabbit: 20 GiB are left for these."""
         store, name = self.system.store, f"others-{self._steps}"
         used = [{"name": trouble.name, "allocationCount": 1}]
-        size = TIB - (20 << 30)
+        size = self.plan.site.capacity - (20 << 30)
         sets = [{"label": "xfs", "allocationSize": size, "storage": used}]
         body = {"metadata": {"name": name}, "spec": {"allocationSets": sets}}
         if store.find(SERVERS, "default", name) is None:
