@@ -87,6 +87,20 @@ def matching(constraint: Json) -> set[int]:
     return {rank for host, rank, names in NODES if parsed.match(host, rank, names)}
 
 
+@given(trees)
+def test_the_nodes_that_a_constraint_selects_are_those_that_match(
+    constraint: Json,
+) -> None:
+    names = {name for _, _, having in NODES for name in having}
+    selected = constraints.parse(constraint).select(
+        frozenset(host for host, _, _ in NODES),
+        {n: frozenset(h for h, _, having in NODES if n in having) for n in names},
+        {rank: host for host, rank, _ in NODES},
+    )
+    ranks = matching(constraint)
+    assert selected == {host for host, rank, _ in NODES if rank in ranks}
+
+
 @pytest.mark.parametrize(("constraint", "ranks"), EXAMPLES)
 def test_the_examples_of_rfc_31_match(constraint: Json, ranks: set[int]) -> None:
     assert matching(constraint) == ranks

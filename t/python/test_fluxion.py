@@ -48,7 +48,7 @@ def test_rabbits_are_where_their_names_are() -> None:
         )
     )
     assert paths.chassis == {
-        "r0": Chassis("/c/rack1/chassis0", 36),
+        "r0": Chassis("/c/rack1/chassis0", 36, is_chassis=True),
         "r1": Chassis("/c/chassis1", 0, frozenset({2, 3})),
     }
     assert paths.of_node("n7", "r0") == "/c/rack1/chassis0/n7"

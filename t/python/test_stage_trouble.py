@@ -6,15 +6,20 @@ from __future__ import annotations
 
 import pytest
 
+from flux_k8s.dws.workflowview import KEPT_FOR
 from flux_k8s.ports import Json
+from rabbitsim.dws.options import Fault
+from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.crashpoints import Interruption, check
 from rabbitsim.torture.scenarios import SCENARIOS
 from support.queries import query
-from support.rabbits import set_status
+from support.rabbits import set_link, set_status
 from support.service import (
+    COPY_OUT,
     DAY,
     HOUR,
+    XFS,
     exceptions,
     names,
     running,
@@ -22,9 +27,11 @@ from support.service import (
 )
 from support.staging import (
     COPY,
+    COPY_IN,
     always,
     computes,
     config,
+    desired,
     fits,
     made_for,
     occupy,
@@ -36,6 +43,7 @@ from support.staging import (
     submit,
     time_of,
     wait,
+    workflow,
 )
 
 
@@ -258,3 +266,28 @@ def test_constraints_that_change_while_data_is_copied_in_fail_the_job() -> None:
     (exception,) = exceptions(system, jobid)
     assert "its constraints leave it 0 nodes" in exception["note"]
     assert time_of(system, jobid, "exception") < time_of(system, jobid, "clean")
+
+
+@pytest.mark.parametrize("release", ["teardown", "unmounted"])
+def test_storage_that_was_made_ahead_is_kept_for_a_bad_node(release: str) -> None:
+    system = slow(
+        faults=[Fault("PostRun", "mount", node="compute-02")],
+        config=config(unmount_failure="keep", postrun_timeout=60.0),
+    )
+    dw = [XFS.replace("10GiB", "45GiB"), COPY_IN, COPY_OUT]
+    jobid = submit(system, 4, dw=dw, dw_release=release)
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=DAY)
+    assert KEPT_FOR in workflow(system, jobid)["metadata"]["annotations"]
+    small, other = submit(system, 2, size=4), submit(system, 2, size=45)
+    wait(system, HOUR)
+    assert "start" in names(system, small)
+    assert desired(system, other) == "Proposal"
+    assert always(system, lambda: fits(system), HOUR)
+    system.instance.set_up("compute-02", False)
+    set_link(system, "compute-02", False)
+    assert always(system, lambda: fits(system), HOUR)
+    settle(system, DAY)
+    assert not exceptions(system, other) and "start" in names(system, other)
+    wait(system, 120.0)
+    assert ssds_down(system) == 0

@@ -233,16 +233,7 @@ class Staging:
             raise _NoRoom("the nodes, or the storage in use, are not known yet")
         assert info.request is not None
         wanted = info.request.constraints
-        constraint = constraints.parse({} if wanted is None else wanted)
-        properties: dict[str, set[str]] = {}
-        for name, having in states.properties.items():
-            for host in having:
-                properties.setdefault(host, set()).add(name)
-        return frozenset(
-            host
-            for host in states.hosts
-            if constraint.match(host, -1, properties.get(host, ()))
-        )
+        return states.matching(constraints.parse({} if wanted is None else wanted))
 
     def _check_bounds(self, info: WorkflowInfo, size: int) -> None:
         """Bound the storage of jobs without nodes."""

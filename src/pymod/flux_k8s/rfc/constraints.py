@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Collection, Iterable, Optional, Union
+from typing import Any, Collection, Iterable, Mapping, Optional, Union
 
 from flux_k8s.errors import BadObject
 from flux_k8s.rfc import hostlist, idset
@@ -68,6 +68,36 @@ class Constraint:
         if self.operator == NOT:
             return not all(matches)
         return all(matches)
+
+    def select(
+        self,
+        hosts: frozenset[str],
+        having: Mapping[str, frozenset[str]],
+        host_of: Mapping[int, str],
+    ) -> frozenset[str]:
+        """Those of ``hosts`` that :meth:`match`.
+
+        Args:
+            having: the nodes that have each property.
+            host_of: the node of each rank.
+        """
+        if self.operator == PROPERTIES:
+            found = hosts
+            for name in self.names:
+                absent = name.startswith("^")
+                those = having.get(name[absent:], frozenset[str]())
+                found = found - those if absent else found & those
+            return found
+        if self.operator == HOSTLIST:
+            return hosts.intersection(map(str, self._members))
+        if self.operator == RANKS:
+            ranks = map(int, self._members)
+            return hosts.intersection(host_of[r] for r in ranks if r in host_of)
+        chosen = [child.select(hosts, having, host_of) for child in self.children]
+        if self.operator == OR and chosen:
+            return frozenset().union(*chosen)
+        both = hosts.intersection(*chosen)
+        return hosts - both if self.operator == NOT else both
 
     @property
     def names(self) -> tuple[str, ...]:

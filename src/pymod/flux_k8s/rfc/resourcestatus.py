@@ -4,11 +4,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Iterable, Mapping
 
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import idset, rset
+from flux_k8s.rfc.constraints import Constraint
 
 
 @dataclass(frozen=True)
@@ -22,6 +23,7 @@ class NodeStates:
         properties: for each property of R, the nodes that have it.
         excluded: the nodes that Flux excludes from scheduling, which are not among
             ``hosts``.
+        host_of: the node of each rank.
     """
 
     hosts: tuple[str, ...]
@@ -29,11 +31,16 @@ class NodeStates:
     drained: Mapping[str, str]
     properties: Mapping[str, frozenset[str]]
     excluded: frozenset[str] = frozenset()
+    host_of: Mapping[int, str] = field(default_factory=dict)
 
     def with_all(self, properties: Iterable[str]) -> frozenset[str]:
         """The nodes that have all of ``properties``."""
         sets = [self.properties.get(name, frozenset()) for name in properties]
         return frozenset(self.hosts).intersection(*sets)
+
+    def matching(self, constraint: Constraint) -> frozenset[str]:
+        """The nodes that satisfy a constraint."""
+        return constraint.select(frozenset(self.hosts), self.properties, self.host_of)
 
 
 def parse(status: Any) -> NodeStates:
@@ -61,7 +68,7 @@ def parse(status: Any) -> NodeStates:
     properties = {name: hosts(ranks) for name, ranks in resources.properties.items()}
     names = tuple(dict.fromkeys(host_of.values()))
     offline = hosts(_ranks(reader, "offline"))
-    return NodeStates(names, offline, drained, properties, excluded)
+    return NodeStates(names, offline, drained, properties, excluded, host_of)
 
 
 def _ranks(reader: Reader, path: str) -> tuple[int, ...]:

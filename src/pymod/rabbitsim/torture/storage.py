@@ -206,8 +206,10 @@ def _tells(job: Job, record: Record, place: str) -> bool:
 def _is_torn_down(store: Store, servers: Json) -> bool:
     """Whether Servers are only still there since nobody has deleted them yet."""
     name = (servers["metadata"].get("labels") or {}).get(WORKFLOW_LABEL)
-    workflow = None if name is None else store.find(WORKFLOW, "default", name)
-    status = (workflow or {}).get("status") or {}
+    if name is None:
+        return False
+    workflow: Json = store.find(WORKFLOW, "default", name) or {}
+    status = workflow.get("status") or {}
     return status.get("state") == "Teardown" and status.get("ready") is True
 
 
