@@ -111,6 +111,18 @@ class Test_requests:
             assert (request.method, request.path) == ("PATCH", f"{WORKFLOWS}/w")
             assert request.headers["content-type"] == "application/merge-patch+json"
 
+    def test_a_patch_of_the_status_goes_to_the_subresource(
+        self, service: Service, tmp_path: Path
+    ) -> None:
+        with Fake(reply(200, OK)) as fake:
+            client = service.client(write_kubeconfig(tmp_path / "kc", fake.port))
+            service.ask(
+                client.patch_status, WORKFLOW, "default", "a b", {"status": None}
+            )
+            request = fake.requests[-1]
+            assert request.path == f"{WORKFLOWS}/a%20b/status"
+            assert json.loads(request.body) == {"status": None}
+
     def test_get_delete_and_list_name_what_they_are_about(
         self, service: Service, tmp_path: Path
     ) -> None:

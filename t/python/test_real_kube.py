@@ -13,9 +13,9 @@ from typing import Iterator
 import pytest
 
 from flux_k8s.jobs import records
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Kind
 from rabbitsim.dws import Topology
-from rabbitsim.dws.cli import ControllerClient
 from rabbitsim.flux.events import JobState
 from rabbitsim.kube.assets import ApiServer
 from rabbitsim.system import LocalFlux
@@ -83,7 +83,7 @@ def jobspec(directives: str | list[str], nodes: int = 2) -> dict[str, object]:
 
 def left(flux: LocalFlux, kubeconfig: Path, kind: Kind) -> list[object]:
     """What there is of a kind in the cluster."""
-    client = ControllerClient(str(kubeconfig), deliver=flux.loop.call_soon_threadsafe)
+    client = KubeClient(str(kubeconfig), deliver=flux.loop.call_soon_threadsafe)
     answers: list[object] = []
     client.list(kind, "default", answers.append, key="list")
     assert flux.loop.run(lambda: bool(answers), PATIENCE)

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 from random import Random
-from typing import Callable, Mapping
+from typing import Any, Callable, Mapping
 
 import pytest
 
@@ -221,6 +221,68 @@ def test_a_copy_that_stalls_is_still_reported_and_goes_on_later(
     assert first["elapsedTime"] != second["elapsedTime"]
     system.sleep(20.0)
     assert system.status()["ready"]
+
+
+COPY_OUT = "#DW copy_out source=$DW_JOB_my_data/ destination=/lustre/out"
+
+
+def failed_copy(duration: float = 0.0, **options: Any) -> System:
+    """A system whose copy_out has failed on rabbit-02, but not on rabbit-01."""
+    fault = Fault(
+        "DataOut", "copy", duration=duration, node="rabbit-02", message="no space"
+    )
+    system = System(
+        Options(latency=constant(0), faults=(fault,), **options), files=NoFiles(size=9)
+    )
+    system.submit(JOB, COPY_OUT)
+    system.wait()
+    system.assign()
+    for state in ("Setup", "DataIn", "PreRun", "PostRun"):
+        system.go(state)
+    status = system.go("DataOut")
+    assert (status["status"], status["ready"]) == ("Error", False)
+    assert "no space" in status["message"]
+    assert results(system) == {"rabbit-01": "Success", "rabbit-02": "Failed"}
+    return system
+
+
+def results(system: System) -> dict[str, str]:
+    """The results of the data movements, by Rabbit."""
+    return {
+        item["metadata"]["namespace"]: item.get("status", {}).get("status", "")
+        for item in system.items(NNFDATAMOVEMENT)
+    }
+
+
+def clear(system: System, rabbit: str) -> None:
+    """Remove the status of a data movement."""
+    for item in system.items(NNFDATAMOVEMENT):
+        if item["metadata"]["namespace"] == rabbit:
+            name = item["metadata"]["name"]
+            system.store.merge_patch(
+                NNFDATAMOVEMENT, rabbit, name, {"status": None}, subresource="status"
+            )
+
+
+def test_a_failed_data_movement_whose_status_is_removed_is_made_again() -> None:
+    system = failed_copy(duration=60.0)
+    system.sleep(100.0)
+    assert system.status()["status"] == "Error"
+    clear(system, "rabbit-02")
+    system.sleep(1.0)
+    status = system.status()
+    assert (status["status"], status["ready"]) == ("Completed", True)
+    assert set(results(system).values()) == {"Success"}
+
+
+def test_a_data_movement_that_is_made_again_and_fails_leaves_the_error() -> None:
+    system = failed_copy(copy_rate=1.0, copy_step=1)
+    clear(system, "rabbit-02")
+    system.sleep(2.0)
+    assert system.status()["status"] == "DriverWait"
+    system.sleep(20.0)
+    assert (system.status()["status"], system.status()["ready"]) == ("Error", False)
+    assert results(system)["rabbit-02"] == "Failed"
 
 
 def test_teardown_gives_up_data_movement_that_is_under_way(tmp_path: Path) -> None:

@@ -190,6 +190,18 @@ class Kube(Protocol):
     ) -> None:
         """Change an object."""
 
+    def patch_status(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Json,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        """Change the status of an object that has it as a subresource (merge patch)."""
+
     def delete(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:

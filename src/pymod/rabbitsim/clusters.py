@@ -21,6 +21,7 @@ from typing import Callable, Optional, Protocol, TypeVar, Union
 from flux_k8s.dws.workflowview import WLM_ID
 from flux_k8s.errors import BadObject, ConfigError, DWSError
 from flux_k8s.json_reader import Reader
+from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import (
     STORAGE,
     WORKFLOW,
@@ -32,7 +33,6 @@ from flux_k8s.ports import (
 )
 from flux_k8s.rfc.jobid import jobid_of_workflow
 from rabbitsim.dws import Controllers, Options, Topology, install
-from rabbitsim.dws.cli import ControllerClient
 from rabbitsim.dws.files import FileSystems
 from rabbitsim.dws.topology import Rabbit
 from rabbitsim.kube import crds
@@ -100,7 +100,7 @@ class _Client:
         self._thread: Optional[threading.Thread] = None
         self._stopped = False
         try:
-            self.kube = ControllerClient(
+            self.kube = KubeClient(
                 None if kubeconfig is None else str(kubeconfig),
                 workers=WORKERS,
                 deliver=self.loop.call_soon_threadsafe,

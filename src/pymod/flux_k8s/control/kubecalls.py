@@ -83,6 +83,11 @@ class KubeCalls:
     ) -> Call[Json]:
         return call(self._kube.patch, kind, namespace, name, body, key=key)
 
+    def patch_status(
+        self, kind: Kind, namespace: str, name: str, body: Json, *, key: str
+    ) -> Call[Json]:
+        return call(self._kube.patch_status, kind, namespace, name, body, key=key)
+
     def delete(self, kind: Kind, namespace: str, name: str, *, key: str) -> Call[Json]:
         return call(self._kube.delete, kind, namespace, name, key=key)
 

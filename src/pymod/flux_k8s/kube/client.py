@@ -16,6 +16,7 @@ import random
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Callable, Coroutine, Optional, TypeVar, Union
+from urllib.parse import quote
 
 from flux_k8s.control.coroutines import Call, drive
 from flux_k8s.errors import ConfigError
@@ -143,6 +144,21 @@ class KubeClient:
                 content_type=f"application/{flavour}+json",
             ),
         )
+
+    def patch_status(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Json,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        # To the API it is one more object, "status", of a kind whose path is that of
+        # its parent.
+        parent = Kind(kind.group, kind.name, f"{kind.plural}/{quote(name, safe='')}")
+        self.patch(parent, namespace, "status", body, done, key=key)
 
     def delete(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str

@@ -66,6 +66,19 @@ class CountedKube:
         counted = self._count("patch", done)
         self._kube.patch(kind, namespace, name, body, counted, key=key)
 
+    def patch_status(
+        self,
+        kind: Kind,
+        namespace: str,
+        name: str,
+        body: Json,
+        done: KubeDone,
+        *,
+        key: str,
+    ) -> None:
+        counted = self._count("patch", done)
+        self._kube.patch_status(kind, namespace, name, body, counted, key=key)
+
     def delete(
         self, kind: Kind, namespace: str, name: str, done: KubeDone, *, key: str
     ) -> None:

@@ -11,11 +11,10 @@ import sys
 import syslog
 from pathlib import Path
 from typing import Callable, Optional
-from urllib.parse import quote
 
 from flux_k8s.errors import ConfigError
 from flux_k8s.kube.client import KubeClient
-from flux_k8s.ports import Json, Kind, KubeDone, KubeError
+from flux_k8s.ports import KubeError
 from flux_k8s.text import printable
 from rabbitsim.dws.controllers import Controllers
 from rabbitsim.dws.files import Files
@@ -26,26 +25,6 @@ from rabbitsim.loop import RealLoop
 
 WORKERS = 8
 LOG_LEVEL = syslog.LOG_NOTICE
-
-
-class ControllerClient(KubeClient):
-    """A Kubernetes client that can also write the status subresource."""
-
-    def patch_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        """Apply a JSON merge patch to ``.../NAME/status``."""
-        # To the client it is one more object, "status", of a kind whose path is
-        # that of its parent.
-        parent = Kind(kind.group, kind.name, f"{kind.plural}/{quote(name, safe='')}")
-        self.patch(parent, namespace, "status", body, done, key=key)
 
 
 def serve(
@@ -71,7 +50,7 @@ def serve(
     loop = RealLoop()
     stop = (stopper or _signalled)(loop)
     try:
-        client = ControllerClient(
+        client = KubeClient(
             kubeconfig,
             workers=WORKERS,
             deliver=loop.call_soon_threadsafe,
@@ -93,7 +72,7 @@ def serve(
 
 def _run(
     loop: RealLoop,
-    client: ControllerClient,
+    client: KubeClient,
     topology: Topology,
     options: Options,
     files: Optional[Files],

@@ -11,7 +11,7 @@ left alone for a moment, then the function that wanted the write is called again
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Callable, NamedTuple, Optional, Protocol, Union
+from typing import Callable, NamedTuple, Optional, Union
 
 from flux_k8s.ports import (
     Clock,
@@ -26,22 +26,6 @@ from flux_k8s.ports import (
 
 _FIRST_PAUSE = 0.1
 _LONGEST_PAUSE = 5.0
-
-
-class ControllerKube(Kube, Protocol):
-    """Kubernetes with the status subresource, which controllers need."""
-
-    def patch_status(
-        self,
-        kind: Kind,
-        namespace: str,
-        name: str,
-        body: Json,
-        done: KubeDone,
-        *,
-        key: str,
-    ) -> None:
-        """Apply a JSON merge patch to ``.../NAME/status``."""
 
 
 class Key(NamedTuple):
@@ -80,7 +64,7 @@ class Cluster:
 
     def __init__(
         self,
-        kube: ControllerKube,
+        kube: Kube,
         clock: Clock,
         kinds: Sequence[Kind],
         changed: Changed,

@@ -19,9 +19,10 @@ from flux_k8s.ports import (
     WORKFLOW,
     Clock,
     Json,
+    Kube,
 )
 from rabbitsim.dws import objects, persistent, workflow
-from rabbitsim.dws.cluster import Cluster, ControllerKube, Key
+from rabbitsim.dws.cluster import Cluster, Key
 from rabbitsim.dws.files import FileSystems, NoFiles
 from rabbitsim.dws.ledger import Rabbits
 from rabbitsim.dws.options import Options
@@ -60,7 +61,7 @@ class Controllers:
 
     def __init__(
         self,
-        kube: ControllerKube,
+        kube: Kube,
         clock: Clock,
         *,
         topology: Topology,

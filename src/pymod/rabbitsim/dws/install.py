@@ -13,10 +13,10 @@ from flux_k8s.ports import (
     SYSTEMSTATUS,
     Json,
     Kind,
+    Kube,
     KubeError,
 )
 from rabbitsim.dws import topology as hardware
-from rabbitsim.dws.cluster import ControllerKube
 from rabbitsim.dws.directive import Rules
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.kinds import NAMESPACE
@@ -24,9 +24,7 @@ from rabbitsim.kube.kinds import NAMESPACE
 Installed = Callable[[Optional[KubeError]], None]
 
 
-def install(
-    kube: ControllerKube, topology: Topology, rules: Rules, done: Installed
-) -> None:
+def install(kube: Kube, topology: Topology, rules: Rules, done: Installed) -> None:
     """Make namespaces, the directive rule, Storages and the system's objects.
 
     What exists is left as it is. ``done`` gets None, or the first error.
@@ -51,7 +49,7 @@ def _bodies(topology: Topology, rules: Rules) -> list[tuple[Kind, Json]]:
 class _Installation:
     """Creates objects side by side: all namespaces, then all that is in them."""
 
-    def __init__(self, kube: ControllerKube, done: Installed) -> None:
+    def __init__(self, kube: Kube, done: Installed) -> None:
         self._kube = kube
         self._done = done
         self._left = 0

@@ -4,11 +4,14 @@
 
 from __future__ import annotations
 
-from flux_k8s.ports import NNF_GROUP, NNFDATAMOVEMENT, SERVERS, Json
+from typing import Iterable
+
+from flux_k8s.dws.datamovement import STATE_LABEL
+from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, Json
 from flux_k8s.rfc.timestamps import format_timestamp, parse_timestamp
 from rabbitsim.dws import objects
 from rabbitsim.dws.breakdown import UserError
-from rabbitsim.dws.cluster import Key
+from rabbitsim.dws.cluster import Cluster, Key
 from rabbitsim.dws.directive import Directive
 from rabbitsim.dws.files import Copy, CopyError, Progress
 from rabbitsim.dws.objects import Owner
@@ -41,6 +44,7 @@ def _move(task: Task, keys: list[Key]) -> Outcome:
     movements = [(key, obj) for key, obj in found if obj is not None]
     if len(movements) < len(found) or not task.due:
         return running("data movement pending")
+    _start_again(task, movements)
     if task.tracked.state == "DataOut" and task.index not in task.tracked.copies:
         owner = Task(task.world, task.tracked, task.workflow, _storage(task)[0], {})
         if _type(owner) == "xfs":  # the others may be mounted many times
@@ -52,11 +56,30 @@ def _move(task: Task, keys: list[Key]) -> Outcome:
         copy, finished = _advance(task)
     except CopyError as error:
         progress = copies[task.index].progress if task.index in copies else Progress()
-        return _report(task, movements, "Failed", str(error), progress)
+        return _report(task, movements, ("Failed", str(error)), progress)
     if finished:
-        return _report(task, movements, "Success", "", copy.progress)
+        return _report(task, movements, ("Success", ""), copy.progress)
     task.world.wake(task.tracked, task.tracked.next_steps[task.index])
     return _running(task, movements, copy)
+
+
+def goes_on(cluster: Cluster, keys: Iterable[Key], state: str) -> bool:
+    """Whether there is a data movement of a state that has not finished (any more)."""
+    found = (cluster.get(*key) or {} for key in keys if key.kind == NNFDATAMOVEMENT)
+    return any(
+        obj["metadata"]["labels"][STATE_LABEL] == state and _state(obj) != "Finished"
+        for obj in found
+        if obj
+    )
+
+
+def _start_again(task: Task, movements: list[tuple[Key, Json]]) -> None:
+    """Begin to copy anew if the status of a data movement was removed: nnf-dm runs one
+    without a status."""
+    busy = task.cluster.busy
+    if any(not (obj.get("status") or busy(key)) for key, obj in movements):
+        task.tracked.copies.pop(task.index, None)
+        task.tracked.next_steps.pop(task.index, None)
 
 
 def _result(task: Task, movements: list[tuple[Key, Json]]) -> Outcome:
@@ -153,7 +176,7 @@ def _body(task: Task, key: Key) -> Json:
     labels = {
         **Owner.of(task.workflow).labels(),
         **objects.workflow_labels(task.workflow, task.index),
-        f"{NNF_GROUP}/teardown_state": task.tracked.state,
+        STATE_LABEL: task.tracked.state,
         "dm.cray.hpe.com/initiator": task.directive.command,
     }
     profile = task.directive.args.get("profile", "default")
@@ -212,15 +235,20 @@ def _running(task: Task, movements: list[tuple[Key, Json]], copy: Copy) -> Outco
 def _report(
     task: Task,
     movements: list[tuple[Key, Json]],
-    result: str,
-    message: str,
+    ended: tuple[str, str],
     progress: Progress,
 ) -> Outcome:
-    """Say how the copy ended. The Workflow goes on when that is written."""
+    """Say how the copy ended, and why it failed, if it did. The Workflow goes on when
+    that is written."""
     now = task.world.clock.now()
+    options, state = task.world.options, task.tracked.state
+    broken = options.fault("copy", task.name, state, task.elapsed)
     for key, obj in movements:
         if _state(obj) == "Finished":
             continue
+        result, message = ended
+        if not message and broken is not None and broken.matches_node(key.namespace):
+            result, message = "Failed", broken.message or "mpirun: it broke"
         started = (obj.get("status") or {}).get("startTime") or format_timestamp(now)
         status: Json = {
             "state": "Finished",

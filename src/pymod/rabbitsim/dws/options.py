@@ -16,7 +16,16 @@ from rabbitsim.dws.directive import STATES, Rules
 Latency = Callable[[str, Random], float]
 """From a Workflow state and randomness to seconds that the state takes."""
 
-FAULT_KINDS = ("error", "transient", "never", "slow", "stall", "mount", "rabbit")
+FAULT_KINDS = (
+    "error",
+    "transient",
+    "never",
+    "slow",
+    "stall",
+    "copy",
+    "mount",
+    "rabbit",
+)
 
 COPYING = ("DataIn", "DataOut")
 """The states in which data moves."""
@@ -35,6 +44,8 @@ class Fault:
             - ``slow``: the state takes ``duration`` longer.
             - ``stall``: data movement (DataIn, DataOut) stops half way while the
               fault lasts. One whose size is not known does not begin.
+            - ``copy``: data movements (DataIn, DataOut), those of the Rabbit ``node``
+              if there is one, that end while it lasts have failed.
             - ``mount``: mounting (PreRun) or unmounting (PostRun) fails on
               ``node`` while it lasts.
             - ``rabbit``: the Rabbit ``node`` goes offline when a Workflow enters
@@ -64,9 +75,10 @@ class Fault:
             raise ValueError(
                 f"fault kind is {self.kind!r}, expected one of {', '.join(FAULT_KINDS)}"
             )
-        if self.kind == "stall" and self.state not in COPYING:
+        if self.kind in ("stall", "copy") and self.state not in COPYING:
             raise ValueError(
-                f"no data moves in {self.state}: a stall is one of {', '.join(COPYING)}"
+                f"no data moves in {self.state}: a {self.kind} is one of"
+                f" {', '.join(COPYING)}"
             )
         if self.duration < 0:
             raise ValueError(

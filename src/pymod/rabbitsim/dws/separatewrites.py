@@ -14,8 +14,16 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any, Callable, Union
 
-from flux_k8s.ports import SERVERS, WORKFLOW, Json, Kind, KubeDone, KubeError, Patch
-from rabbitsim.dws.cluster import ControllerKube
+from flux_k8s.ports import (
+    SERVERS,
+    WORKFLOW,
+    Json,
+    Kind,
+    Kube,
+    KubeDone,
+    KubeError,
+    Patch,
+)
 
 ALONE = ("directiveBreakdowns", "computes")
 """Fields of a Workflow's status that are written alone, after its drivers."""
@@ -28,7 +36,7 @@ class SeparateWrites:
         kube: carries the patches out, one after the other.
     """
 
-    def __init__(self, kube: ControllerKube) -> None:
+    def __init__(self, kube: Kube) -> None:
         self._kube = kube
         self._drivers: dict[str, list[Json]] = {}
 

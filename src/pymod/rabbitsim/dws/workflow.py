@@ -28,7 +28,7 @@ from rabbitsim.dws.breakdown import UserError
 from rabbitsim.dws.cluster import Key
 from rabbitsim.dws.directive import InvalidDirective
 from rabbitsim.dws.mounts import environment, post_run, pre_run, unmount_late
-from rabbitsim.dws.movement import move
+from rabbitsim.dws.movement import goes_on, move
 from rabbitsim.dws.objects import Owner
 from rabbitsim.dws.options import Fault
 from rabbitsim.dws.proposal import check, propose, servers_name
@@ -184,13 +184,16 @@ def _work(world: World, tracked: TrackedWorkflow, workflow: Json) -> None:
     given_up = _status(workflow).get("status") == "Error" and not forced
     if given_up and tracked.state == "PostRun":
         _unmount_late(world, tracked, workflow, tell=False)
-    if given_up and tracked.state not in _TOGETHER:
+    if given_up and not (
+        tracked.state in _TOGETHER
+        or goes_on(world.cluster, tracked.children, tracked.state)
+    ):
         _write(world, tracked, workflow, extra)
         return
     trouble = _fault(world, tracked, workflow)
     outcomes = _outcomes(world, tracked, workflow, extra, trouble)
-    if given_up:  # the work that was begun on Rabbits and nodes goes on
-        return
+    if given_up and tracked.state in _TOGETHER:
+        return  # the work that was begun on Rabbits and nodes goes on
     if tracked.state == "PreRun":
         extra["env"] = environment(world, tracked, workflow, _at(workflow, outcomes))
     if forced:

@@ -154,7 +154,6 @@ class DirectKube:
         *,
         key: str,
     ) -> None:
-        """Merge-patch through the status subresource, as controllers do."""
         request = Request("patch_status", kind, namespace, name, copy_json(body))
         self._ask(request, done, key)
 
