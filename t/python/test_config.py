@@ -35,6 +35,7 @@ def test_all_keys_of_the_design_are_read() -> None:
             "teardown_after": 63,
             "stall_timeout": 64,
             "unmount_failure": "keep",
+            "keep_failed": "2h",
             "prolog_timeout": "30m",
             "drain_compute_nodes": False,
             "soft_drain": False,
@@ -51,6 +52,8 @@ def test_all_keys_of_the_design_are_read() -> None:
     assert config.prolog_timeout == 1800
     assert config.prerun_timeout == 61.5
     assert config.stall_timeout == 64
+    assert config.keep_failed == 7200
+    assert Config.parse({"keep_failed": 0}).keep_failed is None
     assert config.keeps_mounted and not Config().keeps_mounted
     assert Config.parse({"stall_timeout": 0}).stall_timeout is None
     assert config.maximums == {"xfs": 100, "lustre": 1024}

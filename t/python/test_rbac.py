@@ -327,6 +327,17 @@ def a_long_copy_shows_how_far_it_is(rbac: Rbac) -> None:
     settle(system)
 
 
+def a_copy_that_has_failed_is_made_again(rbac: Rbac) -> None:
+    fault = DwsFault("DataOut", "copy", duration=60.0)
+    config = Config.parse({"keep_failed": 3600})
+    system = confined(rbac, options=Options(faults=(fault,)), config=config)
+    jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
+    system.loop.run(timeout=120.0)
+    assert query(system, "rescue", {"id": jobid})["copies"] > 0
+    settle(system)
+    assert "true" in system.instance.job(jobid).kvs["rabbit_data_out"]
+
+
 def rules_for_directives_are_followed(rbac: Rbac) -> None:
     system = confined(rbac)
     wait(system)
@@ -367,6 +378,7 @@ NEEDED: dict[str, Need] = {
     "watch clientmounts everywhere": a_node_that_may_have_been_mounted_is_given_back,
     "list nnfdatamovements everywhere": data_movements_are_recorded,
     "watch nnfdatamovements everywhere": a_long_copy_shows_how_far_it_is,
+    "patch nnfdatamovements/status everywhere": a_copy_that_has_failed_is_made_again,
     "list dwdirectiverules everywhere": rules_for_directives_are_followed,
     "watch dwdirectiverules everywhere": rules_for_directives_are_followed,
     "get secrets": a_job_that_requires_a_token_gets_it,

@@ -234,7 +234,7 @@ def row(job: Json, kvs: Kvs) -> Json:
         "moved": sum(amounts) if amounts else None,
         "total": None,
         "percent": None,
-        "waits": _exception(job) or _hidden_loss(job, workflow),
+        "waits": "" if is_rescued(workflow) else _loss_of(job, workflow),
         "result": RESULTS.get(int(number(job, "result") or 0), ""),
         "transfers": moved,
         "bank": text(job, "bank"),
@@ -344,6 +344,8 @@ def failure(
     Args:
         data_out: the report of what became of the data, if there is one.
     """
+    if workflow and WorkflowView.parse(workflow).has_failed and data_out:
+        return text(data_out, "errstr")
     for severity, kind, note in exceptions:
         if severity == 0 and kind.startswith(EXCEPTION):
             return note or kind
@@ -505,6 +507,16 @@ def _exception(job: Json) -> str:
     if not kind.startswith(EXCEPTION) or number(job, "exception_severity") != 0:
         return ""
     return printable(text(job, "exception_note") or kind, NOTE)
+
+
+def is_rescued(workflow: Json) -> bool:
+    """Whether data was copied out after that had failed."""
+    view = WorkflowView.parse(workflow) if workflow else None
+    return view is not None and view.has_failed and not view.unsaved
+
+
+def _loss_of(job: Json, workflow: Json) -> str:
+    return _exception(job) or _hidden_loss(job, workflow)
 
 
 def _hidden_loss(job: Json, workflow: Json) -> str:

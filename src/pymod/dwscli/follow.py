@@ -57,7 +57,7 @@ def follow(instance: Instance, id: int, painter: Painter) -> None:
     try:
         while not has_ended:
             painter.show(answer)
-            failed = text(answer, "failed") or failed
+            failed = _failure(answer) or failed
             before = answer
             answer, has_ended = _next(instance, id, before, painter)
             answer = _with_known(before, answer)
@@ -65,9 +65,14 @@ def follow(instance: Instance, id: int, painter: Painter) -> None:
         painter.stop()
         raise
     painter.finish(answer)
-    failed = text(answer, "failed") or failed
+    failed = _failure(answer) or failed
     if failed:
         raise CommandError(f"job {f58(id)}: {failed}")
+
+
+def _failure(answer: Json) -> str:
+    """Why the storage of a job has failed, if its data cannot be rescued any more."""
+    return text(answer, "failed") if answer.get("kept_until") is None else ""
 
 
 def _with_known(before: Json, answer: Json) -> Json:

@@ -47,6 +47,7 @@ DETAILS: dict[str, tuple[type, ...]] = {
     "nmovements": (int,),
     "limits": (list,),
     "failed": (str,),
+    "kept_until": (int, float, type(None)),
 }
 SITUATION: dict[str, tuple[type, ...]] = {
     "now": (int, float),

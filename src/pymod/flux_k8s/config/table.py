@@ -70,6 +70,8 @@ class Config:
     teardown_after: Optional[float] = None
     stall_timeout: Optional[float] = None
     """The longest time for which no data of a copy_in or copy_out may move."""
+    keep_failed: Optional[float] = None
+    """How long the storage of a job is kept whose data could not be copied out."""
     prolog_timeout: Optional[float] = 1800.0
     drain_compute_nodes: bool = True
     soft_drain: bool = True
@@ -293,6 +295,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "postrun_timeout": _limit,
         "teardown_after": _limit,
         "stall_timeout": _limit,
+        "keep_failed": _duration,
         "prolog_timeout": _duration,
         "drain_compute_nodes": _boolean,
         "soft_drain": _boolean,

@@ -84,6 +84,16 @@ STAGE = "flux-framework.readthedocs.io/stage"
 STAGED_FOR = "flux-framework.readthedocs.io/staged-for"
 """An annotation that the service writes when it requests Setup before the job has
 nodes: the nodes that the job may get (RFC 29), or empty if it may get any."""
+FAILED_UNTIL = "flux-framework.readthedocs.io/failed-until"
+"""An annotation: the data of the job could not be copied out, and the time until which
+its storage is kept so that the data can be rescued."""
+
+FAILURE = "flux-framework.readthedocs.io/failure"
+"""An annotation that goes with :data:`FAILED_UNTIL`: the reason."""
+
+RESCUED = "flux-framework.readthedocs.io/rescued"
+"""An annotation in place of :data:`FAILED_UNTIL`: the time since which the data is
+copied again."""
 
 
 class State(enum.IntEnum):
@@ -166,6 +176,9 @@ class WorkflowView:
         kept_for, left_mounted: the annotations :data:`KEPT_FOR` and
             :data:`LEFT_MOUNTED`, or "".
         given_up: whether the annotation :data:`GIVEN_UP` is set.
+        failed_until, rescued: the annotations :data:`FAILED_UNTIL` and :data:`RESCUED`
+            (UNIX times), or None.
+        failure: the annotation :data:`FAILURE`, or "".
     """
 
     uid: str
@@ -216,6 +229,15 @@ class WorkflowView:
     kept_for: str = ""
     left_mounted: str = ""
     given_up: bool = False
+    failed_until: Optional[float] = None
+    rescued: Optional[float] = None
+    failure: str = ""
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether copying the data of the job out has failed once, and the storage was
+        kept."""
+        return self.failed_until is not None or self.rescued is not None
 
     @property
     def complete(self) -> bool:
@@ -352,7 +374,7 @@ class WorkflowView:
             nodes_released=NODES_RELEASED in annotations,
             kept_for=printable(_string(annotations, KEPT_FOR)),
             left_mounted=printable(_string(annotations, LEFT_MOUNTED)),
-            given_up=GIVEN_UP in annotations,
+            **_rescue(annotations),
             warned=WARNED in annotations,
             instance=_instance(metadata),
             requested=None if desired is None else _begun(annotations)[desired],
@@ -421,10 +443,20 @@ def _metadata(
         "nodes_released": NODES_RELEASED in annotations,
         "kept_for": printable(_string(annotations, KEPT_FOR)),
         "left_mounted": printable(_string(annotations, LEFT_MOUNTED)),
-        "given_up": GIVEN_UP in annotations,
         "stages_ahead": annotations.get(STAGE) == AHEAD,
         "staged_for": annotations.get(STAGED_FOR),
+        **_rescue(annotations),
         "begun": begun,
+    }
+
+
+def _rescue(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """What the annotations say of data that could not be copied out."""
+    return {
+        "given_up": GIVEN_UP in annotations,
+        "failed_until": parse_timestamp(_string(annotations, FAILED_UNTIL)),
+        "rescued": parse_timestamp(_string(annotations, RESCUED)),
+        "failure": printable(_string(annotations, FAILURE), NOTE),
     }
 
 

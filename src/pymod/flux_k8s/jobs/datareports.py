@@ -22,6 +22,7 @@ from flux_k8s.jobs.purge import is_purged
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import Flux, Json, RpcError
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, printable
 
 KEY = "rabbit_data_out"
@@ -34,6 +35,10 @@ job, :data:`KEY` is missing until the data is out."""
 
 KEPT_FOR = "rabbit_kept_for"
 """The nodes for which a job's storage was kept, when and until what, as JSON."""
+
+FAILED = "rabbit_data_failed"
+"""Why a job's data could not be copied out, when, and until when its storage is kept so
+that it can be rescued, as JSON."""
 
 EVENT = "dws.data-out"
 
@@ -95,6 +100,25 @@ class DataReports:
         record = {"nodes": nodes, "at": self._flux.now(), "until": until}
         text = json.dumps(record)
         await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, text)
+
+    async def note_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
+        """Record and log that the data of a job could not be copied out, and until when
+        its storage is kept.
+
+        Raises:
+            RpcError: it was not written.
+        """
+        record = {
+            "errstr": printable(note, NOTE),
+            "at": self._flux.now(),
+            "until": until,
+        }
+        if not (info.released and await is_purged(self._flux, info.jobid)):
+            text = json.dumps(record)
+            await call(self._flux.kvs_commit, info.jobid, FAILED, text)
+        kept = f"its storage is kept until {format_seconds(until)}"
+        text = f"{info.f58}: its data is not out: {note}; {kept}"
+        self._flux.log(syslog.LOG_ERR, text)
 
     async def report(self, info: WorkflowInfo, loss: str) -> None:
         """Report that the data of a job that has ended is out, or what of it is lost.

@@ -13,10 +13,12 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.datamovement import Movement, Progress
 from flux_k8s.dws.storageusage import StorageUsage
 from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.jobs.losses import with_losses
 from flux_k8s.jobs.timelimits import running_limits
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Json
 from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.timestamps import format_seconds
 from flux_k8s.text import NOTE, SHOWN, printable
 
 NONE = "none"
@@ -109,11 +111,26 @@ def kept_until(hosts: str) -> str:
 def waits_of(info: WorkflowInfo, known: Known) -> str:
     """What a job waits for, or ""."""
     view = info.view
+    if view is not None and view.failed_until is not None and not view.complete:
+        return _rescue_hint(info, view.failed_until)
     if view is None or not view.kept_for or view.desired is not State.PostRun:
         return known.waits
     if info.writers is None:
         return kept_until(view.kept_for)
     return kept_until(hostlist.encode(info.writers)) if info.writers else known.waits
+
+
+def _rescue_hint(info: WorkflowInfo, until: float) -> str:
+    when = format_seconds(until)
+    return f"flux dws rescue {info.f58}: its data is not out, and is kept until {when}"
+
+
+def failure_of(info: WorkflowInfo) -> str:
+    """Why the storage of a job has failed, or ""."""
+    view = info.view
+    if view is not None and view.failed_until is not None and not view.complete:
+        return with_losses(view.failure, info, view)
+    return info.failure or ""
 
 
 def rabbits_of(usage: Mapping[str, StorageUsage]) -> dict[str, int]:
@@ -170,7 +187,8 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
         "movements": [each.to_json() for each in _first(known.movements)],
         "nmovements": len(known.movements),
         "limits": _limits(info, config),
-        "failed": printable(info.failure or "", NOTE),
+        "failed": printable(failure_of(info), NOTE),
+        "kept_until": None if view is None else view.failed_until,
     }
 
 
@@ -255,6 +273,8 @@ def _limits(info: WorkflowInfo, config: Config) -> list[Json]:
     view = info.view
     if view is None or view.desired is None:
         return []
+    if view.failed_until is not None:
+        return [{"name": "keep_failed", "at": view.failed_until}]
     limits = running_limits(info, view, view.desired.name, config)
     found: list[Json] = []
     for deadline, problem in sorted(limits, key=lambda limit: limit[0]):

@@ -10,6 +10,8 @@ from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.timestamps import format_seconds
+from flux_k8s.text import NOTE, printable
 
 
 def losses(info: WorkflowInfo, view: WorkflowView) -> str:
@@ -32,6 +34,14 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
 def with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
     """``note``, and the data that is lost."""
     return "; ".join(filter(None, (note, losses(info, view))))
+
+
+def kept_note(info: WorkflowInfo, view: WorkflowView) -> str:
+    """Why data could not be copied out, and how it can be rescued."""
+    name, until = info.f58, format_seconds(view.failed_until or 0.0)
+    hint = f"; its storage is kept until {until}: flux dws rescue {name} copies again"
+    loss = with_losses(view.failure, info, view)
+    return printable(loss, NOTE - len(hint)) + hint
 
 
 def loss_when_gone(info: WorkflowInfo) -> str:

@@ -11,6 +11,9 @@ from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.jobs.timelimits import Problem, may_lose_nodes, overdue
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 
+GRACE = 30.0
+"""Seconds within which DWS shows that a copy is made again."""
+
 
 def problem_of(
     info: WorkflowInfo, view: WorkflowView, now: float, config: Config
@@ -39,6 +42,9 @@ def dws_problem(
     state = view.state.name if view.state is not None else "Proposal"
     if view.in_error:
         note = f"DWS failed in {state}: {view.message or 'no message'}"
+        again = copies_again_until(info, view)
+        if again is not None and now < again:
+            return None, again
         if not may_lose_nodes(info, view):
             return Problem(note), None
         # Nodes that are only slower than the one that failed have their time.
@@ -46,6 +52,34 @@ def dws_problem(
         problem = Problem(note, deadline, config.tc_timeout)
         return (problem if now >= deadline else None), deadline
     return overdue(info, view, state, now, config)
+
+
+def copies_again_until(info: WorkflowInfo, view: WorkflowView) -> Optional[float]:
+    """The UNIX time until which DWS may still show the failure of a copy that is made
+    again; None if it has shown that it works on it."""
+    begun, since = view.rescued, info.troubled_since
+    if begun is None or since is None or since > begun:
+        return None
+    return begun + GRACE
+
+
+def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
+    """Whether the storage of a job is kept so that its data can be rescued, when
+    copying it out has failed."""
+    if config.keep_failed is None or view.failed_until is not None:
+        return False
+    copying = view.desired is State.DataOut and bool(view.unsaved) and info.ran
+    broken = info.failure is not None or view.damage is not None
+    given_up = view.given_up or info.aborted or info.cannot_keep
+    return copying and not (broken or given_up)
+
+
+def is_kept(info: WorkflowInfo, view: WorkflowView, now: float) -> bool:
+    """Whether the storage is kept now, so that data can be rescued that could not be
+    copied out. (DWS may have copied it after all.)"""
+    if view.failed_until is None or view.complete or view.given_up or info.aborted:
+        return False
+    return info.rescuing or now < view.failed_until
 
 
 def in_doubt(info: WorkflowInfo, deadline: Optional[float], now: float) -> bool:

@@ -35,6 +35,7 @@ from flux_k8s.jobs.rabbitqueries import RabbitQueries
 from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import DISCONNECT, QueryError, Sender
+from flux_k8s.jobs.rescue import Rescue
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, Kube, KubeError
 from flux_k8s.rfc.jobid import f58
@@ -86,6 +87,7 @@ class Queries:
             flux, settings, jobs, machine, self._index, self._facts
         )
         self._rabbits = RabbitQueries(flux, self._index, machine)
+        self._rescue = Rescue(flux, kube, settings, jobs)
         self._failures = 0
         jobs.note_change = partial(self._safely, self._changed)
         jobs.note_end = partial(self._safely, self._forget)
@@ -93,6 +95,7 @@ class Queries:
             "job-list": self._job_list,
             "job-show": self._job_show,
             "rabbit-list": self._rabbit_list,
+            "rescue": self._rescue_data,
             "rules": self._answer_rules,
             "metrics": self._metrics,
             "rabbit-disable": self._rabbit_disable,
@@ -258,6 +261,14 @@ class Queries:
     def _rabbit_enable(self, payload: Any, sender: Sender, respond: Respond) -> None:
         self._act(self._rabbits.enable(payload, sender), respond)
 
+    def _rescue_data(self, payload: Any, sender: Sender, respond: Respond) -> None:
+        reader = Reader("dws.rescue", payload)
+        jobid = reader.integer("id", minimum=0)
+        gives_up = reader.optional_boolean("give_up") or False
+        job = self._job_queries.find(jobid, sender)
+        act = self._rescue.give_up if gives_up else self._rescue.rescue
+        self._act(act(job, sender.userid), respond)
+
     def _act(
         self, coroutine: Coroutine[Call[Any], Any, Json], respond: Respond
     ) -> None:
@@ -266,10 +277,12 @@ class Queries:
         def done(answer: Any) -> None:
             if isinstance(answer, KubeError):
                 respond(errno.EIO, f"Kubernetes: {answer}", None)
+            elif isinstance(answer, QueryError):
+                self._fail(answer, respond)
             else:
                 self._respond(respond, answer)
 
-        drive(coroutine, done, (KubeError,))
+        drive(coroutine, done, (KubeError, QueryError))
 
     def _answer_rules(self, payload: Any, sender: Sender, respond: Respond) -> None:
         Reader("dws.rules", payload)

@@ -31,6 +31,9 @@
 ``rabbit_nodes_released``
     The UNIX time at which the job gave its nodes back, if that was before its data was
     out (written there as well).
+``rabbit_data_failed``
+    Why the data could not be copied out, when, and until when the storage is kept for a
+    rescue, as a JSON object (written there as well).
 ``rabbit_kept_for``
     The nodes that had not unmounted in time, the UNIX time, and what the storage is
     kept for, as a JSON object (written there as well).

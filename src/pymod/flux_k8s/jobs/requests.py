@@ -24,7 +24,7 @@ from flux_k8s.rfc.jobid import f58
 
 RELEASING = frozenset({"post_run", "teardown", "abort"})
 
-QUERIES = frozenset({"job-list", "job-show", "rabbit-list", "rules"})
+QUERIES = frozenset({"job-list", "job-show", "rabbit-list", "rescue", "rules"})
 """Methods that guests may call. :mod:`flux_k8s.jobs.queries` checks the user of each
 message."""
 

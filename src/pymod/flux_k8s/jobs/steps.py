@@ -28,7 +28,7 @@ from flux_k8s.dws.workflowview import (
     State,
     WorkflowView,
 )
-from flux_k8s.errors import DWSError, NotReady
+from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
@@ -55,6 +55,7 @@ from flux_k8s.jobs.workflow import (
     FindWriters,
     Force,
     Inspect,
+    KeepFailed,
     ListMovements,
     Lookup,
     NoteGivenUp,
@@ -190,6 +191,8 @@ class Steps:
             await workflows.annotate(info, OUT_OF_REACH, seconds)
         elif isinstance(step, NoteGivenUp):
             await workflows.annotate(info, GIVEN_UP, "true")
+        elif isinstance(step, KeepFailed):
+            await self._keep_failed(info, step)
         elif isinstance(step, Warn):
             await self._warn(info, step)
         elif isinstance(step, Record):
@@ -261,11 +264,29 @@ class Steps:
             if not info.released:
                 names = hostlist.encode(writers)
                 await self._data.note_kept(info, names, kept_until(names))
-            # Of storage that the service cannot see, others could not be kept off. A
-            # container runs on, and a job that was aborted has ended.
-            ends = self._free_storage.listed and not view.runs_containers
-            await self._workflows.keep(info, writers, ends and not info.released)
+            # A job that was aborted has ended.
+            ends = self._may_end(view) and not info.released
+            await self._workflows.keep(info, writers, ends)
         info.writers, info.writers_at = writers, now
+
+    def _may_end(self, view: WorkflowView) -> bool:
+        """Whether a job may end before its storage is gone. A container runs on, and
+        of storage that the service cannot see, others could not be kept off."""
+        return self._free_storage.listed and not view.runs_containers
+
+    async def _keep_failed(self, info: WorkflowInfo, step: KeepFailed) -> None:
+        """Keep the storage of a job whose data could not be copied out, where the job
+        can end before it is gone, or has."""
+        view, limit = info.view, self._settings.config.keep_failed
+        assert view is not None and limit is not None
+        if not (info.released or self._may_end(view)):
+            if not (self._free_storage.counted or view.runs_containers):
+                raise StorageUnavailable("Servers are not listed yet")
+            info.cannot_keep = True
+            return
+        until = self._flux.now() + limit
+        await self._data.note_failed(info, until, step.note)
+        await self._workflows.keep_failed(info, until, step.note)
 
     async def _was_any_disabled(self, info: WorkflowInfo) -> bool:
         """Whether DWS may have passed over nodes of the job in the state that was
@@ -444,9 +465,11 @@ class Steps:
     async def _fail(self, info: WorkflowInfo, note: str) -> None:
         """Raise a fatal exception, in the answer that the job's dependency
         waits for when there is one."""
-        if info.failure is None:
+        kept = info.view is not None and info.view.has_failed
+        if info.failure is None and not kept:
             note = with_next_step(note, info.jobid)
-        info.failure = note = printable(note, NOTE)
+        note = printable(note, NOTE)
+        info.failure = None if kept else note
         if info.view is not None and info.owns(info.view):
             self._save(info)
         if info.goal is Goal.PLANNED and not info.planned and info.request is not None:

@@ -10,6 +10,8 @@ limits of the epilog stand still: they cost a job its data, which an outage must
 A Workflow that is kept for a node that has not unmounted in time (``unmount_failure``)
 has no limit in PostRun, and that of DataOut counts from DataOut.
 
+The limits of a copy that is made again (``flux dws rescue``) count from then.
+
 ``stall_timeout`` counts from the last progress of the data, and stands still likewise.
 """
 
@@ -84,7 +86,8 @@ def running_limits(
             f"DWS reports a TransientCondition in {state} for more than "
             f"tc_timeout={config.tc_timeout:g}s: {view.message or 'no message'}"
         )
-        deadline = info.troubled_since + config.tc_timeout
+        begun = max(info.troubled_since, view.rescued or 0.0)
+        deadline = begun + config.tc_timeout
         since = deadline if nodes else None
         problem = Problem(note, since, config.tc_timeout, key="tc_timeout")
         limits.append((deadline, problem))
@@ -119,7 +122,8 @@ def _state_limits(
     kept = bool(view.kept_for)
     if info.out_since is not None or (kept and view.desired is State.PostRun):
         return limits
-    unmounting = since if kept or view.unmounting is None else view.unmounting
+    first = since if kept or view.unmounting is None else view.unmounting
+    unmounting = max(first, view.rescued or 0.0)
     epilog: list[tuple[str, Optional[float], float]] = []
     if view.desired is State.PostRun:
         epilog.append(("postrun_timeout", config.postrun_timeout, since))
@@ -137,8 +141,9 @@ def _stall_limit(
 ) -> list[tuple[float, Problem]]:
     """The time limit of data that does not move, if it runs. Where Kubernetes refuses
     the list of data movements, it is not over before the list is tried again."""
-    limit = config.stall_timeout
-    if limit is None or info.failed or info.out_since is not None:
+    limit, view = config.stall_timeout, info.view
+    failed = info.failed and not (view is not None and view.has_failed)
+    if limit is None or failed or info.out_since is not None:
         return []
     unmoved = info.unmoved_since
     if unmoved is None:
@@ -192,7 +197,7 @@ def _late(info: WorkflowInfo, view: WorkflowView, key: str, limit: float) -> Pro
     """A state was not reached in time."""
     assert view.desired is not None
     both = key == "teardown_after" and view.desired is State.DataOut
-    both = both and not view.kept_for
+    both = both and not (view.kept_for or view.rescued)
     what = "PostRun and DataOut" if both else view.desired.name
     note = f"{what} took more than {key}={limit:g}s"
     if info.rejected is not None and info.rejected.state is view.desired:

@@ -17,8 +17,15 @@ from flux_k8s.dws import nodefailure
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
 from flux_k8s.errors import show
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
-from flux_k8s.jobs.losses import loss_when_gone, losses, with_losses
-from flux_k8s.jobs.problems import dws_problem, in_doubt, may_be_written, problem_of
+from flux_k8s.jobs.losses import kept_note, loss_when_gone, losses, with_losses
+from flux_k8s.jobs.problems import (
+    dws_problem,
+    in_doubt,
+    is_kept,
+    may_be_kept,
+    may_be_written,
+    problem_of,
+)
 from flux_k8s.jobs.timelimits import Problem, unmade
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc.jobid import f58
@@ -140,6 +147,14 @@ class NoteGivenUp:
 
 
 @dataclass(frozen=True)
+class KeepFailed:
+    """Keep the storage of a job whose data could not be copied out, so that the data
+    can be rescued. ``note`` has the reason."""
+
+    note: str
+
+
+@dataclass(frozen=True)
 class Warn:
     """Report to the job's owner that Teardown makes no progress. ``fatal``: DWS has
     given up, and the job's exception has to be a fatal one."""
@@ -219,6 +234,7 @@ Step = Union[
     NoteTrouble,
     NoteOutage,
     NoteGivenUp,
+    KeepFailed,
     Warn,
     Record,
     Withhold,
@@ -355,19 +371,29 @@ def _release(
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
         return _release_nodes(info, view) or _tear_down(info, view, now)
+    if is_kept(info, view, now):
+        return _await_rescue(info, view)
     problem, deadline = problem_of(info, view, now, config)
-    if in_doubt(info, deadline, now) and info.ran and not info.abandoned:
+    # A failure that the storage was kept after has failed the job, and no more.
+    ended = (info.abandoned or info.failed) and not view.has_failed
+    saves = info.ran and not (info.abandoned and not view.has_failed)
+    if in_doubt(info, deadline, now) and saves:
         return Lookup()
-    if problem is not None and problem.in_doubt and info.ran and not info.abandoned:
+    if problem is not None and problem.in_doubt and saves:
         return ListMovements()
-    gives_up = problem is not None or info.abandoned or info.failed or not info.ran
-    gives_up = gives_up or view.given_up
+    gives_up = problem is not None or ended or not info.ran
+    gives_up = gives_up or view.given_up or view.failed_until is not None
+    if view.has_failed and view.complete:
+        gives_up = False
+    gives_up = gives_up or info.aborted
     if may_be_written(info, view, config):
         # DWS does not keep a file system from a second mount, nor from deletion.
         trouble, deadline = dws_problem(info, view, now, config)
         step = _await_unmount(info, view, problem, trouble, now)
         if step is not None:
             return step
+    elif problem is not None and not ended and may_be_kept(info, view, config):
+        return KeepFailed(problem.note)
     elif gives_up:
         return _give_up(info, view, problem)
     if view.trouble_note != info.trouble_note:
@@ -389,12 +415,20 @@ def _release(
 def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Step]:
     """The step by which a job whose nodes have unmounted ends before its data is out;
     None if it does not, or not yet. Its storage is kept from others first."""
-    failed = info.failed and not view.kept_for
+    failed = info.failed and not (view.kept_for or view.has_failed)
     if not view.nodes_released or info.released or failed:
         return None
     if not info.withholding:
         return Withhold()
     return ReleaseEpilog() if info.withheld else None
+
+
+def _await_rescue(info: WorkflowInfo, view: WorkflowView) -> Step:
+    """The step for storage that is kept so that data can be rescued: its job ends."""
+    if not (info.failed or info.released):
+        return Fail(kept_note(info, view))
+    deadline = None if info.rescuing else view.failed_until
+    return _release_nodes(info, view) or Wait(deadline)
 
 
 def _await_unmount(
@@ -443,7 +477,7 @@ def _give_up(
     each node. A node that may still unmount in Teardown is not drained before Teardown
     is complete."""
     if info.owes_report:
-        note = "given up" if problem is None else problem.note
+        note = view.failure or ("given up" if problem is None else problem.note)
         return ReportData(info.failure or with_losses(note, info, view))
     if not info.ran or info.released:
         return _request_teardown(info, view)

@@ -169,6 +169,9 @@ class WorkflowInfo:
         withholding: the scheduler is to keep the job's storage from others, although
             the job is about to give it back.
         withheld: the scheduler does so.
+        cannot_keep: the storage of the job cannot be kept after a failure: the service
+            could not keep others off, or containers run on its nodes.
+        rescuing: a request of a user to rescue its data is being carried out.
         recorded_loss: what is lost of the job's data by its record, "" for nothing;
             None as long as that is not written.
         lost_storage: the Rabbits that broke with the data of a job without nodes, and
@@ -226,6 +229,8 @@ class WorkflowInfo:
     writers_at: float = 0.0
     withholding: bool = False
     withheld: bool = False
+    cannot_keep: bool = False
+    rescuing: bool = False
     recorded_loss: Optional[str] = None
     lost_storage: str = ""
     data_reported: bool = False
@@ -268,7 +273,8 @@ class WorkflowInfo:
         view = self.view
         if view is None or view.since is None or not view.copying:
             return None
-        return max(view.since, view.changed or 0.0, self.data.moved or 0.0)
+        begun = max(view.since, view.changed or 0.0, view.rescued or 0.0)
+        return max(begun, self.data.moved or 0.0)
 
     @property
     def waits(self) -> bool:

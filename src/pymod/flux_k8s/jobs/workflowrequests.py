@@ -18,6 +18,8 @@ from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowview import (
+    FAILED_UNTIL,
+    FAILURE,
     FINALIZER,
     INSTANCE,
     KEPT_FOR,
@@ -25,6 +27,7 @@ from flux_k8s.dws.workflowview import (
     NODES_RELEASED,
     OUT_OF_REACH,
     RELEASE,
+    RESCUED,
     STAGE,
     TEARDOWN_REQUESTED,
     WLM_ID,
@@ -51,7 +54,7 @@ from flux_k8s.ports import (
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
-from flux_k8s.text import SHOWN, printable
+from flux_k8s.text import NOTE, SHOWN, printable
 
 OVERLOOKED = 1.0
 """Seconds that the service may take to see that PostRun is complete."""
@@ -265,6 +268,18 @@ class WorkflowRequests:
         annotations = {KEPT_FOR: hostlist.encode(hosts)}
         if release_nodes:
             annotations[NODES_RELEASED] = "true"
+        body: Json = {"metadata": {"annotations": annotations}}
+        await self._send(info, self._patch(info, body))
+
+    async def keep_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
+        """Mark the Workflow: its data could not be copied out, and its storage is kept
+        until a time. Its job may end from now on."""
+        annotations: Json = {
+            FAILED_UNTIL: format_timestamp(until),
+            FAILURE: printable(note, NOTE),
+            RESCUED: None,
+            NODES_RELEASED: "true",
+        }
         body: Json = {"metadata": {"annotations": annotations}}
         await self._send(info, self._patch(info, body))
 

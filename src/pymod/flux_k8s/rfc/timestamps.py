@@ -41,3 +41,8 @@ def format_timestamp(time: float) -> str:
     """The time stamp of a UNIX time, with microseconds."""
     stamp = datetime.fromtimestamp(time, timezone.utc)
     return stamp.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def format_seconds(time: float) -> str:
+    """The time stamp of a UNIX time, without a fraction, for a person."""
+    return format_timestamp(time)[:19] + "Z"

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import enum
 import random
+import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Callable, Iterable, Mapping, Optional
 
 from flux_k8s.broker.assembly import make_service
@@ -51,6 +53,11 @@ from rabbitsim.torture.scenarios import SCENARIOS, Scenario
 PATIENCE = 7200.0
 DOWN = 1.0
 """Seconds from the module's death to its return."""
+
+RESCUED = 100.0
+"""Seconds until data that could not be copied out is copied again."""
+
+_TIME = re.compile(r"\d{4}-\d\d-\d\dT[\d:]+Z")
 
 
 class Interruption(enum.Enum):
@@ -265,6 +272,7 @@ def _text(request: Request) -> str:
 class _Allowances(Allowances):
     def __init__(self, scenario: Scenario, interruption: Interruption) -> None:
         self._scenario = scenario
+        self._rescues = scenario.rescue
         self._cancel = interruption is Interruption.CANCEL
         self.config = scenario.config
 
@@ -275,6 +283,9 @@ class _Allowances(Allowances):
         starts = (exception["note"], exception["type"])
         errors = self._scenario.errors
         return any(text.startswith(error) for text in starts for error in errors)
+
+    def lost(self, job: Job, record: Record) -> bool:
+        return super().lost(job, record) or (record.failed and not self._rescues)
 
     def node(self, job: Job, host: str) -> bool:
         return self._scenario.tolerance > 0
@@ -324,6 +335,8 @@ def live(
             for w in system.workflows()
         )
 
+    if scenario.rescue:
+        system.loop.call_later(RESCUED, partial(_rescue, system, jobid))
     if scenario.cancelled_in:
         system.loop.run(there, PATIENCE)
         system.instance.cancel(jobid)
@@ -346,6 +359,13 @@ def live(
     return _life(system, jobid, monitor.breach)
 
 
+def _rescue(system: VirtualSystem, jobid: int) -> None:
+    """Have data copied again that could not be copied out, until it is out."""
+    if system.workflows():
+        system.instance.request("dws.rescue", {"id": jobid}, lambda *answer: None)
+        system.loop.call_later(RESCUED, partial(_rescue, system, jobid))
+
+
 def _enable_rabbits(system: VirtualSystem) -> None:
     for storage in system.store.list(STORAGE, None)["items"]:
         body: Json = {"spec": {"state": "Enabled"}}
@@ -365,7 +385,7 @@ def _life(system: _CrashSystem, jobid: int, breach: Optional[Breach]) -> Life:
     return Life(
         points=tuple(system.crasher.points),
         events=tuple(event.name for event in events),
-        exceptions=tuple((c["type"], c["note"]) for c in contexts),
+        exceptions=tuple((c["type"], _TIME.sub("", c["note"])) for c in contexts),
         left=tuple(left),
         breach=breach,
     )

@@ -12,7 +12,15 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED, STATES, requested_key
+from flux_k8s.dws.workflowview import (
+    FAILED_UNTIL,
+    GIVEN_UP,
+    KEPT_FOR,
+    NODES_RELEASED,
+    RESCUED,
+    STATES,
+    requested_key,
+)
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job
@@ -56,6 +64,11 @@ class Record:
         creates: the persistent storage that the job makes.
         kept: the Workflow says that its storage is kept for nodes that have not
             unmounted.
+        failed_until: the time until which the storage is kept now so that data can be
+            rescued, as the Workflow says; None if it says nothing.
+        failed: it has said so.
+        given_up: the Workflow says that the data is given up.
+        rescued: when the data was last copied again; 0 for never.
         nodes_released: the Workflow says that the job may end before its data is out.
         outlives: the job has ended, and its Workflow still takes the data out.
         unattended: the module was away when the job's epilog ended.
@@ -77,6 +90,10 @@ class Record:
     outputs: tuple[str, ...] = ()
     creates: tuple[str, ...] = ()
     kept: bool = False
+    failed_until: Optional[float] = None
+    failed: bool = False
+    given_up: bool = False
+    rescued: float = 0.0
     nodes_released: bool = False
     outlives: bool = False
     unattended: bool = False
@@ -93,6 +110,11 @@ class Record:
         asked = annotations.get(requested_key(STATES[desired]))
         self.nodes_released = self.nodes_released or NODES_RELEASED in annotations
         self.kept = self.kept or KEPT_FOR in annotations
+        self.failed_until = parse_timestamp(annotations.get(FAILED_UNTIL, ""))
+        self.failed = self.failed or self.failed_until is not None
+        self.given_up = self.given_up or GIVEN_UP in annotations
+        rescued = parse_timestamp(annotations.get(RESCUED, ""))
+        self.rescued = max(self.rescued, rescued or 0.0)
         when = now if asked is None else parse_timestamp(asked)
         self.asked.setdefault(desired, now if when is None else when)
         if state == desired:

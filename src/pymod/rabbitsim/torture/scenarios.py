@@ -29,6 +29,7 @@ class Scenario:
         outage_in: the one in which Kubernetes is out of reach for a moment, or "".
         errors: how its fatal exceptions begin.
         release, stage: its ``dw_release`` and ``dw_stage``.
+        rescue: its data is copied again as often as that has failed.
         nodes: how many it has; it may lose ``tolerance`` of them.
     """
 
@@ -44,6 +45,7 @@ class Scenario:
     tolerance: int = 0
     release: str = "teardown"
     stage: str = "prolog"
+    rescue: bool = False
 
 
 SCENARIOS = (
@@ -98,6 +100,22 @@ SCENARIOS = (
         "a job that DWS fails in DataOut",
         faults=(DwsFault("DataOut", "error", message="it broke"),),
         errors=("DWS failed in DataOut",),
+    ),
+    Scenario(
+        "a job whose data is rescued",
+        faults=(DwsFault("DataOut", "copy", duration=60.0, message="no space"),),
+        config=Config(keep_failed=600.0),
+        errors=("DWS failed in DataOut",),
+        rescue=True,
+    ),
+    Scenario(
+        "a job whose data is kept and lost after its end",
+        faults=(
+            DwsFault("DataOut", "slow", duration=20.0),
+            DwsFault("DataOut", "copy", message="no space"),
+        ),
+        config=Config(keep_failed=60.0),
+        release="unmounted",
     ),
     Scenario(
         "a job whose data does not move any more",

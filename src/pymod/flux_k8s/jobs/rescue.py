@@ -1,0 +1,189 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Has data copied again that could not be copied out: ``dws.rescue``.
+
+The storage of such a job is kept for ``rabbit.keep_failed``. nnf-dm makes a data
+movement again whose status is removed. To delete those that failed would not do: NNF
+makes them again, but takes DataOut for complete at once if all others have succeeded,
+since its cache does not have the new ones yet.
+
+First the data movements are started again, then the Workflow is marked. If the service
+dies in between, the storage is still kept, and may be rescued again.
+"""
+
+from __future__ import annotations
+
+import errno
+import syslog
+from typing import Any, Coroutine, Optional
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.control.coroutines import Call, settle
+from flux_k8s.control.kubecalls import KubeCalls
+from flux_k8s.dws.datamovement import FINISHED, STATE_LABEL, SUCCESS, key_of
+from flux_k8s.dws.workflowview import (
+    FAILED_UNTIL,
+    GIVEN_UP,
+    RESCUED,
+    State,
+    WorkflowView,
+)
+from flux_k8s.jobs.reconciler import Job, JobTable
+from flux_k8s.jobs.records import list_movements
+from flux_k8s.jobs.requests import QueryError
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+from flux_k8s.ports import (
+    NNFDATAMOVEMENT,
+    WORKFLOW,
+    Flux,
+    Json,
+    Kube,
+    KubeError,
+    gone,
+)
+from flux_k8s.rfc.timestamps import format_timestamp
+
+
+class Rescue:
+    """Starts copies again, or gives them up."""
+
+    def __init__(
+        self, flux: Flux, kube: Kube, settings: Settings, jobs: JobTable
+    ) -> None:
+        self._flux = flux
+        self._calls = KubeCalls(kube)
+        self._settings = settings
+        self._jobs = jobs
+
+    def rescue(self, job: Job, by: int) -> Coroutine[Call[Any], Any, Json]:
+        """Have the data of a job copied again. The answer has ``copies``, how many
+        data movements were started again.
+
+        Args:
+            by: the user who asks for it.
+
+        Raises:
+            QueryError: no data of the job waits for that.
+        """
+        info = job.info
+        _check_kept(info, self._flux.now())
+
+        async def act() -> Json:
+            copies = await self._start_again(info)
+            since = format_timestamp(self._flux.now())
+            await self._mark(job, {FAILED_UNTIL: None, RESCUED: since})
+            text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
+            self._flux.log(syslog.LOG_NOTICE, text)
+            return {"copies": copies}
+
+        return self._hold(job, act())
+
+    def give_up(self, job: Job, by: int) -> Coroutine[Call[Any], Any, Json]:
+        """Have the storage of a job go, and with it the data that is not copied.
+
+        Raises:
+            QueryError: the storage is not kept.
+        """
+        info = job.info
+        _check_failed(info)
+
+        async def act() -> Json:
+            await self._mark(job, {GIVEN_UP: "true"})
+            self._flux.log(
+                syslog.LOG_NOTICE, f"{info.f58}: user {by} gives its data up"
+            )
+            return {}
+
+        return self._hold(job, act())
+
+    async def _hold(self, job: Job, act: Coroutine[Call[Any], Any, Json]) -> Json:
+        """Do something before the time of the storage is over, be it in the last
+        moment."""
+        job.info.rescuing = True
+        try:
+            return await act
+        finally:
+            job.info.rescuing = False
+            self._jobs.asked(job)
+
+    async def _mark(self, job: Job, annotations: Json) -> None:
+        """Annotate the Workflow.
+
+        Raises:
+            KubeError: the request failed.
+            QueryError: the storage has gone meanwhile.
+        """
+        name, namespace = job.info.name, self._settings.namespace
+        body: Json = {"metadata": {"annotations": annotations}}
+        workflow = await self._calls.patch(WORKFLOW, namespace, name, body, key=name)
+        self._jobs.see(job.info.jobid, "MODIFIED", workflow)
+        _check_failed(job.info)
+
+    async def _start_again(self, info: WorkflowInfo) -> int:
+        """Remove the status of the data movements that failed. Returns their number.
+
+        Raises:
+            KubeError: a request failed. Some copies may have been started.
+            QueryError: Kubernetes does not allow it.
+        """
+        failed: list[tuple[str, str]] = []
+
+        def take(items: list[Json], more: bool) -> None:
+            failed.extend(key_of(item) for item in items if _has_failed(item))
+
+        try:
+            await list_movements(self._calls, info.name, take)
+            answers = await settle(self._clear(info, *key) for key in failed)
+        except KubeError as error:
+            raise _refusal(error, f"list {NNFDATAMOVEMENT.plural}") from None
+        for answer in answers:
+            if isinstance(answer, KubeError) and not gone(answer):
+                raise _refusal(answer, f"patch {NNFDATAMOVEMENT.plural}/status")
+        return len(failed)
+
+    def _clear(self, info: WorkflowInfo, namespace: str, name: str) -> Call[Json]:
+        body: Json = {"status": None}
+        key = f"{info.name}/{namespace}"
+        return self._calls.patch_status(NNFDATAMOVEMENT, namespace, name, body, key=key)
+
+
+def _has_failed(movement: Json) -> bool:
+    """Whether a data movement belongs to DataOut and has ended without success."""
+    status, labels = movement.get("status"), movement["metadata"].get("labels")
+    if not isinstance(status, dict) or not isinstance(labels, dict):
+        return False
+    over = status.get("state") == FINISHED and status.get("status") != SUCCESS
+    return over and labels.get(STATE_LABEL) == State.DataOut.name
+
+
+def _refusal(error: KubeError, what: str) -> Exception:
+    """The error to be raised: one that names what Kubernetes does not allow."""
+    if error.status != 403:
+        return error
+    text = (
+        f"Kubernetes does not allow the dws module to {what} (see rbac.yaml): {error}"
+    )
+    return QueryError(errno.EACCES, text)
+
+
+def _check_failed(info: WorkflowInfo) -> WorkflowView:
+    """The Workflow of a job whose data could not be copied out, and is not gone."""
+    view: Optional[WorkflowView] = info.view
+    if view is None or not (info.owns(view) and view.has_failed):
+        text = f"job {info.f58}: no data of it has failed and is kept"
+    elif view.complete or view.desired is not State.DataOut or view.deleting:
+        text = f"job {info.f58}: its storage is not kept any more"
+    else:
+        return view
+    raise QueryError(errno.EINVAL, text)
+
+
+def _check_kept(info: WorkflowInfo, now: float) -> None:
+    """Check that the data of a job waits to be copied again."""
+    view = _check_failed(info)
+    if info.rescuing or view.failed_until is None:
+        text = f"job {info.f58}: its data is being copied again already"
+        raise QueryError(errno.EALREADY, text)
+    if view.given_up or now >= view.failed_until:
+        text = f"job {info.f58}: its data is given up"
+        raise QueryError(errno.EINVAL, text)

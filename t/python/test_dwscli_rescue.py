@@ -1,0 +1,118 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""flux dws rescue, and what the other commands say of data that is kept."""
+
+from __future__ import annotations
+
+import errno
+import json
+from typing import Any
+
+import pytest
+
+from support.dwscli import (
+    FIRST,
+    NOW,
+    WORKFLOW,
+    FixedInstance,
+    detail,
+    dws,
+    ended_job,
+    kvs_of,
+    refused,
+)
+
+F58 = "ƒ3gDmDv6tjHH"
+FAILED = "DWS failed in DataOut: no space; not copied: x"
+NOTE = f"{FAILED}; its storage is kept until X: flux dws rescue {F58} copies again"
+KEPT: dict[str, Any] = {
+    "state": "DataOut",
+    "status": "Error",
+    "failed": FAILED,
+    "kept_until": NOW + 7200,
+    "waits": f"flux dws rescue {F58}: its data is not out, and is kept until X",
+    "limits": [{"name": "keep_failed", "at": NOW + 7200}],
+}
+EXCEPTION = {
+    "timestamp": NOW,
+    "name": "exception",
+    "context": {"type": "dws", "severity": 0, "note": NOTE},
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "answer", "request_", "said"),
+    [
+        ((), {"copies": 4}, {}, "4 copies are started again"),
+        ((), {"copies": 1}, {}, "1 copy is started again"),
+        ((), {"copies": 0}, {}, "no copy has failed: those that have not ended get"),
+        (("--give-up",), {}, {"give_up": True}, "its data is given up"),
+    ],
+)
+def test_rescue_sends_its_request_and_says_what_comes_of_it(
+    words: tuple[str, ...], answer: Any, request_: Any, said: str
+) -> None:
+    found = FixedInstance({"dws.rescue": answer})
+    done = dws(found, "rescue", *words, F58)
+    assert found.requests == [("dws.rescue", {"id": FIRST, **request_})]
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(f"Job {F58}: {said}")
+    assert f"flux dws wait {F58}" in done.out
+
+
+def test_a_rescue_that_is_refused_is_one_error() -> None:
+    text = "job f3gDmDv6tjHH: no data of it has failed and is kept"
+    found = FixedInstance({"dws.rescue": refused(errno.EINVAL, text)})
+    done = dws(found, "rescue", F58)
+    said = f"flux-dws: ERROR: job {F58}: no data of it has failed and is kept\n"
+    assert (done.status, done.out, done.err) == (1, "", said)
+    assert dws(found, "rescue", "nonsense!").status == 1
+
+
+def test_show_says_what_has_failed_until_when_it_is_kept_and_what_to_do() -> None:
+    done = dws(FixedInstance({"dws.job-show": detail(FIRST, **KEPT)}), "show", F58)
+    assert f"Failed:     {FAILED}\n" in done.out
+    assert f"Waits for:  flux dws rescue {F58}: its data is not out" in done.out
+    assert "Limit:      keep_failed in 2" in done.out
+
+
+def workflow_of(completed: bool) -> str:
+    """The last Workflow of a job whose storage was kept."""
+    mark = {"flux-framework.readthedocs.io/rescued": "2025-11-24T15:58:00Z"}
+    drivers = [{"dwdIndex": 1, "watchState": "DataOut", "completed": completed}]
+    metadata: Any = {**WORKFLOW["metadata"], "annotations": mark}
+    status: Any = {**WORKFLOW["status"], "drivers": drivers}
+    return json.dumps({**WORKFLOW, "metadata": metadata, "status": status})
+
+
+def ended(outcome: dict[str, Any], completed: bool) -> FixedInstance:
+    """A job that is kept, is rescued, and ends."""
+    answers = [
+        detail(FIRST, serial=1, **KEPT),
+        detail(FIRST, serial=2, state="DataOut", kept_until=None, waits=""),
+        refused(errno.ENOENT, "no active job with #DW directives"),
+    ]
+    kvs = kvs_of(
+        FIRST,
+        eventlog=json.dumps(EXCEPTION),
+        rabbit_workflow=workflow_of(completed),
+        rabbit_data_out=json.dumps(outcome),
+    )
+    told = {"exception_type": "dws", "exception_severity": 0, "exception_note": NOTE}
+    job = ended_job(FIRST, result=2, waitstatus=0, **told)
+    return FixedInstance({"dws.job-show": answers}, jobs=[job], kvs=kvs)
+
+
+def test_wait_goes_on_while_data_may_be_rescued_and_succeeds_when_it_is() -> None:
+    done = dws(ended({"success": True}, True), "wait", F58)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.splitlines()[-1].endswith("storage is gone, data was copied out")
+    listed = dws(ended({"success": True}, True), "list", "-a", "--filter=ended")
+    assert "no space" not in listed.out
+
+
+def test_wait_fails_when_the_data_is_lost_for_good() -> None:
+    lost = {"success": False, "errstr": FAILED}
+    done = dws(ended(lost, False), "wait", F58)
+    assert (done.status, done.err) == (1, f"flux-dws: ERROR: job {F58}: {FAILED}\n")
+    assert "no space" in dws(ended(lost, False), "list", "-a", "--filter=ended").out
