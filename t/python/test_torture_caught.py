@@ -13,7 +13,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
-from flux_k8s.jobs import problems, reconciler, workflowrequests
+from flux_k8s.jobs import problems, reconciler, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.requesthandler import RequestHandler
@@ -148,6 +148,11 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
         "written",
         replacing(Availability, "may_write", lambda self, host: False),
         ("unmount",),
+    ),
+    "keeps no storage whose data could not be copied out": (
+        "kept",
+        replacing(workflow, "is_kept", lambda info, view, now: False),
+        ("dws",),
     ),
     "puts nodes back on which storage is mounted": (
         "mounted",

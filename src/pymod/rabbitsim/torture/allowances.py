@@ -251,7 +251,8 @@ class PlannedAllowances(Allowances):
         about = self._dws.get(job.id, set())
         if match := re.match(r"DWS failed in (\w+): ", note):
             state = match[1]
-            cause = ("error", state) in about or self._jobs[job.id].uncertain
+            cause = bool({("error", state), ("copy", state)} & about)
+            cause = cause or self._jobs[job.id].uncertain
             return record.failed_in(state) and cause
         if match := re.match(r"DWS reports a TransientCondition in (\w+) for", note):
             state, limit = match[1], self.config.tc_timeout

@@ -53,6 +53,10 @@ PAIRS = (
 _OF_JOB = re.compile(r"fluxjob-(\d+)(?:-\d+)?$")
 """The names of the objects of a job."""
 
+_COPY_FAILED = re.compile(
+    "DWS failed in DataOut: |no data moved in DataOut |(PostRun and )?DataOut took "
+)
+
 AFTER_RUN = ("PostRun", "DataOut")
 """The states that save the data of a job."""
 
@@ -283,12 +287,34 @@ class Monitor:
         if STATES[desired] < STATES[before] and not meddled:
             self.fail("order", f"{f58(jobid)} went back from {before} to {desired}")
         if desired == "Teardown":
+            self._check_kept(jobid, record)
             self._leaves(jobid, record)
         self._check_limit(jobid, record, before)
         if desired != "Teardown" and STATES[desired] > STATES[before] + 1:
             self.fail("order", f"{f58(jobid)} skipped from {before} to {desired}")
         record.desired = desired
         record.refused.clear()
+
+    def _check_kept(self, jobid: int, record: Record) -> None:
+        """Storage that is kept so that data can be rescued does not go before its time,
+        and no storage goes that should have been kept."""
+        free = record.given_up or record.aborted or self._allowances.twice(jobid)
+        if free or "DataOut" in record.reached:
+            return
+        until, now = record.failed_until, self._now()
+        if until is not None and now < until:
+            text = f"{f58(jobid)} was torn down {until - now:.3f}s before its time"
+            self.fail("kept", text)
+        job = self._jobs().get(jobid)
+        if job is None or self._allowances.config.keep_failed is None:
+            return
+        # A container runs on, so its job cannot end before its storage is gone.
+        keeps = "requires=" not in str(job.jobspec["attributes"]["system"]["dw"])
+        for exception in record.fatal:
+            note = exception["note"]
+            lost = _COPY_FAILED.match(note) and "; not copied: " in note
+            if keeps and lost and not record.failed:
+                self.fail("kept", f"{f58(jobid)} was not kept: {note}")
 
     def _check_limit(self, jobid: int, record: Record, state: str) -> None:
         """A state that was not reached in time is not waited for any longer."""
@@ -297,6 +323,8 @@ class Monitor:
         if limit is None or asked is None or self._allowances.twice(jobid):
             return
         if record.kept and state in ("PostRun", "DataOut"):
+            return
+        if record.failed and state == "DataOut":
             return
         due = asked + limit + self._allowances.lateness
         told = state in ("Proposal", "Setup") and bool(record.fatal)

@@ -26,6 +26,7 @@ from rabbitsim.torture.troubles import (
     KINDS,
     Trouble,
     make_bad_nodes,
+    make_failing_copies,
     make_queue_trouble,
     make_trouble,
 )
@@ -110,6 +111,14 @@ def make_plan(
         queue = random.Random(f"queue {seed}")
         for _ in range(queue.randint(0, jobs // 2)):
             troubles += make_queue_trouble(queue, length * 60.0, jobs)
+    if "dws" in faults:
+        copies = random.Random(f"copies {seed}")
+        keeps = copies.random() < 0.5
+        if keeps:
+            keep = copies.choice([60.0, 600.0, 3000.0])
+            site = replace(site, config=replace(site.config, keep_failed=keep))
+        if copies.random() < (0.9 if keeps else 0.1):
+            troubles += make_failing_copies(copies, jobs)
     return Plan(seed, length, site, planned, tuple(troubles))
 
 

@@ -400,6 +400,20 @@ def make_bad_nodes(rng: random.Random, jobs: int) -> list[Trouble]:
     return troubles
 
 
+def make_failing_copies(rng: random.Random, jobs: int) -> list[Trouble]:
+    """Data movements of some jobs fail in DataOut for a while."""
+    return [
+        Trouble(
+            "dws",
+            "copy",
+            job=rng.randrange(jobs),
+            duration=rng.choice([30.0, 400.0, 3000.0]),
+            name="DataOut",
+        )
+        for _ in range(rng.randint(1, max(1, jobs // 4)))
+    ]
+
+
 def _trouble(
     kind: str, what: str, when: Mapping[str, object], **more: object
 ) -> Trouble:

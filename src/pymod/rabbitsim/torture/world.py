@@ -23,6 +23,7 @@ from rabbitsim.loop import VirtualLoop
 from rabbitsim.torture.jobs import PlannedJob
 from rabbitsim.torture.plan import Plan
 from rabbitsim.torture.record import ABORT
+from rabbitsim.torture.rescues import Rescues
 from rabbitsim.torture.system import TorturedSystem
 from rabbitsim.torture.troubles import PARTS, Trouble, part_state
 
@@ -129,6 +130,7 @@ class World:
             "exec": self._exec,
         }
         self._hostile: dict[tuple[int, str], Trouble] = {}
+        Rescues(self.system, plan.seed, note)
         self._schedule()
 
     def _schedule(self) -> None:
