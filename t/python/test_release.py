@@ -29,11 +29,14 @@ from support.service import (
     HOUR,
     LIFE,
     XFS,
+    annotations,
+    desired,
     exceptions,
     in_state,
     lines,
     long,
     names,
+    run_until_inactive,
     running,
     settle,
     started,
@@ -67,26 +70,6 @@ def slow(
 def submit(system: VirtualSystem, dw: Any = (XFS, COPY_OUT), **system_: Any) -> int:
     spec = long(list(dw) if not isinstance(dw, str) else dw, 1, 10, **system_)
     return system.instance.submit(spec)
-
-
-def run_until_inactive(system: VirtualSystem, jobid: int, timeout: float = DAY) -> None:
-    job = system.instance.job(jobid)
-    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=timeout), (
-        names(system, jobid),
-        system.log[-10:],
-    )
-
-
-def desired(system: VirtualSystem, jobid: int) -> str:
-    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
-    state: str = workflow["spec"]["desiredState"]
-    return state
-
-
-def annotations(system: VirtualSystem, jobid: int) -> Json:
-    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
-    found: Json = workflow["metadata"]["annotations"]
-    return found
 
 
 def record(system: VirtualSystem, jobid: int) -> Json:

@@ -14,8 +14,8 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import FAILED_UNTIL, NODES_RELEASED, RESCUED
-from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, WORKFLOW, Json, KubeError
-from flux_k8s.rfc.jobid import f58, workflow_name
+from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, Json, KubeError
+from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_seconds, parse_timestamp
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
@@ -29,9 +29,12 @@ from support.service import (
     DAY,
     HOUR,
     XFS,
+    annotations,
+    desired,
     exceptions,
     lines,
     names,
+    run_until_inactive,
     settle,
     started,
 )
@@ -71,29 +74,12 @@ def submit(
     return system.instance.submit(spec_of(list(dw), nodes, **more))
 
 
-def run_until_inactive(
-    system: VirtualSystem, jobid: int, timeout: float = HOUR
-) -> None:
-    job = system.instance.job(jobid)
-    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=timeout), (
-        names(system, jobid),
-        system.log[-10:],
-    )
-
-
-def annotations(system: VirtualSystem, jobid: int) -> Json:
-    workflow = system.store.get(WORKFLOW, "default", workflow_name(jobid))
-    found: Json = workflow["metadata"]["annotations"]
-    return found
-
-
 def is_kept(system: VirtualSystem, jobid: int) -> bool:
     """Whether the job has ended and its storage is kept for a rescue."""
-    found = system.store.get(WORKFLOW, "default", workflow_name(jobid))
-    marks = found["metadata"]["annotations"]
+    marks = annotations(system, jobid)
     return (
         system.instance.job(jobid).state is JobState.INACTIVE
-        and found["spec"]["desiredState"] == "DataOut"
+        and desired(system, jobid) == "DataOut"
         and FAILED_UNTIL in marks
         and NODES_RELEASED in marks
     )

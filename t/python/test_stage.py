@@ -21,12 +21,14 @@ from support.service import (
     LIFE,
     LUSTRE,
     XFS,
+    desired,
     exceptions,
     long,
     memo,
     names,
     running,
     settle,
+    workflow,
 )
 from support.staging import (
     COPY,
@@ -34,7 +36,6 @@ from support.staging import (
     always,
     computes,
     config,
-    desired,
     fits,
     made_for,
     occupy,
@@ -46,7 +47,6 @@ from support.staging import (
     submit,
     time_of,
     wait,
-    workflow,
 )
 
 

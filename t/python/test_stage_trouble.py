@@ -20,10 +20,12 @@ from support.service import (
     DAY,
     HOUR,
     XFS,
+    desired,
     exceptions,
     names,
     running,
     settle,
+    workflow,
 )
 from support.staging import (
     COPY,
@@ -31,7 +33,6 @@ from support.staging import (
     always,
     computes,
     config,
-    desired,
     fits,
     made_for,
     occupy,
@@ -43,7 +44,6 @@ from support.staging import (
     submit,
     time_of,
     wait,
-    workflow,
 )
 
 

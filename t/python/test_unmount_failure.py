@@ -27,15 +27,18 @@ from support.service import (
     HOUR,
     USE,
     XFS,
+    desired,
     exceptions,
     in_state,
     jobspec,
     lines,
     long,
     names,
+    run_until_inactive,
     running,
     settle,
     started,
+    workflow,
 )
 from support.service import KEEP as PERSISTENT
 
@@ -65,26 +68,6 @@ def submit(
     system: VirtualSystem, dw: Any = (XFS, COPY_OUT), nodes: int = 4, **more: Any
 ) -> int:
     return system.instance.submit(jobspec(list(dw), nodes, **more))
-
-
-def run_until_inactive(
-    system: VirtualSystem, jobid: int, timeout: float = HOUR
-) -> None:
-    job = system.instance.job(jobid)
-    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=timeout), (
-        names(system, jobid),
-        system.log[-10:],
-    )
-
-
-def workflow(system: VirtualSystem, jobid: int) -> Json:
-    found: Json = system.store.get(WORKFLOW, "default", workflow_name(jobid))
-    return found
-
-
-def desired(system: VirtualSystem, jobid: int) -> str:
-    state: str = workflow(system, jobid)["spec"]["desiredState"]
-    return state
 
 
 def has_mounted(system: VirtualSystem, jobid: int) -> bool:

@@ -9,15 +9,16 @@ from typing import Any, Callable, Iterable
 
 from flux_k8s.ports import (
     SERVERS,
+    WORKFLOW,
     Json,
 )
-from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Options, Topology
 from rabbitsim.dws.breakdown import Profiles
 from rabbitsim.dws.directive import read_data
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
 from rabbitsim.flux.broker import WRITE_DELAY
-from rabbitsim.flux.events import Event
+from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.options import submit_jobspec
 from rabbitsim.system import VirtualSystem
 
@@ -208,6 +209,31 @@ def in_state(system: VirtualSystem, state: str) -> Callable[[], bool]:
 def submit(system: VirtualSystem, *args: str) -> int:
     test = "exec.test.run_duration=2s"
     return system.instance.submit(submit_jobspec(["app"], [*args, "-S", test]))
+
+
+def run_until_inactive(
+    system: VirtualSystem, jobid: int, timeout: float = HOUR
+) -> None:
+    job = system.instance.job(jobid)
+    assert system.loop.run(lambda: job.state is JobState.INACTIVE, timeout=timeout), (
+        names(system, jobid),
+        system.log[-10:],
+    )
+
+
+def workflow(system: VirtualSystem, jobid: int) -> Json:
+    return system.store.get(WORKFLOW, "default", workflow_name(jobid))
+
+
+def annotations(system: VirtualSystem, jobid: int) -> Json:
+    """Those of its Workflow."""
+    found: Json = workflow(system, jobid)["metadata"]["annotations"]
+    return found
+
+
+def desired(system: VirtualSystem, jobid: int) -> str:
+    state: str = workflow(system, jobid)["spec"]["desiredState"]
+    return state
 
 
 def run_until(system: VirtualSystem, jobid: int, event: str) -> None:

@@ -11,7 +11,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown import below_chassis
 from flux_k8s.dws.directives import GIB
-from flux_k8s.ports import COMPUTES, SERVERS, WORKFLOW, Json
+from flux_k8s.ports import COMPUTES, SERVERS
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
@@ -89,15 +89,6 @@ def config(**table: Any) -> Config:
 
 def wait(system: VirtualSystem, seconds: float) -> None:
     system.loop.run(lambda: False, timeout=seconds)
-
-
-def desired(system: VirtualSystem, jobid: int) -> str:
-    state: str = workflow(system, jobid)["spec"]["desiredState"]
-    return state
-
-
-def workflow(system: VirtualSystem, jobid: int) -> Json:
-    return system.store.get(WORKFLOW, "default", workflow_name(jobid))
 
 
 def reaches(system: VirtualSystem, jobid: int, state: str) -> None:
