@@ -234,7 +234,7 @@ def row(job: Json, kvs: Kvs) -> Json:
         "moved": sum(amounts) if amounts else None,
         "total": None,
         "percent": None,
-        "waits": "" if is_rescued(workflow) else _loss_of(job, workflow),
+        "waits": _lost(job, workflow),
         "result": RESULTS.get(int(number(job, "result") or 0), ""),
         "transfers": moved,
         "bank": text(job, "bank"),
@@ -509,22 +509,18 @@ def _exception(job: Json) -> str:
     return printable(text(job, "exception_note") or kind, NOTE)
 
 
-def is_rescued(workflow: Json) -> bool:
-    """Whether data was copied out after that had failed."""
-    view = WorkflowView.parse(workflow) if workflow else None
-    return view is not None and view.has_failed and not view.unsaved
-
-
-def _loss_of(job: Json, workflow: Json) -> str:
-    return _exception(job) or _hidden_loss(job, workflow)
-
-
-def _hidden_loss(job: Json, workflow: Json) -> str:
-    """The data that a job has lost whose first fatal exception is another one, as that
-    of its time limit: job-list has no later ones."""
-    if number(job, "exception_severity") != 0 or not workflow:
+def _lost(job: Json, workflow: Json) -> str:
+    """What a job with a fatal exception has lost of its storage, or data. The first
+    fatal exception may be another one, as that of its time limit: job-list has no later
+    ones. A job whose data was copied out after that had failed has lost nothing."""
+    if number(job, "exception_severity") != 0:
         return ""
-    return printable(loss(job, WorkflowView.parse(workflow)), NOTE)
+    if not workflow:
+        return _exception(job)
+    view = WorkflowView.parse(workflow)
+    if view.has_failed and not view.unsaved:
+        return ""
+    return _exception(job) or printable(loss(job, view), NOTE)
 
 
 def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:
