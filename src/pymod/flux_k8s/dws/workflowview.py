@@ -84,6 +84,7 @@ STAGE = "flux-framework.readthedocs.io/stage"
 STAGED_FOR = "flux-framework.readthedocs.io/staged-for"
 """An annotation that the service writes when it requests Setup before the job has
 nodes: the nodes that the job may get (RFC 29), or empty if it may get any."""
+
 FAILED_UNTIL = "flux-framework.readthedocs.io/failed-until"
 """An annotation: the data of the job could not be copied out, and the time until which
 its storage is kept so that the data can be rescued."""
@@ -369,13 +370,7 @@ class WorkflowView:
             message=printable(_string(status, "message"), NOTE),
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
-            teardown_requested=TEARDOWN_REQUESTED in annotations,
-            cut_off=CUT_OFF in annotations,
-            nodes_released=NODES_RELEASED in annotations,
-            kept_for=printable(_string(annotations, KEPT_FOR)),
-            left_mounted=printable(_string(annotations, LEFT_MOUNTED)),
-            **_rescue(annotations),
-            warned=WARNED in annotations,
+            **_marks(annotations),
             instance=_instance(metadata),
             requested=None if desired is None else _begun(annotations)[desired],
             changed=None,
@@ -432,11 +427,20 @@ def _metadata(
         "resource_version": metadata.string("resourceVersion"),
         "finalizers": metadata.optional_strings("finalizers"),
         "deleting": metadata.has("deletionTimestamp"),
-        "teardown_requested": TEARDOWN_REQUESTED in annotations,
         "unmounting": begun[State.PostRun],
+        "instance": _instance(metadata.value),
+        "begun": begun,
+        **_marks(annotations),
+    }
+
+
+def _marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """What the service has written down in annotations, but for the times at which it
+    requested states."""
+    return {
+        "teardown_requested": TEARDOWN_REQUESTED in annotations,
         "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
         "warned": WARNED in annotations,
-        "instance": _instance(metadata.value),
         "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
         "cut_off": CUT_OFF in annotations,
         "releases_unmounted": annotations.get(RELEASE) == UNMOUNTED,
@@ -445,14 +449,6 @@ def _metadata(
         "left_mounted": printable(_string(annotations, LEFT_MOUNTED)),
         "stages_ahead": annotations.get(STAGE) == AHEAD,
         "staged_for": annotations.get(STAGED_FOR),
-        **_rescue(annotations),
-        "begun": begun,
-    }
-
-
-def _rescue(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """What the annotations say of data that could not be copied out."""
-    return {
         "given_up": GIVEN_UP in annotations,
         "failed_until": parse_timestamp(_string(annotations, FAILED_UNTIL)),
         "rescued": parse_timestamp(_string(annotations, RESCUED)),

@@ -250,7 +250,7 @@ class Planner:
             self._free_storage.assume(reference, servers)
         try:
             await keep()
-        except Exception:
+        except Exception:  # as in _in_turn: after GeneratorExit there is no service
             for reference in choice.servers:
                 self._free_storage.withdraw(reference)
             raise

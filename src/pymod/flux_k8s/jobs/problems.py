@@ -63,6 +63,25 @@ def copies_again_until(info: WorkflowInfo, view: WorkflowView) -> Optional[float
     return begun + GRACE
 
 
+def has_ended_badly(info: WorkflowInfo, view: WorkflowView) -> bool:
+    """Whether the data of a job that was cancelled in its epilog, or that has failed,
+    is not waited for. A failure after which the storage was kept has failed the job,
+    and no more."""
+    return (info.abandoned or info.failed) and not view.has_failed
+
+
+def gives_up(
+    info: WorkflowInfo, view: WorkflowView, problem: Optional[Problem]
+) -> bool:
+    """Whether the storage of a job goes without all of its data."""
+    if info.aborted:
+        return True
+    if view.has_failed and view.complete:
+        return False  # it was copied after all
+    over = view.given_up or view.failed_until is not None
+    return problem is not None or has_ended_badly(info, view) or not info.ran or over
+
+
 def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
     """Whether the storage of a job is kept so that its data can be rescued, when
     copying it out has failed."""
@@ -70,8 +89,8 @@ def may_be_kept(info: WorkflowInfo, view: WorkflowView, config: Config) -> bool:
         return False
     copying = view.desired is State.DataOut and bool(view.unsaved) and info.ran
     broken = info.failure is not None or view.damage is not None
-    given_up = view.given_up or info.aborted or info.cannot_keep
-    return copying and not (broken or given_up)
+    given_up = view.given_up or info.aborted or has_ended_badly(info, view)
+    return copying and not (broken or given_up or info.cannot_keep)
 
 
 def is_kept(info: WorkflowInfo, view: WorkflowView, now: float) -> bool:

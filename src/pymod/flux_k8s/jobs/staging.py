@@ -273,14 +273,16 @@ class Staging:
             raise _NoRoom("others' storage: the scheduler has given it out")
 
     def _when_kept(self, jobid: int, answer: Answer) -> None:
-        answered: list[bool] = []
+        waits = True
 
         def done(kept: bool) -> None:
-            if not answered:
-                answered.append(kept)
+            nonlocal waits
+            if waits:
+                waits = False
+                timer.cancel()
                 answer(kept)
 
-        self._flux.call_later(KEEPING, partial(done, False))
+        timer = self._flux.call_later(KEEPING, partial(done, False))
         self._machine.when_withheld(jobid, partial(done, True))
 
     # When its data is there

@@ -185,12 +185,12 @@ class Steps:
         elif isinstance(step, ReleaseEpilog):
             await self._release_epilog(info)
         elif isinstance(step, NoteTrouble):
-            await workflows.annotate(info, TROUBLE, info.trouble_note or None)
+            await workflows.annotate(info, {TROUBLE: info.trouble_note or None})
         elif isinstance(step, NoteOutage):
             seconds = f"{info.out_of_reach:.3f}"
-            await workflows.annotate(info, OUT_OF_REACH, seconds)
+            await workflows.annotate(info, {OUT_OF_REACH: seconds})
         elif isinstance(step, NoteGivenUp):
-            await workflows.annotate(info, GIVEN_UP, "true")
+            await workflows.annotate(info, {GIVEN_UP: "true"})
         elif isinstance(step, KeepFailed):
             await self._keep_failed(info, step)
         elif isinstance(step, Warn):
@@ -337,7 +337,7 @@ class Steps:
                 text = f"{f58(info.jobid)}: not staged ahead: {error}"
                 self._flux.log(syslog.LOG_INFO, text)
                 info.failure = None
-                await self._workflows.annotate(info, STAGE, None)
+                await self._workflows.annotate(info, {STAGE: None})
             self.staging.wake()
             return
         await self._record_placement(info, placement)
@@ -506,7 +506,7 @@ class Steps:
         info.failed = info.failed or step.fatal
         info.warned = True
         now = format_timestamp(self._flux.now())
-        await self._workflows.annotate(info, WARNED, now)
+        await self._workflows.annotate(info, {WARNED: now})
 
 
 def requested_state(step: Step) -> Optional[State]:

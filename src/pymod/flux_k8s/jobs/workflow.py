@@ -20,6 +20,7 @@ from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.losses import kept_note, loss_when_gone, losses, with_losses
 from flux_k8s.jobs.problems import (
     dws_problem,
+    gives_up,
     in_doubt,
     is_kept,
     may_be_kept,
@@ -374,27 +375,20 @@ def _release(
     if is_kept(info, view, now):
         return _await_rescue(info, view)
     problem, deadline = problem_of(info, view, now, config)
-    # A failure that the storage was kept after has failed the job, and no more.
-    ended = (info.abandoned or info.failed) and not view.has_failed
-    saves = info.ran and not (info.abandoned and not view.has_failed)
+    saves = info.ran and (view.has_failed or not info.abandoned)
     if in_doubt(info, deadline, now) and saves:
         return Lookup()
     if problem is not None and problem.in_doubt and saves:
         return ListMovements()
-    gives_up = problem is not None or ended or not info.ran
-    gives_up = gives_up or view.given_up or view.failed_until is not None
-    if view.has_failed and view.complete:
-        gives_up = False
-    gives_up = gives_up or info.aborted
     if may_be_written(info, view, config):
         # DWS does not keep a file system from a second mount, nor from deletion.
         trouble, deadline = dws_problem(info, view, now, config)
         step = _await_unmount(info, view, problem, trouble, now)
         if step is not None:
             return step
-    elif problem is not None and not ended and may_be_kept(info, view, config):
+    elif problem is not None and may_be_kept(info, view, config):
         return KeepFailed(problem.note)
-    elif gives_up:
+    elif gives_up(info, view, problem):
         return _give_up(info, view, problem)
     if view.trouble_note != info.trouble_note:
         return NoteTrouble()

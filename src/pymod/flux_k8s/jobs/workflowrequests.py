@@ -252,9 +252,11 @@ class WorkflowRequests:
         """The annotation that goes with a request for a state."""
         return {requested_key(state): format_timestamp(self._flux.now())}
 
-    async def annotate(self, info: WorkflowInfo, key: str, text: Optional[str]) -> None:
-        """Set an annotation, or (None) remove it."""
-        body: Json = {"metadata": {"annotations": {key: text}}}
+    async def annotate(
+        self, info: WorkflowInfo, annotations: Mapping[str, Optional[str]]
+    ) -> None:
+        """Set annotations, or (None) remove them."""
+        body: Json = {"metadata": {"annotations": annotations}}
         await self._send(info, self._patch(info, body))
 
     async def keep(
@@ -268,20 +270,18 @@ class WorkflowRequests:
         annotations = {KEPT_FOR: hostlist.encode(hosts)}
         if release_nodes:
             annotations[NODES_RELEASED] = "true"
-        body: Json = {"metadata": {"annotations": annotations}}
-        await self._send(info, self._patch(info, body))
+        await self.annotate(info, annotations)
 
     async def keep_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
         """Mark the Workflow: its data could not be copied out, and its storage is kept
         until a time. Its job may end from now on."""
-        annotations: Json = {
+        annotations = {
             FAILED_UNTIL: format_timestamp(until),
             FAILURE: printable(note, NOTE),
             RESCUED: None,
             NODES_RELEASED: "true",
         }
-        body: Json = {"metadata": {"annotations": annotations}}
-        await self._send(info, self._patch(info, body))
+        await self.annotate(info, annotations)
 
     async def force(self, info: WorkflowInfo) -> None:
         """Have DWS treat the state as reached (``forceReady``)."""
