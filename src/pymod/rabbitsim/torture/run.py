@@ -133,12 +133,21 @@ class _Run:
                 self.monitor.fail("twice", text)
 
     def _check_withheld(self) -> None:
-        """No ``ssd`` of a Rabbit without storage is out of service."""
+        """No ``ssd`` of a Rabbit without storage stays out of service. There is a
+        request for each of them, one after the other."""
+        self._until(self._world.now + PATIENCE, lambda: not self._withheld())
+        for rabbit in self._withheld():
+            self.monitor.fail("left", f"ssd of {rabbit} are out of service")
+
+    def _withheld(self) -> list[str]:
+        """The Rabbits without storage of which ``ssd`` are out of service."""
         pool = self._world.system.instance.scheduler.pool
         used = storage_in_use(self._world.system.store)
-        for chassis in pool.chassis:
-            if pool.ssds_down(chassis.index) and not used[chassis.rabbit]:
-                self.monitor.fail("left", f"ssd of {chassis.rabbit} are out of service")
+        return [
+            chassis.rabbit
+            for chassis in pool.chassis
+            if pool.ssds_down(chassis.index) and not used[chassis.rabbit]
+        ]
 
     def run(self) -> Outcome:
         world = self._world
