@@ -134,7 +134,7 @@ test_expect_success 'jobs in every phase are cancelled at once' '
     gates_open $depend
 '
 test_expect_success 'a hundred jobs are cancelled right after submission' '
-    flux submit --cc=1-100 --setattr=system.dw="$DW" true >ids &&
+    flux submit --cc=1-100 --setattr=system.dw="$DW" sleep inf >ids &&
     flux cancel $(cat ids) &&
     queue_idle $PATIENCE &&
     for id in $(tail -n 5 ids); do
