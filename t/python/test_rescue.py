@@ -14,7 +14,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import FAILED_UNTIL, NODES_RELEASED, RESCUED
-from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, Json, KubeError
+from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_seconds, parse_timestamp
 from rabbitsim.dws import Topology
@@ -54,10 +54,10 @@ COPY = 30.0
 
 
 def system_of(
-    *faults: Fault, config: Optional[Json] = None, **options: Any
+    *faults: Fault, config: Optional[Json] = None, copy: float = COPY, **options: Any
 ) -> VirtualSystem:
     """Two Rabbits with two nodes each."""
-    latency = table({"DataOut": COPY, "Teardown": 0.5})
+    latency = table({"DataOut": copy, "Teardown": 0.5})
     return started(
         topology=Topology.regular(4, 2, capacity=200 * GIB),
         options=Options(
@@ -408,6 +408,26 @@ def test_a_rescue_in_the_last_moment_holds_off_the_loss() -> None:
     wait(system, kept_until(system, jobid) - system.loop.now() - 1.0)
     slow.append("list")
     rescue(system, jobid)
+    settle_with(system, jobid)
+
+
+@pytest.mark.parametrize("delay", [0.5, 5.0, 50.0])
+def test_a_copy_that_ends_before_the_workflow_is_marked_is_a_rescue(
+    delay: float,
+) -> None:
+    slow: list[str] = []
+
+    def faults(request: direct.Request) -> Optional[direct.Fault]:
+        if request.kind != WORKFLOW or request.verb not in slow:
+            return None
+        slow.clear()
+        return direct.Fault(delay=delay)
+
+    system = system_of(faults=faults, copy=0.1)
+    jobid = kept(system)
+    wait(system, 3 * HOUR)
+    slow.append("patch")
+    assert rescue(system, jobid)["copies"] == 4
     settle_with(system, jobid)
 
 

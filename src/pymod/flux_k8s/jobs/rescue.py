@@ -71,7 +71,12 @@ class Rescue:
         async def act() -> Json:
             copies = await self._start_again(info)
             since = format_timestamp(self._flux.now())
-            await self._mark(job, {FAILED_UNTIL: None, RESCUED: since})
+            try:
+                await self._mark(job, {FAILED_UNTIL: None, RESCUED: since})
+            except KubeError as error:
+                if not gone(error):
+                    raise
+                # The data was out at once, and the Workflow is gone.
             text = f"{info.f58}: user {by} has its data copied again: {copies} copies"
             self._flux.log(syslog.LOG_NOTICE, text)
             return {"copies": copies}
@@ -89,6 +94,7 @@ class Rescue:
 
         async def act() -> Json:
             await self._mark(job, {GIVEN_UP: "true"})
+            _check_failed(info)
             self._flux.log(
                 syslog.LOG_NOTICE, f"{info.f58}: user {by} gives its data up"
             )
@@ -111,13 +117,11 @@ class Rescue:
 
         Raises:
             KubeError: the request failed.
-            QueryError: the storage has gone meanwhile.
         """
         name, namespace = job.info.name, self._settings.namespace
         body: Json = {"metadata": {"annotations": annotations}}
         workflow = await self._calls.patch(WORKFLOW, namespace, name, body, key=name)
         self._jobs.see(job.info.jobid, "MODIFIED", workflow)
-        _check_failed(job.info)
 
     async def _start_again(self, info: WorkflowInfo) -> int:
         """Remove the status of the data movements that failed. Returns their number.
