@@ -400,11 +400,12 @@ class Monitor:
             self._asks_for(request.name, found, body)
 
     def _refused(self, request: Request) -> None:
-        """Kubernetes does not take a write for a job."""
+        """Kubernetes does not carry out what a job needs to go on."""
         body: Any = request.body
         made = body["metadata"].get("name") if request.verb == "create" else None
         match = _OF_JOB.match(str(request.name or made))
-        if match is not None and request.verb in ("create", "patch"):
+        planning = request.verb == "get" and request.kind != WORKFLOW
+        if match is not None and (planning or request.verb in ("create", "patch")):
             self.record(int(match[1])).refused.append(self._now())
 
     def _asks_deletion(self, name: str, workflow: Json) -> None:

@@ -51,7 +51,8 @@ class Record:
         reached: when each state was complete for the first time.
         asked: when each state was requested, as the request says.
         began: when DWS took up each state.
-        refused: when Kubernetes did not take a write, since ``desired`` was asked for.
+        refused: when Kubernetes did not take a write, nor a read for the plan of the
+            storage, since ``desired`` was asked for.
         errors: the states in which DWS gave up.
         transients: when it had trouble that may pass.
         lost: the state from which it was moved to Teardown, or deleted, before
