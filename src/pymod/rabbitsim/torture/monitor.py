@@ -190,10 +190,16 @@ class Monitor:
         if exception["severity"] == 0 or len(record.failed_nodes) > tolerance:
             self.fail("nodes", f"{job} tolerates {tolerance}: {exception['note']}")
 
-    def put_back(self, host: str) -> None:
-        """The service undrained a node."""
+    def put_back(self, host: str, by_hand: float) -> None:
+        """The service undrained a node.
+
+        Args:
+            by_hand: when an administrator last did, who answers for the mounts of the
+                jobs that had ended then.
+        """
         jobs = [job for job in self._jobs().values() if job.state is JobState.INACTIVE]
-        guarded = [job for job in jobs if not self._allowances.unguarded(job)]
+        since = [job for job in jobs if job.events[-1].timestamp > by_hand]
+        guarded = [job for job in since if not self._allowances.unguarded(job)]
         self._storage.put_back(host, guarded)
 
     def _epilog_ends(self, job: Job) -> None:

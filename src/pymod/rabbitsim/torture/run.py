@@ -90,8 +90,9 @@ class _Run:
         nodes = world.system.instance.scheduler.pool.nodes
         drained = {node.host for node in nodes if node.drained is not None}
         for host in sorted(self._out - drained):
-            if world.put_back.get(host) != world.system.loop.now():
-                self.monitor.put_back(host)
+            by_hand = world.put_back.get(host, 0.0)
+            if by_hand != world.system.loop.now():
+                self.monitor.put_back(host, by_hand)
         self._out = drained
 
     def _node(self, change: Change) -> None:
