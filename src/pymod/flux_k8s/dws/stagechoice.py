@@ -11,11 +11,7 @@ others than the nodes that are chosen here.
 
 from __future__ import annotations
 
-from typing import Callable, Mapping, NamedTuple, Optional, Sequence
-
-from flux_k8s.rfc.hostlist import natural_key
-
-Order = Callable[[str], tuple[object, ...]]
+from typing import Mapping, NamedTuple, Optional, Sequence
 
 
 class StageChoice(NamedTuple):
@@ -46,7 +42,8 @@ def choose_nodes(
     Args:
         nodes: the number of nodes of the job.
         share: the bytes that each node needs on its Rabbit.
-        below: the nodes below each Rabbit that the job may get.
+        below: the nodes below each Rabbit that the job may get. Of equal Rabbits those
+            that come first here are chosen.
         room: the bytes that are left on each Rabbit.
         own: the bytes that the job has already. A request that was chosen before, and
             that may have been carried out, is chosen again if possible.
@@ -58,13 +55,15 @@ def choose_nodes(
         for rabbit, hosts in below.items()
     }
 
-    def order(rabbit: str) -> tuple[object, ...]:
-        return -own.get(rabbit, 0), -room.get(rabbit, 0), natural_key(rabbit)
+    def order(rabbit: str) -> tuple[int, int]:
+        return -own.get(rabbit, 0), -room.get(rabbit, 0)
 
     def evenly(number: int) -> Optional[StageChoice]:
         each = nodes // number
+        if nodes % number:
+            return None
         able = sorted((r for r in places if places[r] >= each), key=order)[:number]
-        if nodes % number or len(able) < number:
+        if len(able) < number:
             return None
         hosts = (host for rabbit in able for host in below[rabbit][:each])
         allowed = (host for rabbit in able for host in below[rabbit])

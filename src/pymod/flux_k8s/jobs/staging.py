@@ -9,10 +9,16 @@ that no job holds, and the scheduler keeps as many ``ssd`` from others until it 
 Servers are written only when the scheduler has answered that it does so.
 
 Jobs are staged one at a time, in the order of urgency, then of submission. A job that
-lacks room holds up those after it, or else small jobs would keep it waiting for ever;
-one whose user has enough holds up those of its user. A job that lacks anything else is
-passed over until something has changed. A job that is held, or waits for another
-dependency, is not staged: it could not use its storage.
+lacks room on Rabbits has as many as it needs kept from those after it, or else small
+jobs would keep it waiting for ever, and holds up those of its user. So does one whose
+user has enough. Users do not hold up each other by that: of each, one job has Rabbits
+kept for it. A job that lacks anything else of its own is passed over until something
+has changed. A job that is held, or waits for another dependency, is not staged: it
+could not use its storage.
+
+To choose Rabbits takes milliseconds on a large machine, and a guest's change of urgency
+would have them chosen again each time. So no job is tried twice within :data:`PAUSE`,
+and few of those that were passed over are at once.
 """
 
 from __future__ import annotations
@@ -35,7 +41,8 @@ from flux_k8s.dws.directivebreakdown import (
 )
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.stagechoice import StageChoice, choose_nodes
+from flux_k8s.dws.mapping import RabbitMapping
+from flux_k8s.dws.stagechoice import choose_nodes
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, BadObject, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import Breakdowns
@@ -44,16 +51,37 @@ from flux_k8s.jobs.planning import JobPlacement, Planner
 from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
-from flux_k8s.ports import Flux, Json
+from flux_k8s.ports import Flux, Json, Timer
 from flux_k8s.rfc import constraints, hostlist
 from flux_k8s.rfc.jobid import f58
 
 KEEPING = 10.0
 """Seconds that the scheduler has for its answer that it keeps storage from others."""
 
+PAUSE = 1.0
+"""Seconds until a job that could not be staged is tried again, and from a change until
+such jobs are: changes come many at once."""
+
+
+SPACING = 0.05
+"""Seconds between two jobs that are tried again without a change. Thousands may wait
+for nodes that do not serve."""
+
 
 class _NoRoom(StorageUnavailable):
-    """Other jobs have the room on the Rabbits that a job needs."""
+    """Nothing can be staged now, or jobs without nodes have all that they may have."""
+
+
+class _Full(StorageUnavailable):
+    """Other jobs have the room on the Rabbits that a job needs.
+
+    Attributes:
+        rabbits: are kept for the job.
+    """
+
+    def __init__(self, text: str, rabbits: Iterable[str]) -> None:
+        super().__init__(text)
+        self.rabbits = frozenset(rabbits)
 
 
 class _UserBound(StorageUnavailable):
@@ -84,40 +112,70 @@ class Staging:
         self._infos = infos
         self._ask = ask
         self._waiting: dict[int, WorkflowInfo] = {}
-        self._passed: dict[int, bool] = {}  # whether for the bound of its user
+        self._passed: dict[int, bool] = {}  # whether it holds up those of its user
+        self._first: Optional[WorkflowInfo] = None  # if known
+        self._first_of: dict[Optional[int], WorkflowInfo] = {}  # of users held up
+        self._kept: dict[int, frozenset[str]] = {}
+        self._tried: dict[int, tuple[float, str]] = {}
+        self._retried = 0.0
+        self._timer: Optional[Timer] = None
 
     # Whose turn it is
 
     def wake(self) -> None:
-        """Storage may have become free, or a job may have left the queue."""
-        self._passed.clear()
-        self._next()
+        """Storage may have become free: try jobs again that lack it."""
+        if self._timer is None:
+            self._timer = self._flux.call_later(PAUSE, self._try_again)
+
+    def _try_again(self) -> None:
+        self._timer = None
+        self._passed = {jobid: False for jobid, up in self._passed.items() if not up}
+        self.go_on()
 
     def forget(self, info: WorkflowInfo) -> None:
         """The job is over."""
-        self._waiting.pop(info.jobid, None)
+        self._leave(info)
         self.wake()
 
-    def _next(self) -> None:
-        """Have the first job of the queue handled."""
-        first = self._first()
+    def _leave(self, info: WorkflowInfo) -> None:
+        """The job is not in the queue any more."""
+        for table in (self._waiting, self._passed, self._kept, self._tried):
+            table.pop(info.jobid, None)
+
+    def go_on(self) -> None:
+        """A job may have left the queue: have the first one handled."""
+        self._first = None
+        first = self._find_first()
         if first is not None:
             self._ask(first.jobid)
 
-    def _first(self, job: Optional[WorkflowInfo] = None) -> Optional[WorkflowInfo]:
+    def _find_first(self, job: Optional[WorkflowInfo] = None) -> Optional[WorkflowInfo]:
         """The first job of the queue; for ``job``, that which it has to wait for, or
         itself."""
-        queue = [info for info in self._waiting.values() if info.awaits_staging]
-        self._waiting = {info.jobid: info for info in queue}
-        bounded: dict[Optional[int], WorkflowInfo] = {}
-        for info in sorted(queue, key=_turn):
+        for info in tuple(self._waiting.values()):
+            if not info.awaits_staging:
+                self._leave(info)
+        self._first_of.clear()
+        for info in sorted(self._waiting.values(), key=_turn):
+            if info is job:
+                return self._first_of.get(info.userid, info)
             if self._passed.get(info.jobid):
-                bounded.setdefault(info.userid, info)
-            elif info is job:
-                return bounded.get(info.userid, info)
-            elif info.jobid not in self._passed and info.userid not in bounded:
+                self._first_of.setdefault(info.userid, info)
+            elif info.jobid not in self._passed and info.userid not in self._first_of:
+                self._first = info
                 return info
         return job
+
+    def _before(self, job: WorkflowInfo) -> Optional[WorkflowInfo]:
+        """The job that another has to wait for. Of thousands, each asks for it."""
+        held_up = self._first_of.get(job.userid)
+        for info, up in ((self._first, None), (held_up, True)):
+            if info is None or info is job or not info.awaits_staging:
+                continue
+            if self._passed.get(info.jobid) is up and _turn(info) < _turn(job):
+                return info
+        first = self._find_first(job)
+        return None if first is job else first
 
     async def stage(self, info: WorkflowInfo) -> tuple[JobPlacement, str]:
         """Write the job's Servers. Return its placement, and the nodes that it may get
@@ -128,22 +186,53 @@ class Staging:
             DWSError, KubeError, RpcError: as :class:`Planner`.
         """
         self._waiting[info.jobid] = info
+        self._check_pause(info)
+        before = self._before(info)
+        if before is not None:
+            raise StorageUnavailable(f"{f58(before.jobid)} gets its storage before")
         self._passed.pop(info.jobid, None)
-        first = self._first(info)
-        if first is not info and first is not None:
-            raise StorageUnavailable(f"{f58(first.jobid)} gets its storage before")
+        self._kept.pop(info.jobid, None)
         allowed: list[str] = []
         choose = partial(self._choose, info, allowed)
         keep = partial(self._keep, info)
         try:
             placement = await self._planner.place_ahead(info, choose, keep)
-        except _NoRoom:
-            raise
         except FAILURES as error:
-            self._passed[info.jobid] = isinstance(error, _UserBound)
-            self._next()
+            self._note_failed(info, error)
             raise
         return placement, hostlist.encode(allowed)
+
+    def _check_pause(self, info: WorkflowInfo) -> None:
+        """Refuse a job that was tried a moment ago, for the same reason."""
+        if info.jobid not in self._tried:
+            return
+        now, (at, reason) = self._flux.now(), self._tried[info.jobid]
+        if abs(now - at) < PAUSE:
+            raise StorageUnavailable(reason)
+        if info.jobid in self._passed:
+            if abs(now - self._retried) < SPACING:
+                raise StorageUnavailable(reason)
+            self._retried = now
+
+    def _note_failed(self, info: WorkflowInfo, error: Exception) -> None:
+        """A job could not be staged: pass over it, unless none can be staged."""
+        if isinstance(error, StorageUnavailable):
+            self._tried[info.jobid] = self._flux.now(), str(error)
+        if isinstance(error, _NoRoom):
+            return
+        if isinstance(error, _Full):
+            self._kept[info.jobid] = error.rabbits
+        self._passed[info.jobid] = isinstance(error, (_Full, _UserBound))
+        self.go_on()
+
+    def _kept_before(self, job: WorkflowInfo) -> frozenset[str]:
+        """The Rabbits that are kept for jobs that come before ``job``."""
+        found: set[str] = set()
+        for jobid, rabbits in self._kept.items():
+            info = self._waiting[jobid]
+            if info.awaits_staging and _turn(info) < _turn(job):
+                found |= rabbits
+        return frozenset(found)
 
     # Where there is room
 
@@ -175,11 +264,11 @@ class Staging:
             chassis=requested_chassis(resources) or 0,
             spread=self._machine.spreads,
         )
-        possible = self._below(info, breakdowns, nodes, any_state=True)
+        possible = self._possible(info, breakdowns, nodes)
         if fit(possible, sizes) is None:
             raise no_rabbits(nodes, share)
-        self._check_bounds(info, share * nodes)
-        below = self._below(info, breakdowns, nodes, any_state=False)
+        self._check_bounds(info, share * nodes, sum(sizes.values()))
+        below = self._serving(possible)
         if fit(below, sizes) is None:
             raise StorageUnavailable(
                 "the Rabbits, or nodes, that it needs do not serve"
@@ -188,37 +277,59 @@ class Staging:
         if not free:
             raise _NoRoom("the scheduler has not said yet what is free")
         room = {name: min(size, free.get(name, 0)) for name, size in room.items()}
+        kept = self._kept_before(info)
+        below = {rabbit: below[rabbit] for rabbit in below if rabbit not in kept}
         choice = fit(below, room)
         if choice is None:
-            raise _NoRoom("others' storage: no Rabbits have room")
+            alone = self._machine.free_storage.left((), lasting=True)
+            later = fit(below, alone, own=room)
+            hosts = () if later is None else later.hosts
+            raise _Full(
+                "others' storage: no Rabbits have room", _rabbits(mapping, hosts)
+            )
         if any(map(_needs_nodes_near, breakdowns)):
             allowed[:] = choice.allowed
         return Allocation(
             hosts=choice.hosts,
-            nodes_per_rabbit=_per_rabbit(choice, mapping.rabbits_of(choice.hosts)),
+            nodes_per_rabbit=dict(_rabbits(mapping, choice.hosts)),
             room=room,
             storages=rabbits.labels,
             broken_rabbits=rabbits.broken,
             colocated=colocated,
         )
 
-    def _below(
-        self, info: WorkflowInfo, breakdowns: Breakdowns, nodes: int, any_state: bool
+    def _possible(
+        self, info: WorkflowInfo, breakdowns: Breakdowns, nodes: int
     ) -> Mapping[str, Sequence[str]]:
-        """The nodes that the job may get, by Rabbit. With ``any_state``, whether these
-        serve now or not."""
-        mapping, rabbits = self._settings.mapping, self._machine.rabbits
+        """The nodes that the job may get, by Rabbit, whether these serve now or not."""
+        mapping = self._settings.mapping
         hosts = self._allowed(info)
-        labelled = labelled_hosts(breakdowns, rabbits.all_labels, mapping, nodes)
+        labels = self._machine.rabbits.all_labels
+        labelled = labelled_hosts(breakdowns, labels, mapping, nodes)
         if labelled is not None:
             hosts &= labelled
-        states = self._machine.nodes.states
-        if states is not None and not any_state:
-            hosts -= states.offline.union(states.drained, self._machine.avoided)
+        below = {rabbit: mapping.hosts_of(rabbit) for rabbit in mapping.rabbits}
         return {
-            rabbit: [host for host in mapping.hosts_of(rabbit) if host in hosts]
-            for rabbit in mapping.rabbits
-            if any_state or rabbit not in rabbits.broken
+            rabbit: names
+            if hosts.issuperset(names)
+            else [name for name in names if name in hosts]
+            for rabbit, names in below.items()
+        }
+
+    def _serving(
+        self, below: Mapping[str, Sequence[str]]
+    ) -> Mapping[str, Sequence[str]]:
+        """Those of the nodes that serve now, below Rabbits that do."""
+        states, broken = self._machine.nodes.states, self._machine.rabbits.broken
+        away = frozenset(self._machine.avoided)
+        if states is not None:
+            away = away.union(states.offline, states.drained)
+        return {
+            rabbit: names
+            if away.isdisjoint(names)
+            else [name for name in names if name not in away]
+            for rabbit, names in below.items()
+            if rabbit not in broken
         }
 
     def _allowed(self, info: WorkflowInfo) -> frozenset[str]:
@@ -235,10 +346,9 @@ class Staging:
         wanted = info.request.constraints
         return states.matching(constraints.parse({} if wanted is None else wanted))
 
-    def _check_bounds(self, info: WorkflowInfo, size: int) -> None:
-        """Bound the storage of jobs without nodes."""
+    def _check_bounds(self, info: WorkflowInfo, size: int, machine: int) -> None:
+        """Bound the storage of jobs without nodes, of that of the whole machine."""
         config = self._settings.config
-        machine = sum(self._machine.free_storage.sizes.values())
         check_limits(size, machine, config)
         held: Counter[Optional[int]] = Counter()
         for other in self._infos():
@@ -270,7 +380,9 @@ class Staging:
         except BadObject as error:  # in the answer of the scheduler
             raise StorageUnavailable(str(error)) from None
         if given_out:
-            raise _NoRoom("others' storage: the scheduler has given it out")
+            rabbits = self._machine.free_storage.rabbits_of(info.jobid)
+            text = "others' storage: the scheduler has given it out"
+            raise _Full(text, rabbits)
 
     def _when_kept(self, jobid: int, answer: Answer) -> None:
         waits = True
@@ -337,7 +449,6 @@ def _needs_nodes_near(breakdown: Breakdown) -> bool:
     )
 
 
-def _per_rabbit(
-    choice: StageChoice, rabbit_of: Mapping[str, Optional[str]]
-) -> dict[str, int]:
-    return dict(Counter(str(rabbit_of[host]) for host in choice.hosts))
+def _rabbits(mapping: RabbitMapping, hosts: Sequence[str]) -> Counter[str]:
+    """How many of the nodes each Rabbit has. All of them are below one."""
+    return Counter(map(str, mapping.rabbits_of(hosts).values()))

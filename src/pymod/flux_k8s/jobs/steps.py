@@ -338,12 +338,12 @@ class Steps:
                 self._flux.log(syslog.LOG_INFO, text)
                 info.failure = None
                 await self._workflows.annotate(info, {STAGE: None})
-            self.staging.wake()
+            self.staging.go_on()
             return
         await self._record_placement(info, placement)
         advance = Advance(State.Setup)
         await self._workflows.move(info, advance, {STAGED_FOR: nodes})
-        self.staging.wake()
+        self.staging.go_on()
 
     async def _add_nodes(self, info: WorkflowInfo) -> None:
         try:

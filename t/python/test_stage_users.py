@@ -1,0 +1,194 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What users who have data copied in before their jobs have nodes cost each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.stagechoice import StageChoice
+from flux_k8s.jobs import staging
+from flux_k8s.rfc.jobid import f58
+from rabbitsim.dws import Topology
+from rabbitsim.system import VirtualSystem
+from support.queries import GUEST, OTHER
+from support.service import (
+    DAY,
+    HOUR,
+    desired,
+    exceptions,
+    memo,
+    names,
+    running,
+    settle,
+    started,
+)
+from support.staging import (
+    ALL,
+    COPY,
+    config,
+    occupy,
+    reaches,
+    set_urgency,
+    slow,
+    submit,
+    time_of,
+    wait,
+)
+
+ON_ONE = {"constraints": {"hostlist": ["compute-[01-02]"]}}
+
+
+def fill(system: VirtualSystem, seconds: int = 30 * int(DAY)) -> int:
+    """A job of a guest that has much of the first Rabbit for a long time."""
+    jobid = submit(
+        system, 1, 60, dw_stage="prolog", seconds=seconds, userid=GUEST, **ON_ONE
+    )
+    running(system, jobid)
+    return jobid
+
+
+def test_a_job_that_waits_for_a_full_rabbit_holds_up_no_other_user() -> None:
+    system = slow()
+    fill(system)
+    waits = submit(system, 1, 60, userid=GUEST, **ON_ONE)
+    jobs = [submit(system, 1, size, userid=OTHER) for size in (90, 10)]
+    running(system, *jobs)
+    assert "room" in memo(system, waits, "rabbit_waits_for")
+    assert desired(system, waits) == "Proposal"
+
+
+def test_a_job_that_waits_for_a_full_rabbit_holds_up_its_own_user() -> None:
+    system = slow()
+    fill(system)
+    waits, behind = submit(system, 1, 60, userid=GUEST, **ON_ONE), 0
+    behind = submit(system, 1, 10, userid=GUEST)
+    wait(system, HOUR)
+    assert desired(system, behind) == "Proposal"
+    text = f"{f58(waits)} gets its storage before"
+    assert memo(system, behind, "rabbit_waits_for") == text
+    system.instance.cancel(waits)
+    running(system, behind)
+
+
+def test_the_rabbit_that_a_job_waits_for_is_kept_for_it() -> None:
+    system = slow(rabbits=1)
+    fill(system, seconds=3 * int(HOUR))
+    large = submit(system, 1, 60, userid=GUEST)
+    small = [submit(system, 1, 20, userid=OTHER) for _ in range(3)]
+    settle(system, DAY)
+    assert time_of(system, large, "start") < time_of(system, small[0], "start")
+    for jobid in (large, *small):
+        assert not exceptions(system, jobid)
+
+
+def test_a_job_has_no_more_rabbits_kept_than_it_needs() -> None:
+    system = slow(rabbits=4)
+    for rabbit in range(4):
+        host = f"compute-0{2 * rabbit + 1}"
+        jobid = submit(
+            system,
+            1,
+            30 + rabbit,
+            dw_stage="prolog",
+            seconds=int(DAY),
+            userid=GUEST,
+            constraints={"hostlist": [host]},
+        )
+        running(system, jobid)
+    submit(system, 2, 45, userid=GUEST)
+    jobs = [submit(system, 1, 20, userid=OTHER) for _ in range(3)]
+    running(system, *jobs)
+
+
+def test_a_limit_of_all_users_still_holds_up_those_who_come_after() -> None:
+    system = slow(config=config(stage_limit=30))
+    occupy(system, 4, seconds=3000)
+    first = submit(system, 1, 40, userid=GUEST)
+    reaches(system, first, "DataIn")
+    second = submit(system, 1, 30, userid=OTHER)
+    third = submit(system, 1, 10)
+    wait(system, 2 * COPY)
+    assert desired(system, second) == desired(system, third) == "Proposal"
+
+
+def count_choices(monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """A list that grows with each choice of Rabbits."""
+    choices: list[None] = []
+    choose = staging.choose_nodes
+
+    def counted(*args: Any, **more: Any) -> StageChoice | None:
+        choices.append(None)
+        return choose(*args, **more)
+
+    monkeypatch.setattr(staging, "choose_nodes", counted)
+    return choices
+
+
+def test_urgencies_that_change_all_the_time_have_few_rabbits_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = slow()
+    fill(system)
+    waits = submit(system, 1, 60, userid=GUEST, **ON_ONE)
+    wait(system, 60.0)
+    choices = count_choices(monkeypatch)
+    for change in range(300):
+        set_urgency(system, waits, 10 + change % 2)
+        wait(system, 0.01)
+    assert len(choices) < 30
+
+
+def test_jobs_whose_nodes_do_not_serve_have_few_rabbits_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = slow()
+    system.instance.drain("compute-[01-02]", "bad")
+    wait(system, 1.0)
+    jobs = [submit(system, 1, 10, userid=GUEST, **ON_ONE) for _ in range(200)]
+    wait(system, 120.0)
+    choices = count_choices(monkeypatch)
+    for _ in range(10):
+        other = submit(system, 1, 10, dw="", userid=OTHER, seconds=1)
+        ahead = submit(system, 1, 10, userid=OTHER, seconds=1)
+        wait(system, 1.0)
+    assert len(choices) < 10 * 60
+    running(system, ahead)
+    assert "start" in names(system, other)
+    assert desired(system, jobs[-1]) == "Proposal"
+
+
+def test_a_job_of_thousands_finds_out_whose_turn_it_is_without_a_look_at_all(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    system = started(
+        topology=Topology.regular(8, 2, capacity=100 * GIB), config=config()
+    )
+    fill(system)
+    jobs = [submit(system, 1, 60, userid=GUEST, **ON_ONE) for _ in range(200)]
+    wait(system, 300.0)
+    turns: list[None] = []
+    turn = staging._turn
+
+    def counted(info: Any) -> tuple[int, int]:
+        turns.append(None)
+        return turn(info)
+
+    monkeypatch.setattr(staging, "_turn", counted)
+    wait(system, 300.0)
+    assert 0 < len(turns) < 40 * len(jobs)
+
+
+def test_all_jobs_are_staged_in_the_end_whoever_waits() -> None:
+    system = slow(rabbits=3, config=ALL)
+    users = (GUEST, OTHER, 500)
+    jobs = [
+        submit(system, 1 + n % 3, 20 + 7 * (n % 5), userid=users[n % 3], seconds=300)
+        for n in range(18)
+    ]
+    settle(system, 3 * DAY)
+    for jobid in jobs:
+        assert not exceptions(system, jobid) and "start" in names(system, jobid)
