@@ -54,6 +54,7 @@ class Rescue:
         self._calls = KubeCalls(kube)
         self._settings = settings
         self._jobs = jobs
+        self._giving_up: set[int] = set()
 
     def rescue(self, job: Job, by: int) -> Coroutine[Call[Any], Any, Json]:
         """Have the data of a job copied again. The answer has ``copies``, how many
@@ -66,6 +67,8 @@ class Rescue:
             QueryError: no data of the job waits for that.
         """
         info = job.info
+        if info.jobid in self._giving_up:
+            raise _given_up(info)
         _check_kept(info, self._flux.now())
 
         async def act() -> Json:
@@ -90,17 +93,25 @@ class Rescue:
             QueryError: the storage is not kept.
         """
         info = job.info
-        _check_failed(info)
+        view = _check_failed(info)
+        if info.jobid in self._giving_up:
+            raise _given_up(info)
 
         async def act() -> Json:
-            await self._mark(job, {GIVEN_UP: "true"})
+            if view.given_up:
+                return {}
+            self._giving_up.add(info.jobid)
+            try:
+                await self._mark(job, {GIVEN_UP: "true"})
+            finally:
+                self._giving_up.discard(info.jobid)
             _check_failed(info)
             self._flux.log(
                 syslog.LOG_NOTICE, f"{info.f58}: user {by} gives its data up"
             )
             return {}
 
-        return self._hold(job, act())
+        return act()
 
     async def _hold(self, job: Job, act: Coroutine[Call[Any], Any, Json]) -> Json:
         """Do something before the time of the storage is over, be it in the last
@@ -189,5 +200,8 @@ def _check_kept(info: WorkflowInfo, now: float) -> None:
         text = f"job {info.f58}: its data is being copied again already"
         raise QueryError(errno.EALREADY, text)
     if view.given_up or now >= view.failed_until:
-        text = f"job {info.f58}: its data is given up"
-        raise QueryError(errno.EINVAL, text)
+        raise _given_up(info)
+
+
+def _given_up(info: WorkflowInfo) -> QueryError:
+    return QueryError(errno.EINVAL, f"job {info.f58}: its data is given up")

@@ -1,0 +1,88 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a user can do to others, and to the service, with data that is kept."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Optional
+
+from flux_k8s.config.table import Config
+from flux_k8s.dws.directives import GIB
+from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.rfc.jobid import f58
+from rabbitsim.dws import Topology
+from rabbitsim.dws.options import Fault, Options, table
+from rabbitsim.kube import direct
+from rabbitsim.system import VirtualSystem
+from support.queries import GUEST, answer_of, ask, query
+from support.service import (
+    COPY_OUT,
+    DAY,
+    HOUR,
+    XFS,
+    jobspec,
+    lines,
+    run_until_inactive,
+    settle,
+    started,
+)
+
+
+def system_of(config: Optional[Json] = None, **options: Any) -> VirtualSystem:
+    """Four nodes on two Rabbits, from which no data can be copied."""
+    return started(
+        topology=Topology.regular(4, 2, capacity=200 * GIB),
+        options=Options(
+            latency=table({"DataOut": 1.0}),
+            faults=(Fault("DataOut", "copy", message="no space"),),
+        ),
+        config=Config.parse({"keep_failed": "1d", **(config or {})}),
+        **options,
+    )
+
+
+def fail(system: VirtualSystem, userid: int, size: int = 60, **more: Any) -> int:
+    """Run a job of a user with so many GiB, whose data cannot be copied."""
+    dw = [XFS.replace("10GiB", f"{size}GiB"), COPY_OUT]
+    jobid = system.instance.submit(jobspec(dw, 1, **more), userid=userid)
+    run_until_inactive(system, jobid)
+    system.loop.run(timeout=60.0)
+    return jobid
+
+
+def test_data_that_is_given_up_many_times_at_once_is_one_request() -> None:
+    patches: list[None] = []
+
+    def faults(request: direct.Request) -> Optional[direct.Fault]:
+        if not (slow and request.kind == WORKFLOW and request.verb == "patch"):
+            return None
+        patches.append(None)
+        return direct.Fault(delay=20.0)
+
+    slow: list[None] = []
+    system = system_of(faults=faults)
+    jobid = fail(system, GUEST)
+    slow.append(None)
+    payload = {"id": jobid, "give_up": True}
+    asked = [ask(system, "rescue", payload, GUEST) for _ in range(15)]
+    system.loop.run(timeout=10.0)
+    assert len(patches) == 1
+    slow.clear()
+    system.loop.run(timeout=HOUR)
+    answers = [answer() for answer in asked]
+    text = f"job {f58(jobid)}: its data is given up"
+    assert [answer and answer[0] for answer in answers] == [0] + 14 * [errno.EINVAL]
+    assert all(answer and answer[1] == text for answer in answers[1:])
+    assert len(lines(system, "gives its data up")) == 1
+
+
+def test_data_that_was_given_up_may_be_given_up_again() -> None:
+    system = system_of()
+    jobid = fail(system, GUEST)
+    payload = {"id": jobid, "give_up": True}
+    query(system, "rescue", payload, GUEST)
+    errnum, _, _ = answer_of(system, "rescue", payload, GUEST)
+    assert errnum in (0, errno.EINVAL, errno.ENOENT)
+    assert len(lines(system, "gives its data up")) == 1
+    settle(system, DAY)
