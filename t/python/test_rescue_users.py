@@ -9,24 +9,31 @@ from typing import Any, Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
+from flux_k8s.dws.workflowview import FAILED_UNTIL, RESCUED
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
+from rabbitsim.flux.events import JobState
 from rabbitsim.kube import direct
 from rabbitsim.system import VirtualSystem
-from support.queries import GUEST, answer_of, ask, query
+from support.queries import GUEST, OTHER, answer_of, ask, query
 from support.service import (
     COPY_OUT,
     DAY,
     HOUR,
     XFS,
+    annotations,
+    desired,
+    exceptions,
     jobspec,
     lines,
     run_until_inactive,
     settle,
     started,
 )
+
+LIMIT = "its storage is not kept: rabbit.keep_failed_limit is reached"
 
 
 def system_of(config: Optional[Json] = None, **options: Any) -> VirtualSystem:
@@ -49,6 +56,55 @@ def fail(system: VirtualSystem, userid: int, size: int = 60, **more: Any) -> int
     run_until_inactive(system, jobid)
     system.loop.run(timeout=60.0)
     return jobid
+
+
+def is_kept(system: VirtualSystem, jobid: int) -> bool:
+    name = f"fluxjob-{jobid}"
+    if name not in [found["metadata"]["name"] for found in system.workflows()]:
+        return False
+    waits = FAILED_UNTIL in annotations(system, jobid)
+    ended = system.instance.job(jobid).state is JobState.INACTIVE
+    return waits and ended and desired(system, jobid) == "DataOut"
+
+
+def test_one_user_has_no_more_storage_kept_than_the_limit() -> None:
+    system = system_of({"keep_failed_limit": 25})
+    first, second = (fail(system, GUEST) for _ in range(2))
+    (told,) = exceptions(system, second)
+    assert is_kept(system, first) and not is_kept(system, second)
+    assert "no space" in told["note"] and LIMIT in told["note"]
+    assert is_kept(system, fail(system, OTHER))
+    query(system, "rescue", {"id": first, "give_up": True}, GUEST)
+    system.loop.run(timeout=60.0)
+    assert is_kept(system, fail(system, GUEST))
+    settle(system, 3 * DAY)
+
+
+def test_a_job_that_has_ended_is_bounded_as_well_and_told_by_its_record() -> None:
+    system = system_of({"keep_failed_limit": 25})
+    fail(system, GUEST)
+    jobid = fail(system, GUEST, dw_release="unmounted")
+    assert not is_kept(system, jobid)
+    assert LIMIT in system.instance.job(jobid).kvs["rabbit_data_out"]
+    settle(system, 3 * DAY)
+
+
+def test_a_copy_that_fails_again_does_not_count_twice() -> None:
+    system = system_of({"keep_failed_limit": 25})
+    jobid = fail(system, GUEST)
+    for _ in range(3):
+        query(system, "rescue", {"id": jobid}, GUEST)
+        assert RESCUED in annotations(system, jobid)
+        system.loop.run(timeout=60.0)
+        assert is_kept(system, jobid)
+    settle(system, 3 * DAY)
+
+
+def test_by_default_one_user_may_have_all_storage_kept() -> None:
+    system = system_of()
+    jobs = [fail(system, GUEST, 90) for _ in range(4)]
+    assert all(is_kept(system, jobid) for jobid in jobs)
+    settle(system, 3 * DAY)
 
 
 def test_data_that_is_given_up_many_times_at_once_is_one_request() -> None:

@@ -72,6 +72,8 @@ class Config:
     """The longest time for which no data of a copy_in or copy_out may move."""
     keep_failed: Optional[float] = None
     """How long the storage of a job is kept whose data could not be copied out."""
+    keep_failed_limit: float = 100.0
+    """Per cent of all Rabbits that the jobs of one user may have kept so."""
     prolog_timeout: Optional[float] = 1800.0
     drain_compute_nodes: bool = True
     soft_drain: bool = True
@@ -296,6 +298,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "teardown_after": _limit,
         "stall_timeout": _limit,
         "keep_failed": _duration,
+        "keep_failed_limit": _per_cent,
         "prolog_timeout": _duration,
         "drain_compute_nodes": _boolean,
         "soft_drain": _boolean,

@@ -33,7 +33,7 @@ def losses(info: WorkflowInfo, view: WorkflowView) -> str:
 
 def with_losses(note: str, info: WorkflowInfo, view: WorkflowView) -> str:
     """``note``, and the data that is lost."""
-    return "; ".join(filter(None, (note, losses(info, view))))
+    return "; ".join(filter(None, (note, losses(info, view), info.not_kept)))
 
 
 def kept_note(info: WorkflowInfo, view: WorkflowView) -> str:

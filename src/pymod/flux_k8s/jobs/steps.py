@@ -112,6 +112,7 @@ class Steps:
         self._calls = KubeCalls(kube)
         self._settings = settings
         self._bind = bind
+        self._infos = infos
         self._records = records
         self._stalls = stalls
         self._tokens = Tokens(flux, kube)
@@ -284,9 +285,31 @@ class Steps:
                 raise StorageUnavailable("Servers are not listed yet")
             info.cannot_keep = True
             return
+        if self._exceeds_limit(info):
+            info.not_kept = (
+                "its storage is not kept: rabbit.keep_failed_limit is reached"
+            )
+            info.cannot_keep = True
+            return
         until = self._flux.now() + limit
         await self._data.note_failed(info, until, step.note)
         await self._workflows.keep_failed(info, until, step.note)
+
+    def _exceeds_limit(self, info: WorkflowInfo) -> bool:
+        """Whether the job's user would have more storage kept for a rescue than one
+        user may have."""
+        machine = sum(self._free_storage.sizes.values())
+        jobs = [info.jobid]
+        for other in self._infos():
+            kept = other.view is not None and other.view.has_failed
+            if kept and other.userid == info.userid and other is not info:
+                jobs.append(other.jobid)
+        usages = (
+            u for jobid in jobs for u in self._free_storage.usage_of(jobid).values()
+        )
+        size = sum(sum(usage.unavailable.values()) for usage in usages)
+        most = machine * self._settings.config.keep_failed_limit / 100
+        return 0 < machine and most < size
 
     async def _was_any_disabled(self, info: WorkflowInfo) -> bool:
         """Whether DWS may have passed over nodes of the job in the state that was

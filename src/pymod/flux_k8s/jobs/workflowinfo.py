@@ -170,7 +170,9 @@ class WorkflowInfo:
             the job is about to give it back.
         withheld: the scheduler does so.
         cannot_keep: the storage of the job cannot be kept after a failure: the service
-            could not keep others off, or containers run on its nodes.
+            could not keep others off, or containers run on its nodes, or its user has
+            enough.
+        not_kept: the limit that its user would exceed, for the exception about it.
         rescuing: a request of a user to rescue its data is being carried out.
         recorded_loss: what is lost of the job's data by its record, "" for nothing;
             None as long as that is not written.
@@ -230,6 +232,7 @@ class WorkflowInfo:
     withholding: bool = False
     withheld: bool = False
     cannot_keep: bool = False
+    not_kept: str = ""
     rescuing: bool = False
     recorded_loss: Optional[str] = None
     lost_storage: str = ""
