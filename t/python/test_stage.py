@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from flux_k8s.dws.directivebreakdown import below_chassis
 from flux_k8s.dws.workflowview import STAGE, STAGED_FOR
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58
@@ -347,3 +348,32 @@ def test_a_node_that_lost_its_rabbit_is_not_chosen() -> None:
     running(system, jobid)
     assert "compute-01" not in computes(system, jobid)
     settle(system)
+
+
+def test_a_job_is_staged_where_the_nodes_have_the_cores_that_it_needs() -> None:
+    system = slow()
+    pool = system.instance.scheduler.pool
+    for node in pool.nodes[:2]:
+        node.cores = 2
+        pool._free["core", node.rank] = [0, 1]
+    system.instance.drain("compute-02", "to have the nodes read again")
+    system.instance.undrain("compute-02")
+    wait(system, 2.0)
+    spec = long([XFS, COPY_IN], 2, 10, dw_stage="ahead")
+    spec["resources"][0]["with"][0]["with"][0]["count"] = 3
+    jobid = system.instance.submit(spec)
+    running(system, jobid)
+    assert computes(system, jobid) == ["compute-03", "compute-04"]
+    settle(system)
+    assert not exceptions(system, jobid)
+
+
+def test_a_job_that_wants_all_of_its_chassis_is_refused() -> None:
+    system = slow()
+    spec = long([XFS, COPY_IN], 2, 10, dw_stage="ahead")
+    spec["resources"] = below_chassis(spec["resources"], 1)
+    spec["resources"][0]["exclusive"] = True
+    jobid = system.instance.submit(spec)
+    settle(system)
+    (exception,) = exceptions(system, jobid)
+    assert "a fixed number of whole nodes" in exception["note"]

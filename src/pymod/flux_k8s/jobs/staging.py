@@ -37,6 +37,7 @@ from flux_k8s.dws.directivebreakdown import (
     labelled_hosts,
     requested_chassis,
     requested_nodes,
+    requested_per_node,
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE
@@ -333,7 +334,8 @@ class Staging:
         }
 
     def _allowed(self, info: WorkflowInfo) -> frozenset[str]:
-        """The nodes that the job's own constraints allow.
+        """The nodes that the job's own constraints allow, and that have the cores and
+        GPUs that it needs. If none has, by R, that is for the scheduler to say.
 
         Raises:
             StorageUnavailable: the nodes are not known yet.
@@ -344,7 +346,9 @@ class Staging:
             raise _NoRoom("the nodes, or the storage in use, are not known yet")
         assert info.request is not None
         wanted = info.request.constraints
-        return states.matching(constraints.parse({} if wanted is None else wanted))
+        hosts = states.matching(constraints.parse({} if wanted is None else wanted))
+        needed = requested_per_node(info.request.resources)
+        return hosts - states.lacking(needed) or hosts
 
     def _check_bounds(self, info: WorkflowInfo, size: int, machine: int) -> None:
         """Bound the storage of jobs without nodes, of that of the whole machine."""

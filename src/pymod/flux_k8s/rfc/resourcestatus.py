@@ -24,6 +24,8 @@ class NodeStates:
         excluded: the nodes that Flux excludes from scheduling, which are not among
             ``hosts``.
         host_of: the node of each rank.
+        sorts: the nodes that have the same resources, with the number of each type
+            (``core``, ``gpu``).
     """
 
     hosts: tuple[str, ...]
@@ -32,11 +34,24 @@ class NodeStates:
     properties: Mapping[str, frozenset[str]]
     excluded: frozenset[str] = frozenset()
     host_of: Mapping[int, str] = field(default_factory=dict)
+    sorts: tuple[tuple[Mapping[str, int], frozenset[str]], ...] = ()
 
     def with_all(self, properties: Iterable[str]) -> frozenset[str]:
         """The nodes that have all of ``properties``."""
         sets = [self.properties.get(name, frozenset()) for name in properties]
         return frozenset(self.hosts).intersection(*sets)
+
+    def lacking(self, needed: Mapping[str, int]) -> frozenset[str]:
+        """The nodes that have fewer resources than ``needed``, of the types that R
+        has."""
+        types = needed.keys() & {type for counts, _ in self.sorts for type in counts}
+        return frozenset().union(
+            *(
+                hosts
+                for counts, hosts in self.sorts
+                if any(counts.get(type, 0) < needed[type] for type in types)
+            )
+        )
 
     def matching(self, constraint: Constraint) -> frozenset[str]:
         """The nodes that satisfy a constraint."""
@@ -68,7 +83,25 @@ def parse(status: Any) -> NodeStates:
     properties = {name: hosts(ranks) for name, ranks in resources.properties.items()}
     names = tuple(dict.fromkeys(host_of.values()))
     offline = hosts(_ranks(reader, "offline"))
-    return NodeStates(names, offline, drained, properties, excluded, host_of)
+    sorts = _sorts(resources.targets)
+    return NodeStates(names, offline, drained, properties, excluded, host_of, sorts)
+
+
+def _sorts(
+    targets: Iterable[rset.Target],
+) -> tuple[tuple[Mapping[str, int], frozenset[str]], ...]:
+    """The nodes, by their resources."""
+    found: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    for target in targets:
+        found.setdefault(tuple(target.children.items()), []).append(target.host)
+    return tuple(
+        ({type: _count(ids) for type, ids in children}, frozenset(hosts))
+        for children, hosts in found.items()
+    )
+
+
+def _count(ids: str) -> int:
+    return sum(last - first + 1 for first, last in idset.spans(ids))
 
 
 def _ranks(reader: Reader, path: str) -> tuple[int, ...]:

@@ -45,6 +45,7 @@ from flux_k8s.dws.directivebreakdown.resources import (
     check_size,
     requested_chassis,
     requested_nodes,
+    requested_per_node,
     ssd_per_node,
 )
 from flux_k8s.dws.directivebreakdown.servers import build_allocation_sets, build_servers
@@ -75,6 +76,7 @@ __all__ = [
     "below_chassis",
     "requested_chassis",
     "requested_nodes",
+    "requested_per_node",
     "required_daemons",
     "ssd_per_node",
     "wished_hosts",

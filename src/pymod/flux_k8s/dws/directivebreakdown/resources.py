@@ -10,6 +10,7 @@ scheduler takes both from the same chassis.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE, PER_SERVER, Breakdown
@@ -105,10 +106,37 @@ def requested_chassis(
     if len(found) == 1 and found[0].string("type") == CHASSIS:
         if not is_integer(found[0].value.get("count")):
             return None
+        if found[0].optional_boolean("exclusive"):
+            return None  # it comes with all nodes below it
         chassis = found[0].integer("count", minimum=1)
         found = found[0].optional_objects("with")
     fixed = len(found) == 1 and found[0].string("type") == "node"
     return chassis if fixed and is_integer(found[0].value.get("count")) else None
+
+
+def requested_per_node(
+    resources: Sequence[Mapping[str, Any]], name: str = "jobspec"
+) -> Counter[str]:
+    """The least number of resources of each type (``core``, ``gpu``, and what is around
+    them) that ``resources`` ask for on each node.
+
+    Raises:
+        BadObject: as :func:`requested_nodes`.
+    """
+    found: Counter[str] = Counter()
+    for reader in _without_any_storage(resources, name):
+        _count_in_node(reader, 0, found)
+    return found
+
+
+def _count_in_node(vertex: Reader, above: int, found: Counter[str]) -> None:
+    """Count what is at or below a vertex in a node. ``above`` is the product of the
+    counts of the vertices around it in the node; 0 outside of one."""
+    type, count = vertex.string("type"), above * minimum_count(vertex)
+    if above:
+        found[type] += count
+    for child in vertex.optional_objects("with"):
+        _count_in_node(child, 1 if type == "node" else count, found)
 
 
 def below_chassis(resources: Sequence[Mapping[str, Any]], chassis: int) -> list[Json]:
