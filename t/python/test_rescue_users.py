@@ -5,12 +5,15 @@
 from __future__ import annotations
 
 import errno
+from math import inf
 from typing import Any, Optional
+
+import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.workflowview import FAILED_UNTIL, RESCUED
-from flux_k8s.ports import WORKFLOW, Json
+from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Fault, Options, table
@@ -36,13 +39,16 @@ from support.service import (
 LIMIT = "its storage is not kept: rabbit.keep_failed_limit is reached"
 
 
-def system_of(config: Optional[Json] = None, **options: Any) -> VirtualSystem:
-    """Four nodes on two Rabbits, from which no data can be copied."""
+def system_of(
+    config: Optional[Json] = None, failing: float = inf, **options: Any
+) -> VirtualSystem:
+    """Four nodes on two Rabbits, from which no data can be copied, at least for some
+    seconds."""
     return started(
         topology=Topology.regular(4, 2, capacity=200 * GIB),
         options=Options(
             latency=table({"DataOut": 1.0}),
-            faults=(Fault("DataOut", "copy", message="no space"),),
+            faults=(Fault("DataOut", "copy", duration=failing, message="no space"),),
         ),
         config=Config.parse({"keep_failed": "1d", **(config or {})}),
         **options,
@@ -142,3 +148,24 @@ def test_data_that_was_given_up_may_be_given_up_again() -> None:
     assert errnum in (0, errno.EINVAL, errno.ENOENT)
     assert len(lines(system, "gives its data up")) == 1
     settle(system, DAY)
+
+
+@pytest.mark.parametrize("verb", ["patch_status", "list"])
+def test_a_rescue_that_takes_longer_than_its_job_does_not_end_the_service(
+    verb: str,
+) -> None:
+    def faults(request: direct.Request) -> Optional[direct.Fault]:
+        slows = slow and request.kind == NNFDATAMOVEMENT and request.verb == verb
+        return direct.Fault(delay=50.0) if slows else None
+
+    slow: list[None] = []
+    system = system_of(failing=HOUR, faults=faults)
+    jobid = fail(system, GUEST)
+    system.loop.run(timeout=2 * HOUR)
+    slow.append(None)
+    rescued = ask(system, "rescue", {"id": jobid}, GUEST)
+    system.loop.run(timeout=200.0)
+    answer = rescued()
+    assert answer is not None and answer[0] == 0
+    settle(system, DAY)
+    assert lines(system, f"{f58(jobid)}: its data is out")

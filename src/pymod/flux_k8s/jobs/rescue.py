@@ -121,7 +121,7 @@ class Rescue:
             return await act
         finally:
             job.info.rescuing = False
-            self._jobs.asked(job)
+            self._jobs.ask(job.info.jobid)  # which may be over
 
     async def _mark(self, job: Job, annotations: Json) -> None:
         """Annotate the Workflow.
@@ -132,7 +132,8 @@ class Rescue:
         name, namespace = job.info.name, self._settings.namespace
         body: Json = {"metadata": {"annotations": annotations}}
         workflow = await self._calls.patch(WORKFLOW, namespace, name, body, key=name)
-        self._jobs.see(job.info.jobid, "MODIFIED", workflow)
+        if job.info.jobid in self._jobs:
+            self._jobs.see(job.info.jobid, "MODIFIED", workflow)
 
     async def _start_again(self, info: WorkflowInfo) -> int:
         """Remove the status of the data movements that failed. Returns their number.
