@@ -8,11 +8,14 @@ from typing import Any
 
 import pytest
 
+from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.stagechoice import StageChoice
 from flux_k8s.jobs import staging
+from flux_k8s.ports import SERVERS
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
+from rabbitsim.dws.options import Options, table
 from rabbitsim.system import VirtualSystem
 from support.queries import GUEST, OTHER
 from support.service import (
@@ -192,3 +195,25 @@ def test_all_jobs_are_staged_in_the_end_whoever_waits() -> None:
     settle(system, 3 * DAY)
     for jobid in jobs:
         assert not exceptions(system, jobid) and "start" in names(system, jobid)
+
+
+def test_storage_of_jobs_that_are_cancelled_counts_until_it_is_gone() -> None:
+    system = started(
+        topology=Topology.regular(4, 2, capacity=100 * GIB),
+        options=Options(latency=table({"DataIn": 60.0, "Teardown": HOUR})),
+        config=config(stage_user_limit=25),
+    )
+    occupy(system, 4, seconds=int(DAY))
+    for _ in range(10):
+        jobs = [submit(system, 1, 20, userid=GUEST) for _ in range(3)]
+        wait(system, 90.0)
+        made = sum(
+            sum(storageusage.parse(found).unavailable.values())
+            for found in system.store.list(SERVERS, None)["items"]
+        )
+        assert made <= 50 * GIB
+        for jobid in jobs:
+            system.instance.cancel(jobid)
+    wait(system, 2 * HOUR)
+    jobid = submit(system, 1, 20, userid=GUEST)
+    reaches(system, jobid, "DataIn")

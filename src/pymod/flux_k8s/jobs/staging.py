@@ -356,7 +356,7 @@ class Staging:
         check_limits(size, machine, config)
         held: Counter[Optional[int]] = Counter()
         for other in self._infos():
-            if other.stages_ahead and other is not info:
+            if other.holds_ahead and other is not info:
                 held[other.userid] += sum(self._bytes_of(other.jobid).values())
         if size + sum(held.values()) > machine * config.stage_limit / 100:
             raise _NoRoom("rabbit.stage_limit is reached")

@@ -329,6 +329,14 @@ class WorkflowInfo:
         return self.view is not None and self.view.staged_for is not None
 
     @property
+    def holds_ahead(self) -> bool:
+        """Whether the job may have storage that was made ahead, and has no nodes for
+        it. One that is over has it until it is gone."""
+        never_had = self.allocation is None and not self.may_have_run
+        over = self.goal is Goal.RELEASED and self.is_staged and never_had
+        return self.stages_ahead or over
+
+    @property
     def owes_report(self) -> bool:
         """Whether the job has ended before its data was out, and it is still to be
         reported what became of the data."""
