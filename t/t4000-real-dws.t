@@ -127,7 +127,8 @@ module_resume () {
 cluster_real
 real_conf
 if has_fluxion; then
-    fluxion_start "$SIZE"
+    # The cluster may have other nodes, too.
+    fluxion_start "$SIZE" --no-validate
 else
     instance_start "$SIZE"
 fi
