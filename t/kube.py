@@ -53,9 +53,10 @@ class Refused(OSError):
 
 class Cluster:
     """A cluster with DWS, by its kubeconfig: one with a token, or certificates. A
-    request without an answer after ``timeout`` seconds is an error."""
+    request without an answer after ``timeout`` seconds is an error. The objects are
+    those of one API group."""
 
-    def __init__(self, kubeconfig: str, timeout: float) -> None:
+    def __init__(self, kubeconfig: str, timeout: float, group: str = GROUP) -> None:
         self._timeout = timeout
         server, user, self._tls = read(kubeconfig)
         token = user.get("token")
@@ -69,8 +70,8 @@ class Cluster:
         self._host = url["host"].strip("[]")
         self._port = int(url["port"] or (443 if self._tls else 80))
         path = (url["path"] or "").rstrip("/")
-        group = self._request(f"{path}/apis/{GROUP}")
-        self._api = group["preferredVersion"]["groupVersion"]
+        found = self._request(f"{path}/apis/{group}")
+        self._api = found["preferredVersion"]["groupVersion"]
         self._base = f"{path}/apis/{self._api}/"
 
     def _open(
@@ -135,15 +136,13 @@ class Cluster:
         """Apply a JSON merge patch."""
         self._send("PATCH", path, body, "application/merge-patch+json")
 
-    def create(self, plural: str, body: Any, options: str = "") -> None:
-        """Make an object."""
-        path = f"namespaces/default/{plural}{options}"
+    def create(self, path: str, body: Any) -> None:
+        """Make an object. The path ends with its plural, and options."""
         self._send("POST", path, {"apiVersion": self._api, **body}, "application/json")
 
-    def delete(self, plural: str, name: str) -> None:
+    def delete(self, path: str) -> None:
         """Delete an object."""
-        path = f"{self._base}namespaces/default/{plural}/{name}"
-        self._request(path, method="DELETE")
+        self._request(self._base + path, method="DELETE")
 
     def _send(self, method: str, path: str, body: Any, type: str) -> None:
         self._request(
@@ -257,7 +256,8 @@ def is_ready(items: list[Any], name: str, state: str) -> bool:
 def node_status(items: list[Any], node: str) -> str:
     """The status of a node in the SystemStatus."""
     (status,) = items
-    return str(status["data"]["nodes"].get(node, "Enabled"))
+    nodes = status.get("data", {}).get("nodes", {})
+    return str(nodes.get(node, "Enabled"))
 
 
 def awaited(command: str, words: list[str]) -> tuple[str, Ready, str]:
@@ -333,12 +333,14 @@ def main() -> None:
         print(json.dumps(found, indent=1))
     elif command == "create":
         (plural,) = words
-        cluster.create(plural, json.load(sys.stdin))
+        cluster.create(f"namespaces/default/{plural}", json.load(sys.stdin))
     elif command == "may-create":
         (plural,) = words
-        cluster.create(plural, json.load(sys.stdin), "?dryRun=All")
+        path = f"namespaces/default/{plural}?dryRun=All"
+        cluster.create(path, json.load(sys.stdin))
     elif command == "delete":
-        cluster.delete(*words)
+        plural, name = words
+        cluster.delete(f"namespaces/default/{plural}/{name}")
     elif command == "summary":
         for workflow in cluster.list("workflows")["items"]:
             print(summary(workflow))

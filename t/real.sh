@@ -105,6 +105,13 @@ expect_nothing_left () {
     test_expect_success 'nothing is left of the Workflows' no_workflows
 }
 
+expect_nothing_forbidden () {
+    test_expect_success 'the module may do all that it tried to do' '
+        flux dmesg >log &&
+        ! grep "is forbidden: User" log
+    '
+}
+
 # usage: real_conf [LINE...]: what the module is to know of the cluster, with these
 # lines more in the [rabbit] table
 real_conf () {

@@ -1,0 +1,328 @@
+#!/bin/sh
+test_description='Nodes do not wait for data, with the DWS and the NNF of a real cluster'
+. "$(dirname "$0")/tap.sh"
+. "$(dirname "$0")/real.sh"
+
+# The test says when data has moved, and when it cannot: nnf.py stands in for the data
+# movers. The cluster is to have none of its own (nnf-dm).
+
+need_fluxion
+
+# usage: nnf COMMAND...: see nnf.py
+nnf () {
+    "$PYTHON" "$TESTDIR/nnf.py" "$CLUSTER" "$@"
+}
+
+# usage: copies wait|succeed|fail: what becomes of those that run, and that begin
+copies () {
+    echo "$1" >"$TRASH/copies.new" &&
+    mv "$TRASH/copies.new" "$TRASH/copies"
+}
+
+movers_start () {
+    test -z "$FLUX_DWS_INSIDE" || return 0
+    copies succeed
+    # Not by the function, whose shell would be what is killed.
+    "$PYTHON" "$TESTDIR/nnf.py" "$CLUSTER" movers "$TRASH/copies" \
+        >"$TRASH/movers.log" 2>&1 &
+    MOVERS_PID=$!
+    eventually grep -q ready "$TRASH/movers.log" ||
+        skip_all "no data movers: $(cat "$TRASH/movers.log")"
+}
+
+# In place of that of tap.sh.
+cluster_stop () {
+    test -z "$MOVERS_PID" || {
+        kill "$MOVERS_PID"
+        nnf restore
+    } 2>/dev/null
+    wait
+    rm -rf "$TRASH"
+}
+
+# Of two jobs with so much storage on all nodes the second one waits for the first one's.
+# In GiB for each node.
+much_storage () {
+    python_stdin '
+import json, sys
+mapping = json.load(open(sys.argv[1]))
+rabbits = [mapping["computes"][node] for node in sys.argv[2].split(",")]
+print(min(
+    mapping["rabbits"][rabbit]["capacity"] * 5 // 8 // rabbits.count(rabbit)
+    for rabbit in set(rabbits)) >> 30)' "$TRASH/mapping.json" "$NODES"
+}
+
+# ---- jobs -------------------------------------------------------------------
+
+# usage: storage_job GIB [OPTION...] COMMAND...: submit a job on all nodes, with so much
+# storage on each, of which a file is copied out
+storage_job () {
+    storage_job_size=$1
+    shift
+    flux submit -N"$SIZE" -S dw="#DW jobdw type=xfs capacity=${storage_job_size}GiB name=p1
+	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/" "$@"
+}
+
+# usage: staged_job TYPE COMMAND...: a job on all nodes that gets a file before it has nodes
+staged_job () {
+    staged_job_type=$1
+    shift
+    flux submit -N"$SIZE" -S dw_stage=ahead \
+        -S dw="#DW jobdw type=$staged_job_type capacity=10GiB name=p1
+	#DW copy_in source=/lustre/input destination=\$DW_JOB_p1/" "$@"
+}
+
+# usage: in_dataout JOBID: the job has ended, and its data goes out
+in_dataout () {
+    wait_event "$1" clean &&
+    kube wait "$(workflow "$1")" DataOut
+}
+
+# usage: waits JOBID: for room, as Fluxion sees it
+waits () {
+    wait_event "$1" depend &&
+    ! flux job wait-event -q -t 1 "$1" alloc
+}
+
+# usage: data_out JOBID: the record of what became of its data
+data_out () {
+    flux kvs get "$(flux job id --to=kvs "$1").rabbit_data_out"
+}
+
+data_is_out () {
+    test "$(data_out "$1")" = "{\"success\": true}"
+}
+
+# usage: computes JOBID: the nodes that DWS knows of, in order, with commas
+computes () {
+    kube get computes "$(workflow "$1")" | python_stdin '
+import json, sys
+nodes = json.load(sys.stdin).get("data") or []
+print(*sorted(node["name"] for node in nodes), sep=",")'
+}
+
+# usage: shows JOBID TEXT: flux dws show does, in $TRASH/shown
+shows () {
+    flux dws show "$1" >"$TRASH/shown" &&
+    grep "$2" "$TRASH/shown"
+}
+
+# usage: may_be_rescued JOBID: the job has ended, and its data is kept
+may_be_rescued () {
+    wait_event "$1" clean &&
+    eventually shows "$1" \
+        "^Waits for: *flux dws rescue .*: its data is not out, and is kept until"
+}
+
+# usage: storage_is_kept JOBID: the job has ended, and its storage waits for the bad node
+storage_is_kept () {
+    wait_event "$1" clean &&
+    kube wait "$(workflow "$1")" PostRun &&
+    eventually shows "$1" "$BAD to unmount, or to be off"
+}
+
+# usage: drained_nodes: with commas
+drained_nodes () {
+    flux resource drain -no "{nodelist}" | paste -sd ,
+}
+
+# usage: is_offline HOST: this broker and no other
+is_offline () {
+    test "$(flux resource status -s offline -no "{nodelist}")" = "$1"
+}
+
+# The broker of rank 1 dies, as when its node is switched off, but for its link.
+broker_dies () {
+    flux python -c '
+import os, signal
+import flux
+start = flux.Flux(os.environ["FLUX_START_URI"])
+start.rpc("start.kill", {"rank": 1, "signum": signal.SIGKILL}).get()
+start.rpc("start.wait", {"rank": 1}).get()'
+}
+
+# ---- the tests --------------------------------------------------------------
+
+cluster_real
+movers_start
+real_conf 'postrun_timeout = 30' 'unmount_failure = "keep"' 'keep_failed = "1h"'
+instance_conf bootstrap.toml <<END
+[bootstrap]
+curve_cert = "$TRASH/cert"
+default_bind = "ipc://$TRASH/tbon-%h"
+default_connect = "ipc://$TRASH/tbon-%h"
+hosts = [ { host = "$NODES" } ]
+END
+test -n "$FLUX_DWS_INSIDE" || {
+    flux keygen "$TRASH/cert"
+    fluxion_conf "$SIZE" --no-validate
+}
+instance_start "$SIZE" --test-exit-mode=leader
+
+BAD=$(echo "$NODES" | cut -d, -f2)
+MUCH=$(much_storage)
+
+test_expect_success 'load the module, with a scheduler that knows Rabbits' '
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    ssds_down 0 0
+'
+test_expect_success 'a job ends when its nodes have unmounted' '
+    copies wait &&
+    first=$(storage_job $MUCH -S dw_release=unmounted true) &&
+    in_dataout $first &&
+    events=$(events $first) &&
+    in_order "$events" finish epilog-start:dws-epilog dws_released \
+        epilog-finish:dws-epilog clean &&
+    case $events in *exception*) false ;; esac
+'
+test_expect_success 'its nodes run other jobs at once' '
+    flux run -N$SIZE true
+'
+test_expect_success 'its storage is there, and is kept from other jobs' '
+    test -n "$(nnf allocations $(workflow $first))" &&
+    ssds_down 1 1000 &&
+    second=$(storage_job $MUCH true) &&
+    waits $second
+'
+test_expect_success 'a job that depends on its data waits, too' '
+    after=$(flux submit --dependency=dws-out:$first true) &&
+    ! flux job wait-event -q -t 1 $after depend
+'
+test_expect_success 'a module that was killed goes on with the data' '
+    module_kill &&
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    in_dataout $first &&
+    waits $second
+'
+test_expect_success 'when the data is out, the next job gets the storage' '
+    copies succeed &&
+    wait_event $after clean &&
+    has_event $after start &&
+    data_is_out $first &&
+    job_succeeds $second
+'
+test_expect_success 'nothing is left of it on the Rabbits' '
+    no_workflows &&
+    test -z "$(nnf allocations $(workflow $first))" &&
+    eventually ssds_down 0 0
+'
+for type in xfs gfs2 lustre; do
+    test_expect_success "$type: the data of a job is copied in while others have all nodes" '
+        copies wait &&
+        rm -f go &&
+        first=$(flux submit -N$SIZE sh -c "until test -e \"$TRASH/go\"; do sleep 0.1; done") &&
+        wait_event $first start &&
+        second=$(staged_job $type sh -c "$LOOP") &&
+        kube wait $(workflow $second) DataIn &&
+        ! flux job wait-event -q -t 1 $second depend &&
+        copies succeed &&
+        kube wait-ready $(workflow $second) DataIn &&
+        wait_event $second priority
+    '
+    test_expect_success "$type: DWS does not know the nodes yet" '
+        test -z "$(computes $second)" &&
+        test -n "$(nnf allocations $(workflow $second))" &&
+        ssds_down 1 1000
+    '
+    test_expect_success "$type: they mount it when they are its, and it runs on all of them" '
+        touch go &&
+        wait_event $second start &&
+        test "$(computes $second)" = "$NODES" &&
+        kube wait-ready $(workflow $second) PreRun &&
+        job_end $second &&
+        job_succeeds $second
+    '
+    test_expect_success "$type: nothing is left of it" '
+        no_workflows &&
+        eventually ssds_down 0 0
+    '
+done
+test_expect_success 'data that cannot be copied out is kept, and the job has an exception' '
+    copies fail &&
+    first=$(storage_job $MUCH true) &&
+    may_be_rescued $first &&
+    event_context $first exception >exceptions &&
+    test $(wc -l <exceptions) -eq 1 &&
+    grep "DWS failed in DataOut: .*No space left on device.*; not copied: " exceptions &&
+    grep "its storage is kept until .*Z: flux dws rescue f.* copies again" exceptions &&
+    test_must_fail data_out $first
+'
+test_expect_success 'its nodes run other jobs, and its storage goes to none' '
+    flux run -N$SIZE true &&
+    ssds_down 1 1000 &&
+    second=$(storage_job $MUCH true) &&
+    waits $second
+'
+test_expect_success 'a copy that fails again leaves it' '
+    until=$(flux dws show --json $first | grep -o "\"kept_until\": [0-9.]*") &&
+    flux dws rescue $first >rescued &&
+    grep "copies are started again. flux dws wait" rescued &&
+    may_be_rescued $first &&
+    ! flux dws show --json $first | grep -F "$until"
+'
+test_expect_success 'the data is rescued, once it can be copied' '
+    copies wait &&
+    flux dws rescue $first &&
+    ! flux job wait-event -q -t 1 $second alloc &&
+    test_must_fail data_out $first &&
+    copies succeed &&
+    flux dws wait $first &&
+    data_is_out $first &&
+    job_succeeds $second
+'
+expect_nothing_left
+test_expect_success 'data that is given up is lost, and its storage goes at once' '
+    copies fail &&
+    third=$(storage_job 10 -S dw_release=unmounted true) &&
+    may_be_rescued $third &&
+    flux dws rescue --give-up $third &&
+    test_expect_code 1 flux dws wait $third &&
+    data_out $third | grep "No space left on device" &&
+    no_workflows &&
+    eventually ssds_down 0 0
+'
+test_expect_success 'a job ends although one of its nodes has not unmounted' '
+    copies succeed &&
+    first=$(storage_job 10 sh -c "$LOOP") &&
+    wait_event $first start &&
+    nnf silence $BAD &&
+    job_end $first &&
+    storage_is_kept $first &&
+    flux job status $first &&
+    event_context $first exception >exceptions &&
+    test $(wc -l <exceptions) -eq 1 &&
+    grep "dws-node-failure.*$BAD: PostRun took more.*the storage is kept" exceptions
+'
+test_expect_success 'that node is drained, and no other, and not Disabled' '
+    test "$(drained_nodes)" = "$BAD" &&
+    test "$(kube node $BAD)" = Enabled
+'
+test_expect_success 'the others return to service' '
+    flux run -N$((SIZE - 1)) true
+'
+test_expect_success 'a module that was killed keeps its storage' '
+    module_kill &&
+    module_load &&
+    eventually stats_say "\"kubernetes\": \"ok\"" &&
+    storage_is_kept $first &&
+    ssds_down 1 1000
+'
+test_expect_success 'a broker that is gone is not enough' '
+    broker_dies &&
+    eventually is_offline $BAD &&
+    storage_is_kept $first &&
+    test "$(kube node $BAD)" = Enabled
+'
+test_expect_success 'once its link is Offline as well, the data of the others goes out' '
+    nnf link $BAD Offline &&
+    kube wait-node $BAD Disabled &&
+    no_workflows &&
+    eventually data_out $first &&
+    data_out $first | grep "$BAD has not unmounted: what it had not written" &&
+    eventually ssds_down 0 0
+'
+expect_nothing_forbidden
+flux cancel --all --quiet
+test_done
