@@ -10,21 +10,17 @@ between Flux and the job object use them, so they cannot disagree.
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from typing import Any, Iterator, Optional, Sequence
 
-from flux_k8s.dws.directivebreakdown.resources import minimum_count
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Json
-from flux_k8s.rfc import idset
+from flux_k8s.rfc.count import parse as parse_count
 
 SLOT = "task"
 """The label of a job's slot in Flux's own commands."""
 
 MAX_DEPTH = 64
-
-_RANGE = re.compile(r"\[?[0-9]+(?:-([0-9]+)|\+)(?::.*)?\]?\Z", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -198,15 +194,8 @@ def _count(vertex: Reader) -> Amount:
     count = vertex.value.get("count")
     if count == 0 and not isinstance(count, bool):
         return NONE  # what Flux allows for GPUs
-    low = minimum_count(vertex)
-    if isinstance(count, dict):
-        return Amount(low, count.get("max"))
-    if not isinstance(count, str):
-        return Amount(low, low)
-    match = _RANGE.match(count)
-    if match is not None and not set(",") & set(count):
-        return Amount(low, None if match[1] is None else int(match[1]))
-    return Amount(low, idset.decode(count)[-1])
+    found = parse_count(vertex)
+    return Amount(found.least, found.most)
 
 
 def _sum(amounts: Any) -> Amount:

@@ -9,7 +9,6 @@ scheduler takes both from the same chassis.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from typing import Any, Iterable, Mapping, Optional, Sequence
 
@@ -20,19 +19,13 @@ from flux_k8s.errors import AllocationError, BadObject
 from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.limits import NODES
 from flux_k8s.ports import Json
-from flux_k8s.rfc import idset
+from flux_k8s.rfc.count import parse as parse_count
 from flux_k8s.rfc.jgf import CHASSIS
 
 SLOT_LABEL = "rabbit"
 
 MAX_RESOURCE_DEPTH = 32
 """More levels of resources than this in a request are taken for a mistake."""
-
-# RFC 45: min-max:operand:operator or min+:operand:operator
-_RANGE = re.compile(
-    r"([1-9][0-9]{0,17})(?:-([1-9][0-9]{0,17})|\+)(?::([1-9][0-9]{0,17})(?::([+*^]))?)?\Z",
-    re.ASCII,
-)
 
 
 def apply_breakdowns(
@@ -132,7 +125,7 @@ def requested_per_node(
 def _count_in_node(vertex: Reader, above: int, found: Counter[str]) -> None:
     """Count what is at or below a vertex in a node. ``above`` is the product of the
     counts of the vertices around it in the node; 0 outside of one."""
-    type, count = vertex.string("type"), above * minimum_count(vertex)
+    type, count = vertex.string("type"), above * parse_count(vertex).least
     if above:
         found[type] += count
     for child in vertex.optional_objects("with"):
@@ -192,54 +185,10 @@ def check_size(breakdowns: Iterable[Breakdown], mapping: RabbitMapping) -> None:
         )
 
 
-def minimum_count(vertex: Reader) -> int:
-    """The least number that a resource vertex's ``count`` accepts.
-
-    By RFC 14 a count is an integer, a range object, or a string with an RFC 45 range or
-    an RFC 22 idset.
-    """
-    value = vertex.value.get("count")
-    if isinstance(value, Mapping):
-        return _minimum_of_range(vertex.object("count"))
-    if isinstance(value, str):
-        return _minimum_of_string(vertex, value)
-    if not is_integer(value):
-        raise vertex.bad("count", "a positive integer, or a range of them")
-    return vertex.integer("count", minimum=1)
-
-
-def _minimum_of_range(count: Reader) -> int:
-    minimum = count.integer("min", minimum=1)
-    count.optional_integer("max", minimum=minimum)
-    operator = count.optional_string("operator", ("+", "*", "^")) or "+"
-    count.optional_integer("operand", minimum=1 if operator == "+" else 2)
-    return minimum
-
-
-def _minimum_of_string(vertex: Reader, text: str) -> int:
-    expected = "a count: a number, an RFC 45 range like 2-8, or an RFC 22 idset"
-    body = text[1:-1] if text.startswith("[") and text.endswith("]") else text
-    match = _RANGE.match(body)
-    if match is not None:
-        low, high, operand, operator = match.groups()
-        if (high is not None and int(high) < int(low)) or (
-            operator in ("*", "^") and int(operand) < 2
-        ):
-            raise vertex.bad("count", expected)
-        return int(low)
-    try:
-        spans = idset.spans(text)
-    except ValueError:
-        spans = ()
-    if not spans or spans[0][0] == 0:
-        raise vertex.bad("count", expected)
-    return spans[0][0]
-
-
 def _nodes(vertex: Reader, above: int = 1) -> list[int]:
     """The least total count of each ``node`` vertex at or below ``vertex``. ``above``
     is the product of the counts of the vertices above it."""
-    count = minimum_count(vertex)
+    count = parse_count(vertex).least
     type = vertex.string("type")
     if type == "node":
         if above * count > NODES:
