@@ -109,6 +109,11 @@ class Constraint:
         """The values of ``and``, ``or`` and ``not``."""
         return tuple(value for value in self.values if isinstance(value, Constraint))
 
+    @property
+    def members(self) -> frozenset[Union[str, int]]:
+        """The hosts of ``hostlist``, or the ranks of ``ranks``."""
+        return self._members
+
     def to_json(self) -> dict[str, Any]:
         """The constraint as RFC 31 JSON."""
         if not self.operator:
@@ -128,15 +133,18 @@ NEVER = Constraint(NOT)
 """Matches nothing: ``{"not": []}``."""
 
 
-def parse(obj: Any, name: str = "constraints") -> Constraint:
+def parse(obj: Any, name: str = "constraints", most: int = MAX_MEMBERS) -> Constraint:
     """Read a constraint. Errors call the object ``name``.
+
+    Args:
+        most: more hosts and ranks than this are taken for a mistake.
 
     Raises:
         BadObject: an operator is unknown, or there are several in one object;
             ``not`` has more than one value; a value is no property name,
             hostlist, idset or constraint.
     """
-    return _parse(obj, name, "", 0, _MemberCount(name))
+    return _parse(obj, name, "", 0, _MemberCount(name, most))
 
 
 def exclude_properties(names: Iterable[str]) -> dict[str, Any]:
@@ -257,20 +265,20 @@ def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
 class _MemberCount:
     """Counts the hosts and ranks that a constraint names, repetitions included."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, most: int) -> None:
         self._name = name
-        self._left = MAX_MEMBERS
+        self._most = self._left = most
 
     def add(self, members: int) -> None:
         """Count more hosts or ranks.
 
         Raises:
-            BadObject: there are more than ``MAX_MEMBERS``.
+            BadObject: there are more than may be.
         """
         self._left -= members
         if self._left < 0:
-            found = f"more than {MAX_MEMBERS} hosts and ranks"
-            raise BadObject(self._name, "the whole", found, f"at most {MAX_MEMBERS}")
+            found = f"more than {self._most} hosts and ranks"
+            raise BadObject(self._name, "the whole", found, f"at most {self._most}")
 
 
 def _parse(

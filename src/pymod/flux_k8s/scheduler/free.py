@@ -1,0 +1,400 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What is free of an instance's nodes and storage, and what a request gets of it.
+
+The nodes are numbered by rank, the Rabbits as in the mapping, and sets of them, of
+cores and of ``ssd`` are the bits of integers (:mod:`.bits`). The nodes with equally
+many free cores and GPUs are one set. So an attempt to place a request costs some
+operations on integers for each Rabbit, however many nodes there are.
+
+The first nodes that fit are taken, but of ``ssd`` the last ones, as Fluxion's match
+policy ``first`` does. A request of one group is placed whenever that is possible. Among
+several groups there is no backtracking.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import islice
+from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+from flux_k8s.scheduler import bits
+from flux_k8s.scheduler.request import Group, Need, Place, Request
+
+
+@dataclass(frozen=True)
+class Chassis:
+    """A Rabbit.
+
+    Attributes:
+        ssds: how many ``ssd`` it has, of ``ssd_size`` GiB each. A job gets an ``ssd``
+            as a whole.
+        nodes: the set of the nodes below it.
+    """
+
+    rabbit: str
+    ssds: int
+    ssd_size: int
+    nodes: int
+
+    @cached_property
+    def first(self) -> int:
+        """The lowest number of the nodes below it."""
+        return next(bits.numbers(self.nodes), 0)
+
+    def ssds_for(self, gib: int) -> int:
+        return -(-gib // self.ssd_size)
+
+
+class Taken(NamedTuple):
+    """The sets of cores and GPUs that a job has of a node."""
+
+    cores: int
+    gpus: int
+
+
+@dataclass
+class Grant:
+    """The resources of a job.
+
+    Attributes:
+        nodes: by number.
+        ssds: the set of ``ssd`` of each chassis, by the number of the chassis.
+        slots: the number of slots that a group without nodes got.
+    """
+
+    nodes: dict[int, Taken] = field(default_factory=dict)
+    ssds: dict[int, int] = field(default_factory=dict)
+    slots: int = 0
+
+
+class Misfit(Exception):
+    """A request does not fit.
+
+    Attributes:
+        group: the one that does not.
+        place: where it was to be.
+        most: how often it would fit; or, in a place below several chassis, below how
+            many of these.
+    """
+
+    def __init__(self, place: Place, group: Group, most: int) -> None:
+        super().__init__()
+        self.place = place
+        self.group = group
+        self.most = most
+
+
+class Free:
+    """What is free.
+
+    Args:
+        nodes: the cores and GPUs of each node.
+    """
+
+    def __init__(self, nodes: Sequence[Taken], chassis: Sequence[Chassis]) -> None:
+        self._total = nodes
+        self._chassis = chassis
+        self._nodes = list(nodes)
+        self._by_size: dict[tuple[int, int], int] = {}
+        by_size: dict[Taken, list[int]] = {}
+        for number, node in enumerate(nodes):
+            by_size.setdefault(node, []).append(number)
+        for node, members in by_size.items():
+            self._classify(bits.mask(members), node)
+        self._idle = (1 << len(nodes)) - 1
+        self._ssds = [(1 << each.ssds) - 1 for each in chassis]
+
+    def copy(self) -> Free:
+        other = Free.__new__(Free)
+        other._total, other._chassis = self._total, self._chassis
+        other._nodes, other._by_size = list(self._nodes), dict(self._by_size)
+        other._idle, other._ssds = self._idle, list(self._ssds)
+        return other
+
+    def of_node(self, number: int) -> Taken:
+        """The free cores and GPUs of a node."""
+        return self._nodes[number]
+
+    def ssds(self, chassis: int) -> int:
+        """The free ``ssd`` of a chassis."""
+        return self._ssds[chassis]
+
+    def take(self, wanted: Mapping[int, Taken]) -> dict[int, Taken]:
+        """Take cores and GPUs of nodes, as far as they are free."""
+        taken, left = {}, {}
+        for number, (cores, gpus) in wanted.items():
+            free = self._nodes[number]
+            taken[number] = Taken(cores & free.cores, gpus & free.gpus)
+            left[number] = Taken(free.cores & ~cores, free.gpus & ~gpus)
+        self._change(left)
+        return taken
+
+    def take_ssds(self, chassis: int, wanted: int) -> None:
+        self._ssds[chassis] &= ~wanted
+
+    def give(self, grants: Iterable[Grant]) -> None:
+        """Take back what jobs had."""
+        nodes: dict[int, Taken] = {}
+        for grant in grants:
+            for number, (cores, gpus) in grant.nodes.items():
+                free = nodes.get(number) or self._nodes[number]
+                nodes[number] = Taken(free.cores | cores, free.gpus | gpus)
+            for chassis, ssds in grant.ssds.items():
+                self._ssds[chassis] |= ssds
+        self._change(nodes)
+
+    def _change(self, nodes: Mapping[int, Taken]) -> None:
+        """These are free now of these nodes."""
+        before: dict[Taken, list[int]] = {}
+        after: dict[Taken, list[int]] = {}
+        idle = []
+        for number, node in nodes.items():
+            before.setdefault(self._nodes[number], []).append(number)
+            after.setdefault(node, []).append(number)
+            if node == self._total[number]:
+                idle.append(number)
+            self._nodes[number] = node
+        for node, members in before.items():
+            sizes = _sizes(node)
+            self._by_size[sizes] &= ~bits.mask(members)
+            if not self._by_size[sizes]:
+                del self._by_size[sizes]
+        for node, members in after.items():
+            self._classify(bits.mask(members), node)
+        self._idle = self._idle & ~bits.mask(nodes) | bits.mask(idle)
+
+    def _classify(self, members: int, node: Taken) -> None:
+        sizes = _sizes(node)
+        self._by_size[sizes] = self._by_size.get(sizes, 0) | members
+
+    def fitting(self, need: Need) -> int:
+        """The set of nodes that have free what is needed."""
+        found = 0
+        for (cores, gpus), members in self._by_size.items():
+            if cores >= need.cores and gpus >= need.gpus:
+                found |= members
+        return found & self._idle if need.exclusive else found
+
+    def place(self, request: Request, nodes: int, ssds_down: Sequence[int]) -> Grant:
+        """Take what a request asks for. After an error part of it is taken: try on a
+        copy.
+
+        Args:
+            nodes: the set of nodes that it may get.
+            ssds_down: the set of ``ssd`` of each chassis that nobody gets.
+
+        Raises:
+            Misfit: it does not fit.
+        """
+        placing = _Placing(self, self._chassis, nodes, ssds_down)
+        for place in request.places:
+            placing.place(place)
+        return placing.grant
+
+    def check(self, request: Request, nodes: int, ssds_down: Sequence[int]) -> None:
+        """As :meth:`place`, to find out whether it fits: not all of it is taken."""
+        placing = _Placing(self, self._chassis, nodes, ssds_down)
+        for place in request.places[:-1]:
+            placing.place(place)
+        placing.place(request.places[-1], check=True)
+
+    def slots(self, need: Need, nodes: int) -> Iterator[tuple[int, int]]:
+        """The sets of nodes with equally many free slots, and how many each of these
+        nodes has."""
+        for (cores, gpus), members in self._by_size.items():
+            each = _slots(cores, gpus, need)
+            if each and members & nodes:
+                yield members & nodes, each
+
+
+@lru_cache(maxsize=4096)
+def _sizes(node: Taken) -> tuple[int, int]:
+    return bits.size(node.cores), bits.size(node.gpus)
+
+
+class _Placing:
+    """The placing of one request."""
+
+    def __init__(
+        self,
+        free: Free,
+        chassis: Sequence[Chassis],
+        nodes: int,
+        ssds_down: Sequence[int],
+    ) -> None:
+        self._free = free
+        self._chassis = chassis
+        self._nodes = nodes
+        self._ssds_down = ssds_down
+        self.grant = Grant()
+
+    def place(self, place: Place, check: bool = False) -> None:
+        """Take what belongs in a place. With ``check``, the last of it is not taken.
+
+        Raises:
+            Misfit: it does not fit.
+        """
+        if place.chassis is None:
+            everywhere = range(len(self._chassis))
+            for group in place.groups:
+                is_last = group is place.groups[-1]
+                if not self._take(group, everywhere, check and is_last):
+                    raise Misfit(place, group, sum(self._rooms(group, everywhere)))
+            return
+        able = self._able(place)
+        wanted = place.chassis.largest(len(able))
+        if not wanted:
+            raise Misfit(place, place.groups[0], len(able))
+        for number in () if check else able[:wanted]:
+            for group in place.groups:
+                self._take(group, (number,))
+
+    def _able(self, place: Place) -> list[int]:
+        """The chassis below each of which all groups of a place fit."""
+        able: Sequence[int] = range(len(self._chassis))
+        for group in place.groups:
+            rooms = zip(able, self._rooms(group, able))
+            able = [number for number, room in rooms if room >= group.count.least]
+        if len(place.groups) == 1:
+            return list(able)
+        # What a chassis has is no other's: one copy is enough to try all of them.
+        free = self._free.copy()
+        trial = _Placing(free, self._chassis, self._nodes, self._ssds_down)
+        return [
+            number
+            for number in able
+            if all(trial._take(group, (number,)) for group in place.groups)
+        ]
+
+    def _rooms(
+        self, group: Group, chassis: Sequence[int], enough: Optional[int] = None
+    ) -> list[int]:
+        """How often a group fits below each of these chassis, if it is to be below one;
+        else how often it fits. There is no need to look for more than ``enough``."""
+        candidates = _Candidates(self._free, group, self._nodes)
+        if (group.nodes or group.need.cores) and not candidates.room(self._nodes):
+            return [0]
+        if group.below_one:
+            rooms, total = [], 0
+            for number in chassis:
+                rooms.append(self._room(group, number, candidates))
+                total += rooms[-1]
+                if enough is not None and total >= enough:
+                    break
+            return rooms
+        if group.ssd:
+            gib = sum(
+                bits.size(self._ssds(number)) * self._chassis[number].ssd_size
+                for number in chassis
+            )
+            return [int(gib >= group.ssd)]
+        return [candidates.room(self._nodes)]
+
+    def _room(self, group: Group, number: int, candidates: _Candidates) -> int:
+        chassis = self._chassis[number]
+        if not group.ssd:
+            return candidates.room(chassis.nodes, chassis.first)
+        ssds = bits.size(self._ssds(number)) // chassis.ssds_for(group.ssd)
+        if not (ssds and (group.nodes or group.need.cores)):
+            return ssds
+        return min(ssds, candidates.room(chassis.nodes, chassis.first))
+
+    def _take(self, group: Group, chassis: Sequence[int], check: bool = False) -> bool:
+        """Take a group as often as it is asked for, or ``check`` whether it fits; False
+        if it does not."""
+        rooms = self._rooms(group, chassis, group.count.most)
+        left = times = group.count.largest(sum(rooms))
+        if check:
+            pass
+        elif times and not group.below_one:
+            if group.ssd:
+                self._take_ssds_anywhere(group.ssd)
+            else:
+                self._take_nodes(group, times, self._nodes)
+        elif times:
+            for number, room in zip(chassis, rooms):
+                here = min(left, room)
+                if here:
+                    below = self._chassis[number]
+                    self._take_nodes(group, here, self._nodes & below.nodes)
+                    if group.ssd:
+                        self._take_ssds(number, here * below.ssds_for(group.ssd))
+                    left -= here
+        return times > 0
+
+    def _take_nodes(self, group: Group, times: int, nodes: int) -> None:
+        need = group.need
+        wanted: dict[int, Taken] = {}
+        found = bits.numbers(self._free.fitting(need) & nodes)
+        if group.nodes:
+            for number in islice(found, times * group.nodes):
+                free = self._free.of_node(number)
+                wanted[number] = free if need.exclusive else _part(free, need, 1)
+        elif need.cores:
+            self.grant.slots += times
+            for number in found:
+                free = self._free.of_node(number)
+                here = min(times, _slots(*_sizes(free), need))
+                wanted[number] = _part(free, need, here)
+                times -= here
+                if not times:
+                    break
+        for number, taken in self._free.take(wanted).items():
+            before = self.grant.nodes.get(number, Taken(0, 0))
+            self.grant.nodes[number] = Taken(
+                before.cores | taken.cores, before.gpus | taken.gpus
+            )
+
+    def _ssds(self, number: int) -> int:
+        """The ``ssd`` of a chassis that the request may get."""
+        return self._free.ssds(number) & ~self._ssds_down[number]
+
+    def _take_ssds(self, number: int, count: int) -> None:
+        found = bits.highest(self._ssds(number), count)
+        self._free.take_ssds(number, found)
+        self.grant.ssds[number] = self.grant.ssds.get(number, 0) | found
+
+    def _take_ssds_anywhere(self, gib: int) -> None:
+        for number, chassis in enumerate(self._chassis):
+            count = min(bits.size(self._ssds(number)), chassis.ssds_for(gib))
+            if count:
+                self._take_ssds(number, count)
+                gib -= count * chassis.ssd_size
+            if gib <= 0:
+                return
+
+
+class _Candidates:
+    """The nodes that have what a group needs of each."""
+
+    def __init__(self, free: Free, group: Group, nodes: int) -> None:
+        self._nodes = group.nodes
+        self._sets: list[tuple[int, int]] = []
+        if group.nodes:
+            self._sets.append((free.fitting(group.need) & nodes, 1))
+        elif group.need.cores:
+            self._sets.extend(free.slots(group.need, nodes))
+
+    def room(self, nodes: int, first: int = 0) -> int:
+        """How often the group fits on these nodes, of which ``first`` is the lowest."""
+        found = sum(
+            # Shifted, since the nodes of a chassis are close to each other.
+            bits.size((members & nodes) >> first) * each
+            for members, each in self._sets
+        )
+        return found // (self._nodes or 1)
+
+
+def _part(free: Taken, need: Need, times: int) -> Taken:
+    return Taken(
+        bits.lowest(free.cores, need.cores * times),
+        bits.lowest(free.gpus, need.gpus * times),
+    )
+
+
+def _slots(cores: int, gpus: int, need: Need) -> int:
+    """How many slots there are in so many cores and GPUs."""
+    each = cores // need.cores
+    return min(each, gpus // need.gpus) if need.gpus else each

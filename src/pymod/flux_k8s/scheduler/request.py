@@ -1,0 +1,210 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What a jobspec asks the scheduler for (RFC 14 and 25).
+
+Guests write jobspecs. Each is read once, in time that grows with its size, into a list
+of groups, and refused if it is not understood. A request for an unknown resource is
+refused too: no node will ever have it.
+
+As with Fluxion, the contents of a slot are the job's alone, so that a node in a slot is
+the job's as a whole; and the nodes and ``ssd`` of one slot are below one chassis.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Optional
+
+from flux_k8s.json_reader import Reader
+from flux_k8s.rfc import constraints, count
+from flux_k8s.rfc.constraints import Constraint
+from flux_k8s.rfc.count import Count
+from flux_k8s.rfc.jgf import CHASSIS, NODE, SSD
+
+NAME = "jobspec"
+"""The name of a jobspec in errors."""
+
+MAX_GROUPS = 16
+"""More groups than this in one request are taken for a mistake."""
+
+MAX_DEPTH = 32
+"""More levels of resources than this in a request are taken for a mistake."""
+
+MAX_COUNT = 2**31 - 1
+"""Cores, GPUs, nodes or GiB that a request may have for one thing."""
+
+MAX_HOSTS = 2**16
+"""The most hosts and ranks that a constraint may name."""
+
+SLOT, CORE, GPU = "slot", "core", "gpu"
+ONE = Count.fixed(1)
+
+
+class Need(NamedTuple):
+    """What a job needs of a node, or for a slot.
+
+    Attributes:
+        exclusive: the node as a whole.
+    """
+
+    cores: int = 0
+    gpus: int = 0
+    exclusive: bool = False
+
+    def plus(self, other: Need, times: int = 1) -> Need:
+        return Need(self.cores + other.cores * times, self.gpus + other.gpus * times)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Resources that are given together.
+
+    Attributes:
+        count: how many times.
+        nodes: how many nodes each time; 0: a slot, of which a node may have several.
+        need: of each node, or for the slot.
+        ssd: GiB of storage each time.
+        below_one: all of it is below one chassis. Without that, storage may come from
+            any.
+    """
+
+    count: Count
+    nodes: int
+    need: Need = Need()
+    ssd: int = 0
+    below_one: bool = False
+
+
+@dataclass(frozen=True)
+class Place:
+    """Groups, and where they are to be.
+
+    Attributes:
+        chassis: below each of so many chassis; None: anywhere, once.
+    """
+
+    chassis: Optional[Count]
+    groups: tuple[Group, ...]
+
+
+@dataclass(frozen=True)
+class Request:
+    """A valid request.
+
+    Attributes:
+        duration: seconds; 0 for no limit.
+    """
+
+    places: tuple[Place, ...]
+    constraint: Constraint
+    duration: float
+
+    @property
+    def slots_vary(self) -> bool:
+        """The request is for a range of slots, wherever these are: R must have their
+        number, since the jobspec does not."""
+        groups = self.places[0].groups
+        slots_only = len(self.places) == len(groups) == 1 and not groups[0].nodes
+        return slots_only and not groups[0].count.is_fixed
+
+
+def parse(jobspec: Any) -> Request:
+    """Read a jobspec.
+
+    Raises:
+        BadObject: it is not as RFC 25 says, or asks for resources of an unknown type,
+            or for such in a place where they cannot be.
+    """
+    reader = Reader(NAME, jobspec)
+    vertices = reader.objects("resources")
+    if not vertices:
+        raise reader.bad("resources", "at least one resource")
+    places: list[Place] = []
+    for vertex in vertices:
+        if vertex.string("type") == CHASSIS:
+            groups = _groups(vertex, vertex.optional_objects("with"), 1)
+            if not groups:
+                raise vertex.bad("with", "at least one resource")
+            below = tuple(replace(group, below_one=True) for group in groups)
+            places.append(Place(count.parse(vertex), below))
+        else:
+            places.append(Place(None, _groups(vertex, (vertex,), 0)))
+    if sum(len(place.groups) for place in places) > MAX_GROUPS:
+        raise reader.bad("resources", f"at most {MAX_GROUPS} groups of resources")
+    system = reader.optional_object("attributes.system")
+    found = {} if system is None else system.value.get("constraints")
+    constraint = constraints.parse({} if found is None else found, most=MAX_HOSTS)
+    duration = None if system is None else system.optional_number("duration", 0.0)
+    return Request(tuple(places), constraint, duration or 0.0)
+
+
+def _groups(
+    above: Reader, vertices: tuple[Reader, ...], depth: int
+) -> tuple[Group, ...]:
+    return tuple(_group(vertex, depth) for vertex in vertices)
+
+
+def _group(vertex: Reader, depth: int) -> Group:
+    type = vertex.string("type")
+    if type == NODE:
+        need = _node_need(vertex, depth)
+        return Group(count.parse(vertex), 1, need)
+    if type == SSD:
+        return Group(ONE, 0, ssd=_least(vertex))
+    if type != SLOT:
+        raise vertex.bad("type", f"one of {CHASSIS}, {NODE}, {SLOT} and {SSD}")
+    children = vertex.objects("with")
+    nodes = [child for child in children if child.string("type") == NODE]
+    ssd = sum(_least(child) for child in children if child.string("type") == SSD)
+    if not nodes:
+        rest = tuple(child for child in children if child.string("type") != SSD)
+        need = _needs(vertex, rest, depth + 1)
+        if not need.cores and (need.gpus or not ssd):
+            raise vertex.bad("with", "a core in each slot")
+        if vertex.optional_boolean("exclusive"):
+            need = need._replace(exclusive=True)
+            return Group(count.parse(vertex), 1, need, ssd, bool(ssd))
+        return Group(count.parse(vertex), 0, need, ssd, bool(ssd))
+    if len(nodes) > 1 or len(nodes) + (ssd > 0) < len(children):
+        raise vertex.bad("with", f"a {NODE} and {SSD} at most, beside a {NODE}")
+    need = _node_need(nodes[0], depth + 1)._replace(exclusive=True)
+    return Group(count.parse(vertex), _least(nodes[0]), need, ssd, bool(ssd))
+
+
+def _node_need(node: Reader, depth: int) -> Need:
+    need = _needs(node, node.optional_objects("with"), depth + 1)
+    exclusive = node.optional_boolean("exclusive") or False
+    if not need.cores and not exclusive:
+        raise node.bad("with", "a core at least, unless the node is exclusive")
+    return need._replace(exclusive=exclusive)
+
+
+def _needs(above: Reader, vertices: tuple[Reader, ...], depth: int) -> Need:
+    """The sum of what is in a node or a slot."""
+    if depth > MAX_DEPTH:
+        raise above.bad("type", f"at most {MAX_DEPTH} levels of resources")
+    need = Need()
+    for vertex in vertices:
+        type = vertex.string("type")
+        if type == SLOT:
+            inner = _needs(vertex, vertex.objects("with"), depth + 1)
+            need = need.plus(inner, _least(vertex))
+        elif type == CORE:
+            need = need.plus(Need(cores=_least(vertex)))
+        elif type == GPU:
+            need = need.plus(Need(gpus=_least(vertex, 0)))
+        else:
+            raise vertex.bad("type", f"one of {SLOT}, {CORE} and {GPU}")
+        if max(need.cores, need.gpus) > MAX_COUNT:
+            raise vertex.bad("count", f"at most {MAX_COUNT} on each node")
+    return need
+
+
+def _least(vertex: Reader, minimum: int = 1) -> int:
+    """The least number that a vertex's ``count`` accepts."""
+    if not minimum and vertex.value.get("count") == 0:
+        return 0  # Flux allows that for GPUs
+    least = count.parse(vertex).least
+    if least > MAX_COUNT:
+        raise vertex.bad("count", f"at most {MAX_COUNT}")
+    return least

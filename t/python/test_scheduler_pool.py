@@ -1,0 +1,443 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Which nodes, and how much storage, sched-rabbit gives to jobs."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from typing import Any, Optional
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.dws.allocatedssd import ssd_per_rabbit
+from flux_k8s.ports import Json
+from flux_k8s.rfc import rset
+from flux_k8s.scheduler import bits, rwriter
+from flux_k8s.scheduler.free import Grant
+from flux_k8s.scheduler.pool import Infeasible, Node, Pool, storage_nodes
+from flux_k8s.scheduler.request import Group
+from flux_k8s.scheduler.reservation import earliest
+from rabbitsim.flux import pool as standin
+from support.effort import examples
+from support.schedpool import (
+    CHUNKS,
+    CORES,
+    GPUS,
+    NODES,
+    SSD_SIZE,
+    chassis,
+    core,
+    make_pool,
+    node,
+    rabbit,
+    request,
+    slot,
+    ssd,
+    topology,
+)
+
+GPU = {"type": "gpu", "count": 1}
+small = st.integers(1, 4)
+gib = st.integers(1, 4 * SSD_SIZE)
+VERTICES = st.one_of(
+    st.builds(lambda n, c: node(slot(core(c)), count=n), small, small),
+    st.builds(lambda n: node(slot(core()), count=n, exclusive=True), small),
+    st.builds(lambda n, c: slot(core(c), count=n), st.integers(1, 20), small),
+    st.builds(lambda n: slot(core(), GPU, count=n), small),
+    st.builds(rabbit, small, gib, st.integers(1, 2)),
+    st.builds(lambda n: rabbit(f"1-{n}", 20), st.integers(2, 6)),
+    st.builds(lambda c, n: chassis(c, node(slot(core()), count=n)), small, small),
+    st.builds(lambda c, n, g: chassis(c, rabbit(n, g)), small, small, gib),
+    st.builds(ssd, st.integers(1, 9 * SSD_SIZE)),
+    st.builds(lambda n, g: slot(ssd(g), count=n), small, gib),
+    st.builds(lambda n, g: slot(core(), ssd(g), count=n), small, gib),
+)
+CONSTRAINTS = st.sampled_from(
+    [
+        {},
+        {"properties": ["fast"]},
+        {"properties": ["^badrabbit"]},
+        {"hostlist": ["node[1-4]"]},
+        {"not": [{"ranks": ["0,4"]}]},
+        {"or": [{"hostlist": ["node2"]}, {"properties": ["fast"]}]},
+    ]
+)
+PROPERTIES = {"fast": (0, 1, 2, 5)}
+
+
+def ssds_of(grant: Optional[Grant]) -> dict[int, int]:
+    assert grant is not None
+    return {n: bits.size(ssds) for n, ssds in grant.ssds.items()}
+
+
+def ranks_of(grant: Optional[Grant]) -> list[int]:
+    assert grant is not None
+    return sorted(grant.nodes)
+
+
+def check_disjoint(pool: Pool) -> None:
+    """No core, GPU or ssd is given to two jobs, or counted wrongly."""
+    taken: dict[Any, int] = {}
+    for grant in pool.grants.values():
+        for number, part in grant.nodes.items():
+            for key, ids in (("core", part.cores), ("gpu", part.gpus)):
+                assert not taken.get((key, number), 0) & ids
+                taken[key, number] = taken.get((key, number), 0) | ids
+        for number, ssds in grant.ssds.items():
+            assert not taken.get(("ssd", number), 0) & ssds
+            taken["ssd", number] = taken.get(("ssd", number), 0) | ssds
+    for number, found in pool.taken().items():
+        assert taken.pop(("core", number), 0) == found.cores
+        assert taken.pop(("gpu", number), 0) == found.gpus
+    for number in range(len(pool.chassis)):
+        assert taken.pop(("ssd", number), 0) == pool.taken_ssds(number)
+    assert not any(taken.values())
+
+
+class Machine:
+    """A pool to which random things happen."""
+
+    def __init__(self, data: st.DataObject) -> None:
+        self.pool = make_pool(PROPERTIES)
+        self._draw = data.draw
+        self._jobids = itertools.count(1)
+
+    def step(self) -> None:
+        getattr(self, self._draw(st.sampled_from(self.STEPS)))()
+        check_disjoint(self.pool)
+
+    STEPS = ("allocate", "allocate", "free", "free_part", "node", "ssd", "mark")
+
+    def _job(self) -> Optional[int]:
+        jobs = sorted(self.pool.grants)
+        return self._draw(st.sampled_from(jobs)) if jobs else None
+
+    def allocate(self) -> None:
+        pool = self.pool
+        wanted = request(self._draw(VERTICES), constraint=self._draw(CONSTRAINTS))
+        before = {n: pool.taken_ssds(n) for n in range(2)}
+        grant = pool.allocate(next(self._jobids), wanted)
+        if grant is None:
+            return
+        pool.check(wanted)
+        usable = pool._usable(wanted)
+        assert not bits.mask(grant.nodes) & ~usable
+        for number, ssds in grant.ssds.items():
+            assert not ssds & (before[number] | pool.down_ssds[number])
+        (group,) = wanted.places[0].groups
+        if group.below_one and group.nodes and group.ssd:
+            self._check_storage(group, grant)
+
+    def _check_storage(self, group: Group, grant: Grant) -> None:
+        """Below each chassis there is storage for the nodes that the job has there."""
+        each = -(-group.ssd // SSD_SIZE)
+        for number, place in enumerate(self.pool.chassis):
+            below = bits.size(bits.mask(grant.nodes) & place.nodes)
+            found = bits.size(grant.ssds.get(number, 0))
+            assert found == below // group.nodes * each
+        apart = bits.mask(grant.nodes)
+        for place in self.pool.chassis:
+            apart &= ~place.nodes
+        assert not apart
+
+    def free(self) -> None:
+        jobid = self._job()
+        if jobid is not None:
+            self.pool.release(jobid)
+
+    def free_part(self) -> None:
+        jobid = self._job()
+        if jobid is not None and self.pool.grants[jobid].nodes:
+            grant = self.pool.grants[jobid]
+            ssds = dict(grant.ssds)
+            self.pool.release(jobid, [self._draw(st.sampled_from(sorted(grant.nodes)))])
+            assert self.pool.grants[jobid].ssds == ssds
+
+    def node(self) -> None:
+        bit = 1 << self._draw(st.integers(0, NODES - 1))
+        self.pool.set_up(bit, self._draw(st.booleans()))
+
+    def ssd(self) -> None:
+        chassis, number = self._draw(st.integers(0, 1)), self._draw(st.integers(0, 3))
+        self.pool.set_ssd(chassis, number, self._draw(st.booleans()))
+
+    def mark(self) -> None:
+        number = self._draw(st.integers(0, NODES - 1))
+        self.pool.mark("badrabbit", number, self._draw(st.booleans()))
+
+
+@examples(100)
+@given(st.data())
+def test_nothing_is_given_twice_whatever_happens(data: st.DataObject) -> None:
+    machine = Machine(data)
+    for _ in range(data.draw(st.integers(1, 12))):
+        machine.step()
+    for jobid in list(machine.pool.grants):
+        machine.pool.release(jobid)
+    check_disjoint(machine.pool)
+    assert not machine.pool.taken()
+
+
+@examples(100)
+@given(st.data())
+def test_jobs_keep_what_they_have_when_the_scheduler_is_loaded_again(
+    data: st.DataObject,
+) -> None:
+    machine = Machine(data)
+    for _ in range(data.draw(st.integers(1, 8))):
+        machine.step()
+    old, new = machine.pool, make_pool(PROPERTIES)
+    for jobid, grant in old.grants.items():
+        if grant.nodes:
+            R = rset.parse(rwriter.write(old, grant, 0.0, 0.0))
+            assert rwriter.hold(new, jobid, R) == ()
+            assert new.grants[jobid].nodes == grant.nodes
+            assert new.grants[jobid].ssds == {n: s for n, s in grant.ssds.items() if s}
+    check_disjoint(new)
+
+
+@examples(100)
+@given(VERTICES, CONSTRAINTS)
+def test_a_request_is_feasible_if_and_only_if_an_empty_machine_has_it(
+    vertex: Json, constraint: Json
+) -> None:
+    pool, wanted = make_pool(PROPERTIES), request(vertex, constraint=constraint)
+    try:
+        pool.check(wanted)
+    except Infeasible as error:
+        assert str(error).startswith("unsatisfiable: it needs ")
+        assert pool.allocate(1, wanted) is None
+    else:
+        assert pool.allocate(1, wanted) is not None
+
+
+SHAPES = st.one_of(
+    st.builds(lambda n, c: node(slot(core(c)), count=n), small, small),
+    st.builds(lambda n: node(slot(core()), count=n, exclusive=True), small),
+    st.builds(rabbit, small, gib, st.integers(1, 2)),
+    st.builds(lambda c, n: chassis(c, node(slot(core()), count=n)), small, small),
+    st.builds(lambda c, n, g: chassis(c, rabbit(n, g)), small, small, gib),
+)
+
+
+@examples(100)
+@given(st.lists(st.tuples(SHAPES, st.booleans()), max_size=8))
+def test_jobs_get_what_fluxion_would_give_them(jobs: list[tuple[Json, bool]]) -> None:
+    """As the stand-in does it, which was compared with Fluxion."""
+    pool = make_pool()
+    nodes = standin.make_nodes(
+        [f"node{rank}" for rank in range(NODES)], topology(), CORES, GPUS, {}
+    )
+    other = standin.Pool(nodes, topology(), CHUNKS)
+    running: list[tuple[int, standin.Grant]] = []
+    for jobid, (resources, ends) in enumerate(jobs):
+        grant = pool.allocate(jobid, request(resources))
+        expected = other.allocate([resources], lambda node: True)
+        assert (grant is None) == (expected is None)
+        if grant is not None and expected is not None:
+            ssds = Counter(p.owner for p in expected if p.type == "ssd" for _ in p.ids)
+            assert set(grant.nodes) == {p.owner for p in expected if p.type == "core"}
+            assert ssds_of(grant) == ssds
+            running.append((jobid, expected))
+        if ends and running:
+            ended, parts = running.pop(0)
+            pool.release(ended)
+            other.release(parts)
+
+
+def test_storage_comes_from_the_rabbit_of_each_node() -> None:
+    grant = make_pool().allocate(1, request(rabbit(3, SSD_SIZE)))
+    assert ranks_of(grant) == [0, 1, 2]
+    assert ssds_of(grant) == {0: 2, 1: 1}
+
+
+def test_storage_outside_of_a_slot_comes_from_any_rabbit() -> None:
+    pool = make_pool()
+    grant = pool.allocate(1, request(node(slot(core())), ssd(5 * SSD_SIZE)))
+    assert ssds_of(grant) == {0: 4, 1: 1}
+    assert ssds_of(pool.allocate(2, request(ssd(10)))) == {1: 1}
+    assert ssds_of(pool.allocate(3, request(slot(ssd(10), count=2)))) == {1: 2}
+    assert pool.allocate(4, request(ssd(1))) is None
+
+
+def test_as_many_nodes_as_there_are_of_a_range() -> None:
+    pool = make_pool()
+    assert ranks_of(pool.allocate(1, request(rabbit("2-4:2:*", 1)))) == [0, 1, 2, 3]
+    assert ranks_of(pool.allocate(2, request(node(slot(core()), count="1+")))) == [4, 5]
+
+
+def test_a_job_keeps_its_storage_until_its_last_node_is_free() -> None:
+    pool = make_pool()
+    pool.allocate(1, request(rabbit(4, 2 * SSD_SIZE)))
+    pool.release(1, [0, 1, 2, 3])
+    assert pool.allocate(2, request(rabbit(1, 1))) is None
+    pool.release(1)
+    assert pool.allocate(2, request(rabbit(1, 1))) is not None
+
+
+def test_a_job_without_an_ssd_that_is_out_of_service_waits() -> None:
+    pool, wanted = make_pool(), request(rabbit(1, 1))
+    for number in range(2):
+        for id in range(CHUNKS):
+            pool.set_ssd(number, id, False)
+    pool.check(wanted)
+    assert not pool.is_served(wanted)
+    assert pool.allocate(1, wanted) is None
+    pool.set_ssd(1, 3, True)
+    assert pool.is_served(wanted)
+    assert ssds_of(pool.allocate(1, wanted)) == {1: 1}
+
+
+def test_a_job_whose_nodes_have_been_marked_waits() -> None:
+    pool = make_pool()
+    wanted = request(node(slot(core())), constraint={"properties": ["^badrabbit"]})
+    for number in range(NODES):
+        pool.mark("badrabbit", number, True)
+    pool.check(wanted)
+    assert pool.allocate(1, wanted) is None
+    pool.mark("badrabbit", 3, False)
+    assert ranks_of(pool.allocate(1, wanted)) == [3]
+
+
+def test_a_rabbit_itself_runs_no_jobs() -> None:
+    pool = make_pool()
+    nodes = [*pool.nodes, Node(NODES, "rabbit1", 0b1111, 0)]
+    apart = storage_nodes(topology(), nodes)
+    pool = Pool(nodes, {}, pool.chassis, apart)
+    assert apart == 1 << NODES
+    with pytest.raises(Infeasible, match=f"room for {NODES}$"):
+        pool.check(request(node(slot(core()), count=NODES + 1)))
+    grant = pool.allocate(1, request(node(slot(core()), count="1+")))
+    assert ranks_of(grant) == list(range(NODES))
+
+
+def test_a_request_for_more_than_the_instance_has_left_is_infeasible() -> None:
+    pool, wanted = make_pool(), request(node(slot(core()), count=NODES))
+    pool.check(wanted)
+    pool.remove([2])
+    with pytest.raises(Infeasible, match=f"{NODES} times .* room for {NODES - 1}"):
+        pool.check(wanted)
+
+
+@pytest.mark.parametrize(
+    "resources, constraint, reason",
+    [
+        (
+            rabbit(5, 1),
+            {},
+            "needs 5 times a whole node with 1 core and 1 GiB of storage below one"
+            " Rabbit, and there is room for 4",
+        ),
+        (
+            node(slot(core(9))),
+            {},
+            "needs 1 times a node with 9 cores, and there is room for 0",
+        ),
+        (
+            slot(core(), GPU, count=3),
+            {"hostlist": ["node[1-2]"]},
+            "needs 3 times a slot with 1 core and 1 GPU, and there is room for 2 on the"
+            " 2 nodes that its constraints allow",
+        ),
+        (
+            chassis(3, rabbit(1, 1, per_slot=2)),
+            {},
+            "needs 3 times a chassis with 2 whole nodes with 1 core and 1 GiB of"
+            " storage below one Rabbit, and there is room for 2",
+        ),
+        (ssd(900), {}, "needs 1 times 900 GiB of storage, and there is room for 0"),
+    ],
+)
+def test_the_reason_names_what_is_missing(
+    resources: Json, constraint: Json, reason: str
+) -> None:
+    with pytest.raises(Infeasible) as caught:
+        make_pool().check(request(resources, constraint=constraint))
+    assert str(caught.value) == f"unsatisfiable: it {reason}"
+
+
+def test_R_is_what_its_readers_expect() -> None:
+    pool = make_pool(PROPERTIES)
+    grant = pool.allocate(1, request(rabbit(3, SSD_SIZE)))
+    assert grant is not None
+    R = rset.parse(rwriter.write(pool, grant, 1000.5, 1060.5))
+    assert R.hosts == ("node0", "node1", "node2")
+    assert (R.starttime, R.expiration) == (1000.5, 1060.5)
+    assert R.properties == {"fast": (0, 1, 2)}
+    assert R.targets[0].children == {"core": f"0-{CORES - 1}", "gpu": "0"}
+    assert ssd_per_rabbit(R, topology()) == {"rabbit0": 50, "rabbit1": 25}
+
+
+def test_R_of_a_job_without_storage_says_so() -> None:
+    pool = make_pool()
+    grant = pool.allocate(1, request(node(slot(core()), count=5)))
+    assert grant is not None
+    R = rset.parse(rwriter.write(pool, grant, 0.0, 0.0))
+    assert ssd_per_rabbit(R, topology()) == {"rabbit0": 0, "rabbit1": 0}
+
+
+def test_R_has_the_number_of_slots_where_the_jobspec_has_a_range() -> None:
+    pool, wanted = make_pool(), request(slot(core(3), count="1-9"))
+    grant = pool.allocate(1, wanted)
+    assert grant is not None
+    R = rset.parse(rwriter.write(pool, grant, 0.0, 0.0, wanted.slots_vary))
+    assert R.nslots == NODES
+
+
+def test_storage_is_held_by_size_when_rabbits_are_cut_another_way() -> None:
+    old, new = make_pool(), make_pool(chunks=10)
+    grant = old.allocate(1, request(rabbit(1, 2 * SSD_SIZE)))
+    assert grant is not None
+    R = rset.parse(rwriter.write(old, grant, 0.0, 0.0))
+    rwriter.hold(new, 1, R)
+    assert ssds_of(new.grants[1]) == {0: 5}
+
+
+@pytest.mark.parametrize("chunks, ssds, size", [(4, 4, 25), (36, 36, 2), (999, 100, 1)])
+def test_a_rabbit_is_cut_into_ssd_of_a_gib_at_least(
+    chunks: int, ssds: int, size: int
+) -> None:
+    (first, _) = make_pool(chunks=chunks).chassis
+    assert (first.ssds, first.ssd_size) == (ssds, size)
+
+
+def test_R_of_a_node_that_has_gone_is_held_as_far_as_it_is_there() -> None:
+    old, new = make_pool(), make_pool()
+    grant = old.allocate(1, request(rabbit(4, SSD_SIZE)))
+    assert grant is not None
+    new.remove([1])
+    R = rset.parse(rwriter.write(old, grant, 0.0, 0.0))
+    assert rwriter.hold(new, 1, R) == (1,)
+    assert ranks_of(new.grants[1]) == [0, 2, 3]
+    assert ssds_of(new.grants[1]) == {0: 2, 1: 2}
+
+
+@examples(50)
+@given(st.lists(VERTICES, max_size=6), VERTICES)
+def test_no_job_more_than_needed_must_end_before_another_starts(
+    others: list[Json], vertex: Json
+) -> None:
+    pool, wanted = make_pool(), request(vertex)
+    for jobid, other in enumerate(others):
+        pool.allocate(jobid, request(other))
+    jobs = sorted(pool.grants)
+    count = pool.fits_after(wanted, jobs)
+    for number, jobid in enumerate(jobs, start=1):
+        pool.release(jobid)
+        fits = pool.allocate(99, wanted) is not None
+        pool.release(99)
+        assert fits == (count is not None and number >= count) or count == 1
+
+
+def test_a_job_can_start_when_enough_others_have_ended() -> None:
+    pool, wanted = make_pool(), request(rabbit(2, 2 * SSD_SIZE))
+    for jobid in range(1, 5):
+        pool.allocate(jobid, request(rabbit(1, 2 * SSD_SIZE)))
+    assert pool.allocate(9, wanted) is None
+    assert earliest(pool, wanted, {1: 50.0, 2: 40.0, 3: 70.0, 4: 60.0}) == 50.0
+    assert earliest(pool, wanted, {1: 50.0, 3: 70.0}) == 70.0
+    assert earliest(pool, wanted, {1: 50.0}) is None
+    assert earliest(pool, wanted, {}) is None

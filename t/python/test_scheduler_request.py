@@ -1,0 +1,131 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What sched-rabbit reads of a jobspec, which a guest has written."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.errors import BadObject
+from flux_k8s.ports import Json
+from flux_k8s.rfc.count import Count
+from flux_k8s.scheduler.pool import Infeasible
+from flux_k8s.scheduler.request import MAX_GROUPS, Group, Need, Request, parse
+from support.effort import examples
+from support.schedpool import chassis, core, make_pool, node, slot, ssd
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(max_size=4), inner),
+    max_leaves=10,
+)
+COUNTS = (
+    st.integers(0, 9)
+    | st.sampled_from(["2-4", "1+", "1,3", "x", {"min": 1}, 2**62, 2**70, None])
+    | JSON
+)
+TYPES = st.sampled_from(["node", "slot", "core", "gpu", "ssd", "chassis", "memory", 3])
+VERTICES = st.recursive(
+    st.fixed_dictionaries({"type": TYPES, "count": COUNTS}),
+    lambda inner: st.fixed_dictionaries(
+        {"type": TYPES, "count": COUNTS, "with": st.lists(inner, max_size=3)},
+        optional={"exclusive": st.booleans() | JSON},
+    ),
+    max_leaves=8,
+)
+JOBSPECS = st.fixed_dictionaries(
+    {"resources": st.lists(VERTICES | JSON, max_size=3) | JSON},
+    optional={
+        "attributes": JSON
+        | st.fixed_dictionaries(
+            {"system": st.fixed_dictionaries({"duration": JSON, "constraints": JSON})}
+        )
+    },
+)
+
+
+def groups(*resources: Json) -> tuple[Group, ...]:
+    request = parse({"resources": list(resources)})
+    return tuple(group for place in request.places for group in place.groups)
+
+
+@examples(200)
+@given(JOBSPECS | JSON)
+def test_each_jobspec_is_placed_or_waits_or_is_refused(jobspec: Any) -> None:
+    pool = make_pool()
+    with contextlib.suppress(BadObject, Infeasible):
+        request = parse(jobspec)
+        pool.check(request)
+        assert pool.allocate(1, request) is not None
+
+
+def test_a_node_is_needed_with_the_cores_and_gpus_of_its_slots() -> None:
+    gpu = {"type": "gpu", "count": 1}
+    (group,) = groups(node(slot(core(2), gpu, count=3), count=4))
+    assert group == Group(Count.fixed(4), 1, Need(6, 3))
+
+
+def test_a_node_in_a_slot_is_the_jobs_as_a_whole() -> None:
+    (group,) = groups(slot(node(slot(core(2))), ssd(10), count=4))
+    assert group == Group(Count.fixed(4), 1, Need(2, 0, True), 10, True)
+
+
+def test_an_exclusive_slot_is_a_whole_node() -> None:
+    (group,) = groups({**slot(core(2), count=3), "exclusive": True})
+    assert group == Group(Count.fixed(3), 1, Need(2, 0, True))
+
+
+def test_a_chassis_has_all_that_is_below_it() -> None:
+    request = parse({"resources": [chassis(2, node(slot(core())), ssd(5))]})
+    (place,) = request.places
+    assert place.chassis == Count.fixed(2)
+    assert all(group.below_one for group in place.groups)
+
+
+@pytest.mark.parametrize("varies", ["2-4", {"min": 2}, "1,3"])
+def test_a_range_of_slots_is_noted(varies: Any) -> None:
+    def request(*resources: Json) -> Request:
+        return parse({"resources": list(resources)})
+
+    assert request(slot(core(), count=varies)).slots_vary
+    assert not request(slot(core(), count=3)).slots_vary
+    assert not request(node(slot(core()), count=varies)).slots_vary
+
+
+def nested(levels: int) -> Json:
+    inner = core()
+    for _ in range(levels):
+        inner = slot(inner)
+    return inner
+
+
+@pytest.mark.parametrize(
+    "resources, path",
+    [
+        ([], "resources"),
+        ([{"type": "memory", "count": 1}], "type"),
+        ([node(slot(core()), ssd(5))], "type"),
+        ([core()], "type"),
+        ([node()], "with"),
+        ([slot({"type": "gpu", "count": 1})], "with"),
+        ([slot(node(slot(core())), node(slot(core())))], "with"),
+        ([chassis(1)], "with"),
+        ([chassis(1, chassis(1, node(slot(core()))))], "type"),
+        ([node(slot(core()), exclusive="yes")], "exclusive"),
+        ([nested(40)], "levels"),
+        ([nested(900)], "levels"),
+        ([slot(core(2**31))], "count"),
+        ([slot(core(2**30), core(2**30))], "count"),
+        ([ssd(1)] * (MAX_GROUPS + 1), "groups"),
+    ],
+)
+def test_a_request_that_no_node_can_satisfy_is_refused(
+    resources: Any, path: str
+) -> None:
+    with pytest.raises(BadObject, match=path):
+        parse({"resources": resources})
