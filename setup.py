@@ -48,7 +48,8 @@ class BuildExtAndPlugins(build_ext):
 def data_files() -> list[tuple[str, list[str]]]:
     """What is installed below the prefix, where Flux looks for it."""
     files = [(c.directory, [str(PLUGINS / c.plugin)]) for c in COMPONENTS]
-    files.append(("lib/flux/modules", ["src/pymod/dws.py"]))
+    modules = ["src/pymod/dws.py", "src/pymod/sched-rabbit.py"]
+    files.append(("lib/flux/modules", modules))
     commands = sorted(str(path) for path in Path("src/cmd").glob("flux-*"))
     if commands:
         files.append(("libexec/flux/cmd", commands))

@@ -27,6 +27,9 @@ load () {
     sched-fluxion-resource | sched-fluxion-feasibility)
         set -- "$1" load-allowlist=node,core,gpu
         ;;
+    sched-rabbit)
+        set -- "$1" chunks=8
+        ;;
     esac
     module load "$@"
 }

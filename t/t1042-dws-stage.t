@@ -43,14 +43,6 @@ ssds_are_down () {
     test "$(wc -w <down)" -eq "$1"
 }
 
-fluxion_reload () {
-    flux module remove sched-fluxion-qmanager &&
-    flux module remove -f sched-fluxion-feasibility &&
-    flux module reload sched-fluxion-resource &&
-    flux module load sched-fluxion-qmanager &&
-    flux module load sched-fluxion-feasibility
-}
-
 # usage: seconds_between JOBID EVENT JOBID EVENT
 seconds_between () {
     {
@@ -143,7 +135,7 @@ test_expect_success 'data waits while a module is killed, and Fluxion loaded aga
     flux module load dws &&
     eventually stats_say "\"kubernetes\": \"ok\"" &&
     ssds_are_down 14 &&
-    fluxion_reload &&
+    scheduler_reload &&
     eventually ssds_are_down 14 &&
     waits $third &&
     touch end &&

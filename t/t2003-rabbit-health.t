@@ -24,11 +24,12 @@ fluxion_start 8
 # usage: marked: the nodes with the property, as Fluxion has it
 marked () {
     flux python -c '
+import sys
 import flux
 request = {"criteria": "property=badrabbit", "format": "jgf"}
-found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
+found = flux.Flux().rpc(sys.argv[1] + ".find", request).get()["R"]
 vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
-print(*sorted(v["name"] for v in vertices if v["type"] == "node"))'
+print(*sorted(v["name"] for v in vertices if v["type"] == "node"))' "$SCHEDULER"
 }
 
 # usage: are_marked [HOST...]
@@ -86,11 +87,7 @@ test_expect_success 'a job that needs a Rabbit that is down waits for it' '
 '
 test_expect_success 'a reloaded Fluxion gets the state of Rabbits and ssd again' '
     job_cancel $large && wait_event $large clean &&
-    flux module remove sched-fluxion-qmanager &&
-    flux module remove -f sched-fluxion-feasibility &&
-    flux module reload sched-fluxion-resource &&
-    flux module load sched-fluxion-qmanager &&
-    flux module load sched-fluxion-feasibility &&
+    scheduler_reload &&
     flux queue start --all &&
     ssds_down 8 8
 '

@@ -231,11 +231,7 @@ test_expect_success 'ssd are given out when a job has given some back' '
     eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
 '
 test_expect_success 'a reloaded Fluxion gets the state of Rabbits and ssd again' '
-    flux module remove sched-fluxion-qmanager &&
-    flux module remove -f sched-fluxion-feasibility &&
-    flux module reload sched-fluxion-resource &&
-    flux module load sched-fluxion-qmanager &&
-    flux module load sched-fluxion-feasibility &&
+    scheduler_reload &&
     eventually are_down chassis0/ssd0 chassis0/ssd1 chassis0/ssd2
 '
 test_expect_success 'ssd that jobs give back while the module is away are given out' '

@@ -294,10 +294,16 @@ instance_start () {
 
 # ---- an instance with Fluxion -----------------------------------------------
 
-# Or nothing of this file is run.
+# Or nothing of this file is run. A file that sets SCHEDULER=sched-rabbit runs the tests
+# of another one with that instead of Fluxion.
 need_fluxion () {
-    has_fluxion || skip_all "flux-sched is not installed"
+    test "$SCHEDULER" = sched-rabbit || has_fluxion ||
+        skip_all "flux-sched is not installed"
 }
+
+# Fluxion's module that knows the resources, or sched-rabbit.
+SCHEDULER=${SCHEDULER:-sched-fluxion-resource}
+export SCHEDULER
 
 has_fluxion () {
     test -e "$(flux config builtin exec_path)/flux-ion-resource.py"
@@ -313,6 +319,13 @@ fluxion_start () {
 
 fluxion_conf () {
     write_config "$1"
+    if test "$SCHEDULER" = sched-rabbit; then
+        default_conf modules.toml <<-END
+	[modules]
+	alternatives.sched = "sched-rabbit"
+	END
+        return
+    fi
     shift
     default_conf fluxion.toml <<-END
 	[resource]
@@ -328,6 +341,20 @@ fluxion_conf () {
         die "no graph: $(cat "$TRASH/warnings")"
 }
 
+# usage: scheduler_reload: have Fluxion, or sched-rabbit, loaded again
+scheduler_reload () {
+    case $SCHEDULER in
+    sched-rabbit) flux module reload sched-rabbit chunks=8 ;;
+    *)
+        flux module remove sched-fluxion-qmanager &&
+        flux module remove -f sched-fluxion-feasibility &&
+        flux module reload sched-fluxion-resource &&
+        flux module load sched-fluxion-qmanager &&
+        flux module load sched-fluxion-feasibility
+        ;;
+    esac
+}
+
 # usage: ssds_down [LEAST [MOST]]: the ssd that Fluxion has out of service, each as
 # CHASSIS/SSD; within 30 s so many
 ssds_down () {
@@ -335,11 +362,12 @@ ssds_down () {
 import sys, time
 import flux
 request = {"criteria": "status=down", "format": "jgf"}
-wanted = [int(word) for word in sys.argv[1:]]
+topic = sys.argv[1] + ".find"
+wanted = [int(word) for word in sys.argv[2:]]
 least, most = wanted + [0, 10**9][len(wanted) :]
 end = time.monotonic() + 30
 while True:
-    found = flux.Flux().rpc("sched-fluxion-resource.find", request).get()["R"]
+    found = flux.Flux().rpc(topic, request).get()["R"]
     vertices = [v["metadata"] for v in found["graph"]["nodes"]] if found else []
     paths = [v["paths"]["containment"] for v in vertices if v["type"] == "ssd"]
     if least <= len(paths) <= most:
@@ -347,7 +375,7 @@ while True:
     if time.monotonic() > end:
         sys.exit(f"expected {least} to {most} ssd, found {len(paths)}")
     time.sleep(0.1)
-print(*sorted("/".join(path.split("/")[-2:]) for path in paths))' "$@"
+print(*sorted("/".join(path.split("/")[-2:]) for path in paths))' "$SCHEDULER" "$@"
 }
 
 # ---- the module --------------------------------------------------------------

@@ -16,8 +16,9 @@ Load with::
 
     flux module load dws [scheduler=none] [queues=NAME,...] [watchdog=SECONDS]
 
-``scheduler=none``, for instances without Fluxion, leaves the resources of jobs
-unchanged.
+``scheduler=none``, for instances whose scheduler does not know Rabbits, leaves the
+resources of jobs unchanged. Without it, the module works with Fluxion or with
+``sched-rabbit``, whichever is loaded.
 ``queues`` names the queues whose nodes are drained or marked when a PCIe connection
 breaks; without it, all nodes are.
 ``watchdog`` is the time after which a service that does not answer is killed and

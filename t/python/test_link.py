@@ -75,6 +75,7 @@ def test_everything_is_linked_to_where_flux_looks_for_it(flux: Flux) -> None:
     assert flux.files() == commands | site | manual | {
         "dws.json",  # in the folder of cmdhelp_pattern
         "module_path/dws.py",
+        "module_path/sched-rabbit.py",
         "jobtap_pluginpath/dws-jobtap.so",
         "shell_pluginpath/dws_environment.so",
         "xdg/flux/flux-jobs.dws.toml",

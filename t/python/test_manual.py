@@ -257,7 +257,7 @@ def test_the_whole_example_of_the_configuration_is_right() -> None:
 
 
 def test_the_arguments_of_the_module_are_on_the_page() -> None:
-    text = CONFIG.split("\nMODULE ARGUMENTS\n")[1].split("\nEXAMPLE\n")[0]
+    text = CONFIG.split("\nMODULE ARGUMENTS\n")[1].split("\nSCHED-RABBIT\n")[0]
     words = re.findall(r"^(\w+)=(\S*)$", text, re.M)
     assert {name for name, _ in words} == {
         field.name for field in dataclasses.fields(Arguments)

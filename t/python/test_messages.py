@@ -99,7 +99,10 @@ def sources() -> Iterator[Path]:
         yield PACKAGE / f"dws/{name}.py"
     yield from sorted((PACKAGE / "dws/directivebreakdown").glob("*.py"))
     yield PACKAGE / "config/policy.py"
+    for name in ("pool", "request"):
+        yield PACKAGE / f"scheduler/{name}.py"
     yield TOP / "src/pymod/dws.py"
+    yield TOP / "src/pymod/sched-rabbit.py"
     for folder in ("jobtap", "shell"):
         yield from sorted((TOP / "src" / folder).glob("*.c"))
 

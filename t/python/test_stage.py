@@ -314,7 +314,7 @@ def test_without_fluxion_no_job_is_staged() -> None:
     jobid = submit(system)
     settle(system)
     (exception,) = exceptions(system, jobid)
-    assert "needs the scheduler Fluxion" in exception["note"]
+    assert "needs a scheduler that knows Rabbits" in exception["note"]
 
 
 def test_a_staged_job_may_give_its_nodes_back_when_they_have_unmounted() -> None:

@@ -116,9 +116,7 @@ class RequestHandler:
         jobid, request, tolerance = read_create(payload, config)
         check_request(request, config, self._settings.owner)
         if request.stage == AHEAD and not self._settings.scheduler:
-            raise DWSError(
-                f"dw_stage={AHEAD} needs the scheduler Fluxion, which is not used here"
-            )
+            raise DWSError(f"dw_stage={AHEAD} needs a scheduler that knows Rabbits")
         job = self._jobs.obtain(jobid, Goal.PLANNED)
         job.info.want_planned(request, tolerance)
         self._jobs.asked(job)

@@ -13,6 +13,9 @@ The nodes of a Rabbit are expected directly below the vertex that has its name i
 the property ``rabbit``, under their host names, as in the graphs of ``flux
 dws2jgf``; its ``ssd`` beside them as ``ssd0``, ``ssd1``..., with their number in the
 property ``ssdcount``.
+
+``sched-rabbit`` takes the same requests (:mod:`flux_k8s.scheduler.graph`), under its
+own name. The one that answers is the scheduler of the instance.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from __future__ import annotations
 import errno
 import syslog
 from contextlib import contextmanager
+from functools import partial
 from typing import AbstractSet, Callable, Iterable, Iterator, Mapping, Optional
 
 from flux_k8s.control.backoff import Backoff
@@ -53,6 +57,9 @@ from flux_k8s.rfc import hostlist, idset, resourcestatus
 from flux_k8s.rfc.jgf import RABBIT_PROPERTY, SSD
 
 MODULE = "sched-fluxion-resource"
+RABBIT_MODULE = "sched-rabbit"
+MODULES = (MODULE, RABBIT_MODULE)
+"""The modules that take these requests: at most one of them is loaded."""
 
 ALLOCATED = "status=down and sched-now=allocated"
 """The vertices that are down, and that jobs have."""
@@ -117,24 +124,29 @@ class Fluxion:
                 expected=(RpcError, FluxionError),
             ),
         )
-        self._watch: Optional[Watch] = None
+        self._watches: list[Watch] = []
+        self._module = MODULE
+        self._untried = [RABBIT_MODULE]
         self._awaiting: list[tuple[frozenset[str], Callable[[], None]]] = []
         self.present = True
 
     def start(self) -> None:
-        self._watch = self._flux.watch_module(MODULE, self._loaded)
+        for module in MODULES:
+            loaded = partial(self._loaded, module)
+            self._watches.append(self._flux.watch_module(module, loaded))
         self._controller.add(KEY)
 
     def stop(self) -> None:
         self._controller.stop()
-        if self._watch is not None:
-            self._watch.stop()
+        for watch in self._watches:
+            watch.stop()
 
     def stats(self) -> Json:
         """The part of ``dws.stats-get`` about the state that Fluxion has."""
         state = self._state
         return {
             "loaded": self.present,
+            "module": self._module,
             **{key: len(nodes.certain) for key, nodes in state.properties.items()},
             "ssd_down": sum(len(s.applied.certain) for s in state.ssds.values()),
             "unknown_nodes": len(state.unknown),
@@ -201,8 +213,9 @@ class Fluxion:
             self._mapping, self._ssds_by_status, self._desired, possible
         )
 
-    def _loaded(self) -> None:
-        """Fluxion has been loaded, and knows nothing."""
+    def _loaded(self, module: str) -> None:
+        """Fluxion, or sched-rabbit, has been loaded, and knows nothing."""
+        self._module = module
         self._state = self._new_state()
         self._check_due = None
         self._check_backoff.reset()
@@ -225,11 +238,15 @@ class Fluxion:
         except RpcError as error:
             if error.errnum != errno.ENOSYS:
                 raise
+            if self._untried:
+                self._module = self._untried.pop()
+                return 0.0
             self.present = False
             self._check_withheld()
             text = "Fluxion is not loaded (yet): it is not told about Rabbits"
             self._flux.log(syslog.LOG_INFO, text)
             return None
+        self._untried = []
         self._backoff.reset()  # a failure of the next request is news
         return pause
 
@@ -347,5 +364,5 @@ class Fluxion:
         await self._ask("set_status", {"resource_path": path, "status": status})
 
     async def _ask(self, method: str, payload: Json) -> Json:
-        answer: Json = await call(self._flux.rpc, f"{MODULE}.{method}", payload)
+        answer: Json = await call(self._flux.rpc, f"{self._module}.{method}", payload)
         return answer

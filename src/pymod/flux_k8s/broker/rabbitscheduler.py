@@ -1,0 +1,356 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The scheduler ``sched-rabbit``: flux-core's scheduler class (RFC 27) with the pool of
+:mod:`flux_k8s.scheduler`.
+
+Jobs are started in the order of priority. One that does not fit holds back those
+behind it, unless these end before it could start (EASY backfilling), or unless it does
+not wait for other jobs: what it needs is down, or out of service, for a time that
+nobody knows.
+
+The text of guests is made printable before it is logged or shown: the logger of
+flux-core takes its text as a format. Whatever is in a jobspec, its job is denied or
+waits, and the scheduler goes on: the instance cannot do without it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+from functools import partial
+from math import inf
+from typing import Any, Callable, Iterator, Mapping, Optional
+
+from flux.brokermod import BrokerLogger, request_handler
+from flux.core.inner import lib
+from flux.job import JobID
+from flux.scheduler import PendingJob, Scheduler
+
+from flux_k8s.broker.files import load_mapping
+from flux_k8s.broker.log import log, log_exception
+from flux_k8s.broker.rabbitpool import NO_RABBITS, RabbitPool
+from flux_k8s.config.table import Config
+from flux_k8s.dws.jgfwriter import DEFAULT_CHUNKS
+from flux_k8s.errors import ConfigError, DWSError
+from flux_k8s.json_reader import decimal
+from flux_k8s.ports import Json
+from flux_k8s.rfc import idset
+from flux_k8s.scheduler import request as requests
+from flux_k8s.scheduler import rwriter
+from flux_k8s.scheduler.graph import RequestError, ResourceGraph
+from flux_k8s.scheduler.pool import Infeasible, Pool
+from flux_k8s.scheduler.request import Request
+from flux_k8s.scheduler.reservation import earliest
+from flux_k8s.text import NOTE, printable
+
+DEPTH = 64
+"""The most jobs that do not fit that are looked at in one pass."""
+
+NEVER = -inf
+"""The time at which a job has to end that may not be started."""
+
+INTERNAL_ERROR = "internal error of the scheduler: see the log of the instance"
+
+
+class Logger(BrokerLogger):
+    """Logs text, whatever characters it has."""
+
+    def __call__(self, level: int, msg: str) -> None:
+        if level <= self.level:
+            log(self._h, level, msg)
+
+
+class RabbitScheduler(Scheduler):
+    """The scheduler.
+
+    Args:
+        args: those of :class:`Scheduler`, and ``chunks=N``: the number of ``ssd`` of
+            each Rabbit.
+
+    Attributes:
+        is_running: it was loaded.
+
+    Raises:
+        DWSError: an argument, the ``[rabbit]`` table or the mapping is wrong.
+        ValueError: an argument is wrong.
+    """
+
+    pool_class = RabbitPool
+
+    def __init__(self, handle: Any, *args: str) -> None:
+        super().__init__(handle, *args)
+        level = self.log.level
+        self.log: BrokerLogger = Logger(handle)
+        self.log.level = level
+        self.is_running = False
+        chunks = DEFAULT_CHUNKS
+        for arg in list(self._pending_args):
+            key, _, value = arg.partition("=")
+            if key == "chunks":
+                self._pending_args.remove(arg)
+                chunks = _chunks(arg, value)
+        table = handle.conf_get(update=True).get("rabbit")
+        mapping = NO_RABBITS if table is None else load_mapping(Config.parse(table))
+        self.pool_kwargs = {"mapping": mapping, "chunks": chunks}
+        self._ends: dict[int, float] = {}
+        self._reserved = 0, 0, 0
+        self._begin: Optional[float] = None
+        self._shrinks = 0
+        self._graph: Optional[ResourceGraph] = None
+
+    @property
+    def pool(self) -> Pool:
+        pool: Pool = self.resources.pool
+        return pool
+
+    def set_running(self) -> None:
+        super().set_running()
+        self.is_running = True
+
+    # Jobs that are waiting
+
+    def alloc(
+        self,
+        request: Any,
+        jobid: int,
+        priority: int,
+        userid: int,
+        t_submit: float,
+        jobspec: Any,
+    ) -> None:
+        """Put a job into the queue, or deny it."""
+        parsed = self._guard(jobid, request, lambda: self._read(jobspec))
+        if parsed is not None:
+            job = PendingJob(jobid, priority, t_submit, request, parsed)
+            bisect.insort(self._queue, job)  # a sorted list is a heap
+
+    def _read(self, jobspec: Any) -> _Pending:
+        request = requests.parse(jobspec)
+        self.pool.check(request)
+        return _Pending(request, self._shrinks)
+
+    def _guard(self, jobid: int, request: Any, work: Callable[[], Any]) -> Any:
+        """The result of some work for a job. After an error None, and the job is
+        denied."""
+        try:
+            return work()
+        except DWSError as error:
+            request.deny(printable(str(error), NOTE))
+        except Exception as error:
+            log_exception(self.handle, f"{JobID(jobid).f58}: denied", error)
+            request.deny(INTERNAL_ERROR)
+        return None
+
+    def prioritize(self, jobs: Any) -> None:
+        super().prioritize(jobs)
+        self._queue.sort()
+
+    def feasibility_check(self, msg: Any, jobspec: Any) -> None:
+        """Answer whether a job could ever run."""
+        try:
+            self._read(jobspec)
+        except Infeasible as error:
+            self._refuse(msg, errno.EOVERFLOW, str(error))
+        except DWSError as error:
+            self._refuse(msg, errno.EINVAL, str(error))
+        except Exception as error:
+            log_exception(self.handle, "feasibility.check", error)
+            self._refuse(msg, errno.EINVAL, INTERNAL_ERROR)
+        else:
+            self.handle.respond(msg, None)
+
+    def _refuse(self, msg: Any, errnum: int, text: str) -> None:
+        self.handle.respond_error(msg, errnum, printable(text, NOTE))
+
+    def schedule(self) -> Iterator[None]:
+        """Start the jobs that can be started."""
+        index, limit = 0, inf
+        while index < min(len(self._queue), DEPTH) and limit != NEVER:
+            job = self._queue[index]
+            work = partial(self._look_at, job, limit)
+            left = self._guard(job.jobid, job.request, work)
+            if left is None:
+                self._queue.pop(index)
+            else:
+                index, limit = index + 1, left
+            yield
+
+    def _look_at(self, job: PendingJob, limit: float) -> Optional[float]:
+        """Start a job if it fits.
+
+        Args:
+            limit: when it has to end, UNIX time.
+
+        Returns:
+            None if it was started; else when jobs behind it have to end.
+        """
+        if self._start(job, limit):
+            return None
+        if limit != inf or not self._waits_for_jobs(job):
+            return limit
+        begin = self._earliest(job)
+        return NEVER if begin is None else begin
+
+    def _waits_for_jobs(self, job: PendingJob) -> bool:
+        pending, pool = _of(job), self.pool
+        if pending.served_in != pool.outages:
+            pending.served_in = pool.outages
+            pending.served = pool.is_served(pending.request)
+        return pending.served
+
+    def _earliest(self, job: PendingJob) -> Optional[float]:
+        """When a job can be started that is the first of those that wait for others;
+        None if that is not known. The time stays as it was found, unless it is over:
+        jobs that end earlier than they have to only make it earlier."""
+        pool, begin = self.pool, self._begin
+        is_known = begin is not None and begin > self._now()
+        if self._reserved[:2] != (job.jobid, pool.outages) or (
+            not is_known and self._reserved[2] != pool.generation
+        ):
+            self._reserved = job.jobid, pool.outages, pool.generation
+            self._begin = earliest(pool, _of(job).request, self._ends)
+        return self._begin
+
+    def _now(self) -> float:
+        return float(lib.flux_reactor_now(lib.flux_get_reactor(self.handle.handle)))
+
+    def _start(self, job: PendingJob, limit: float) -> bool:
+        """Start a job; False if it does not fit, or may take longer than to ``limit``.
+
+        Raises:
+            Infeasible: it will never fit.
+        """
+        pending, pool = _of(job), self.pool
+        request = pending.request
+        if pending.shrinks != self._shrinks:
+            pool.check(request)
+            pending.shrinks = self._shrinks
+        now = self._now()
+        if limit != inf and not 0 < request.duration <= limit - now:
+            return False
+        if pending.misfit_in == pool.generation:
+            return False
+        grant = pool.allocate(job.jobid, request)
+        if grant is None:
+            pending.misfit_in = pool.generation
+            return False
+        try:
+            end = now + request.duration if request.duration else 0.0
+            end = end or self.resources.expiration
+            R = rwriter.write(pool, grant, now, end, request.slots_vary)
+            summary = f"rank{rwriter.ranks(pool, grant)}"
+            job.request.success(R, {"sched": {"resource_summary": summary}})
+        except Exception:
+            pool.release(job.jobid)
+            raise
+        if end:
+            self._ends[job.jobid] = end
+        return True
+
+    # Jobs that have resources
+
+    def hello(
+        self, jobid: int, priority: int, userid: int, t_submit: float, R: RabbitPool
+    ) -> None:
+        """Note what a job has that was started before the scheduler was loaded.
+
+        Raises:
+            BadObject: R is malformed.
+            ValueError: R has nodes that are not part of the instance any more. The job
+                is failed; it keeps all else until it has ended.
+        """
+        missing = rwriter.hold(self.pool, jobid, R.resources)
+        if R.expiration:
+            self._ends[jobid] = R.expiration
+        if missing:
+            ranks = ", ".join(map(str, missing))
+            raise ValueError(f"R has ranks that the instance lacks: {ranks}")
+
+    def free(self, jobid: int, R: Any, final: bool = False) -> None:
+        """Take back nodes of a job, with ``final`` all that the job has yet."""
+        if final:
+            self.pool.release(jobid)
+            self._ends.pop(jobid, None)
+        else:
+            entries = R.to_dict()["execution"]["R_lite"]
+            ranks = (rank for each in entries for rank in idset.decode(each["rank"]))
+            self.pool.release(jobid, ranks)
+
+    def expiration(self, msg: Any, jobid: int, expiration: float) -> None:
+        """Note a new time limit of a job."""
+        self._reserved = 0, 0, 0
+        if expiration:
+            self._ends[jobid] = expiration
+        else:
+            self._ends.pop(jobid, None)
+        self.handle.respond(msg, None)
+
+    def _apply_resource_update(self, data: Mapping[str, Any]) -> None:
+        if "shrink" in data:
+            self._shrinks += 1
+        super()._apply_resource_update(data)
+
+    # The module dws
+
+    @request_handler("find")
+    def _on_find(self, msg: Any) -> None:
+        self._answer(msg, "find")
+
+    @request_handler("set_property")
+    def _on_set_property(self, msg: Any) -> None:
+        self._answer(msg, "set_property")
+
+    @request_handler("remove_property")
+    def _on_remove_property(self, msg: Any) -> None:
+        self._answer(msg, "remove_property")
+
+    @request_handler("set_status")
+    def _on_set_status(self, msg: Any) -> None:
+        self._answer(msg, "set_status")
+
+    def _answer(self, msg: Any, method: str) -> None:
+        if self._graph is None:
+            self._graph = ResourceGraph(self.pool, self._request_schedule)
+        try:
+            answer = self._graph.handle(method, msg.payload)
+        except RequestError as error:
+            self._refuse(msg, error.errnum, str(error))
+        except Exception as error:
+            log_exception(self.handle, f"{self.name}.{method}", error)
+            self._refuse(msg, errno.EINVAL, INTERNAL_ERROR)
+        else:
+            self.handle.respond(msg, answer)
+
+    def stats_get(self) -> Json:
+        return {**super().stats_get(), "jobs": len(self.pool.grants)}
+
+
+class _Pending:
+    """A job that waits.
+
+    Attributes:
+        shrinks: how often the instance had lost nodes when the request was checked.
+        misfit_in: the generation of the pool in which it did not fit.
+        served: whether it waits for other jobs only, as it was found after so many
+            changes of what is out of service (``served_in``).
+    """
+
+    __slots__ = ("request", "shrinks", "misfit_in", "served", "served_in")
+
+    def __init__(self, request: Request, shrinks: int) -> None:
+        self.request = request
+        self.shrinks = shrinks
+        self.misfit_in = self.served_in = -1
+        self.served = True
+
+
+def _of(job: PendingJob) -> _Pending:
+    pending: _Pending = job.resource_request
+    return pending
+
+
+def _chunks(arg: str, value: str) -> int:
+    number = decimal(value, 6)
+    if not number:
+        raise ConfigError(arg, "expected chunks=N, the number of ssd of each Rabbit")
+    return number

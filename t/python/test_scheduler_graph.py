@@ -1,0 +1,261 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The requests of Fluxion that sched-rabbit takes."""
+
+from __future__ import annotations
+
+import errno
+from typing import Any, Callable, Optional, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.dws.directives import GIB
+from flux_k8s.ports import Flux, Json, RpcError, Timer
+from flux_k8s.rabbits.fluxion import RABBIT_MODULE, Fluxion
+from flux_k8s.rabbits.fluxiongraph import read_parent, read_rabbits, read_ssds
+from flux_k8s.scheduler import bits
+from flux_k8s.scheduler.graph import ALLOCATED, DOWN, RequestError, ResourceGraph
+from flux_k8s.scheduler.pool import Pool
+from rabbitsim.flux import pool as standin
+from rabbitsim.flux.fluxion import Fluxion as StandinFluxion
+from rabbitsim.flux.scheduler import Scheduler
+from rabbitsim.loop import VirtualLoop
+from support.effort import examples
+from support.schedpool import (
+    CHUNKS,
+    CORES,
+    GPUS,
+    NODES,
+    SSD_SIZE,
+    core,
+    make_pool,
+    node,
+    rabbit,
+    request,
+    slot,
+    topology,
+)
+
+PATHS = [
+    *(f"/cluster0/chassis{rank // 2}/node{rank}" for rank in range(4)),
+    *(f"/cluster0/node{rank}" for rank in range(4, NODES)),
+    *(f"/cluster0/chassis{number}" for number in range(2)),
+    "/cluster0/node0",
+    "/cluster0/chassis1/node0",
+    "/cluster0/chassis0/node9",
+    "/nowhere",
+]
+SSDS = [f"/cluster0/chassis{n}/ssd{id}" for n in range(3) for id in range(CHUNKS)]
+KEYS = st.sampled_from(["badrabbit", "alloc_rabbit", "ssddown"])
+REQUESTS = st.one_of(
+    st.tuples(
+        st.just("set_property"),
+        st.fixed_dictionaries(
+            {
+                "sp_resource_path": st.lists(st.sampled_from(PATHS), max_size=3),
+                "sp_keyval": KEYS.map("{}=dws".format) | st.just("badrabbit="),
+            }
+        ),
+    ),
+    st.tuples(
+        st.just("remove_property"),
+        st.fixed_dictionaries(
+            {
+                "resource_path": st.lists(st.sampled_from(PATHS), max_size=3),
+                "key": KEYS,
+            }
+        ),
+    ),
+    st.tuples(
+        st.just("set_status"),
+        st.fixed_dictionaries(
+            {
+                "resource_path": st.sampled_from(SSDS + ["/cluster0"]),
+                "status": st.sampled_from(["up", "down"]),
+            }
+        ),
+    ),
+    st.tuples(
+        st.just("find"),
+        st.fixed_dictionaries(
+            {
+                "criteria": st.sampled_from(
+                    [
+                        "property=rabbit",
+                        "property=badrabbit",
+                        "property=nosuch",
+                        "names=node1",
+                        "names=node5",
+                        ALLOCATED,
+                    ]
+                ),
+                "format": st.just("jgf"),
+            }
+        ),
+    ),
+)
+
+
+def make_graph() -> ResourceGraph:
+    return ResourceGraph(make_pool(), lambda: None)
+
+
+def outcome(handle: Any, *args: Any) -> tuple[Optional[int], Any]:
+    """The error number of a request, or its answer, whose vertices are in any order."""
+    try:
+        answer = handle(*args)
+    except RequestError as error:
+        return error.errnum, None
+    except OSError as error:
+        return error.errno, None
+    if not answer or not answer.get("R"):
+        return None, answer
+    found = [vertex["metadata"] for vertex in answer["R"]["graph"]["nodes"]]
+    return None, sorted(found, key=lambda each: str(each["paths"]["containment"]))
+
+
+@examples(100)
+@given(st.lists(REQUESTS, max_size=12), st.integers(0, 4))
+def test_the_answers_are_those_of_the_standins_fluxion(
+    sent: list[tuple[str, Json]], nodes: int
+) -> None:
+    names = [f"node{rank}" for rank in range(NODES)]
+    made = standin.make_nodes(names, topology(), CORES, GPUS, {})
+    other = standin.Pool(made, topology(), CHUNKS)
+    fluxion = StandinFluxion(
+        Scheduler(VirtualLoop(), other, lambda: (), lambda *_: None, lambda *_: None)
+    )
+    pool = make_pool()
+    graph = ResourceGraph(pool, lambda: None)
+    if nodes:
+        pool.allocate(1, request(rabbit(nodes, 1)))
+        other.allocate([rabbit(nodes, 1)], lambda node: True)
+    for method, payload in sent:
+        expected = outcome(fluxion.methods[method], payload, 0)
+        assert outcome(graph.handle, method, payload) == expected
+
+
+class WithSchedulers:
+    """A Flux in which schedulers are loaded and removed.
+
+    Attributes:
+        graph: of sched-rabbit; None while it is not loaded.
+        lines: of the log.
+    """
+
+    def __init__(self) -> None:
+        self.loop = VirtualLoop(1_800_000_000.0)
+        self.graph: Optional[ResourceGraph] = None
+        self.lines: list[str] = []
+        self._watchers: dict[str, Callable[[], None]] = {}
+
+    def now(self) -> float:
+        return self.loop.now()
+
+    def call_later(self, delay: float, function: Callable[[], None]) -> Timer:
+        return self.loop.call_later(delay, function)
+
+    def log(self, level: int, message: str) -> None:
+        self.lines.append(message)
+
+    def watch_module(self, name: str, loaded: Callable[[], None]) -> None:
+        self._watchers[name] = loaded
+
+    def load(self, pool: Pool) -> None:
+        self.graph = ResourceGraph(pool, lambda: None)
+        self._watchers[RABBIT_MODULE]()
+
+    def rpc(self, topic: str, payload: Json, done: Callable[[Any], None]) -> None:
+        module, _, method = topic.partition(".")
+        answer: Any = RpcError(errno.ENOSYS, "no such service")
+        if module == RABBIT_MODULE and self.graph is not None:
+            answer = self.graph.handle(method, payload)
+        self.loop.call_later(0.001, lambda: done(answer))
+
+
+def test_the_module_keeps_storage_from_jobs_also_when_it_is_loaded_again() -> None:
+    flux, pool = WithSchedulers(), make_pool()
+    flux.graph = ResourceGraph(pool, lambda: None)
+    service = Fluxion(cast(Flux, flux), topology())
+    service.want_reserved({"rabbit0": SSD_SIZE * GIB})
+    service.want_out_of_service({"rabbit1"})
+    service.start()
+    flux.loop.run(timeout=20.0)
+    assert service.present and not flux.lines
+    assert list(map(bits.size, pool.down_ssds)) == [1, CHUNKS]
+    pool = make_pool()
+    flux.load(pool)
+    flux.loop.run(timeout=20.0)
+    assert list(map(bits.size, pool.down_ssds)) == [1, CHUNKS]
+
+
+def test_the_module_waits_for_one_of_the_schedulers() -> None:
+    flux, pool = WithSchedulers(), make_pool()
+    service = Fluxion(cast(Flux, flux), topology())
+    service.want_out_of_service({"rabbit0"})
+    service.start()
+    flux.loop.run(timeout=20.0)
+    assert not service.present and len(flux.lines) == 1
+    flux.load(pool)
+    flux.loop.run(timeout=20.0)
+    assert service.present
+    assert list(map(bits.size, pool.down_ssds)) == [CHUNKS, 0]
+
+
+def test_the_module_finds_rabbits_and_nodes() -> None:
+    graph = make_graph()
+    paths = read_rabbits(graph.handle("find", {"criteria": "property=rabbit"}))
+    assert {name: (c.path, c.ssds) for name, c in paths.chassis.items()} == {
+        "rabbit0": ("/cluster0/chassis0", CHUNKS),
+        "rabbit1": ("/cluster0/chassis1", CHUNKS),
+    }
+    assert all(chassis.is_chassis for chassis in paths.chassis.values())
+    found = graph.handle("find", {"criteria": "names=node4"})
+    assert read_parent(found, "node4") == "/cluster0"
+
+
+def test_an_ssd_that_is_down_is_found_and_given_to_nobody() -> None:
+    pool = make_pool()
+    graph = ResourceGraph(pool, lambda: None)
+    path = "/cluster0/chassis0/ssd2"
+    graph.handle("set_status", {"resource_path": path, "status": "down"})
+    found = graph.handle("find", {"criteria": DOWN})
+    assert read_ssds(found) == {"/cluster0/chassis0": {2}}
+    assert pool.allocate(1, request(rabbit(2, 50))) is not None
+    assert not pool.grants[1].ssds[0] & 1 << 2
+
+
+def test_a_node_with_a_property_is_given_to_no_job_that_must_not_have_it() -> None:
+    pool = make_pool()
+    graph = ResourceGraph(pool, lambda: None)
+    paths = [f"/cluster0/chassis0/node{rank}" for rank in range(2)]
+    keyval = "badrabbit=dws"
+    graph.handle("set_property", {"sp_resource_path": paths, "sp_keyval": keyval})
+    four = node(slot(core()), count=4, exclusive=True)
+    wanted = request(four, constraint={"properties": ["^badrabbit"]})
+    grant = pool.allocate(1, wanted)
+    assert grant is not None and sorted(grant.nodes) == [2, 3, 4, 5]
+    assert pool.allocate(2, wanted) is None
+    graph.handle("remove_property", {"resource_path": paths, "key": "badrabbit"})
+    wanted = request(node(slot(core())), constraint={"properties": ["^badrabbit"]})
+    assert pool.allocate(2, wanted) is not None
+
+
+def test_each_change_has_the_queue_looked_at_again() -> None:
+    changes: list[None] = []
+    graph = ResourceGraph(make_pool(), lambda: changes.append(None))
+    path = "/cluster0/chassis0/node0"
+    graph.handle("set_property", {"sp_resource_path": [path], "sp_keyval": "a=b"})
+    graph.handle("remove_property", {"resource_path": path, "key": "a"})
+    graph.handle("set_status", {"resource_path": "/cluster0", "status": "up"})
+    assert len(changes) == 3
+
+
+@pytest.mark.parametrize("method", ["find", "set_property", "set_status"])
+@pytest.mark.parametrize("payload", [None, [], {}, {"criteria": 3}, {"criteria": "x"}])
+def test_a_malformed_request_is_refused(method: str, payload: Any) -> None:
+    with pytest.raises(RequestError) as caught:
+        make_graph().handle(method, payload)
+    assert caught.value.errnum in (errno.EPROTO, errno.EINVAL)
