@@ -345,7 +345,7 @@ test_expect_success '--rabbit-chassis without nodes is refused' '
     refuses "needs a number of nodes (-N, --nodes)" -n4 --rabbit-chassis=2
 '
 test_expect_success '--rabbit-chassis is refused where the scheduler knows no chassis' '
-    refuses "needs Fluxion, with a graph from flux dws2jgf; the scheduler here is sched-simple" \
+    refuses "needs Fluxion, with a graph from flux dws2jgf, or sched-rabbit; the scheduler here is sched-simple" \
         -N4 --rabbit-chassis=2
 '
 test_expect_success 'wrong directives are refused at submission' '

@@ -43,7 +43,7 @@ test_expect_success 'on one chassis a job has all of its nodes' '
 test_expect_success 'more chassis than there are cannot be had' '
     test_must_fail flux submit -N3 --rabbit-chassis=3 true 2>err &&
     cat err &&
-    grep -e "--rabbit-chassis=3: Fluxion: Unsatisfiable request" err
+    grep -i -e "--rabbit-chassis=3: the scheduler: unsatisfiable" err
 '
 test_expect_success 'with storage, each chassis gives what its nodes need' '
     id=$(job_submit -N4 --rabbit-chassis=2 hostname) &&

@@ -10,7 +10,8 @@ from flux.cli.plugin import CLIPlugin
 
 import flux
 
-FLUXION = "sched-fluxion-"
+SCHEDULERS = ("sched-fluxion-", "sched-rabbit")
+"""How the names of modules begin that can place a job below chassis."""
 
 DIGITS = 9
 """Of a number of chassis, at most: Python refuses to read thousands."""
@@ -46,7 +47,7 @@ class RabbitPlugin(CLIPlugin):
 
     gets two nodes on each of four chassis. More chassis give more bandwidth to
     storage, and may have to be waited for longer. The scheduler must know
-    chassis: Fluxion does where its graph is from `flux dws2jgf`.
+    chassis: sched-rabbit does, and Fluxion where its graph is from `flux dws2jgf`.
     """
 
     def __init__(self, prog):
@@ -167,19 +168,19 @@ def check_scheduler(jobspec, chassis):
     others = [
         module["name"]
         for module in modules
-        if "sched" in module["services"] and not module["name"].startswith(FLUXION)
+        if "sched" in module["services"] and not module["name"].startswith(SCHEDULERS)
     ]
     if others:
         raise ValueError(
-            f"{option} needs Fluxion, with a graph from flux dws2jgf; the scheduler"
-            f" here is {others[0]}"
+            f"{option} needs Fluxion, with a graph from flux dws2jgf, or sched-rabbit;"
+            f" the scheduler here is {others[0]}"
         )
     try:
         handle.rpc("feasibility.check", {"jobspec": jobspec.jobspec}).get()
     except OSError as error:
         if error.errno != errno.ENOSYS:
             reason = error.strerror.splitlines()[0]
-            raise ValueError(f"{option}: Fluxion: {reason}") from None
+            raise ValueError(f"{option}: the scheduler: {reason}") from None
 
 
 def spread(resources, chassis):
