@@ -49,7 +49,8 @@ exec 3>$1
 save=$2
 shift 2
 flux module remove --force dws
-if flux module load dws scheduler=none; then
+flux module remove sched-simple
+if flux module load sched-rabbit && flux module load dws; then
     status=2
     if id=$(flux batch "$@"); then
         echo "job $(flux job id --to=dec $id) $FLUX_URI" >&3
@@ -64,6 +65,7 @@ if flux module load dws scheduler=none; then
         fi
     fi
     flux module remove dws
+    flux module remove sched-rabbit
 fi
 echo "status ${{status:-1}}" >&3
 """
@@ -256,7 +258,7 @@ class RealSession:
             f"save_datamovements = {MOVEMENTS if self._saved else 0}",
             "[job-manager]",
             f"plugins = [{{ load = {json.dumps(str(self._installation.jobtap))} }}]",
-            # Fluxion without a graph of Rabbits would give each to one job.
+            # Until the driver has one loaded that knows Rabbits.
             "[modules]",
             'alternatives.sched = "sched-simple"',
             "[resource]",
