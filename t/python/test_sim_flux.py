@@ -85,6 +85,19 @@ class TestLife:
         assert begins[short] < begins[first] < begins[long]
         assert begins[first] == pytest.approx(begins[short] + 10.0, abs=0.1)
 
+    def test_a_job_that_waits_for_certain_nodes_is_not_delayed_by_jobs_behind_it(
+        self, system: System
+    ) -> None:
+        system.instance.scheduler.depth = 2
+        hosts = system.instance.scheduler.pool.nodes[:2]
+        both = "host:" + ",".join(node.host for node in hosts)
+        system.submit("-N1", "-t", "10s", seconds=10.0)
+        first = system.submit("-N2", "-t", "10s", f"--requires={both}")
+        long = system.submit("-N2", "-t", "20s", seconds=20.0)
+        system.run()
+        assert system.times(long)["alloc"] < system.times(first)["alloc"]
+        assert system.times(first)["alloc"] < system.times(long)["finish"]
+
     def test_the_scheduler_looks_at_so_many_jobs_behind_one_that_waits(
         self, system: System
     ) -> None:
