@@ -12,12 +12,11 @@ day-ten.json here. Without them, the page is made of the numbers that are here.
 from __future__ import annotations
 
 import argparse
-import re
 from pathlib import Path
 from typing import Callable, Mapping
 
 from rabbitsim.day import tables, tentimes
-from rabbitsim.day.page import NUMBERS, Numbers
+from rabbitsim.day.page import NUMBERS, Numbers, fill
 from rabbitsim.day.plots import PLOTS, plot
 
 DOC = Path(__file__).parent
@@ -37,16 +36,6 @@ TABLES: Mapping[str, Callable[[Numbers], str]] = {
     "changes": tentimes.changes,
 }
 
-MADE = re.compile(r"(<!-- made by scale.py: ([a-z ]+) -->\n).*?(<!-- end -->)", re.S)
-"""A part of the page that is made: its name, and what is in it."""
-
-
-def fill(page: str, found: Numbers) -> str:
-    """The page, with the parts that are made."""
-    return MADE.sub(
-        lambda match: f"{match[1]}\n{TABLES[match[2]](found)}\n\n{match[3]}", page
-    )
-
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make scale.md and its plots.")
@@ -60,7 +49,7 @@ def main() -> None:
     for name in PLOTS:
         (DOC / name).write_text(plot(name, found.day["series"]), encoding="utf-8")
     page = (DOC / PAGE).read_text("utf-8")
-    (DOC / PAGE).write_text(fill(page, found), encoding="utf-8")
+    (DOC / PAGE).write_text(fill(page, TABLES, found), encoding="utf-8")
 
 
 if __name__ == "__main__":

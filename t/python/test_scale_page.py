@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from rabbitsim.day.page import NUMBERS, Numbers
+from rabbitsim.day import page
+from rabbitsim.day.page import MADE, NUMBERS, Numbers
 from rabbitsim.day.plots import PLOTS, plot
 from rabbitsim.day.site import Site
 from support.tree import TOP
@@ -23,8 +24,8 @@ SCRIPT = runpy.run_path(str(DOC / "scale.py"))
 PAGE = (DOC / "scale.md").read_text("utf-8")
 
 
-def fill(page: str, folder: Path = DOC) -> str:
-    return str(SCRIPT["fill"](page, Numbers.read(folder)))
+def fill(text: str, folder: Path = DOC) -> str:
+    return page.fill(text, SCRIPT["TABLES"], Numbers.read(folder))
 
 
 def scale(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
@@ -58,7 +59,7 @@ def test_each_plot_is_on_the_page_and_small(name: str) -> None:
 
 
 def test_each_table_is_on_the_page_and_a_digit_that_is_edited_there_is_found() -> None:
-    made = list(SCRIPT["MADE"].finditer(PAGE))
+    made = list(MADE.finditer(PAGE))
     assert {match[2] for match in made} == SCRIPT["TABLES"].keys()
     for match in made:
         edited = re.sub(r"\d", lambda digit: str(9 - int(digit[0])), match[0])
@@ -78,7 +79,7 @@ def test_an_edit_of_the_numbers_beside_the_page_is_found(
 
 
 def test_the_text_around_the_tables_has_no_number_that_could_be_wrong() -> None:
-    text = SCRIPT["MADE"].sub("", PAGE)
+    text = MADE.sub("", PAGE)
     text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)|^\d+\. ", "", text, flags=re.M | re.S)
     assert re.findall(r"\d+", text) == []
 

@@ -1,20 +1,25 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The numbers that ``doc/scale.md`` shows, and how it shows them."""
+"""The numbers that ``doc/scale.md`` shows, and how pages of ``doc/`` show numbers."""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Iterable, Mapping, Sequence
+from typing import Callable, Iterable, Mapping, Sequence, TypeVar
 
 from flux_k8s.ports import Json
 
 NUMBERS = ("day.json", "day-ten.json")
 
+MADE = re.compile(r"(<!-- made by \w+\.py: ([a-z ]+) -->\n).*?(<!-- end -->)", re.S)
+"""A part of a page that is made: its name, and what is in it."""
+
 Row = Sequence[str]
+N = TypeVar("N")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,13 @@ class Numbers:
     @property
     def jobs_of_day(self) -> float:
         return float(self.day["jobs"]["submitted"] * 24 / self.day["site"]["hours"])
+
+
+def fill(page: str, tables: Mapping[str, Callable[[N], str]], found: N) -> str:
+    """The page, with the parts that are made of some numbers."""
+    return MADE.sub(
+        lambda match: f"{match[1]}\n{tables[match[2]](found)}\n\n{match[3]}", page
+    )
 
 
 def table(head: Row, rows: Iterable[Row]) -> str:
