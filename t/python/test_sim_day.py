@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import random
@@ -12,11 +13,12 @@ import sys
 from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Callable, Optional
+from typing import Callable, Mapping, Optional
 from xml.etree import ElementTree
 
 import pytest
 
+from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.ports import Json
 from rabbitsim.cli import main
 from rabbitsim.day import idle, results
@@ -104,6 +106,8 @@ class NodesOfJobs:
                 self.ran += nodes * (job.end_event.timestamp - times["start"])
 
 
+AHEAD_AND_UNMOUNTED = {"stage": AHEAD, "release": UNMOUNTED}
+
 TROUBLED = {
     "rabbit_mtbf": 20 * HOUR,
     "node_mtbf": 100 * HOUR,
@@ -118,11 +122,13 @@ TROUBLED = {
 }
 
 
+@pytest.mark.parametrize("mode", [{}, AHEAD_AND_UNMOUNTED], ids=["usual", "ahead"])
 @pytest.mark.parametrize("seed", seeds(1, soaking=40))
 def test_in_a_day_of_trouble_each_node_hour_has_one_cause_and_nothing_is_stuck(
-    seed: int,
+    seed: int, mode: Mapping[str, str]
 ) -> None:
-    day = Day(Site(nodes=32, rabbits=4, jobs=30, hours=6.0, seed=seed, **TROUBLED))
+    size = {"nodes": 32, "rabbits": 4, "jobs": 30, "hours": 6.0}
+    day = Day(Site(seed=seed, **size, **mode, **TROUBLED))
     expected = NodesOfJobs()
     day.system.instance.manager.listeners.append(expected.seen)
     day.run()
@@ -137,15 +143,56 @@ def test_in_a_day_of_trouble_each_node_hour_has_one_cause_and_nothing_is_stuck(
     assert sum(in_bins) == pytest.approx(expected.held)
 
 
-def test_without_trouble_the_nodes_wait_for_dws_only_but_for_a_moment() -> None:
-    untroubled = dict.fromkeys(TROUBLED, 0.0)
+@functools.lru_cache(maxsize=None)
+def untroubled(**mode: str) -> Day:
+    """A day on which nothing fails."""
+    rates = dict.fromkeys(TROUBLED, 0.0)
     for name in ("rabbit_mtbf", "node_mtbf", "link_mtbf"):
-        untroubled[name] = float("inf")
-    day = Day(Site(nodes=32, rabbits=8, jobs=20, hours=4.0, **untroubled))
+        rates[name] = float("inf")
+    day = Day(Site(nodes=32, rabbits=8, jobs=20, hours=4.0, **mode, **rates))
     day.run()
-    found = results.to_json(day)["node_hours"]
+    return day
+
+
+def test_without_trouble_the_nodes_wait_for_dws_only_but_for_a_moment() -> None:
+    found = results.to_json(untroubled())["node_hours"]
     assert found["idle"]["failures"] == found["idle"]["outages"] == 0
     assert 0 < found["ours_per_cent_of_dws"] < 1
+
+
+def test_no_nodes_wait_for_data_that_moves_before_and_after_the_job_has_them() -> None:
+    usual, other = (
+        results.to_json(untroubled(**mode))["node_hours"]["idle"]
+        for mode in ({}, AHEAD_AND_UNMOUNTED)
+    )
+    assert other["DataOut"] == other["Teardown"] == 0 < usual["DataOut"]
+    # Of a job that copies nothing in, DWS works on DataIn all the same.
+    assert other["DataIn"] < usual["DataIn"] / 20
+
+
+@pytest.mark.parametrize("mode", [{}, AHEAD_AND_UNMOUNTED], ids=["usual", "ahead"])
+def test_the_times_until_jobs_start_are_those_of_all_jobs_that_started(
+    mode: Mapping[str, str],
+) -> None:
+    found = untroubled(**mode).starts.to_json()
+    assert found["all"]["jobs"] == found["copy_in"]["jobs"] + found["others"]["jobs"]
+    assert found["all"]["jobs"] > 15
+    for group in found.values():
+        assert sum(group["mean_of"].values()) == pytest.approx(group["mean"], abs=0.2)
+        assert group["p50"] <= group["p90"] <= group["p99"]
+    copied = found["copy_in"]["mean_of"]
+    assert (copied["depend"] > copied["prolog"]) == bool(mode)
+
+
+@pytest.mark.parametrize("mode", [{}, AHEAD_AND_UNMOUNTED], ids=["usual", "ahead"])
+def test_storage_that_there_is_is_kept_from_other_jobs_all_the_time(
+    mode: Mapping[str, str],
+) -> None:
+    samples = untroubled(**mode).sampler.samples
+    assert all(0 <= sample.used <= sample.kept for sample in samples)
+    lasting = 10 << 40  # that of create_persistent
+    assert max(sample.used for sample in samples) > lasting
+    assert lasting <= samples[-1].used < 1.01 * lasting
 
 
 # Copies

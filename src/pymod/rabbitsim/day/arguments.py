@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from flux_k8s.dws.storagerequest import RELEASES
+from flux_k8s.dws.storagerequest import RELEASES, STAGES
 from rabbitsim.day.site import Site
 
 
@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=usual.report_interval,
         metavar="S",
         help="seconds between two reports of each data movement",
+    )
+    add(
+        "--stage",
+        choices=STAGES,
+        default=usual.stage,
+        help="when the data of jobs is copied in (default: prolog)",
     )
     add(
         "--release",

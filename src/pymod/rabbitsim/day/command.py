@@ -50,6 +50,7 @@ def _site(args: argparse.Namespace) -> Site:
         jobs=args.jobs,
         hours=args.hours,
         seed=args.seed,
+        stage=args.stage,
         release=args.release,
         report_interval=args.report_interval,
     )
@@ -70,6 +71,8 @@ def summary(results: Json) -> Iterator[str]:
     yield f"node hours idle for storage: {_counts(hours['idle'])}"
     yield f"flux-dws adds {hours['ours_per_cent_of_dws']} % to what DWS needs"
     yield f"our delays, ms: {_counts(hours['our_delays_ms'])}"
+    yield f"seconds until the start: {_counts(_means(results['starts_after_s']))}"
+    yield f"TiB of storage: {_counts(_means(results['storage_tib']))}"
     yield f"Workflows: {_counts(results['workflows'])}"
     for name in ("requests", "events"):
         yield f"{name} a second: {_counts(results[name]['per_second'])}"
@@ -80,6 +83,10 @@ def summary(results: Json) -> Iterator[str]:
     yield f"data of the module: {module['module_data_mib']} MiB"
     yield f"failures: {_counts(results['failures'])}"
     yield f"stuck: {', '.join(results['stuck']) or 'nothing'}"
+
+
+def _means(found: Json) -> Json:
+    return {name: each["mean"] for name, each in found.items()}
 
 
 def _counts(counts: Json) -> str:

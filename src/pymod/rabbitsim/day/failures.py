@@ -7,7 +7,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from functools import partial
-from typing import Callable, Optional
+from typing import Callable, Optional, Sequence
 
 from flux_k8s.ports import STORAGE, Json
 from flux_k8s.rfc import hostlist
@@ -59,29 +59,47 @@ class Failures:
                 self._next(rate, fail)
         self._later(ROUND, self._round)
 
+    def submitted(self, jobid: int) -> None:
+        """A job was submitted. Its Setup may be before it has nodes."""
+        self._choose(jobid, "Setup", "error", self._system.site.setup_failures)
+
     def seen(self, job: Job, event: Event, before: JobState) -> None:
         """An event of a job, after it was processed."""
         if event.name == "alloc" and job.R is not None:
-            self._choose(job, hostlist.decode_all(job.R["execution"]["nodelist"]))
+            self._choose_nodes(
+                job.id, hostlist.decode_all(job.R["execution"]["nodelist"])
+            )
         elif event.name == "clean":
             name, faults = workflow_name(job.id), self._system.faults
             faults[:] = [fault for fault in faults if fault.match != name]
 
-    def _choose(self, job: Job, hosts: tuple[str, ...]) -> None:
-        """Decide what is going to go wrong with the storage of a job."""
-        site, name = self._system.site, workflow_name(job.id)
-        rng = random.Random(f"job {self._system.planned[job.id].number} {site.seed}")
+    def _choose_nodes(self, jobid: int, hosts: tuple[str, ...]) -> None:
+        """Decide which nodes of a job fail to mount its storage, and to unmount it."""
+        site, count = self._system.site, len(hosts)
+        fails, hangs = (
+            _any(site.mount_failures, count),
+            _any(site.unmount_failures, count),
+        )
+        self._choose(jobid, "PreRun", "mount", fails, hosts)
+        self._choose(jobid, "PostRun", "mount", hangs, hosts, HANGS)
 
-        def fault(state: str, kind: str, chance: float, seconds: float = 0.0) -> None:
-            host = rng.choice(hosts) if kind == "mount" else ""
-            if rng.random() < chance:
-                self.counts[f"{state} {kind}"] += 1
-                found = Fault(state, kind, name, seconds, host, "a device failed")
-                self._system.faults.append(found)
-
-        fault("Setup", "error", site.setup_failures)
-        fault("PreRun", "mount", _any(site.mount_failures, len(hosts)))
-        fault("PostRun", "mount", _any(site.unmount_failures, len(hosts)), HANGS)
+    def _choose(
+        self,
+        jobid: int,
+        state: str,
+        kind: str,
+        chance: float,
+        hosts: Sequence[str] = ("",),
+        seconds: float = 0.0,
+    ) -> None:
+        """Decide whether something is going to go wrong with the storage of a job."""
+        number, seed = self._system.planned[jobid].number, self._system.site.seed
+        rng = random.Random(f"job {number} {seed} {state}")
+        if rng.random() < chance:
+            self.counts[f"{state} {kind}"] += 1
+            host, name = rng.choice(hosts), workflow_name(jobid)
+            found = Fault(state, kind, name, seconds, host, "a device failed")
+            self._system.faults.append(found)
 
     def _later(self, seconds: float, function: Function) -> None:
         self._system.loop.call_later(seconds, function)

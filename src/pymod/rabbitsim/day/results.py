@@ -16,6 +16,7 @@ from rabbitsim.day.run import BIN, Day
 from rabbitsim.day.samples import MINUTE, Sample
 from rabbitsim.day.site import EVENTS, HOUR
 from rabbitsim.day.system import PARSED
+from rabbitsim.dws.topology import TIB
 from rabbitsim.processor import model as processor_model
 
 WORST = 10
@@ -30,6 +31,11 @@ def to_json(day: Day) -> Json:
         "site": day.site.to_json(),
         "jobs": _jobs(day),
         "node_hours": _node_hours(day),
+        "starts_after_s": day.starts.to_json(),
+        "storage_tib": {
+            "used": _over_time(day, lambda s: s.used / TIB),
+            "kept": _over_time(day, lambda s: s.kept / TIB),
+        },
         "workflows": _over_time(day, lambda s: sum(s.workflows.values())),
         "requests": _requests(day),
         "events": _events(day),

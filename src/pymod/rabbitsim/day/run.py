@@ -16,6 +16,7 @@ from rabbitsim.day.jobs import PlannedJob, make_jobs
 from rabbitsim.day.largest import Largest
 from rabbitsim.day.samples import MINUTE, Sampler
 from rabbitsim.day.site import HOUR, Site
+from rabbitsim.day.starts import Starts
 from rabbitsim.day.system import DaySystem
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
@@ -54,8 +55,10 @@ class Day:
         end = self.begin + site.hours * HOUR
         self.failures = Failures(system, end)
         self.hours = NodeHours(system.loop, self.failures.outages, BIN * MINUTE)
+        self.starts = Starts(system.planned.__getitem__)
         listeners = system.instance.manager.listeners
-        listeners += [self.hours.seen, self.failures.seen, self._seen]
+        listeners += [self.hours.seen, self.failures.seen, self.starts.seen]
+        listeners.append(self._seen)
         system.store.watch(WORKFLOW, None, self.hours.written)
         self.largest = Largest(system.store)
         self.sampler = Sampler(system, self.hours)
@@ -92,6 +95,7 @@ class Day:
 
     def _submit(self, job: PlannedJob) -> None:
         jobid = self.system.submit(job)
+        self.failures.submitted(jobid)
         if job.cancel is not None:
             cancel = partial(self.system.instance.cancel, jobid, userid=job.user)
             self.system.loop.call_later(job.cancel, cancel)

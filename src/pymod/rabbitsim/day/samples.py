@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from flux_k8s.dws.directives import GIB
 from flux_k8s.ports import Json
 from rabbitsim.day.idle import NodeHours
 from rabbitsim.day.memory import held_bytes
@@ -30,6 +31,8 @@ class Sample:
         requests, events, writes: of the module, to it, and of all to the API server,
             within the last minute.
         copies: copies under way; ``flow`` their bytes per second.
+        used: bytes of storage that there are on all Rabbits.
+        kept: bytes of the ``ssd`` of Rabbits that serve which are not for other jobs.
     """
 
     hour: float
@@ -43,6 +46,8 @@ class Sample:
     writes: int
     copies: int
     flow: float
+    used: int
+    kept: int
 
 
 @dataclass
@@ -95,12 +100,25 @@ class Sampler:
                 writes=writes,
                 copies=len(system.files.moving),
                 flow=system.files.flow,
+                used=system.controllers.rabbits.used,
+                kept=self._kept(),
             )
         )
         system.meter.longest = 0
         if len(self.samples) % 60 == 0 and system.service is not None:
             held = held_bytes(system.service, "rabbitsim") / (1 << 20)
             self.memory = max(self.memory, held)
+
+    def _kept(self) -> int:
+        pool, rabbits = (
+            self.system.instance.scheduler.pool,
+            self.system.controllers.rabbits,
+        )
+        return sum(
+            (chassis.ssds - pool.free("ssd", chassis.index)) * chassis.ssd_size * GIB
+            for chassis in pool.chassis
+            if not rabbits.down(chassis.rabbit)
+        )
 
     def to_json(self) -> list[Json]:
         return [vars(sample) for sample in self.samples]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Mapping
 
-from flux_k8s.dws.storagerequest import TEARDOWN
+from flux_k8s.dws.storagerequest import PROLOG, TEARDOWN
 from flux_k8s.ports import Json
 
 HOUR = 3600.0
@@ -66,6 +66,7 @@ class Site:
     Attributes:
         hours: jobs are submitted for so long.
         load: the part of all node hours that the tasks of jobs ask for.
+        stage: ``rabbit.stage``: when the data of jobs is copied in.
         release: ``rabbit.release``: when jobs give their nodes back.
         report_interval: seconds between two reports of each data movement.
         rabbit_rate: bytes per second between one Rabbit and the global file system.
@@ -90,6 +91,7 @@ class Site:
     hours: float = 24.0
     seed: int = 0
     load: float = 0.85
+    stage: str = PROLOG
     release: str = TEARDOWN
     report_interval: float = 5.0
     rabbit_rate: float = 20 * GB

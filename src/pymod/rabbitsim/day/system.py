@@ -95,7 +95,9 @@ class DaySystem(VirtualSystem):
                 report_interval=site.report_interval,
                 full_events=True,
             ),
-            config=Config.parse({**CONFIG, "release": site.release}),
+            config=Config.parse(
+                {**CONFIG, "stage": site.stage, "release": site.release}
+            ),
             plugin_conf={"epilog-timeout": EPILOG_TIMEOUT},
             message_latency=site.message_latency,
             kube_latency=site.kube_latency,

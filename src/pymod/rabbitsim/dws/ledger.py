@@ -52,6 +52,14 @@ class Rabbits:
         self._stale: dict[str, None] = {}
         self._timer: Optional[Timer] = None
 
+    @property
+    def used(self) -> int:
+        """The bytes on all Rabbits that Servers hold."""
+        return sum(
+            rabbit.capacity - self._free[name]
+            for name, rabbit in self._topology.rabbits.items()
+        )
+
     def free(self, rabbit: str, servers: Key) -> int:
         held = self._usage.get(servers, {}).get(rabbit, 0)
         return self._free.get(rabbit, 0) + held
