@@ -175,13 +175,15 @@ def test_the_times_until_jobs_start_are_those_of_all_jobs_that_started(
     mode: Mapping[str, str],
 ) -> None:
     found = untroubled(**mode).starts.to_json()
-    assert found["all"]["jobs"] == found["copy_in"]["jobs"] + found["others"]["jobs"]
-    assert found["all"]["jobs"] > 15
+    count = found["all"]["jobs"]
+    assert count > 15
+    assert sum(group["jobs"] for group in found.values()) == 2 * count
     for group in found.values():
         assert sum(group["mean_of"].values()) == pytest.approx(group["mean"], abs=0.2)
         assert group["p50"] <= group["p90"] <= group["p99"]
-    copied = found["copy_in"]["mean_of"]
-    assert (copied["depend"] > copied["prolog"]) == bool(mode)
+    for group in found.keys() & {"one_rabbit", "several"}:
+        copied = found[group]["mean_of"]
+        assert (copied["depend"] > copied["prolog"]) == bool(mode)
 
 
 @pytest.mark.parametrize("mode", [{}, AHEAD_AND_UNMOUNTED], ids=["usual", "ahead"])

@@ -65,11 +65,11 @@ def _panel(picture: Picture, panel: Panel, top: float, bins: int) -> None:
     bottom, highest = top + HEIGHT, panel.highest
     picture.draw(Text(LEFT, top - 24, panel.title))
     if len(panel.series) > 1:
-        _legend(picture, panel.series, top - 18)
+        legend(picture, {s.name: s.color for s in panel.series}, top - 18)
     for share in (0.0, 0.5, 1.0):
         y = bottom - share * HEIGHT
         picture.draw(Rectangle(LEFT, y, WIDTH - LEFT - RIGHT, 1, GRID))
-        picture.draw(Text(LEFT - 6, y + 4, _number(highest * share), END))
+        picture.draw(Text(LEFT - 6, y + 4, short(highest * share), END))
     width = (WIDTH - LEFT - RIGHT) / bins
     under = [0.0] * bins
     for each in panel.series:
@@ -84,16 +84,17 @@ def _panel(picture: Picture, panel: Panel, top: float, bins: int) -> None:
     picture.draw(Rectangle(LEFT, bottom, WIDTH - LEFT - RIGHT, 1, AXIS))
 
 
-def _number(value: float) -> str:
+def short(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def _legend(picture: Picture, series: Sequence[Series], y: float) -> None:
+def legend(picture: Picture, colors: Mapping[str, str], y: float) -> None:
+    """Names beside their colors."""
     x = float(LEFT)
-    for each in series:
-        picture.draw(Rectangle(x, y, 10, 10, each.color))
-        picture.draw(Text(x + 14, y + 9, each.name))
-        x += 34 + 6.2 * len(each.name)
+    for name, color in colors.items():
+        picture.draw(Rectangle(x, y, 10, 10, color))
+        picture.draw(Text(x + 14, y + 9, name))
+        x += 34 + 6.2 * len(name)
 
 
 def _hours(picture: Picture, bins: int, bottom: float) -> None:

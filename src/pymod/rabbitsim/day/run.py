@@ -55,7 +55,7 @@ class Day:
         end = self.begin + site.hours * HOUR
         self.failures = Failures(system, end)
         self.hours = NodeHours(system.loop, self.failures.outages, BIN * MINUTE)
-        self.starts = Starts(system.planned.__getitem__)
+        self.starts = Starts(system.planned.__getitem__, site.nodes // site.rabbits)
         listeners = system.instance.manager.listeners
         listeners += [self.hours.seen, self.failures.seen, self.starts.seen]
         listeners.append(self._seen)

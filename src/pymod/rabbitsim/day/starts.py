@@ -12,12 +12,9 @@ from rabbitsim.day.jobs import PlannedJob
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 
-GROUPS: dict[str, Callable[[PlannedJob], bool]] = {
-    "all": lambda job: True,
-    "copy_in": lambda job: job.copy_in > 0,
-    "others": lambda job: job.copy_in == 0,
-}
-"""Jobs by whether they copy data in."""
+ALL, ONE_RABBIT, SEVERAL, OTHERS = "all", "one_rabbit", "several", "others"
+"""Groups of jobs: all of them; those that copy data in, and whose nodes may all be
+below one Rabbit, or not; and those that copy nothing in."""
 
 PHASES = {"depend": "depend", "nodes": "alloc", "prolog": "start"}
 """The parts of the time until the start, each with the event that ends it: until the
@@ -46,10 +43,12 @@ class Starts:
 
     Args:
         planned: returns the plan of a job, by its ID.
+        below: the number of nodes below each Rabbit.
     """
 
-    def __init__(self, planned: Callable[[int], PlannedJob]) -> None:
+    def __init__(self, planned: Callable[[int], PlannedJob], below: int) -> None:
         self._planned = planned
+        self._below = below
         self._starts: list[Start] = []
 
     def seen(self, job: Job, event: Event, before: JobState) -> None:
@@ -61,12 +60,16 @@ class Starts:
             self._starts.append(Start(self._planned(job.id), phases))
 
     def to_json(self) -> Json:
-        """Seconds, for each of :data:`GROUPS` of which a job started."""
-        found = {
-            group: [start for start in self._starts if belongs(start.job)]
-            for group, belongs in GROUPS.items()
-        }
-        return {group: _summary(starts) for group, starts in found.items() if starts}
+        """Seconds, for each group of which a job started."""
+        groups: dict[str, list[Start]] = {ALL: self._starts}
+        for start in self._starts:
+            groups.setdefault(self._group_of(start.job), []).append(start)
+        return {name: _summary(group) for name, group in groups.items() if group}
+
+    def _group_of(self, job: PlannedJob) -> str:
+        if not job.copy_in:
+            return OTHERS
+        return ONE_RABBIT if job.nodes <= self._below else SEVERAL
 
 
 def _summary(starts: Sequence[Start]) -> Json:
