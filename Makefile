@@ -10,6 +10,8 @@
 #   make pictures the pictures of the manual (one of them with a Chromium on PATH)
 #   make day      a day of a whole machine, simulated, and of one ten times as large:
 #                 the numbers, tables and plots of doc/scale.md (half an hour)
+#   make day-saving  the same day of a smaller machine in all modes: the numbers, tables
+#                 and plots of doc/saving.md (a quarter of an hour)
 #   make bench    measure: a table, and a file in bench/results (or OUTPUT=FILE)
 #   make bench-compare OLD=... NEW=...  what differs by more than its noise
 #   make bench-flame  what the service does, as a flame graph (or OUTPUT=FILE)
@@ -38,8 +40,8 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties soak-flux torture-mutants docs pictures day bench \
-	bench-compare bench-flame wheel install uninstall clean
+	soak-hostile soak-properties soak-flux torture-mutants docs pictures day \
+	day-saving bench bench-compare bench-flame wheel install uninstall clean
 
 all: $(INSTALLED)
 
@@ -107,6 +109,14 @@ day: $(INSTALLED)
 	$(BIN)/python -m rabbitsim day --nodes 111360 --rabbits 6960 --jobs 2083 \
 		--hours 0.5 --out build/day-ten
 	$(BIN)/python doc/scale.py build/day build/day-ten
+
+day-saving: $(INSTALLED)
+	for stage in prolog ahead; do for release in teardown unmounted; do \
+		$(BIN)/python -m rabbitsim day --nodes 704 --rabbits 44 --jobs 625 \
+			--stage $$stage --release $$release \
+			--out build/saving/$$stage-$$release || exit; \
+	done; done
+	$(BIN)/python doc/saving.py build/saving
 
 bench: $(INSTALLED)
 	$(BIN)/python bench/run.py $(if $(OUTPUT),--output "$(OUTPUT)")

@@ -19,7 +19,7 @@ from rabbitsim.day.bars import Bar, draw
 from rabbitsim.day.idle import CAUSES, FAILURES, OUTAGES
 from rabbitsim.day.page import Row, counts, number, table
 from rabbitsim.day.plots import BLUE, GREY, MORE
-from rabbitsim.day.starts import ALL, ONE_RABBIT, OTHERS, SEVERAL
+from rabbitsim.day.starts import ALL, LUSTRE, ONE_RABBIT, OTHERS, SEVERAL
 
 NUMBERS = "saving.json"
 
@@ -49,8 +49,9 @@ MEASURED = ("simulation_processor_s", "processor", "python")
 
 GROUPS = {
     ALL: "all jobs",
-    ONE_RABBIT: "copy_in, as many nodes as one Rabbit has, or fewer",
-    SEVERAL: "copy_in, more nodes",
+    ONE_RABBIT: "copy_in to xfs or gfs2, nodes that one Rabbit has",
+    SEVERAL: "copy_in to xfs or gfs2, more nodes",
+    LUSTRE: "copy_in to lustre",
     OTHERS: "no copy_in",
 }
 PHASES = {
@@ -116,6 +117,10 @@ def simulations(found: Saving) -> str:
     rows = [
         found.row("`stage`", lambda day: f"`{day['site']['stage']}`"),
         found.row("`release`", lambda day: f"`{day['site']['release']}`"),
+        found.row(
+            "jobs that started",
+            lambda day: number(day["starts_after_s"][ALL]["jobs"]),
+        ),
         found.row("ends of jobs", lambda day: counts(day["jobs"]["ends"])),
         found.row(
             "until all had ended",

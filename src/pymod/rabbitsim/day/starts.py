@@ -12,9 +12,11 @@ from rabbitsim.day.jobs import PlannedJob
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 
-ALL, ONE_RABBIT, SEVERAL, OTHERS = "all", "one_rabbit", "several", "others"
-"""Groups of jobs: all of them; those that copy data in, and whose nodes may all be
-below one Rabbit, or not; and those that copy nothing in."""
+ALL, OTHERS, LUSTRE = "all", "others", "lustre"
+ONE_RABBIT, SEVERAL = "one_rabbit", "several"
+"""Groups of jobs: all of them; those that copy nothing in; those that copy data in to
+Lustre, which all nodes reach; and those that copy it to storage that their nodes must
+be near: as many as one Rabbit has at most, or more."""
 
 PHASES = {"depend": "depend", "nodes": "alloc", "prolog": "start"}
 """The parts of the time until the start, each with the event that ends it: until the
@@ -69,6 +71,8 @@ class Starts:
     def _group_of(self, job: PlannedJob) -> str:
         if not job.copy_in:
             return OTHERS
+        if job.kind == "lustre":
+            return LUSTRE
         return ONE_RABBIT if job.nodes <= self._below else SEVERAL
 
 
