@@ -32,6 +32,7 @@ from support.service import (
     workflow,
 )
 from support.staging import (
+    AHEAD,
     COPY,
     COPY_IN,
     always,
@@ -78,6 +79,19 @@ def test_by_default_data_is_copied_in_when_the_job_has_nodes() -> None:
     assert not {STAGE, STAGED_FOR} & annotations.keys()
     begun = time_of(system, jobid, "alloc")
     assert time_of(system, jobid, "start") - begun >= COPY
+    settle(system)
+
+
+def test_a_job_asks_for_no_ssd_with_the_resources_of_one_that_had_some() -> None:
+    system = slow()
+    first = submit(system, dw_stage="prolog")
+    running(system, first)
+    resources = system.instance.job(first).jobspec["resources"]
+    assert "ssd" in str(resources)
+    spec = long([XFS, COPY_IN], 1, 10, **AHEAD)
+    jobid = system.instance.submit({**spec, "resources": resources})
+    running(system, jobid)
+    assert "ssd" not in str(system.instance.job(jobid).jobspec["resources"])
     settle(system)
 
 

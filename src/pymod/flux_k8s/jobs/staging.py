@@ -33,6 +33,7 @@ from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
     Breakdown,
+    apply_breakdowns,
     below_chassis,
     labelled_hosts,
     requested_chassis,
@@ -407,7 +408,8 @@ class Staging:
         """The job's request to the scheduler: for no ``ssd``, and for nodes below its
         Rabbits."""
         assert info.request is not None and info.view is not None
-        resources = info.request.resources
+        # A request may have been made of the jobspec of a job that had storage.
+        resources = apply_breakdowns((), info.request.resources)
         where: Optional[Json] = None
         if info.view.staged_for:
             names = hostlist.decode(info.view.staged_for)
@@ -424,7 +426,7 @@ class Staging:
             if evenly and requested_chassis(resources) == 0:
                 resources = below_chassis(resources, len(rabbits))
         exclude = constraints.conjunction(self._machine.constraint(), where)
-        return Proposal(list(resources), exclude)
+        return Proposal(resources, exclude)
 
     def note_lost(self, info: WorkflowInfo) -> None:
         """Note whether a Rabbit broke that has the data of a job without nodes."""
