@@ -403,6 +403,19 @@ def test_a_node_that_failed_to_mount_holds_up_no_data() -> None:
     assert record(system, jobid) == {"success": True}
 
 
+def test_nor_does_it_for_a_module_that_is_loaded_after_it_was_put_back() -> None:
+    failing = Fault("PreRun", "mount", node="compute-04")
+    late = Fault("PostRun", "mount", node=BAD, duration=HOUR)
+    system = system_of(failing, late, config={"prerun_timeout": 30})
+    jobid = kept(system, dw_failure_tolerance=1)
+    system.kill_module()
+    for host in drained(system):
+        system.instance.undrain(host)
+    system.load_module()
+    settle_unharmed(system)
+    assert record(system, jobid)["success"] is True
+
+
 @pytest.mark.parametrize(
     ("ready", "error", "mounted"),
     [

@@ -85,6 +85,14 @@ def is_mounted(clientmount: Json) -> bool:
     )
 
 
+def has_failed_to_mount(clientmount: Json) -> bool:
+    """Whether a node could not mount, and DWS does without it: DWS never tells it to
+    unmount."""
+    status = clientmount.get("status")
+    failed = isinstance(status, dict) and bool(status.get("error"))
+    return failed and not (is_to_be_unmounted(clientmount) or is_mounted(clientmount))
+
+
 def _is_unmounted(clientmount: Json) -> bool:
     """Whether the node has unmounted all file systems of a ClientMount. NNF writes the
     state ``unmounted`` before it unmounts, and ``ready`` when it has succeeded. A

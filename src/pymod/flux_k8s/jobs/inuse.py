@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import syslog
 from functools import partial
+from itertools import filterfalse
 from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
@@ -124,8 +125,12 @@ class InUse:
             KubeError: the list of mounts failed, and is to be repeated.
         """
         clientmounts, note = await self._clientmounts(info, note)
-        if clientmounts is not None and told:
-            clientmounts = list(filter(cleanup.is_to_be_unmounted, clientmounts))
+        if clientmounts is not None:
+            # Of nodes that failed before, an earlier service knew, and Flux, unless
+            # somebody has put them back.
+            clientmounts = list(filterfalse(cleanup.has_failed_to_mount, clientmounts))
+            if told:
+                clientmounts = list(filter(cleanup.is_to_be_unmounted, clientmounts))
         hosts = await self._not_unmounted(info, clientmounts)
         # A node that the job went on without may have mounted another file system.
         mounted = self._mounted(filter(cleanup.is_mounted, clientmounts or ()))
