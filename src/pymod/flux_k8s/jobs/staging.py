@@ -262,7 +262,7 @@ class Staging:
             choose_nodes,
             nodes,
             share,
-            own=self._bytes_of(info.jobid),
+            own=self._machine.free_storage.bytes_of(info.jobid),
             chassis=requested_chassis(resources) or 0,
             spread=self._machine.spreads,
         )
@@ -358,18 +358,13 @@ class Staging:
         held: Counter[Optional[int]] = Counter()
         for other in self._infos():
             if other.holds_ahead and other is not info:
-                held[other.userid] += sum(self._bytes_of(other.jobid).values())
+                held[other.userid] += sum(
+                    self._machine.free_storage.bytes_of(other.jobid).values()
+                )
         if size + sum(held.values()) > machine * config.stage_limit / 100:
             raise _NoRoom("rabbit.stage_limit is reached")
         if size + held[info.userid] > machine * config.stage_user_limit / 100:
             raise _UserBound("rabbit.stage_user_limit is reached")
-
-    def _bytes_of(self, jobid: int) -> Counter[str]:
-        """The storage that a job has, by Rabbit."""
-        usage: Counter[str] = Counter()
-        for servers in self._machine.free_storage.usage_of(jobid).values():
-            usage.update(servers.unavailable)
-        return usage
 
     async def _keep(self, info: WorkflowInfo) -> None:
         """Wait until the scheduler keeps the chosen storage from others.

@@ -304,10 +304,7 @@ class Steps:
             kept = other.view is not None and other.view.has_failed
             if kept and other.userid == info.userid and other is not info:
                 jobs.append(other.jobid)
-        usages = (
-            u for jobid in jobs for u in self._free_storage.usage_of(jobid).values()
-        )
-        size = sum(sum(usage.unavailable.values()) for usage in usages)
+        size = sum(sum(self._free_storage.bytes_of(jobid).values()) for jobid in jobs)
         most = machine * self._settings.config.keep_failed_limit / 100
         return 0 < machine and most < size
 

@@ -127,10 +127,16 @@ class FreeStorage:
         servers = self._of_job.get(jobid, ())
         return {each.name: self._usage(each) for each in servers}
 
+    def bytes_of(self, jobid: int) -> Counter[str]:
+        """The bytes that a job has on each Rabbit, or is about to have."""
+        found: Counter[str] = Counter()
+        for usage in self.usage_of(jobid).values():
+            found.update(usage.unavailable)
+        return found
+
     def rabbits_of(self, jobid: int) -> frozenset[str]:
         """The Rabbits with storage of a job."""
-        usages = self.usage_of(jobid).values()
-        return frozenset(name for usage in usages for name in usage.unavailable)
+        return frozenset(self.bytes_of(jobid))
 
     @property
     def jobs(self) -> frozenset[int]:
