@@ -79,9 +79,9 @@ class PlainFlux:
         answer = self._answers.get(topic.rpartition(".")[2])
         if answer is None:
             error = RpcError(errno.ENOSYS, f"{topic} is not offered")
-            self._reactor.call_soon(lambda: done(error))
+            self._later(lambda: done(error))
             return
-        self._reactor.call_soon(lambda: done(answer(payload)))
+        self._later(lambda: done(answer(payload)))
 
     def submit(self, jobid: int) -> None:
         """A job with a directive comes."""
@@ -102,6 +102,10 @@ class PlainFlux:
     def _request(self, method: str, **payload: Any) -> None:
         self._send(method, payload)
 
+    def _later(self, function: Callable[[], None]) -> None:
+        """As a message of the broker, of which a turn handles some only."""
+        self._reactor.callbacks.put(function)
+
     def _send(self, method: str, payload: Any) -> None:
         service = self.service
         assert service is not None
@@ -110,7 +114,7 @@ class PlainFlux:
             if errnum or not answer or not answer.get("success"):
                 raise RuntimeError(f"dws.{method}: {text} {answer}")
 
-        self._reactor.call_soon(lambda: service.request(method, payload, respond))
+        self._later(lambda: service.request(method, payload, respond))
 
     def _hello(self, payload: Json) -> Json:
         """A portion of the jobs that are held. After this the plugin repeats what
@@ -177,7 +181,7 @@ class PlainFlux:
         return Silence()
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
-        self._reactor.call_soon(lambda: done(os.getgid()))
+        self._later(lambda: done(os.getgid()))
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
-        self._reactor.call_soon(lambda: done(jobid in self.ended))
+        self._later(lambda: done(jobid in self.ended))

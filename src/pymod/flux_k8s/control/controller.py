@@ -26,7 +26,7 @@ Reconcile = Callable[[Key], Coroutine[Call[Any], Any, Optional[float]]]
 """Does one thing about a key. Returns the seconds after which it is to be run for the
 key again; None: when the key is added again; 0.0: at once: there is more to do."""
 
-BATCH = 64
+BATCH = 16
 """Keys handled in one go, so that the reactor is never held up for long."""
 
 

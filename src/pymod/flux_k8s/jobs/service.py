@@ -221,15 +221,17 @@ class Service:
 
     def _outage_changed(self) -> None:
         """Look at all jobs: Kubernetes is out of reach, or has come back."""
-        now = self._flux.now()
-        for job in self._jobs:
-            if self._outage.since is None:
-                job.info.end_outage(now)
-            elif job.info.out_since is None:
-                job.info.out_since = now
         if self._outage.has_listed(WORKFLOW):
             self._machine.workflows_listed()
-        self._jobs.visit_all(self._jobs.asked)
+        self._jobs.visit_all(partial(self._note_outage, self._flux.now()))
+
+    def _note_outage(self, changed: float, job: Job) -> None:
+        """Have a job handled, some time after an outage has begun or ended."""
+        if self._outage.since is None:
+            job.info.end_outage(changed)
+        elif job.info.out_since is None:
+            job.info.out_since = changed
+        self._jobs.asked(job)
 
     def _storage_lost(self) -> None:
         """Look at the jobs whose data may be lost before they had nodes."""
