@@ -44,6 +44,7 @@ from support.service import KEEP as PERSISTENT
 
 BAD = "compute-02"
 STUCK = Fault("PostRun", "mount", node=BAD)
+SLOW = Fault("PostRun", "mount", node=BAD, duration=2 * HOUR)
 LIMIT = 60.0
 KEEP: Json = {"unmount_failure": "keep", "postrun_timeout": LIMIT}
 REASON = "Rabbit storage could not be unmounted"
@@ -637,42 +638,115 @@ def test_a_node_that_is_left_out_has_its_file_system_mounted_twice() -> None:
     assert system.controllers.harm[workflow_name(jobid), BAD] in mounted_twice
 
 
-@pytest.mark.xfail(strict=True, reason="the Workflow of another job is not looked at")
+def kept_persistent(type: str) -> tuple[VirtualSystem, int]:
+    """A system with a job whose persistent storage a node does not unmount."""
+    system = system_of(Fault("PostRun", "mount", node=BAD, match="*"))
+    system.instance.submit(jobspec(PERSISTENT.replace("xfs", type), 4))
+    settle(system)
+    return system, kept(system, (USE,))
+
+
+COPY = "#DW copy_out source=$DW_PERSISTENT_keep/x destination=/lustre/x"
+
+
 def test_persistent_storage_is_not_mounted_for_another_job_while_a_node_has_it() -> (
     None
 ):
     """DataOut mounts all allocations on the Rabbits, that of the bad node too."""
+    system, jobid = kept_persistent("xfs")
+    other = submit(system, (USE, COPY), 3)
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+    assert "alloc" not in names(system, other)
+    waits = system.instance.job(other).annotations["user"]["rabbit_waits_for"]
+    assert f"{BAD} has not unmounted the persistent storage keep of job" in waits
+    switch_off(system)
+    settle_unharmed(system)
+    assert "start" in names(system, other)
+
+
+def test_a_job_that_runs_waits_before_its_data_goes_out() -> None:
     system = system_of(Fault("PostRun", "mount", node=BAD, match="*"))
     system.instance.submit(jobspec(PERSISTENT, 4))
     settle(system)
-    jobid = kept(system, (USE,))
-    copy = "#DW copy_out source=$DW_PERSISTENT_keep/x destination=/lustre/x"
-    other = submit(system, (USE, copy), 3)
+    first, second = ({"hostlist": [f"compute-0[{n}]"]} for n in ("1,3", "2,4"))
+    other = system.instance.submit(long([USE, COPY], 2, HOUR, constraints=first))
+    running(system, other)
+    jobid = kept(system, (USE,), nodes=2, constraints=second)
+    wait(system, 2 * HOUR)
+    assert is_kept(system, jobid) and desired(system, other) == "PostRun"
+    switch_off(system)
+    settle_unharmed(system)
+    assert record(system, other) == {"success": True}
+
+
+@pytest.mark.parametrize("type", ["gfs2", "lustre"])
+def test_a_file_system_of_a_cluster_is_mounted_for_others_meanwhile(type: str) -> None:
+    system, jobid = kept_persistent(type)
+    other = submit(system, (USE,), 3)
     wait(system, HOUR)
     assert is_kept(system, jobid)
-    assert "dws_environment" not in names(system, other)
+    assert "clean" in names(system, other)
 
 
-@pytest.mark.xfail(strict=True, reason="Teardown has no time limit")
-def test_a_job_that_is_cancelled_while_it_mounts_gives_its_other_nodes_back() -> None:
+def cancelled_while_it_mounts(
+    config: Optional[Json] = None,
+) -> tuple[VirtualSystem, int]:
+    """A system with a job that was cancelled in PreRun. One of its four nodes unmounts
+    only after two hours."""
     latency = table({"PreRun": 5.0, "PostRun": 0.5, "Teardown": 0.5})
     system = started(
         topology=Topology.regular(4, 2, capacity=200 * GIB),
-        options=Options(latency=latency, faults=(STUCK,)),
-        config=Config.parse(KEEP),
+        options=Options(latency=latency, faults=(SLOW,)),
+        config=Config.parse(KEEP if config is None else config),
     )
-    jobid = submit(system)
+    jobid = submit(system, (ALL,))
     assert system.loop.run(in_state(system, "PreRun"), timeout=HOUR)
     mounted = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
     wait(system, 1.0)
-    system.store.merge_patch(
-        CLIENTMOUNT,
-        BAD,
-        f"default-{workflow_name(jobid)}-0-computes",
-        mounted,
-        subresource="status",
-    )
+    name = f"default-{workflow_name(jobid)}-0-computes"
+    system.store.merge_patch(CLIENTMOUNT, BAD, name, mounted, subresource="status")
     system.instance.cancel(jobid)
+    return system, jobid
+
+
+def test_a_job_that_is_cancelled_while_it_mounts_gives_its_other_nodes_back() -> None:
+    system, jobid = cancelled_while_it_mounts()
+    wait(system, LIMIT / 2)
+    assert "clean" not in names(system, jobid)
     wait(system, HOUR)
     assert desired(system, jobid) == "Teardown"
     assert "clean" in names(system, jobid)
+    assert drained(system) == {BAD: f"{f58(jobid)}: {REASON}"}
+    told = exceptions(system, jobid)[1]
+    assert (told["type"], told["severity"]) == ("dws-node-failure", 1)
+    assert told["note"].startswith(f"{BAD}: Teardown took more than postrun_timeout")
+    assert record(system, jobid)["errstr"] == "the job did not run"
+
+
+def test_its_storage_is_not_given_to_others_before_it_is_gone() -> None:
+    system, _ = cancelled_while_it_mounts()
+    wait(system, HOUR)
+    other = submit(system, (ALL,), 1, constraints={"hostlist": ["compute-01"]})
+    wait(system, 600.0)
+    assert "alloc" not in names(system, other)
+    settle_unharmed(system)
+    assert "start" in names(system, other)
+
+
+@pytest.mark.parametrize("end", ["kill_module", "unload_module"])
+def test_a_module_that_is_loaded_again_keeps_the_record_of_such_a_job(end: str) -> None:
+    system, jobid = cancelled_while_it_mounts()
+    wait(system, HOUR)
+    before = record(system, jobid)
+    getattr(system, end)()
+    wait(system, 60.0)
+    system.load_module()
+    settle_unharmed(system)
+    assert record(system, jobid) == before
+
+
+def test_without_keep_such_a_job_waits_for_all_of_its_nodes() -> None:
+    system, jobid = cancelled_while_it_mounts({"postrun_timeout": LIMIT})
+    wait(system, HOUR)
+    assert "clean" not in names(system, jobid) and drained(system) == {}

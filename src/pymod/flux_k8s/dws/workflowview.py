@@ -62,9 +62,10 @@ RELEASE = "flux-framework.readthedocs.io/release"
 :data:`flux_k8s.dws.storagerequest.RELEASES`; where it is missing, after Teardown."""
 
 NODES_RELEASED = "flux-framework.readthedocs.io/nodes-released"
-"""An annotation that the service writes when it requests DataOut, or with
-:data:`KEPT_FOR`: the job's nodes have unmounted, or are drained, and the job may end
-before its data is out. A Workflow that has it is no orphan when its job has ended."""
+"""An annotation that the service writes when it requests DataOut, with
+:data:`KEPT_FOR`, or in Teardown: the job's nodes have unmounted, or are drained, and
+the job may end before its storage is gone. A Workflow that has it is no orphan when its
+job has ended."""
 
 KEPT_FOR = "flux-framework.readthedocs.io/kept-for"
 """An annotation: the nodes (RFC 29) that had not unmounted in time, and could write.

@@ -146,7 +146,8 @@ class DataReports:
 
     async def _with_reason(self, jobid: int, loss: str) -> str:
         """The loss as it is recorded already, if that ends with ``loss``: a module that
-        was loaded before knew the reason, which is lost with it."""
+        was loaded before knew the reason, which is lost with it, or that the job did
+        not run."""
         payload = {"id": jobid, "keys": [KEY], "flags": 0}
         try:
             answer = await call(self._flux.rpc, "job-info.lookup", payload)
@@ -155,7 +156,7 @@ class DataReports:
                 raise
             return loss
         recorded = json.loads(answer[KEY]).get("errstr", "")
-        return recorded if loss and recorded.endswith(loss) else loss
+        return recorded if recorded.endswith(loss) else loss
 
     async def _notify_plugin(self, jobid: int, loss: str) -> None:
         """Tell the jobs that depend on the data. Without the plugin none does; it reads

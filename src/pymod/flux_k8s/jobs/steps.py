@@ -39,6 +39,7 @@ from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import JobPlacement, Planner
 from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
 from flux_k8s.jobs.staging import Staging
 from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.tokens import Tokens
@@ -56,6 +57,7 @@ from flux_k8s.jobs.workflow import (
     Force,
     Inspect,
     KeepFailed,
+    LetNodesGo,
     ListMovements,
     Lookup,
     NoteGivenUp,
@@ -132,6 +134,7 @@ class Steps:
             flux, kube, settings, self._planner, records, machine.nodes
         )
         self._data = DataReports(flux)
+        self._shared = SharedStorage(machine.free_storage, settings.namespace, infos)
         self.staging = Staging(flux, settings, machine, self._planner, infos, ask)
         self.in_use = InUse(flux, kube, settings, machine.nodes, machine.may_write)
 
@@ -175,6 +178,8 @@ class Steps:
             await workflows.force(info)
         elif isinstance(step, DrainMounted):
             await self.in_use.drain_mounted(info, step.note)
+        elif isinstance(step, LetNodesGo):
+            await self._let_nodes_go(info, step)
         elif isinstance(step, FindWriters):
             await self._find_writers(info, step)
         elif isinstance(step, CutOff):
@@ -226,6 +231,8 @@ class Steps:
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         marks: Mapping[str, str] = {}
+        if step.state in MOUNTING:
+            self._shared.check(info)
         if step.state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
@@ -269,6 +276,13 @@ class Steps:
             ends = self._may_end(view) and not info.released
             await self._workflows.keep(info, writers, ends)
         info.writers, info.writers_at = writers, now
+
+    async def _let_nodes_go(self, info: WorkflowInfo, step: LetNodesGo) -> None:
+        """Drain the nodes that have not unmounted, and mark the Workflow: the others
+        may go to other jobs."""
+        await self.in_use.drain_mounted(info, step.note)
+        if info.view is not None and self._may_end(info.view):
+            await self._workflows.annotate(info, {NODES_RELEASED: "true"})
 
     def _may_end(self, view: WorkflowView) -> bool:
         """Whether a job may end before its storage is gone. A container runs on, and
@@ -320,6 +334,7 @@ class Steps:
     async def _plan(self, info: WorkflowInfo) -> None:
         if not info.announced:  # the answer to its creation was lost
             self._workflows.announce(info)
+        self._shared.check(info)
         try:
             if info.is_staged:
                 proposal = self.staging.proposal(info)
@@ -479,6 +494,7 @@ class Steps:
         else:
             # A commit that is awaited comes after that of the token.
             await self._data.record(info, data_loss(info), again=unlinked)
+            info.data_reported = True
         await self._request_plugin("epilog-remove", payload)
         info.released = True
 

@@ -193,6 +193,19 @@ def unmade(
     return (Problem(note) if now >= deadline else None), deadline
 
 
+def unmounts_late(
+    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+) -> tuple[Optional[Problem], Optional[float]]:
+    """The same for nodes that are to unmount in Teardown, since the job had not got to
+    PostRun. With ``unmount_failure`` they do not hold up the others."""
+    limit = config.postrun_timeout if config.keeps_mounted else None
+    over = info.unmounted or info.released or info.out_since is not None
+    if limit is None or view.since is None or over or view.runs_containers:
+        return None, None
+    deadline, problem = view.since + limit, _late(info, view, "postrun_timeout", limit)
+    return (problem if now >= deadline else None), deadline
+
+
 def _late(info: WorkflowInfo, view: WorkflowView, key: str, limit: float) -> Problem:
     """A state was not reached in time."""
     assert view.desired is not None

@@ -27,7 +27,7 @@ from flux_k8s.jobs.problems import (
     may_be_written,
     problem_of,
 )
-from flux_k8s.jobs.timelimits import Problem, unmade
+from flux_k8s.jobs.timelimits import Problem, unmade, unmounts_late
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc.jobid import f58
 
@@ -110,6 +110,15 @@ class ReleaseProlog:
 class DrainMounted:
     """Drain the nodes that still have the job's storage mounted. ``note`` has the
     reason, for the exception about them."""
+
+    note: str
+
+
+@dataclass(frozen=True)
+class LetNodesGo:
+    """Drain the nodes that still have the job's storage mounted, and have the job end
+    before Teardown is complete. ``note`` has the reason, for the exception about these
+    nodes."""
 
     note: str
 
@@ -230,6 +239,7 @@ Step = Union[
     Force,
     ReleaseProlog,
     DrainMounted,
+    LetNodesGo,
     FindWriters,
     CutOff,
     NoteTrouble,
@@ -371,7 +381,7 @@ def _release(
     if view.deleting:
         return RemoveFinalizer() if FINALIZER in view.finalizers else Wait()
     if view.desired is State.Teardown:
-        return _release_nodes(info, view) or _tear_down(info, view, now)
+        return _release_nodes(info, view) or _tear_down(info, view, now, config)
     if is_kept(info, view, now):
         return _await_rescue(info, view)
     problem, deadline = problem_of(info, view, now, config)
@@ -407,10 +417,11 @@ def _release(
 
 
 def _release_nodes(info: WorkflowInfo, view: WorkflowView) -> Optional[Step]:
-    """The step by which a job whose nodes have unmounted ends before its data is out;
-    None if it does not, or not yet. Its storage is kept from others first."""
-    failed = info.failed and not (view.kept_for or view.has_failed)
-    if not view.nodes_released or info.released or failed:
+    """The step by which a job whose nodes have unmounted, or are drained, ends before
+    its storage is gone; None if it does not, or not yet. The storage is kept from
+    others first."""
+    ended = bool(view.kept_for) or view.has_failed or view.desired is State.Teardown
+    if not view.nodes_released or info.released or (info.failed and not ended):
         return None
     if not info.withholding:
         return Withhold()
@@ -499,7 +510,9 @@ def _request_teardown(info: WorkflowInfo, view: WorkflowView) -> Step:
     return Advance(State.Teardown, hurry=info.aborted)
 
 
-def _tear_down(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
+def _tear_down(
+    info: WorkflowInfo, view: WorkflowView, now: float, config: Config
+) -> Step:
     if view.complete and not info.released:
         if not info.unmounted:
             return DrainMounted("Teardown is complete")
@@ -508,13 +521,21 @@ def _tear_down(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
         return ReleaseEpilog()
     if FINALIZER in view.finalizers and view.state is State.Teardown:
         return RemoveFinalizer()
-    return Delete() if view.complete else _await_teardown(info, view, now)
+    if view.complete:
+        return Delete()
+    overdue, deadline = unmounts_late(info, view, now, config)
+    if overdue is not None:
+        return Lookup() if in_doubt(info, deadline, now) else LetNodesGo(overdue.note)
+    return _await_teardown(info, view, now, deadline)
 
 
-def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
-    """Wait for Teardown, which has no time limit. Warn the owner when it takes long."""
+def _await_teardown(
+    info: WorkflowInfo, view: WorkflowView, now: float, deadline: Optional[float]
+) -> Step:
+    """Wait for Teardown, which has no time limit but ``deadline``, that of unmounting.
+    Warn the owner when it takes long."""
     if info.warned or view.warned:
-        return Wait()
+        return Wait(deadline)
     message = view.message or "no message"
     if view.in_error:
         fatal = not (info.failed or info.released)
@@ -523,7 +544,7 @@ def _await_teardown(info: WorkflowInfo, view: WorkflowView, now: float) -> Step:
         return Wait()
     due = view.since + TEARDOWN_PATIENCE
     if now < due:
-        return Wait(due)
+        return Wait(due if deadline is None else min(due, deadline))
     if in_doubt(info, due, now):
         return Lookup()
     begun = view.state is State.Teardown

@@ -138,6 +138,10 @@ class FreeStorage:
         """The Rabbits with storage of a job."""
         return frozenset(self.bytes_of(jobid))
 
+    def labels_of(self, servers: Reference) -> frozenset[str]:
+        """The labels of the allocation sets of Servers; none if they are not known."""
+        return frozenset(each.label for each in self._usage(servers).allocations)
+
     @property
     def jobs(self) -> frozenset[int]:
         """The jobs with storage, or with a share of a Rabbit."""

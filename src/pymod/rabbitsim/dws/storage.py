@@ -212,9 +212,8 @@ def teardown(task: Task) -> Outcome:
     task.tracked.copies.pop(task.index, None)
     stuck = _stuck(task)
     computes = frozenset(task.computes())
-    if any(awaited(task, key, computes) for key in stuck):
-        return running("delete")
-    if not remove_children(task, (CLIENTMOUNT, NNFDATAMOVEMENT), stuck):
+    others_gone = remove_children(task, (CLIENTMOUNT, NNFDATAMOVEMENT), stuck)
+    if not others_gone or any(awaited(task, key, computes) for key in stuck):
         return running("delete")
     command = task.directive.command
     if command == "persistentdw":

@@ -339,6 +339,7 @@ def live(
         system.loop.call_later(RESCUED, partial(_rescue, system, jobid))
     if scenario.cancelled_in:
         system.loop.run(there, PATIENCE)
+        system.loop.run(timeout=scenario.cancelled_after)
         system.instance.cancel(jobid)
     if scenario.outage_in:
         system.loop.run(there, PATIENCE)

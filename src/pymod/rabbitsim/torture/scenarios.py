@@ -26,6 +26,7 @@ class Scenario:
 
     Attributes:
         cancelled_in: the Workflow state in which it is cancelled, or "".
+        cancelled_after: seconds after that state was requested.
         outage_in: the one in which Kubernetes is out of reach for a moment, or "".
         errors: how its fatal exceptions begin.
         release, stage: its ``dw_release`` and ``dw_stage``.
@@ -39,6 +40,7 @@ class Scenario:
     config: Config = field(default_factory=Config)
     epilog_timeout: Optional[float] = None
     cancelled_in: str = ""
+    cancelled_after: float = 0.0
     outage_in: str = ""
     errors: tuple[str, ...] = ()
     nodes: int = 2
@@ -151,6 +153,17 @@ SCENARIOS = (
         config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
         cancelled_in="PostRun",
         errors=("cancel", "given up in PostRun", "PostRun took more than"),
+    ),
+    Scenario(
+        "a job that is cancelled while it mounts, and unmounts late",
+        faults=(
+            DwsFault("PreRun", "slow", duration=5.0),
+            DwsFault("PostRun", "mount", node="compute-02", duration=90.0),
+        ),
+        config=Config(postrun_timeout=30.0, unmount_failure=KEEP),
+        cancelled_in="PreRun",
+        cancelled_after=1.0,
+        errors=("cancel",),
     ),
     Scenario(
         "a job one of whose nodes cannot unmount",

@@ -28,6 +28,7 @@ from flux_k8s.dws.directivebreakdown.breakdown import (
     parse,
 )
 from flux_k8s.dws.directivebreakdown.compute import (
+    ONE_FOR_EACH_NODE,
     check_enough,
     check_locations,
     check_storage_of_nodes,
@@ -51,6 +52,7 @@ from flux_k8s.dws.directivebreakdown.resources import (
 from flux_k8s.dws.directivebreakdown.servers import build_allocation_sets, build_servers
 
 __all__ = [
+    "ONE_FOR_EACH_NODE",
     "Access",
     "Allocation",
     "AllocationSet",

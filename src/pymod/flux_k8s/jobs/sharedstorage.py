@@ -1,0 +1,77 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Keeps persistent storage from a second mount (DESIGN section 13).
+
+DWS mounts the file systems of persistent storage for each job that uses it, and again
+on the Rabbits to copy from and to it. With ``rabbit.unmount_failure = "keep"``, a node
+may still have one of them mounted that another job has left. A file system that one
+node at a time may mount (xfs, raw) would be mounted twice then.
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Iterable, Optional
+
+from flux_k8s.dws.directivebreakdown import ONE_FOR_EACH_NODE, Reference
+from flux_k8s.dws.workflowview import State, WorkflowView
+from flux_k8s.errors import StorageUnavailable
+from flux_k8s.jobs.machine import FreeStorage
+from flux_k8s.jobs.workflowinfo import WorkflowInfo
+
+MOUNTING = (State.DataIn, State.PreRun, State.DataOut)
+"""The states in which DWS mounts storage."""
+
+
+class SharedStorage:
+    """The persistent storage of all jobs.
+
+    Args:
+        namespace: where DWS has it.
+        infos: returns all jobs.
+    """
+
+    def __init__(
+        self,
+        free_storage: FreeStorage,
+        namespace: str,
+        infos: Callable[[], Iterable[WorkflowInfo]],
+    ) -> None:
+        self._free_storage = free_storage
+        self._namespace = namespace
+        self._infos = infos
+
+    def check(self, info: WorkflowInfo) -> None:
+        """Refuse to mount the storage of a job for now, if a node may still write to
+        some of it that is mounted there for another job.
+
+        Raises:
+            StorageUnavailable: names the storage, the nodes and the other job.
+        """
+        view = info.view
+        if view is None or not view.persistent_storage:
+            return
+        for other in self._infos():
+            held = _kept(other)
+            if held is None or other is info:
+                continue
+            for name in view.persistent_storage:
+                if name in held.persistent_storage and self._is_exclusive(name):
+                    raise StorageUnavailable(
+                        f"{held.kept_for} has not unmounted the persistent storage"
+                        f" {name} of job {other.f58}"
+                    )
+
+    def _is_exclusive(self, name: str) -> bool:
+        """Whether one node at a time may mount a file system of persistent storage, or
+        that is not known."""
+        servers = Reference(self._namespace, name)
+        labels = self._free_storage.labels_of(servers)
+        return not labels or not ONE_FOR_EACH_NODE.isdisjoint(labels)
+
+
+def _kept(info: WorkflowInfo) -> Optional[WorkflowView]:
+    """The Workflow of a job, if it is kept for nodes that could still write."""
+    view = info.view
+    if view is None or not view.kept_for or view.desired is not State.PostRun:
+        return None
+    return None if info.writers == () else view
