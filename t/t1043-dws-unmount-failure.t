@@ -20,7 +20,14 @@ kubeconfig = "$TRASH/kubeconfig"
 mapping = "$TRASH/mapping.json"
 postrun_timeout = 1
 unmount_failure = "keep"
+fence_command = [ "$TRASH/is-fenced", "--quiet" ]
 END
+cat >"$TRASH/is-fenced" <<END
+#!/bin/sh
+echo "\$@" >"$TRASH/asked"
+cat "$TRASH/fenced"
+END
+chmod +x "$TRASH/is-fenced"
 test -n "$FLUX_DWS_INSIDE" || {
     flux keygen "$TRASH/cert"
     fluxion_conf 8
@@ -73,10 +80,28 @@ test_expect_success 'load the module, with a scheduler that knows Rabbits' '
     flux module load dws &&
     eventually stats_say "\"kubernetes\": \"ok\""
 '
+test_expect_success 'a node that the site has fenced keeps no storage' '
+    echo compute-02 >fenced &&
+    fenced=$(storage_job 100) &&
+    wait_event $fenced clean &&
+    no_workflows &&
+    eventually data_out $fenced &&
+    data_out $fenced | grep "compute-02 has not unmounted" &&
+    test "$(cat asked)" = "--quiet compute-02" &&
+    log_says "compute-02 cannot write any more, by rabbit.fence_command" &&
+    is_drained compute-02 "could not be unmounted"
+'
+test_expect_success 'until somebody has it serve again' '
+    rm fenced &&
+    flux resource undrain compute-02 &&
+    eventually log_says "compute-02 is not fenced any more" &&
+    kube wait-node compute-02 Enabled
+'
 test_expect_success 'a job ends although one of its nodes has not unmounted' '
     first=$(storage_job 100) &&
     is_kept $first &&
     flux job status $first &&
+    log_says "rabbit.fence_command: it ended with status 1; no node is taken for" &&
     event_context $first exception >exceptions &&
     test $(wc -l <exceptions) -eq 1 &&
     grep "dws-node-failure.*compute-02: PostRun took more.*the storage is kept" exceptions

@@ -14,7 +14,7 @@ import os
 import sys
 import syslog
 from collections.abc import Mapping
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, Sequence, Union
 
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.service import Service
@@ -182,6 +182,14 @@ class PlainFlux:
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         self._later(lambda: done(os.getgid()))
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: Callable[[Union[str, OSError]], None],
+    ) -> None:
+        raise NotImplementedError
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._later(lambda: done(jobid in self.ended))

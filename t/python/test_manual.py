@@ -183,7 +183,7 @@ TYPES = {
     "float": "number",
     "int": "integer",
     "str": "string",
-    "tuple": "table",
+    "tuple[str, ...]": "array",
 }
 
 

@@ -6,7 +6,7 @@ storage is kept until it cannot write any more, and no file system is mounted tw
 from __future__ import annotations
 
 import json
-from typing import Any, Optional
+from typing import Any, Optional, Sequence
 
 import pytest
 
@@ -155,6 +155,70 @@ def test_a_link_that_is_lost_is_not_enough_while_the_broker_lives() -> None:
     assert is_kept(system, jobid)
     system.instance.set_up(BAD, False)
     settle_unharmed(system)
+
+
+FENCE = "/etc/flux/fenced"
+
+
+def fencing(*found: str) -> tuple[VirtualSystem, list[str], list[list[str]]]:
+    """A system whose site has a program that says which nodes cannot write, the nodes
+    that it names, and what it was asked."""
+    system = system_of(config={"fence_command": [FENCE, "-q"]})
+    fenced, asked = list(found), []
+
+    def answer(arguments: Sequence[str]) -> str:
+        asked.append(list(arguments))
+        return "".join(f"{host}\n" for host in fenced)
+
+    system.instance.programs[FENCE] = answer
+    return system, fenced, asked
+
+
+def test_a_node_that_the_site_has_fenced_does_not_keep_the_storage() -> None:
+    system, fenced, asked = fencing()
+    jobid = kept(system)
+    wait(system, HOUR)
+    assert is_kept(system, jobid) and shown(system) == {}
+    assert len(asked) > 50 and {tuple(each) for each in asked} == {("-q", BAD)}
+    fenced.append(BAD)
+    wait(system, 61.0)
+    assert desired(system, jobid) == "DataOut"
+    assert shown(system) == {BAD: "Disabled"}
+    assert lines(system, f"{BAD} cannot write any more, by rabbit.fence_command")
+    settle(system, DAY)
+    assert record(system, jobid)["success"] is False
+
+
+def test_a_fenced_node_that_serves_again_is_asked_for_again() -> None:
+    system, fenced, _ = fencing(BAD)
+    run_until_inactive(system, submit(system))
+    settle(system, DAY)
+    fenced.clear()
+    system.instance.undrain(BAD)
+    wait(system, 60.0)
+    assert shown(system) == {}
+    assert lines(system, f"{BAD} is not fenced any more")
+    kept(system)
+
+
+def test_nodes_that_were_not_asked_for_and_no_nodes_at_all_are_no_answer() -> None:
+    system, fenced, _ = fencing("compute-01", "elsewhere")
+    jobid = kept(system)
+    for answer in ("", "compute-[", "a b,c", "\x1b[0m"):
+        fenced[:] = [answer]
+        wait(system, 120.0)
+        assert is_kept(system, jobid)
+    assert len(lines(system, "rabbit.fence_command: ")) == 2
+
+
+def test_a_fence_command_that_fails_keeps_the_storage_and_is_logged_once() -> None:
+    system, _, _ = fencing()
+    del system.instance.programs[FENCE]
+    jobid = kept(system)
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+    (line,) = lines(system, "rabbit.fence_command: ")
+    assert line.endswith("No such file or directory; no node is taken for fenced")
 
 
 def test_a_node_that_unmounts_late_has_its_data_copied_and_the_delay_is_reported() -> (

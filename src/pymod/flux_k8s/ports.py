@@ -13,7 +13,7 @@ thread, and never before the call has returned.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Callable, Mapping, Optional, Protocol, Union
+from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
 from flux_k8s.text import NOTE, printable
 
@@ -309,6 +309,18 @@ class Flux(Clock, Protocol):
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         """Pass the primary group of a user to ``done``, or None when the user is
         unknown. A user database that fails is asked again, until it answers."""
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: Callable[[Union[str, OSError]], None],
+    ) -> None:
+        """Run a program of the administrator, with an absolute path, as the owner of
+        the instance. ``done`` gets what it prints. It gets an OSError, whose
+        ``strerror`` has the reason, if the program cannot be started, fails, prints
+        what is not UTF-8, or takes longer than ``timeout`` seconds, when it is
+        killed."""
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         """Pass to ``done`` whether a job is INACTIVE or unknown (True) or active

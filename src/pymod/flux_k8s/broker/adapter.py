@@ -11,7 +11,7 @@ import queue
 import syslog
 import threading
 import time
-from typing import Any, Callable, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 from flux.job import JobID
@@ -22,7 +22,7 @@ from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.timers import OneShotTimer, Timers
 from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
 
-from . import users
+from . import programs, users
 
 COMMIT_DELAY = 0.1
 """Seconds that a write to a job's KVS waits for others, to share their commit."""
@@ -38,6 +38,9 @@ has failed is asked again."""
 
 GroupDone = Callable[[Optional[int]], None]
 """Receives the ID of a user's primary group; None for an unknown user."""
+
+ProgramDone = Callable[[Union[str, OSError]], None]
+"""Receives what a program has printed, or why it failed."""
 
 GroupRequest = tuple[int, GroupDone, Backoff]
 """A user, the receiver of the answer, the pauses between tries."""
@@ -304,6 +307,17 @@ class BrokerFlux:
             self._group_thread.start()
         backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._group_requests.put((userid, done, backoff))
+
+    def run_program(
+        self, argv: Sequence[str], timeout: float, done: ProgramDone
+    ) -> None:
+        """A thread waits for it."""
+
+        def run() -> None:
+            output = programs.run(argv, timeout)
+            self._callbacks.put(functools.partial(done, output))
+
+        threading.Thread(target=run, daemon=True).start()
 
     def _look_up_groups(self) -> None:
         while True:

@@ -83,6 +83,8 @@ class Config:
     """One of :data:`RELEASES`, for jobs that do not say."""
     unmount_failure: str = TEARDOWN
     """One of :data:`UNMOUNT_FAILURES`."""
+    fence_command: tuple[str, ...] = ()
+    """A program, and arguments, that says which nodes cannot write any more."""
     stage: str = PROLOG
     """One of :data:`STAGES`, for jobs that do not say."""
     stage_limit: float = 50.0
@@ -169,6 +171,18 @@ def _string(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
         raise ConfigError(key, f"is {show(value)}, expected a string")
     return value
+
+
+def _program(key: str, value: Any) -> tuple[str, ...]:
+    """A program and its arguments; empty for none."""
+    expected = 'expected a list of strings, like ["/usr/sbin/program", "argument"]'
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(key, f"is {show(value)}, {expected}")
+    if value and not value[0].startswith("/"):
+        raise ConfigError(f"{key}[0]", f"is {show(value[0])}, expected a path from /")
+    if any("\0" in each for each in value):
+        raise ConfigError(key, f"is {show(value)}, expected no NUL characters")
+    return tuple(value)
 
 
 def _label(key: str, value: Any) -> str:
@@ -306,6 +320,7 @@ _READERS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
         "restrict_persistent_creation": _boolean,
         "release": partial(_choice, choices=RELEASES),
         "unmount_failure": partial(_choice, choices=UNMOUNT_FAILURES),
+        "fence_command": _program,
         "stage": partial(_choice, choices=STAGES),
         "stage_limit": _per_cent,
         "stage_user_limit": _per_cent,

@@ -15,7 +15,7 @@ import errno
 import syslog
 from functools import partial
 from itertools import filterfalse
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
+from typing import Any, Awaitable, Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Answer, Call, call, drive, settle
@@ -66,7 +66,7 @@ at the time."""
 
 KEPT = (
     "the storage is kept until it is unmounted there, or the node cannot write any more"
-    " (its broker is gone and its link to the Rabbit Offline)"
+    " (its broker is gone and its link to the Rabbit Offline, or it is fenced)"
 )
 
 
@@ -83,7 +83,8 @@ class InUse:
 
     Args:
         nodes: the states of the nodes in Flux.
-        may_write: returns whether a node could write to storage that it has mounted.
+        find_writers: finds the nodes that could write to storage that they have
+            mounted.
     """
 
     def __init__(
@@ -92,13 +93,13 @@ class InUse:
         kube: Kube,
         settings: Settings,
         nodes: Nodes,
-        may_write: Callable[[str], bool],
+        find_writers: Callable[[Sequence[str]], Awaitable[tuple[str, ...]]],
     ) -> None:
         self._flux = flux
         self._calls = KubeCalls(kube)
         self._settings = settings
         self._nodes = nodes
-        self._may_write = may_write
+        self._find_writers = find_writers
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
         """Drain the nodes that have not unmounted the job's storage.
@@ -135,7 +136,7 @@ class InUse:
         # A node that the job went on without may have mounted another file system.
         mounted = self._mounted(filter(cleanup.is_mounted, clientmounts or ()))
         hosts = tuple(dict.fromkeys((*hosts, *mounted)))
-        writers = tuple(host for host in hosts if self._may_write(host))
+        writers = await self._find_writers(hosts)
         if info.view is None or not info.view.kept_for:
             # Later, somebody may have put them back for other jobs.
             await self._drain(info, writers, note, f"; {KEPT}")

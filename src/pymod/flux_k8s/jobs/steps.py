@@ -136,7 +136,7 @@ class Steps:
         self._data = DataReports(flux)
         self._shared = SharedStorage(machine.free_storage, settings.namespace, infos)
         self.staging = Staging(flux, settings, machine, self._planner, infos, ask)
-        self.in_use = InUse(flux, kube, settings, machine.nodes, machine.may_write)
+        self.in_use = InUse(flux, kube, settings, machine.nodes, machine.find_writers)
 
     async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
         """Carry out a step.

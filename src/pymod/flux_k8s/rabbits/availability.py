@@ -38,6 +38,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
+from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
@@ -214,6 +215,7 @@ class Availability:
         self.system_status = SystemStatus(
             flux, kube, settings.namespace, awaited, self._changed, self._keeps
         )
+        self._fences = Fences(flux, settings, self.system_status.links_changed)
         self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
         self._rabbit_hold_down = HoldDown()
         self._link_hold_down = HoldDown()
@@ -312,11 +314,18 @@ class Availability:
 
     def may_write(self, host: str) -> bool:
         """Whether a node could write to Rabbit storage that it has mounted: unless its
-        broker is gone, and its Rabbit shows its link as Offline."""
+        broker is gone, and its Rabbit shows its link as Offline, or it is fenced."""
+        if host in self._fences.nodes:
+            return False
         states, rabbit = self.nodes.states, self._settings.mapping.rabbit_of(host)
         state = None if rabbit is None else self.rabbits.state(rabbit)
         cut_off = state is not None and state.lost.get(host) == OFFLINE
         return not (cut_off and states is not None and host in states.offline)
+
+    async def find_writers(self, hosts: Sequence[str]) -> tuple[str, ...]:
+        """The nodes of these that could write to storage that they have mounted."""
+        await self._fences.ask(hosts)
+        return tuple(filter(self.may_write, hosts))
 
     def _keeps(self, host: str) -> bool:
         """Whether storage that a node may have mounted is kept for it."""
@@ -411,6 +420,7 @@ class Availability:
     def _nodes_changed(self) -> None:
         states = self.nodes.states
         if states is not None:
+            self._fences.nodes_changed(states)
             self.system_status.nodes_changed(states)
             self.mount_watch.nodes_changed(states)
         self._changed()

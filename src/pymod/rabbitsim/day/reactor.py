@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from typing import Any, Callable, Collection, Mapping, Optional
+from typing import Any, Callable, Collection, Mapping, Optional, Sequence, Union
 
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import Sender
@@ -188,6 +188,14 @@ class ReactorPort:
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         self._port.primary_group(userid, self._reactor.bind("rpc", done))
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: Callable[[Union[str, OSError]], None],
+    ) -> None:
+        self._port.run_program(argv, timeout, self._reactor.bind("rpc", done))
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._port.job_ended(jobid, self._reactor.bind("rpc", done))

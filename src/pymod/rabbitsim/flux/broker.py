@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import syslog
 from functools import partial
-from typing import Any, Callable, Mapping, Optional, Protocol, Union
+from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
 from flux_k8s.jobs.requests import Sender
 from flux_k8s.ports import Clock, CommitDone, Json, RpcError
@@ -148,6 +148,7 @@ class PortHost(Protocol):
     def watch_module(self, name: str, loaded: Callable[[], None]) -> None: ...
 
     def primary_group(self, userid: int) -> Optional[int]: ...
+    def run_program(self, argv: Sequence[str]) -> Union[str, OSError]: ...
 
 
 class _PortTimer:
@@ -282,6 +283,18 @@ class FluxPort:
         def answer() -> None:
             if self.alive:
                 done(self._host.primary_group(userid))
+
+        self._clock.call_later(0.0, answer)
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: Callable[[Union[str, OSError]], None],
+    ) -> None:
+        def answer() -> None:
+            if self.alive:
+                done(self._host.run_program(argv))
 
         self._clock.call_later(0.0, answer)
 

@@ -9,8 +9,9 @@ thread, on one clock; under a virtual clock a run is the same every time.
 from __future__ import annotations
 
 import errno
+import os
 import syslog
-from typing import Any, Callable, Mapping, Optional, Sequence
+from typing import Any, Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.jobs.requests import OWNER_QUERIES, QUERIES, Sender
@@ -49,6 +50,8 @@ class Instance:
         broker: the message broker; services may be registered there.
         scheduler: the scheduler; ``scheduler.pool.nodes`` are the nodes.
         fluxion: the requests of Fluxion that change its graph while it runs.
+        programs: what the administrator's programs print, by path. They get the
+            arguments.
     """
 
     def __init__(
@@ -99,6 +102,7 @@ class Instance:
         self._node_watchers: list[Callable[[], None]] = []
         self._module_watchers: dict[str, list[Callable[[], None]]] = {}
         self.fluxion = Fluxion(self.scheduler)
+        self.programs: dict[str, Callable[[Sequence[str]], str]] = {}
         self.published: list[tuple[str, Json]] = []
         self.broker.register("job-manager.dws", self._plugin_service)
         services.register(
@@ -149,6 +153,13 @@ class Instance:
 
     def primary_group(self, userid: int) -> Optional[int]:
         return self._groups(userid)
+
+    def run_program(self, argv: Sequence[str]) -> Union[str, OSError]:
+        """What a program of the administrator prints."""
+        program = self.programs.get(argv[0])
+        if program is None:
+            return OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+        return program(argv[1:])
 
     def idle(self) -> bool:
         """Whether all jobs are inactive."""

@@ -16,7 +16,7 @@ import random
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Iterable, Mapping, Optional
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
@@ -197,6 +197,14 @@ class _CrashingPort:
 
     def primary_group(self, userid: int, done: Callable[[Optional[int]], None]) -> None:
         self._port.primary_group(userid, done)
+
+    def run_program(
+        self,
+        argv: Sequence[str],
+        timeout: float,
+        done: Callable[[Union[str, OSError]], None],
+    ) -> None:
+        self._port.run_program(argv, timeout, done)
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._port.job_ended(jobid, done)

@@ -1,0 +1,84 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The nodes that cannot write to Rabbit storage any more, by ``rabbit.fence_command``.
+
+A site may cut a node off in ways that neither Flux nor Kubernetes shows. Its program
+gets the names of nodes as its last argument (RFC 29), and prints those of them that
+are cut off for good, as hostlists. It is asked again each time, for a node may be back.
+"""
+
+from __future__ import annotations
+
+import syslog
+from typing import Callable, Iterable, Sequence
+
+from flux_k8s.config.settings import Settings
+from flux_k8s.control.coroutines import call
+from flux_k8s.ports import Flux
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.resourcestatus import NodeStates
+from flux_k8s.text import NOTE, printable
+
+PATIENCE = 30.0
+"""Seconds after which the program is killed."""
+
+
+class Fences:
+    """Asks the site's program.
+
+    Args:
+        changed: is called when other nodes are fenced.
+
+    Attributes:
+        nodes: those that are fenced, by the last answer.
+    """
+
+    def __init__(
+        self, flux: Flux, settings: Settings, changed: Callable[[], None]
+    ) -> None:
+        self.nodes: frozenset[str] = frozenset()
+        self._flux = flux
+        self._settings = settings
+        self._changed = changed
+        self._failure = ""
+
+    async def ask(self, hosts: Sequence[str]) -> None:
+        """Find out which of these nodes are fenced. None are if the program fails."""
+        found: frozenset[str] = frozenset()
+        program = self._settings.config.fence_command
+        if program and hosts:
+            argv = [*program, hostlist.encode(hosts)]
+            try:
+                output = await call(self._flux.run_program, argv, PATIENCE)
+                found = frozenset(hostlist.decode(",".join(output.split())))
+                self._failure = ""
+            except (OSError, ValueError) as error:
+                self._note_failure(error)
+            found &= frozenset(hosts)
+        self._note(self.nodes.difference(hosts) | found)
+
+    def nodes_changed(self, states: NodeStates) -> None:
+        """A node that serves again is not fenced."""
+        self._note(self.nodes.intersection({*states.offline, *states.drained}))
+
+    def _note_failure(self, error: Exception) -> None:
+        """Log an error of the program, unless it has failed so before."""
+        reason = (isinstance(error, OSError) and error.strerror) or str(error)
+        failure = printable(reason, NOTE)
+        if failure != self._failure:
+            self._failure = failure
+            text = f"rabbit.fence_command: {failure}; no node is taken for fenced"
+            self._flux.log(syslog.LOG_ERR, text)
+
+    def _note(self, nodes: frozenset[str]) -> None:
+        if nodes == self.nodes:
+            return
+        self._log(nodes - self.nodes, "cannot write any more, by rabbit.fence_command")
+        self._log(self.nodes - nodes, "is not fenced any more")
+        self.nodes = nodes
+        self._changed()
+
+    def _log(self, nodes: Iterable[str], text: str) -> None:
+        if nodes:
+            names = hostlist.encode(sorted(nodes, key=hostlist.natural_key))
+            self._flux.log(syslog.LOG_NOTICE, f"{names} {text}")
