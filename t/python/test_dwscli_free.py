@@ -126,6 +126,15 @@ def test_no_exception_lets_the_storage_of_a_job_go_that_has_ended() -> None:
     assert done.err.endswith("; waits for: compute-02 to unmount\n")
 
 
+def test_nor_does_one_of_a_job_that_was_purged() -> None:
+    answer = detail(FIRST, state="DataOut", since=NOW - 9000)
+    found = FixedInstance({"dws.job-show": answer}, jobs=[])
+    done = dws(found, "free", "--yes", F58)
+    assert done.status == 1 and done.out == "" and found.raised == []
+    error = f"flux-dws: ERROR: job {F58} has ended: no exception lets its storage go"
+    assert done.err.startswith(f"{error}; DataOut for 2.5h")
+
+
 def test_the_page_fits_on_a_narrow_terminal() -> None:
     done = dws(instance("DataOut", CLEANUP), "free", F58, columns=40)
     assert max(map(len, done.out.splitlines()[:-1])) <= 40

@@ -79,8 +79,8 @@ def free(args: argparse.Namespace, instance: Instance) -> None:
     if has_ended:
         raise CommandError(f"job {f58(id)} has ended: there is nothing to be freed")
     warn_of_age(answer)
-    job = instance.job(id) or {}
-    if is_inactive(job):
+    job = instance.job(id)
+    if job is None or is_inactive(job):  # one that was purged, too
         head = f"job {f58(id)} has ended: no exception lets its storage go"
         raise CommandError(f"{head}; {situation(answer)}")
     found = plan(answer, job)
