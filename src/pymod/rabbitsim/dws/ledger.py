@@ -111,6 +111,11 @@ class Rabbits:
         self._publish(rabbit)
         self._freed()
 
+    def fence(self, compute: str) -> None:
+        """Keep a compute node from all that it has mounted, in ways that the Storage
+        does not show."""
+        self._cut_at[compute] = self._now()
+
     def linked(self, compute: str) -> bool:
         rabbit = self._topology.rabbit_of.get(compute, "")
         return compute not in self._lost.get(rabbit, ())

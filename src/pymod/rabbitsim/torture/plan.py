@@ -107,6 +107,8 @@ def make_plan(
         site = replace(site, config=_with_bad_nodes(bad, site.config, keeps))
         if bad.random() < (0.9 if keeps else 0.1):
             troubles += make_bad_nodes(bad, jobs)
+        if keeps and bad.random() < 0.5:
+            site = replace(site, config=replace(site.config, fence_command=(FENCE,)))
     if "queue" in faults:
         queue = random.Random(f"queue {seed}")
         for _ in range(queue.randint(0, jobs // 2)):
@@ -120,6 +122,10 @@ def make_plan(
         if copies.random() < (0.9 if keeps else 0.1):
             troubles += make_failing_copies(copies, jobs)
     return Plan(seed, length, site, planned, tuple(troubles))
+
+
+FENCE = "/site/is-fenced"
+"""The program that says which nodes the administrator has fenced."""
 
 
 def _with_bad_nodes(rng: random.Random, config: Config, keeps: bool) -> Config:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from typing import Callable, Mapping
+from typing import Callable, Mapping, Sequence
 
 from flux_k8s.dws.workflowview import FINALIZER, KEPT_FOR
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
@@ -21,7 +21,7 @@ from rabbitsim.kube.direct import DirectKube
 from rabbitsim.kube.errors import ApiError
 from rabbitsim.loop import VirtualLoop
 from rabbitsim.torture.jobs import PlannedJob
-from rabbitsim.torture.plan import Plan
+from rabbitsim.torture.plan import FENCE, Plan
 from rabbitsim.torture.record import ABORT
 from rabbitsim.torture.rescues import Rescues
 from rabbitsim.torture.system import TorturedSystem
@@ -86,6 +86,7 @@ class World:
         disabled: the nodes that an operator disabled in SystemStatus, ever;
             ``disabled_now`` those that are.
         filled: when others last filled a Rabbit.
+        fenced: the nodes that cannot write any more, though nothing else shows it.
         put_back: when (UNIX time) an administrator last undrained a node, by its host
             name.
         note: takes a line for the trace.
@@ -106,6 +107,8 @@ class World:
         self.disabled: set[str] = set()
         self.disabled_now: set[str] = set()
         self.put_back: dict[str, float] = {}
+        self.fenced: set[str] = set()
+        self.system.instance.programs[FENCE] = self._fenced
         self.filled = float("-inf")
         self._start = self.system.loop.now()
         self._armed: dict[tuple[int, int], list[Trouble]] = {}
@@ -203,12 +206,22 @@ class World:
             self._operator_enables(host)
         self.restore()
 
+    def _fenced(self, arguments: Sequence[str]) -> str:
+        """Which nodes are fenced, for ``rabbit.fence_command``."""
+        return "\n".join(self.fenced.intersection(hostlist.decode(arguments[-1])))
+
     def switch_off_kept(self) -> None:
         """Switch off the nodes that storage is kept for, as an administrator does whom
-        ``flux dws show`` tells so."""
+        ``flux dws show`` tells so; or fence them, where the site has a program that
+        tells."""
         for workflow in self.system.workflows():
             annotations = workflow["metadata"].get("annotations") or {}
             for host in hostlist.decode(annotations.get(KEPT_FOR, "")):
+                if self.plan.site.config.fence_command:
+                    self.note(f"fence {host}")
+                    self.fenced.add(host)
+                    self.system.controllers.rabbits.fence(host)
+                    continue
                 for kind, what in (("node", "lost"), ("rabbit", "link")):
                     self._begin(Trouble(kind, what, duration=OFF, name=host))
 
@@ -234,6 +247,7 @@ class World:
         for node in system.instance.scheduler.pool.nodes:
             if node.drained is not None:
                 self.put_back[node.host] = system.loop.now()
+                self.fenced.discard(node.host)
                 system.instance.undrain(node.host)
         for storage in system.store.list(STORAGE, None)["items"]:
             if storage["spec"].get("state") == "Disabled":
