@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from flux_k8s.config.table import Config
 from flux_k8s.dws.nodefailure import Survey, computes_patch, survey_storage, tolerated
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
-from flux_k8s.jobs.workflow import (
+from flux_k8s.jobs.step import (
     Exclude,
     Fail,
     Force,
@@ -24,8 +24,8 @@ from flux_k8s.jobs.workflow import (
     NoteTrouble,
     Step,
     Wait,
-    next_step,
 )
+from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58

@@ -17,13 +17,8 @@ from flux_k8s.jobs import problems, reconciler, workflow, workflowrequests
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.requesthandler import RequestHandler
-from flux_k8s.jobs.workflow import (
-    Advance,
-    ReleaseEpilog,
-    ReleaseProlog,
-    Step,
-    next_step,
-)
+from flux_k8s.jobs.step import Advance, ReleaseEpilog, ReleaseProlog, Step
+from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux, Json, Kube

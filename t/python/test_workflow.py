@@ -16,8 +16,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import parse
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView, parse_go_duration
-from flux_k8s.jobs.workflow import (
-    WRITERS_VALID,
+from flux_k8s.jobs.step import (
     Advance,
     Allocate,
     Create,
@@ -38,8 +37,8 @@ from flux_k8s.jobs.workflow import (
     Step,
     Wait,
     Withhold,
-    next_step,
 )
+from flux_k8s.jobs.workflow import WRITERS_VALID, next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.rfc import rset
 from flux_k8s.rfc.jobid import f58

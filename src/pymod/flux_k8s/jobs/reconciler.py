@@ -25,16 +25,9 @@ from flux_k8s.jobs.isolation import Faults, Work, describe
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress, Reporter
+from flux_k8s.jobs.step import DrainMounted, Fail, Forget, Lookup, Step, Wait
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.workflow import (
-    DrainMounted,
-    Fail,
-    Forget,
-    Lookup,
-    Step,
-    Wait,
-    next_step,
-)
+from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
 from flux_k8s.ports import Clock, Flux, Json

@@ -18,7 +18,7 @@ from flux_k8s.control.backoff import Backoff
 from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import NoEffect, NotReady, StorageUnavailable
 from flux_k8s.jobs.outage import SILENCE, Outage
-from flux_k8s.jobs.workflow import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
+from flux_k8s.jobs.step import Create, Fail, ReleaseEpilog, ReleaseProlog, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import StepError
 from flux_k8s.ports import Flux, KubeError, RpcError

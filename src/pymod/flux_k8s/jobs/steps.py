@@ -42,8 +42,7 @@ from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
 from flux_k8s.jobs.staging import Staging
 from flux_k8s.jobs.stalls import Stalls
-from flux_k8s.jobs.tokens import Tokens
-from flux_k8s.jobs.workflow import (
+from flux_k8s.jobs.step import (
     AddNodes,
     Advance,
     Allocate,
@@ -74,6 +73,7 @@ from flux_k8s.jobs.workflow import (
     Warn,
     Withhold,
 )
+from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
 from flux_k8s.ports import (

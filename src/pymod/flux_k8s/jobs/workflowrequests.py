@@ -38,8 +38,8 @@ from flux_k8s.dws.workflowview import (
 from flux_k8s.errors import DWSError, NoEffect, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.records import Records
+from flux_k8s.jobs.step import Advance
 from flux_k8s.jobs.tokens import Tokens
-from flux_k8s.jobs.workflow import Advance
 from flux_k8s.jobs.workflowinfo import RejectedRequest, WorkflowInfo
 from flux_k8s.ports import (
     WORKFLOW,

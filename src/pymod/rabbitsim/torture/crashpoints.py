@@ -23,8 +23,8 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Call
 from flux_k8s.jobs.datareports import NODES_RELEASED
 from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.step import Advance, Step
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.workflow import Advance, Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import (

@@ -9,8 +9,8 @@ from typing import Any, Optional
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
+from flux_k8s.jobs.step import Step
 from flux_k8s.jobs.steps import Steps
-from flux_k8s.jobs.workflow import Step
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options, table
