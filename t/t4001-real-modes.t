@@ -121,6 +121,11 @@ storage_is_kept () {
     eventually shows "$1" "$BAD to unmount, or to be off"
 }
 
+# usage: waits_for JOBID TEXT: by its memo
+waits_for () {
+    flux jobs -no "{user.rabbit_waits_for}" "$1" | grep "$2"
+}
+
 # usage: drained_nodes: with commas
 drained_nodes () {
     flux resource drain -no "{nodelist}" | paste -sd ,
@@ -160,6 +165,7 @@ test -n "$FLUX_DWS_INSIDE" || {
 instance_start "$SIZE" --test-exit-mode=leader
 
 BAD=$(echo "$NODES" | cut -d, -f2)
+KEPT=flux-dws-test-$$
 MUCH=$(much_storage)
 
 test_expect_success 'load the module, with a scheduler that knows Rabbits' '
@@ -285,7 +291,11 @@ test_expect_success 'data that is given up is lost, and its storage goes at once
 '
 test_expect_success 'a job ends although one of its nodes has not unmounted' '
     copies succeed &&
-    first=$(storage_job 10 sh -c "$LOOP") &&
+    job_succeeds $(flux submit -N$SIZE \
+        -S dw="#DW create_persistent type=xfs capacity=10GiB name=$KEPT" true) &&
+    first=$(flux submit -N$SIZE -S dw="#DW jobdw type=xfs capacity=10GiB name=p1
+	#DW persistentdw name=$KEPT
+	#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/" sh -c "$LOOP") &&
     wait_event $first start &&
     nnf silence $BAD &&
     job_end $first &&
@@ -309,6 +319,10 @@ test_expect_success 'a module that was killed keeps its storage' '
     storage_is_kept $first &&
     ssds_down 1 1000
 '
+test_expect_success 'persistent storage that the node has mounted is not mounted again' '
+    other=$(flux submit -N1 -S dw="#DW persistentdw name=$KEPT" true) &&
+    eventually waits_for $other "$BAD has not unmounted the persistent storage $KEPT"
+'
 test_expect_success 'a broker that is gone is not enough' '
     broker_dies &&
     eventually is_offline $BAD &&
@@ -321,6 +335,11 @@ test_expect_success 'once its link is Offline as well, the data of the others go
     no_workflows &&
     eventually data_out $first &&
     data_out $first | grep "$BAD has not unmounted: what it had not written" &&
+    job_succeeds $other
+'
+test_expect_success 'and the persistent storage can be destroyed' '
+    job_succeeds $(flux submit -N1 -S dw="#DW destroy_persistent name=$KEPT" true) &&
+    no_workflows &&
     eventually ssds_down 0 0
 '
 expect_nothing_forbidden

@@ -753,6 +753,48 @@ def test_a_file_system_of_a_cluster_is_mounted_for_others_meanwhile(type: str) -
     assert "clean" in names(system, other)
 
 
+TWO = (XFS, XFS.replace("p1", "p2"), COPY_OUT)
+"""Two file systems. DWS has the nodes unmount the second one after the first."""
+
+
+def test_the_nodes_that_dws_has_not_told_yet_to_unmount_return_to_service() -> None:
+    system = system_of()
+    jobid = kept(system, TWO)
+    assert drained(system) == {BAD: f"{f58(jobid)}: {REASON}"} and shown(system) == {}
+    other = system.instance.submit(long("", 3, 10))
+    running(system, other)
+    wait(system, HOUR)
+    assert is_kept(system, jobid)
+    switch_off(system)
+    settle_unharmed(system)
+    lost = f"{BAD} has not unmounted: what it had not written is not copied"
+    assert record(system, jobid)["errstr"] == lost
+
+
+def test_they_are_waited_for_when_the_bad_node_is_off_before_the_time_is_over() -> None:
+    system = system_of()
+    jobid = submit(system, TWO)
+    assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
+    wait(system, LIMIT - 1.0)
+    switch_off(system)
+    run_until_inactive(system, jobid)
+    settle_unharmed(system)
+    assert drained(system).keys() <= {BAD}
+    assert record(system, jobid)["errstr"].startswith(f"{BAD} has not unmounted")
+
+
+def test_without_keep_only_the_node_that_was_told_to_unmount_is_drained() -> None:
+    latency = table({"PostRun": 0.5, "Teardown": 0.5})
+    system = started(
+        topology=Topology.regular(4, 2, capacity=200 * GIB),
+        options=Options(latency=latency, faults=(STUCK,)),
+        config=Config.parse({"postrun_timeout": LIMIT}),
+    )
+    jobid = submit(system, TWO)
+    settle(system, DAY)
+    assert drained(system) == {BAD: f"{f58(jobid)}: {REASON}"}
+
+
 def cancelled_while_it_mounts(
     config: Optional[Json] = None,
 ) -> tuple[VirtualSystem, int]:

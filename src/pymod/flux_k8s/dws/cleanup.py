@@ -64,7 +64,10 @@ def mounted_nodes(clientmounts: Iterable[Json]) -> tuple[str, ...]:
 
 
 def is_to_be_unmounted(clientmount: Json) -> bool:
-    """Whether DWS has told the node of a ClientMount to unmount."""
+    """Whether DWS has told the node of a ClientMount to unmount. In Teardown it deletes
+    the ClientMount, which the node keeps until it has unmounted."""
+    if "deletionTimestamp" in clientmount.get("metadata", {}):
+        return True
     spec = clientmount.get("spec")
     return isinstance(spec, dict) and spec.get("desiredState") == "unmounted"
 

@@ -102,13 +102,13 @@ class InUse:
         self._find_writers = find_writers
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
-        """Drain the nodes that have not unmounted the job's storage.
+        """Drain the nodes that have not unmounted the job's storage in time.
 
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
         clientmounts, note = await self._clientmounts(info, note)
-        hosts = await self._not_unmounted(info, clientmounts)
+        hosts = await self._late(info, clientmounts)
         await self._drain(info, hosts, note)
         info.still_mounted = hosts
         info.unmounted = True
@@ -136,12 +136,17 @@ class InUse:
         # A node that the job went on without may have mounted another file system.
         mounted = self._mounted(filter(cleanup.is_mounted, clientmounts or ()))
         hosts = tuple(dict.fromkeys((*hosts, *mounted)))
-        writers = await self._find_writers(hosts)
+        late = await self._late(info, clientmounts)
+        writers = await self._find_writers(late)
         if info.view is None or not info.view.kept_for:
             # Later, somebody may have put them back for other jobs.
             await self._drain(info, writers, note, f"; {KEPT}")
-            others = [host for host in hosts if host not in writers]
+            others = [host for host in late if host not in writers]
             await self._drain(info, others, note)
+        if not writers or info.view is None or info.view.complete:
+            # Else DWS tells the others when it goes on.
+            rest = tuple(host for host in hosts if host not in late)
+            writers += await self._find_writers(rest)
         info.still_mounted = hosts
         info.unmounted = not told
         return writers
@@ -165,6 +170,20 @@ class InUse:
             note = f"{note}; Kubernetes does not say which nodes have mounts: {error}"
             return None, note
         return found.get("items", []), note
+
+    async def _late(
+        self, info: WorkflowInfo, clientmounts: Optional[list[Json]]
+    ) -> tuple[str, ...]:
+        """The nodes that have not unmounted though DWS has told them to. It tells the
+        nodes of one file system after those of another have unmounted. All that have
+        not unmounted, if DWS has told none of them, or does not wait any more."""
+        waits = info.view is not None and not info.view.complete
+        if clientmounts is not None and waits:
+            told = list(filter(cleanup.is_to_be_unmounted, clientmounts))
+            hosts = await self._not_unmounted(info, told)
+            if hosts:
+                return hosts
+        return await self._not_unmounted(info, clientmounts)
 
     async def _not_unmounted(
         self, info: WorkflowInfo, clientmounts: Optional[list[Json]]

@@ -58,6 +58,10 @@ _TOGETHER = ("Setup", "PreRun")
 """States in which the work for all directives begins at once. NNF looks after one
 only when those before it are done."""
 
+_IN_TURN = ("PostRun", "Teardown")
+"""States in which the work for a directive begins when that for those before it is
+done: the file systems are unmounted one after the other."""
+
 _SEVERITY = ("Error", "TransientCondition", "Running")
 
 
@@ -288,6 +292,8 @@ def _outcomes(
             outcome = trouble
         outcomes[position] = outcome
         if outcome.status == "Error" and not together:
+            break
+        if tracked.state in _IN_TURN and outcome.status != "Completed":
             break
     return outcomes
 
