@@ -7,13 +7,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader
 from flux_k8s.rfc import count, idset
-from flux_k8s.rfc.count import Count
+from flux_k8s.rfc.count import MAX_LENGTH, Count
 
 TOP = 70
 
@@ -69,6 +69,7 @@ def test_a_range_may_have_no_end(least: int, available: int) -> None:
         assert parse(value).largest(available) == fit
 
 
+@example({1, *range(5, 9)}, 5)
 @given(st.sets(numbers, min_size=1), st.integers(0, TOP))
 def test_an_idset_accepts_its_numbers(accepted: set[int], available: int) -> None:
     fit = [n for n in accepted if n <= available]
@@ -82,6 +83,12 @@ def test_a_range_of_powers_is_read_in_no_time(operand: int) -> None:
     fields = {"min": 2, "operator": "^", "operand": operand}
     assert parse(fields).largest(2**62) in (2, 2**32)
     assert parse({**fields, "min": 1}).largest(5) == 1
+
+
+def test_a_count_is_short() -> None:
+    ids = ",".join(map(str, range(1, MAX_LENGTH, 2)))
+    with pytest.raises(BadObject, match=f"at most {MAX_LENGTH} characters"):
+        parse(ids)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections import Counter
 from typing import Any, Optional
 
@@ -16,9 +17,9 @@ from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.ports import Json
 from flux_k8s.rfc import rset
 from flux_k8s.scheduler import bits, rwriter
-from flux_k8s.scheduler.free import Grant
+from flux_k8s.scheduler.free import Chassis, Grant, Taken
 from flux_k8s.scheduler.pool import Infeasible, Node, Pool, storage_nodes
-from flux_k8s.scheduler.request import Group
+from flux_k8s.scheduler.request import MAX_GROUPS, Group
 from flux_k8s.scheduler.reservation import earliest
 from rabbitsim.flux import pool as standin
 from support.effort import examples
@@ -127,7 +128,7 @@ class Machine:
         assert not bits.mask(grant.nodes) & ~usable
         for number, ssds in grant.ssds.items():
             assert not ssds & (before[number] | pool.down_ssds[number])
-        (group,) = wanted.places[0].groups
+        group = wanted.places[0].group
         if group.below_one and group.nodes and group.ssd:
             self._check_storage(group, grant)
 
@@ -430,6 +431,59 @@ def test_no_job_more_than_needed_must_end_before_another_starts(
         fits = pool.allocate(99, wanted) is not None
         pool.release(99)
         assert fits == (count is not None and number >= count) or count == 1
+
+
+def test_a_request_of_several_groups_fits_as_early_as_it_can() -> None:
+    pool, whole = make_pool(), node(slot(core()), exclusive=True)
+    for jobid in range(1, NODES + 1):
+        pool.allocate(jobid, request(whole))
+    assert pool.fits_after(request(whole, whole), range(1, NODES + 1)) == 2
+
+
+SORTS, CHASSIS, NODES_BELOW = 64, 32, 16
+BIG = 10**9
+SSD = ssd(1)
+
+
+@pytest.mark.parametrize(
+    "resources",
+    [
+        [slot(core(), count=BIG)],
+        [slot(core(), count={"min": 1, "max": BIG})] * MAX_GROUPS,
+        [slot(core(), SSD, count=CHASSIS * 4)] * MAX_GROUPS,
+        [chassis(CHASSIS, slot(core(), SSD))] * MAX_GROUPS,
+        [chassis({"min": 1}, node(slot(core()), count=2))] * MAX_GROUPS,
+        [chassis("1-9", slot(core(), count=",".join(map(str, range(1, 400, 2)))))],
+    ],
+)
+def test_no_request_takes_long_however_many_sorts_of_nodes_there_are(
+    resources: list[Json],
+) -> None:
+    """So that no user's request holds up the jobs of others: not many more calls of
+    functions than the machine has nodes."""
+    size = CHASSIS * NODES_BELOW
+    nodes = [Node(n, f"node{n}", (1 << SORTS) - 1, 0) for n in range(size)]
+    below = (1 << NODES_BELOW) - 1
+    rabbits = [
+        Chassis(f"rabbit{n}", 32, 10, below << n * NODES_BELOW) for n in range(CHASSIS)
+    ]
+    pool, wanted = Pool(nodes, {}, rabbits), request(*resources)
+    for number in range(size):
+        pool.hold(
+            number, Grant({number: Taken(bits.mask(range(number % SORTS)), 0)}), {}
+        )
+
+    def count(_frame: object, event: str, _arg: object) -> None:
+        nonlocal calls
+        calls += event.endswith("call")
+
+    calls = 0
+    sys.setprofile(count)
+    try:
+        pool.allocate(size, wanted)
+    finally:
+        sys.setprofile(None)
+    assert calls < 40 * size * len(resources)
 
 
 def test_a_job_can_start_when_enough_others_have_ended() -> None:

@@ -51,7 +51,7 @@ JOBSPECS = st.fixed_dictionaries(
 
 def groups(*resources: Json) -> tuple[Group, ...]:
     request = parse({"resources": list(resources)})
-    return tuple(group for place in request.places for group in place.groups)
+    return tuple(place.group for place in request.places)
 
 
 @examples(200)
@@ -81,10 +81,10 @@ def test_an_exclusive_slot_is_a_whole_node() -> None:
 
 
 def test_a_chassis_has_all_that_is_below_it() -> None:
-    request = parse({"resources": [chassis(2, node(slot(core())), ssd(5))]})
+    request = parse({"resources": [chassis(2, slot(node(slot(core())), ssd(5)))]})
     (place,) = request.places
     assert place.chassis == Count.fixed(2)
-    assert all(group.below_one for group in place.groups)
+    assert place.group.below_one and place.group.ssd == 5
 
 
 @pytest.mark.parametrize("varies", ["2-4", {"min": 2}, "1,3"])
@@ -115,6 +115,7 @@ def nested(levels: int) -> Json:
         ([slot({"type": "gpu", "count": 1})], "with"),
         ([slot(node(slot(core())), node(slot(core())))], "with"),
         ([chassis(1)], "with"),
+        ([chassis(1, node(slot(core())), ssd(5))], "with"),
         ([chassis(1, chassis(1, node(slot(core()))))], "type"),
         ([node(slot(core()), exclusive="yes")], "exclusive"),
         ([nested(40)], "levels"),

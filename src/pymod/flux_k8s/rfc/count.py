@@ -5,11 +5,15 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass
 from typing import Mapping, Optional
 
 from flux_k8s.json_reader import Reader, is_integer
 from flux_k8s.rfc import idset
+
+MAX_LENGTH = 1024
+"""More characters than this in a ``count`` are taken for a mistake."""
 
 # RFC 45: min-max:operand:operator or min+:operand:operator
 _RANGE = re.compile(
@@ -49,7 +53,7 @@ class Count:
         if top < self.least:
             return 0
         if self.spans:
-            return max(min(last, top) for first, last in self.spans if first <= top)
+            return min(self.spans[bisect_right(self.spans, (top + 1, 0)) - 1][1], top)
         if self.operator == "+":
             return top - (top - self.least) % self.operand
         number = self.least
@@ -103,6 +107,8 @@ def _range(count: Reader) -> Count:
 
 
 def _string(vertex: Reader, text: str) -> Count:
+    if len(text) > MAX_LENGTH:
+        raise vertex.bad("count", f"at most {MAX_LENGTH} characters")
     expected = "a count: a number, an RFC 45 range like 2-8, or an RFC 22 idset"
     body = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     match = _RANGE.match(body)

@@ -17,7 +17,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import Iterable, Iterator, Mapping, NamedTuple, Optional, Sequence
+from typing import Iterable, Mapping, NamedTuple, Optional, Sequence
 
 from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.request import Group, Need, Place, Request
@@ -73,16 +73,14 @@ class Misfit(Exception):
     """A request does not fit.
 
     Attributes:
-        group: the one that does not.
-        place: where it was to be.
+        place: the part that does not.
         most: how often it would fit; or, in a place below several chassis, below how
             many of these.
     """
 
-    def __init__(self, place: Place, group: Group, most: int) -> None:
+    def __init__(self, place: Place, most: int) -> None:
         super().__init__()
         self.place = place
-        self.group = group
         self.most = most
 
 
@@ -194,19 +192,27 @@ class Free:
         return placing.grant
 
     def check(self, request: Request, nodes: int, ssds_down: Sequence[int]) -> None:
-        """As :meth:`place`, to find out whether it fits: not all of it is taken."""
-        placing = _Placing(self, self._chassis, nodes, ssds_down)
+        """As :meth:`place`, to find out whether it fits: nothing is taken."""
+        free = self if len(request.places) == 1 else self.copy()
+        placing = _Placing(free, self._chassis, nodes, ssds_down)
         for place in request.places[:-1]:
             placing.place(place)
         placing.place(request.places[-1], check=True)
 
-    def slots(self, need: Need, nodes: int) -> Iterator[tuple[int, int]]:
-        """The sets of nodes with equally many free slots, and how many each of these
-        nodes has."""
+    def slots(self, need: Need, nodes: int) -> list[tuple[int, int]]:
+        """Sets of nodes, and a number for each. A node has as many free slots as the
+        numbers of the sets that have it add up to: these are powers of two, so that
+        there are few sets, however many sorts of nodes there are."""
+        found: list[int] = []
         for (cores, gpus), members in self._by_size.items():
             each = _slots(cores, gpus, need)
-            if each and members & nodes:
-                yield members & nodes, each
+            members &= nodes if each else 0
+            if not members:
+                continue
+            found.extend([0] * (each.bit_length() - len(found)))
+            for place in bits.numbers(each):
+                found[place] |= members
+        return [(members, 1 << place) for place, members in enumerate(found)]
 
 
 @lru_cache(maxsize=4096)
@@ -231,54 +237,47 @@ class _Placing:
         self.grant = Grant()
 
     def place(self, place: Place, check: bool = False) -> None:
-        """Take what belongs in a place. With ``check``, the last of it is not taken.
+        """Take what belongs in a place, or ``check`` whether it fits.
 
         Raises:
             Misfit: it does not fit.
         """
-        if place.chassis is None:
-            everywhere = range(len(self._chassis))
-            for group in place.groups:
-                is_last = group is place.groups[-1]
-                if not self._take(group, everywhere, check and is_last):
-                    raise Misfit(place, group, sum(self._rooms(group, everywhere)))
+        group = place.group
+        if place.chassis is not None:
+            each = [group.count.largest(room) for room in self._rooms(group)]
+            able = [number for number, times in enumerate(each) if times]
+            wanted = place.chassis.largest(len(able))
+            if not wanted:
+                raise Misfit(place, len(able))
+            if not check:
+                self._take_below(group, {n: each[n] for n in able[:wanted]})
             return
-        able = self._able(place)
-        wanted = place.chassis.largest(len(able))
-        if not wanted:
-            raise Misfit(place, place.groups[0], len(able))
-        for number in () if check else able[:wanted]:
-            for group in place.groups:
-                self._take(group, (number,))
+        rooms = self._rooms(group, group.count.most)
+        times = group.count.largest(sum(rooms))
+        if not times:
+            raise Misfit(place, sum(self._rooms(group)))
+        if check:
+            return
+        if group.below_one:
+            below = {}
+            for number, room in enumerate(rooms):
+                below[number] = min(times, room)
+                times -= below[number]
+            self._take_below(group, below)
+        elif group.ssd:
+            self._take_ssds_anywhere(group.ssd)
+        else:
+            self._take_nodes(group, times, self._fitting(group))
 
-    def _able(self, place: Place) -> list[int]:
-        """The chassis below each of which all groups of a place fit."""
-        able: Sequence[int] = range(len(self._chassis))
-        for group in place.groups:
-            rooms = zip(able, self._rooms(group, able))
-            able = [number for number, room in rooms if room >= group.count.least]
-        if len(place.groups) == 1:
-            return list(able)
-        # What a chassis has is no other's: one copy is enough to try all of them.
-        free = self._free.copy()
-        trial = _Placing(free, self._chassis, self._nodes, self._ssds_down)
-        return [
-            number
-            for number in able
-            if all(trial._take(group, (number,)) for group in place.groups)
-        ]
-
-    def _rooms(
-        self, group: Group, chassis: Sequence[int], enough: Optional[int] = None
-    ) -> list[int]:
-        """How often a group fits below each of these chassis, if it is to be below one;
-        else how often it fits. There is no need to look for more than ``enough``."""
+    def _rooms(self, group: Group, enough: Optional[int] = None) -> list[int]:
+        """How often a group fits below each chassis, if it is to be below one; else how
+        often it fits. There is no need to look for more than ``enough``."""
         candidates = _Candidates(self._free, group, self._nodes)
         if (group.nodes or group.need.cores) and not candidates.room(self._nodes):
             return [0]
         if group.below_one:
             rooms, total = [], 0
-            for number in chassis:
+            for number in range(len(self._chassis)):
                 rooms.append(self._room(group, number, candidates))
                 total += rooms[-1]
                 if enough is not None and total >= enough:
@@ -286,8 +285,8 @@ class _Placing:
             return rooms
         if group.ssd:
             gib = sum(
-                bits.size(self._ssds(number)) * self._chassis[number].ssd_size
-                for number in chassis
+                bits.size(self._ssds(number)) * chassis.ssd_size
+                for number, chassis in enumerate(self._chassis)
             )
             return [int(gib >= group.ssd)]
         return [candidates.room(self._nodes)]
@@ -301,33 +300,25 @@ class _Placing:
             return ssds
         return min(ssds, candidates.room(chassis.nodes, chassis.first))
 
-    def _take(self, group: Group, chassis: Sequence[int], check: bool = False) -> bool:
-        """Take a group as often as it is asked for, or ``check`` whether it fits; False
-        if it does not."""
-        rooms = self._rooms(group, chassis, group.count.most)
-        left = times = group.count.largest(sum(rooms))
-        if check:
-            pass
-        elif times and not group.below_one:
-            if group.ssd:
-                self._take_ssds_anywhere(group.ssd)
-            else:
-                self._take_nodes(group, times, self._nodes)
-        elif times:
-            for number, room in zip(chassis, rooms):
-                here = min(left, room)
-                if here:
-                    below = self._chassis[number]
-                    self._take_nodes(group, here, self._nodes & below.nodes)
-                    if group.ssd:
-                        self._take_ssds(number, here * below.ssds_for(group.ssd))
-                    left -= here
-        return times > 0
+    def _fitting(self, group: Group) -> int:
+        """The set of nodes each of which has what a group needs."""
+        return self._free.fitting(group.need) & self._nodes
+
+    def _take_below(self, group: Group, times: Mapping[int, int]) -> None:
+        """Take a group so often below each of these chassis, where it fits."""
+        fitting = self._fitting(group)  # what is below one chassis is below no other
+        for number, here in times.items():
+            chassis = self._chassis[number]
+            if here:
+                self._take_nodes(group, here, fitting & chassis.nodes)
+            if here and group.ssd:
+                self._take_ssds(number, here * chassis.ssds_for(group.ssd))
 
     def _take_nodes(self, group: Group, times: int, nodes: int) -> None:
+        """Take a group so often from a set of nodes each of which has what it needs."""
         need = group.need
         wanted: dict[int, Taken] = {}
-        found = bits.numbers(self._free.fitting(need) & nodes)
+        found = bits.numbers(nodes)
         if group.nodes:
             for number in islice(found, times * group.nodes):
                 free = self._free.of_node(number)
@@ -375,7 +366,7 @@ class _Candidates:
         if group.nodes:
             self._sets.append((free.fitting(group.need) & nodes, 1))
         elif group.need.cores:
-            self._sets.extend(free.slots(group.need, nodes))
+            self._sets = free.slots(group.need, nodes)
 
     def room(self, nodes: int, first: int = 0) -> int:
         """How often the group fits on these nodes, of which ``first`` is the lowest."""

@@ -248,7 +248,7 @@ class Pool:
         """
         nodes = self._nodes_for(request, False)
         try:
-            self._all.copy().check(request, nodes, [0] * len(self.chassis))
+            self._all.check(request, nodes, [0] * len(self.chassis))
         except Misfit as error:
             allowed = bits.size(nodes)
             limit = (
@@ -260,7 +260,7 @@ class Pool:
 
     def is_served(self, request: Request) -> bool:
         """Whether a request could be satisfied if no job ran."""
-        return self._fits(request, self._all.copy())
+        return self._fits(request, self._all)
 
     def fits_after(self, request: Request, jobs: Sequence[int]) -> Optional[int]:
         """How many of these jobs must have given back all, in this order, until a
@@ -340,7 +340,7 @@ class Pool:
 
 def _describe(misfit: Misfit) -> str:
     """What is missing, for the job's user."""
-    group = misfit.group
+    group = misfit.place.group
     count, what = group.count.least, _name(group)
     if misfit.place.chassis is not None:
         inner = "" if count == 1 else f"{count} times "

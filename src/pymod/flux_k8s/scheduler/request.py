@@ -24,8 +24,8 @@ from flux_k8s.rfc.jgf import CHASSIS, NODE, SSD
 NAME = "jobspec"
 """The name of a jobspec in errors."""
 
-MAX_GROUPS = 16
-"""More groups than this in one request are taken for a mistake."""
+MAX_GROUPS = 4
+"""More groups than this in one request are taken for a mistake: each takes time."""
 
 MAX_DEPTH = 32
 """More levels of resources than this in a request are taken for a mistake."""
@@ -77,14 +77,14 @@ class Group:
 
 @dataclass(frozen=True)
 class Place:
-    """Groups, and where they are to be.
+    """A group, and where it is to be.
 
     Attributes:
         chassis: below each of so many chassis; None: anywhere, once.
     """
 
     chassis: Optional[Count]
-    groups: tuple[Group, ...]
+    group: Group
 
 
 @dataclass(frozen=True)
@@ -103,9 +103,8 @@ class Request:
     def slots_vary(self) -> bool:
         """The request is for a range of slots, wherever these are: R must have their
         number, since the jobspec does not."""
-        groups = self.places[0].groups
-        slots_only = len(self.places) == len(groups) == 1 and not groups[0].nodes
-        return slots_only and not groups[0].count.is_fixed
+        group = self.places[0].group
+        return len(self.places) == 1 and not (group.nodes or group.count.is_fixed)
 
 
 def parse(jobspec: Any) -> Request:
@@ -119,29 +118,23 @@ def parse(jobspec: Any) -> Request:
     vertices = reader.objects("resources")
     if not vertices:
         raise reader.bad("resources", "at least one resource")
-    places: list[Place] = []
-    for vertex in vertices:
-        if vertex.string("type") == CHASSIS:
-            groups = _groups(vertex, vertex.optional_objects("with"), 1)
-            if not groups:
-                raise vertex.bad("with", "at least one resource")
-            below = tuple(replace(group, below_one=True) for group in groups)
-            places.append(Place(count.parse(vertex), below))
-        else:
-            places.append(Place(None, _groups(vertex, (vertex,), 0)))
-    if sum(len(place.groups) for place in places) > MAX_GROUPS:
+    if len(vertices) > MAX_GROUPS:
         raise reader.bad("resources", f"at most {MAX_GROUPS} groups of resources")
+    places = tuple(map(_place, vertices))
     system = reader.optional_object("attributes.system")
     found = {} if system is None else system.value.get("constraints")
     constraint = constraints.parse({} if found is None else found, most=MAX_HOSTS)
     duration = None if system is None else system.optional_number("duration", 0.0)
-    return Request(tuple(places), constraint, duration or 0.0)
+    return Request(places, constraint, duration or 0.0)
 
 
-def _groups(
-    above: Reader, vertices: tuple[Reader, ...], depth: int
-) -> tuple[Group, ...]:
-    return tuple(_group(vertex, depth) for vertex in vertices)
+def _place(vertex: Reader) -> Place:
+    if vertex.string("type") != CHASSIS:
+        return Place(None, _group(vertex, 0))
+    below = vertex.optional_objects("with")
+    if len(below) != 1:
+        raise vertex.bad("with", "one resource, which may be a slot with several")
+    return Place(count.parse(vertex), replace(_group(below[0], 1), below_one=True))
 
 
 def _group(vertex: Reader, depth: int) -> Group:
