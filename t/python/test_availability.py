@@ -133,7 +133,11 @@ def test_a_scheduler_without_properties_gets_one_line_in_the_log() -> None:
     wait(system)
     lines = [(level, line) for _, level, line in system.log if "luxion" in line]
     assert lines == [
-        (6, "dws: Fluxion is not loaded (yet): it is not told about Rabbits")
+        (
+            6,
+            "dws: neither Fluxion nor sched-rabbit is loaded (yet): none is told about"
+            " Rabbits",
+        )
     ]
 
 

@@ -61,6 +61,9 @@ RABBIT_MODULE = "sched-rabbit"
 MODULES = (MODULE, RABBIT_MODULE)
 """The modules that take these requests: at most one of them is loaded."""
 
+NAMES = {MODULE: "Fluxion", RABBIT_MODULE: RABBIT_MODULE}
+"""What the log calls the schedulers."""
+
 ALLOCATED = "status=down and sched-now=allocated"
 """The vertices that are down, and that jobs have."""
 
@@ -225,7 +228,7 @@ class Fluxion:
 
     def _failed(self, key: str, error: Exception) -> None:
         if not self._backoff.failures:
-            text = f"Fluxion: {error}; trying again"
+            text = f"{NAMES[self._module]}: {error}; trying again"
             self._flux.log(syslog.LOG_WARNING, text)
 
     async def _reconcile(self, key: str) -> Optional[float]:
@@ -243,7 +246,8 @@ class Fluxion:
                 return 0.0
             self.present = False
             self._check_withheld()
-            text = "Fluxion is not loaded (yet): it is not told about Rabbits"
+            names = " nor ".join(NAMES.values())
+            text = f"neither {names} is loaded (yet): none is told about Rabbits"
             self._flux.log(syslog.LOG_INFO, text)
             return None
         self._untried = []
@@ -338,10 +342,10 @@ class Fluxion:
             excluded = frozenset()
         missing = [host for host in request.hosts if host not in excluded]
         if missing:
+            name, hosts = NAMES[self._module], hostlist.encode(missing)
             text = (
-                f"Fluxion: {hostlist.encode(missing)} of the rabbit mapping not found"
-                " below the chassis of their Rabbits in its graph (flux dws2jgf):"
-                " jobs are not kept off them"
+                f"{name}: {hosts} of the rabbit mapping not found below the chassis of"
+                " their Rabbits in its graph (flux dws2jgf): jobs are not kept off them"
             )
             self._flux.log(syslog.LOG_WARNING, text)
 
