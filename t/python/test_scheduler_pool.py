@@ -119,6 +119,8 @@ class Machine:
     def allocate(self) -> None:
         pool = self.pool
         wanted = request(self._draw(VERTICES), constraint=self._draw(CONSTRAINTS))
+        if self._draw(st.booleans()):
+            wanted = pool.bind(wanted)
         before = {n: pool.taken_ssds(n) for n in range(2)}
         grant = pool.allocate(next(self._jobids), wanted)
         if grant is None:
@@ -438,6 +440,20 @@ def test_a_request_of_several_groups_fits_as_early_as_it_can() -> None:
     for jobid in range(1, NODES + 1):
         pool.allocate(jobid, request(whole))
     assert pool.fits_after(request(whole, whole), range(1, NODES + 1)) == 2
+
+
+@pytest.mark.parametrize("text", ["node[1-4]", "node[0-9999]", "nowhere[1-9000]"])
+@pytest.mark.parametrize("operator", ["hostlist", "ranks"])
+def test_a_job_that_waits_keeps_no_hosts(operator: str, text: str) -> None:
+    names = text if operator == "hostlist" else text.strip("ehnorwd[]")
+    pool = make_pool()
+    constraint = {"not": [{"or": [{operator: [names]}, {"properties": ["fast"]}]}]}
+    wanted = request(node(slot(core())), constraint=constraint)
+    bound = pool.bind(wanted)
+    assert pool._usable(bound) == pool._usable(wanted)
+    assert len(repr(bound.constraint)) < 300
+    (child,) = bound.constraint.children
+    assert not any(each.members for each in child.children)
 
 
 SORTS, CHASSIS, NODES_BELOW = 64, 32, 16

@@ -15,7 +15,15 @@ from flux_k8s.errors import BadObject
 from flux_k8s.ports import Json
 from flux_k8s.rfc.count import Count
 from flux_k8s.scheduler.pool import Infeasible
-from flux_k8s.scheduler.request import MAX_GROUPS, Group, Need, Request, parse
+from flux_k8s.scheduler.request import (
+    MAX_GROUPS,
+    MAX_HOSTS,
+    MAX_VALUES,
+    Group,
+    Need,
+    Request,
+    parse,
+)
 from support.effort import examples
 from support.schedpool import chassis, core, make_pool, node, slot, ssd
 
@@ -130,3 +138,18 @@ def test_a_request_that_no_node_can_satisfy_is_refused(
 ) -> None:
     with pytest.raises(BadObject, match=path):
         parse({"resources": resources})
+
+
+@pytest.mark.parametrize(
+    "constraint, what",
+    [
+        ({"hostlist": [f"node[1-{MAX_HOSTS + 1}]"]}, "hosts and ranks"),
+        ({"properties": ["^a"] * (MAX_VALUES + 1)}, "values"),
+        ({"or": [{"not": [{"hostlist": []}]}] * (MAX_VALUES // 2 + 1)}, "values"),
+    ],
+)
+def test_a_constraint_of_excessive_size_is_refused(constraint: Json, what: str) -> None:
+    resources = [node(slot(core()))]
+    system = {"constraints": constraint}
+    with pytest.raises(BadObject, match=f"more than .* {what}"):
+        parse({"resources": resources, "attributes": {"system": system}})

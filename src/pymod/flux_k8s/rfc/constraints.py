@@ -133,18 +133,24 @@ NEVER = Constraint(NOT)
 """Matches nothing: ``{"not": []}``."""
 
 
-def parse(obj: Any, name: str = "constraints", most: int = MAX_MEMBERS) -> Constraint:
+def parse(
+    obj: Any,
+    name: str = "constraints",
+    most: int = MAX_MEMBERS,
+    most_values: int = MAX_MEMBERS,
+) -> Constraint:
     """Read a constraint. Errors call the object ``name``.
 
     Args:
         most: more hosts and ranks than this are taken for a mistake.
+        most_values: so are more values of operators than this.
 
     Raises:
         BadObject: an operator is unknown, or there are several in one object;
             ``not`` has more than one value; a value is no property name,
             hostlist, idset or constraint.
     """
-    return _parse(obj, name, "", 0, _MemberCount(name, most))
+    return _parse(obj, name, "", 0, _Size(name, most, most_values))
 
 
 def exclude_properties(names: Iterable[str]) -> dict[str, Any]:
@@ -262,28 +268,29 @@ def _flattened(operator: str, constraint: Constraint) -> list[Constraint]:
     return list(found)
 
 
-class _MemberCount:
-    """Counts the hosts and ranks that a constraint names, repetitions included."""
+class _Size:
+    """Counts the values that a constraint has, and the hosts and ranks that it names,
+    repetitions included."""
 
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str, most: int, most_values: int) -> None:
         self._name = name
-        self._most = self._left = most
+        self._most = {"hosts and ranks": most, "values": most_values}
+        self._found = dict.fromkeys(self._most, 0)
 
-    def add(self, members: int) -> None:
-        """Count more hosts or ranks.
+    def add(self, what: str, number: int) -> None:
+        """Count more of them.
 
         Raises:
             BadObject: there are more than may be.
         """
-        self._left -= members
-        if self._left < 0:
-            found = f"more than {self._most} hosts and ranks"
-            raise BadObject(self._name, "the whole", found, f"at most {self._most}")
+        self._found[what] += number
+        most = self._most[what]
+        if self._found[what] > most:
+            found = f"more than {most} {what}"
+            raise BadObject(self._name, "the whole", found, f"at most {most}")
 
 
-def _parse(
-    obj: Any, name: str, path: str, depth: int, count: _MemberCount
-) -> Constraint:
+def _parse(obj: Any, name: str, path: str, depth: int, size: _Size) -> Constraint:
     here = path or "the whole"
     if not isinstance(obj, dict):
         raise BadObject(name, here, obj, "an RFC 31 constraint object")
@@ -303,18 +310,19 @@ def _parse(
     here = f"{path}.{operator}" if path else operator
     if not isinstance(values, list):
         raise BadObject(name, here, values, "an array")
+    size.add("values", len(values))
     if operator in (AND, OR, NOT):
         if operator == NOT and len(values) > 1:
             raise BadObject(name, here, values, "an array of one constraint")
         children = tuple(
-            _parse(value, name, f"{here}[{index}]", depth + 1, count)
+            _parse(value, name, f"{here}[{index}]", depth + 1, size)
             for index, value in enumerate(values)
         )
         return Constraint(operator, children)
     members: set[Union[str, int]] = set()
     for index, value in enumerate(values):
         found = _members(operator, value, name, f"{here}[{index}]")
-        count.add(len(found))
+        size.add("hosts and ranks", len(found))
         members.update(found)
     return Constraint(operator, tuple(values), frozenset(members))
 

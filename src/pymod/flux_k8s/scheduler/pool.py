@@ -12,19 +12,30 @@ gives back nodes one by one, the storage is in use until then.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.errors import DWSError
-from flux_k8s.rfc.constraints import AND, HOSTLIST, NOT, OR, PROPERTIES, Constraint
+from flux_k8s.rfc.constraints import (
+    AND,
+    HOSTLIST,
+    NOT,
+    OR,
+    PROPERTIES,
+    RANKS,
+    Constraint,
+)
 from flux_k8s.scheduler import bits
 from flux_k8s.scheduler.free import Chassis, Free, Grant, Misfit, Taken
 from flux_k8s.scheduler.request import Group, Request
 
 MAX_CONSTRAINTS = 1024
 """The constraints whose nodes are kept."""
+
+NUMBERS = "numbers"
+"""The operator of a constraint that :meth:`Pool.bind` makes."""
 
 
 class Infeasible(DWSError):
@@ -89,6 +100,7 @@ class Pool:
         down_ssds: the set of ``ssd`` of each chassis that no job gets.
         generation: changes with everything that may let a request fit, or not fit.
         outages: changes with what is up, or in service.
+        recoveries: changes with what may be up, or in service, that was not.
     """
 
     def __init__(
@@ -102,7 +114,7 @@ class Pool:
         self.chassis = tuple(chassis)
         self.present = self.up = (1 << len(self.nodes)) - 1
         self.down_ssds = [0] * len(self.chassis)
-        self.generation = self.outages = 0
+        self.generation = self.outages = self.recoveries = 0
         self._apart = apart
         self._nodes_of: dict[str, int] = {}
         self._number_of = {node.rank: n for n, node in enumerate(self.nodes)}
@@ -149,15 +161,16 @@ class Pool:
 
     def set_up(self, nodes: int, up: bool) -> None:
         self.up = self.up | nodes if up else self.up & ~nodes
-        self._change_state()
+        self._change_state(up)
 
     def _change_nodes(self) -> None:
         self._allowed.clear()
-        self._change_state()
+        self._change_state(True)
 
-    def _change_state(self) -> None:
+    def _change_state(self, better: bool) -> None:
         self.generation += 1
         self.outages += 1
+        self.recoveries += better
 
     # Storage
 
@@ -166,7 +179,7 @@ class Pool:
         bit = 1 << number
         down = self.down_ssds[chassis]
         self.down_ssds[chassis] = down & ~bit if up else down | bit
-        self._change_state()
+        self._change_state(up)
 
     def taken_ssds(self, chassis: int) -> int:
         """The set of ``ssd`` that jobs have."""
@@ -238,6 +251,20 @@ class Pool:
         self._free.give((back,))
 
     # Whether a request can be satisfied
+
+    def bind(self, request: Request) -> Request:
+        """The same request, with sets of this pool's nodes for the hosts and ranks that
+        its constraint names. Thousands of jobs may wait, each of which names thousands
+        of hosts that are not there."""
+        return replace(request, constraint=self._bind(request.constraint))
+
+    def _bind(self, constraint: Constraint) -> Constraint:
+        operator = constraint.operator
+        if operator in (HOSTLIST, RANKS):
+            return Constraint(NUMBERS, (f"{self._select(constraint, False):x}",))
+        if operator in (AND, OR, NOT):
+            return Constraint(operator, tuple(map(self._bind, constraint.children)))
+        return constraint
 
     def check(self, request: Request) -> None:
         """Refuse a request that could not be satisfied if no job ran, all nodes were up
@@ -320,7 +347,9 @@ class Pool:
             for host in constraint.members & self._nodes_of.keys():
                 found |= self._nodes_of[str(host)]
             return found
-        if operator not in ("", AND, OR, NOT):
+        if operator == NUMBERS:
+            return int(constraint.names[0], 16)
+        if operator == RANKS:
             return self.set_of(map(int, constraint.members & self._number_of.keys()))
         chosen = [self._select(child, marked) for child in constraint.children]
         if operator == OR and chosen:
