@@ -214,6 +214,20 @@ test_expect_success 'a drained node gets no job, and one that is undrained does'
     flux job status $id &&
     listed down 0
 '
+test_expect_success 'nor do a hundred jobs that wait for it hold back another' '
+    flux resource drain compute-02 for a test &&
+    eventually listed down 1 &&
+    flux submit --cc=1-100 -N1 --requires=host:compute-02 true >ids &&
+    waits $(tail -n 1 ids) &&
+    flux run -N7 true &&
+    cancelled=$(head -n 50 ids) &&
+    job_cancel $cancelled &&
+    flux job urgency $(tail -n 1 ids) 20 &&
+    flux run -N7 true &&
+    undrain_all &&
+    flux job status $(tail -n 50 ids) &&
+    for id in $cancelled; do wait_event $id clean || return 1; done
+'
 test_expect_success 'a Rabbit out of service has its jobs wait, and no others' '
     kube disable rabbit-01 &&
     kube disable rabbit-02 &&
@@ -242,6 +256,22 @@ test_expect_success 'jobs go past one that waits, if they end before it can star
     touch go &&
     for id in $busy $other $first; do job_succeeds $id || return 1; done &&
     flux job status $long $endless
+'
+test_expect_success 'a job that can start earlier now is not held up by others' '
+    rm -f go &&
+    long=$(flux submit -N4 -t 60m sh -c "$SPIN") &&
+    other=$(flux submit -N4 -t 10m sh -c "$SPIN") &&
+    wait_event $long start && wait_event $other start &&
+    first=$(flux submit -N8 -t 1m true) &&
+    waits $first &&
+    job_cancel $long &&
+    wait_event $long clean &&
+    behind=$(flux submit -N4 -t 30m true) &&
+    waits $behind &&
+    short=$(flux submit -N4 -t 5m true) &&
+    flux job status $short &&
+    touch go &&
+    flux job status $other $first $behind
 '
 test_expect_success 'jobs keep their nodes and storage when it is loaded again' '
     DW="#DW jobdw type=xfs capacity=900GiB name=p1" &&

@@ -19,6 +19,7 @@ import bisect
 import errno
 from functools import partial
 from math import inf
+from time import monotonic
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 from flux.brokermod import BrokerLogger, request_handler
@@ -44,7 +45,11 @@ from flux_k8s.scheduler.reservation import earliest
 from flux_k8s.text import NOTE, printable
 
 DEPTH = 64
-"""The most jobs that do not fit that are looked at in one pass."""
+"""The most jobs that wait for others that are looked at in one pass."""
+
+REVIEW = 4
+"""The time at which a job can be started is found anew after so many times as long as
+it took, at the earliest."""
 
 NEVER = -inf
 """The time at which a job has to end that may not be started."""
@@ -93,9 +98,11 @@ class RabbitScheduler(Scheduler):
         mapping = NO_RABBITS if table is None else load_mapping(Config.parse(table))
         self.pool_kwargs = {"mapping": mapping, "chunks": chunks}
         self._ends: dict[int, float] = {}
-        self._reserved = 0, 0, 0
-        self._begin: Optional[float] = None
-        self._shrinks = 0
+        self._review = -inf
+        self._review_timer = handle.timer_watcher_create(
+            0.0, lambda *_: self._request_schedule()
+        )
+        self._extensions = self._shrinks = 0
         self._graph: Optional[ResourceGraph] = None
 
     @property
@@ -122,10 +129,10 @@ class RabbitScheduler(Scheduler):
         parsed = self._guard(jobid, request, lambda: self._read(jobspec))
         if parsed is not None:
             job = PendingJob(jobid, priority, t_submit, request, parsed)
-            bisect.insort(self._queue, job)  # a sorted list is a heap
+            bisect.insort(self._queue, job)
 
     def _read(self, jobspec: Any) -> _Pending:
-        request = requests.parse(jobspec)
+        request = self.pool.bind(requests.parse(jobspec))
         self.pool.check(request)
         return _Pending(request, self._shrinks)
 
@@ -141,9 +148,22 @@ class RabbitScheduler(Scheduler):
             request.deny(INTERNAL_ERROR)
         return None
 
+    def cancel(self, jobid: int) -> None:
+        """Take a job out of the queue. A sorted list needs no more than that."""
+        for index, job in enumerate(self._queue):
+            if job.jobid == jobid:
+                del self._queue[index]
+                job.request.cancel()
+                return
+
     def prioritize(self, jobs: Any) -> None:
-        super().prioritize(jobs)
-        self._queue.sort()
+        """Give jobs in the queue new priorities."""
+        priorities = dict(jobs)
+        moved = [job for job in self._queue if job.jobid in priorities]
+        self._queue[:] = [job for job in self._queue if job.jobid not in priorities]
+        for job in moved:
+            job.priority = priorities[job.jobid]
+            bisect.insort(self._queue, job)
 
     def feasibility_check(self, msg: Any, jobspec: Any) -> None:
         """Answer whether a job could ever run."""
@@ -164,15 +184,19 @@ class RabbitScheduler(Scheduler):
 
     def schedule(self) -> Iterator[None]:
         """Start the jobs that can be started."""
-        index, limit = 0, inf
-        while index < min(len(self._queue), DEPTH) and limit != NEVER:
+        index, waiting, limit = 0, 0, inf
+        while index < len(self._queue) and waiting < DEPTH and limit != NEVER:
             job = self._queue[index]
+            if not _of(job).may_be_served(self.pool):
+                index += 1
+                continue
             work = partial(self._look_at, job, limit)
             left = self._guard(job.jobid, job.request, work)
             if left is None:
                 self._queue.pop(index)
             else:
                 index, limit = index + 1, left
+                waiting += _of(job).served
             yield
 
     def _look_at(self, job: PendingJob, limit: float) -> Optional[float]:
@@ -186,30 +210,25 @@ class RabbitScheduler(Scheduler):
         """
         if self._start(job, limit):
             return None
-        if limit != inf or not self._waits_for_jobs(job):
+        if not _of(job).is_served(self.pool) or limit != inf:
             return limit
-        begin = self._earliest(job)
+        begin = self._earliest(_of(job))
         return NEVER if begin is None else begin
 
-    def _waits_for_jobs(self, job: PendingJob) -> bool:
-        pending, pool = _of(job), self.pool
-        if pending.served_in != pool.outages:
-            pending.served_in = pool.outages
-            pending.served = pool.is_served(pending.request)
-        return pending.served
-
-    def _earliest(self, job: PendingJob) -> Optional[float]:
+    def _earliest(self, pending: _Pending) -> Optional[float]:
         """When a job can be started that is the first of those that wait for others;
-        None if that is not known. The time stays as it was found, unless it is over:
-        jobs that end earlier than they have to only make it earlier."""
-        pool, begin = self.pool, self._begin
-        is_known = begin is not None and begin > self._now()
-        if self._reserved[:2] != (job.jobid, pool.outages) or (
-            not is_known and self._reserved[2] != pool.generation
-        ):
-            self._reserved = job.jobid, pool.outages, pool.generation
-            self._begin = earliest(pool, _of(job).request, self._ends)
-        return self._begin
+        None if that is not known, or not yet. Jobs that end earlier than they have to
+        make it earlier."""
+        state = self.pool.generation, self._extensions
+        if pending.begin_state != state:
+            before = monotonic()
+            if before < self._review:
+                self._review_timer.reset(after=self._review - before)
+                return None
+            pending.begin_state = state
+            pending.begin = earliest(self.pool, pending.request, self._ends)
+            self._review = monotonic() + REVIEW * (monotonic() - before)
+        return pending.begin
 
     def _now(self) -> float:
         return float(lib.flux_reactor_now(lib.flux_get_reactor(self.handle.handle)))
@@ -278,7 +297,7 @@ class RabbitScheduler(Scheduler):
 
     def expiration(self, msg: Any, jobid: int, expiration: float) -> None:
         """Note a new time limit of a job."""
-        self._reserved = 0, 0, 0
+        self._extensions += 1
         if expiration:
             self._ends[jobid] = expiration
         else:
@@ -331,17 +350,39 @@ class _Pending:
     Attributes:
         shrinks: how often the instance had lost nodes when the request was checked.
         misfit_in: the generation of the pool in which it did not fit.
-        served: whether it waits for other jobs only, as it was found after so many
-            changes of what is out of service (``served_in``).
+        served: whether it waits for other jobs only, as was found last.
+        begin: when it can be started, as was found for a generation of the pool and
+            the time limits that were then (``begin_state``).
     """
 
-    __slots__ = ("request", "shrinks", "misfit_in", "served", "served_in")
+    __slots__ = (
+        "request",
+        "shrinks",
+        "misfit_in",
+        "served",
+        "_served_in",
+        "begin",
+        "begin_state",
+    )
 
     def __init__(self, request: Request, shrinks: int) -> None:
         self.request = request
         self.shrinks = shrinks
-        self.misfit_in = self.served_in = -1
+        self.misfit_in = self._served_in = -1
         self.served = True
+        self.begin: Optional[float] = None
+        self.begin_state = -1, -1
+
+    def may_be_served(self, pool: Pool) -> bool:
+        """False if it is known to wait for what is down, or out of service."""
+        return self.served or self._served_in != pool.recoveries
+
+    def is_served(self, pool: Pool) -> bool:
+        """Whether it waits for other jobs only."""
+        if self._served_in != (pool.outages if self.served else pool.recoveries):
+            self.served = pool.is_served(self.request)
+            self._served_in = pool.outages if self.served else pool.recoveries
+        return self.served
 
 
 def _of(job: PendingJob) -> _Pending:
