@@ -246,8 +246,10 @@ class Fluxion:
                 return 0.0
             self.present = False
             self._check_withheld()
-            names = " nor ".join(NAMES.values())
-            text = f"neither {names} is loaded (yet): none is told about Rabbits"
+            text = (
+                "neither Fluxion nor sched-rabbit is loaded (yet): none is told about"
+                " Rabbits"
+            )
             self._flux.log(syslog.LOG_INFO, text)
             return None
         self._untried = []

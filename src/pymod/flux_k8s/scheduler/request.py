@@ -24,7 +24,7 @@ from flux_k8s.rfc.jgf import CHASSIS, NODE, SSD
 NAME = "jobspec"
 """The name of a jobspec in errors."""
 
-MAX_GROUPS = 4
+MAX_GROUPS = 2
 """More groups than this in one request are taken for a mistake: each takes time."""
 
 MAX_DEPTH = 32
