@@ -66,6 +66,11 @@ listed () {
     test "$(flux resource list -s "$1" -no "{nnodes}")" -eq "$2"
 }
 
+# Nodes that a job has had are free a moment after its end.
+all_free () {
+    eventually listed allocated 0
+}
+
 # usage: denied JOBID TEXT: the scheduler has denied it, and says why
 denied () {
     wait_event "$1" clean &&
@@ -105,17 +110,20 @@ test_expect_success 'jobs without storage run, on nodes, in slots and on all of 
     test $(flux run -n32 hostname | wc -l) -eq 32 &&
     test $(flux run -N2 --tasks-per-node=3 hostname | wc -l) -eq 6 &&
     flux run -N8 --exclusive true &&
+    all_free &&
     id=$(flux submit -N2 -c2 true) &&
     flux job status $id &&
     test "$(nodes $id)" = "compute-[01-02]"
 '
 test_expect_success 'a range of nodes gets as many as there are' '
+    all_free &&
     id=$(raw_job "job[\"resources\"][0][\"count\"] = {\"min\": 2, \"max\": 5}") &&
     flux job status $id &&
     test "$(nodes $id)" = "compute-[01-05]"
 '
 test_expect_success 'nodes are shared by jobs that do not need all of their cores' '
     rm -f go &&
+    all_free &&
     one=$(flux submit -n1 -c2 sh -c "$SPIN") &&
     two=$(flux submit -n1 -c2 sh -c "$SPIN") &&
     three=$(flux submit -n1 -c2 sh -c "$SPIN") &&
@@ -125,7 +133,7 @@ test_expect_success 'nodes are shared by jobs that do not need all of their core
     listed allocated 2 &&
     touch go &&
     flux job status $one $two $three &&
-    eventually listed allocated 0
+    all_free
 '
 test_expect_success 'jobs get the nodes that their constraints allow' '
     id=$(flux submit -N2 --requires=fast true) &&
@@ -153,6 +161,7 @@ test_expect_success 'feasibility.check says so before a job is submitted' '
     rpc feasibility.check "{\"jobspec\": $(cat job.json)}"
 '
 test_expect_success 'a job gets storage below the Rabbits of its nodes' '
+    all_free &&
     id=$(sized_job 100 -N3 sh -c "test -d \$DW_JOB_p1") &&
     job_succeeds $id &&
     test "$(nodes $id)" = "compute-[01-02,05]" &&
@@ -161,6 +170,7 @@ test_expect_success 'a job gets storage below the Rabbits of its nodes' '
     test "$(memos $id rabbits)" = rabbit-01
 '
 test_expect_success 'a job that fits on no single Rabbit has nodes below both' '
+    all_free &&
     id=$(sized_job 200 -N6 true) &&
     job_succeeds $id &&
     test "$(nodes $id)" = "compute-[01-06]" &&
@@ -364,10 +374,21 @@ test_expect_success 'a request of the module that is malformed is refused' '
     test_must_fail rpc sched-rabbit.set_property "{\"sp_resource_path\": [3], \"sp_keyval\": \"a=b\"}" &&
     scheduler_lives
 '
+test_expect_success 'a guest is refused all that is for the module and the instance' '
+    for topic in sched-rabbit.find sched-rabbit.set_property sched-rabbit.set_status \
+        sched-rabbit.remove_property sched-rabbit.stats-get feasibility.check \
+        sched.alloc sched.free sched.cancel sched.prioritize sched.expiration \
+        sched.resource-status; do
+        test_must_fail as_guest rpc $topic "{}" 2>err &&
+        grep EPERM err || return 1
+    done &&
+    scheduler_lives
+'
 test_expect_success 'it does not load with a wrong argument, and says why' '
     flux module remove dws &&
     flux module remove sched-rabbit &&
-    for arg in chunks=0 chunks=x foo=1 queue-depth=0; do
+    for arg in chunks=0 chunks=x foo=1 queue-depth=0 \
+        pool-class=flux.resource.ResourcePool:ResourcePool; do
         flux dmesg -C &&
         test_must_fail flux module load sched-rabbit $arg &&
         eventually log_says "${arg%=*}" || return 1

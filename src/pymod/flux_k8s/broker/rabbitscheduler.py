@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import bisect
 import errno
+import json
 from functools import partial
 from math import inf
-from time import monotonic
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 from flux.brokermod import BrokerLogger, request_handler
@@ -42,14 +42,11 @@ from flux_k8s.scheduler.graph import RequestError, ResourceGraph
 from flux_k8s.scheduler.pool import Infeasible, Pool
 from flux_k8s.scheduler.request import Request
 from flux_k8s.scheduler.reservation import earliest
+from flux_k8s.scheduler.share import Share
 from flux_k8s.text import NOTE, printable
 
 DEPTH = 64
 """The most jobs that wait for others that are looked at in one pass."""
-
-REVIEW = 4
-"""The time at which a job can be started is found anew after so many times as long as
-it took, at the earliest."""
 
 NEVER = -inf
 """The time at which a job has to end that may not be started."""
@@ -88,6 +85,8 @@ class RabbitScheduler(Scheduler):
         self.log: BrokerLogger = Logger(handle)
         self.log.level = level
         self.is_running = False
+        if self.pool_class is not RabbitPool:
+            raise ConfigError("pool-class", "expected none: there is one for Rabbits")
         chunks = DEFAULT_CHUNKS
         for arg in list(self._pending_args):
             key, _, value = arg.partition("=")
@@ -98,7 +97,8 @@ class RabbitScheduler(Scheduler):
         mapping = NO_RABBITS if table is None else load_mapping(Config.parse(table))
         self.pool_kwargs = {"mapping": mapping, "chunks": chunks}
         self._ends: dict[int, float] = {}
-        self._review = -inf
+        self._review = Share()
+        self._status, self._status_in, self._status_share = "", -1, Share()
         self._review_timer = handle.timer_watcher_create(
             0.0, lambda *_: self._request_schedule()
         )
@@ -221,13 +221,12 @@ class RabbitScheduler(Scheduler):
         make it earlier."""
         state = self.pool.generation, self._extensions
         if pending.begin_state != state:
-            before = monotonic()
-            if before < self._review:
-                self._review_timer.reset(after=self._review - before)
+            if self._review.wait:
+                self._review_timer.reset(after=self._review.wait)
                 return None
             pending.begin_state = state
-            pending.begin = earliest(self.pool, pending.request, self._ends)
-            self._review = monotonic() + REVIEW * (monotonic() - before)
+            with self._review.spend():
+                pending.begin = earliest(self.pool, pending.request, self._ends)
         return pending.begin
 
     def _now(self) -> float:
@@ -308,6 +307,29 @@ class RabbitScheduler(Scheduler):
         if "shrink" in data:
             self._shrinks += 1
         super()._apply_resource_update(data)
+
+    def _handle_resource_status(self, msg: Any) -> None:
+        """Answer which resources there are, are down, and are jobs'. Any user may ask,
+        as often as he likes, and an answer may take a second of a large machine's
+        scheduler: it may be a few times as old as that."""
+        try:
+            is_old = self._status_in != self.pool.generation
+            if is_old and not self._status_share.wait:
+                with self._status_share.spend():
+                    self._status = json.dumps(self._resource_status())
+                self._status_in = self.pool.generation
+            self.handle.respond(msg, self._status)
+        except Exception as error:
+            log_exception(self.handle, "sched.resource-status", error)
+            self._refuse(msg, errno.EINVAL, INTERNAL_ERROR)
+
+    def _resource_status(self) -> Json:
+        resources = self.resources
+        return {
+            "all": resources.to_dict(),
+            "allocated": resources.copy_allocated().to_dict(),
+            "down": resources.copy_down().to_dict(),
+        }
 
     # The module dws
 
