@@ -20,6 +20,7 @@ import errno
 import json
 from functools import partial
 from math import inf
+from time import monotonic
 from typing import Any, Callable, Iterator, Mapping, Optional
 
 from flux.brokermod import BrokerLogger, request_handler
@@ -97,8 +98,8 @@ class RabbitScheduler(Scheduler):
         mapping = NO_RABBITS if table is None else load_mapping(Config.parse(table))
         self.pool_kwargs = {"mapping": mapping, "chunks": chunks}
         self._ends: dict[int, float] = {}
-        self._review = Share()
-        self._status, self._status_in, self._status_share = "", -1, Share()
+        self._review, self._status_share = Share(monotonic), Share(monotonic)
+        self._status, self._status_in = "", -1
         self._review_timer = handle.timer_watcher_create(
             0.0, lambda *_: self._request_schedule()
         )

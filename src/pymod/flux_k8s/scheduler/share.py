@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from math import inf
-from time import monotonic
 from typing import Callable, Iterator
 
 REST = 4
@@ -20,7 +19,7 @@ class Share:
         clock: seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = monotonic) -> None:
+    def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._due = -inf
 
