@@ -326,6 +326,8 @@ class Monitor:
         job = self._jobs().get(jobid)
         if job is None or self._allowances.config.keep_failed is None:
             return
+        if cancelled_in_epilog(job) is not None:
+            return  # its data is not waited for
         # A container runs on, so its job cannot end before its storage is gone.
         keeps = "requires=" not in str(job.jobspec["attributes"]["system"]["dw"])
         for exception in record.fatal:
