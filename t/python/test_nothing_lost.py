@@ -162,7 +162,7 @@ def test_a_cancel_in_the_epilog_says_that_the_data_is_not_out(state: str) -> Non
 
 
 def test_a_cancel_of_a_job_whose_data_is_out_says_nothing() -> None:
-    system = system_of(DwsFault("Teardown", "never", duration=60.0))
+    system = system_of(DwsFault("Teardown", "never", duration=50.0))
     jobid = system.instance.submit(jobspec([XFS, COPY_OUT]))
     assert system.loop.run(state_is(system, "Teardown"), timeout=HOUR)
     system.instance.cancel(jobid)
