@@ -10,11 +10,19 @@ from typing import Mapping, Optional
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flux_k8s.dws.stagechoice import StageChoice, choose_nodes
+from flux_k8s.dws.stagechoice import (
+    HORIZONS,
+    NodeTimes,
+    StageChoice,
+    choose_nodes,
+)
 
 NODES = {
     name: [f"{name}{number}" for number in range(8)] for name in ("a", "b", "c", "d")
 }
+
+ALL = {"a": 8, "b": 8, "c": 8, "d": 8}
+NOW = 1000.0
 
 
 def choose(
@@ -23,10 +31,16 @@ def choose(
     own: Optional[Mapping[str, int]] = None,
     chassis: int = 0,
     spread: bool = True,
+    times: Optional[NodeTimes] = None,
+    below: Mapping[str, list[str]] = NODES,
 ) -> Optional[StageChoice]:
     """Choose for nodes that need 10 bytes each."""
     room = {name: 10 * number for name, number in places.items()}
-    return choose_nodes(nodes, 10, NODES, room, own or {}, chassis, spread)
+    return choose_nodes(nodes, 10, below, room, own or {}, chassis, spread, times)
+
+
+def busy(until: float, *hosts: str, **awaited: int) -> NodeTimes:
+    return NodeTimes(NOW, dict.fromkeys(hosts, until), awaited)
 
 
 def per_rabbit(hosts: tuple[str, ...]) -> Counter[str]:
@@ -70,16 +84,111 @@ def test_a_job_that_asks_for_chassis_gets_as_many() -> None:
     assert choose(4, {"a": 8, "b": 1}, chassis=2) is None
 
 
+def test_a_rabbit_whose_nodes_are_free_is_better_than_one_with_more_room() -> None:
+    times = busy(NOW + 3600, *NODES["c"])
+    choice = choose(3, {"a": 3, "c": 8}, times=times)
+    assert choice is not None and per_rabbit(choice.hosts) == {"a": 3}
+    times = busy(NOW + 3600, *NODES["a"], *NODES["c"])
+    choice = choose(3, {"a": 3, "c": 8}, times=times)
+    assert choice is not None and per_rabbit(choice.hosts) == {"c": 3}
+
+
+def test_a_rabbit_whose_nodes_are_free_soon_is_better_than_one_with_more_room() -> None:
+    until = {**dict.fromkeys(NODES["a"], NOW + 200), **dict.fromkeys(NODES["c"], 1e9)}
+    choice = choose(3, {"a": 3, "c": 8}, times=NodeTimes(NOW, until))
+    assert choice is not None and per_rabbit(choice.hosts) == {"a": 3}
+
+
+def test_a_job_gets_more_rabbits_than_it_needs_if_their_nodes_are_free_sooner() -> None:
+    halves = [host for hosts in NODES.values() for host in hosts[:4]]
+    choice = choose(8, ALL, times=busy(NOW + 3600, *halves))
+    assert choice is not None and set(per_rabbit(choice.hosts).values()) == {4}
+    most = [host for hosts in NODES.values() for host in hosts[:6]]
+    choice = choose(8, ALL, times=busy(NOW + 3600, *most))
+    assert choice is not None and set(per_rabbit(choice.hosts).values()) == {8}
+
+
+def test_nodes_that_are_named_are_those_that_are_free_first() -> None:
+    choice = choose(7, {"a": 4, "b": 4}, times=busy(NOW + 60, *NODES["a"][:4], "b1"))
+    assert choice is not None and choice.allowed == choice.hosts
+    assert sorted(choice.hosts) == ["a4", "a5", "a6", "a7", "b0", "b2", "b3"]
+
+
+def test_nodes_that_other_jobs_wait_for_are_not_free() -> None:
+    choice = choose(3, {"a": 8, "b": 3}, times=busy(0.0, a=6))
+    assert choice is not None and per_rabbit(choice.hosts) == {"b": 3}
+
+
+def test_a_request_that_was_chosen_before_is_chosen_again_whatever_is_free() -> None:
+    times = busy(NOW + 3600, *NODES["b"])
+    choice = choose(3, {"a": 8, "b": 4}, own={"b": 30}, times=times)
+    assert choice is not None and per_rabbit(choice.hosts) == {"b": 3}
+
+
+TIMES = st.builds(
+    NodeTimes,
+    now=st.just(NOW),
+    until=st.dictionaries(
+        st.sampled_from([host for hosts in NODES.values() for host in hosts]),
+        st.sampled_from([0.0, NOW, NOW + 50, NOW + 100, NOW + 9999, 1e12]),
+    ),
+    awaited=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 12)),
+)
+
+
 @given(
     nodes=st.integers(1, 32),
     places=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 12)),
     chassis=st.integers(0, 4),
     spread=st.booleans(),
+    times=TIMES,
+)
+def test_no_choice_of_as_few_rabbits_gets_its_nodes_sooner(
+    nodes: int,
+    places: Mapping[str, int],
+    chassis: int,
+    spread: bool,
+    times: NodeTimes,
+) -> None:
+    anyhow = choose(nodes, places, chassis=chassis, spread=spread)
+    choice = choose(nodes, places, chassis=chassis, spread=spread, times=times)
+    assert (choice is None) == (anyhow is None)
+    if choice is None or anyhow is None:
+        return
+    most = 2 * len(per_rabbit(anyhow.hosts))
+    made = per_rabbit(choice.hosts)
+    for horizon in HORIZONS:
+        free = {
+            rabbit: sorted(hosts, key=lambda host: times.until.get(host, 0.0))[
+                times.awaited.get(rabbit, 0) :
+            ]
+            for rabbit, hosts in NODES.items()
+        }
+        ready = {
+            rabbit: [h for h in hosts if times.until.get(h, 0.0) <= NOW + horizon]
+            for rabbit, hosts in free.items()
+        }
+        if all(len(ready[rabbit]) >= number for rabbit, number in made.items()):
+            return
+        sooner = choose(nodes, places, chassis=chassis, spread=spread, below=ready)
+        assert sooner is None or len(per_rabbit(sooner.hosts)) > most
+
+
+@given(
+    nodes=st.integers(1, 32),
+    places=st.dictionaries(st.sampled_from("abcd"), st.integers(0, 12)),
+    chassis=st.integers(0, 4),
+    spread=st.booleans(),
+    times=st.none() | TIMES,
 )
 def test_no_rabbit_has_more_nodes_than_room_and_the_request_forces_that(
-    nodes: int, places: Mapping[str, int], chassis: int, spread: bool
+    nodes: int,
+    places: Mapping[str, int],
+    chassis: int,
+    spread: bool,
+    times: Optional[NodeTimes],
 ) -> None:
-    choice = choose(nodes, places, chassis=chassis, spread=spread)
+    choice = choose(nodes, places, chassis=chassis, spread=spread, times=times)
     if choice is None:
         fitting = sum(min(8, number) for number in places.values())
         assert chassis or fitting < nodes

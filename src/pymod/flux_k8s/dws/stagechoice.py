@@ -7,11 +7,23 @@ for it. So the nodes that the scheduler gives the job later must be spread over 
 Rabbits as the allocations are. A constraint cannot force numbers of nodes. A request
 for so many nodes below each ``chassis`` does, and so does a constraint that leaves no
 others than the nodes that are chosen here.
+
+The job waits then until there are nodes below these Rabbits. By the time limits of the
+jobs that have them, that is sooner at some Rabbits than at others: they are preferred.
 """
 
 from __future__ import annotations
 
-from typing import Mapping, NamedTuple, Optional, Sequence
+from bisect import bisect_right
+from itertools import chain
+from typing import Callable, Iterator, Mapping, NamedTuple, Optional, Sequence
+
+HORIZONS = (0.0, *(60.0 * 2**exponent for exponent in range(11)))
+"""Seconds until a job may have its nodes. Differences within one of these steps do not
+matter: time limits are rough."""
+
+Order = Callable[[str], tuple[int, int]]
+"""A sort key of Rabbits: the better ones first."""
 
 
 class StageChoice(NamedTuple):
@@ -27,6 +39,22 @@ class StageChoice(NamedTuple):
     allowed: tuple[str, ...]
 
 
+class NodeTimes(NamedTuple):
+    """What is known of the nodes.
+
+    Attributes:
+        now: the UNIX time.
+        until: the UNIX time until which a node has jobs, at the latest; a node without
+            jobs is missing.
+        awaited: how many of a Rabbit's nodes other jobs wait for. They get the first
+            ones that are free, for nobody knows how long.
+    """
+
+    now: float = 0.0
+    until: Mapping[str, float] = {}
+    awaited: Mapping[str, int] = {}
+
+
 def choose_nodes(
     nodes: int,
     share: int,
@@ -35,9 +63,10 @@ def choose_nodes(
     own: Mapping[str, int],
     chassis: int = 0,
     spread: bool = True,
+    times: Optional[NodeTimes] = None,
 ) -> Optional[StageChoice]:
-    """Choose Rabbits, as few as possible, and those with most room; None if the job
-    does not fit.
+    """Choose Rabbits: those where the job gets nodes soonest, as few as possible of
+    these, and those with most room. None if the job does not fit.
 
     Args:
         nodes: the number of nodes of the job.
@@ -49,6 +78,8 @@ def choose_nodes(
             that may have been carried out, is chosen again if possible.
         chassis: the number of Rabbits that the job asks for itself, or 0.
         spread: the scheduler can be asked for nodes below several chassis.
+        times: of the nodes; None if the job may get any. It does not matter to a
+            request that was chosen before.
     """
     places = {
         rabbit: min(len(hosts), room.get(rabbit, 0) // max(share, 1))
@@ -58,29 +89,74 @@ def choose_nodes(
     def order(rabbit: str) -> tuple[int, int]:
         return -own.get(rabbit, 0), -room.get(rabbit, 0)
 
-    def evenly(number: int) -> Optional[StageChoice]:
-        each = nodes // number
-        if nodes % number:
-            return None
-        able = sorted((r for r in places if places[r] >= each), key=order)[:number]
-        if len(able) < number:
-            return None
-        hosts = (host for rabbit in able for host in below[rabbit][:each])
-        allowed = (host for rabbit in able for host in below[rabbit])
-        return StageChoice(tuple(hosts), tuple(allowed))
-
-    if chassis:
-        return evenly(chassis)
-    chosen: dict[str, Sequence[str]] = {}
-    missing = nodes
-    for rabbit in sorted(places, key=lambda r: (-places[r], order(r))):
-        if missing:
-            chosen[rabbit] = below[rabbit][: min(places[rabbit], missing)]
-            missing -= len(chosen[rabbit])
-    if missing:
+    fewest = chassis or len(_fill(nodes, places, order))
+    if not fewest:
         return None
     # More Rabbits than needed are better than to wait for certain nodes: up to a point.
-    most = 2 * len(chosen) if spread else 1
-    choices = map(evenly, range(len(chosen), most + 1))
-    hosts = tuple(host for names in chosen.values() for host in names)
-    return next(filter(None, choices), StageChoice(hosts, hosts))
+    most = chassis or 2 * fewest
+    numbers = range(fewest, (most if spread or chassis else 1) + 1)
+    times = None if own else times
+    for ready in [places] if times is None else _by_horizon(places, below, times):
+        if sum(ready.values()) < nodes:
+            continue
+        even = (_evenly(nodes, number, ready, order) for number in numbers)
+        counts = next(filter(None, even), {})
+        if counts:
+            allowed = chain.from_iterable(below[rabbit] for rabbit in counts)
+            return StageChoice(_hosts(counts, below, times), tuple(allowed))
+        counts = {} if chassis else _fill(nodes, ready, order)
+        if 0 < len(counts) <= most:
+            return StageChoice(*2 * (_hosts(counts, below, times),))
+    return None
+
+
+def _by_horizon(
+    places: Mapping[str, int], below: Mapping[str, Sequence[str]], times: NodeTimes
+) -> Iterator[Mapping[str, int]]:
+    """As many of the places as there are nodes for by each of :data:`HORIZONS`, then
+    all of them."""
+    get = times.until.get
+    free_at = {}
+    for rabbit, hosts in below.items():
+        ends = sorted([get(host, 0.0) for host in hosts])
+        free_at[rabbit] = ends[times.awaited.get(rabbit, 0) :]
+    for horizon in HORIZONS:
+        end = times.now + horizon
+        yield {r: min(n, bisect_right(free_at[r], end)) for r, n in places.items()}
+    yield places
+
+
+def _evenly(
+    nodes: int, number: int, places: Mapping[str, int], order: Order
+) -> dict[str, int]:
+    """As many nodes on each of so many Rabbits; {} if that is not possible."""
+    each = nodes // number
+    able = [] if nodes % number else [r for r, count in places.items() if count >= each]
+    if len(able) < number:
+        return {}
+    return dict.fromkeys(sorted(able, key=order)[:number], each)
+
+
+def _fill(nodes: int, places: Mapping[str, int], order: Order) -> dict[str, int]:
+    """The nodes on the fewest Rabbits; {} if there are not enough places."""
+    counts: dict[str, int] = {}
+    for rabbit in sorted(places, key=lambda r: (-places[r], order(r))):
+        if nodes:
+            counts[rabbit] = min(places[rabbit], nodes)
+            nodes -= counts[rabbit]
+    return {} if nodes else counts
+
+
+def _hosts(
+    counts: Mapping[str, int],
+    below: Mapping[str, Sequence[str]],
+    times: Optional[NodeTimes],
+) -> tuple[str, ...]:
+    """So many nodes below each Rabbit: the first to be free that nobody waits for."""
+    until, awaited = ({}, {}) if times is None else (times.until, times.awaited)
+    hosts: list[str] = []
+    for rabbit, count in counts.items():
+        names = sorted(below[rabbit], key=lambda host: until.get(host, 0.0))
+        skipped = min(awaited.get(rabbit, 0), len(names) - count)
+        hosts += names[skipped : skipped + count]
+    return tuple(hosts)

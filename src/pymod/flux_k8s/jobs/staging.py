@@ -44,7 +44,7 @@ from flux_k8s.dws.directivebreakdown import (
 from flux_k8s.dws.directivebreakdown.breakdown import PER_COMPUTE
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.dws.stagechoice import choose_nodes
+from flux_k8s.dws.stagechoice import NodeTimes, choose_nodes
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, BadObject, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import Breakdowns
@@ -194,6 +194,7 @@ class Staging:
             raise StorageUnavailable(f"{f58(before.jobid)} gets its storage before")
         self._passed.pop(info.jobid, None)
         self._kept.pop(info.jobid, None)
+        await self._machine.node_use.update()
         allowed: list[str] = []
         choose = partial(self._choose, info, allowed)
         keep = partial(self._keep, info)
@@ -281,7 +282,8 @@ class Staging:
         room = {name: min(size, free.get(name, 0)) for name, size in room.items()}
         kept = self._kept_before(info)
         below = {rabbit: below[rabbit] for rabbit in below if rabbit not in kept}
-        choice = fit(below, room)
+        near = any(map(_needs_nodes_near, breakdowns))
+        choice = fit(below, room, times=self._node_times() if near else None)
         if choice is None:
             alone = self._machine.free_storage.left((), lasting=True)
             later = fit(below, alone, own=room)
@@ -289,7 +291,7 @@ class Staging:
             raise _Full(
                 "others' storage: no Rabbits have room", _rabbits(mapping, hosts)
             )
-        if any(map(_needs_nodes_near, breakdowns)):
+        if near:
             allowed[:] = choice.allowed
         return Allocation(
             hosts=choice.hosts,
@@ -299,6 +301,15 @@ class Staging:
             broken_rabbits=rabbits.broken,
             colocated=colocated,
         )
+
+    def _node_times(self) -> NodeTimes:
+        """Which nodes jobs have, and wait for where their data is."""
+        awaited: Counter[str] = Counter()
+        for info in self._infos():
+            if info.stages_ahead and info.view is not None and info.view.staged_for:
+                awaited += self._machine.free_storage.allocations_of(info.jobid)
+        until = self._machine.node_use.until
+        return NodeTimes(self._flux.now(), until, awaited)
 
     def _possible(
         self, info: WorkflowInfo, breakdowns: Breakdowns, nodes: int

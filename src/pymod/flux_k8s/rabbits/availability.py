@@ -44,6 +44,7 @@ from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.rabbits.nodeuse import NodeUse
 from flux_k8s.rabbits.rabbitrows import rabbit_rows
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rabbits.systemstatus import SystemStatus
@@ -174,6 +175,7 @@ class Availability:
         rabbits: the Rabbits of the cluster.
         free_storage: the storage on them that is free, and that is in use.
         nodes: the nodes of the instance.
+        node_use: until when jobs have them.
         system_status: the nodes that DWS does not wait for.
         avoided: the nodes that must not get a job with Rabbit storage.
     """
@@ -212,6 +214,7 @@ class Availability:
         self.free_storage = self.rabbits.free_storage
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self.nodes = Nodes(flux, self._nodes_changed)
+        self.node_use = NodeUse(flux, self.nodes)
         self.system_status = SystemStatus(
             flux, kube, settings.namespace, awaited, self._changed, self._keeps
         )

@@ -142,6 +142,15 @@ class FreeStorage:
         """The labels of the allocation sets of Servers; none if they are not known."""
         return frozenset(each.label for each in self._usage(servers).allocations)
 
+    def allocations_of(self, jobid: int) -> Counter[str]:
+        """The allocations that a job has on each Rabbit, of the storage with most of
+        them there. Of storage that each node has its own of, as many as nodes."""
+        found: Counter[str] = Counter()
+        for servers in self.usage_of(jobid).values():
+            for each in servers.allocations:
+                found |= Counter(each.counts)
+        return found
+
     @property
     def jobs(self) -> frozenset[int]:
         """The jobs with storage, or with a share of a Rabbit."""
@@ -159,13 +168,11 @@ class FreeStorage:
             return {}
         if jobid in self._shares:
             return self._shares[jobid]
-        parts: Counter[str] = Counter()
         sizes: Counter[str] = Counter()
         for servers in self.usage_of(jobid).values():
             sizes.update(servers.unavailable)
             sizes.subtract(servers.beyond)
-            for each in servers.allocations:
-                parts |= Counter(each.counts)
+        parts = self.allocations_of(jobid)
         return {name: Share(size, parts[name] or 1) for name, size in sizes.items()}
 
     @property

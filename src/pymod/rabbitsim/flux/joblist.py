@@ -5,10 +5,11 @@
 from __future__ import annotations
 
 import errno
+import itertools
 from typing import Any, Iterable, Optional
 
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
+from flux_k8s.rfc import hostlist, idset
 from rabbitsim.flux.events import Event, JobState
 from rabbitsim.flux.job import Job
 from rabbitsim.json_copy import copy_json
@@ -92,6 +93,9 @@ def _attributes(job: Job) -> Json:
         found["nnodes"] = nnodes
     if job.R is not None:
         found["nodelist"] = ",".join(job.R["execution"]["nodelist"])
+        lite = job.R["execution"]["R_lite"]
+        ranks = itertools.chain.from_iterable(idset.decode(e["rank"]) for e in lite)
+        found["ranks"] = idset.encode(ranks)
         found["expiration"] = job.R["execution"]["expiration"]
     exception = _exception(job.events)
     if exception is not None:

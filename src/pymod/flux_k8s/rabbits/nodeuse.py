@@ -1,0 +1,118 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""Until when the nodes of the instance have jobs, by ``job-list``.
+
+``resource.sched-status`` says which nodes are allocated, but not for how long, and
+holds up the resource module for a quarter of a second on 11,136 nodes. ``job-list`` has
+the nodes and the time limits of jobs, needs no other module for its answer, and answers
+whatever the scheduler is.
+
+This is good for a preference only: the answer may be old, jobs end before their limits,
+and others get nodes meanwhile. So Flux is asked when somebody wants to know, never more
+often than each :data:`INTERVAL`, and not again after a failure.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from operator import itemgetter
+from typing import Any, Mapping, Sequence, Union
+
+from flux_k8s.control.coroutines import Answer, Call
+from flux_k8s.errors import BadObject
+from flux_k8s.json_reader import Reader
+from flux_k8s.ports import Flux, Json, RpcError
+from flux_k8s.rabbits.nodes import Nodes
+from flux_k8s.rfc import idset
+
+INTERVAL = 5.0
+"""Seconds between two requests, at least."""
+
+PATIENCE = 1.0
+"""Seconds for which an answer is waited for. One that comes later is noted as well."""
+
+MOST = 4096
+"""Jobs in an answer. Of more, which users can make, nothing is read."""
+
+LIST = "job-list.list"
+HAVE_NODES = 16 | 32
+"""The states of jobs that have nodes: RUN, CLEANUP (RFC 21)."""
+
+
+class NodeUse:
+    """Knows which nodes jobs have.
+
+    Attributes:
+        until: the UNIX time at which the last of a node's jobs reaches its time limit,
+            infinite without one. A node without jobs is missing; so are all nodes as
+            long as nothing is known.
+    """
+
+    def __init__(self, flux: Flux, nodes: Nodes) -> None:
+        self._flux = flux
+        self._nodes = nodes
+        self._asked = -math.inf
+        self.until: Mapping[str, float] = {}
+
+    async def update(self) -> None:
+        """Ask Flux, unless it was asked a moment ago. Return when it has answered, or
+        has not for a while."""
+        now = self._flux.now()
+        if abs(now - self._asked) >= INTERVAL:
+            self._asked = now
+            await Call(self._ask)
+
+    def _ask(self, answer: Answer) -> None:
+        timer = self._flux.call_later(PATIENCE, partial(answer, None))
+
+        def answered(result: Union[Json, RpcError]) -> None:
+            timer.cancel()
+            self.until = self._read(result)
+            answer(None)
+
+        request = {
+            "max_entries": MOST + 1,
+            "attrs": ["ranks", "expiration"],
+            "constraint": {"states": [HAVE_NODES]},
+        }
+        self._flux.rpc(LIST, request, answered)
+
+    def _read(self, result: Union[Json, RpcError]) -> Mapping[str, float]:
+        states = self._nodes.states
+        if states is None or isinstance(result, RpcError):
+            return {}
+        try:
+            ends = parse(result, max(states.host_of, default=-1))
+        except BadObject:  # which is as good as no answer
+            return {}
+        host_of = states.host_of
+        return {host_of[rank]: end for rank, end in ends.items() if rank in host_of}
+
+
+def parse(answer: Any, last: int) -> Mapping[int, float]:
+    """Read an answer of ``job-list.list``: as :attr:`NodeUse.until`, of the ranks up to
+    ``last``. Nothing is read of more than :data:`MOST` jobs.
+
+    Raises:
+        BadObject: the answer has another form.
+    """
+    jobs = Reader(LIST, answer).list("jobs")
+    until: dict[int, float] = {}
+    if len(jobs) <= MOST:
+        for end, spans in sorted(map(_end, jobs), key=itemgetter(0)):
+            for first, final in spans:
+                until.update(dict.fromkeys(range(first, min(final, last) + 1), end))
+    return until
+
+
+def _end(job: Any) -> tuple[float, Sequence[tuple[int, int]]]:
+    """The time limit of a job, and the ranks of its nodes."""
+    reader = Reader(LIST, job, "jobs")
+    text = reader.optional_text("ranks") or ""
+    try:
+        spans = tuple(idset.spans(text))
+    except ValueError as error:
+        raise reader.bad("ranks", f"an RFC 22 idset ({error})") from None
+    # Flux has 0 for a job without a limit.
+    return (reader.optional_number("expiration") or math.inf), spans
