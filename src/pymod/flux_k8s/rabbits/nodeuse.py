@@ -112,7 +112,7 @@ def _end(job: Any) -> tuple[float, Sequence[tuple[int, int]]]:
     text = reader.optional_text("ranks") or ""
     try:
         spans = tuple(idset.spans(text))
-    except ValueError as error:
-        raise reader.bad("ranks", f"an RFC 22 idset ({error})") from None
+    except ValueError:
+        raise reader.bad("ranks", "an idset") from None
     # Flux has 0 for a job without a limit.
     return (reader.optional_number("expiration") or math.inf), spans
