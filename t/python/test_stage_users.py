@@ -11,7 +11,7 @@ import pytest
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.stagechoice import StageChoice
-from flux_k8s.jobs import staging
+from flux_k8s.jobs import staging, stagingqueue
 from flux_k8s.ports import SERVERS
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
@@ -174,13 +174,13 @@ def test_a_job_of_thousands_finds_out_whose_turn_it_is_without_a_look_at_all(
     jobs = [submit(system, 1, 60, userid=GUEST, **ON_ONE) for _ in range(200)]
     wait(system, 300.0)
     turns: list[None] = []
-    turn = staging._turn
+    turn = stagingqueue._turn
 
     def counted(info: Any) -> tuple[int, int]:
         turns.append(None)
         return turn(info)
 
-    monkeypatch.setattr(staging, "_turn", counted)
+    monkeypatch.setattr(stagingqueue, "_turn", counted)
     wait(system, 300.0)
     assert 0 < len(turns) < 40 * len(jobs)
 

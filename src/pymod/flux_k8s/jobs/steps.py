@@ -219,7 +219,7 @@ class Steps:
     def release_share(self, info: WorkflowInfo) -> None:
         """Free the job's share: the scheduler has taken back the job's resources."""
         self._planner.release_share(info)
-        self.staging.wake()
+        self.staging.queue.wake()
 
     def forget(self, info: WorkflowInfo) -> None:
         """Drop all that the steps keep for a job."""
@@ -227,7 +227,7 @@ class Steps:
         self.in_use.forget(info)
         if info.token:
             self._tokens.unlink(info)
-        self.staging.forget(info)
+        self.staging.queue.forget(info)
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         marks: Mapping[str, str] = {}
@@ -373,12 +373,12 @@ class Steps:
                 self._flux.log(syslog.LOG_INFO, text)
                 info.failure = None
                 await self._workflows.annotate(info, {STAGE: None})
-            self.staging.go_on()
+            self.staging.queue.go_on()
             return
         await self._record_placement(info, placement)
         advance = Advance(State.Setup)
         await self._workflows.move(info, advance, {STAGED_FOR: nodes})
-        self.staging.go_on()
+        self.staging.queue.go_on()
 
     async def _add_nodes(self, info: WorkflowInfo) -> None:
         try:
@@ -387,7 +387,7 @@ class Steps:
             self._refuse(info, error)
             return
         await self._advance(info, Advance(State.PreRun))
-        self.staging.wake()
+        self.staging.queue.wake()
 
     async def _record_placement(
         self, info: WorkflowInfo, placement: JobPlacement
