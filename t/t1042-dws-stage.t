@@ -124,6 +124,31 @@ test_expect_success 'a job on two Rabbits gets any nodes there, and all of its t
     touch go &&
     wait_event $busy clean
 '
+# usage: busy_until FILE NODES: a job without storage has these nodes until there is a file
+busy_until () {
+    flux submit -N4 --requires=host:"$2" -t 1h \
+        sh -c "until test -e \"$TRASH/$1\"; do sleep 0.1; done"
+}
+
+# The list of jobs that have nodes may be two seconds old.
+test_expect_success 'a job is staged where nodes are free, with less room or not' '
+    for rabbits in 01,02,05,06:03,04,07,08 03,04,07,08:01,02,05,06; do
+        rm -f go &&
+        busy=$(busy_until go "compute-[${rabbits%:*}]") &&
+        wait_event $busy start &&
+        other=$(storage_job 100 -N1 --requires=host:"compute-[${rabbits#*:}]" \
+            sh -c "$LOOP") &&
+        wait_event $other start &&
+        sleep 2 &&
+        job_succeeds $(staged_job 100 -N3 true) &&
+        ! flux job wait-event -q -t 0.1 $busy finish &&
+        job_end $other &&
+        touch go &&
+        job_succeeds $other &&
+        wait_event $busy clean || return 1
+    done &&
+    no_workflows
+'
 test_expect_success 'data waits while a module is killed, and Fluxion loaded again' '
     first=$(flux submit -N8 sh -c "until test -e \"$TRASH/end\"; do sleep 0.1; done") &&
     wait_event $first start &&

@@ -26,7 +26,7 @@ from flux_k8s.ports import Flux, Json, RpcError
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rfc import idset
 
-INTERVAL = 5.0
+INTERVAL = 2.0
 """Seconds between two requests, at least."""
 
 PATIENCE = 1.0
