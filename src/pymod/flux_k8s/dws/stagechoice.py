@@ -22,8 +22,8 @@ HORIZONS = (0.0, *(60.0 * 2**exponent for exponent in range(11)))
 """Seconds until a job may have its nodes. Differences within one of these steps do not
 matter: time limits are rough."""
 
-Order = Callable[[str], tuple[int, int]]
-"""A sort key of Rabbits: the better ones first."""
+Order = Callable[[str, int], tuple[int, ...]]
+"""A sort key of Rabbits with so many places: the better ones first."""
 
 
 class StageChoice(NamedTuple):
@@ -66,7 +66,9 @@ def choose_nodes(
     times: Optional[NodeTimes] = None,
 ) -> Optional[StageChoice]:
     """Choose Rabbits: those where the job gets nodes soonest, as few as possible of
-    these, and those with most room. None if the job does not fit.
+    these, and those with most places, then with most room. None if the job does not
+    fit. Nodes are named only where they are free sooner by more than a step of
+    :data:`HORIZONS`: others may get one of them.
 
     Args:
         nodes: the number of nodes of the job.
@@ -86,8 +88,8 @@ def choose_nodes(
         for rabbit, hosts in below.items()
     }
 
-    def order(rabbit: str) -> tuple[int, int]:
-        return -own.get(rabbit, 0), -room.get(rabbit, 0)
+    def order(rabbit: str, count: int) -> tuple[int, ...]:
+        return -own.get(rabbit, 0), -count, -room.get(rabbit, 0)
 
     fewest = chassis or len(_fill(nodes, places, order))
     if not fewest:
@@ -96,18 +98,18 @@ def choose_nodes(
     most = chassis or 2 * fewest
     numbers = range(fewest, (most if spread or chassis else 1) + 1)
     times = None if own else times
+    named: dict[str, int] = {}
     for ready in [places] if times is None else _by_horizon(places, below, times):
-        if sum(ready.values()) < nodes:
-            continue
         even = (_evenly(nodes, number, ready, order) for number in numbers)
         counts = next(filter(None, even), {})
         if counts:
             allowed = chain.from_iterable(below[rabbit] for rabbit in counts)
             return StageChoice(_hosts(counts, below, times), tuple(allowed))
+        if named:
+            break
         counts = {} if chassis else _fill(nodes, ready, order)
-        if 0 < len(counts) <= most:
-            return StageChoice(*2 * (_hosts(counts, below, times),))
-    return None
+        named = counts if len(counts) <= most else {}
+    return StageChoice(*2 * (_hosts(named, below, times),)) if named else None
 
 
 def _by_horizon(
@@ -129,18 +131,20 @@ def _by_horizon(
 def _evenly(
     nodes: int, number: int, places: Mapping[str, int], order: Order
 ) -> dict[str, int]:
-    """As many nodes on each of so many Rabbits; {} if that is not possible."""
+    """As many nodes on each of so many Rabbits, those with most places; {} if that is
+    not possible."""
     each = nodes // number
     able = [] if nodes % number else [r for r, count in places.items() if count >= each]
     if len(able) < number:
         return {}
-    return dict.fromkeys(sorted(able, key=order)[:number], each)
+    able.sort(key=lambda rabbit: order(rabbit, places[rabbit]))
+    return dict.fromkeys(able[:number], each)
 
 
 def _fill(nodes: int, places: Mapping[str, int], order: Order) -> dict[str, int]:
     """The nodes on the fewest Rabbits; {} if there are not enough places."""
     counts: dict[str, int] = {}
-    for rabbit in sorted(places, key=lambda r: (-places[r], order(r))):
+    for rabbit in sorted(places, key=lambda r: (-places[r], order(r, 0))):
         if nodes:
             counts[rabbit] = min(places[rabbit], nodes)
             nodes -= counts[rabbit]
