@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from flux_k8s.control.coroutines import drive
 from flux_k8s.ports import Json, RpcError
 from flux_k8s.rabbits import nodeuse
-from flux_k8s.rabbits.nodeuse import INTERVAL, PATIENCE, NodeUse
+from flux_k8s.rabbits.nodeuse import INTERVAL, PATIENCE, SOON, NodeUse
 from flux_k8s.rfc import idset
 from rabbitsim.loop import VirtualLoop
 
@@ -63,7 +63,8 @@ def update(use: NodeUse, flux: Any) -> float:
 @given(
     st.lists(
         st.tuples(
-            st.sets(st.integers(0, 9), min_size=1), st.sampled_from((0.0, 5.0, 7.0))
+            st.sets(st.integers(0, 9), min_size=1),
+            st.sampled_from((0.0, 5.0, 1005.0, 2000.0)),
         )
     )
 )
@@ -77,7 +78,8 @@ def test_a_node_has_jobs_until_the_last_of_them_ends(
     for ranks, end in jobs:
         for rank in ranks & set(range(8)):
             ends.setdefault(f"n{rank}", []).append(end or inf)
-    assert use.until == {host: max(found) for host, found in ends.items()}
+    soon = flux.asked[0] + flux.delay + SOON
+    assert use.until == {host: max(*found, soon) for host, found in ends.items()}
 
 
 def test_flux_is_not_asked_again_at_once_however_often_somebody_wants_to_know() -> None:
@@ -129,7 +131,16 @@ def test_of_a_job_with_all_ranks_that_there_can_be_only_the_nodes_are_read() -> 
     )
 
 
-def test_of_more_jobs_than_can_be_read_in_one_turn_none_is_read() -> None:
-    most = [job("0")] * nodeuse.MOST
-    assert nodeuse.parse({"jobs": most}, 3)
-    assert not nodeuse.parse({"jobs": [*most, job("1")]}, 3)
+@pytest.mark.parametrize(
+    "jobs, more",
+    [
+        ([job("0")] * nodeuse.MOST_JOBS, job("0")),
+        ([job("0-1023")] * 64, job("0")),
+        ([job(",".join(map(str, range(0, 1000, 2))))] * 16, job("9" * 2**15)),
+    ],
+)
+def test_of_more_than_can_be_read_in_one_turn_nothing_is_read(
+    jobs: list[Json], more: Json
+) -> None:
+    assert nodeuse.parse({"jobs": jobs}, 2000)
+    assert not nodeuse.parse({"jobs": [*jobs, more]}, 2000)

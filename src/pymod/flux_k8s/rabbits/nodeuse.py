@@ -32,8 +32,15 @@ INTERVAL = 2.0
 PATIENCE = 1.0
 """Seconds for which an answer is waited for. One that comes later is noted as well."""
 
-MOST = 4096
-"""Jobs in an answer. Of more, which users can make, nothing is read."""
+SOON = 10.0
+"""Seconds for which a node is not free, at least, whose job has reached its time limit:
+what follows the tasks is not limited."""
+
+MOST_JOBS = 4096
+MOST_TEXT = 2**15
+MOST_RANKS = 2**16
+"""The jobs in an answer, and the characters and the ranks in the lists of their nodes.
+Nothing is read of more: users can make it, where jobs share nodes."""
 
 LIST = "job-list.list"
 HAVE_NODES = 16 | 32
@@ -45,8 +52,8 @@ class NodeUse:
 
     Attributes:
         until: the UNIX time at which the last of a node's jobs reaches its time limit,
-            infinite without one. A node without jobs is missing; so are all nodes as
-            long as nothing is known.
+            or soon if it has; infinite without one. A node without jobs is missing; so
+            are all nodes as long as nothing is known.
     """
 
     def __init__(self, flux: Flux, nodes: Nodes) -> None:
@@ -72,7 +79,7 @@ class NodeUse:
             answer(None)
 
         request = {
-            "max_entries": MOST + 1,
+            "max_entries": MOST_JOBS + 1,
             "attrs": ["ranks", "expiration"],
             "constraint": {"states": [HAVE_NODES]},
         }
@@ -86,33 +93,51 @@ class NodeUse:
             ends = parse(result, max(states.host_of, default=-1))
         except BadObject:  # which is as good as no answer
             return {}
-        host_of = states.host_of
-        return {host_of[rank]: end for rank, end in ends.items() if rank in host_of}
+        host_of, soon = states.host_of, self._flux.now() + SOON
+        return {
+            host_of[rank]: max(end, soon)
+            for rank, end in ends.items()
+            if rank in host_of
+        }
 
 
 def parse(answer: Any, last: int) -> Mapping[int, float]:
     """Read an answer of ``job-list.list``: as :attr:`NodeUse.until`, of the ranks up to
-    ``last``. Nothing is read of more than :data:`MOST` jobs.
+    ``last``, but with the time limits as they are. Nothing is read of an answer that
+    would take long.
 
     Raises:
         BadObject: the answer has another form.
     """
     jobs = Reader(LIST, answer).list("jobs")
+    if len(jobs) > MOST_JOBS:
+        return {}
+    ends = sorted(map(_end, jobs), key=itemgetter(0))
+    if sum(len(ranks) for _, ranks in ends) > MOST_TEXT:
+        return {}
+    parts = [
+        (end, range(first, min(final, last) + 1))
+        for end, ranks in ends
+        for first, final in _spans(ranks)
+    ]
+    if sum(len(ranks) for _, ranks in parts) > MOST_RANKS:
+        return {}
     until: dict[int, float] = {}
-    if len(jobs) <= MOST:
-        for end, spans in sorted(map(_end, jobs), key=itemgetter(0)):
-            for first, final in spans:
-                until.update(dict.fromkeys(range(first, min(final, last) + 1), end))
+    for end, ranks in parts:
+        until.update(dict.fromkeys(ranks, end))
     return until
 
 
-def _end(job: Any) -> tuple[float, Sequence[tuple[int, int]]]:
+def _end(job: Any) -> tuple[float, str]:
     """The time limit of a job, and the ranks of its nodes."""
     reader = Reader(LIST, job, "jobs")
-    text = reader.optional_text("ranks") or ""
-    try:
-        spans = tuple(idset.spans(text))
-    except ValueError:
-        raise reader.bad("ranks", "an idset") from None
     # Flux has 0 for a job without a limit.
-    return (reader.optional_number("expiration") or math.inf), spans
+    end = reader.optional_number("expiration") or math.inf
+    return end, reader.optional_text("ranks") or ""
+
+
+def _spans(ranks: str) -> Sequence[tuple[int, int]]:
+    try:
+        return idset.spans(ranks)
+    except ValueError:
+        raise BadObject(LIST, "jobs.ranks", ranks, "an idset") from None
