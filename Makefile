@@ -40,8 +40,8 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties soak-flux torture-mutants docs pictures day \
-	day-saving bench bench-compare bench-flame wheel install uninstall clean
+	soak-hostile soak-properties soak-scheduler soak-flux torture-mutants docs \
+	pictures day day-saving bench bench-compare bench-flame wheel install uninstall clean
 
 all: $(INSTALLED)
 
@@ -77,7 +77,7 @@ pytest: $(INSTALLED)
 flux-check: $(INSTALLED)
 	./t/run.sh
 
-soak: soak-torture soak-properties soak-hostile torture-mutants soak-flux
+soak: soak-torture soak-properties soak-hostile soak-scheduler torture-mutants soak-flux
 
 soak-torture: $(INSTALLED)
 	$(BIN)/python -m rabbitsim torture --crash-points
@@ -89,6 +89,9 @@ soak-properties: $(INSTALLED)
 
 soak-hostile: $(INSTALLED)
 	LIMIT=7200 FLUX_DWS_HOSTILE=20000 ./t/run.sh t1020-dws-hostile.t
+
+soak-scheduler: $(INSTALLED)
+	./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
 
 soak-flux: $(INSTALLED)
 	$(BIN)/python bench/soak.py
