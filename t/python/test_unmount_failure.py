@@ -795,6 +795,23 @@ def test_without_keep_only_the_node_that_was_told_to_unmount_is_drained() -> Non
     assert drained(system) == {BAD: f"{f58(jobid)}: {REASON}"}
 
 
+def test_a_node_that_dws_passes_over_is_drained_when_the_storage_is_gone() -> None:
+    both = Fault("PostRun", "mount", node="compute-0[23]")
+    latency = table({"PostRun": 0.5, "Teardown": 0.5})
+    system = started(
+        topology=Topology.regular(4, 2, capacity=200 * GIB),
+        options=Options(latency=latency, faults=(both,)),
+        config=Config.parse({"postrun_timeout": LIMIT}),
+    )
+    jobid = submit(system, TWO, 4)
+    assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
+    body = {"data": {"nodes": {"compute-03": "Disabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", body)
+    settle(system, DAY)
+    reason = f"{f58(jobid)}: {REASON}"
+    assert drained(system) == {BAD: reason, "compute-03": reason}
+
+
 def cancelled_while_it_mounts(
     config: Optional[Json] = None,
 ) -> tuple[VirtualSystem, int]:

@@ -108,10 +108,10 @@ class InUse:
             KubeError: the list of mounts failed, and is to be repeated.
         """
         clientmounts, note = await self._clientmounts(info, note)
-        hosts = await self._late(info, clientmounts)
-        await self._drain(info, hosts, note)
-        info.still_mounted = hosts
-        info.unmounted = True
+        late = await self._late(info, clientmounts)
+        await self._drain(info, late, note)
+        info.still_mounted = late
+        info.unmounted = late == await self._not_unmounted(info, clientmounts)
 
     async def find_writers(
         self, info: WorkflowInfo, note: str, told: bool

@@ -283,6 +283,7 @@ class Steps:
         await self.in_use.drain_mounted(info, step.note)
         if info.view is not None and self._may_end(info.view):
             await self._workflows.annotate(info, {NODES_RELEASED: "true"})
+        info.unmounted = True
 
     def _may_end(self, view: WorkflowView) -> bool:
         """Whether a job may end before its storage is gone. A container runs on, and
