@@ -30,7 +30,7 @@ from flux_k8s.jobs.steps import Steps
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError
-from flux_k8s.ports import Clock, Flux, Json
+from flux_k8s.ports import WORKFLOW, Clock, Flux, Json
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.slots import slotted
 
@@ -222,6 +222,13 @@ class JobTable:
     def infos(self) -> Iterator[WorkflowInfo]:
         """The state of the storage of each job."""
         return (job.info for job in self._jobs.values())
+
+    def unclaimed_views(self) -> Optional[list[WorkflowView]]:
+        """The Workflows that belong to no known job. None as long as not all Workflows
+        have been seen."""
+        if not self._outage.has_listed(WORKFLOW):
+            return None
+        return [view for view, _ in self.unclaimed.values()]
 
     def note_withheld(self, jobid: int) -> None:
         """The scheduler keeps a job's storage from others."""

@@ -121,6 +121,7 @@ class Service:
             stalls,
             scope.bind,
             jobs.infos,
+            jobs.unclaimed_views,
             jobs.ask,
         )
         self._reconciler = Reconciler(

@@ -28,6 +28,9 @@ class SharedStorage:
     Args:
         namespace: where DWS has it.
         infos: returns all jobs.
+        unclaimed: returns the Workflows that belong to no job that is known; None as
+            long as not all Workflows have been seen. A service that was just started
+            knows late of a job that has ended.
     """
 
     def __init__(
@@ -35,30 +38,38 @@ class SharedStorage:
         free_storage: FreeStorage,
         namespace: str,
         infos: Callable[[], Iterable[WorkflowInfo]],
+        unclaimed: Callable[[], Optional[Iterable[WorkflowView]]],
     ) -> None:
         self._free_storage = free_storage
         self._namespace = namespace
         self._infos = infos
+        self._unclaimed = unclaimed
 
     def check(self, info: WorkflowInfo) -> None:
         """Refuse to mount the storage of a job for now, if a node may still write to
         some of it that is mounted there for another job.
 
         Raises:
-            StorageUnavailable: names the storage, the nodes and the other job.
+            StorageUnavailable: names the storage, the nodes and the other job, or not
+                all Workflows have been seen.
         """
         view = info.view
         if view is None or not view.persistent_storage:
             return
-        for other in self._infos():
-            held = _kept(other)
-            if held is None or other is info:
-                continue
+        unclaimed = self._unclaimed()
+        if unclaimed is None:
+            raise StorageUnavailable("Workflows are not listed yet")
+        others = [
+            other.view
+            for other in self._infos()
+            if other.view is not None and other is not info and other.writers != ()
+        ]
+        for held in filter(_is_kept, [*others, *unclaimed]):
             for name in view.persistent_storage:
                 if name in held.persistent_storage and self._is_exclusive(name):
                     raise StorageUnavailable(
                         f"{held.kept_for} has not unmounted the persistent storage"
-                        f" {name} of job {other.f58}"
+                        f" {name} of job {held.jobid}"
                     )
 
     def _is_exclusive(self, name: str) -> bool:
@@ -69,9 +80,6 @@ class SharedStorage:
         return not labels or not ONE_FOR_EACH_NODE.isdisjoint(labels)
 
 
-def _kept(info: WorkflowInfo) -> Optional[WorkflowView]:
-    """The Workflow of a job, if it is kept for nodes that could still write."""
-    view = info.view
-    if view is None or not view.kept_for or view.desired is not State.PostRun:
-        return None
-    return None if info.writers == () else view
+def _is_kept(view: WorkflowView) -> bool:
+    """Whether a Workflow is kept for nodes that had not unmounted."""
+    return bool(view.kept_for) and view.desired is State.PostRun

@@ -103,12 +103,14 @@ class Steps:
         stalls: Stalls,
         bind: Bind,
         infos: Callable[[], Iterable[WorkflowInfo]],
+        unclaimed: Callable[[], Optional[Iterable[WorkflowView]]],
         ask: Callable[[int], None],
     ) -> None:
         """
         Args:
             bind: makes a callback one of the job for which a step is carried out.
             infos, ask: as for :class:`Staging`.
+            unclaimed: as for :class:`SharedStorage`.
         """
         self._flux = flux
         self._calls = KubeCalls(kube)
@@ -134,7 +136,9 @@ class Steps:
             flux, kube, settings, self._planner, records, machine.nodes
         )
         self._data = DataReports(flux)
-        self._shared = SharedStorage(machine.free_storage, settings.namespace, infos)
+        self._shared = SharedStorage(
+            machine.free_storage, settings.namespace, infos, unclaimed
+        )
         self.staging = Staging(flux, settings, machine, self._planner, infos, ask)
         self.in_use = InUse(flux, kube, settings, machine.nodes, machine.find_writers)
 
