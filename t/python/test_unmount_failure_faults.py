@@ -5,12 +5,45 @@ the module, Kubernetes, the program of the site, or another node."""
 
 from __future__ import annotations
 
+import json
+from typing import Optional
+
 import pytest
 
+from flux_k8s.dws.workflowview import NODES_RELEASED
+from flux_k8s.ports import KubeError
+from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault
-from support.service import HOUR, USE, desired, jobspec, long, running, settle
+from rabbitsim.kube.direct import Fault as ApiFault
+from rabbitsim.kube.direct import Faults, Request
+from rabbitsim.system import VirtualSystem
+from support.rabbits import drained
+from support.service import (
+    HOUR,
+    USE,
+    desired,
+    in_state,
+    jobspec,
+    long,
+    names,
+    running,
+    settle,
+)
 from support.service import KEEP as PERSISTENT
-from support.unmounting import BAD, COPY, is_kept, kept, system_of, wait
+from support.unmounting import (
+    BAD,
+    COPY,
+    LIMIT,
+    REASON,
+    cancelled_while_it_mounts,
+    is_kept,
+    kept,
+    settle_unharmed,
+    submit,
+    switch_off,
+    system_of,
+    wait,
+)
 
 
 @pytest.mark.parametrize("latency", [0.2, 1.0])
@@ -31,3 +64,60 @@ def test_a_module_that_is_loaded_again_mounts_no_persistent_storage_twice(
     system.load_module()
     wait(system, HOUR)
     assert is_kept(system, jobid) and desired(system, other) == "PostRun"
+
+
+def away(system: VirtualSystem, plural: str, until: float) -> Faults:
+    """Kubernetes has an object kind back only later."""
+
+    def fault(request: Request) -> Optional[ApiFault]:
+        if request.kind.plural != plural or system.loop.now() >= until:
+            return None
+        return ApiFault(
+            error=KubeError(503, "ServiceUnavailable", "the lights are out")
+        )
+
+    return fault
+
+
+def test_a_job_is_let_go_though_kubernetes_did_not_take_that_at_first() -> None:
+    system, jobid = cancelled_while_it_mounts()
+    refused = []
+
+    def fault(request: Request) -> Optional[ApiFault]:
+        if len(refused) > 2 or NODES_RELEASED not in json.dumps(request.body):
+            return None
+        refused.append(request)
+        return ApiFault(error=KubeError(500, "InternalError", "etcd has no leader"))
+
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    wait(system, HOUR)
+    assert len(refused) == 3 and "clean" in names(system, jobid)
+    assert drained(system) == {BAD: f"{f58(jobid)}: {REASON}"}
+    settle_unharmed(system)
+
+
+def test_a_job_that_is_let_go_waits_until_servers_are_listed() -> None:
+    system, jobid = cancelled_while_it_mounts()
+    wait(system, LIMIT / 2)
+    system.kill_module()
+    wait(system, LIMIT)
+    system._faults = away(system, "servers", system.loop.now() + 30.0)
+    system.load_module()
+    wait(system, HOUR)
+    assert desired(system, jobid) == "Teardown" and "clean" in names(system, jobid)
+    settle_unharmed(system)
+
+
+def test_a_job_whose_storage_is_kept_ends_when_servers_are_listed() -> None:
+    system = system_of()
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
+    system.kill_module()
+    wait(system, HOUR)
+    system._faults = away(system, "servers", system.loop.now() + 30.0)
+    system.load_module()
+    wait(system, HOUR)
+    assert is_kept(system, jobid) and set(drained(system)) == {BAD}
+    switch_off(system)
+    settle_unharmed(system)

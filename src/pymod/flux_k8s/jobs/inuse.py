@@ -102,16 +102,17 @@ class InUse:
         self._find_writers = find_writers
 
     async def drain_mounted(self, info: WorkflowInfo, note: str) -> None:
-        """Drain the nodes that have not unmounted the job's storage in time.
+        """Drain the nodes that have not unmounted the job's storage in time. As long as
+        DWS waits, it may yet tell others to unmount: they are to be looked for again.
 
         Raises:
             KubeError: the list of mounts failed, and is to be repeated.
         """
         clientmounts, note = await self._clientmounts(info, note)
-        late = await self._late(info, clientmounts)
-        await self._drain(info, late, note)
-        info.still_mounted = late
-        info.unmounted = late == await self._not_unmounted(info, clientmounts)
+        hosts = await self._late(info, clientmounts)
+        await self._drain(info, hosts, note)
+        info.still_mounted = tuple(dict.fromkeys((*(info.still_mounted or ()), *hosts)))
+        info.unmounted = info.view is None or info.view.complete
 
     async def find_writers(
         self, info: WorkflowInfo, note: str, told: bool

@@ -273,25 +273,34 @@ class Steps:
             return
         writers = await self.in_use.find_writers(info, step.note, step.failed)
         if writers and not view.kept_for:
+            # A job that was aborted has ended.
+            ends = not info.released and self._may_end(view)
             if not info.released:
                 names = hostlist.encode(writers)
                 await self._data.note_kept(info, names, kept_until(names))
-            # A job that was aborted has ended.
-            ends = self._may_end(view) and not info.released
             await self._workflows.keep(info, writers, ends)
         info.writers, info.writers_at = writers, now
 
     async def _let_nodes_go(self, info: WorkflowInfo, step: LetNodesGo) -> None:
         """Drain the nodes that have not unmounted, and mark the Workflow: the others
         may go to other jobs."""
+        assert info.view is not None
+        ends = self._may_end(info.view)
         await self.in_use.drain_mounted(info, step.note)
-        if info.view is not None and self._may_end(info.view):
+        if ends:
             await self._workflows.annotate(info, {NODES_RELEASED: "true"})
-        info.unmounted = True
+        else:
+            info.unmounted = True
 
     def _may_end(self, view: WorkflowView) -> bool:
         """Whether a job may end before its storage is gone. A container runs on, and
-        of storage that the service cannot see, others could not be kept off."""
+        of storage that the service cannot see, others could not be kept off.
+
+        Raises:
+            StorageUnavailable: it is not known yet whether the service can see it.
+        """
+        if not (self._free_storage.counted or view.runs_containers):
+            raise StorageUnavailable("Servers are not listed yet")
         return self._free_storage.listed and not view.runs_containers
 
     async def _keep_failed(self, info: WorkflowInfo, step: KeepFailed) -> None:
@@ -300,8 +309,6 @@ class Steps:
         view, limit = info.view, self._settings.config.keep_failed
         assert view is not None and limit is not None
         if not (info.released or self._may_end(view)):
-            if not (self._free_storage.counted or view.runs_containers):
-                raise StorageUnavailable("Servers are not listed yet")
             info.cannot_keep = True
             return
         if self._exceeds_limit(info):

@@ -199,7 +199,8 @@ def unmounts_late(
     """The same for nodes that are to unmount in Teardown, since the job had not got to
     PostRun. With ``unmount_failure`` they do not hold up the others."""
     limit = config.postrun_timeout if config.keeps_mounted else None
-    over = info.unmounted or info.released or info.out_since is not None
+    over = info.unmounted or view.nodes_released or info.released
+    over = over or info.out_since is not None
     if limit is None or view.since is None or over or view.runs_containers:
         return None, None
     deadline, problem = view.since + limit, _late(info, view, "postrun_timeout", limit)
