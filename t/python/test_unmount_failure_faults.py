@@ -17,7 +17,7 @@ from rabbitsim.dws.options import Fault
 from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Faults, Request
 from rabbitsim.system import VirtualSystem
-from support.rabbits import drained
+from support.rabbits import drained, shown
 from support.service import (
     HOUR,
     USE,
@@ -26,6 +26,7 @@ from support.service import (
     jobspec,
     long,
     names,
+    run_until_inactive,
     running,
     settle,
 )
@@ -33,11 +34,14 @@ from support.service import KEEP as PERSISTENT
 from support.unmounting import (
     BAD,
     COPY,
+    FENCE,
+    KEEP,
     LIMIT,
     REASON,
     cancelled_while_it_mounts,
     is_kept,
     kept,
+    record,
     settle_unharmed,
     submit,
     switch_off,
@@ -121,3 +125,36 @@ def test_a_job_whose_storage_is_kept_ends_when_servers_are_listed() -> None:
     assert is_kept(system, jobid) and set(drained(system)) == {BAD}
     switch_off(system)
     settle_unharmed(system)
+
+
+def test_persistent_storage_of_a_job_that_was_let_go_is_not_mounted_twice() -> None:
+    system, jobid = cancelled_while_it_mounts(dw=USE)
+    run_until_inactive(system, jobid)
+    other = submit(system, (USE, COPY), 3)
+    wait(system, HOUR)
+    assert desired(system, jobid) == "Teardown" and "alloc" not in names(system, other)
+    system.kill_module()
+    system.load_module()
+    wait(system, 600.0)
+    assert desired(system, jobid) == "Teardown" and "alloc" not in names(system, other)
+    settle_unharmed(system)
+    assert "start" in names(system, other)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_teardown_does_without_a_node_that_the_site_has_fenced(restart: bool) -> None:
+    system, jobid = cancelled_while_it_mounts({**KEEP, "fence_command": [FENCE]})
+    fenced: list[str] = []
+    system.instance.programs[FENCE] = lambda arguments: "\n".join(fenced)
+    run_until_inactive(system, jobid)
+    found = record(system, jobid)
+    if restart:
+        system.kill_module()
+        system.load_module()
+    wait(system, 600.0)
+    assert desired(system, jobid) == "Teardown" and shown(system) == {}
+    fenced.append(BAD)
+    wait(system, 65.0)
+    assert shown(system) == {BAD: "Disabled"}
+    settle(system, 60.0)
+    assert record(system, jobid) == found

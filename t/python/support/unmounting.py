@@ -21,6 +21,7 @@ from support.service import (
     COPY_OUT,
     DAY,
     HOUR,
+    USE,
     XFS,
     in_state,
     jobspec,
@@ -29,10 +30,11 @@ from support.service import (
     started,
     workflow,
 )
+from support.service import KEEP as PERSISTENT
 
 BAD = "compute-02"
 STUCK = Fault("PostRun", "mount", node=BAD)
-SLOW = Fault("PostRun", "mount", node=BAD, duration=2 * HOUR)
+SLOW = Fault("PostRun", "mount", node=BAD, match="*", duration=2 * HOUR)
 LIMIT = 60.0
 KEEP: Json = {"unmount_failure": "keep", "postrun_timeout": LIMIT}
 COPY = "#DW copy_out source=$DW_PERSISTENT_keep/x destination=/lustre/x"
@@ -123,7 +125,7 @@ def fencing(*found: str) -> tuple[VirtualSystem, list[str], list[list[str]]]:
 
 
 def cancelled_while_it_mounts(
-    config: Optional[Json] = None,
+    config: Optional[Json] = None, dw: str = ALL
 ) -> tuple[VirtualSystem, int]:
     """A system with a job that was cancelled in PreRun. One of its four nodes unmounts
     only after two hours."""
@@ -133,7 +135,10 @@ def cancelled_while_it_mounts(
         options=Options(latency=latency, faults=(SLOW,)),
         config=Config.parse(KEEP if config is None else config),
     )
-    jobid = submit(system, (ALL,))
+    if dw == USE:
+        system.instance.submit(jobspec(PERSISTENT, 4))
+        settle(system)
+    jobid = submit(system, (dw,))
     assert system.loop.run(in_state(system, "PreRun"), timeout=HOUR)
     mounted = {"status": {"mounts": [{"state": "mounted", "ready": True}]}}
     wait(system, 1.0)

@@ -69,7 +69,7 @@ job has ended."""
 
 KEPT_FOR = "flux-framework.readthedocs.io/kept-for"
 """An annotation: the nodes (RFC 29) that had not unmounted in time, and could write.
-The storage is kept until they cannot."""
+The storage is kept until they cannot, or DWS waits for them in Teardown."""
 
 LEFT_MOUNTED = "flux-framework.readthedocs.io/left-mounted"
 """An annotation that the service writes when it requests the state after PostRun: the
@@ -240,6 +240,14 @@ class WorkflowView:
         """Whether copying the data of the job out has failed once, and the storage was
         kept."""
         return self.failed_until is not None or self.rescued is not None
+
+    @property
+    def awaits_unmount(self) -> bool:
+        """Whether the storage waits for the nodes in ``kept_for``, which may have
+        unmounted, or cannot write any more."""
+        if self.desired is State.Teardown:
+            return bool(self.kept_for) and not (self.complete or self.left_mounted)
+        return bool(self.kept_for) and self.desired is State.PostRun
 
     @property
     def complete(self) -> bool:

@@ -64,7 +64,9 @@ class SharedStorage:
             for other in self._infos()
             if other.view is not None and other is not info and other.writers != ()
         ]
-        for held in filter(_is_kept, [*others, *unclaimed]):
+        for held in [*others, *unclaimed]:
+            if not held.awaits_unmount:
+                continue
             for name in view.persistent_storage:
                 if name in held.persistent_storage and self._is_exclusive(name):
                     raise StorageUnavailable(
@@ -78,8 +80,3 @@ class SharedStorage:
         servers = Reference(self._namespace, name)
         labels = self._free_storage.labels_of(servers)
         return not labels or not ONE_FOR_EACH_NODE.isdisjoint(labels)
-
-
-def _is_kept(view: WorkflowView) -> bool:
-    """Whether a Workflow is kept for nodes that had not unmounted."""
-    return bool(view.kept_for) and view.desired is State.PostRun

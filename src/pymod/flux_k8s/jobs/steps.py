@@ -288,7 +288,7 @@ class Steps:
         ends = self._may_end(info.view)
         await self.in_use.drain_mounted(info, step.note)
         if ends:
-            await self._workflows.annotate(info, {NODES_RELEASED: "true"})
+            await self._workflows.keep(info, info.still_mounted or (), ends)
         else:
             info.unmounted = True
 

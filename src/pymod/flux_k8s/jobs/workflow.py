@@ -263,7 +263,7 @@ def _await_unmount(
     """
     if view.desired is not State.PostRun:
         return None
-    valid_until = None if info.writers is None else info.writers_at + WRITERS_VALID
+    valid_until = _writers_valid_until(info)
     over = view.complete or trouble is not None or info.aborted or bool(view.kept_for)
     if over and (valid_until is None or now >= valid_until):
         if trouble is not None:
@@ -285,6 +285,12 @@ def _await_unmount(
         if release is not None:
             return release
     return Wait(valid_until) if over else None
+
+
+def _writers_valid_until(info: WorkflowInfo) -> Optional[float]:
+    """The UNIX time until which it is known which nodes could write; None if it is
+    not."""
+    return None if info.writers is None else info.writers_at + WRITERS_VALID
 
 
 def _give_up(
@@ -336,6 +342,11 @@ def _tear_down(
     if view.complete:
         return Delete()
     overdue, deadline = unmounts_late(info, view, now, config)
+    if view.awaits_unmount:
+        # A node that cannot write any more is to be Disabled: DWS does without it then.
+        deadline = _writers_valid_until(info)
+        if deadline is None or now >= deadline:
+            return FindWriters("Teardown is not complete")
     if overdue is not None:
         return Lookup() if in_doubt(info, deadline, now) else LetNodesGo(overdue.note)
     return _await_teardown(info, view, now, deadline)
@@ -344,8 +355,8 @@ def _tear_down(
 def _await_teardown(
     info: WorkflowInfo, view: WorkflowView, now: float, deadline: Optional[float]
 ) -> Step:
-    """Wait for Teardown, which has no time limit but ``deadline``, that of unmounting.
-    Warn the owner when it takes long."""
+    """Wait for Teardown, which has no time limit, at most until ``deadline``. Warn the
+    owner when it takes long."""
     if info.warned or view.warned:
         return Wait(deadline)
     message = view.message or "no message"

@@ -267,7 +267,7 @@ class WorkflowRequests:
         Args:
             release_nodes: its job may end from now on.
         """
-        annotations = {KEPT_FOR: hostlist.encode(hosts)}
+        annotations = {KEPT_FOR: hostlist.encode(hosts)} if hosts else {}
         if release_nodes:
             annotations[NODES_RELEASED] = "true"
         await self.annotate(info, annotations)
