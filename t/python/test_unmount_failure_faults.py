@@ -5,14 +5,20 @@ the module, Kubernetes, the program of the site, or another node."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from typing import Optional
+from typing import Callable, Optional
+from unittest.mock import Mock
 
 import pytest
 
+from flux_k8s.config.table import Config
+from flux_k8s.control.coroutines import drive
 from flux_k8s.dws.workflowview import NODES_RELEASED
 from flux_k8s.ports import KubeError
+from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rfc.jobid import f58
+from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.options import Fault
 from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Faults, Request
@@ -21,6 +27,7 @@ from support.rabbits import drained, shown
 from support.service import (
     HOUR,
     USE,
+    XFS,
     desired,
     in_state,
     jobspec,
@@ -60,7 +67,7 @@ def test_a_module_that_is_loaded_again_mounts_no_persistent_storage_twice(
     system.instance.submit(jobspec(PERSISTENT, 4))
     settle(system)
     first, second = ({"hostlist": [f"compute-0[{n}]"]} for n in ("1,3", "2,4"))
-    other = system.instance.submit(long([USE, COPY], 2, HOUR, constraints=first))
+    other = system.instance.submit(long([USE, COPY], 2, 3600, constraints=first))
     running(system, other)
     jobid = kept(system, (USE,), nodes=2, constraints=second)
     wait(system, 2 * HOUR)
@@ -85,7 +92,7 @@ def away(system: VirtualSystem, plural: str, until: float) -> Faults:
 
 def test_a_job_is_let_go_though_kubernetes_did_not_take_that_at_first() -> None:
     system, jobid = cancelled_while_it_mounts()
-    refused = []
+    refused: list[Request] = []
 
     def fault(request: Request) -> Optional[ApiFault]:
         if len(refused) > 2 or NODES_RELEASED not in json.dumps(request.body):
@@ -158,3 +165,43 @@ def test_teardown_does_without_a_node_that_the_site_has_fenced(restart: bool) ->
     assert shown(system) == {BAD: "Disabled"}
     settle(system, 60.0)
     assert record(system, jobid) == found
+
+
+def test_without_keep_a_node_that_dws_passes_over_in_teardown_is_drained() -> None:
+    """DWS has the nodes unmount a second file system after the first: in Teardown, if a
+    node has not unmounted the first one."""
+    system = system_of(config={"unmount_failure": "teardown"})
+    jobid = submit(system, (XFS, XFS.replace("p1", "p2")))
+    assert system.loop.run(in_state(system, "Teardown"), timeout=HOUR)
+    assert set(drained(system)) == {BAD}
+    world = system.controllers._world
+    stuck = Fault("PostRun", "mount", node="compute-0[23]")
+    world.options = dataclasses.replace(world.options, faults=(stuck,))
+    system.instance.set_up("compute-03", False)
+    run_until_inactive(system, jobid)
+    assert set(drained(system)) == {BAD, "compute-03"}
+
+
+def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> None:
+    answers: list[Callable[[str], None]] = []
+    changes: list[None] = []
+    flux = Mock(run_program=lambda argv, timeout, done: answers.append(done))
+    config = Config.parse({"fence_command": [FENCE]})
+    settings = Mock(config=config)
+    fences = Fences(flux, settings, lambda: changes.append(None))
+
+    def ask() -> None:
+        drive(fences.ask([BAD]), lambda result: None, ())
+
+    def see(*drained: str) -> None:
+        reasons = dict.fromkeys(drained, "bad")
+        fences.nodes_changed(NodeStates((BAD,), frozenset(), reasons, {}))
+
+    see(BAD)
+    ask()
+    see()
+    answers.pop()(BAD)
+    assert fences.nodes == frozenset() and not changes
+    ask()
+    answers.pop()(BAD)
+    assert fences.nodes == {BAD} and len(changes) == 1

@@ -10,6 +10,7 @@ are cut off for good, as hostlists. It is asked again each time, for a node may 
 from __future__ import annotations
 
 import syslog
+from collections import Counter
 from typing import Callable, Iterable, Sequence
 
 from flux_k8s.config.settings import Settings
@@ -41,10 +42,13 @@ class Fences:
         self._settings = settings
         self._changed = changed
         self._failure = ""
+        self._away: frozenset[str] = frozenset()
+        self._returns = Counter[str]()
 
     async def ask(self, hosts: Sequence[str]) -> None:
         """Find out which of these nodes are fenced. None are if the program fails."""
         found: frozenset[str] = frozenset()
+        returns = Counter(self._returns)
         program = self._settings.config.fence_command
         if program and hosts:
             argv = [*program, hostlist.encode(hosts)]
@@ -54,12 +58,17 @@ class Fences:
                 self._failure = ""
             except (OSError, ValueError) as error:
                 self._note_failure(error)
-            found &= frozenset(hosts)
+            # An answer may be older than the return of a node.
+            back = self._returns - returns
+            found = found.intersection(hosts).difference(back)
         self._note(self.nodes.difference(hosts) | found)
 
     def nodes_changed(self, states: NodeStates) -> None:
         """A node that serves again is not fenced."""
-        self._note(self.nodes.intersection({*states.offline, *states.drained}))
+        away = {*states.offline, *states.drained}
+        self._returns.update(self._away - away)
+        self._away = frozenset(away)
+        self._note(self.nodes & self._away)
 
     def _note_failure(self, error: Exception) -> None:
         """Log an error of the program, unless it has failed so before."""
