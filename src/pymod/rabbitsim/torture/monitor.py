@@ -213,7 +213,9 @@ class Monitor:
             unmounted = "PostRun" in record.reached or self._is_late(workflow)
             if not (unmounted or record.kept):
                 self.fail("epilog", f"{job} was let go before its PostRun was complete")
-            self._storage.let_go(job, self._drained)
+            state = workflow["spec"]["desiredState"]
+            waits = not _complete(workflow, state)
+            self._storage.let_go(job, self._drained, waits)
             return
         self._check_told(job, record)
         if not self._allowances.absent():

@@ -12,7 +12,12 @@ from collections import Counter
 from typing import Callable, Iterable, Mapping, Sequence
 
 from flux_k8s.dws import storageusage
-from flux_k8s.dws.cleanup import allocated_rabbits, mounted_nodes, workflow_selector
+from flux_k8s.dws.cleanup import (
+    allocated_rabbits,
+    is_to_be_unmounted,
+    mounted_nodes,
+    workflow_selector,
+)
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
 from flux_k8s.dws.workflowview import STAGED_FOR
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
@@ -160,10 +165,15 @@ class StorageMonitor:
             if gone and not allowed and not record.fatal:
                 self._fail("data", f"{job} made {name}, which is not there")
 
-    def let_go(self, job: Job, drained: Callable[[str], bool]) -> None:
+    def let_go(
+        self, job: Job, drained: Callable[[str], bool], waits: bool = False
+    ) -> None:
         """A job's nodes are about to be given to others: those that still have its
-        storage mounted must be out of service."""
-        for host in mounted_nodes(self._belonging(CLIENTMOUNT, workflow_name(job.id))):
+        storage mounted must be out of service. While DWS ``waits`` for some of those
+        that it has told to unmount, the others need not be."""
+        mounts = self._belonging(CLIENTMOUNT, workflow_name(job.id))
+        told = mounted_nodes(filter(is_to_be_unmounted, mounts)) if waits else ()
+        for host in told or mounted_nodes(mounts):
             if not host.startswith("rabbit-") and not drained(host):
                 self._fail("mounted", f"{job} lets {host} go, which has not unmounted")
 
