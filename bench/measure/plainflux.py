@@ -14,11 +14,11 @@ import os
 import sys
 import syslog
 from collections.abc import Mapping
-from typing import Any, Callable, Optional, Sequence, Union
+from typing import Any, Callable, Optional, Sequence
 
 from flux_k8s.jobs import requests
 from flux_k8s.jobs.service import Service
-from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError, Timer
+from flux_k8s.ports import CommitDone, Json, ProgramDone, RpcDone, RpcError, Timer
 
 from .reactor import Reactor
 from .workload import DIRECTIVE, jobspec, resource_set
@@ -184,12 +184,9 @@ class PlainFlux:
         self._later(lambda: done(os.getgid()))
 
     def run_program(
-        self,
-        argv: Sequence[str],
-        timeout: float,
-        done: Callable[[Union[str, OSError]], None],
+        self, argv: Sequence[str], timeout: float, done: ProgramDone
     ) -> None:
-        raise NotImplementedError
+        raise RuntimeError(f"no job keeps storage for a node here: {argv}")
 
     def job_ended(self, jobid: int, done: Callable[[Optional[bool]], None]) -> None:
         self._later(lambda: done(jobid in self.ended))

@@ -114,6 +114,9 @@ LogDone = Callable[[Union[str, KubeError]], None]
 RpcDone = Callable[[Union[Json, RpcError]], None]
 """Receives the payload of the response, or the error."""
 
+ProgramDone = Callable[[Union[str, OSError]], None]
+"""Receives what a program has printed, or why it failed."""
+
 CommitDone = Callable[[Optional[RpcError]], None]
 """Receives None after success, else the error."""
 
@@ -311,10 +314,7 @@ class Flux(Clock, Protocol):
         unknown. A user database that fails is asked again, until it answers."""
 
     def run_program(
-        self,
-        argv: Sequence[str],
-        timeout: float,
-        done: Callable[[Union[str, OSError]], None],
+        self, argv: Sequence[str], timeout: float, done: ProgramDone
     ) -> None:
         """Run a program of the administrator, with an absolute path, as the owner of
         the instance. ``done`` gets what it prints. It gets an OSError, whose

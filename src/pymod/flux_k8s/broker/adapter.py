@@ -11,7 +11,7 @@ import queue
 import syslog
 import threading
 import time
-from typing import Any, Callable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
 from flux.job import JobID
@@ -20,7 +20,7 @@ from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.timers import OneShotTimer, Timers
-from flux_k8s.ports import CommitDone, Json, RpcDone, RpcError
+from flux_k8s.ports import CommitDone, Json, ProgramDone, RpcDone, RpcError
 
 from . import programs, users
 
@@ -38,9 +38,6 @@ has failed is asked again."""
 
 GroupDone = Callable[[Optional[int]], None]
 """Receives the ID of a user's primary group; None for an unknown user."""
-
-ProgramDone = Callable[[Union[str, OSError]], None]
-"""Receives what a program has printed, or why it failed."""
 
 GroupRequest = tuple[int, GroupDone, Backoff]
 """A user, the receiver of the answer, the pauses between tries."""

@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import time
 from collections import Counter, deque
-from typing import Any, Callable, Collection, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Collection, Mapping, Optional, Sequence
 
 from flux_k8s.jobs.requesthandler import Respond
 from flux_k8s.jobs.requests import Sender
-from flux_k8s.ports import Clock, CommitDone, Json, RpcDone
+from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, RpcDone
 from rabbitsim.day.site import OTHER_COST
 from rabbitsim.flux.broker import FluxPort, Module, PortWatch
 
@@ -190,10 +190,7 @@ class ReactorPort:
         self._port.primary_group(userid, self._reactor.bind("rpc", done))
 
     def run_program(
-        self,
-        argv: Sequence[str],
-        timeout: float,
-        done: Callable[[Union[str, OSError]], None],
+        self, argv: Sequence[str], timeout: float, done: ProgramDone
     ) -> None:
         self._port.run_program(argv, timeout, self._reactor.bind("rpc", done))
 

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, Callable, Mapping, Optional, Protocol, Sequence, Union
 
 from flux_k8s.jobs.requests import Sender
-from flux_k8s.ports import Clock, CommitDone, Json, RpcError
+from flux_k8s.ports import Clock, CommitDone, Json, ProgramDone, RpcError
 from flux_k8s.ports import RpcDone as PortDone
 from flux_k8s.rfc import hostlist
 from rabbitsim.flux.manager import JobManager
@@ -287,10 +287,7 @@ class FluxPort:
         self._clock.call_later(0.0, answer)
 
     def run_program(
-        self,
-        argv: Sequence[str],
-        timeout: float,
-        done: Callable[[Union[str, OSError]], None],
+        self, argv: Sequence[str], timeout: float, done: ProgramDone
     ) -> None:
         def answer() -> None:
             if self.alive:

@@ -16,7 +16,7 @@ import random
 import re
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Iterable, Mapping, Optional, Sequence
 
 from flux_k8s.broker.assembly import make_service
 from flux_k8s.config.settings import Settings
@@ -33,6 +33,7 @@ from flux_k8s.ports import (
     Json,
     Kube,
     KubeError,
+    ProgramDone,
     RpcDone,
     Timer,
     Watch,
@@ -199,10 +200,7 @@ class _CrashingPort:
         self._port.primary_group(userid, done)
 
     def run_program(
-        self,
-        argv: Sequence[str],
-        timeout: float,
-        done: Callable[[Union[str, OSError]], None],
+        self, argv: Sequence[str], timeout: float, done: ProgramDone
     ) -> None:
         self._port.run_program(argv, timeout, done)
 
