@@ -28,13 +28,14 @@ from flux_k8s.dws.workflowview import (
     State,
     WorkflowView,
 )
-from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
+from flux_k8s.errors import DWSError, NotReady
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
 from flux_k8s.jobs.inuse import InUse
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING, with_next_step
-from flux_k8s.jobs.jobrows import allocations, kept_until
+from flux_k8s.jobs.jobrows import allocations
+from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
 from flux_k8s.jobs.planning import JobPlacement, Planner
@@ -84,7 +85,6 @@ from flux_k8s.ports import (
     KubeError,
     RpcError,
 )
-from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_timestamp
 from flux_k8s.text import NOTE, SHOWN, printable
@@ -116,7 +116,6 @@ class Steps:
         self._calls = KubeCalls(kube)
         self._settings = settings
         self._bind = bind
-        self._infos = infos
         self._records = records
         self._stalls = stalls
         self._tokens = Tokens(flux, kube)
@@ -141,6 +140,16 @@ class Steps:
         )
         self.staging = Staging(flux, settings, machine, self._planner, infos, ask)
         self.in_use = InUse(flux, kube, settings, machine.nodes, machine.find_writers)
+        self._keeping = Keeping(
+            flux,
+            settings,
+            machine.free_storage,
+            self._workflows,
+            self.in_use,
+            self._data,
+            self._was_any_disabled,
+            infos,
+        )
 
     async def carry_out(self, info: WorkflowInfo, step: Step) -> None:
         """Carry out a step.
@@ -183,9 +192,9 @@ class Steps:
         elif isinstance(step, DrainMounted):
             await self.in_use.drain_mounted(info, step.note)
         elif isinstance(step, LetNodesGo):
-            await self._let_nodes_go(info, step)
+            await self._keeping.let_nodes_go(info, step)
         elif isinstance(step, FindWriters):
-            await self._find_writers(info, step)
+            await self._keeping.find_writers(info, step)
         elif isinstance(step, CutOff):
             await self.in_use.cut_off(info)
         elif isinstance(step, Withhold):
@@ -202,7 +211,7 @@ class Steps:
         elif isinstance(step, NoteGivenUp):
             await workflows.annotate(info, {GIVEN_UP: "true"})
         elif isinstance(step, KeepFailed):
-            await self._keep_failed(info, step)
+            await self._keeping.keep_failed(info, step)
         elif isinstance(step, Warn):
             await self._warn(info, step)
         elif isinstance(step, Record):
@@ -261,78 +270,6 @@ class Steps:
             await self.in_use.drain_mounted(info, note)
         else:
             info.unmounted = True
-
-    async def _find_writers(self, info: WorkflowInfo, step: FindWriters) -> None:
-        """Find the nodes that could still write to the storage of a job. If there are
-        any, mark the Workflow: the other nodes may go to other jobs."""
-        view, now = info.view, self._flux.now()
-        assert view is not None
-        passed_over = view.forced or info.failure_tolerance > 0 or not view.complete
-        if not (passed_over or await self._was_any_disabled(info)):
-            info.writers, info.still_mounted, info.unmounted = (), (), True
-            return
-        writers = await self.in_use.find_writers(info, step.note, step.failed)
-        if writers and not view.kept_for:
-            # A job that was aborted has ended.
-            ends = not info.released and self._may_end(view)
-            if not info.released:
-                names = hostlist.encode(writers)
-                await self._data.note_kept(info, names, kept_until(names))
-            await self._workflows.keep(info, writers, ends)
-        info.writers, info.writers_at = writers, now
-
-    async def _let_nodes_go(self, info: WorkflowInfo, step: LetNodesGo) -> None:
-        """Drain the nodes that have not unmounted, and mark the Workflow: the others
-        may go to other jobs."""
-        assert info.view is not None
-        ends = self._may_end(info.view)
-        await self.in_use.drain_mounted(info, step.note)
-        if ends:
-            await self._workflows.keep(info, info.still_mounted or (), ends)
-        else:
-            info.unmounted = True
-
-    def _may_end(self, view: WorkflowView) -> bool:
-        """Whether a job may end before its storage is gone. A container runs on, and
-        of storage that the service cannot see, others could not be kept off.
-
-        Raises:
-            StorageUnavailable: it is not known yet whether the service can see it.
-        """
-        if not (self._free_storage.counted or view.runs_containers):
-            raise StorageUnavailable("Servers are not listed yet")
-        return self._free_storage.listed and not view.runs_containers
-
-    async def _keep_failed(self, info: WorkflowInfo, step: KeepFailed) -> None:
-        """Keep the storage of a job whose data could not be copied out, where the job
-        can end before it is gone, or has."""
-        view, limit = info.view, self._settings.config.keep_failed
-        assert view is not None and limit is not None
-        if not (info.released or self._may_end(view)):
-            info.cannot_keep = True
-            return
-        if self._exceeds_limit(info):
-            info.not_kept = (
-                "its storage is not kept: rabbit.keep_failed_limit is reached"
-            )
-            info.cannot_keep = True
-            return
-        until = self._flux.now() + limit
-        await self._data.note_failed(info, until, step.note)
-        await self._workflows.keep_failed(info, until, step.note)
-
-    def _exceeds_limit(self, info: WorkflowInfo) -> bool:
-        """Whether the job's user would have more storage kept for a rescue than one
-        user may have."""
-        machine = sum(self._free_storage.sizes.values())
-        jobs = [info.jobid]
-        for other in self._infos():
-            kept = other.view is not None and other.view.has_failed
-            if kept and other.userid == info.userid and other is not info:
-                jobs.append(other.jobid)
-        size = sum(sum(self._free_storage.bytes_of(jobid).values()) for jobid in jobs)
-        most = machine * self._settings.config.keep_failed_limit / 100
-        return 0 < machine and most < size
 
     async def _was_any_disabled(self, info: WorkflowInfo) -> bool:
         """Whether DWS may have passed over nodes of the job in the state that was
