@@ -48,10 +48,12 @@ from support.unmounting import (
     LIMIT,
     REASON,
     STUCK,
+    TWO,
     cancelled_while_it_mounts,
     fencing,
     has_mounted,
     is_kept,
+    job_show,
     kept,
     record,
     settle_unharmed,
@@ -555,15 +557,6 @@ def test_a_person_who_does_not_wait_moves_to_teardown_and_disables_the_node() ->
     assert "moved to Teardown under the job" in record(system, jobid)["errstr"]
 
 
-def job_show(system: VirtualSystem, jobid: int) -> Json:
-    answers: list[Json] = []
-    system.instance.request(
-        "dws.job-show", {"id": jobid}, lambda *answer: answers.append(answer[2] or {})
-    )
-    system.loop.run(lambda: bool(answers), timeout=1.0)
-    return answers[0]
-
-
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_job_shows_only_the_nodes_that_its_storage_is_still_kept_for(
     restart: bool,
@@ -677,10 +670,6 @@ def test_a_file_system_of_a_cluster_is_mounted_for_others_meanwhile(type: str) -
     wait(system, HOUR)
     assert is_kept(system, jobid)
     assert "clean" in names(system, other)
-
-
-TWO = (XFS, XFS.replace("p1", "p2"), COPY_OUT)
-"""Two file systems. DWS has the nodes unmount the second one after the first."""
 
 
 def test_the_nodes_that_dws_has_not_told_yet_to_unmount_return_to_service() -> None:

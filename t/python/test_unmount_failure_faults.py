@@ -14,7 +14,7 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import drive
-from flux_k8s.dws.workflowview import NODES_RELEASED
+from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED
 from flux_k8s.ports import KubeError
 from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rfc.jobid import f58
@@ -24,18 +24,22 @@ from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Faults, Request
 from rabbitsim.system import VirtualSystem
 from support.rabbits import drained, shown
+from support.records import COPY_IN
 from support.service import (
     HOUR,
     USE,
     XFS,
     desired,
+    exceptions,
     in_state,
     jobspec,
+    lines,
     long,
     names,
     run_until_inactive,
     running,
     settle,
+    workflow,
 )
 from support.service import KEEP as PERSISTENT
 from support.unmounting import (
@@ -45,8 +49,11 @@ from support.unmounting import (
     KEEP,
     LIMIT,
     REASON,
+    STUCK,
+    TWO,
     cancelled_while_it_mounts,
     is_kept,
+    job_show,
     kept,
     record,
     settle_unharmed,
@@ -55,6 +62,8 @@ from support.unmounting import (
     system_of,
     wait,
 )
+
+WELL = Fault("PostRun", "mount", node="none")
 
 
 @pytest.mark.parametrize("latency", [0.2, 1.0])
@@ -205,3 +214,105 @@ def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> N
     ask()
     answers.pop()(BAD)
     assert fences.nodes == {BAD} and len(changes) == 1
+
+
+def test_what_an_older_program_has_answered_does_not_count() -> None:
+    system, jobid = cancelled_while_it_mounts({**KEEP, "fence_command": [FENCE]})
+    system.instance.programs[FENCE] = lambda arguments: BAD
+    run_until_inactive(system, jobid)
+    wait(system, 65.0)
+    assert shown(system) == {BAD: "Disabled"}
+    assert system.service is not None
+    system.service.reconfigure(Config.parse(KEEP))
+    assert lines(system, f"{BAD} is not fenced any more")
+
+
+def test_a_node_that_is_told_later_and_does_not_unmount_is_drained_as_well() -> None:
+    """DWS has it unmount the second file system when the bad node is off, after the job
+    has ended."""
+    other = "compute-03"
+    system = system_of()
+    jobid = kept(system, TWO)
+    assert set(drained(system)) == {BAD}
+    stuck = Fault("PostRun", "mount", node=other, duration=2 * HOUR)
+    world = system.controllers._world
+    world.options = dataclasses.replace(world.options, faults=(STUCK, stuck))
+    switch_off(system)
+    wait(system, LIMIT)
+    assert set(drained(system)) == {BAD}
+    wait(system, 3 * LIMIT)
+    assert drained(system) == dict.fromkeys((BAD, other), f"{f58(jobid)}: {REASON}")
+    annotations = workflow(system, jobid)["metadata"]["annotations"]
+    assert annotations[KEPT_FOR] == "compute-[02-03]"
+    system.instance.undrain(other)
+    wait(system, HOUR)
+    assert set(drained(system)) == {BAD} and desired(system, jobid) == "PostRun"
+    settle_unharmed(system)
+    assert record(system, jobid)["note"].startswith(f"{other} unmounted late")
+
+
+@pytest.mark.parametrize("fence", [False, True])
+def test_an_abort_in_teardown_keeps_the_storage_for_the_nodes_that_have_it(
+    fence: bool,
+) -> None:
+    system, jobid = cancelled_while_it_mounts(
+        {**KEEP, "postrun_timeout": 0, "fence_command": [FENCE]},
+        dw=USE,
+        plugin_conf={"epilog-timeout": 30.0},
+    )
+    fenced: list[str] = []
+    system.instance.programs[FENCE] = lambda arguments: "\n".join(fenced)
+    run_until_inactive(system, jobid)
+    wait(system, 60.0)
+    waits = job_show(system, jobid)["waits"]
+    assert waits.startswith(f"{BAD} to unmount, or to be off")
+    other = submit(system, (USE,), 1)
+    wait(system, 600.0)
+    assert "alloc" not in names(system, other)
+    assert desired(system, jobid) == "Teardown" and shown(system) == {}
+    if fence:
+        fenced.append(BAD)
+        wait(system, 65.0)
+        assert shown(system) == {BAD: "Disabled"}
+    settle_unharmed(system)
+    assert "start" in names(system, other)
+
+
+def test_a_job_that_waits_for_shared_storage_fails_before_its_prolog_does() -> None:
+    """It got its nodes before another job ended whose node does not unmount."""
+    first, second = ({"hostlist": [f"compute-0[{n}]"]} for n in ("1,3", "2,4"))
+    system = system_of(
+        Fault("PostRun", "mount", node=BAD, match="*"),
+        config={"prolog_timeout": 1200},
+    )
+    system.instance.submit(jobspec(PERSISTENT, 4))
+    settle(system)
+    held = system.instance.submit(long([USE], 2, 100, constraints=second))
+    running(system, held)
+    world = system.controllers._world
+    slow = Fault("DataIn", "slow", duration=1000.0)
+    world.options = dataclasses.replace(
+        world.options, faults=(*world.options.faults, slow)
+    )
+    other = submit(system, (USE, XFS, COPY_IN), 2, constraints=first)
+    run_until_inactive(system, held)
+    run_until_inactive(system, other)
+    assert is_kept(system, held)
+    (told,) = exceptions(system, other)
+    assert f"{BAD} has not unmounted the persistent storage keep" in told["note"]
+    assert "half of prolog_timeout; please submit it again" in told["note"]
+    switch_off(system)
+    settle_unharmed(system)
+
+
+def test_a_job_that_releases_its_nodes_waits_until_servers_are_listed() -> None:
+    system = system_of(WELL, config={"release": "unmounted"})
+    jobid = submit(system)
+    assert system.loop.run(in_state(system, "PostRun"), timeout=HOUR)
+    system.kill_module()
+    wait(system, 60.0)
+    system._faults = away(system, "servers", system.loop.now() + 30.0)
+    system.load_module()
+    assert system.loop.run(in_state(system, "DataOut"), timeout=HOUR)
+    assert NODES_RELEASED in workflow(system, jobid)["metadata"]["annotations"]
+    settle_unharmed(system)

@@ -191,7 +191,7 @@ LATER = Wait(NOW + WRITERS_VALID)
         (view_of(S.PostRun), {"writers": (), "failed": True}, Advance(S.Teardown)),
         (view_of(S.PostRun), WRITES, LATER),
         # a node has not unmounted in time
-        (RELEASED_KEPT, {}, FindWriters("DWS did not wait for it")),
+        (RELEASED_KEPT, {}, FindWriters("DWS waits for it")),
         (RELEASED_KEPT, WRITES, Withhold()),
         (RELEASED_KEPT, {**WRITES, "withholding": True}, LATER),
         (

@@ -42,6 +42,9 @@ REASON = "Rabbit storage could not be unmounted"
 ALL = "#DW jobdw type=xfs capacity=90GiB name=p1"
 """Nearly all of a Rabbit of 100 GiB, on one node."""
 
+TWO = (XFS, XFS.replace("p1", "p2"), COPY_OUT)
+"""Two file systems. DWS has the nodes unmount the second one after the first."""
+
 
 def system_of(
     *faults: Fault, config: Optional[Json] = None, **options: Any
@@ -125,7 +128,7 @@ def fencing(*found: str) -> tuple[VirtualSystem, list[str], list[list[str]]]:
 
 
 def cancelled_while_it_mounts(
-    config: Optional[Json] = None, dw: str = ALL
+    config: Optional[Json] = None, dw: str = ALL, **options: Any
 ) -> tuple[VirtualSystem, int]:
     """A system with a job that was cancelled in PreRun. One of its four nodes unmounts
     only after two hours."""
@@ -134,6 +137,7 @@ def cancelled_while_it_mounts(
         topology=Topology.regular(4, 2, capacity=200 * GIB),
         options=Options(latency=latency, faults=(SLOW,)),
         config=Config.parse(KEEP if config is None else config),
+        **options,
     )
     if dw == USE:
         system.instance.submit(jobspec(PERSISTENT, 4))
@@ -146,3 +150,12 @@ def cancelled_while_it_mounts(
     system.store.merge_patch(CLIENTMOUNT, BAD, name, mounted, subresource="status")
     system.instance.cancel(jobid)
     return system, jobid
+
+
+def job_show(system: VirtualSystem, jobid: int) -> Json:
+    answers: list[Json] = []
+    system.instance.request(
+        "dws.job-show", {"id": jobid}, lambda *answer: answers.append(answer[2] or {})
+    )
+    system.loop.run(lambda: bool(answers), timeout=1.0)
+    return answers[0]

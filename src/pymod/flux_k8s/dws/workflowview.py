@@ -19,6 +19,7 @@ from flux_k8s.dws.workflowdirectives import (
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
+from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
 
@@ -242,6 +243,16 @@ class WorkflowView:
         return self.failed_until is not None or self.rescued is not None
 
     @property
+    def kept_for_nodes(self) -> tuple[str, ...]:
+        """The nodes in ``kept_for``; none if it cannot be read."""
+        return _hosts(self.kept_for)
+
+    @property
+    def left_mounted_nodes(self) -> tuple[str, ...]:
+        """The nodes in ``left_mounted``; none if it cannot be read."""
+        return _hosts(self.left_mounted)
+
+    @property
     def awaits_unmount(self) -> bool:
         """Whether the storage waits for the nodes in ``kept_for``, which may have
         unmounted, or cannot write any more."""
@@ -463,6 +474,14 @@ def _marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
         "rescued": parse_timestamp(_string(annotations, RESCUED)),
         "failure": printable(_string(annotations, FAILURE), NOTE),
     }
+
+
+def _hosts(text: str) -> tuple[str, ...]:
+    """The nodes of an annotation, as far as it can be read."""
+    try:
+        return hostlist.decode(text)
+    except ValueError:
+        return ()
 
 
 def _begun(annotations: Mapping[str, Any]) -> _Times:

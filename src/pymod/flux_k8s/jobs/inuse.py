@@ -28,7 +28,7 @@ from flux_k8s.dws.drainreason import (
     UNKNOWN,
     drain_reason,
 )
-from flux_k8s.dws.workflowview import CUT_OFF
+from flux_k8s.dws.workflowview import CUT_OFF, KEPT_FOR, State
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.jobexception import (
     DWS,
@@ -116,9 +116,10 @@ class InUse:
 
     async def find_writers(
         self, info: WorkflowInfo, note: str, told: bool
-    ) -> tuple[str, ...]:
-        """The nodes that have not unmounted the job's storage, and could write to it.
-        These, and those that could not, are drained when they are first found.
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The nodes that have not unmounted the job's storage, and could write to it,
+        and the nodes that are drained for it now: those that are found first, whether
+        they could write or not, and later those that DWS told only then to unmount.
 
         Args:
             told: find those only that DWS has told to unmount.
@@ -139,18 +140,35 @@ class InUse:
         hosts = tuple(dict.fromkeys((*hosts, *mounted)))
         late = await self._late(info, clientmounts)
         writers = await self._find_writers(late)
-        if info.view is None or not info.view.kept_for:
-            # Later, somebody may have put them back for other jobs.
-            await self._drain(info, writers, note, f"; {KEPT}")
-            others = [host for host in late if host not in writers]
-            await self._drain(info, others, note)
+        overdue = self._overdue(info, late)
+        able = [host for host in overdue if host in writers]
+        await self._drain(info, able, note, f"; {KEPT}")
+        await self._drain(info, [host for host in overdue if host not in able], note)
         if not writers or info.view is None or info.view.complete:
             # Else DWS tells the others when it goes on.
             rest = tuple(host for host in hosts if host not in late)
             writers += await self._find_writers(rest)
         info.still_mounted = hosts
         info.unmounted = not told
-        return writers
+        return writers, overdue
+
+    def _overdue(self, info: WorkflowInfo, late: tuple[str, ...]) -> tuple[str, ...]:
+        """Those of the late nodes that are to be drained. Of storage that is kept
+        already, these are the nodes that it is not kept for, and that are late for
+        ``postrun_timeout``: DWS has told them after others had unmounted. Somebody may
+        have put the others back for other jobs."""
+        view, now = info.view, self._flux.now()
+        limit = self._settings.config.postrun_timeout
+        if view is None or not view.kept_for:
+            return late
+        info.late = {host: info.late.get(host, now) for host in late}
+        return tuple(
+            host
+            for host, since in info.late.items()
+            if limit is not None
+            and now - since >= limit
+            and host not in view.kept_for_nodes
+        )
 
     async def _clientmounts(
         self, info: WorkflowInfo, note: str
@@ -284,7 +302,7 @@ class InUse:
                 out.append(rabbit)
         if nodes is not None:
             self._report(info, nodes, out, problems)
-        await self._finish(info, problems)
+        await self._finish(info, nodes or (), problems)
 
     def _disabling(self, info: WorkflowInfo, names: Sequence[str]) -> list[Call[Json]]:
         """The requests that disable these Rabbits."""
@@ -409,7 +427,10 @@ class InUse:
             self._raise(info, DWS, severity, note)
 
     async def _finish(
-        self, info: WorkflowInfo, problems: list[tuple[str, KubeError]]
+        self,
+        info: WorkflowInfo,
+        nodes: Sequence[str],
+        problems: list[tuple[str, KubeError]],
     ) -> None:
         """Note that the abort was carried out, or have the parts that failed repeated.
         They are given up only after Kubernetes has answered other requests for
@@ -421,7 +442,7 @@ class InUse:
         """
         if problems and not await self._has_persisted(info):
             raise problems[0][1]
-        await self._note_cut_off(info)
+        await self._note_cut_off(info, nodes)
         for what, error in problems:
             text = f"given up, see to it by hand: {what}: {error}"
             self._flux.log(syslog.LOG_ERR, f"{f58(info.jobid)}: {text}")
@@ -430,9 +451,14 @@ class InUse:
         namespace, now = self._settings.namespace, self._flux.now()
         return await has_persisted(self._calls, namespace, info, now)
 
-    async def _note_cut_off(self, info: WorkflowInfo) -> None:
-        """Annotate the Workflow: the abort was carried out."""
-        body = {"metadata": {"annotations": {CUT_OFF: "true"}}}
+    async def _note_cut_off(self, info: WorkflowInfo, nodes: Sequence[str]) -> None:
+        """Annotate the Workflow: the abort was carried out, and these nodes have not
+        unmounted. Before Teardown, :meth:`find_writers` finds that out."""
+        annotations = {CUT_OFF: "true"}
+        ends = info.view is not None and info.view.desired is State.Teardown
+        if ends and nodes and self._settings.config.keeps_mounted:
+            annotations[KEPT_FOR] = hostlist.encode(nodes)
+        body = {"metadata": {"annotations": annotations}}
         namespace = self._settings.namespace
         try:
             await self._calls.patch(WORKFLOW, namespace, info.name, body, key=info.name)

@@ -113,7 +113,7 @@ def waits_of(info: WorkflowInfo, known: Known) -> str:
     view = info.view
     if view is not None and view.failed_until is not None and not view.complete:
         return _rescue_hint(info, view.failed_until)
-    if view is None or not view.kept_for or view.desired is not State.PostRun:
+    if view is None or not view.awaits_unmount:
         return known.waits
     if info.writers is None:
         return kept_until(view.kept_for)

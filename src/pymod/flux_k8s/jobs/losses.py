@@ -70,22 +70,14 @@ def late_nodes(info: WorkflowInfo) -> str:
     view = info.view
     if view is None or not (view.kept_for and view.copies_out):
         return ""
-    left = _hosts(view.left_mounted)
-    late = [host for host in _hosts(view.kept_for) if host not in left]
+    left = view.left_mounted_nodes
+    late = [host for host in view.kept_for_nodes if host not in left]
     if not late:
         return ""
     return (
         f"{hostlist.encode(late)} unmounted late: if it was booted, what it had not"
         " written is not copied"
     )
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    """The nodes of an annotation, as far as it can be read."""
-    try:
-        return hostlist.decode(text)
-    except ValueError:
-        return ()
 
 
 def _not_copied(unsaved: Sequence[str]) -> str:

@@ -157,6 +157,23 @@ class Planner:
         self._settle(info.jobid)
         self._free_storage.release_share(info.jobid, torn_down)
 
+    def waits_too_long(
+        self, info: WorkflowInfo, error: Union[AllocationError, StorageUnavailable]
+    ) -> Optional[AllocationError]:
+        """The error for a job with nodes that has waited too long, with ``error``; None
+        if it has not. A prolog script that gives up takes its node out of service, so
+        the job stops waiting after half of ``prolog_timeout``."""
+        since = self._waiting.setdefault(info.jobid, self._now())
+        limit = self._settings.config.prolog_timeout
+        if limit is None or self._now() - since <= limit / 2:
+            return None
+        note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
+        return AllocationError(f"{error}; {note}; please submit it again")
+
+    def waits_no_more(self, info: WorkflowInfo) -> None:
+        """What a job with nodes has waited for has come."""
+        self._waiting.pop(info.jobid, None)
+
     def _settle(self, jobid: int) -> None:
         """Count the job's share as unplaced no longer: its Servers hold the share, or
         the job is over."""
@@ -308,7 +325,7 @@ class Planner:
             choice = choose(others, self._free_storage.left(own), other_shares)
         except (DWSError, StorageUnavailable) as error:
             raise self._reason_to_wait(info, error, without_others) from None
-        self._waiting.pop(info.jobid, None)
+        self.waits_no_more(info)
         for reference, servers in choice.servers.items():
             self._free_storage.assume(reference, servers)
         self._settle(info.jobid)
@@ -351,11 +368,9 @@ class Planner:
         """
         if not isinstance(error, (AllocationError, StorageUnavailable)):
             return error
-        since = self._waiting.setdefault(info.jobid, self._now())
-        limit = self._settings.config.prolog_timeout
-        if limit is not None and self._now() - since > limit / 2:
-            note = f"the job has waited for {limit / 2:g}s, half of prolog_timeout"
-            return AllocationError(f"{error}; {note}; please submit it again")
+        too_long = self.waits_too_long(info, error)
+        if too_long is not None:
+            return too_long
         if isinstance(error, StorageUnavailable):
             return error
         try:

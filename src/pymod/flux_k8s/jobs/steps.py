@@ -28,7 +28,7 @@ from flux_k8s.dws.workflowview import (
     State,
     WorkflowView,
 )
-from flux_k8s.errors import DWSError, NotReady
+from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.datareports import DataReports
 from flux_k8s.jobs.exclusion import Exclusion
@@ -244,19 +244,38 @@ class Steps:
 
     async def _advance(self, info: WorkflowInfo, step: Advance) -> None:
         marks: Mapping[str, str] = {}
-        if step.state in MOUNTING:
-            self._shared.check(info)
+        if step.state in MOUNTING and not self._may_mount(info):
+            return
         if step.state is State.PreRun and info.allocation is not None:
             await self._system_status.enable(info.allocation.hosts)
         elif step.state is State.DataOut:
             await self._drain_unconfirmed(info)
-            # Of storage that the service cannot see, others could not be kept off.
-            visible = self._free_storage.listed
-            if visible and info.releases_unmounted:
+            assert info.view is not None
+            if info.releases_unmounted and self._keeping.may_end(info.view):
                 marks = {NODES_RELEASED: "true"}
         elif step.state is State.Teardown and not info.released:
             self._data.note(info, data_loss(info))
         await self._workflows.move(info, step, marks)
+
+    def _may_mount(self, info: WorkflowInfo) -> bool:
+        """Whether the storage of a job may be mounted. A job with nodes that has waited
+        for it too long fails.
+
+        Raises:
+            StorageUnavailable: not yet.
+        """
+        try:
+            self._shared.check(info)
+        except StorageUnavailable as error:
+            if info.goal is not Goal.READY:
+                raise
+            too_long = self._planner.waits_too_long(info, error)
+            if too_long is None:
+                raise
+            info.failure = str(too_long)
+            return False
+        self._planner.waits_no_more(info)
+        return True
 
     async def _drain_unconfirmed(self, info: WorkflowInfo) -> None:
         """Drain the nodes that still mount storage after PostRun, unless DWS has

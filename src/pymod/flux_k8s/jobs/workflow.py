@@ -268,9 +268,10 @@ def _await_unmount(
     if over and (valid_until is None or now >= valid_until):
         if trouble is not None:
             return FindWriters(trouble.note, failed=not trouble.limit)
-        given_up = info.aborted and not view.complete
-        note = "its epilog was given up" if given_up else "DWS did not wait for it"
-        return FindWriters(note)
+        if view.complete:
+            return FindWriters("DWS did not wait for it")
+        waits = "its epilog was given up" if info.aborted else "DWS waits for it"
+        return FindWriters(waits)
     if view.kept_for and not info.released:
         failure = problem is not None and not (problem.limit or info.abandoned)
         lost = info.abandoned and losses(info, view)

@@ -162,6 +162,8 @@ class WorkflowInfo:
             another program before the job's data was safe, or None.
         still_mounted: the nodes that had not unmounted when PostRun was given up. They
             are drained. None before they are known.
+        late: the nodes that DWS has told to unmount, of storage that is kept, and that
+            have not; since when this service knows that (UNIX time).
         unmounted: all nodes have unmounted, or are drained.
         writers: the nodes that have storage mounted that is to be unmounted, and could
             write to it; None before they are known. Only with ``unmount_failure``.
@@ -226,6 +228,7 @@ class WorkflowInfo:
     out_of_reach: float = 0.0
     interference: Optional[str] = None
     still_mounted: Optional[tuple[str, ...]] = None
+    late: dict[str, float] = field(default_factory=dict)
     unmounted: bool = False
     writers: Optional[tuple[str, ...]] = None
     writers_at: float = 0.0

@@ -245,6 +245,7 @@ class Availability:
     def config_changed(self) -> None:
         """Reconcile with the present configuration of the settings."""
         self._controller.add(KEY, 0.0)
+        self._fences.config_changed()
         self.system_status.links_changed()
 
     def jobs_changed(self) -> None:

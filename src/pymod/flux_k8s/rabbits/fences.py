@@ -41,6 +41,7 @@ class Fences:
         self._flux = flux
         self._settings = settings
         self._changed = changed
+        self._program = settings.config.fence_command
         self._failure = ""
         self._away: frozenset[str] = frozenset()
         self._returns = Counter[str]()
@@ -61,7 +62,16 @@ class Fences:
             # An answer may be older than the return of a node.
             back = self._returns - returns
             found = found.intersection(hosts).difference(back)
+            if program != self._settings.config.fence_command:
+                return
         self._note(self.nodes.difference(hosts) | found)
+
+    def config_changed(self) -> None:
+        """What another program has said does not count."""
+        program = self._settings.config.fence_command
+        if program != self._program:
+            self._program, self._failure = program, ""
+            self._note(frozenset())
 
     def nodes_changed(self, states: NodeStates) -> None:
         """A node that serves again is not fenced."""
