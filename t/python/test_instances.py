@@ -10,7 +10,8 @@ import pytest
 
 from flux_k8s.config.settings import Identity
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
-from flux_k8s.dws.workflowview import FINALIZER, INSTANCE
+from flux_k8s.dws.workflowmarks import INSTANCE
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import WORKFLOW, Json
 from flux_k8s.rabbits.freestorage import FreeStorage
 from flux_k8s.rfc.jobid import f58, workflow_name

@@ -12,7 +12,7 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowview import FAILED_UNTIL, RESCUED
+from flux_k8s.dws.workflowmarks import FAILED_UNTIL, RESCUED
 from flux_k8s.ports import NNFDATAMOVEMENT, WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from flux_k8s.dws.directivebreakdown import below_chassis
-from flux_k8s.dws.workflowview import STAGE, STAGED_FOR
+from flux_k8s.dws.workflowmarks import STAGE, STAGED_FOR
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.flux.events import JobState

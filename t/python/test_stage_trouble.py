@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from flux_k8s.dws.workflowview import KEPT_FOR
+from flux_k8s.dws.workflowmarks import KEPT_FOR
 from flux_k8s.ports import Json
 from rabbitsim.dws.options import Fault
 from rabbitsim.flux.events import JobState

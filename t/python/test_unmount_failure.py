@@ -13,7 +13,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws.cleanup import is_mounted, is_to_be_unmounted
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowview import KEPT_FOR
+from flux_k8s.dws.workflowmarks import KEPT_FOR
 from flux_k8s.ports import CLIENTMOUNT, STORAGE, SYSTEMSTATUS, WORKFLOW, Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Topology

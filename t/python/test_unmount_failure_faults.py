@@ -14,7 +14,7 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import drive
-from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED
+from flux_k8s.dws.workflowmarks import KEPT_FOR, NODES_RELEASED
 from flux_k8s.ports import KubeError
 from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rfc.jobid import f58

@@ -9,7 +9,7 @@ from typing import Any, Optional, Sequence
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowview import KEPT_FOR, NODES_RELEASED
+from flux_k8s.dws.workflowmarks import KEPT_FOR, NODES_RELEASED
 from flux_k8s.ports import CLIENTMOUNT, Json
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.dws import Topology

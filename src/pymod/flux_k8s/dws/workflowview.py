@@ -10,16 +10,22 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Mapping, NamedTuple, Optional
 
-from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
 from flux_k8s.dws.workflowdirectives import (
     COPYING,
     WorkflowDirectives,
     read_directives,
 )
+from flux_k8s.dws.workflowmarks import (
+    REQUESTED,
+    annotations_of,
+    instance_of,
+    read_hosts,
+    read_marks,
+    read_string,
+)
 from flux_k8s.errors import BadObject
 from flux_k8s.json_reader import Reader, decimal, is_integer
 from flux_k8s.ports import Json
-from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.timestamps import parse_timestamp
 from flux_k8s.text import NOTE, printable
 
@@ -28,75 +34,6 @@ FINALIZER = "flux-framework.readthedocs.io/workflow"
 
 WLM_ID = "flux"
 """``spec.wlmID`` of the service's Workflows."""
-
-INSTANCE = "flux-framework.readthedocs.io/instance"
-"""A label: the Flux instance whose job the Workflow belongs to."""
-
-TEARDOWN_REQUESTED = "flux-framework.readthedocs.io/dismissed"
-"""An annotation that the service writes when it requests Teardown. When a Workflow in
-Teardown lacks it, another program has requested Teardown."""
-
-CUT_OFF = "flux-framework.readthedocs.io/cut-off"
-"""An annotation: the abort of the job was carried out. It keeps a service that is
-started later from draining nodes and disabling Rabbits again that an administrator has
-put back into service."""
-
-REQUESTED = "flux-framework.readthedocs.io/requested-"
-"""The beginning of the names of annotations that end with a state in lower case: the
-time at which the service requested that state, by its own clock. Time limits start
-then."""
-
-TROUBLE = "flux-framework.readthedocs.io/trouble"
-"""An annotation: the trouble that DWS is in, and since when (see
-:meth:`WorkflowInfo.trouble_note`)."""
-
-OUT_OF_REACH = "flux-framework.readthedocs.io/out-of-reach"
-"""An annotation: the number of seconds for which Kubernetes was out of reach while the
-service waited for PostRun and DataOut."""
-
-WARNED = "flux-framework.readthedocs.io/warned"
-"""An annotation: the job has an exception about its Teardown, which makes no
-progress."""
-
-RELEASE = "flux-framework.readthedocs.io/release"
-"""An annotation: when the job's nodes go to other jobs, one of
-:data:`flux_k8s.dws.storagerequest.RELEASES`; where it is missing, after Teardown."""
-
-NODES_RELEASED = "flux-framework.readthedocs.io/nodes-released"
-"""An annotation that the service writes when it requests DataOut, with
-:data:`KEPT_FOR`, or in Teardown: the job's nodes have unmounted, or are drained, and
-the job may end before its storage is gone. A Workflow that has it is no orphan when its
-job has ended."""
-
-KEPT_FOR = "flux-framework.readthedocs.io/kept-for"
-"""An annotation: the nodes (RFC 29) that had not unmounted in time, and could write.
-The storage is kept until they cannot, or DWS waits for them in Teardown."""
-
-LEFT_MOUNTED = "flux-framework.readthedocs.io/left-mounted"
-"""An annotation that the service writes when it requests the state after PostRun: the
-nodes (RFC 29) that have not unmounted, and cannot write any more."""
-
-GIVEN_UP = "flux-framework.readthedocs.io/given-up"
-"""An annotation of a Workflow that is kept: the data of its job is given up."""
-
-STAGE = "flux-framework.readthedocs.io/stage"
-"""An annotation: when the job's storage is made, one of
-:data:`flux_k8s.dws.storagerequest.STAGES`; where it is missing, in the prolog."""
-
-STAGED_FOR = "flux-framework.readthedocs.io/staged-for"
-"""An annotation that the service writes when it requests Setup before the job has
-nodes: the nodes that the job may get (RFC 29), or empty if it may get any."""
-
-FAILED_UNTIL = "flux-framework.readthedocs.io/failed-until"
-"""An annotation: the data of the job could not be copied out, and the time until which
-its storage is kept so that the data can be rescued."""
-
-FAILURE = "flux-framework.readthedocs.io/failure"
-"""An annotation that goes with :data:`FAILED_UNTIL`: the reason."""
-
-RESCUED = "flux-framework.readthedocs.io/rescued"
-"""An annotation in place of :data:`FAILED_UNTIL`: the time since which the data is
-copied again."""
 
 
 class State(enum.IntEnum):
@@ -112,8 +49,6 @@ class State(enum.IntEnum):
 
 
 _REQUESTED_KEYS = tuple(REQUESTED + state.name.lower() for state in State)
-
-_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?")
 
 STATES: Mapping[str, State] = State.__members__
 ERROR = "Error"
@@ -138,7 +73,8 @@ class _Driver(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkflowView:
-    """The parts of a Workflow that the service reads.
+    """The parts of a Workflow that the service reads. The names of annotations are
+    those of :mod:`flux_k8s.dws.workflowmarks`.
 
     Attributes:
         desired, state: None where the object has none, or an unknown one.
@@ -245,12 +181,12 @@ class WorkflowView:
     @property
     def kept_for_nodes(self) -> tuple[str, ...]:
         """The nodes in ``kept_for``; none if it cannot be read."""
-        return _hosts(self.kept_for)
+        return read_hosts(self.kept_for)
 
     @property
     def left_mounted_nodes(self) -> tuple[str, ...]:
         """The nodes in ``left_mounted``; none if it cannot be read."""
-        return _hosts(self.left_mounted)
+        return read_hosts(self.left_mounted)
 
     @property
     def awaits_unmount(self) -> bool:
@@ -361,7 +297,7 @@ class WorkflowView:
     def parse(cls, workflow: Json) -> WorkflowView:
         """Read a Workflow. One that is malformed gives a view with ``damage``."""
         metadata = workflow.get("metadata")
-        name = _string(metadata, "name") if isinstance(metadata, dict) else ""
+        name = read_string(metadata, "name") if isinstance(metadata, dict) else ""
         reader = Reader(f"Workflow {name}", workflow)
         try:
             return cls(**_read(reader))
@@ -376,22 +312,22 @@ class WorkflowView:
             for part in (workflow.get(key) for key in ("metadata", "spec", "status"))
         )
         finalizers = metadata.get("finalizers")
-        annotations = _annotations(metadata)
-        desired = STATES.get(_string(spec, "desiredState"))
+        annotations = annotations_of(metadata)
+        desired = STATES.get(read_string(spec, "desiredState"))
         return cls(
-            uid=_string(metadata, "uid"),
-            resource_version=_string(metadata, "resourceVersion"),
-            jobid=_string(spec, "jobID"),
-            wlm=_string(spec, "wlmID"),
+            uid=read_string(metadata, "uid"),
+            resource_version=read_string(metadata, "resourceVersion"),
+            jobid=read_string(spec, "jobID"),
+            wlm=read_string(spec, "wlmID"),
             desired=desired,
-            state=STATES.get(_string(status, "state")),
+            state=STATES.get(read_string(status, "state")),
             ready=status.get("ready") is True,
-            status=printable(_string(status, "status"), NOTE),
-            message=printable(_string(status, "message"), NOTE),
+            status=printable(read_string(status, "status"), NOTE),
+            message=printable(read_string(status, "message"), NOTE),
             finalizers=tuple(finalizers) if isinstance(finalizers, list) else (),
             deleting="deletionTimestamp" in metadata,
-            **_marks(annotations),
-            instance=_instance(metadata),
+            **read_marks(annotations),
+            instance=instance_of(metadata),
             requested=None if desired is None else _begun(annotations)[desired],
             changed=None,
             elapsed=None,
@@ -408,12 +344,6 @@ def requested_key(state: State) -> str:
     return _REQUESTED_KEYS[state]
 
 
-def _string(part: Mapping[str, Any], key: str) -> str:
-    """The string at ``key``; an empty one where there is none."""
-    value = part.get(key)
-    return value if isinstance(value, str) else ""
-
-
 def _read(workflow: Reader) -> dict[str, Any]:
     """The attributes of a view.
 
@@ -422,7 +352,7 @@ def _read(workflow: Reader) -> dict[str, Any]:
     """
     metadata, spec = workflow.object("metadata"), workflow.object("spec")
     status = workflow.optional_object("status") or Reader(workflow.name, {}, "status")
-    annotations = _annotations(metadata.value)
+    annotations = annotations_of(metadata.value)
     begun = _begun(annotations)
     directives = read_directives(spec.optional_strings("dwDirectives"))
     drivers = _drivers(status)
@@ -448,60 +378,17 @@ def _metadata(
         "finalizers": metadata.optional_strings("finalizers"),
         "deleting": metadata.has("deletionTimestamp"),
         "unmounting": begun[State.PostRun],
-        "instance": _instance(metadata.value),
+        "instance": instance_of(metadata.value),
         "begun": begun,
-        **_marks(annotations),
+        **read_marks(annotations),
     }
-
-
-def _marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
-    """What the service has written down in annotations, but for the times at which it
-    requested states."""
-    return {
-        "teardown_requested": TEARDOWN_REQUESTED in annotations,
-        "trouble_note": printable(_string(annotations, TROUBLE), NOTE),
-        "warned": WARNED in annotations,
-        "out_of_reach": _seconds(_string(annotations, OUT_OF_REACH)),
-        "cut_off": CUT_OFF in annotations,
-        "releases_unmounted": annotations.get(RELEASE) == UNMOUNTED,
-        "nodes_released": NODES_RELEASED in annotations,
-        "kept_for": printable(_string(annotations, KEPT_FOR)),
-        "left_mounted": printable(_string(annotations, LEFT_MOUNTED)),
-        "stages_ahead": annotations.get(STAGE) == AHEAD,
-        "staged_for": annotations.get(STAGED_FOR),
-        "given_up": GIVEN_UP in annotations,
-        "failed_until": parse_timestamp(_string(annotations, FAILED_UNTIL)),
-        "rescued": parse_timestamp(_string(annotations, RESCUED)),
-        "failure": printable(_string(annotations, FAILURE), NOTE),
-    }
-
-
-def _hosts(text: str) -> tuple[str, ...]:
-    """The nodes of an annotation, as far as it can be read."""
-    try:
-        return hostlist.decode(text)
-    except ValueError:
-        return ()
 
 
 def _begun(annotations: Mapping[str, Any]) -> _Times:
     """When the service requested each state, as far as that is recorded."""
-    return tuple(parse_timestamp(_string(annotations, key)) for key in _REQUESTED_KEYS)
-
-
-def _seconds(text: str) -> float:
-    """A number of seconds; 0 where ``text`` is no such number."""
-    return float(text) if _SECONDS.fullmatch(text) else 0.0
-
-
-def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
-    annotations = metadata.get("annotations")
-    return annotations if isinstance(annotations, dict) else {}
-
-
-def _instance(metadata: Mapping[str, Any]) -> str:
-    labels = metadata.get("labels")
-    return _string(labels, INSTANCE) if isinstance(labels, dict) else ""
+    return tuple(
+        parse_timestamp(read_string(annotations, key)) for key in _REQUESTED_KEYS
+    )
 
 
 def _spec(spec: Reader, begun: _Times) -> dict[str, Any]:
@@ -509,7 +396,7 @@ def _spec(spec: Reader, begun: _Times) -> dict[str, Any]:
     userid: Any = spec.value.get("userID")
     return {
         "userid": userid if is_integer(userid) and userid >= 0 else None,
-        "jobid": _string(spec.value, "jobID"),
+        "jobid": read_string(spec.value, "jobID"),
         "wlm": spec.text("wlmID"),
         "desired": desired,
         "requested": begun[desired],
@@ -559,7 +446,7 @@ def _drivers(status: Reader) -> list[_Driver]:
             driver.optional_integer("dwdIndex"),
             driver.optional_string("watchState"),
             driver.optional_boolean("completed") or False,
-            parse_timestamp(_string(driver.value, "completeTime")),
+            parse_timestamp(read_string(driver.value, "completeTime")),
         )
         for driver in status.optional_objects("drivers")
     ]

@@ -28,7 +28,8 @@ from flux_k8s.dws.drainreason import (
     UNKNOWN,
     drain_reason,
 )
-from flux_k8s.dws.workflowview import CUT_OFF, KEPT_FOR, State
+from flux_k8s.dws.workflowmarks import CUT_OFF, KEPT_FOR
+from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import BadObject
 from flux_k8s.jobs.jobexception import (
     DWS,

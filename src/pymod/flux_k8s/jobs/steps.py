@@ -17,7 +17,7 @@ from typing import Callable, Iterable, Mapping, Optional, Union
 from flux_k8s.config.settings import Settings
 from flux_k8s.control.coroutines import Bind, call, drive
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws.workflowview import (
+from flux_k8s.dws.workflowmarks import (
     GIVEN_UP,
     NODES_RELEASED,
     OUT_OF_REACH,
@@ -25,9 +25,8 @@ from flux_k8s.dws.workflowview import (
     STAGED_FOR,
     TROUBLE,
     WARNED,
-    State,
-    WorkflowView,
 )
+from flux_k8s.dws.workflowview import State, WorkflowView
 from flux_k8s.errors import DWSError, NotReady, StorageUnavailable
 from flux_k8s.jobs.answers import refusal, refused
 from flux_k8s.jobs.datareports import DataReports

@@ -17,10 +17,9 @@ from flux_k8s.control.coroutines import Call, call
 from flux_k8s.control.kubecalls import KubeCalls
 from flux_k8s.dws import cleanup
 from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
-from flux_k8s.dws.workflowview import (
+from flux_k8s.dws.workflowmarks import (
     FAILED_UNTIL,
     FAILURE,
-    FINALIZER,
     INSTANCE,
     KEPT_FOR,
     LEFT_MOUNTED,
@@ -30,6 +29,9 @@ from flux_k8s.dws.workflowview import (
     RESCUED,
     STAGE,
     TEARDOWN_REQUESTED,
+)
+from flux_k8s.dws.workflowview import (
+    FINALIZER,
     WLM_ID,
     State,
     WorkflowView,

@@ -12,8 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
+from flux_k8s.dws.workflowmarks import CUT_OFF
 from flux_k8s.dws.workflowview import (
-    CUT_OFF,
     FINALIZER,
     STATES,
     WLM_ID,

@@ -12,15 +12,14 @@ from dataclasses import dataclass, field
 from typing import Mapping, Optional
 
 from flux_k8s.config.table import Config
-from flux_k8s.dws.workflowview import (
+from flux_k8s.dws.workflowmarks import (
     FAILED_UNTIL,
     GIVEN_UP,
     KEPT_FOR,
     NODES_RELEASED,
     RESCUED,
-    STATES,
-    requested_key,
 )
+from flux_k8s.dws.workflowview import STATES, requested_key
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp
 from rabbitsim.flux.job import Job

@@ -19,7 +19,7 @@ from flux_k8s.dws.cleanup import (
     workflow_selector,
 )
 from flux_k8s.dws.storageusage import WORKFLOW_LABEL
-from flux_k8s.dws.workflowview import STAGED_FOR
+from flux_k8s.dws.workflowmarks import STAGED_FOR
 from flux_k8s.jobs.datareports import KEY as DATA_OUT
 from flux_k8s.ports import (
     CLIENTMOUNT,

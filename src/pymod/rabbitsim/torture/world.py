@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Callable, Mapping, Sequence
 
-from flux_k8s.dws.workflowview import FINALIZER, KEPT_FOR
+from flux_k8s.dws.workflowmarks import KEPT_FOR
+from flux_k8s.dws.workflowview import FINALIZER
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58, workflow_name

@@ -1,0 +1,137 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""What the service writes down on a Workflow: its label and its annotations."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Mapping
+
+from flux_k8s.dws.storagerequest import AHEAD, UNMOUNTED
+from flux_k8s.rfc import hostlist
+from flux_k8s.rfc.timestamps import parse_timestamp
+from flux_k8s.text import NOTE, printable
+
+INSTANCE = "flux-framework.readthedocs.io/instance"
+"""A label: the Flux instance whose job the Workflow belongs to."""
+
+TEARDOWN_REQUESTED = "flux-framework.readthedocs.io/dismissed"
+"""An annotation that the service writes when it requests Teardown. When a Workflow in
+Teardown lacks it, another program has requested Teardown."""
+
+CUT_OFF = "flux-framework.readthedocs.io/cut-off"
+"""An annotation: the abort of the job was carried out. It keeps a service that is
+started later from draining nodes and disabling Rabbits again that an administrator has
+put back into service."""
+
+REQUESTED = "flux-framework.readthedocs.io/requested-"
+"""The beginning of the names of annotations that end with a state in lower case: the
+time at which the service requested that state, by its own clock. Time limits start
+then."""
+
+TROUBLE = "flux-framework.readthedocs.io/trouble"
+"""An annotation: the trouble that DWS is in, and since when (see
+:meth:`WorkflowInfo.trouble_note`)."""
+
+OUT_OF_REACH = "flux-framework.readthedocs.io/out-of-reach"
+"""An annotation: the number of seconds for which Kubernetes was out of reach while the
+service waited for PostRun and DataOut."""
+
+WARNED = "flux-framework.readthedocs.io/warned"
+"""An annotation: the job has an exception about its Teardown, which makes no
+progress."""
+
+RELEASE = "flux-framework.readthedocs.io/release"
+"""An annotation: when the job's nodes go to other jobs, one of
+:data:`flux_k8s.dws.storagerequest.RELEASES`; where it is missing, after Teardown."""
+
+NODES_RELEASED = "flux-framework.readthedocs.io/nodes-released"
+"""An annotation that the service writes when it requests DataOut, with
+:data:`KEPT_FOR`, or in Teardown: the job's nodes have unmounted, or are drained, and
+the job may end before its storage is gone. A Workflow that has it is no orphan when its
+job has ended."""
+
+KEPT_FOR = "flux-framework.readthedocs.io/kept-for"
+"""An annotation: the nodes (RFC 29) that had not unmounted in time, and could write.
+The storage is kept until they cannot, or DWS waits for them in Teardown."""
+
+LEFT_MOUNTED = "flux-framework.readthedocs.io/left-mounted"
+"""An annotation that the service writes when it requests the state after PostRun: the
+nodes (RFC 29) that have not unmounted, and cannot write any more."""
+
+GIVEN_UP = "flux-framework.readthedocs.io/given-up"
+"""An annotation of a Workflow that is kept: the data of its job is given up."""
+
+STAGE = "flux-framework.readthedocs.io/stage"
+"""An annotation: when the job's storage is made, one of
+:data:`flux_k8s.dws.storagerequest.STAGES`; where it is missing, in the prolog."""
+
+STAGED_FOR = "flux-framework.readthedocs.io/staged-for"
+"""An annotation that the service writes when it requests Setup before the job has
+nodes: the nodes that the job may get (RFC 29), or empty if it may get any."""
+
+FAILED_UNTIL = "flux-framework.readthedocs.io/failed-until"
+"""An annotation: the data of the job could not be copied out, and the time until which
+its storage is kept so that the data can be rescued."""
+
+FAILURE = "flux-framework.readthedocs.io/failure"
+"""An annotation that goes with :data:`FAILED_UNTIL`: the reason."""
+
+RESCUED = "flux-framework.readthedocs.io/rescued"
+"""An annotation in place of :data:`FAILED_UNTIL`: the time since which the data is
+copied again."""
+
+_SECONDS = re.compile(r"[0-9]{1,9}(\.[0-9]{1,3})?")
+
+
+def annotations_of(metadata: Mapping[str, Any]) -> Mapping[str, Any]:
+    """All annotations of a Workflow."""
+    annotations = metadata.get("annotations")
+    return annotations if isinstance(annotations, dict) else {}
+
+
+def instance_of(metadata: Mapping[str, Any]) -> str:
+    """The label :data:`INSTANCE`, or ""."""
+    labels = metadata.get("labels")
+    return read_string(labels, INSTANCE) if isinstance(labels, dict) else ""
+
+
+def read_marks(annotations: Mapping[str, Any]) -> dict[str, Any]:
+    """The attributes of a :class:`~flux_k8s.dws.workflowview.WorkflowView` that are
+    annotations, but for the times at which the service requested states."""
+    return {
+        "teardown_requested": TEARDOWN_REQUESTED in annotations,
+        "trouble_note": printable(read_string(annotations, TROUBLE), NOTE),
+        "warned": WARNED in annotations,
+        "out_of_reach": _seconds(read_string(annotations, OUT_OF_REACH)),
+        "cut_off": CUT_OFF in annotations,
+        "releases_unmounted": annotations.get(RELEASE) == UNMOUNTED,
+        "nodes_released": NODES_RELEASED in annotations,
+        "kept_for": printable(read_string(annotations, KEPT_FOR)),
+        "left_mounted": printable(read_string(annotations, LEFT_MOUNTED)),
+        "stages_ahead": annotations.get(STAGE) == AHEAD,
+        "staged_for": annotations.get(STAGED_FOR),
+        "given_up": GIVEN_UP in annotations,
+        "failed_until": parse_timestamp(read_string(annotations, FAILED_UNTIL)),
+        "rescued": parse_timestamp(read_string(annotations, RESCUED)),
+        "failure": printable(read_string(annotations, FAILURE), NOTE),
+    }
+
+
+def read_hosts(text: str) -> tuple[str, ...]:
+    """The nodes of an annotation, as far as it can be read."""
+    try:
+        return hostlist.decode(text)
+    except ValueError:
+        return ()
+
+
+def _seconds(text: str) -> float:
+    """A number of seconds; 0 where ``text`` is no such number."""
+    return float(text) if _SECONDS.fullmatch(text) else 0.0
+
+
+def read_string(part: Mapping[str, Any], key: str) -> str:
+    """The string at ``key``; an empty one where there is none."""
+    value = part.get(key)
+    return value if isinstance(value, str) else ""
