@@ -36,6 +36,9 @@ ALLOCATION = "allocation"
 DIRECTIVE = "#DW jobdw type=lustre capacity=1000TiB name=all"
 CORES = 4
 
+LARGE = 4096
+"""The nodes of a large job."""
+
 
 def measure(bench: Bench) -> Iterator[Row]:
     """The work of the service when a job has its nodes, without I/O."""
@@ -72,14 +75,19 @@ def measure(bench: Bench) -> Iterator[Row]:
 
 
 def allocation(bench: Bench) -> Iterator[Row]:
-    """Such a job at the service: from its R to the request for Setup, at which DWS
+    """Such jobs at the service: from their R to the request for Setup, at which DWS
     stays."""
-    hardware = topology(EL_CAPITAN)
-    path = bench.scratch / "R-of-all.json"
+    for nodes in (LARGE, EL_CAPITAN):
+        yield from _allocation(bench, nodes)
+
+
+def _allocation(bench: Bench, nodes: int) -> Iterator[Row]:
+    hardware = topology(nodes)
+    path = bench.scratch / f"R-of-{nodes}.json"
     R = _resource_set(hardware, mapping_of(hardware), _breakdown())
     path.write_text(json.dumps(R), encoding="utf-8")
     seconds, stalls = [], []
-    with bench.cluster(EL_CAPITAN, {"Setup": 3600.0}) as system:
+    with bench.cluster(nodes, {"Setup": 3600.0}) as system:
         with bench.child("alone") as module:
             module.call("start", kubeconfig=system.kubeconfig, rabbits=system.rabbits)
             for _ in range(bench.number(5, 1)):
@@ -90,7 +98,7 @@ def allocation(bench: Bench) -> Iterator[Row]:
                 }
                 seconds.append(asked["Setup"] - job["allocated"])
                 stalls.append(max(job["gaps"]) * 1e3)
-    what = "R of 11,136 nodes and 696 Rabbits"
+    what = f"R of {nodes:,} nodes and {len(hardware.rabbits)} Rabbits"
     yield Row(
         STAND_IN,
         ALLOCATION,
