@@ -38,7 +38,7 @@ from flux.brokermod import BrokerModule, request_handler
 from flux.constants import FLUX_MSGTYPE_REQUEST
 
 from flux_k8s.broker.channel import METHODS
-from flux_k8s.broker.files import check_files
+from flux_k8s.broker.files import check_files, check_program
 from flux_k8s.broker.log import log, log_exception
 from flux_k8s.broker.supervisor import Supervisor
 from flux_k8s.config.arguments import Arguments, queue_properties
@@ -99,7 +99,7 @@ class DwsModule(BrokerModule):
                 " mapping (a file from flux rabbitmapping) and kubeconfig (unless"
                 " the instance owner has one, or is in a pod with a service account)",
             )
-        Config.parse(tables["rabbit"])
+        check_program(Config.parse(tables["rabbit"]))
         queue_properties(tables["queues"], self._arguments.queues)
         return tables
 

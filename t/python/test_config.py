@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from flux_k8s.broker.files import check_program
 from flux_k8s.config.table import Config, parse_fsd
 from flux_k8s.errors import ConfigError
 
@@ -83,8 +84,13 @@ def test_all_keys_of_the_design_are_read() -> None:
         ({"fence_command": ["/x", "\0"]}, "expected no NUL characters"),
         ({"stal_timeout": 1}, "unknown key, did you mean 'stall_timeout'?"),
         ({"prolog_timeout": "30x"}, 'rabbit.prolog_timeout: "30x" is not a duration'),
+        ({"keep_failed": True}, 'is true, expected a duration like "30m", or a number'),
+        ({"keep_failed": 1e300}, "rabbit.keep_failed: is 1e+300 s, expected at most"),
+        ({"stage_timeout": "1" * 300}, "expected at most 1e+10 s"),
+        ({"mapping": ""}, 'rabbit.mapping: is "", expected a string, not an empty one'),
         ({"mapping": 3}, "rabbit.mapping: is 3, expected a string"),
         ({"instance": "el cap"}, 'rabbit.instance: is "el cap", expected a name of up'),
+        ({"instance": ""}, 'rabbit.instance: is "", expected a name of up to 63'),
         ({"instance": "a" * 64}, "rabbit.instance: is "),
         ({"instance": "-a"}, 'rabbit.instance: is "-a"'),
         ({"instance": "a\n"}, "rabbit.instance: is "),
@@ -147,3 +153,23 @@ def test_any_table_gives_a_config_or_one_config_error(table: dict[str, Any]) -> 
         Config.parse(table)
     except ConfigError as error:
         assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    "path, problem",
+    [
+        ("/nosuch/is-fenced", "No such file or directory"),
+        ("/", "is no program that may be executed"),
+        (__file__, "is no program that may be executed"),
+    ],
+)
+def test_a_fence_command_that_cannot_be_run_is_refused(path: str, problem: str) -> None:
+    config = Config.parse({"fence_command": [path, "--quiet"]})
+    with pytest.raises(ConfigError) as caught:
+        check_program(config)
+    assert str(caught.value) == f"rabbit.fence_command[0]: {path}: {problem}"
+
+
+def test_a_fence_command_that_can_be_run_is_accepted() -> None:
+    check_program(Config.parse({"fence_command": ["/bin/sh"]}))
+    check_program(Config.parse({}))

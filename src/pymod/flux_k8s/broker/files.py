@@ -1,11 +1,12 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""The files that the ``[rabbit]`` table names."""
+"""The files that the ``[rabbit]`` table names, and the program."""
 
 from __future__ import annotations
 
 import json
 import os
+import stat
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping
@@ -48,3 +49,20 @@ def check_files(config: Config) -> None:
         except OSError as error:
             text = f"{path}: {error.strerror}"
             raise ConfigError("rabbit.kubeconfig", text) from None
+
+
+def check_program(config: Config) -> None:
+    """Check ``rabbit.fence_command``, which is run only when a node has failed.
+
+    Raises:
+        ConfigError: it cannot be run.
+    """
+    if not config.fence_command:
+        return
+    key, path = "rabbit.fence_command[0]", config.fence_command[0]
+    try:
+        regular = stat.S_ISREG(os.stat(path).st_mode)
+    except OSError as error:
+        raise ConfigError(key, f"{path}: {error.strerror}") from None
+    if not (regular and os.access(path, os.X_OK)):
+        raise ConfigError(key, f"{path}: is no program that may be executed")

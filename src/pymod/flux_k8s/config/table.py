@@ -28,6 +28,10 @@ UNMOUNT_FAILURES = (TEARDOWN, KEEP)
 """What becomes of storage that a node does not unmount in time: DWS deletes it, or it
 is kept until that node cannot write to it any more."""
 
+_LONGEST = 1e10
+"""Seconds that a time limit has at most, some 300 years: the year of a time stamp has
+four digits."""
+
 _LABEL = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 
 _UNIT = re.compile(r"[A-Za-z0-9:_\\@-][A-Za-z0-9:_.\\@-]*")
@@ -151,7 +155,7 @@ def parse_fsd(key: str, value: Any) -> float:
                 key, f'{show(value)} is not a duration, expected one like "30m"'
             )
         value = float(match.group(1)) * _FSD_SECONDS[match.group(2)]
-    return _seconds(key, value)
+    return _seconds(key, value, 'a duration like "30m", or a number of seconds')
 
 
 def _unknown(where: str, key: str, known: Iterable[str]) -> ConfigError:
@@ -169,7 +173,7 @@ def _table(key: str, value: Any) -> Mapping[str, Any]:
 
 def _string(key: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise ConfigError(key, f"is {show(value)}, expected a string")
+        raise ConfigError(key, f"is {show(value)}, expected a string, not an empty one")
     return value
 
 
@@ -187,12 +191,12 @@ def _program(key: str, value: Any) -> tuple[str, ...]:
 
 def _label(key: str, value: Any) -> str:
     """A value of a label in Kubernetes."""
-    if not _LABEL.fullmatch(_string(key, value)):
+    if not (isinstance(value, str) and _LABEL.fullmatch(value)):
         expected = "expected a name of up to 63 letters, digits, '-', '_' and '.'"
         raise ConfigError(
             key, f"is {show(value)}, {expected}, with a letter or digit at both ends"
         )
-    return str(value)
+    return value
 
 
 def _unit(key: str, value: Any) -> str:
@@ -223,8 +227,13 @@ def _number(key: str, value: Any, what: str) -> float:
     return float(value)
 
 
-def _seconds(key: str, value: Any) -> float:
-    return _number(key, value, "a number of seconds, 0 or more")
+def _seconds(
+    key: str, value: Any, what: str = "a number of seconds, 0 or more"
+) -> float:
+    seconds = _number(key, value, what)
+    if seconds > _LONGEST:
+        raise ConfigError(key, f"is {seconds:g} s, expected at most {_LONGEST:g} s")
+    return seconds
 
 
 def _limit(key: str, value: Any) -> Optional[float]:
