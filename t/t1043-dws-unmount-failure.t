@@ -97,6 +97,19 @@ test_expect_success 'until somebody has it serve again' '
     eventually log_says "compute-02 is not fenced any more" &&
     kube wait-node compute-02 Enabled
 '
+test_expect_success 'nor does one that somebody else has drained' '
+    fenced=$(flux submit -N8 -S dw="$DW" sh -c "$LOOP") &&
+    wait_event $fenced start &&
+    flux resource drain compute-02 "bad DIMM" &&
+    echo compute-02 >fenced &&
+    job_end $fenced &&
+    wait_event $fenced clean &&
+    no_workflows &&
+    is_drained compute-02 "bad DIMM; $(flux job id --to=f58plain $fenced): Rabbit storage" &&
+    rm fenced &&
+    flux resource undrain compute-02 &&
+    kube wait-node compute-02 Enabled
+'
 test_expect_success 'a job ends although one of its nodes has not unmounted' '
     first=$(storage_job 100) &&
     is_kept $first &&

@@ -5,7 +5,8 @@ cannot mount or unmount storage.
 
 The latter have the job's ID and a text of this module. The reason of the drain in Flux
 is the only record: a service that is started later learns from it which nodes an
-earlier one has drained, and why.
+earlier one has drained, and why. If somebody else has drained the node before, that
+stands behind their reason, and they undrain the node.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _CANNOT_MOUNT = (NOT_SERVED[State.PreRun], *_MOUNTED)
 
 def _pattern(reasons: Iterable[str]) -> re.Pattern[str]:
     texts = "|".join(map(re.escape, reasons))
-    return re.compile(f"f[1-9A-HJ-NP-Za-km-z]+: (?:{texts})")
+    return re.compile(f"(?:^|; )f[1-9A-HJ-NP-Za-km-z]+: (?:{texts})")
 
 
 _IS_MOUNTED = _pattern(_MOUNTED)
@@ -53,20 +54,23 @@ def drain_reason(jobid: int, reason: str) -> str:
 def cannot_mount(text: str) -> bool:
     """Whether ``text`` is the reason of a drain because a node could not mount or
     unmount storage."""
-    return _REASON.match(text) is not None
+    return _REASON.search(text) is not None
 
 
 def is_mounted(text: str) -> bool:
     """Whether ``text`` is the reason of a drain because a node has storage mounted, or
     may have."""
-    return _IS_MOUNTED.match(text) is not None
+    return _IS_MOUNTED.search(text) is not None
 
 
-def replaces(reason: str, known: str) -> bool:
-    """Whether ``reason`` takes the place of the reason for which a node is drained
-    already: a node that is still mounted must not be undrained when its connection is
-    back."""
-    return known.startswith(LOST_CONNECTION) and is_mounted(reason)
+def replacement(known: str, reason: str) -> Optional[str]:
+    """The text that takes the place of the reason for which a node is drained already
+    (``known``), when it is to be drained for another one; None if that stays. A node
+    that is still mounted must not be undrained when its connection is back, and DWS
+    must not wait for it, whoever has drained it."""
+    if not (known and is_mounted(reason)) or cannot_mount(known):
+        return None
+    return reason if known.startswith(LOST_CONNECTION) else f"{known}; {reason}"
 
 
 def unknown_of(text: str) -> Optional[int]:

@@ -3,8 +3,9 @@
 """SystemStatus: the object in which DWS reads which compute nodes are Disabled.
 
 DWS does not wait for nodes that are Disabled there. Flux disables the nodes whose
-broker is not online, and those that were drained because storage could not be
-mounted or unmounted on them, until they return or are undrained. With
+broker is not online, those that were drained because storage could not be
+mounted or unmounted on them, and those that are fenced, until they return or are
+undrained. With
 ``rabbit.unmount_failure = "keep"``, a node that may have storage mounted is not
 Disabled before it cannot write to it any more.
 
@@ -34,10 +35,16 @@ ANNOTATION = "flux-framework.readthedocs.io/disabled-nodes"
 """The nodes that Flux has disabled (RFC 29)."""
 
 
-def disabled_nodes(states: NodeStates) -> frozenset[str]:
-    """The nodes that DWS is not to wait for."""
+def disabled_nodes(
+    states: NodeStates, cut_off: AbstractSet[str] = frozenset()
+) -> frozenset[str]:
+    """The nodes that DWS is not to wait for.
+
+    Args:
+        cut_off: nodes that cannot write to storage, whatever they are drained for.
+    """
     failed = {host for host, why in states.drained.items() if cannot_mount(why)}
-    return states.offline | failed
+    return states.offline | failed | cut_off
 
 
 @dataclass(frozen=True)
@@ -106,7 +113,10 @@ def perhaps_mounted(
 
 
 def changes(
-    states: NodeStates, view: SystemStatusView, awaited: AbstractSet[str]
+    states: NodeStates,
+    view: SystemStatusView,
+    awaited: AbstractSet[str],
+    cut_off: AbstractSet[str] = frozenset(),
 ) -> dict[str, str]:
     """The nodes whose status is to be written, with that status.
 
@@ -115,7 +125,7 @@ def changes(
     complete, and the job would start without that one, or go on to mount it again.
     Nodes that Flux does not have (Rabbits are among them) and nodes that somebody
     else has disabled are left as they are."""
-    disabled = disabled_nodes(states) - awaited
+    disabled = disabled_nodes(states, cut_off) - awaited
     desired = {host: DISABLED if host in disabled else ENABLED for host in states.hosts}
     return {
         host: status

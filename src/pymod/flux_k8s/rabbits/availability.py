@@ -216,7 +216,13 @@ class Availability:
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
         self.system_status = SystemStatus(
-            flux, kube, settings.namespace, awaited, self._changed, self._keeps
+            flux,
+            kube,
+            settings.namespace,
+            awaited,
+            self._changed,
+            self._keeps,
+            self._cut_off,
         )
         self._fences = Fences(flux, settings, self.system_status.links_changed)
         self.mount_watch = MountWatch(flux, kube, self.nodes, may_mount)
@@ -334,6 +340,15 @@ class Availability:
     def _keeps(self, host: str) -> bool:
         """Whether storage that a node may have mounted is kept for it."""
         return self._settings.config.keeps_mounted and self.may_write(host)
+
+    def _cut_off(self, known: frozenset[str]) -> frozenset[str]:
+        """The nodes that cannot write to storage, whoever has drained them: those that
+        are fenced. Where storage is kept for nodes, only such were Disabled before
+        (``known``), and are left so while they are drained: a service that was started
+        since does not know which are fenced."""
+        states, keeps = self.nodes.states, self._settings.config.keeps_mounted
+        drained = states.drained if states is not None and keeps else ()
+        return self._fences.nodes | known.intersection(drained)
 
     # For queries and commands
 

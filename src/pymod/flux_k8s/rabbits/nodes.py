@@ -8,12 +8,12 @@ import errno
 import syslog
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import AbstractSet, Callable, Iterable, Mapping, Optional
+from typing import Callable, Iterable, Mapping, Optional
 
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.control.coroutines import call
-from flux_k8s.dws.drainreason import replaces
+from flux_k8s.dws.drainreason import replacement
 from flux_k8s.errors import BadObject
 from flux_k8s.ports import Flux, RpcError, Watch
 from flux_k8s.rfc import hostlist
@@ -29,21 +29,26 @@ RETRY = 5.0
 STATUS = "resource.status"
 
 
-@dataclass(eq=False)
-class _Drain:
-    """Nodes to be drained.
+@dataclass(frozen=True)
+class _Part:
+    """Nodes that are drained by one request.
 
     Attributes:
-        parts: the nodes, in the parts in which they are drained.
         reason: the text of the drain.
-        replaced: the nodes that are drained already, for a reason that this one takes
-            the place of. No part has both such and others.
-        done: is called with None when all parts are done.
+        replaces: whether they are drained already, and the text is to take the place of
+            another one.
     """
 
-    parts: list[tuple[str, ...]]
+    hosts: tuple[str, ...]
     reason: str
-    replaced: AbstractSet[str]
+    replaces: bool
+
+
+@dataclass(eq=False)
+class _Drain:
+    """Nodes to be drained. ``done`` is called with None when all parts are done."""
+
+    parts: list[_Part]
     done: Callable[[None], None]
 
 
@@ -96,18 +101,25 @@ class Nodes:
         reason: str,
         done: Callable[[None], None] = lambda _: None,
     ) -> None:
-        """Drain nodes that are not drained yet, or for a reason that ``reason`` takes
-        the place of (:func:`~flux_k8s.dws.drainreason.replaces`). The request is sent
+        """Drain nodes that are not drained yet, or for a reason that is to be replaced
+        (:func:`~flux_k8s.dws.drainreason.replacement`). The request is sent
         before this returns, and again until Flux carries it out. When ``done`` is
         called, no job is given these nodes any more."""
         names = tuple(hosts)
         known = {} if self.states is None else self.states.drained
-        replaced = {host for host in names if replaces(reason, known.get(host, ""))}
-        rest = tuple(host for host in names if host not in replaced)
-        parts = [part for part in (rest, tuple(sorted(replaced))) if part]
-        self._drains.run(_Drain(parts or [()], reason, replaced, done))
-        drained = {host: why for host, why in known.items() if host not in replaced}
-        self._set_drained({**dict.fromkeys(names, reason), **drained})
+        plain: list[str] = []
+        replaced: dict[str, list[str]] = {}
+        for host in names:
+            text = replacement(known.get(host, ""), reason)
+            (plain if text is None else replaced.setdefault(text, [])).append(host)
+        parts = [_Part(tuple(same), text, True) for text, same in replaced.items()]
+        if plain or not parts:
+            parts.insert(0, _Part(tuple(plain), reason, False))
+        self._drains.run(_Drain(parts, done))
+        drained = {**dict.fromkeys(names, reason), **known}
+        for text, same in replaced.items():
+            drained.update(dict.fromkeys(same, text))
+        self._set_drained(drained)
 
     def undrain(self, hosts: Iterable[str]) -> None:
         """Undrain nodes."""
@@ -127,17 +139,18 @@ class Nodes:
     async def _drain_part(self, drain: _Drain) -> Optional[float]:
         """Drain the next part. EINVAL: Flux lacks one of its nodes, and drains none of
         them. The others are drained in halves."""
-        hosts, reason = drain.parts[0], drain.reason
-        names = hostlist.encode(hosts)
+        part = drain.parts[0]
+        hosts, reason, names = part.hosts, part.reason, hostlist.encode(part.hosts)
         try:
-            if hosts and hosts[0] in drain.replaced:
+            if part.replaces:
                 await call(partial(self._flux.drain, overwrite=True), names, reason)
             else:
                 await call(self._flux.drain, names, reason)
         except RpcError as error:
             if error.errnum == errno.EINVAL and len(hosts) > 1:
                 half = len(hosts) // 2
-                drain.parts[:1] = hosts[:half], hosts[half:]
+                halves = (hosts[:half], hosts[half:])
+                drain.parts[:1] = [replace(part, hosts=each) for each in halves]
                 return 0.0
             self._flux.log(syslog.LOG_ERR, f"cannot drain {names}: {error}")
             if error.errnum != errno.EINVAL:

@@ -49,6 +49,8 @@ class SystemStatus:
             None as long as they are not known.
         changed: is called when others have disabled a node, or have enabled it.
         keeps: returns whether DWS is to wait for a node that may have storage mounted.
+        cut_off: returns the nodes that cannot write to storage, whatever they are
+            drained for, given those that Flux has disabled already.
 
     Attributes:
         disabled_by_others: the nodes of Flux that another program has disabled.
@@ -62,6 +64,9 @@ class SystemStatus:
         awaited: Callable[[], Optional[AbstractSet[str]]],
         changed: Callable[[], None] = lambda: None,
         keeps: Callable[[str], bool] = lambda host: False,
+        cut_off: Callable[[frozenset[str]], AbstractSet[str]] = lambda known: (
+            frozenset()
+        ),
     ) -> None:
         self.disabled_by_others: frozenset[str] = frozenset()
         self._flux = flux
@@ -71,6 +76,7 @@ class SystemStatus:
         self._awaited = awaited
         self._changed = changed
         self._keeps = keeps
+        self._cut_off = cut_off
         self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._controller = Controller[str](
             flux,
@@ -256,9 +262,11 @@ class SystemStatus:
         awaited = self._awaited()
         if awaited is None:
             awaited = frozenset(states.hosts)
-        self._awaited_disabled = not awaited.isdisjoint(disabled_nodes(states))
+        known = frozenset[str]() if view is None else view.disabled_by_flux
+        cut_off = self._cut_off(known)
+        self._awaited_disabled = not awaited.isdisjoint(disabled_nodes(states, cut_off))
         kept = frozenset(filter(self._keeps, perhaps_mounted(states, view)))
-        nodes = changes(states, view or SystemStatusView(), awaited | kept)
+        nodes = changes(states, view or SystemStatusView(), awaited | kept, cut_off)
         if view is None:
             written = await self._create(patch(SystemStatusView(), nodes))
         elif nodes:
