@@ -416,3 +416,22 @@ def test_a_shape_that_no_rabbits_fit_is_refused() -> None:
 def test_a_wrong_stage_is_refused() -> None:
     error = refusal(XFS, dw_stage="soon")
     assert word(error) == '"soon"' and 'expected "prolog" or "ahead"' in str(error)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("dws", "dw"),
+        ("dw-stage", "dw_stage"),
+        ("dw_realease", "dw_release"),
+        ("dw_failure_tolerence", "dw_failure_tolerance"),
+    ],
+)
+def test_an_attribute_that_is_misspelt_is_refused(name: str, meant: str) -> None:
+    for dw in (XFS, None):
+        error = refusal(dw, **{name: "x"})
+        assert (word(error), error.meant) == (name, meant)
+
+
+def test_other_attributes_are_those_of_a_site() -> None:
+    check(XFS, dwarf=1, dw_account="x", stage="ahead")

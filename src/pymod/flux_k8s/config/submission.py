@@ -10,7 +10,8 @@ names, and the machine has as much storage as the job asks for.
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Optional
+from difflib import get_close_matches
+from typing import Any, Iterable, Optional
 
 from flux_k8s.config.policy import (
     check_machine,
@@ -26,9 +27,15 @@ from flux_k8s.dws.directives import is_empty, parse_attribute
 from flux_k8s.dws.mapping import RabbitMapping
 from flux_k8s.dws.references import check_references
 from flux_k8s.dws.storagerequest import AHEAD, StorageRequest
-from flux_k8s.errors import ConfigError
+from flux_k8s.errors import ConfigError, DirectiveError
 
 _ANY_USER = 0
+
+ATTRIBUTES = ("dw", "dw_failure_tolerance", "dw_release", "dw_stage")
+"""The attributes of a job that are about its storage."""
+
+_SIMILAR = 0.7
+"""How similar to one of them, from 0 to 1, the name is that a user has misspelt."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +71,7 @@ def check_submission(
         DirectiveError: a directive is invalid or forbidden.
         BadObject: ``resources`` are not as RFC 14 says.
     """
+    _check_names(system)
     dw = system.get("dw")
     if dw is None or is_empty(dw):
         return
@@ -90,3 +98,12 @@ def check_submission(
         check_machine(request, site.mapping)
         if stage == AHEAD:
             check_fits_ahead(request, config, site.mapping)
+
+
+def _check_names(attributes: Iterable[str]) -> None:
+    """Refuse an attribute that is misspelt, and would have no effect. Others that begin
+    with ``dw`` may be a site's own."""
+    for name in attributes:
+        if name.startswith("dw") and name not in ATTRIBUTES:
+            for meant in get_close_matches(name, ATTRIBUTES, 1, _SIMILAR):
+                raise DirectiveError(name, 0, len(name), "unknown attribute", meant)
