@@ -1,7 +1,7 @@
 # Copyright 2026 the flux-dws developers
 # SPDX-License-Identifier: LGPL-3.0-only
-"""A node that an administrator has drained, for a reason of their own, does not unmount:
-the job ends as if the service had drained it."""
+"""A node that somebody else has drained does not unmount: the job ends as if the
+service had drained it."""
 
 from __future__ import annotations
 
