@@ -108,7 +108,12 @@ def test_the_copies_of_another_state_do_not_count() -> None:
 def test_a_job_tells_which_nodes_have_not_mounted() -> None:
     system, jobid = mounting()
     found = show(system, jobid)
-    assert found["mounts"] == {"wanted": 2, "mounted": 1, "waiting": "compute-02"}
+    assert found["mounts"] == {
+        "wanted": 2,
+        "mounted": 1,
+        "unmounted": None,
+        "waiting": "compute-02",
+    }
     assert annotation(system, jobid) == "PreRun 1/2 mounted"
     settle_jobs(system)
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from dwscli.page import mounts_line
 from flux_k8s.config.table import Config
 from flux_k8s.dws.cleanup import is_mounted, is_to_be_unmounted
 from flux_k8s.dws.directives import GIB
@@ -595,9 +596,11 @@ def test_a_job_that_was_let_go_shows_what_its_storage_is_kept_for() -> None:
 def test_a_job_shows_what_its_storage_is_kept_for() -> None:
     system = system_of()
     jobid = kept(system)
+    wait(system, 10.0)
     shows = job_show(system, jobid)
     assert shows["waits"].startswith(f"{BAD} to unmount, or to be off")
     assert shows["limits"] == []
+    assert mounts_line(shows["mounts"]) == f"3/4 unmounted, waiting for: {BAD}"
     found = json.loads(system.instance.job(jobid).kvs["rabbit_kept_for"])
     assert found["nodes"] == BAD and "to unmount" in found["until"]
     switch_off(system)

@@ -133,12 +133,16 @@ def state_line(answer: Fields, now: float) -> str:
 
 
 def mounts_line(mounts: Fields) -> str:
-    """How many file systems are mounted, and which nodes are waited for."""
+    """How many nodes have mounted the storage, or have unmounted it, and which of them
+    are waited for."""
     wanted, mounted = number(mounts, "wanted"), number(mounts, "mounted")
+    unmounted = number(mounts, "unmounted")
     if wanted is None or mounted is None:
         return ""
     waiting = text(mounts, "waiting")
     rest = f", waiting for: {waiting}" if waiting else ""
+    if unmounted is not None:
+        return f"{unmounted:.0f}/{wanted:.0f} unmounted{rest}"
     return f"{mounted:.0f}/{wanted:.0f} mounted{rest}"
 
 

@@ -111,9 +111,12 @@ def kept_until(hosts: str) -> str:
 def waits_of(info: WorkflowInfo, known: Known) -> str:
     """What a job waits for, or ""."""
     view = info.view
-    if view is not None and view.failed_until is not None and not view.complete:
+    if view is None:
+        return known.waits
+    copying = view.desired is State.DataOut and not view.complete
+    if copying and view.failed_until is not None:
         return _rescue_hint(info, view.failed_until)
-    if view is None or not view.awaits_unmount:
+    if not view.awaits_unmount:
         return known.waits
     if info.writers is None:
         return kept_until(view.kept_for)
@@ -170,6 +173,7 @@ def row(info: WorkflowInfo, known: Known) -> Json:
 def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
     """The row of a job and more, without its serial."""
     view, mounts = info.view, known.mounts
+    mounting = view is not None and view.desired is State.PreRun
     return {
         **row(info, known),
         "waits": printable(waits_of(info, known), NOTE),
@@ -182,6 +186,7 @@ def details(info: WorkflowInfo, known: Known, config: Config) -> Json:
         else {
             "wanted": mounts.wanted,
             "mounted": mounts.mounted,
+            "unmounted": None if mounting else mounts.done,
             "waiting": known.waiting,
         },
         "movements": [each.to_json() for each in _first(known.movements)],
@@ -273,7 +278,7 @@ def _limits(info: WorkflowInfo, config: Config) -> list[Json]:
     view = info.view
     if view is None or view.desired is None:
         return []
-    if view.failed_until is not None:
+    if view.failed_until is not None and view.desired is State.DataOut:
         return [{"name": "keep_failed", "at": view.failed_until}]
     limits = running_limits(info, view, view.desired.name, config)
     found: list[Json] = []
