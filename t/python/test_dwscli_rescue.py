@@ -60,6 +60,12 @@ def test_rescue_sends_its_request_and_says_what_comes_of_it(
     assert f"flux dws wait {F58}" in done.out
 
 
+def test_a_job_whose_storage_is_gone_cannot_be_rescued_and_may_be_shown() -> None:
+    done = dws(FixedInstance({"dws.rescue": refused(errno.ENOENT)}), "rescue", F58)
+    assert done.status == 1
+    assert done.err.endswith(f"; flux dws show {F58} says what became of its data\n")
+
+
 def test_a_rescue_that_is_refused_is_one_error() -> None:
     text = "job f3gDmDv6tjHH: no data of it has failed and is kept"
     found = FixedInstance({"dws.rescue": refused(errno.EINVAL, text)})

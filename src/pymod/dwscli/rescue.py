@@ -5,12 +5,14 @@
 from __future__ import annotations
 
 import argparse
+import errno
 
 from dwscli import fluxinstance
-from dwscli.instance import Instance, ask, job_id
+from dwscli.instance import Instance, Refused, ask, job_id
 from dwscli.reading import number
 from dwscli.terminal import write
 from dwscli.units import f58
+from flux_k8s.command import CommandError
 from flux_k8s.ports import Json
 
 DESCRIPTION = """
@@ -40,7 +42,13 @@ def rescue(args: argparse.Namespace, instance: Instance) -> None:
     """
     id = job_id(instance, args.jobid)
     request: Json = {"id": id, **({"give_up": True} if args.give_up else {})}
-    answer = ask(instance, "dws.rescue", request)
+    try:
+        answer = ask(instance, "dws.rescue", request)
+    except Refused as error:
+        if error.errno != errno.ENOENT:
+            raise
+        hint = f"flux dws show {f58(id)} says what became of its data"
+        raise CommandError(f"{error}; {hint}") from None
     copies = int(number(answer, "copies") or 0)
     if args.give_up:
         done = "its data is given up, and its storage goes"
