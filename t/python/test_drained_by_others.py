@@ -9,7 +9,15 @@ import pytest
 
 from flux_k8s.rfc.jobid import f58
 from support.rabbits import drained, shown
-from support.service import DAY, HOUR, desired, run_until_inactive, running, settle
+from support.service import (
+    DAY,
+    HOUR,
+    desired,
+    exceptions,
+    run_until_inactive,
+    running,
+    settle,
+)
 from support.unmounting import (
     BAD,
     LIMIT,
@@ -36,6 +44,8 @@ def test_a_node_that_others_have_drained_does_not_hold_up_the_job() -> None:
     settle(system, DAY)
     assert drained(system) == {BAD: f"{DIMM}; {f58(jobid)}: {REASON}"}
     assert shown(system) == {BAD: "Disabled"}
+    told = [each["note"] for each in exceptions(system, jobid)]
+    assert len([note for note in told if REASON in note]) == 1
 
 
 @pytest.mark.parametrize("restart", [False, True])

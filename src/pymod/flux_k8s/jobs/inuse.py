@@ -223,7 +223,9 @@ class InUse:
         """Drain nodes that still have the job's storage mounted, unless they are
         drained for that already. ``end`` is that of the report."""
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
-        news = [host for host in hosts if self._drained.get(host) != reason]
+        drained = self._drained
+        # Somebody else's reason may stand before it.
+        news = [host for host in hosts if not drained.get(host, "").endswith(reason)]
         if news:
             names = hostlist.encode(news)
             text = f"{names}: {note}, and {NOT_UNMOUNTED}; drained until that is mended"
