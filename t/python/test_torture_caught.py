@@ -159,11 +159,13 @@ WRONG: dict[str, tuple[str, Wrong, tuple[str, ...]]] = {
 that show it."""
 
 SHOWN_BY = {
-    "takes 404 for an error": (15, 5),
+    "takes 404 for an error": (15, 7),
     "believes what is out of date": (40, 86),
-    "counts a state's time from the state before": (15, 2),
+    "counts a state's time from the state before": (15, 4),
     "does not obey a cancel in the epilog": (15, 28),
-    "takes nothing out of service at an abort": (15, 15),
+    "takes nothing out of service at an abort": (15, 25),
+    "takes nodes that have not unmounted for nodes that cannot write": (15, 12),
+    "keeps no storage whose data could not be copied out": (15, 1),
     "puts nodes back on which storage is mounted": (25, 71),
 }
 """How many jobs show it, and the seed to begin with, where 15 and 0 do not."""
