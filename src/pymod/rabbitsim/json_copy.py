@@ -6,11 +6,16 @@ from __future__ import annotations
 
 from typing import Any
 
+_SCALARS = frozenset((str, int, float, bool, type(None)))
+
 
 def copy_json(value: Any) -> Any:
     """A deep copy of a JSON value, as plain dictionaries and lists."""
     if isinstance(value, dict):
-        return {key: copy_json(item) for key, item in value.items()}
+        return {
+            key: item if type(item) in _SCALARS else copy_json(item)
+            for key, item in value.items()
+        }
     if isinstance(value, list):
-        return [copy_json(item) for item in value]
+        return [item if type(item) in _SCALARS else copy_json(item) for item in value]
     return value

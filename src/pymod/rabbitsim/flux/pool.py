@@ -233,9 +233,10 @@ class _Runs:
     @property
     def taken(self) -> frozenset[int]:
         """The numbers that were taken and not given back."""
-        runs = itertools.starmap(range, self._runs)
-        here = self._held_back.union(itertools.chain.from_iterable(runs))
-        return frozenset(range(self._count)) - here
+        ends = [0, *(end for _, end in self._runs)]
+        starts = [*(start for start, _ in self._runs), self._count]
+        gaps = itertools.chain.from_iterable(map(range, ends, starts))
+        return frozenset(gaps) - self._held_back
 
     def set(self, id: int, up: bool) -> None:
         """Have a number given out, or not."""

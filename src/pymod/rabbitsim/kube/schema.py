@@ -9,6 +9,7 @@ The subset of OpenAPI v3 that the CRDs of DWS and NNF use. A node without
 
 from __future__ import annotations
 
+import builtins
 import json
 import re
 from collections.abc import Mapping
@@ -66,6 +67,14 @@ class Schema:
     maximum: Optional[int] = None
     min_items: int = 0
     date_time: bool = False
+    unchecked: Optional[builtins.type] = field(init=False)
+    """The type of the values of which nothing else is checked."""
+
+    def __post_init__(self) -> None:
+        bounds = (self.minimum, self.maximum)
+        checked = self.enum or self.date_time or bounds != (None, None)
+        scalar = self.type in ("string", "integer", "boolean")
+        self.unchecked = _PYTHON_TYPES[self.type] if scalar and not checked else None
 
     def conform(self, value: Any, old: Any, problems: Problems) -> Any:
         """``value`` without unknown fields and nulls, with defaults.
@@ -102,6 +111,9 @@ class Schema:
         for key, item in value.items():
             node = known.get(key, self.additional)
             if node is None or item is None:
+                continue
+            if type(item) is node.unchecked:  # most of them
+                result[key] = item
                 continue
             count = len(problems)
             result[key] = node.conform(item, before.get(key, _UNCHANGED), problems)
