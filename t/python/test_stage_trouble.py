@@ -13,6 +13,7 @@ from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem
 from rabbitsim.torture.crashpoints import Interruption, check
 from rabbitsim.torture.scenarios import SCENARIOS
+from support.effort import pairs
 from support.queries import query
 from support.rabbits import set_link, set_status
 from support.service import (
@@ -47,8 +48,10 @@ from support.staging import (
 )
 
 
-@pytest.mark.parametrize("steps", range(60, 1080, 60))
-@pytest.mark.parametrize("end", ["kill_module", "unload_plugin", "cancel"])
+@pytest.mark.parametrize(
+    ("end", "steps"),
+    pairs(["kill_module", "unload_plugin", "cancel"], range(60, 1080, 60), usual=2),
+)
 def test_whatever_happens_when_nothing_is_stuck_or_lost(end: str, steps: int) -> None:
     system = slow()
     occupied = occupy(system, 4)
@@ -176,12 +179,16 @@ def test_nodes_where_a_job_has_no_storage_fail_it() -> None:
     assert "its storage was made for 0 there" in exception["note"]
 
 
-@pytest.mark.parametrize("interruption", ["CANCEL", "REFUSED", "LOST"])
-def test_a_staged_job_may_be_cancelled_and_requests_fail_at_every_step(
-    interruption: str,
+@pytest.mark.parametrize(
+    ("interruption", "first", "every"),
+    [("CANCEL", 0, 1), ("REFUSED", 0, 3), ("LOST", 1, 3)],
+)
+def test_a_staged_job_may_be_cancelled_at_every_step_and_requests_fail(
+    interruption: str, first: int, every: int
 ) -> None:
+    """``make soak`` has each request fail."""
     (scenario,) = (one for one in SCENARIOS if one.stage == "ahead")
-    results = check(scenario, Interruption[interruption])
+    results = check(scenario, Interruption[interruption], first, every)
     assert results and [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 

@@ -458,7 +458,9 @@ def print_tables() -> int:
     failed = 0
     tables = [(scenario, Interruption.CRASH) for scenario in SCENARIOS]
     tables += [
-        (SCENARIOS[0], interruption)
+        (scenario, interruption)
+        for scenario in SCENARIOS
+        if scenario is SCENARIOS[0] or scenario.stage == "ahead"
         for interruption in Interruption
         if interruption is not Interruption.CRASH
     ]
