@@ -45,13 +45,19 @@ DWS = read(DOC / "man1/flux-dws.rst")
 CONFIG = read(DOC / "man5/flux-config-rabbit.rst")
 
 
-def build(builder: str, folder: Path) -> None:
+@pytest.fixture(scope="module")
+def doctrees(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What Sphinx has read of the sources: each builder that comes later reads it."""
+    return tmp_path_factory.mktemp("doctrees")
+
+
+def build(builder: str, folder: Path, doctrees: Path) -> None:
     pytest.importorskip(
         "sphinx", reason="Sphinx is not installed (pip: flux-dws[docs])"
     )
     command = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q"]
     done = subprocess.run(
-        [*command, "-d", str(folder / "doctrees"), "-b", builder]
+        [*command, "-d", str(doctrees), "-b", builder]
         + [str(DOC), str(folder / builder)],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -66,14 +72,18 @@ def test_the_manual_has_the_documents_of_the_top_folder() -> None:
     assert {path.name for path in TOP.glob("*.md")} - included == {"README.md"}
 
 
-def test_the_html_pages_are_built_without_a_warning(tmp_path: Path) -> None:
-    build("html", tmp_path)
+def test_the_html_pages_are_built_without_a_warning(
+    tmp_path: Path, doctrees: Path
+) -> None:
+    build("html", tmp_path, doctrees)
     assert (tmp_path / "html/man1/flux-dws.html").exists()
 
 
-def test_the_man_pages_in_the_repository_are_what_is_built(tmp_path: Path) -> None:
+def test_the_man_pages_in_the_repository_are_what_is_built(
+    tmp_path: Path, doctrees: Path
+) -> None:
     """Otherwise, `make docs`."""
-    build("man", tmp_path)
+    build("man", tmp_path, doctrees)
     built = {path.name: path.read_text() for path in tmp_path.glob("man/man?/*")}
     assert built == {path.name: path.read_text() for path in DOC.glob("man/man?/*")}
 
