@@ -249,7 +249,8 @@ test_expect_success 'flux module remove dws works without a service' '
     module_is_gone
 '
 test_expect_success 'an instance with such a service shuts down' '
-    at_once flux start -s1 -Sbroker.module-nopanic=0 --config-path="$TRASH/conf" \
+    timeout "$PATIENCE" \
+        flux start -s1 -Sbroker.module-nopanic=0 --config-path="$TRASH/conf" \
         flux module load "$TRASH/broken/dws.py" scheduler=none
 '
 test_expect_success 'a module that lacks a package is not loaded, and one line says so' '
