@@ -12,7 +12,7 @@ import subprocess
 import sys
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -27,22 +27,44 @@ PLACES = {
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
+def source_distribution(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source distribution of a commit with the tag v1.2.3, unpacked."""
     pytest.importorskip("setuptools")
+    folder = tmp_path_factory.mktemp("sdist")
+    sources = copy_sources(folder / "sources")
+    for name in (".gitattributes", ".git_archival.txt"):
+        shutil.copy(TOP / name, sources)
+    commit(sources)
+    git(sources, "tag", "v1.2.3")
+    run_setup(sources, "sdist", "-d", str(folder))
+    (archive,) = folder.glob("flux_dws-*.tar.gz")
+    shutil.unpack_archive(archive, folder)
+    return folder / archive.name[: -len(".tar.gz")]
+
+
+@pytest.fixture(scope="module")
+def wheel(
+    source_distribution: Path, tmp_path_factory: pytest.TempPathFactory
+) -> zipfile.ZipFile:
+    """The wheel that is built of the source distribution."""
     pytest.importorskip("wheel", reason="the wheel package is not installed")
     folder = tmp_path_factory.mktemp("wheel")
-    command = [sys.executable, "setup.py", "-q", "bdist_wheel"]
+    environment = quick_compiler(folder)
+    run_setup(source_distribution, "bdist_wheel", "-d", str(folder), env=environment)
+    (path,) = folder.glob("*.whl")
+    return zipfile.ZipFile(path)
+
+
+def run_setup(folder: Path, *words: str, env: Optional[dict[str, str]] = None) -> None:
     done = subprocess.run(
-        [*command, "-d", str(folder)],
-        cwd=copy_sources(folder / "sources"),
-        env=quick_compiler(folder),
+        [sys.executable, "setup.py", "-q", *words],
+        cwd=folder,
+        env=env,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     assert done.returncode == 0, done.stdout
-    (path,) = folder.glob("*.whl")
-    return zipfile.ZipFile(path)
 
 
 @pytest.fixture(params=SCRIPTS)
@@ -491,20 +513,9 @@ def test_an_archive_made_by_git_has_the_version_of_its_tag(
     "$Format" not in (TOP / ".git_archival.txt").read_text(),
     reason="this tree is an archive itself",
 )
-def test_a_source_distribution_keeps_its_version_and_can_be_built(
-    tree: Path, tmp_path: Path
+def test_a_source_distribution_keeps_its_version(
+    source_distribution: Path, wheel: zipfile.ZipFile
 ) -> None:
-    commit(tree)
-    git(tree, "tag", "v1.2.3")
-    command = [sys.executable, "setup.py", "-q", "sdist", "-d", str(tmp_path)]
-    subprocess.run(command, cwd=tree, check=True)
-    shutil.unpack_archive(tmp_path / "flux_dws-1.2.3.tar.gz", tmp_path)
-    folder = tmp_path / "flux_dws-1.2.3"
-    assert version(folder) == "1.2.3"
-    subprocess.run(
-        [sys.executable, "setup.py", "-q", "bdist_wheel", "-d", str(tmp_path)],
-        cwd=folder,
-        env=quick_compiler(tmp_path),
-        check=True,
-    )
-    assert list(tmp_path.glob("flux_dws-1.2.3-*.whl"))
+    assert source_distribution.name == "flux_dws-1.2.3"
+    assert version(source_distribution) == "1.2.3"
+    assert Path(str(wheel.filename)).name.startswith("flux_dws-1.2.3-")
