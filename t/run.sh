@@ -8,7 +8,7 @@
 # how many run at a time, LIMIT how many seconds a file may take. The exit status is 0
 # if all passed, or if there is no Flux.
 
-LIMIT=${LIMIT:-300}
+LIMIT=${LIMIT:-600}
 
 # These take longest, and begin first, so that none runs alone at the end.
 FIRST="t1045 t1007 t2004 t3000 t1017 t1021 t1015 t2021 t1004 t2009 t1010 t1035"
