@@ -46,6 +46,12 @@ MASKS = [
     (r"(?m) NUMBER secs left \.\.\.$", ""),
     (r"(?m)[ \t]+$", ""),
     (r"(?m)^TIME \w+ complete\b.*\n", ""),
+    # How long the states have lasted, and since when a Rabbit is back, depends on the
+    # speed of the machine.
+    (r"; waits for: DWS in Proposal: DW\sDirective 0: waiting", ""),
+    (r"(?m)^DWS in PreRun: DW Directive 0: waiting$", "mounts"),
+    (r"(?m)^DWS in (Proposal|DataIn): DW Directive \d: .*\n", ""),
+    (r" back only just now$", ""),
     (r"<(\w*(Time|Duration))>\d+<", r"<\1>TIME<"),
     (r"( units=.s.)>[0-9.]+<", r"\1>NUMBER<"),
 ]
