@@ -1,0 +1,196 @@
+#!/bin/sh
+test_description='Flux restarts while storage has no job or no nodes, with a real Fluxion'
+. "$(dirname "$0")/tap.sh"
+
+need_fluxion
+
+# Eight nodes are on two Rabbits of 8 x 128 GiB. One of them does not unmount.
+cluster_start --fault 'PostRun:mount:compute-02'
+instance_conf rabbit.toml <<END
+[rabbit]
+kubeconfig = "$TRASH/kubeconfig"
+mapping = "$TRASH/mapping.json"
+stage_limit = 100
+stage_user_limit = 100
+postrun_timeout = 1
+unmount_failure = "keep"
+keep_failed = "1h"
+fence_command = [ "$TRASH/is-fenced" ]
+END
+cat >"$TRASH/is-fenced" <<END
+#!/bin/sh
+cat "$TRASH/fenced"
+END
+chmod +x "$TRASH/is-fenced"
+
+# The file runs in three instances, one after the other, with the same state. Each goes on
+# with the count of tests, and the IDs of jobs.
+test -n "$FLUX_DWS_INSIDE" || {
+    fluxion_conf 8
+    mkdir "$TRASH/state"
+    echo test_count=0 >"$TRASH/known"
+    touch "$TRASH/fenced"
+    for PART in before stopped crashed; do
+        export PART
+        (instance_start 8 -Sstatedir="$TRASH/state")
+        status=$?
+    done
+    exit "$status"
+}
+BROKER_PID=$(flux getattr broker.pid)
+. "$TRASH/known"
+
+# usage: remember NAME...: the values of these variables, for the next instance
+remember () {
+    for remember_name; do
+        eval "echo $remember_name=\$$remember_name" >>"$TRASH/known"
+    done
+}
+
+# usage: storage_job HOST DIRECTIVE [OPTION...]: a job of a moment with storage on a node,
+# or on any
+storage_job () {
+    storage_job_host=$1
+    storage_job_copy=$2
+    shift 2
+    flux submit -N1 ${storage_job_host:+--requires=host:$storage_job_host} \
+        -S dw="#DW jobdw type=xfs capacity=100GiB name=p1
+	$storage_job_copy" "$@" sh -c 'echo saved >$DW_JOB_p1/x'
+}
+
+# usage: out_to FOLDER
+out_to () {
+    echo "#DW copy_out source=\$DW_JOB_p1/x destination=/lustre/$1/"
+}
+
+IN='#DW copy_in source=/lustre/input destination=$DW_JOB_p1/'
+
+# usage: after JOBID: a job that waits for its data
+after () {
+    flux submit --dependency=dws-out:"$1" true
+}
+
+# usage: waits JOBID...: each of them
+waits () {
+    for waits_id; do
+        has_event "$waits_id" dependency-add &&
+        ! has_event "$waits_id" dependency-remove &&
+        ! has_event "$waits_id" exception || return 1
+    done
+}
+
+module_starts () {
+    flux module load dws &&
+    eventually stats_say "\"kubernetes\": \"ok\""
+}
+
+# The Workflows, and where they are
+workflows () {
+    kube summary | sed 's/ message=.*//' | sort
+}
+
+expect_all_as_before () {
+    test_expect_success "$1 the Workflows are as they were, and so is their storage" '
+        module_starts &&
+        ssds_down 5 5 >down &&
+        test "$(cat down)" = "$(cat down.before)" &&
+        workflows >now &&
+        diff workflows.before now
+    '
+    test_expect_success "$1 jobs that depend on the data wait" '
+        waits $after_kept $after_failed $after_moving $after_staged
+    '
+    test_expect_success "$1 flux dws shows what each waits for" '
+        flux dws show $kept | grep "compute-02 to unmount, or to be off" &&
+        flux dws show $failed | grep "flux dws rescue" &&
+        flux dws show $staged | grep "stage_timeout in 2" &&
+        flux dws list -n -o "{id.f58plain} {state}" >list &&
+        grep "$(flux job id --to=f58plain $moving) DataOut" list
+    '
+}
+
+case $PART in
+before)
+    test_expect_success 'storage is kept for a node that has not unmounted' '
+        mkdir -p scratch/lustre &&
+        echo data >scratch/lustre/input &&
+        echo >scratch/lustre/results &&
+        module_starts &&
+        kept=$(storage_job compute-02 "$(out_to kept)") &&
+        wait_event $kept clean &&
+        kube wait $(workflow $kept) PostRun
+    '
+    test_expect_success 'storage is kept whose data could not be copied out' '
+        failed=$(storage_job compute-01 "$(out_to results)") &&
+        wait_event $failed clean &&
+        kube wait $(workflow $failed) DataOut
+    '
+    test_expect_success 'data goes out of a job that has ended' '
+        gate_shut DataOut &&
+        moving=$(storage_job compute-03 "$(out_to moving)" -S dw_release=unmounted) &&
+        wait_event $moving clean &&
+        kube wait $(workflow $moving) DataOut
+    '
+    test_expect_success 'data was copied in for a job that waits for nodes' '
+        flux queue stop &&
+        staged=$(storage_job "" "$IN" -S dw_stage=ahead) &&
+        kube wait-ready $(workflow $staged) DataIn &&
+        wait_event $staged priority
+    '
+    test_expect_success 'data is copied in for a job in DEPEND' '
+        gate_shut DataIn &&
+        staging=$(storage_job "" "$IN" -S dw_stage=ahead) &&
+        kube wait $(workflow $staging) DataIn
+    '
+    test_expect_success 'other jobs depend on their data' '
+        after_kept=$(after $kept) &&
+        after_failed=$(after $failed) &&
+        after_moving=$(after $moving) &&
+        after_staged=$(after $staged) &&
+        ssds_down 5 5 >down.before &&
+        workflows >workflows.before &&
+        flux module remove dws
+    '
+    remember kept failed moving staged staging \
+        after_kept after_failed after_moving after_staged test_count test_failed
+    exit 0
+    ;;
+stopped)
+    expect_all_as_before 'after a restart'
+    remember test_count test_failed
+    instance_kill
+    sleep 10
+    ;;
+crashed)
+    expect_all_as_before 'after a crash'
+    test_expect_success 'the jobs that were staged get nodes, and end well' '
+        rm gates/* &&
+        flux queue start &&
+        job_succeeds $staged &&
+        job_succeeds $staging &&
+        wait_event $after_staged clean &&
+        flux job status $after_staged
+    '
+    test_expect_success 'the data of the job that has ended is out' '
+        wait_event $after_moving clean &&
+        flux job status $after_moving &&
+        grep saved scratch/lustre/moving/x
+    '
+    test_expect_success 'the data that could not be copied out is rescued' '
+        rm scratch/lustre/results &&
+        flux dws rescue $failed &&
+        wait_event $after_failed clean &&
+        flux job status $after_failed &&
+        grep saved scratch/lustre/results/x
+    '
+    test_expect_success 'the storage of the node goes when the node is fenced' '
+        echo compute-02 >fenced &&
+        flux module reload dws &&
+        wait_event $after_kept clean &&
+        job_exception $after_kept dependency "compute-02 has not unmounted" &&
+        no_workflows &&
+        ssds_down 0 0
+    '
+    test_done
+    ;;
+esac
