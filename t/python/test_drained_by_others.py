@@ -82,3 +82,14 @@ def test_a_node_that_others_have_drained_has_its_storage_kept() -> None:
     assert is_kept(system, jobid) and shown(system) == {}
     switch_off(system)
     settle_unharmed(system)
+
+
+@pytest.mark.xfail(strict=True, reason="jobs/inuse.py compares the whole reason")
+def test_the_job_is_told_once_of_a_node_that_others_have_drained() -> None:
+    system = system_of(config={"unmount_failure": "teardown"})
+    jobid = submit(system)
+    running(system, jobid)
+    system.instance.drain(BAD, DIMM)
+    run_until_inactive(system, jobid)
+    told = [each for each in exceptions(system, jobid) if REASON in each["note"]]
+    assert len(told) == 1
