@@ -1,5 +1,5 @@
 #!/bin/sh
-# Run the tests in t/*.t against the flux on PATH, three times as many at a time as there
+# Run the tests in t/*.t against the flux on PATH, four times as many at a time as there
 # are cores: each has an instance and a cluster of its own, and waits half of its time.
 #
 # usage: t/run.sh [FILE...]
@@ -105,7 +105,7 @@ for file; do
     set -- "$@" "${file##*/}"
 done
 {
-    prove --jobs "${JOBS:-$((3 * $(nproc)))}" --timer --norc --exec ./run.sh "$@" 2>&1
+    prove --jobs "${JOBS:-$((4 * $(nproc)))}" --timer --norc --exec ./run.sh "$@" 2>&1
     echo $? >"$RUN_OUTPUT/status"
 } | tee "$RUN_OUTPUT/summary"
 show_failed "$RUN_OUTPUT/summary"

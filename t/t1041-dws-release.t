@@ -64,8 +64,10 @@ test_expect_success 'a job ends when its nodes have unmounted' '
     in_order "$events" finish epilog-start:dws-epilog epilog-finish:dws-epilog clean &&
     case $events in *exception*) false ;; esac
 '
-test_expect_success 'its storage is kept from other jobs: all ssd are down' '
-    ssds_are_down 16
+# It takes seven of each Rabbit. What was chosen while the job had all eight stays.
+test_expect_success 'its storage is kept from other jobs: as many ssd are down' '
+    ssds_down >down &&
+    test "$(wc -w <down)" -ge 14
 '
 test_expect_success 'its nodes run other jobs at once' '
     flux run -N8 true
