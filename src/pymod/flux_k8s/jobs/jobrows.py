@@ -104,7 +104,7 @@ def kept_until(hosts: str) -> str:
     """What storage is kept for that these nodes have mounted, and could write to."""
     return (
         f"{hosts} to unmount, or to be off: its broker gone, and its link to the Rabbit"
-        " Offline. The storage is kept until then"
+        " Offline; or fenced. The storage is kept until then"
     )
 
 
