@@ -88,6 +88,23 @@ def test_the_rabbit_that_a_job_waits_for_is_kept_for_it() -> None:
         assert not exceptions(system, jobid)
 
 
+def test_a_job_that_is_held_while_it_is_tried_has_no_rabbits_kept() -> None:
+    system = slow()
+    fill(system)
+    system.instance.broker.register("job-list", lambda *request: None)
+    held = submit(system, 1, 60, userid=GUEST, **ON_ONE)
+    wait(system, 0.4)
+    set_urgency(system, held, 0)
+    others = [submit(system, 1, 30, userid=OTHER)]
+    wait(system, 2.0)
+    others.append(submit(system, 1, 30, userid=OTHER, **ON_ONE))
+    for jobid in others:
+        running(system, jobid)
+    set_urgency(system, held, 16)
+    wait(system, 120.0)
+    assert desired(system, held) == "Proposal" and not exceptions(system, held)
+
+
 def test_a_job_has_no_more_rabbits_kept_than_it_needs() -> None:
     system = slow(rabbits=4)
     for rabbit in range(4):

@@ -109,7 +109,9 @@ class StagingQueue:
         self._kept.pop(info.jobid, None)
 
     def note_failed(self, info: WorkflowInfo, error: Exception) -> None:
-        """A job could not be staged: pass over it, unless none can be staged."""
+        """A job could not be staged: pass over it, unless none can be staged. It may
+        have left the queue meanwhile, since it is held, and does so again."""
+        self._waiting[info.jobid] = info
         if isinstance(error, StorageUnavailable):
             self._tried[info.jobid] = self._flux.now(), str(error)
         if isinstance(error, NoRoom):
