@@ -227,6 +227,18 @@ def test_what_an_older_program_has_answered_does_not_count() -> None:
     assert lines(system, f"{BAD} is not fenced any more")
 
 
+def test_of_two_bad_nodes_the_one_that_is_fenced_stays_so() -> None:
+    system = system_of(
+        Fault("PostRun", "mount", node="compute-0[23]"),
+        config={"fence_command": [FENCE]},
+    )
+    system.instance.programs[FENCE] = lambda arguments: "compute-03"
+    run_until_inactive(system, submit(system))
+    wait(system, 2.0)
+    assert shown(system) == {"compute-03": "Disabled"}
+    assert not lines(system, "is not fenced any more")
+
+
 def test_a_node_that_is_told_later_and_does_not_unmount_is_drained_as_well() -> None:
     """DWS has it unmount the second file system when the bad node is off, after the job
     has ended."""

@@ -143,8 +143,9 @@ class InUse:
         writers = await self._find_writers(late)
         overdue = self._overdue(info, late)
         able = [host for host in overdue if host in writers]
-        await self._drain(info, able, note, f"; {KEPT}")
+        # First those that are fenced: a node that is not drained counts as back.
         await self._drain(info, [host for host in overdue if host not in able], note)
+        await self._drain(info, able, note, f"; {KEPT}")
         if not writers or info.view is None or info.view.complete:
             # Else DWS tells the others when it goes on.
             rest = tuple(host for host in hosts if host not in late)
