@@ -23,7 +23,7 @@ from rabbitsim.dws.options import Fault
 from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Faults, Request
 from rabbitsim.system import VirtualSystem
-from support.rabbits import drained, shown
+from support.rabbits import drained, set_link, shown
 from support.records import COPY_IN
 from support.service import (
     HOUR,
@@ -237,6 +237,28 @@ def test_of_two_bad_nodes_the_one_that_is_fenced_stays_so() -> None:
     wait(system, 2.0)
     assert shown(system) == {"compute-03": "Disabled"}
     assert not lines(system, "is not fenced any more")
+
+
+def test_a_node_that_comes_back_before_it_is_disabled_keeps_the_storage() -> None:
+    system = system_of(Fault("PostRun", "mount", node=BAD, match="*"))
+    system.instance.submit(jobspec(PERSISTENT, 4))
+    settle(system)
+    jobid = kept(system, (USE,))
+    kube = system.service_kube
+    assert kube is not None
+    kube.faults = away(system, "systemstatuses", system.loop.now() + 65.0)
+    switch_off(system)
+    wait(system, 61.0)
+    system.instance.set_up(BAD, True)
+    set_link(system, BAD, True)
+    wait(system, 10.0)
+    other = submit(system, (USE, COPY), 3)
+    wait(system, HOUR)
+    assert is_kept(system, jobid) and shown(system) == {}
+    assert "alloc" not in names(system, other)
+    switch_off(system)
+    settle_unharmed(system)
+    assert "start" in names(system, other)
 
 
 def test_a_node_that_is_told_later_and_does_not_unmount_is_drained_as_well() -> None:

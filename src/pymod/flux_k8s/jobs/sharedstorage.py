@@ -59,10 +59,13 @@ class SharedStorage:
         unclaimed = self._unclaimed()
         if unclaimed is None:
             raise StorageUnavailable("Workflows are not listed yet")
+        # As long as DWS waits, a node that could not write may come back.
         others = [
             other.view
             for other in self._infos()
-            if other.view is not None and other is not info and other.writers != ()
+            if other.view is not None
+            and other is not info
+            and not (other.view.complete and other.writers == ())
         ]
         for held in [*others, *unclaimed]:
             if not held.awaits_unmount:
