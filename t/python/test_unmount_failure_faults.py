@@ -52,6 +52,7 @@ from support.unmounting import (
     STUCK,
     TWO,
     cancelled_while_it_mounts,
+    fencing,
     is_kept,
     job_show,
     kept,
@@ -259,6 +260,25 @@ def test_a_node_that_comes_back_before_it_is_disabled_keeps_the_storage() -> Non
     switch_off(system)
     settle_unharmed(system)
     assert "start" in names(system, other)
+
+
+def test_a_node_that_is_fenced_before_it_is_drained_is_asked_for_again() -> None:
+    system, fenced, _ = fencing()
+    jobid = kept(system)
+    system.instance.undrain(BAD)
+    fenced.append(BAD)
+    kube = system.service_kube
+    assert kube is not None
+    kube.faults = away(system, "systemstatuses", system.loop.now() + 65.0)
+    wait(system, 61.0)
+    system.instance.drain("compute-04", "another reason")
+    wait(system, 1.0)
+    assert lines(system, f"{BAD} is not fenced any more")
+    system.instance.set_up(BAD, False)
+    wait(system, 10.0)
+    assert is_kept(system, jobid) and shown(system) == {}
+    settle(system, HOUR)
+    assert record(system, jobid)["success"] is False
 
 
 def test_a_node_that_is_told_later_and_does_not_unmount_is_drained_as_well() -> None:

@@ -211,7 +211,16 @@ LATER = Wait(NOW + WRITERS_VALID)
             Withhold(),
         ),
         (RELEASED_KEPT, {**WRITES, "released": True}, LATER),
-        (RELEASED_KEPT, {"writers": (), "released": True}, Wait()),
+        (
+            RELEASED_KEPT,
+            {"writers": (), "writers_at": NOW, "released": True},
+            LATER,
+        ),
+        (
+            RELEASED_KEPT,
+            {"writers": (), "writers_at": NOW - WRITERS_VALID, "released": True},
+            FindWriters("DWS waits for it"),
+        ),
         # its epilog was given up
         (
             view_of(S.PostRun, ready=False),

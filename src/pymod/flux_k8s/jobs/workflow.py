@@ -224,6 +224,11 @@ def _release(
     if release is not None:
         return release
     if not view.complete:
+        if view.awaits_unmount:
+            # A node that could not write may be back before DWS does without it.
+            deadline = info.writers_at + WRITERS_VALID
+            if now >= deadline:
+                return FindWriters("DWS waits for it")
         return Wait(deadline)
     if view.state is State.PreRun:
         return Advance(State.PostRun)
