@@ -27,6 +27,7 @@ from flux_k8s.dws.drainreason import (
     NOT_UNMOUNTED,
     UNKNOWN,
     drain_reason,
+    is_mounted,
 )
 from flux_k8s.dws.workflowmarks import CUT_OFF, KEPT_FOR
 from flux_k8s.dws.workflowview import State
@@ -224,9 +225,14 @@ class InUse:
         """Drain nodes that still have the job's storage mounted, unless they are
         drained for that already. ``end`` is that of the report."""
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
-        drained = self._drained
-        # Somebody else's reason may stand before it.
-        news = [host for host in hosts if not drained.get(host, "").endswith(reason)]
+        known, drained = info.still_mounted or (), self._drained
+        texts = {host: drained.get(host, "") for host in hosts}
+        # Somebody else's reason may stand before it, or another job's in its place.
+        news = [
+            host
+            for host, text in texts.items()
+            if not (text.endswith(reason) or (host in known and is_mounted(text)))
+        ]
         if news:
             names = hostlist.encode(news)
             text = f"{names}: {note}, and {NOT_UNMOUNTED}; drained until that is mended"
