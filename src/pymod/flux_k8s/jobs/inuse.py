@@ -143,14 +143,15 @@ class InUse:
         late = await self._late(info, clientmounts)
         writers = await self._find_writers(late)
         overdue = self._overdue(info, late)
-        able = [host for host in overdue if host in writers]
+        able = frozenset(writers)
         # First those that are fenced: a node that is not drained counts as back.
         await self._drain(info, [host for host in overdue if host not in able], note)
-        await self._drain(info, able, note, f"; {KEPT}")
+        kept = [host for host in overdue if host in able]
+        await self._drain(info, kept, note, f"; {KEPT}")
         if not writers or info.view is None or info.view.complete:
             # Else DWS tells the others when it goes on.
-            rest = tuple(host for host in hosts if host not in late)
-            writers += await self._find_writers(rest)
+            rest = filterfalse(frozenset(late).__contains__, hosts)
+            writers += await self._find_writers(tuple(rest))
         info.still_mounted = hosts
         info.unmounted = not told
         return writers, overdue
@@ -164,13 +165,14 @@ class InUse:
         limit = self._settings.config.postrun_timeout
         if view is None or not view.kept_for:
             return late
+        kept_for = frozenset(view.kept_for_nodes)
         info.late = {host: info.late.get(host, now) for host in late}
         return tuple(
             host
             for host, since in info.late.items()
-            if limit is not None
+            if host not in kept_for
+            and limit is not None
             and now - since >= limit
-            and host not in view.kept_for_nodes
         )
 
     async def _clientmounts(
@@ -225,7 +227,7 @@ class InUse:
         """Drain nodes that still have the job's storage mounted, unless they are
         drained for that already. ``end`` is that of the report."""
         reason = drain_reason(info.jobid, NOT_UNMOUNTED)
-        known, drained = info.still_mounted or (), self._drained
+        known, drained = frozenset(info.still_mounted or ()), self._drained
         texts = {host: drained.get(host, "") for host in hosts}
         # Somebody else's reason may stand before it, or another job's in its place.
         news = [

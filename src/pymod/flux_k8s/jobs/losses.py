@@ -70,7 +70,7 @@ def late_nodes(info: WorkflowInfo) -> str:
     view = info.view
     if view is None or not (view.kept_for and view.copies_out):
         return ""
-    left = view.left_mounted_nodes
+    left = frozenset(view.left_mounted_nodes)
     late = [host for host in view.kept_for_nodes if host not in left]
     if not late:
         return ""
