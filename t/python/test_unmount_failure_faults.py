@@ -15,7 +15,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.control.coroutines import drive
 from flux_k8s.dws.workflowmarks import KEPT_FOR, NODES_RELEASED
-from flux_k8s.ports import KubeError
+from flux_k8s.ports import SYSTEMSTATUS, KubeError
 from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.resourcestatus import NodeStates
@@ -303,6 +303,23 @@ def test_a_node_that_is_told_later_and_does_not_unmount_is_drained_as_well() -> 
     assert set(drained(system)) == {BAD} and desired(system, jobid) == "PostRun"
     settle_unharmed(system)
     assert record(system, jobid)["note"].startswith(f"{other} unmounted late")
+
+
+def test_a_node_that_dws_does_not_wait_for_is_drained_at_once() -> None:
+    """A person disables it, and the bad node, before it has unmounted."""
+    other = "compute-03"
+    system = system_of()
+    jobid = kept(system, TWO)
+    stuck = Fault("PostRun", "mount", node=other, duration=2 * HOUR)
+    world = system.controllers._world
+    world.options = dataclasses.replace(world.options, faults=(STUCK, stuck))
+    disabled = {"data": {"nodes": {BAD: "Disabled", other: "Disabled"}}}
+    system.store.merge_patch(SYSTEMSTATUS, "default", "default", disabled)
+    wait(system, 5.0)
+    assert set(drained(system)) == {BAD, other}
+    annotations = workflow(system, jobid)["metadata"]["annotations"]
+    assert annotations[KEPT_FOR] == "compute-[02-03]"
+    assert workflow(system, jobid)["status"]["ready"] is True
 
 
 @pytest.mark.parametrize("fence", [False, True])

@@ -159,8 +159,8 @@ class InUse:
     def _overdue(self, info: WorkflowInfo, late: tuple[str, ...]) -> tuple[str, ...]:
         """Those of the late nodes that are to be drained. Of storage that is kept
         already, these are the nodes that it is not kept for, and that are late for
-        ``postrun_timeout``: DWS has told them after others had unmounted. Somebody may
-        have put the others back for other jobs."""
+        ``postrun_timeout``, or that DWS does not wait for: DWS has told them after
+        others had unmounted. Somebody may have put the others back for other jobs."""
         view, now = info.view, self._flux.now()
         limit = self._settings.config.postrun_timeout
         if view is None or not view.kept_for:
@@ -171,8 +171,7 @@ class InUse:
             host
             for host, since in info.late.items()
             if host not in kept_for
-            and limit is not None
-            and now - since >= limit
+            and (view.complete or (limit is not None and now - since >= limit))
         )
 
     async def _clientmounts(
