@@ -52,8 +52,8 @@ the job may end before its storage is gone. A Workflow that has it is no orphan 
 job has ended."""
 
 KEPT_FOR = "flux-framework.readthedocs.io/kept-for"
-"""An annotation: the nodes (RFC 29) that had not unmounted in time, and could write.
-The storage is kept until they cannot, or DWS waits for them in Teardown."""
+"""An annotation: the nodes (RFC 29) that had not unmounted in time, when some of them
+could write. The storage is kept until none can, or DWS waits for them in Teardown."""
 
 LEFT_MOUNTED = "flux-framework.readthedocs.io/left-mounted"
 """An annotation that the service writes when it requests the state after PostRun: the

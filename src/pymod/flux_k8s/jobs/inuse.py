@@ -121,7 +121,7 @@ class InUse:
     ) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The nodes that have not unmounted the job's storage, and could write to it,
         and the nodes that are drained for it now: those that are found first, whether
-        they could write or not, and later those that DWS told only then to unmount.
+        they could write or not, and later others (:meth:`_overdue`).
 
         Args:
             told: find those only that DWS has told to unmount.

@@ -76,14 +76,14 @@ class Keeping:
         if not (passed_over or await self._passed_over(info)):
             info.writers, info.still_mounted, info.unmounted = (), (), True
             return
-        writers, late = await self._in_use.find_writers(info, step.note, step.failed)
-        if writers and (late or not view.kept_for):
+        writers, overdue = await self._in_use.find_writers(info, step.note, step.failed)
+        if writers and (overdue or not view.kept_for):
             # A job that was aborted has ended.
             ends = not info.released and self.may_end(view)
             if not info.released:
                 names = hostlist.encode(writers)
                 await self._data.note_kept(info, names, kept_until(names))
-            kept_for = (*view.kept_for_nodes, *(late or writers))
+            kept_for = (*view.kept_for_nodes, *(overdue or writers))
             await self._workflows.keep(info, kept_for, ends)
         info.writers, info.writers_at = writers, now
 

@@ -264,7 +264,8 @@ class WorkflowRequests:
     async def keep(
         self, info: WorkflowInfo, hosts: Sequence[str], release_nodes: bool
     ) -> None:
-        """Mark the Workflow: its storage is kept as long as these nodes could write.
+        """Mark the Workflow: its storage is kept as long as one of these nodes could
+        write.
 
         Args:
             release_nodes: its job may end from now on.
