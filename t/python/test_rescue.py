@@ -191,6 +191,7 @@ def test_a_copy_that_fails_again_has_the_storage_kept_again() -> None:
     assert system.loop.run(
         lambda: FAILED_UNTIL in annotations(system, jobid), timeout=120.0
     )
+    wait(system, 1.0)
     assert kept_until(system, jobid) > first + HOUR / 2
     assert len(exceptions(system, jobid)) == 1
     assert len(lines(system, f"{f58(jobid)}: its data is not out")) == 2
@@ -482,3 +483,20 @@ def test_a_job_without_data_to_be_copied_keeps_no_storage() -> None:
     jobid = submit(system, (XFS,))
     run_until_inactive(system, jobid)
     settle(system, 60.0)
+
+
+def test_that_data_is_not_out_is_logged_once_though_the_mark_is_refused_first() -> None:
+    system = system_of()
+    refused: list[direct.Request] = []
+
+    def fault(request: direct.Request) -> Optional[direct.Fault]:
+        if len(refused) > 2 or FAILED_UNTIL not in json.dumps(request.body):
+            return None
+        refused.append(request)
+        return direct.Fault(error=KubeError(500, "InternalError", "no leader"))
+
+    assert system.service_kube is not None
+    system.service_kube.faults = fault
+    jobid = kept(system)
+    assert len(refused) == 3
+    assert len(lines(system, f"{f58(jobid)}: its data is not out")) == 1

@@ -102,8 +102,8 @@ class DataReports:
         await call(self._flux.kvs_commit, info.jobid, KEPT_FOR, text)
 
     async def note_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
-        """Record and log that the data of a job could not be copied out, and until when
-        its storage is kept.
+        """Record that the data of a job could not be copied out, and until when its
+        storage is kept.
 
         Raises:
             RpcError: it was not written.
@@ -116,6 +116,9 @@ class DataReports:
         if not (info.released and await is_purged(self._flux, info.jobid)):
             text = json.dumps(record)
             await call(self._flux.kvs_commit, info.jobid, FAILED, text)
+
+    def log_failed(self, info: WorkflowInfo, until: float, note: str) -> None:
+        """Log that the data of a job is not out, and until when its storage is kept."""
         kept = f"its storage is kept until {format_seconds(until)}"
         text = f"{info.f58}: its data is not out: {note}; {kept}"
         self._flux.log(syslog.LOG_ERR, text)

@@ -336,10 +336,10 @@ class Steps:
             self._refuse(info, error)
             assert info.request is not None
             if info.request.stage is None:
-                text = f"{f58(info.jobid)}: not staged ahead: {error}"
-                self._flux.log(syslog.LOG_INFO, text)
                 info.failure = None
                 await self._workflows.annotate(info, {STAGE: None})
+                text = f"{f58(info.jobid)}: not staged ahead: {error}"
+                self._flux.log(syslog.LOG_INFO, text)
             self.staging.queue.go_on()
             return
         await self._record_placement(info, placement)
