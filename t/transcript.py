@@ -48,7 +48,7 @@ MASKS = [
     (r"(?m)^TIME \w+ complete\b.*\n", ""),
     # How long the states have lasted, and since when a Rabbit is back, depends on the
     # speed of the machine.
-    (r"; waits for: DWS in Proposal: DW\sDirective 0: waiting", ""),
+    (r"; waits for: DWS in \w+: DW\s+Directive \d: (waiting|data movement.*)", ""),
     (r"(?m)^DWS in PreRun: DW Directive 0: waiting$", "mounts"),
     (r"(?m)^DWS in (Proposal|DataIn): DW Directive \d: .*\n", ""),
     (r" back only just now$", ""),
