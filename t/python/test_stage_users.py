@@ -13,6 +13,7 @@ from flux_k8s.dws.directives import GIB
 from flux_k8s.dws.stagechoice import StageChoice
 from flux_k8s.jobs import staging, stagingqueue
 from flux_k8s.ports import SERVERS
+from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws import Topology
 from rabbitsim.dws.options import Options, table
@@ -52,6 +53,13 @@ def fill(system: VirtualSystem, seconds: int = 30 * int(DAY)) -> int:
     )
     running(system, jobid)
     return jobid
+
+
+def drain_one(system: VirtualSystem) -> None:
+    """Drain the nodes of the first Rabbit."""
+    for host in hostlist.decode(ON_ONE["constraints"]["hostlist"][0]):
+        system.instance.drain(host, "bad")
+    wait(system, 1.0)
 
 
 def test_a_job_that_waits_for_a_full_rabbit_holds_up_no_other_user() -> None:
@@ -166,8 +174,7 @@ def test_jobs_whose_nodes_do_not_serve_have_few_rabbits_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     system = slow()
-    system.instance.drain("compute-[01-02]", "bad")
-    wait(system, 1.0)
+    drain_one(system)
     jobs = [submit(system, 1, 10, userid=GUEST, **ON_ONE) for _ in range(200)]
     wait(system, 120.0)
     choices = count_choices(monkeypatch)
@@ -234,3 +241,44 @@ def test_storage_of_jobs_that_are_cancelled_counts_until_it_is_gone() -> None:
     wait(system, 2 * HOUR)
     jobid = submit(system, 1, 20, userid=GUEST)
     reaches(system, jobid, "DataIn")
+
+
+def hold_most(system: VirtualSystem) -> None:
+    """Another user's job leaves little of what jobs without nodes may have."""
+    reaches(system, submit(system, 1, 30, userid=500), "DataIn")
+
+
+def assert_held_up_by_none(system: VirtualSystem, waits: int, reason: str) -> None:
+    """While a job waits for this reason, one that comes after it is staged."""
+    behind = submit(system, 1, 10, userid=OTHER)
+    wait(system, HOUR)
+    assert reason in str(memo(system, waits, "rabbit_waits_for"))
+    assert desired(system, waits) == "Proposal"
+    assert desired(system, behind) == "DataIn"
+
+
+def test_a_user_who_has_enough_holds_up_no_other_by_the_limit_of_all_users() -> None:
+    system = slow(config=config(stage_limit=35, stage_user_limit=20))
+    occupy(system, 4, seconds=int(DAY))
+    reaches(system, submit(system, 1, 20, userid=GUEST), "DataIn")
+    hold_most(system)
+    enough = submit(system, 1, 35, userid=GUEST)
+    assert_held_up_by_none(system, enough, "stage_user_limit")
+
+
+def test_a_job_whose_nodes_do_not_serve_holds_up_no_other_by_the_limit() -> None:
+    system = slow(config=config(stage_limit=30))
+    drain_one(system)
+    occupy(system, 2, seconds=int(DAY))
+    hold_most(system)
+    waits = submit(system, 1, 40, userid=GUEST, **ON_ONE)
+    assert_held_up_by_none(system, waits, "serve")
+
+
+def test_a_job_that_waits_for_a_full_rabbit_holds_up_no_other_by_the_limit() -> None:
+    system = slow(config=config(stage_limit=30))
+    fill(system)
+    occupy(system, 3, seconds=int(DAY))
+    hold_most(system)
+    waits = submit(system, 1, 50, userid=GUEST, **ON_ONE)
+    assert_held_up_by_none(system, waits, "room")

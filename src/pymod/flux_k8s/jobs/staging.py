@@ -119,7 +119,8 @@ class Staging:
             allowed: gets the nodes that the job may get; stays empty for all nodes.
             room: the bytes that are left on each Rabbit.
         """
-        fit = self._fit(info, breakdowns)
+        nodes, share = _needs(info, breakdowns)
+        fit = self._fit(info, nodes, share)
         below = self._below(info, breakdowns, fit)
         mapping, rabbits = self._settings.mapping, self._machine.rabbits
         free = self._machine.bytes_free(info.jobid)
@@ -137,6 +138,8 @@ class Staging:
             raise Full(
                 "others' storage: no Rabbits have room", _rabbits(mapping, hosts)
             )
+        # The jobs behind it wait for that as well, so nothing else may be in its way.
+        self._check_limit(info, nodes * share)
         if near:
             allowed[:] = choice.allowed
         return Allocation(
@@ -148,16 +151,14 @@ class Staging:
             colocated=colocated,
         )
 
-    def _fit(self, info: WorkflowInfo, breakdowns: Breakdowns) -> Fit:
+    def _fit(self, info: WorkflowInfo, nodes: int, share: int) -> Fit:
         assert info.request is not None
-        resources = info.request.resources
-        nodes = requested_nodes(resources)
         return partial(
             choose_nodes,
             nodes,
-            ssd_per_node(breakdowns, nodes) * GIB,
+            share,
             own=self._machine.free_storage.bytes_of(info.jobid),
-            chassis=requested_chassis(resources) or 0,
+            chassis=requested_chassis(info.request.resources) or 0,
             spread=self._machine.spreads,
         )
 
@@ -170,19 +171,18 @@ class Staging:
             DWSError: it fits on no Rabbits, or exceeds a limit by itself.
             StorageUnavailable: it has to wait, whatever room there is.
         """
-        assert info.request is not None
-        nodes = requested_nodes(info.request.resources)
-        share = ssd_per_node(breakdowns, nodes) * GIB
+        nodes, share = _needs(info, breakdowns)
         sizes = self._machine.free_storage.sizes
         possible = self._possible(info, breakdowns, nodes)
         if fit(possible, sizes) is None:
             raise no_rabbits(nodes, share)
-        self._check_bounds(info, share * nodes, sum(sizes.values()))
+        check_limits(share * nodes, sum(sizes.values()), self._settings.config)
         below = self._serving(possible)
         if fit(below, sizes) is None:
             raise StorageUnavailable(
                 "the Rabbits, or nodes, that it needs do not serve"
             )
+        self._check_user_limit(info, share * nodes)
         return below
 
     def _node_times(self) -> NodeTimes:
@@ -245,20 +245,30 @@ class Staging:
         needed = requested_per_node(info.request.resources)
         return hosts - states.lacking(needed) or hosts
 
-    def _check_bounds(self, info: WorkflowInfo, size: int, machine: int) -> None:
-        """Bound the storage of jobs without nodes, of that of the whole machine."""
+    # Bounds on the storage of jobs without nodes, of that of the whole machine
+
+    def _check_limit(self, info: WorkflowInfo, size: int) -> None:
         config = self._settings.config
-        check_limits(size, machine, config)
+        if size + sum(self._held(info).values()) > self._most(config.stage_limit):
+            raise NoRoom("rabbit.stage_limit is reached")
+
+    def _check_user_limit(self, info: WorkflowInfo, size: int) -> None:
+        config = self._settings.config
+        if size + self._held(info)[info.userid] > self._most(config.stage_user_limit):
+            raise UserBound("rabbit.stage_user_limit is reached")
+
+    def _most(self, per_cent: float) -> float:
+        return sum(self._machine.free_storage.sizes.values()) * per_cent / 100
+
+    def _held(self, info: WorkflowInfo) -> Counter[Optional[int]]:
+        """The bytes that other jobs without nodes have, by user."""
         held: Counter[Optional[int]] = Counter()
         for other in self._infos():
             if other.holds_ahead and other is not info:
                 held[other.userid] += sum(
                     self._machine.free_storage.bytes_of(other.jobid).values()
                 )
-        if size + sum(held.values()) > machine * config.stage_limit / 100:
-            raise NoRoom("rabbit.stage_limit is reached")
-        if size + held[info.userid] > machine * config.stage_user_limit / 100:
-            raise UserBound("rabbit.stage_user_limit is reached")
+        return held
 
     async def _keep(self, info: WorkflowInfo) -> None:
         """Wait until the scheduler keeps the chosen storage from others.
@@ -328,6 +338,13 @@ class Staging:
             f"Rabbit {name} is {lost[name]}"
             for name in sorted(names, key=hostlist.natural_key)
         )
+
+
+def _needs(info: WorkflowInfo, breakdowns: Breakdowns) -> tuple[int, int]:
+    """The number of nodes of a job, and the bytes that each needs on its Rabbit."""
+    assert info.request is not None
+    nodes = requested_nodes(info.request.resources)
+    return nodes, ssd_per_node(breakdowns, nodes) * GIB
 
 
 def _needs_nodes_near(breakdown: Breakdown) -> bool:
