@@ -188,6 +188,24 @@ def test_jobs_whose_nodes_do_not_serve_have_few_rabbits_chosen(
     assert desired(system, jobs[-1]) == "Proposal"
 
 
+def test_jobs_that_are_tried_again_keep_no_other_user_from_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stagingqueue, "SPACING", DAY)
+    system = slow()
+    drain_one(system)
+    submit(system, 1, 10, userid=GUEST, **ON_ONE)
+    wait(system, HOUR)
+    other = submit(system, 1, 10, userid=OTHER, **ON_ONE)
+    assert system.loop.run(
+        lambda: "serve" in str(memo(system, other, "rabbit_waits_for")), timeout=5.0
+    )
+    for host in hostlist.decode("compute-[01-02]"):
+        system.instance.undrain(host)
+    wait(system, HOUR)
+    assert "start" in names(system, other)
+
+
 def test_a_job_of_thousands_finds_out_whose_turn_it_is_without_a_look_at_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -12,7 +12,7 @@ could not use its storage.
 
 To choose Rabbits takes milliseconds on a large machine, and a guest's change of urgency
 would have them chosen again each time. So no job is tried twice within :data:`PAUSE`,
-and few of those that were passed over are at once.
+and few of those of one user that were passed over are at once.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PAUSE = 1.0
 such jobs are: changes come many at once."""
 
 SPACING = 0.05
-"""Seconds between two jobs that are tried again without a change. Thousands may wait
-for nodes that do not serve."""
+"""Seconds between two jobs of one user that are tried again without a change. Thousands
+may wait for nodes that do not serve."""
 
 
 class NoRoom(StorageUnavailable):
@@ -69,7 +69,7 @@ class StagingQueue:
         self._first_of: dict[Optional[int], WorkflowInfo] = {}  # of users held up
         self._kept: dict[int, frozenset[str]] = {}
         self._tried: dict[int, tuple[float, str]] = {}
-        self._retried = 0.0
+        self._retried: dict[Optional[int], float] = {}  # by user
         self._timer: Optional[Timer] = None
 
     def wake(self) -> None:
@@ -171,9 +171,9 @@ class StagingQueue:
         if abs(now - at) < PAUSE:
             raise StorageUnavailable(reason)
         if info.jobid in self._passed:
-            if abs(now - self._retried) < SPACING:
+            if abs(now - self._retried.get(info.userid, 0.0)) < SPACING:
                 raise StorageUnavailable(reason)
-            self._retried = now
+            self._retried[info.userid] = now
 
 
 def _turn(info: WorkflowInfo) -> tuple[int, int]:
