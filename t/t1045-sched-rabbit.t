@@ -260,12 +260,31 @@ test_expect_success 'jobs go past one that waits, if they end before it can star
     waits $first &&
     short=$(flux submit -N1 -t 1m true) &&
     flux job status $short &&
+    touch go &&
+    for id in $busy $other $first; do job_succeeds $id || return 1; done
+'
+test_expect_success 'and so do jobs on other nodes, however long they take' '
+    rm -f go &&
+    busy=$(flux submit -N1 --requires=host:compute-02 sh -c "$SPIN") &&
+    wait_event $busy start &&
+    first=$(flux submit -N1 --exclusive --requires=host:compute-02 true) &&
+    waits $first &&
+    flux job status $(flux submit -N7 -t 60m true) $(flux submit -N1 true) &&
+    touch go &&
+    flux job status $busy $first
+'
+test_expect_success 'but not on nodes where one waits, unless they end in time' '
+    rm -f go &&
+    busy=$(flux submit -N1 -t 10m sh -c "$SPIN") &&
+    wait_event $busy start &&
+    first=$(flux submit -N8 -t 1m true) &&
+    waits $first &&
     long=$(flux submit -N1 -t 60m true) &&
     endless=$(flux submit -N1 true) &&
     waits $long $endless &&
+    flux job status $(flux submit -N1 -t 1m true) &&
     touch go &&
-    for id in $busy $other $first; do job_succeeds $id || return 1; done &&
-    flux job status $long $endless
+    flux job status $busy $first $long $endless
 '
 test_expect_success 'a job that can start earlier now is not held up by others' '
     rm -f go &&

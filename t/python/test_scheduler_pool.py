@@ -7,6 +7,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import Counter
+from math import inf
 from typing import Any, Optional
 
 import pytest
@@ -20,7 +21,7 @@ from flux_k8s.scheduler import bits, rwriter
 from flux_k8s.scheduler.free import Chassis, Grant, Taken
 from flux_k8s.scheduler.pool import Infeasible, Node, Pool, storage_nodes
 from flux_k8s.scheduler.request import MAX_GROUPS, Group
-from flux_k8s.scheduler.reservation import earliest
+from flux_k8s.scheduler.reservation import reserve
 from rabbitsim.flux import pool as standin
 from support.effort import examples
 from support.schedpool import (
@@ -507,7 +508,40 @@ def test_a_job_can_start_when_enough_others_have_ended() -> None:
     for jobid in range(1, 5):
         pool.allocate(jobid, request(rabbit(1, 2 * SSD_SIZE)))
     assert pool.allocate(9, wanted) is None
-    assert earliest(pool, wanted, {1: 50.0, 2: 40.0, 3: 70.0, 4: 60.0}) == 50.0
-    assert earliest(pool, wanted, {1: 50.0, 3: 70.0}) == 70.0
-    assert earliest(pool, wanted, {1: 50.0}) is None
-    assert earliest(pool, wanted, {}) is None
+    for ends, begin in (
+        ({1: 50.0, 2: 40.0, 3: 70.0, 4: 60.0}, 50.0),
+        ({1: 50.0, 3: 70.0}, 70.0),
+        ({1: 50.0}, -inf),
+        ({}, -inf),
+    ):
+        assert reserve(pool, wanted, ends).begin == begin
+
+
+@examples(100)
+@given(st.lists(VERTICES, max_size=5), VERTICES, st.lists(VERTICES, max_size=5))
+def test_jobs_beside_a_reservation_do_not_make_it_begin_later(
+    running: list[Json], vertex: Json, behind: list[Json]
+) -> None:
+    pool, wanted = make_pool(), request(vertex)
+    for jobid, each in enumerate(running):
+        pool.allocate(jobid, request(each))
+    ends = {jobid: float(jobid) for jobid in pool.grants if jobid % 3}
+    if not pool.is_served(wanted) or pool.fits_after(wanted, []) == 0:
+        return
+    reserved = reserve(pool, wanted, ends)
+    for jobid, each in enumerate(behind, start=len(running)):
+        pool.allocate(jobid, request(each), reserved.grant)
+    known = reserved.begin != -inf
+    for jobid in range(len(running)):
+        if not known or ends.get(jobid, inf) <= reserved.begin:
+            pool.release(jobid)
+    assert pool.allocate(99, wanted) is not None
+
+
+def test_a_job_that_waits_for_one_node_keeps_no_others() -> None:
+    pool, whole = make_pool(), node(slot(core()), exclusive=True)
+    pool.allocate(1, request(whole))
+    (busy,) = pool.grants[1].nodes
+    wanted = request(whole, constraint={"ranks": [str(busy)]})
+    reserved = reserve(pool, wanted, {})
+    assert [*reserved.grant.nodes] == [busy]

@@ -3,10 +3,11 @@
 """The scheduler ``sched-rabbit``: flux-core's scheduler class (RFC 27) with the pool of
 :mod:`flux_k8s.scheduler`.
 
-Jobs are started in the order of priority. One that does not fit holds back those
-behind it, unless these end before it could start (EASY backfilling), or unless it does
-not wait for other jobs: what it needs is down, or out of service, for a time that
-nobody knows.
+Jobs are started in the order of priority. The first one that does not fit has nodes and
+storage reserved: jobs behind it get none of these, unless they end before it can start
+(EASY backfilling). So it holds back others only where it is to run: it may wait for one
+node, for days. Nothing is reserved for one that does not wait for other jobs: what it
+needs is down, or out of service, for a time that nobody knows.
 
 The text of guests is made printable before it is logged or shown: the logger of
 flux-core takes its text as a format. Whatever is in a jobspec, its job is denied or
@@ -39,18 +40,19 @@ from flux_k8s.ports import Json
 from flux_k8s.rfc import idset
 from flux_k8s.scheduler import request as requests
 from flux_k8s.scheduler import rwriter
+from flux_k8s.scheduler.free import Grant
 from flux_k8s.scheduler.graph import RequestError, ResourceGraph
 from flux_k8s.scheduler.pool import Infeasible, Pool
 from flux_k8s.scheduler.request import Request
-from flux_k8s.scheduler.reservation import earliest
+from flux_k8s.scheduler.reservation import NOTHING, Reservation, reserve
 from flux_k8s.scheduler.share import Share
 from flux_k8s.text import NOTE, printable
 
 DEPTH = 64
 """The most jobs that wait for others that are looked at in one pass."""
 
-NEVER = -inf
-"""The time at which a job has to end that may not be started."""
+UNKNOWN = Reservation(-inf, Grant())
+"""It is to be found out later."""
 
 INTERNAL_ERROR = "internal error of the scheduler: see the log of the instance"
 
@@ -185,56 +187,57 @@ class RabbitScheduler(Scheduler):
 
     def schedule(self) -> Iterator[None]:
         """Start the jobs that can be started."""
-        index, waiting, limit = 0, 0, inf
-        while index < len(self._queue) and waiting < DEPTH and limit != NEVER:
+        index, waiting, reserved = 0, 0, NOTHING
+        while index < len(self._queue) and waiting < DEPTH:
             job = self._queue[index]
             if not _of(job).may_be_served(self.pool):
                 index += 1
                 continue
-            work = partial(self._look_at, job, limit)
+            work = partial(self._look_at, job, reserved)
             left = self._guard(job.jobid, job.request, work)
             if left is None:
                 self._queue.pop(index)
+            elif left is UNKNOWN:
+                return
             else:
-                index, limit = index + 1, left
+                index, reserved = index + 1, left
                 waiting += _of(job).served
             yield
 
-    def _look_at(self, job: PendingJob, limit: float) -> Optional[float]:
+    def _look_at(self, job: PendingJob, reserved: Reservation) -> Optional[Reservation]:
         """Start a job if it fits.
 
         Args:
-            limit: when it has to end, UNIX time.
+            reserved: for a job before it.
 
         Returns:
-            None if it was started; else when jobs behind it have to end.
+            None if it was started; else what is reserved for it, or that one;
+            ``UNKNOWN`` if that is not known yet.
         """
-        if self._start(job, limit):
+        if self._start(job, reserved):
             return None
-        if not _of(job).is_served(self.pool) or limit != inf:
-            return limit
-        begin = self._earliest(_of(job))
-        return NEVER if begin is None else begin
+        if not _of(job).is_served(self.pool) or reserved is not NOTHING:
+            return reserved
+        return self._reserve(_of(job))
 
-    def _earliest(self, pending: _Pending) -> Optional[float]:
-        """When a job can be started that is the first of those that wait for others;
-        None if that is not known, or not yet. Jobs that end earlier than they have to
-        make it earlier."""
+    def _reserve(self, pending: _Pending) -> Reservation:
+        """What is reserved for the first of the jobs that wait for others. Jobs that
+        end earlier than they have to have it begin earlier."""
         state = self.pool.generation, self._extensions
-        if pending.begin_state != state:
+        if pending.reserved_in != state:
             if self._review.wait:
                 self._review_timer.reset(after=self._review.wait)
-                return None
-            pending.begin_state = state
+                return UNKNOWN
+            pending.reserved_in = state
             with self._review.spend():
-                pending.begin = earliest(self.pool, pending.request, self._ends)
-        return pending.begin
+                pending.reserved = reserve(self.pool, pending.request, self._ends)
+        return pending.reserved
 
     def _now(self) -> float:
         return float(lib.flux_reactor_now(lib.flux_get_reactor(self.handle.handle)))
 
-    def _start(self, job: PendingJob, limit: float) -> bool:
-        """Start a job; False if it does not fit, or may take longer than to ``limit``.
+    def _start(self, job: PendingJob, reserved: Reservation) -> bool:
+        """Start a job; False if it does not fit beside what is reserved.
 
         Raises:
             Infeasible: it will never fit.
@@ -245,13 +248,16 @@ class RabbitScheduler(Scheduler):
             pool.check(request)
             pending.shrinks = self._shrinks
         now = self._now()
-        if limit != inf and not 0 < request.duration <= limit - now:
+        if reserved.leaves(now, request.duration):
+            reserved = NOTHING
+        if pending.misfit_in == pool.generation or pending.misfit_by is reserved:
             return False
-        if pending.misfit_in == pool.generation:
-            return False
-        grant = pool.allocate(job.jobid, request)
-        if grant is None:
+        grant = pool.allocate(job.jobid, request, reserved.grant)
+        if grant is None and reserved is NOTHING:
             pending.misfit_in = pool.generation
+        elif grant is None:
+            pending.misfit_by = reserved
+        if grant is None:
             return False
         try:
             end = now + request.duration if request.duration else 0.0
@@ -373,19 +379,22 @@ class _Pending:
     Attributes:
         shrinks: how often the instance had lost nodes when the request was checked.
         misfit_in: the generation of the pool in which it did not fit.
+        misfit_by: the reservation of another job beside which it did not fit. There is
+            a new one for each generation.
         served: whether it waits for other jobs only, as was found last.
-        begin: when it can be started, as was found for a generation of the pool and
-            the time limits that were then (``begin_state``).
+        reserved: what is reserved for it, as was found for a generation of the pool and
+            the time limits that were then (``reserved_in``).
     """
 
     __slots__ = (
         "request",
         "shrinks",
         "misfit_in",
+        "misfit_by",
         "served",
         "_served_in",
-        "begin",
-        "begin_state",
+        "reserved",
+        "reserved_in",
     )
 
     def __init__(self, request: Request, shrinks: int) -> None:
@@ -393,8 +402,9 @@ class _Pending:
         self.shrinks = shrinks
         self.misfit_in = self._served_in = -1
         self.served = True
-        self.begin: Optional[float] = None
-        self.begin_state = -1, -1
+        self.misfit_by: Optional[Reservation] = None
+        self.reserved = UNKNOWN
+        self.reserved_in = -1, -1
 
     def may_be_served(self, pool: Pool) -> bool:
         """False if it is known to wait for what is down, or out of service."""

@@ -201,11 +201,22 @@ class Pool:
                 found[number] = Taken(node.cores & ~cores, node.gpus & ~gpus)
         return found
 
-    def allocate(self, jobid: int, request: Request) -> Optional[Grant]:
-        """Give a job what it asks for; None if that does not fit now."""
+    def allocate(
+        self, jobid: int, request: Request, kept: Optional[Grant] = None
+    ) -> Optional[Grant]:
+        """Give a job what it asks for; None if that does not fit now.
+
+        Args:
+            kept: it gets none of these nodes and ``ssd``.
+        """
         free = self._free.copy()
+        nodes, ssds_down = self._usable(request), list(self.down_ssds)
+        if kept is not None:
+            nodes &= ~bits.mask(kept.nodes)
+            for chassis, ssds in kept.ssds.items():
+                ssds_down[chassis] |= ssds
         try:
-            grant = free.place(request, self._usable(request), self.down_ssds)
+            grant = free.place(request, nodes, ssds_down)
         except Misfit:
             return None
         self._free = free
@@ -309,6 +320,16 @@ class Pool:
             else:
                 free, low = after, middle
         return high
+
+    def place_after(self, request: Request, jobs: Sequence[int]) -> Grant:
+        """What a request gets when these jobs have given back all.
+
+        Raises:
+            Misfit: it does not fit then.
+        """
+        free = self._free.copy()
+        free.give(self._grants[jobid] for jobid in jobs)
+        return free.place(request, self._usable(request), self.down_ssds)
 
     def _fits(self, request: Request, free: Free) -> bool:
         try:
