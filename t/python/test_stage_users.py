@@ -55,6 +55,11 @@ def fill(system: VirtualSystem, seconds: int = 30 * int(DAY)) -> int:
     return jobid
 
 
+def hold_most(system: VirtualSystem) -> None:
+    """Another user's job leaves little of what jobs without nodes may have."""
+    reaches(system, submit(system, 1, 30, userid=500), "DataIn")
+
+
 def drain_one(system: VirtualSystem) -> None:
     """Drain the nodes of the first Rabbit."""
     for host in hostlist.decode(ON_ONE["constraints"]["hostlist"][0]):
@@ -170,6 +175,22 @@ def test_urgencies_that_change_all_the_time_have_few_rabbits_chosen(
     assert len(choices) < 30
 
 
+def test_urgencies_that_change_all_the_time_fill_no_other_users_eventlog() -> None:
+    system = slow(config=config(stage_limit=30))
+    occupy(system, 4, seconds=int(DAY))
+    hold_most(system)
+    first, second = (submit(system, 1, 40, userid=GUEST) for _ in range(2))
+    behind = submit(system, 1, 40, userid=OTHER)
+    for change in range(100):
+        set_urgency(system, first, 15 + change % 2)
+        set_urgency(system, second, 16 - change % 2)
+        wait(system, 10.0)
+    events = [event.name for event in system.instance.eventlog(behind)]
+    assert events.count("memo") < 4
+    text = "jobs of other users get their storage before"
+    assert memo(system, behind, "rabbit_waits_for") == text
+
+
 def test_jobs_whose_nodes_do_not_serve_have_few_rabbits_chosen(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -259,11 +280,6 @@ def test_storage_of_jobs_that_are_cancelled_counts_until_it_is_gone() -> None:
     wait(system, 2 * HOUR)
     jobid = submit(system, 1, 20, userid=GUEST)
     reaches(system, jobid, "DataIn")
-
-
-def hold_most(system: VirtualSystem) -> None:
-    """Another user's job leaves little of what jobs without nodes may have."""
-    reaches(system, submit(system, 1, 30, userid=500), "DataIn")
 
 
 def assert_held_up_by_none(system: VirtualSystem, waits: int, reason: str) -> None:

@@ -104,7 +104,7 @@ class StagingQueue:
         self._check_pause(info)
         before = self._before(info)
         if before is not None:
-            raise StorageUnavailable(f"{f58(before.jobid)} gets its storage before")
+            raise StorageUnavailable(_reason(before, info))
         self._passed.pop(info.jobid, None)
         self._kept.pop(info.jobid, None)
 
@@ -174,6 +174,14 @@ class StagingQueue:
             if abs(now - self._retried.get(info.userid, 0.0)) < SPACING:
                 raise StorageUnavailable(reason)
             self._retried[info.userid] = now
+
+
+def _reason(before: WorkflowInfo, info: WorkflowInfo) -> str:
+    """Why a job waits for its turn. It is in the job's eventlog, and must not change
+    whenever other users' jobs change places."""
+    if before.userid == info.userid:
+        return f"{f58(before.jobid)} gets its storage before"
+    return "jobs of other users get their storage before"
 
 
 def _turn(info: WorkflowInfo) -> tuple[int, int]:
