@@ -233,6 +233,9 @@ class _Handler:
         else:
             for past in tuple(self._past):
                 self._handler.event(*past)
+        if type == "DELETED":
+            # No server shows an object for good that is gone.
+            self._handler.event(type, object)
 
     def synced(self) -> None:
         missed, self._missed = self._missed, {}
