@@ -5,16 +5,10 @@ service had drained it."""
 
 from __future__ import annotations
 
-import json
-from typing import Optional
-
 import pytest
 
 from flux_k8s.dws.workflowmarks import KEPT_FOR
-from flux_k8s.ports import KubeError
 from flux_k8s.rfc.jobid import f58
-from rabbitsim.kube.direct import Fault as ApiFault
-from rabbitsim.kube.direct import Request
 from support.rabbits import drained, shown
 from support.service import (
     DAY,
@@ -32,6 +26,7 @@ from support.unmounting import (
     fencing,
     is_kept,
     record,
+    refuse_mark,
     settle_unharmed,
     submit,
     switch_off,
@@ -105,16 +100,7 @@ def test_the_job_is_told_once_of_a_node_that_was_drained_for_another_job() -> No
     jobid = submit(system)
     running(system, jobid)
     system.instance.drain(BAD, f"fABC: {REASON}")
-    refused: list[Request] = []
-
-    def fault(request: Request) -> Optional[ApiFault]:
-        if len(refused) > 2 or KEPT_FOR not in json.dumps(request.body):
-            return None
-        refused.append(request)
-        return ApiFault(error=KubeError(500, "InternalError", "etcd has no leader"))
-
-    assert system.service_kube is not None
-    system.service_kube.faults = fault
+    refused = refuse_mark(system, KEPT_FOR)
     run_until_inactive(system, jobid)
     told = [each for each in exceptions(system, jobid) if REASON in each["note"]]
     assert is_kept(system, jobid) and len(refused) == 3 and len(told) == 1

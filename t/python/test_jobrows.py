@@ -15,11 +15,7 @@ from flux_k8s.dws.datamovement import Movement, progress
 from flux_k8s.dws.directives import parse_attribute
 from flux_k8s.dws.storagerequest import StorageRequest
 from flux_k8s.dws.storageusage import Allocations, StorageUsage
-from flux_k8s.dws.workflowview import (
-    State,
-    WorkflowView,
-    requested_key,
-)
+from flux_k8s.dws.workflowview import State, WorkflowView, requested_key
 from flux_k8s.jobs import jobrows
 from flux_k8s.jobs.jobrows import Known, Mounts
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo

@@ -14,11 +14,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowmarks import (
-    INSTANCE,
-    NODES_RELEASED,
-    RELEASE,
-)
+from flux_k8s.dws.workflowmarks import INSTANCE, NODES_RELEASED, RELEASE
 from flux_k8s.ports import SERVERS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import f58, workflow_name
 from rabbitsim.dws import Topology

@@ -13,11 +13,7 @@ import pytest
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.workflowmarks import (
-    FAILED_UNTIL,
-    NODES_RELEASED,
-    RESCUED,
-)
+from flux_k8s.dws.workflowmarks import FAILED_UNTIL, NODES_RELEASED, RESCUED
 from flux_k8s.ports import NNFDATAMOVEMENT, SERVERS, WORKFLOW, Json, KubeError
 from flux_k8s.rfc.jobid import f58
 from flux_k8s.rfc.timestamps import format_seconds, parse_timestamp

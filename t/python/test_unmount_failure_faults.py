@@ -6,7 +6,6 @@ the module, Kubernetes, the program of the site, or another node."""
 from __future__ import annotations
 
 import dataclasses
-import json
 from typing import Callable, Optional
 from unittest.mock import Mock
 
@@ -57,6 +56,7 @@ from support.unmounting import (
     job_show,
     kept,
     record,
+    refuse_mark,
     settle_unharmed,
     submit,
     switch_off,
@@ -102,16 +102,7 @@ def away(system: VirtualSystem, plural: str, until: float) -> Faults:
 
 def test_a_job_is_let_go_though_kubernetes_did_not_take_that_at_first() -> None:
     system, jobid = cancelled_while_it_mounts()
-    refused: list[Request] = []
-
-    def fault(request: Request) -> Optional[ApiFault]:
-        if len(refused) > 2 or NODES_RELEASED not in json.dumps(request.body):
-            return None
-        refused.append(request)
-        return ApiFault(error=KubeError(500, "InternalError", "etcd has no leader"))
-
-    assert system.service_kube is not None
-    system.service_kube.faults = fault
+    refused = refuse_mark(system, NODES_RELEASED)
     wait(system, HOUR)
     assert len(refused) == 3 and "clean" in names(system, jobid)
     assert drained(system) == {BAD: f"{f58(jobid)}: {REASON}"}

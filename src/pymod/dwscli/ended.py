@@ -19,12 +19,7 @@ from dwscli.instance import Instance
 from dwscli.messages import warn
 from dwscli.reading import number, objects, part, text, texts
 from flux_k8s.dws import datamovement, directives
-from flux_k8s.dws.workflowview import (
-    STATES,
-    State,
-    WorkflowView,
-    requested_key,
-)
+from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
 from flux_k8s.rfc.timestamps import parse_timestamp

@@ -119,9 +119,14 @@ class Staging:
             allowed: gets the nodes that the job may get; stays empty for all nodes.
             room: the bytes that are left on each Rabbit.
         """
-        nodes, share = _needs(info, breakdowns)
+        assert info.request is not None
+        nodes = requested_nodes(info.request.resources)
+        share = ssd_per_node(breakdowns, nodes) * GIB
         fit = self._fit(info, nodes, share)
-        below = self._below(info, breakdowns, fit)
+        below = self._below(info, breakdowns, nodes, share, fit)
+        held, size, config = self._held(info), nodes * share, self._settings.config
+        if held[info.userid] + size > self._most(config.stage_user_limit):
+            raise UserBound("rabbit.stage_user_limit is reached")
         mapping, rabbits = self._settings.mapping, self._machine.rabbits
         free = self._machine.bytes_free(info.jobid)
         if not free:
@@ -139,7 +144,8 @@ class Staging:
                 "others' storage: no Rabbits have room", _rabbits(mapping, hosts)
             )
         # The jobs behind it wait for that as well, so nothing else may be in its way.
-        self._check_limit(info, nodes * share)
+        if sum(held.values()) + size > self._most(config.stage_limit):
+            raise NoRoom("rabbit.stage_limit is reached")
         if near:
             allowed[:] = choice.allowed
         return Allocation(
@@ -163,7 +169,12 @@ class Staging:
         )
 
     def _below(
-        self, info: WorkflowInfo, breakdowns: Breakdowns, fit: Fit
+        self,
+        info: WorkflowInfo,
+        breakdowns: Breakdowns,
+        nodes: int,
+        share: int,
+        fit: Fit,
     ) -> Mapping[str, Sequence[str]]:
         """The nodes that the job may get now, by Rabbit.
 
@@ -171,7 +182,6 @@ class Staging:
             DWSError: it fits on no Rabbits, or exceeds a limit by itself.
             StorageUnavailable: it has to wait, whatever room there is.
         """
-        nodes, share = _needs(info, breakdowns)
         sizes = self._machine.free_storage.sizes
         possible = self._possible(info, breakdowns, nodes)
         if fit(possible, sizes) is None:
@@ -182,7 +192,6 @@ class Staging:
             raise StorageUnavailable(
                 "the Rabbits, or nodes, that it needs do not serve"
             )
-        self._check_user_limit(info, share * nodes)
         return below
 
     def _node_times(self) -> NodeTimes:
@@ -245,19 +254,8 @@ class Staging:
         needed = requested_per_node(info.request.resources)
         return hosts - states.lacking(needed) or hosts
 
-    # Bounds on the storage of jobs without nodes, of that of the whole machine
-
-    def _check_limit(self, info: WorkflowInfo, size: int) -> None:
-        config = self._settings.config
-        if size + sum(self._held(info).values()) > self._most(config.stage_limit):
-            raise NoRoom("rabbit.stage_limit is reached")
-
-    def _check_user_limit(self, info: WorkflowInfo, size: int) -> None:
-        config = self._settings.config
-        if size + self._held(info)[info.userid] > self._most(config.stage_user_limit):
-            raise UserBound("rabbit.stage_user_limit is reached")
-
     def _most(self, per_cent: float) -> float:
+        """The bytes that jobs without nodes may have."""
         return sum(self._machine.free_storage.sizes.values()) * per_cent / 100
 
     def _held(self, info: WorkflowInfo) -> Counter[Optional[int]]:
@@ -338,13 +336,6 @@ class Staging:
             f"Rabbit {name} is {lost[name]}"
             for name in sorted(names, key=hostlist.natural_key)
         )
-
-
-def _needs(info: WorkflowInfo, breakdowns: Breakdowns) -> tuple[int, int]:
-    """The number of nodes of a job, and the bytes that each needs on its Rabbit."""
-    assert info.request is not None
-    nodes = requested_nodes(info.request.resources)
-    return nodes, ssd_per_node(breakdowns, nodes) * GIB
 
 
 def _needs_nodes_near(breakdown: Breakdown) -> bool:

@@ -13,11 +13,7 @@ from typing import Optional
 
 from flux_k8s.config.table import Config
 from flux_k8s.dws import nodefailure
-from flux_k8s.dws.workflowview import (
-    FINALIZER,
-    State,
-    WorkflowView,
-)
+from flux_k8s.dws.workflowview import FINALIZER, State, WorkflowView
 from flux_k8s.errors import show
 from flux_k8s.jobs.jobexception import UNKNOWN_LOSS
 from flux_k8s.jobs.losses import kept_note, loss_when_gone, losses, with_losses

@@ -11,11 +11,7 @@ from typing import Iterable, Optional
 from flux_k8s.config.settings import Identity
 from flux_k8s.dws.nodefailure import Survey
 from flux_k8s.dws.storagerequest import StorageRequest
-from flux_k8s.dws.workflowview import (
-    WLM_ID,
-    State,
-    WorkflowView,
-)
+from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
 from flux_k8s.ports import Json
 from flux_k8s.rfc.jobid import f58, workflow_name
 from flux_k8s.rfc.rset import Allocated

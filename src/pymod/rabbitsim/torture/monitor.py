@@ -13,12 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Callable, Mapping, Optional
 
 from flux_k8s.dws.workflowmarks import CUT_OFF
-from flux_k8s.dws.workflowview import (
-    FINALIZER,
-    STATES,
-    WLM_ID,
-    requested_key,
-)
+from flux_k8s.dws.workflowview import FINALIZER, STATES, WLM_ID, requested_key
 from flux_k8s.jobs.jobexception import NODE_FAILURE
 from flux_k8s.jobs.tokens import TOKEN_KEY
 from flux_k8s.jobs.workflow import TEARDOWN_PATIENCE
