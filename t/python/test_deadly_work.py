@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
-from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.rfc.jobid import workflow_name
 from rabbitsim.system import VirtualSystem

@@ -15,7 +15,7 @@ import pytest
 from flux_k8s.config.table import Config
 from flux_k8s.dws.cleanup import mounted_nodes
 from flux_k8s.dws.workflowmarks import CUT_OFF
-from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.work import Work
 from flux_k8s.ports import STORAGE, SYSTEMSTATUS, WORKFLOW, KubeError, RpcError
 from flux_k8s.rfc.jobid import f58
 from rabbitsim.dws.options import Fault as DwsFault

@@ -11,12 +11,13 @@ import pytest
 
 from flux_k8s.dws.workflowview import WorkflowView
 from flux_k8s.errors import DWSError
-from flux_k8s.jobs.isolation import JobScope, Work
+from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.reconciler import Reconciler
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Reporter
 from flux_k8s.jobs.requesthandler import RequestHandler
 from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import WorkflowRequests
 from flux_k8s.ports import Flux

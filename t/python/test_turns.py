@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import pytest
 
-from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.planning import Planner
+from flux_k8s.jobs.work import Work
 from support.service import LIFE, LUSTRE, exceptions, jobspec, names, settle, started
 from support.supervised import DEATHS, Supervised, breaks
 

@@ -22,8 +22,8 @@ from flux_k8s.config.settings import Identity, Queues, Settings
 from flux_k8s.config.table import Config
 from flux_k8s.dws import mapping as rabbitmapping
 from flux_k8s.dws.mapping import RabbitMapping
-from flux_k8s.jobs.isolation import NoteWork, Work
 from flux_k8s.jobs.service import Service
+from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.kube.client import KubeClient
 from flux_k8s.ports import Json, Kind, KubeError
 from flux_k8s.rfc import hostlist

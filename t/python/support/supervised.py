@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 import pytest
 
-from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.work import Work
 from rabbitsim.system import VirtualSystem
 from support.service import started
 

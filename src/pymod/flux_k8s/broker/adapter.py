@@ -14,13 +14,13 @@ import time
 from typing import Any, Callable, Mapping, Optional, Sequence
 
 from flux.constants import FLUX_MSGTYPE_REQUEST, FLUX_NODEID_ANY, FLUX_RPC_STREAMING
-from flux.job import JobID
 
 from flux_k8s.broker.writer import Writer
 from flux_k8s.control.backoff import Backoff
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.eventloop.timers import OneShotTimer, Timers
 from flux_k8s.ports import CommitDone, Json, ProgramDone, RpcDone, RpcError
+from flux_k8s.rfc.jobid import kvs_directory
 
 from . import programs, users
 
@@ -196,7 +196,7 @@ class BrokerFlux:
     ) -> None:
         """Writes within ``COMMIT_DELAY`` share a commit: a commit costs more than all
         other work of a state."""
-        self._puts.append((f"{JobID(jobid).kvs}.{key}", value))
+        self._puts.append((f"{kvs_directory(jobid)}.{key}", value))
         if last:
             self.commit()
         elif len(self._puts) == 1:
@@ -217,7 +217,7 @@ class BrokerFlux:
                 failure = RpcError(number, text)
             self._callbacks.put(functools.partial(done, failure))
 
-        self._writer.commit([(f"{JobID(jobid).kvs}.{key}", value)], committed)
+        self._writer.commit([(f"{kvs_directory(jobid)}.{key}", value)], committed)
 
     def close(self, timeout: float) -> None:
         """Write all that waits to the KVS and the log, within ``timeout`` seconds."""

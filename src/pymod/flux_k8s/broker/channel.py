@@ -30,7 +30,7 @@ from flux.constants import (
 from flux.core.inner import ffi, lib
 from flux.message import Message
 
-from flux_k8s.jobs.requests import DISCONNECT, OWNER_QUERIES, QUERIES
+from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES
 
 PLUGIN = ("create", "setup", "post_run", "teardown", "abort", "hello", "stats-get")
 """The methods for the plugin and the instance owner."""
@@ -47,7 +47,7 @@ or FLUX_ROLE_ALL for a topic whose handler checks the user of the message itself
 CONFIG = "service.config"
 """The payload is ``{"rabbit": TABLE or null, "queues": TABLE or null}``. That of the
 first request also has ``"barred"``, a list of ``[JOBID, RELEASING]``: the
-:class:`flux_k8s.jobs.isolation.Work` that the service must not do."""
+:class:`flux_k8s.jobs.work.Work` that the service must not do."""
 PING = "service.ping"
 PONG = "service.pong"
 READY = "service.ready"

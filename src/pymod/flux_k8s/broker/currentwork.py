@@ -8,7 +8,7 @@ import mmap
 import struct
 from typing import Optional
 
-from flux_k8s.jobs.isolation import Work
+from flux_k8s.jobs.work import Work
 
 _LAYOUT = struct.Struct("=QQ")
 _NOTHING, _STORAGE, _RELEASE = range(3)

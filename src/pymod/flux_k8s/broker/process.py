@@ -43,8 +43,8 @@ from flux_k8s.config.table import Config
 from flux_k8s.errors import DWSError
 from flux_k8s.eventloop.callbackqueue import CallbackQueue
 from flux_k8s.jobs import requests
-from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.setuppayload import NotJson
+from flux_k8s.jobs.work import DISCONNECT, OWNER_QUERIES, QUERIES, Work
 from flux_k8s.ports import Json
 
 CALLBACKS_PER_TURN = 32
@@ -59,7 +59,7 @@ is started again."""
 
 PR_SET_PDEATHSIG = 1
 
-FROM_USERS = requests.QUERIES | requests.OWNER_QUERIES | {requests.DISCONNECT}
+FROM_USERS = QUERIES | OWNER_QUERIES | {DISCONNECT}
 """The methods whose handlers get the sender."""
 
 

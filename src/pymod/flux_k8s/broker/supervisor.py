@@ -41,8 +41,7 @@ from flux_k8s.broker.querybounds import QUERY_BYTES, QueryBounds, Refusal
 from flux_k8s.broker.relay import Relay
 from flux_k8s.broker.watchdog import Watchdog
 from flux_k8s.control.backoff import Backoff
-from flux_k8s.jobs.isolation import Work
-from flux_k8s.jobs.requests import DISCONNECT
+from flux_k8s.jobs.work import DISCONNECT, Work
 from flux_k8s.rfc.jobid import f58
 
 FIRST_PAUSE = 1.0

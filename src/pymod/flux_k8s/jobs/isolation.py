@@ -17,10 +17,11 @@ import contextlib
 import syslog
 import traceback
 from dataclasses import dataclass
-from typing import Any, Callable, Iterator, NamedTuple, Optional, TypeVar, cast
+from typing import Any, Callable, Iterator, Optional, TypeVar, cast
 
 from flux_k8s.errors import DWSError
 from flux_k8s.jobs.jobexception import DWS, FATAL, WARNING
+from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux
 from flux_k8s.rfc.jobid import f58, workflow_name
@@ -49,18 +50,6 @@ def summary(error: BaseException) -> str:
     """The type and the message of an exception, at most 300 characters."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}"[:300]
-
-
-class Work(NamedTuple):
-    """Work for a job: the service provides its storage, or (``releasing``) releases
-    it."""
-
-    jobid: int
-    releasing: bool
-
-
-NoteWork = Callable[[Optional[Work]], None]
-"""Notes the current work; None while the service works for no job."""
 
 
 class Barred(DWSError):

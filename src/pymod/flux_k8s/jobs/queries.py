@@ -34,8 +34,9 @@ from flux_k8s.jobs.progresswatch import JobObjects
 from flux_k8s.jobs.rabbitqueries import RabbitQueries
 from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.requesthandler import Respond
-from flux_k8s.jobs.requests import DISCONNECT, QueryError, Sender
+from flux_k8s.jobs.requests import QueryError, Sender
 from flux_k8s.jobs.rescue import Rescue
+from flux_k8s.jobs.work import DISCONNECT
 from flux_k8s.json_reader import Reader
 from flux_k8s.ports import Flux, Json, Kube, KubeError
 from flux_k8s.rfc.jobid import f58

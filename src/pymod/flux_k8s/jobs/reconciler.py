@@ -21,12 +21,13 @@ from flux_k8s.control.controller import Controller, TryAgain
 from flux_k8s.control.turns import Parts, Turns
 from flux_k8s.dws.workflowview import WLM_ID, State, WorkflowView
 from flux_k8s.errors import NoEffect
-from flux_k8s.jobs.isolation import Faults, Work, describe
+from flux_k8s.jobs.isolation import Faults, describe
 from flux_k8s.jobs.outage import Outage
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.reporter import Progress, Reporter
 from flux_k8s.jobs.step import DrainMounted, Fail, Forget, Lookup, Step, Wait
 from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflow import next_step
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo, awaited_nodes
 from flux_k8s.jobs.workflowrequests import FAILURES, StepError

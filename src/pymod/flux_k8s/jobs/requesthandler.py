@@ -18,7 +18,7 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.dws.storagerequest import AHEAD
 from flux_k8s.errors import BadObject, DWSError
 from flux_k8s.jobs.inuse import InUse
-from flux_k8s.jobs.isolation import Barred, JobScope, Work, describe, summary
+from flux_k8s.jobs.isolation import Barred, JobScope, describe, summary
 from flux_k8s.jobs.reconciler import JobTable
 from flux_k8s.jobs.requests import (
     LargeSetup,
@@ -30,6 +30,7 @@ from flux_k8s.jobs.requests import (
 )
 from flux_k8s.jobs.setuppayload import read_setup
 from flux_k8s.jobs.setupreader import Result, SetupReader
+from flux_k8s.jobs.work import Work
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.ports import Flux, Json
 from flux_k8s.rfc.rset import Allocated, UnreadableR

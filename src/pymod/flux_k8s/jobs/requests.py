@@ -17,22 +17,12 @@ from flux_k8s.dws.storagerequest import (
     StorageRequest,
 )
 from flux_k8s.errors import DWSError
-from flux_k8s.jobs.isolation import Work
 from flux_k8s.jobs.setuppayload import Payload, load
+from flux_k8s.jobs.work import Work
 from flux_k8s.json_reader import Reader, check_levels
 from flux_k8s.rfc.jobid import f58
 
 RELEASING = frozenset({"post_run", "teardown", "abort"})
-
-QUERIES = frozenset({"job-list", "job-show", "rabbit-list", "rescue", "rules"})
-"""Methods that guests may call. :mod:`flux_k8s.jobs.queries` checks the user of each
-message."""
-
-OWNER_QUERIES = frozenset({"metrics", "rabbit-disable", "rabbit-enable"})
-"""Further methods of the commands, for the instance owner."""
-
-DISCONNECT = "disconnect"
-"""The method by which Flux says that the sender of requests has gone (RFC 6)."""
 
 LARGE = 128 * 1024
 """A ``dws.setup`` of more bytes is not parsed in the process of the service."""

@@ -24,7 +24,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.controller import Controller, Options, TryAgain
 from flux_k8s.dws.datamovement import Movement
 from flux_k8s.jobs.hello import JobLister
-from flux_k8s.jobs.isolation import JobScope, NoteWork, Work
+from flux_k8s.jobs.isolation import JobScope
 from flux_k8s.jobs.machine import MakeMachine
 from flux_k8s.jobs.orphans import Orphans
 from flux_k8s.jobs.outage import PATIENCE, Outage
@@ -38,6 +38,7 @@ from flux_k8s.jobs.requests import Sender
 from flux_k8s.jobs.setupreader import SetupReader
 from flux_k8s.jobs.stalls import Stalls
 from flux_k8s.jobs.steps import Steps
+from flux_k8s.jobs.work import NoteWork, Work
 from flux_k8s.jobs.workflowwatch import WorkflowWatch
 from flux_k8s.ports import WORKFLOW, Flux, Json, Kube
 

@@ -100,6 +100,17 @@ def _decode_dothex(text: str) -> int:
     return int("".join(groups), 16)
 
 
+def kvs_directory(jobid: int) -> str:
+    """The directory of a job in the KVS (RFC 16), which names it in dotted hexadecimal.
+
+    >>> kvs_directory(6731191091817518)
+    'job.0017.e9fb.8df1.6c2e'
+    """
+    digits = f"{jobid:016x}"
+    groups = (digits[at : at + 4] for at in range(0, len(digits), 4))
+    return ".".join(["job", *groups])
+
+
 def workflow_name(jobid: int) -> str:
     """The name of a job's Workflow."""
     return f"fluxjob-{jobid}"
