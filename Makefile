@@ -3,8 +3,8 @@
 #   make demo     watch a job get storage, from submit to inactive
 #   make check    lint, types, tests; t/*.t too when a flux is on PATH
 #   make soak     what takes hours: 1,000 seeds of torture, every crash point, the
-#                 mutants, 20,000 hostile jobs, 2,000 examples of a property, jobs for
-#                 an hour on a real Flux
+#                 mutants, 20,000 hostile jobs, 2,000 examples of a property, long
+#                 outages of a real Flux, and jobs on it for an hour
 #   make torture-mutants  whether torture finds what it should (an hour)
 #   make docs     the manual: build/html, and doc/man, the man pages as installed
 #   make pictures the pictures of the manual (one of them with a Chromium on PATH)
@@ -40,7 +40,7 @@ SOURCES := pyproject.toml setup.py $(shell find src etc doc/help.d doc/man -type
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: all demo check lint types pytest flux-check soak soak-torture \
-	soak-hostile soak-properties soak-scheduler soak-flux torture-mutants docs \
+	soak-hostile soak-properties soak-scheduler soak-phases soak-flux torture-mutants docs \
 	pictures day day-saving bench bench-compare bench-flame wheel install uninstall clean
 
 all: $(INSTALLED)
@@ -76,7 +76,8 @@ pytest: $(INSTALLED)
 flux-check: $(INSTALLED)
 	./t/run.sh
 
-soak: soak-torture soak-properties soak-hostile soak-scheduler torture-mutants soak-flux
+soak: soak-torture soak-properties soak-hostile soak-scheduler soak-phases \
+	torture-mutants soak-flux
 
 soak-torture: $(INSTALLED)
 	$(BIN)/python -m rabbitsim torture --crash-points
@@ -91,6 +92,11 @@ soak-hostile: $(INSTALLED)
 
 soak-scheduler: $(INSTALLED)
 	./t/run.sh t1046-sched-rabbit-stage.t t1047-sched-rabbit-release.t
+
+soak-phases: $(INSTALLED)
+	OUTAGE=60 PAUSE=1 MANY=30 ROUNDS=4 \
+		STEPS="create _plan _allocate _release_prolog" \
+		./t/run.sh t1004-dws-reload.t t1008-dws-outage.t t1018-dws-deadly-job.t
 
 soak-flux: $(INSTALLED)
 	$(BIN)/python bench/soak.py

@@ -1,6 +1,12 @@
 #!/bin/sh
-test_description='The module or the plugin goes away, and comes back, while there are jobs'
+test_description='The module or the plugin goes away, and comes back, while there are jobs
+
+More of them, and more often (make soak):
+    MANY=30 ROUNDS=4 ./t1004-dws-reload.t'
 . "$(dirname "$0")/tap.sh"
+
+MANY=${MANY:-10}     # jobs at once
+ROUNDS=${ROUNDS:-2}  # times that the module is killed while they run
 
 cluster_start
 instance_conf job-manager.toml <<END
@@ -78,8 +84,8 @@ test_expect_success 'the broker lives when the module is killed' '
 '
 expect_each_to_succeed 'after its death'
 test_expect_success 'the module is killed and loaded at any moment' '
-    flux submit --cc=1-30 --setattr=system.dw="$DW" true >ids &&
-    for round in 1 2 3 4; do
+    flux submit --cc="1-$MANY" --setattr=system.dw="$DW" true >ids &&
+    for round in $(seq "$ROUNDS"); do
         module_kill && module_load || return 1
     done &&
     queue_idle $PATIENCE &&

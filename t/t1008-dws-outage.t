@@ -1,12 +1,13 @@
 #!/bin/sh
 test_description='Kubernetes is not there for a while, and jobs lose nothing but time
 
-By hand, with outages and pauses as long as in real life:
-    OUTAGE=60 PAUSE=1 ./t1008-dws-outage.t'
+With outages and pauses as long as in real life (make soak):
+    OUTAGE=60 PAUSE=1 MANY=25 ./t1008-dws-outage.t'
 . "$(dirname "$0")/tap.sh"
 
 OUTAGE=${OUTAGE:-3}  # seconds that Kubernetes is away
 PAUSE=${PAUSE:-0.1}  # seconds between two cancels
+MANY=${MANY:-8}      # jobs at once, and as many others that are cancelled
 
 # Start what is between the module and Kubernetes, where connections can be cut.
 proxy_start () {
@@ -174,13 +175,13 @@ for kind in hangs refuses; do
         '
     fi
 done
-test_expect_success 'fifty jobs at once, half of them cancelled one by one' '
-    submit_mixed 25 &&
+test_expect_success 'many jobs at once, half of them cancelled one by one' '
+    submit_mixed "$MANY" &&
     cancel_each endless &&
     all_end_well
 '
-test_expect_success 'fifty jobs and cancels while connections are cut again and again' '
-    submit_mixed 15 &&
+test_expect_success 'many jobs and cancels while connections are cut again and again' '
+    submit_mixed "$MANY" &&
     split -l 3 endless part. &&
     for part in part.*; do
         outage_begin refuses && cancel_each $part && outage_end && sleep 0.3 ||
@@ -188,9 +189,9 @@ test_expect_success 'fifty jobs and cancels while connections are cut again and 
     done &&
     all_end_well
 '
-test_expect_success 'fifty jobs and cancels while Kubernetes hangs at their submission' '
+test_expect_success 'many jobs and cancels while Kubernetes hangs at their submission' '
     outage_begin hangs &&
-    submit_mixed 15 &&
+    submit_mixed "$MANY" &&
     cancel_each endless &&
     outage_end &&
     all_end_well

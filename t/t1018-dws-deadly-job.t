@@ -1,6 +1,11 @@
 #!/bin/sh
-test_description='A job that the service dies of is failed, and no other'
+test_description='A job that the service dies of is failed, and no other
+
+In more steps (make soak):
+    STEPS="create _plan _allocate _release_prolog" ./t1018-dws-deadly-job.t'
 . "$(dirname "$0")/tap.sh"
+
+STEPS=${STEPS:-create _allocate}  # where services die
 
 cluster_start
 instance_start 2
@@ -47,7 +52,7 @@ test_expect_success 'a service that dies of a job is loaded' '
     flux module load "$TRASH/deadly/dws.py" scheduler=none &&
     module=$(module_pid)
 '
-for step in create _plan _allocate _release_prolog; do
+for step in $STEPS; do
     test_expect_success "a job that five services die of in $step is failed, with a note" '
         flux dmesg -C &&
         running=$(job_in running) &&

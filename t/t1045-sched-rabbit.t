@@ -224,18 +224,18 @@ test_expect_success 'a drained node gets no job, and one that is undrained does'
     flux job status $id &&
     listed down 0
 '
-test_expect_success 'nor do a hundred jobs that wait for it hold back another' '
+test_expect_success 'nor do thirty jobs that wait for it hold back another' '
     flux resource drain compute-02 for a test &&
     eventually listed down 1 &&
-    flux submit --cc=1-100 -N1 --requires=host:compute-02 true >ids &&
+    flux submit --cc=1-30 -N1 --requires=host:compute-02 true >ids &&
     waits $(tail -n 1 ids) &&
     flux run -N7 true &&
-    cancelled=$(head -n 50 ids) &&
+    cancelled=$(head -n 15 ids) &&
     job_cancel $cancelled &&
     flux job urgency $(tail -n 1 ids) 20 &&
     flux run -N7 true &&
     undrain_all &&
-    flux job status $(tail -n 50 ids) &&
+    flux job status $(tail -n 15 ids) &&
     for id in $cancelled; do wait_event $id clean || return 1; done
 '
 test_expect_success 'a Rabbit out of service has its jobs wait, and no others' '
