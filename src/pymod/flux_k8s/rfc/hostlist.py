@@ -11,6 +11,7 @@ it prints ``h005,h4`` as ``h[005,4]``. This module does as Flux does.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Iterable, Iterator
 
@@ -89,8 +90,10 @@ def encode(hosts: Iterable[str]) -> str:
     return ",".join(_fold(hosts))
 
 
+@functools.lru_cache(maxsize=16384)
 def natural_key(host: str) -> tuple[tuple[int, str, str], ...]:
-    """A sort key by which ``h2`` comes before ``h10``."""
+    """A sort key by which ``h2`` comes before ``h10``. The names of a machine are sorted
+    again and again, and a key takes longer than what is done with it."""
     key: list[tuple[int, str, str]] = []
     for part in filter(None, _DIGITS.split(host)):
         number = part.lstrip("0") if part[0] in _DIGIT else None

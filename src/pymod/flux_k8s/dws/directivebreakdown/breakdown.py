@@ -70,7 +70,10 @@ class AllocationSet:
 
     def missing_label(self, labels: Labels) -> Optional[str]:
         """The first label of the set that a Storage with ``labels`` lacks."""
-        return next((need for need in self.labels if not _carries(labels, need)), None)
+        for need in self.labels:
+            if not _carries(labels, need):
+                return need
+        return None
 
 
 @dataclass(frozen=True)
