@@ -48,6 +48,7 @@ from flux_k8s.rabbits.nodeuse import NodeUse
 from flux_k8s.rabbits.rabbitrows import rabbit_rows
 from flux_k8s.rabbits.storage import RabbitManager, RabbitState
 from flux_k8s.rabbits.systemstatus import SystemStatus
+from flux_k8s.rabbits.takenssds import TakenSsds
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, exclude_properties
 from flux_k8s.rfc.resourcestatus import NodeStates
@@ -212,6 +213,7 @@ class Availability:
             self._changed,
         )
         self.free_storage = self.rabbits.free_storage
+        self._taken = TakenSsds(self.free_storage, self.ssds_of_job)
         self._fluxion = Fluxion(flux, settings.mapping, settings.ssds_by_status)
         self.nodes = Nodes(flux, self._nodes_changed)
         self.node_use = NodeUse(flux, self.nodes)
@@ -290,14 +292,11 @@ class Availability:
     def bytes_free(self, jobid: int) -> dict[str, int]:
         """The bytes in the ``ssd`` of each Rabbit that are of no other job. A Rabbit
         that is out of service, or whose ``ssd`` are not known, is missing."""
-        free, taken, own = self.free_storage, Counter[str](), Counter[str]()
-        for other in free.jobs - {jobid}:
-            taken.update(self.ssds_of_job(other))
-        for servers in free.usage_of(jobid).values():
-            own.update(servers.unavailable)
+        free = self.free_storage
         found = {name: self._fluxion.ssds_of(name) for name in free.sizes}
+        taken, own = self._taken.without(jobid, found), free.bytes_of(jobid)
         return {
-            name: max(0, ssds.count - taken[name]) * ssds.size * GIB + own[name]
+            name: max(0, ssds.count - taken.get(name, 0)) * ssds.size * GIB + own[name]
             for name, ssds in found.items()
             if ssds is not None and name not in self._down
         }

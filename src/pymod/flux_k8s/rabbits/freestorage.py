@@ -10,7 +10,14 @@ from __future__ import annotations
 
 import syslog
 from collections import Counter
-from typing import Callable, Collection, Iterator, Mapping, NamedTuple, Optional
+from typing import (
+    Callable,
+    Collection,
+    Iterator,
+    Mapping,
+    NamedTuple,
+    Optional,
+)
 
 from flux_k8s.dws import storageusage
 from flux_k8s.dws.directivebreakdown import Reference
@@ -74,6 +81,7 @@ class FreeStorage:
         self._shares: dict[int, Mapping[str, Share]] = {}
         self._released: set[int] = set()
         self._torn_down: set[int] = set()
+        self._job_changed: Callable[[int], None] = lambda jobid: None
         self._watch: Optional[Watch] = None
         self._answered = False
         self._trouble: Optional[KubeError] = None
@@ -156,9 +164,14 @@ class FreeStorage:
         """The jobs with storage, or with a share of a Rabbit."""
         return frozenset(self._of_job).union(self._shares)
 
+    def follow(self, job_changed: Callable[[int], None]) -> None:
+        """Call ``job_changed`` with each job whose storage or share has changed."""
+        self._job_changed = job_changed
+
     def note_share(self, jobid: int, sizes: Mapping[str, int]) -> None:
         """The scheduler has given a job so many bytes, by Rabbit."""
         self._shares[jobid] = {name: Share(size) for name, size in sizes.items()}
+        self._job_changed(jobid)
 
     def shares_of(self, jobid: int) -> Mapping[str, Share]:
         """The storage that the scheduler has given a job, and that the job has not
@@ -240,6 +253,7 @@ class FreeStorage:
         group.add(jobid)
         for name in servers:
             self._count(self._usage(name), 1)
+        self._job_changed(jobid)
         self._changed()
 
     def forget(self, jobid: int) -> None:
@@ -253,6 +267,7 @@ class FreeStorage:
         self._shares.pop(jobid, None)
         self._released.discard(jobid)
         self._torn_down.discard(jobid)
+        self._job_changed(jobid)
 
     # What Kubernetes shows: the WatchHandler
 
@@ -316,6 +331,9 @@ class FreeStorage:
             self._index(servers, before.jobid, after.jobid)
             self._count(before, -1)
             self._count(after, 1)
+            for usage in (before, after):
+                if usage.jobid is not None:
+                    self._job_changed(usage.jobid)
             self._changed()
 
     def _index(

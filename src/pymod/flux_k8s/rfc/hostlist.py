@@ -92,8 +92,8 @@ def encode(hosts: Iterable[str]) -> str:
 
 @functools.lru_cache(maxsize=16384)
 def natural_key(host: str) -> tuple[tuple[int, str, str], ...]:
-    """A sort key by which ``h2`` comes before ``h10``. The names of a machine are sorted
-    again and again, and a key takes longer than what is done with it."""
+    """A sort key by which ``h2`` comes before ``h10``. Keys are kept: the names of a
+    machine are sorted again and again, which takes less time than to make the keys."""
     key: list[tuple[int, str, str]] = []
     for part in filter(None, _DIGITS.split(host)):
         number = part.lstrip("0") if part[0] in _DIGIT else None

@@ -1,0 +1,83 @@
+# Copyright 2026 the flux-dws developers
+# SPDX-License-Identifier: LGPL-3.0-only
+"""The ssd that jobs keep from others: the sum is that of all jobs, whatever happens to
+their storage."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Mapping, Optional
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from flux_k8s.dws import mapping
+from flux_k8s.dws.directivebreakdown import Reference
+from flux_k8s.ports import Json
+from flux_k8s.rabbits.fluxiongraph import Ssds
+from flux_k8s.rabbits.freestorage import FreeStorage
+from flux_k8s.rabbits.takenssds import TakenSsds
+from support.effort import examples
+
+RABBITS = ("r1", "r2")
+ENTRIES = {r: {"capacity": 1000, "hostlist": f"n{r}"} for r in RABBITS}
+MAPPING = {"computes": {f"n{r}": r for r in RABBITS}, "rabbits": ENTRIES}
+JOBS = st.integers(1, 3)
+SIZES = st.dictionaries(st.sampled_from(RABBITS), st.integers(1, 90), min_size=1)
+CHANGES = st.one_of(
+    st.tuples(st.sampled_from(["ADDED", "MODIFIED", "DELETED", "assume"]), JOBS, SIZES),
+    st.tuples(st.just("note_share"), JOBS, SIZES),
+    st.tuples(st.sampled_from(["withdraw", "release", "tear down", "forget"]), JOBS),
+    st.tuples(st.just("ssds"), st.integers(1, 3)),
+)
+
+
+def servers(jobid: int, sizes: Mapping[str, int]) -> Json:
+    storage = [{"name": name, "allocationCount": 1} for name in sizes]
+    sets = [
+        {"label": "xfs", "allocationSize": size, "storage": [each]}
+        for each, size in zip(storage, sizes.values())
+    ]
+    labels = {"dataworkflowservices.github.io/workflow.name": f"fluxjob-{jobid}"}
+    metadata = {"namespace": "default", "name": f"s{jobid}", "labels": labels}
+    return {"metadata": metadata, "spec": {"allocationSets": sets}}
+
+
+def change(free: FreeStorage, what: str, jobid: int, sizes: Mapping[str, int]) -> None:
+    key = Reference("default", f"s{jobid}")
+    if what == "assume":
+        free.assume(key, servers(jobid, sizes))
+    elif what == "note_share":
+        free.note_share(jobid, sizes)
+    elif what == "withdraw":
+        free.withdraw(key)
+    elif what in ("release", "tear down"):
+        free.release_share(jobid, torn_down=what == "tear down")
+    elif what == "forget":
+        free.forget(jobid)
+    else:
+        free.event(what, servers(jobid, sizes))
+
+
+@examples(200)
+@given(st.lists(CHANGES, max_size=30))
+def test_the_sum_is_that_of_all_other_jobs(changes: list[tuple[object, ...]]) -> None:
+    free = FreeStorage(mapping.parse(MAPPING), print, lambda: None, lambda: None)
+    size = 1
+
+    def ssds_of_job(jobid: int) -> dict[str, int]:
+        shares = free.shares_of(jobid)
+        return {name: size * share.size for name, share in shares.items()}
+
+    taken = TakenSsds(free, ssds_of_job)
+    for what, *rest in changes:
+        if what == "ssds":
+            (size,) = rest  # type: ignore[assignment]
+        else:
+            change(free, str(what), *rest, *([{}] * (2 - len(rest))))  # type: ignore[arg-type]
+        ssds: dict[str, Optional[Ssds]] = {name: Ssds(size, 9) for name in RABBITS}
+        for jobid in (1, 2, 3):
+            expected = Counter[str]()
+            for other in free.jobs - {jobid}:
+                expected.update(ssds_of_job(other))
+            assert Counter(taken.without(jobid, ssds)) == expected
