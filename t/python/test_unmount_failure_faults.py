@@ -208,6 +208,41 @@ def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> N
     assert fences.nodes == {BAD} and len(changes) == 1
 
 
+def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
+    runs: list[tuple[str, Callable[[str], None]]] = []
+    flux = Mock(run_program=lambda argv, timeout, done: runs.append((argv[-1], done)))
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(flux, settings, lambda: None)
+    fences.nodes_changed(NodeStates((), frozenset(f"n{i}" for i in range(9)), {}, {}))
+    answered: list[int] = []
+    for number in range(9):
+        drive(fences.ask([f"n{number}"]), lambda _, n=number: answered.append(n), ())  # type: ignore[misc]
+    ((asked, done),) = runs
+    assert (asked, answered) == ("n0", [])
+    done("")
+    assert answered == [0]
+    (asked, done) = runs[-1]
+    assert (asked, len(runs)) == ("n[1-8]", 2)
+    settings.config = Config.parse({})
+    drive(fences.ask(["n0"]), lambda _: answered.append(9), ())
+    done("n3")
+    assert answered == [0, 9, *range(1, 9)] and not fences.nodes
+    assert len(runs) == 2
+
+
+def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None:
+    runs: list[Callable[[str], None]] = []
+    flux = Mock(run_program=lambda argv, timeout, done: runs.append(done))
+    settings = Mock(config=Config.parse({"fence_command": [FENCE]}))
+    fences = Fences(flux, settings, lambda: None)
+    answered: list[int] = []
+    for number in range(2):
+        drive(fences.ask([BAD]), lambda _, n=number: answered.append(n), ())  # type: ignore[misc]
+    settings.config = Config.parse({})
+    runs.pop()(BAD)
+    assert answered == [0, 1] and not runs and not fences.nodes
+
+
 def test_what_an_older_program_has_answered_does_not_count() -> None:
     system, jobid = cancelled_while_it_mounts({**KEEP, "fence_command": [FENCE]})
     system.instance.programs[FENCE] = lambda arguments: BAD

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import syslog
 from collections import Counter
-from typing import Callable, Iterable, Sequence
+from functools import partial
+from typing import Callable, Iterable, Sequence, Union
 
 from flux_k8s.config.settings import Settings
-from flux_k8s.control.coroutines import call
+from flux_k8s.control.coroutines import Answer, Call
 from flux_k8s.ports import Flux
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.resourcestatus import NodeStates
@@ -45,26 +46,60 @@ class Fences:
         self._failure = ""
         self._away: frozenset[str] = frozenset()
         self._returns = Counter[str]()
+        self._waiting: list[tuple[Sequence[str], Answer]] = []
+        self._running = False
 
     async def ask(self, hosts: Sequence[str]) -> None:
-        """Find out which of these nodes are fenced. None are if the program fails."""
-        found: frozenset[str] = frozenset()
-        returns = Counter(self._returns)
+        """Find out which of these nodes are fenced. None are if the program fails.
+
+        One program runs at a time, whatever the number of jobs: the next one is for the
+        nodes of all that have asked meanwhile.
+        """
+        if self._settings.config.fence_command and hosts:
+            await Call(partial(self._enqueue, hosts))
+        else:
+            self._note(self.nodes.difference(hosts))
+
+    def _enqueue(self, hosts: Sequence[str], answer: Answer) -> None:
+        self._waiting.append((hosts, answer))
+        if not self._running:
+            self._run()
+
+    def _run(self) -> None:
+        """Start the program for all that wait."""
+        waiting, self._waiting = self._waiting, []
+        self._running = bool(waiting)
+        hosts = tuple(dict.fromkeys(host for each, _ in waiting for host in each))
         program = self._settings.config.fence_command
-        if program and hosts:
+        returns = Counter(self._returns)
+
+        def ran(output: Union[str, OSError]) -> None:
+            found = self._read(output)
+            if program == self._settings.config.fence_command:
+                # An answer may be older than the return of a node.
+                back = self._returns - returns
+                found = found.intersection(hosts).difference(back)
+                self._note(self.nodes.difference(hosts) | found)
+            for _, answer in waiting:
+                answer(None)
+            self._run()
+
+        if waiting and program:
             argv = [*program, hostlist.encode(hosts)]
-            try:
-                output = await call(self._flux.run_program, argv, PATIENCE)
-                found = frozenset(hostlist.decode(",".join(output.split())))
-                self._failure = ""
-            except (OSError, ValueError) as error:
-                self._note_failure(error)
-            # An answer may be older than the return of a node.
-            back = self._returns - returns
-            found = found.intersection(hosts).difference(back)
-            if program != self._settings.config.fence_command:
-                return
-        self._note(self.nodes.difference(hosts) | found)
+            self._flux.run_program(argv, PATIENCE, ran)
+        elif waiting:  # the configuration has no program any more
+            ran("")
+
+    def _read(self, output: Union[str, OSError]) -> frozenset[str]:
+        try:
+            if isinstance(output, OSError):
+                raise output
+            found = frozenset(hostlist.decode(",".join(output.split())))
+        except (OSError, ValueError) as error:
+            self._note_failure(error)
+            return frozenset()
+        self._failure = ""
+        return found
 
     def config_changed(self) -> None:
         """What another program has said does not count."""
