@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -28,7 +29,11 @@ from rabbitsim.torture.world import World
 from support.effort import SOAKING, seeds
 from support.tree import TOP
 
-SEEDS = seeds(2, 30)
+SEEDS = seeds(1, 30)
+CAUSES = {
+    "abort": {"outage", "user", "module", "plugin"},
+    "unmount": {"unmount", "node", "rabbit"},
+}
 ARGUMENTS = ["torture", "--seed", "3", "--jobs", "8", "--trace"]
 
 
@@ -42,9 +47,10 @@ def test_nothing_gets_stuck_and_nothing_is_lost(seed: int) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_kind_of_trouble_alone_breaks_nothing(kind: str) -> None:
-    outcome = run(make_plan(7, 12, None, [kind]))
+    outcome = run(make_plan(7, 24 if SOAKING else 4, None, [kind]))
     assert outcome.breach is None
-    kinds = {"outage", "user", "module", "plugin"} if kind == "abort" else {kind}
+    assert outcome.plan.troubles or kind == "latency"
+    kinds = CAUSES.get(kind, {kind})
     assert {trouble.kind for trouble in outcome.plan.troubles} <= kinds
 
 
@@ -91,7 +97,7 @@ def test_without_trouble_all_good_jobs_complete() -> None:
 
 
 def test_many_jobs_at_once_are_no_trouble() -> None:
-    jobs = 200 if SOAKING else 30
+    jobs = 200 if SOAKING else 20
     assert run(make_plan(1, jobs, 0.5)).breach is None
 
 
@@ -206,6 +212,7 @@ def cancels_are_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlannedAllowances, "fatal", fatal)
 
 
+@functools.cache
 def breaching_seed() -> Optional[int]:
     for seed in range(20):
         if run(make_plan(seed, 12, None, ["user"])).breach is not None:
