@@ -32,7 +32,7 @@ pytest.register_assert_rewrite("support")
 settings.register_profile(
     "patient",
     settings.default,
-    max_examples=20,
+    max_examples=10,
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
@@ -40,6 +40,8 @@ settings.register_profile(
 settings.register_profile(
     "soak", settings.get_profile("patient"), derandomize=False, max_examples=2000
 )
+# For tests that are run once more, by test_jobtap_sanitized.py.
+settings.register_profile("brief", settings.get_profile("patient"), max_examples=5)
 settings.load_profile("patient")
 
 

@@ -280,7 +280,7 @@ def grows_too_fast(name: str, parts: tuple[str, str, str], tries: int = 4) -> bo
 
 
 @pytest.mark.parametrize("name", sorted(READERS))
-@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(examples(5), suppress_health_check=list(HealthCheck))
 @given(parts=TEXTS)
 def test_reading_takes_time_in_proportion_to_the_length(
     name: str, parts: tuple[str, str, str]
@@ -314,7 +314,7 @@ def test_known_hard_texts_are_read_in_linear_time(
     assert not grows_too_fast(name, parts)
 
 
-@examples(30)
+@examples(15)
 @given(name=NAMES, parts=TEXTS)
 def test_a_megabyte_is_read_or_refused(name: str, parts: tuple[str, str, str]) -> None:
     harmless(name, long_text(parts, MEGABYTE))

@@ -21,6 +21,7 @@ MiB = 2**20
 LIMIT = 512 * MiB
 # A document of 200,000 elements, the most that are allowed, takes seconds.
 MANY = 90_000 if SOAKING else 4_000
+FEW = 5_000 if SOAKING else 1_000
 
 PROGRAM = """
 import resource, sys
@@ -78,7 +79,10 @@ HOSTILE = {
         "'<JobGroup><Id>g</Id>' + '<Job>1</Job>' * 10**6 + '</JobGroup>'",
         "more than 200000 elements in all",
     ),
-    "many siblings": (f'"{START}" + "<x/>" * 199_998 + "</Job>"', "valid"),
+    "many siblings": (
+        f'"{START}" + "<x/>" * {199_998 if SOAKING else 2 * MANY} + "</Job>"',
+        "valid",
+    ),
     "many jobs": (
         "'<JobGroup><Id>g</Id><JobDefaults><User>u</User></JobDefaults>'"
         f" + '<Job><Id>1</Id></Job>' * {MANY} + '</JobGroup>'",
@@ -209,7 +213,8 @@ HOSTILE_JOBS = {
         PROGRAM_IN.format(
             "'<Extension name=\"attributes.x\" type=\"Flux\">[' + '1,' * 10**6"
             " + '1]</Extension>'"
-            ' + \'<Extension name="attributes.x" type="Flux">1</Extension>\' * 9999'
+            ' + \'<Extension name="attributes.x" type="Flux">1</Extension>\''
+            f" * {FEW}"
         ),
         "/Job/Extension[2]: is 1, but /Job/Extension[1] is [1, 1",
     ),
@@ -217,36 +222,36 @@ HOSTILE_JOBS = {
         JOBS_IN.format(
             "'<JobDefaults><Environment>' + '<Variable name=\"A\"/>' * 9_999"
             f" + '</Environment></JobDefaults>' + ''.join(f'{ONE}</Job>'"
-            " for n in range(3_000))"
+            f" for n in range({FEW}))"
         ),
         "/JobGroup: has defaults that add more than 1000000 elements in all",
     ),
     "defaults that each of many jobs overrides": (
         JOBS_IN.format(
-            "'<JobDefaults><Requested>' + '<Queue>q</Queue>' * 50_000"
+            f"'<JobDefaults><Requested>' + '<Queue>q</Queue>' * {10 * FEW}"
             f" + '</Requested></JobDefaults>' + ''.join(f'{ONE}<Queue>r</Queue></Job>'"
-            " for n in range(5_000))"
+            f" for n in range({FEW}))"
         ),
-        "5000 jobs",
+        f"{FEW} jobs",
     ),
     "a name that all jobs have and wait for": (
         JOBS_IN.format(
             f"''.join(f'{ONE}<Name>x</Name><Dependency designator=\"JobName\">x"
-            "</Dependency></Job>' for n in range(2_000))"
+            f"</Dependency></Job>' for n in range({FEW}))"
         ),
         "more than 200000 dependencies of all jobs",
     ),
     "brackets in brackets": (
         PROGRAM_IN.format(
-            "'<Requested>' + '<Feature group=\"60\">a</Feature>' * 50_000"
+            f"'<Requested>' + '<Feature group=\"60\">a</Feature>' * {10 * FEW}"
             " + '</Requested>'"
         ),
         "group opens 120 brackets within each other, expected at most 64",
     ),
     "a circle of many jobs": (
         JOBS_IN.format(
-            f"''.join(f'{ONE}<Dependency>{{(n + 1) % 5000}}</Dependency></Job>'"
-            " for n in range(5_000))"
+            f"''.join(f'{ONE}<Dependency>{{(n + 1) % {FEW}}}</Dependency></Job>'"
+            f" for n in range({FEW}))"
         ),
         '"8" for "..." for "0"',
     ),

@@ -11,6 +11,7 @@ from typing import Any, Callable, Iterator, Optional
 import pytest
 from rabbitsim._jobtap import lib
 
+from support.effort import SOAKING
 from support.jobtap import DEPEND, JobManager
 from support.jobtap_jobs import error_of, notes, up_to
 
@@ -32,7 +33,7 @@ def each_allocation(function: Callable[[], None], step: int = 1) -> int:
     raise AssertionError
 
 
-@pytest.mark.parametrize("jobs, step", [(1, 1), (3, 1), (34, 17)])
+@pytest.mark.parametrize("jobs, step", [(1, 1), (3, 1), (34, 1 if SOAKING else 53)])
 @pytest.mark.parametrize("anew", [False, True], ids=["goes on", "begins again"])
 def test_no_job_is_left_out_of_hello_for_want_of_memory(
     manager: JobManager, jobs: int, step: int, anew: bool

@@ -91,7 +91,7 @@ def test_no_memory_is_misused_or_leaked(tmp_path: Path) -> None:
     # Exit codes do not tell Python's leaks from ours: what counts is the report.
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-        + ["--hypothesis-profile=soak"] * SOAKING
+        + [f"--hypothesis-profile={'soak' if SOAKING else 'brief'}"]
         + [f"t/python/test_{name}.py" for name in TESTS],
         cwd=TOP,
         env={

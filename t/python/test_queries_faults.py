@@ -18,7 +18,7 @@ from rabbitsim.flux.job import Job
 from rabbitsim.torture import run as torture
 from rabbitsim.torture.plan import make_plan
 from rabbitsim.torture.world import World
-from support.effort import seeds
+from support.effort import SOAKING, seeds
 from support.queries import GUEST
 
 SLACK = 5.0
@@ -149,7 +149,7 @@ def left_in(world: World) -> dict[str, Any]:
 
 @pytest.mark.parametrize("seed", seeds(1, 60))
 def test_queries_are_answered_in_all_trouble_and_leave_nothing(seed: int) -> None:
-    plan = make_plan(seed, 25, None)
+    plan = make_plan(seed, 25 if SOAKING else 20, None)
     trace: list[tuple[float, str]] = []
     world = World(plan, lambda line: trace.append((0.0, line)))
     users = Users(world)

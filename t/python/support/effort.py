@@ -15,10 +15,15 @@ Second = TypeVar("Second")
 SOAKING = settings.default.max_examples > settings.get_profile("default").max_examples
 """Whether pytest has --hypothesis-profile=soak (conftest.py)."""
 
+BRIEF = settings.default.max_examples == settings.get_profile("brief").max_examples
+"""Whether pytest has --hypothesis-profile=brief: what is tried again is tried less."""
+
 
 def examples(usual: int) -> settings:
     """For a property whose examples take long: how many of them, usually."""
-    return settings(max_examples=20 * usual if SOAKING else usual)
+    if SOAKING:
+        return settings(max_examples=20 * usual)
+    return settings(max_examples=max(usual // 5, 1) if BRIEF else usual)
 
 
 def seeds(usual: int, soaking: int) -> range:
