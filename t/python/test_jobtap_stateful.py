@@ -351,7 +351,7 @@ def cooperate(manager: JobManager) -> None:
 
 
 PluginMachine.TestCase.settings = settings(
-    examples(100),
+    examples(50),
     stateful_step_count=40,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )

@@ -83,7 +83,7 @@ def test_a_workflow_may_be_anything(data: st.DataObject) -> None:
     system.loop.run(timeout=60.0)
 
 
-@examples(30)
+@examples(15)
 @given(st.data())
 def test_a_storage_may_be_anything(data: st.DataObject) -> None:
     system = system_in("Proposal")

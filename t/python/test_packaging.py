@@ -10,6 +10,8 @@ import runpy
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 import zipfile
 from pathlib import Path
 from typing import Any, Optional
@@ -276,8 +278,13 @@ class Node:
         self.flux.chmod(0o755)
 
     def copy_environments(self, folder: Path) -> None:
-        """Have each virtual environment copied from one: to make it takes seconds."""
-        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+        """Have each virtual environment copied from one that has the pip of this:
+        to install pip takes seconds."""
+        venv.create(folder, symlinks=True)
+        base = {"base": str(folder), "platbase": str(folder)}
+        library = sysconfig.get_path("purelib", vars=base)
+        for path in Path(sysconfig.get_path("purelib")).glob("pip*"):
+            shutil.copytree(path, Path(library) / path.name)
         script = folder / "python"
         script.write_text(
             "#!/bin/sh\n"

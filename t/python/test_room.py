@@ -348,7 +348,7 @@ requests = st.tuples(
 )
 
 
-@examples(10)
+@examples(5)
 @given(st.lists(requests, min_size=1, max_size=8), st.integers(0, 99))
 def test_jobs_that_fit_each_by_itself_all_get_their_storage(
     jobs: list[tuple[str, int, int]], seed: int
@@ -371,7 +371,7 @@ mixes = st.lists(
 )
 
 
-@examples(25)
+@examples(13)
 @given(mixes, st.booleans())
 def test_the_counted_room_is_that_of_dws(
     jobs: list[tuple[str, int, int, bool]], scheduler: bool

@@ -116,7 +116,7 @@ def outcome(handle: Any, *args: Any) -> tuple[Optional[int], Any]:
     return None, sorted(found, key=lambda each: str(each["paths"]["containment"]))
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(REQUESTS, max_size=12), st.integers(0, 4))
 def test_the_answers_are_those_of_the_standins_fluxion(
     sent: list[tuple[str, Json]], nodes: int

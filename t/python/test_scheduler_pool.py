@@ -173,7 +173,7 @@ class Machine:
         self.pool.mark("badrabbit", number, self._draw(st.booleans()))
 
 
-@examples(100)
+@examples(50)
 @given(st.data())
 def test_nothing_is_given_twice_whatever_happens(data: st.DataObject) -> None:
     machine = Machine(data)
@@ -185,7 +185,7 @@ def test_nothing_is_given_twice_whatever_happens(data: st.DataObject) -> None:
     assert not machine.pool.taken()
 
 
-@examples(100)
+@examples(50)
 @given(st.data())
 def test_jobs_keep_what_they_have_when_the_scheduler_is_loaded_again(
     data: st.DataObject,
@@ -203,7 +203,7 @@ def test_jobs_keep_what_they_have_when_the_scheduler_is_loaded_again(
     check_disjoint(new)
 
 
-@examples(100)
+@examples(50)
 @given(VERTICES, CONSTRAINTS)
 def test_a_request_is_feasible_if_and_only_if_an_empty_machine_has_it(
     vertex: Json, constraint: Json
@@ -227,7 +227,7 @@ SHAPES = st.one_of(
 )
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(st.tuples(SHAPES, st.booleans()), max_size=8))
 def test_jobs_get_what_fluxion_would_give_them(jobs: list[tuple[Json, bool]]) -> None:
     """As the stand-in does it, which was compared with Fluxion."""
@@ -419,7 +419,7 @@ def test_R_of_a_node_that_has_gone_is_held_as_far_as_it_is_there() -> None:
     assert ssds_of(new.grants[1]) == {0: 2, 1: 2}
 
 
-@examples(50)
+@examples(25)
 @given(st.lists(VERTICES, max_size=6), VERTICES)
 def test_no_job_more_than_needed_must_end_before_another_starts(
     others: list[Json], vertex: Json
@@ -517,7 +517,7 @@ def test_a_job_can_start_when_enough_others_have_ended() -> None:
         assert reserve(pool, wanted, ends).begin == begin
 
 
-@examples(100)
+@examples(50)
 @given(st.lists(VERTICES, max_size=5), VERTICES, st.lists(VERTICES, max_size=5))
 def test_jobs_beside_a_reservation_do_not_make_it_begin_later(
     running: list[Json], vertex: Json, behind: list[Json]

@@ -62,7 +62,7 @@ def groups(*resources: Json) -> tuple[Group, ...]:
     return tuple(place.group for place in request.places)
 
 
-@examples(200)
+@examples(100)
 @given(JOBSPECS | JSON)
 def test_each_jobspec_is_placed_or_waits_or_is_refused(jobspec: Any) -> None:
     pool = make_pool()

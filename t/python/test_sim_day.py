@@ -36,7 +36,7 @@ from rabbitsim.loop import VirtualLoop
 from support.effort import seeds
 from support.tree import TOP
 
-SMALL = ["--nodes", "32", "--rabbits", "4", "--jobs", "12", "--hours", "2"]
+SMALL = ["--nodes", "32", "--rabbits", "4", "--jobs", "6", "--hours", "1"]
 DOC = TOP / "doc"
 
 
@@ -127,7 +127,7 @@ TROUBLED = {
 def test_in_a_day_of_trouble_each_node_hour_has_one_cause_and_nothing_is_stuck(
     seed: int, mode: Mapping[str, str]
 ) -> None:
-    size = {"nodes": 32, "rabbits": 4, "jobs": 30, "hours": 6.0}
+    size = {"nodes": 32, "rabbits": 4, "jobs": 20, "hours": 4.0}
     day = Day(Site(seed=seed, **size, **mode, **TROUBLED))
     expected = NodesOfJobs()
     day.system.instance.manager.listeners.append(expected.seen)

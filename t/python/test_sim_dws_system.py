@@ -155,7 +155,7 @@ STEP = st.sampled_from(
 )
 
 
-@examples(40)
+@examples(20)
 @given(
     life=st.sampled_from(LIVES),
     steps=st.lists(STEP, max_size=12),
@@ -201,7 +201,7 @@ def _random_step(system: System, step: str) -> None:
         system.patch({"desiredState": STATES[STATES.index(state) + 1]})
 
 
-@examples(25)
+@examples(13)
 @given(life=st.sampled_from(LIVES), seed=st.integers(0, 2**32 - 1))
 @example(life=LIVES[0], seed=17248)
 def test_an_api_server_with_trouble_only_delays(

@@ -26,7 +26,7 @@ ACTIONS = st.lists(
 )
 
 
-@examples(60)
+@examples(30)
 @given(ACTIONS, st.integers(0, 3))
 def test_every_job_becomes_inactive_once_whatever_happens(
     actions: list[tuple[str, int]], latency: int

@@ -271,7 +271,7 @@ REQUESTS = st.one_of(
 )
 
 
-@examples(80)
+@examples(40)
 @given(st.lists(st.tuples(REQUESTS, st.booleans()), max_size=12))
 def test_nothing_is_given_to_two_jobs_and_all_of_it_comes_back(
     steps: list[tuple[Json, bool]],

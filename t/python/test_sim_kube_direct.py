@@ -158,7 +158,7 @@ def test_objects_of_the_store_are_copied_for_each_caller() -> None:
     assert cluster.store.get(COMPUTES, "default", "c")["data"] == [{"name": "n1"}]
 
 
-@examples(30)
+@examples(15)
 @given(seed=st.integers(0, 2**32), keys=st.lists(st.sampled_from("abc"), max_size=30))
 def test_requests_of_one_key_stay_in_order(seed: int, keys: list[str]) -> None:
     cluster = Cluster(seed, slowest=1.0)
@@ -303,7 +303,7 @@ def test_a_watch_from_a_version_that_is_forgotten_lists_again_without_trouble() 
     assert watcher.log[4:] == ["synced"]
 
 
-@examples(30)
+@examples(15)
 @given(
     seed=st.integers(0, 2**32),
     steps=st.lists(

@@ -194,7 +194,7 @@ class Mirror:
         self.versions.append(event.object.version)
 
 
-@examples(60)
+@examples(30)
 @given(
     before=STEPS,
     after=STEPS,
@@ -238,7 +238,7 @@ def test_a_list_and_the_watch_from_its_version_always_show_the_present(
     assert late.versions == live.versions == sorted(set(live.versions))
 
 
-@examples(60)
+@examples(30)
 @given(steps=STEPS)
 def test_an_object_is_there_until_it_is_deleted_and_has_no_finalizer(
     steps: list[Any],

@@ -73,7 +73,7 @@ def happen(system: VirtualSystem, what: str, name: Any, value: Any) -> None:
     wait(system, value if what == "wait" else 0.01)
 
 
-@examples(60)
+@examples(30)
 @given(st.lists(events, max_size=12), st.sampled_from(["drain", "soft", "none"]))
 def test_the_state_in_flux_follows_the_state_in_kubernetes(
     sequence: list[tuple[str, Any, Any]], mode: str

@@ -110,7 +110,7 @@ class Cluster(RuleBasedStateMachine):
         self.the_view_is_the_cluster()
 
 
-Cluster.TestCase.settings = settings(examples(50), stateful_step_count=30)
+Cluster.TestCase.settings = settings(examples(25), stateful_step_count=30)
 Test_any_history_ends_in_a_view_that_equals_the_cluster = Cluster.TestCase
 
 

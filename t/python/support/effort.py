@@ -22,7 +22,7 @@ BRIEF = settings.default.max_examples == settings.get_profile("brief").max_examp
 def examples(usual: int) -> settings:
     """For a property whose examples take long: how many of them, usually."""
     if SOAKING:
-        return settings(max_examples=20 * usual)
+        return settings(max_examples=40 * usual)
     return settings(max_examples=max(usual // 5, 1) if BRIEF else usual)
 
 
