@@ -5,6 +5,8 @@
 from __future__ import annotations
 
 import difflib
+import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -99,5 +101,7 @@ def test_each_mutant_of_the_tree_has_a_header_and_applies(
 ) -> None:
     mutant = mutants.Mutant.read(path)
     assert path.name.startswith(f"{int(mutant.item):02}-")
-    mutants.copy_tree(tmp_path)
+    for name in re.findall(r"^--- a/(\S+)$", mutant.diff, re.M):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(mutants.TOP / name, tmp_path / name)
     mutants.patch(mutant, tmp_path)

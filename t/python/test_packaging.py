@@ -289,7 +289,7 @@ class Node:
         script.write_text(
             "#!/bin/sh\n"
             'if test "$1 $2" = "-m venv"; then\n'
-            f'    exec {shutil.which("cp")} -R {folder}/. "$3"\n'
+            f'    exec {shutil.which("cp")} -Rp {folder}/. "$3"\n'
             "fi\n"
             f'exec {sys.executable} "$@"\n'
         )
