@@ -25,6 +25,7 @@ from rabbitsim.dws.options import table
 from rabbitsim.dws.topology import RABBIT_LABEL, Rabbit
 from rabbitsim.flux.events import JobState
 from rabbitsim.system import VirtualSystem, mapping_of
+from support.effort import seeds
 from support.service import (
     DAY,
     LIFE,
@@ -228,7 +229,7 @@ def keys(system: VirtualSystem) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("dw", [LUSTRE, MGT, LUSTRE + " profile=exclusive-mdt"])
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", seeds(2, soaking=20))
 def test_jobs_at_once_never_share_a_rabbit_for_the_same_key(dw: str, seed: int) -> None:
     system = started(
         seed=seed, nodes=16, rabbits=4, kube_latency=0.2, message_latency=0.01

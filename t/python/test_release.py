@@ -23,6 +23,7 @@ from rabbitsim.flux.events import JobState
 from rabbitsim.flux.fluxion import MODULE as FLUXION
 from rabbitsim.kube import direct
 from rabbitsim.system import VirtualSystem
+from support.effort import SOAKING
 from support.service import (
     COPY_OUT,
     DAY,
@@ -147,7 +148,7 @@ def test_storage_is_not_given_to_another_job_before_it_is_gone() -> None:
     assert not exceptions(system, third)
 
 
-@pytest.mark.parametrize("chunks", [1, 7, 33, 100])
+@pytest.mark.parametrize("chunks", [1, 7, 33, 100] if SOAKING else [1, 33])
 def test_ten_jobs_on_one_rabbit_fit_whatever_the_size_of_its_ssd(chunks: int) -> None:
     system = slow(chunks=chunks)
     sizes = range(5, 35, 3)
