@@ -20,7 +20,7 @@ MiB = 2**20
 # that is allowed has 16 MiB.
 LIMIT = 512 * MiB
 # A document of 200,000 elements, the most that are allowed, takes seconds.
-MANY = 90_000 if SOAKING else 4_000
+MANY = 90_000 if SOAKING else 2_000
 FEW = 5_000 if SOAKING else 1_000
 
 PROGRAM = """

@@ -30,6 +30,7 @@ from rabbitsim.kube.direct import Fault as ApiFault
 from rabbitsim.kube.direct import Request
 from rabbitsim.kube.store import Event as Change
 from rabbitsim.system import VirtualSystem
+from support.effort import SOAKING
 from support.rabbits import MOUNT, STATES
 from support.service import (
     COPY_OUT,
@@ -528,7 +529,7 @@ def to_exclusion(watched: Watched) -> None:
     assert watched.drained == {}
 
 
-@pytest.mark.parametrize("steps", range(0, 60, 2))
+@pytest.mark.parametrize("steps", range(0, 60, 1 if SOAKING else 5))
 def test_no_failure_is_forgotten_when_the_module_is_replaced(steps: int) -> None:
     """One that was told, but not written yet, is told again."""
     watched = Watched(MOUNT)

@@ -64,7 +64,7 @@ def usual_time() -> float:
 
 
 @pytest.mark.parametrize(
-    ("kind", "where"), pairs(OUTAGES, ["submitted", *STATES, "runs"], 3)
+    ("kind", "where"), pairs(OUTAGES, ["submitted", *STATES, "runs"], 4)
 )
 def test_an_outage_of_an_hour_costs_an_hour_and_the_job_says_why(
     kind: str, where: str

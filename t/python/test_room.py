@@ -36,7 +36,7 @@ from support.breakdowns import (
     place,
     single,
 )
-from support.effort import examples
+from support.effort import SOAKING, examples
 from support.rabbits import (
     DESTROY,
     finish,
@@ -328,7 +328,7 @@ def test_storage_of_another_workload_manager_is_waited_for() -> None:
     assert names(system, jobid) == LIFE
 
 
-@pytest.mark.parametrize("steps", range(0, 200, 5))
+@pytest.mark.parametrize("steps", range(0, 200, 1 if SOAKING else 13))
 def test_a_job_does_not_wait_for_its_own_storage(steps: int) -> None:
     """Whenever the module dies while storage is placed, the next one finds room."""
     system = without_scheduler(kube_latency=0.05)

@@ -47,7 +47,7 @@ def steps_of_a_job() -> int:
     return count
 
 
-STEPS = range(0, steps_of_a_job() + 1, 1 if SOAKING else 17)
+STEPS = range(0, steps_of_a_job() + 1, 1 if SOAKING else 25)
 """Moments of the standard job's life."""
 
 

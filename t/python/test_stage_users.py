@@ -196,14 +196,14 @@ def test_jobs_whose_nodes_do_not_serve_have_few_rabbits_chosen(
 ) -> None:
     system = slow()
     drain_one(system)
-    jobs = [submit(system, 1, 10, userid=GUEST, **ON_ONE) for _ in range(80)]
+    jobs = [submit(system, 1, 10, userid=GUEST, **ON_ONE) for _ in range(60)]
     wait(system, 20.0)
     choices = count_choices(monkeypatch)
     for _ in range(10):
         other = submit(system, 1, 10, dw="", userid=OTHER, seconds=1)
         ahead = submit(system, 1, 10, userid=OTHER, seconds=1)
         wait(system, 1.0)
-    assert len(choices) < 10 * 40
+    assert len(choices) < 10 * 35
     running(system, ahead)
     assert "start" in names(system, other)
     assert desired(system, jobs[-1]) == "Proposal"

@@ -28,6 +28,7 @@ from rabbitsim.dws.options import Fault as DwsFault
 from rabbitsim.dws.options import Options
 from rabbitsim.kube.direct import Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.effort import pairs
 from support.outages import OUTAGES, RECONNECT, inject
 from support.queries import query
 from support.records import COPY_IN
@@ -328,8 +329,9 @@ def test_a_job_with_too_many_data_movements_to_watch_has_the_limit_as_well(
     assert names(system, jobid) == LIFE
 
 
-@pytest.mark.parametrize("status", [403, 404])
-@pytest.mark.parametrize("verbs", [["list"], ["list", "watch"]])
+@pytest.mark.parametrize(
+    ("verbs", "status"), pairs([["list"], ["list", "watch"]], [403, 404], usual=2)
+)
 def test_a_module_that_may_not_list_data_movements_gives_none_up(
     verbs: list[str], status: int
 ) -> None:

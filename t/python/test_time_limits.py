@@ -358,7 +358,7 @@ def test_a_rejected_patch_of_servers_counts_as_well() -> None:
     assert note == problem + more(jobid)
 
 
-@pytest.mark.parametrize(("kind", "state"), pairs(OUTAGES, STATES[:-1], 3))
+@pytest.mark.parametrize(("kind", "state"), pairs(OUTAGES, STATES[:-1], 4))
 def test_an_outage_is_counted_by_no_limit(kind: str, state: str) -> None:
     """DWS gets on meanwhile, as long as it was told to. The limits are of an hour as
     well, and are not for the outage."""

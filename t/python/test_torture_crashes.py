@@ -4,9 +4,9 @@
 takes, and after each single request, and no job can tell.
 
 ``make soak`` has it die at each of these points in each scenario. Here it does so in
-the standard job, and at every twentieth point of the others, which begin at different
-ones; every third request of the standard job goes wrong, and it is cancelled at every
-second point.
+the standard job, and at every thirtieth point of the others, which begin at different
+ones; every sixth request of the standard job is refused, and every sixth has its answer
+lost, and the job is cancelled at every fourth point.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from rabbitsim.torture.crashpoints import SCENARIOS, Interruption, Scenario, che
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_no_job_can_tell_that_the_module_died(scenario: Scenario) -> None:
     number = SCENARIOS.index(scenario)
-    results = check(scenario, first=number % 20, every=20 if number else 1)
+    results = check(scenario, first=number % 20, every=30 if number else 1)
     assert results
     assert [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
@@ -34,13 +34,13 @@ def test_no_job_can_tell_that_the_module_died(scenario: Scenario) -> None:
 def test_no_job_can_tell_that_one_request_went_wrong(
     interruption: Interruption,
 ) -> None:
-    first = 0 if interruption is Interruption.REFUSED else 1
-    results = check(SCENARIOS[0], interruption, first=first, every=3)
+    first = 0 if interruption is Interruption.REFUSED else 3
+    results = check(SCENARIOS[0], interruption, first=first, every=6)
     assert results and [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 
 def test_a_job_may_be_cancelled_at_any_step() -> None:
-    results = check(SCENARIOS[0], Interruption.CANCEL, first=1, every=2)
+    results = check(SCENARIOS[0], Interruption.CANCEL, first=1, every=4)
     assert results and [f"{point}: {wrong}" for point, wrong in results if wrong] == []
 
 

@@ -12,6 +12,7 @@ import pytest
 from flux_k8s.ports import WORKFLOW, Json, KubeError
 from rabbitsim.kube.direct import DirectKube, Fault, Request
 from rabbitsim.system import VirtualSystem
+from support.effort import seeds
 from support.service import COPY_OUT, LIFE, XFS, exceptions, jobspec, names, settle
 
 Past = list[tuple[str, Json]]
@@ -55,7 +56,7 @@ def test_events_that_come_again_change_nothing(echo: str) -> None:
     assert exceptions(system, jobid) == []
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", seeds(8, soaking=200))
 def test_echoes_at_random_change_nothing(seed: int) -> None:
     rng = random.Random(seed)
     system = VirtualSystem(seed, kube_latency=rng.choice([0.0, 0.1, 3.0]))
