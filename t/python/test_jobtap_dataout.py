@@ -583,7 +583,7 @@ def many(manager: JobManager, count: int) -> list[Job]:
 
 
 def test_few_look_ups_are_under_way_at_a_time(manager: JobManager) -> None:
-    jobs = many(manager, 200)
+    jobs = many(manager, 100)
     for _ in range(10):
         manager.advance(0)
         assert len(manager.topics()) <= 32
@@ -593,7 +593,7 @@ def test_few_look_ups_are_under_way_at_a_time(manager: JobManager) -> None:
 
 
 def test_look_ups_go_on_when_those_who_asked_are_gone(manager: JobManager) -> None:
-    jobs = many(manager, 200)
+    jobs = many(manager, 100)
     for _ in range(4):
         manager.advance(0)
     for job in jobs[:32]:
