@@ -181,7 +181,7 @@ def test_nodes_where_a_job_has_no_storage_fail_it() -> None:
 
 @pytest.mark.parametrize(
     ("interruption", "first", "every"),
-    [("CANCEL", 0, 3), ("REFUSED", 1, 6), ("LOST", 4, 6)],
+    [("CANCEL", 0, 6), ("REFUSED", 1, 12), ("LOST", 7, 12)],
 )
 def test_a_staged_job_may_be_cancelled_at_any_step_and_requests_fail(
     interruption: str, first: int, every: int
