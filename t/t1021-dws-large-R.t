@@ -52,10 +52,10 @@ job_before_setup () {
     echo "$job_before_setup_id"
 }
 
-test_expect_success 'a job whose R has 20 MB runs' '
+test_expect_success 'a job whose R has 10 MB runs' '
     id=$(job_before_setup) &&
-    R_grow $id 200000 &&
-    test $(flux kvs get --raw $(R_key $id) | wc -c) -gt 20000000 &&
+    R_grow $id 100000 &&
+    test $(flux kvs get --raw $(R_key $id) | wc -c) -gt 10000000 &&
     module_load &&
     job_succeeds $id
 '

@@ -278,8 +278,8 @@ class Node:
         self.flux.chmod(0o755)
 
     def copy_environments(self, folder: Path) -> None:
-        """Have each virtual environment copied from one that has the pip of this:
-        to install pip takes seconds."""
+        """Have virtual environments copied from one that has the pip of this: it takes
+        seconds to install pip."""
         venv.create(folder, symlinks=True)
         base = {"base": str(folder), "platbase": str(folder)}
         library = sysconfig.get_path("purelib", vars=base)
@@ -365,8 +365,10 @@ def test_a_node_without_network_and_compiler_installs_from_a_folder_of_wheels(
     assert not node.linked() and not node.destination.exists()
 
     (tmp_path / kubernetes.name).rename(kubernetes)
+    copying, node.python = node.python, sys.executable
     done = node.make("install", f"WHEELS={wheels}")
     assert (done.returncode, done.stdout) == (0, "")
+    node.python = copying
     plugin = node.destination / PLACES["dws-jobtap.so"]
     assert plugin.exists()
     linked = {str(path.relative_to(node.places)) for path in node.linked()}
