@@ -6,7 +6,7 @@ the module, Kubernetes, the program of the site, or another node."""
 from __future__ import annotations
 
 import dataclasses
-from typing import Callable, Optional
+from typing import Any, Callable, Coroutine, Optional
 from unittest.mock import Mock
 
 import pytest
@@ -208,6 +208,12 @@ def test_an_answer_that_is_older_than_the_return_of_a_node_does_not_count() -> N
     assert fences.nodes == {BAD} and len(changes) == 1
 
 
+async def note(asked: Coroutine[Any, Any, None], number: int) -> int:
+    """Return the number when an answer is there."""
+    await asked
+    return number
+
+
 def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
     runs: list[tuple[str, Callable[[str], None]]] = []
     flux = Mock(run_program=lambda argv, timeout, done: runs.append((argv[-1], done)))
@@ -216,7 +222,7 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
     fences.nodes_changed(NodeStates((), frozenset(f"n{i}" for i in range(9)), {}, {}))
     answered: list[int] = []
     for number in range(9):
-        drive(fences.ask([f"n{number}"]), lambda _, n=number: answered.append(n), ())  # type: ignore[misc]
+        drive(note(fences.ask([f"n{number}"]), number), answered.append, ())
     ((asked, done),) = runs
     assert (asked, answered) == ("n0", [])
     done("")
@@ -224,7 +230,7 @@ def test_one_program_runs_at_a_time_and_the_next_is_for_all_who_wait() -> None:
     (asked, done) = runs[-1]
     assert (asked, len(runs)) == ("n[1-8]", 2)
     settings.config = Config.parse({})
-    drive(fences.ask(["n0"]), lambda _: answered.append(9), ())
+    drive(note(fences.ask(["n0"]), 9), answered.append, ())
     done("n3")
     assert answered == [0, 9, *range(1, 9)] and not fences.nodes
     assert len(runs) == 2
@@ -237,7 +243,7 @@ def test_those_who_wait_for_a_program_that_is_configured_no_more_go_on() -> None
     fences = Fences(flux, settings, lambda: None)
     answered: list[int] = []
     for number in range(2):
-        drive(fences.ask([BAD]), lambda _, n=number: answered.append(n), ())  # type: ignore[misc]
+        drive(note(fences.ask([BAD]), number), answered.append, ())
     settings.config = Config.parse({})
     runs.pop()(BAD)
     assert answered == [0, 1] and not runs and not fences.nodes
