@@ -207,7 +207,7 @@ def test_a_job_that_depends_on_the_data_of_another_waits_until_it_is_out(
 def test_a_job_finds_the_record_of_another_one_however_slow_the_kvs_is(
     release: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rabbitsim.flux.broker.WRITE_DELAY", 60.0)
+    monkeypatch.setattr("rabbitsim.flux.broker.COMMIT_DELAY", 60.0)
     system = slow()
     jobid = submit(system, dw_release=release)
     waits = submit(system, "", **depends_on(jobid))
