@@ -14,7 +14,7 @@ from flux_k8s.config.table import Config
 from flux_k8s.control.holddown import FIRST_HOLD
 from flux_k8s.dws import mapping
 from flux_k8s.ports import SERVERS, STORAGE, SYSTEMSTATUS, Json, KubeError
-from flux_k8s.rabbits.availability import Health, decide, drain_reason
+from flux_k8s.rabbits.health import Health, decide, drain_reason
 from flux_k8s.rfc.resourcestatus import NodeStates
 from rabbitsim.dws.topology import Topology
 from rabbitsim.kube.direct import Fault, Request

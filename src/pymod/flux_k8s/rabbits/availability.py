@@ -10,16 +10,14 @@ do not. A node that lost its PCIe connection to a Rabbit that serves is drained
 or left alone.
 
 The reconciler compares the state in Kubernetes with that in Flux, and acts where they
-differ, also after changes while the module was away. The reasons of its own drains
-begin with :data:`~flux_k8s.dws.drainreason.LOST_CONNECTION`; it leaves drains with
-other reasons alone.
+differ, also after changes while the module was away. What follows from what is known is
+in :mod:`flux_k8s.rabbits.health`.
 """
 
 from __future__ import annotations
 
 import syslog
 from collections import Counter
-from dataclasses import dataclass
 from functools import partial
 from typing import (
     AbstractSet,
@@ -35,129 +33,34 @@ from flux_k8s.config.settings import Settings
 from flux_k8s.control.controller import Controller, Options
 from flux_k8s.control.holddown import HoldDown
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.drainreason import LOST_CONNECTION
 from flux_k8s.ports import Flux, Json, Kind, Kube, KubeError
 from flux_k8s.rabbits.disabled import Disabled, annotate
 from flux_k8s.rabbits.fences import Fences
 from flux_k8s.rabbits.fluxion import Fluxion
 from flux_k8s.rabbits.fluxiongraph import Ssds
 from flux_k8s.rabbits.fluxionstate import ALLOC_RABBIT, BAD_RABBIT
+from flux_k8s.rabbits.health import (
+    OFFLINE,
+    Health,
+    Verdict,
+    decide,
+    drain_reason,
+    lost_links,
+)
 from flux_k8s.rabbits.mountwatch import MountWatch
 from flux_k8s.rabbits.nodes import Nodes
 from flux_k8s.rabbits.nodeuse import NodeUse
 from flux_k8s.rabbits.rabbitrows import rabbit_rows
-from flux_k8s.rabbits.storage import RabbitManager, RabbitState
+from flux_k8s.rabbits.storage import RabbitManager
 from flux_k8s.rabbits.systemstatus import SystemStatus
 from flux_k8s.rabbits.takenssds import TakenSsds
 from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.constraints import conjunction, exclude_properties
-from flux_k8s.rfc.resourcestatus import NodeStates
 
 DEBOUNCE = 0.05
 """Seconds from a first change until anything is done: events come many at once."""
 
 KEY = "rabbits"
-
-OFFLINE = "Offline"
-"""The status of a link by which a node reaches nothing on its Rabbit."""
-
-
-def drain_reason(rabbit: str, status: str) -> str:
-    """The drain reason of a node that cannot reach its Rabbit."""
-    return f"{LOST_CONNECTION}{rabbit} is {status}"
-
-
-def lost_links(
-    unwell: Mapping[str, RabbitState], down: AbstractSet[str]
-) -> dict[str, str]:
-    """The nodes that cannot reach their Rabbit, with the reasons for which they are
-    drained. The connections of a Rabbit that is ``down`` do not matter: jobs with
-    Rabbit storage avoid its nodes, and other jobs need no connection."""
-    return {
-        host: drain_reason(name, status)
-        for name, state in unwell.items()
-        if name not in down
-        for host, status in state.lost.items()
-    }
-
-
-def hosts_to_drain(lost: Mapping[str, str], states: NodeStates) -> dict[str, list[str]]:
-    """The nodes to be drained, by reason."""
-    by_reason: dict[str, list[str]] = {}
-    for host in states.hosts:
-        if host in lost and host not in states.drained:
-            by_reason.setdefault(lost[host], []).append(host)
-    return by_reason
-
-
-def hosts_to_undrain(lost: Mapping[str, str], states: NodeStates) -> list[str]:
-    """The nodes that this module has drained, and that are not cut off any more."""
-    return [
-        host
-        for host, reason in states.drained.items()
-        if reason.startswith(LOST_CONNECTION) and host not in lost
-    ]
-
-
-@dataclass(frozen=True)
-class Health:
-    """What is known of Rabbits and nodes.
-
-    Attributes:
-        unwell: the Rabbits that do not serve, or have lost nodes.
-        broken: the Rabbits that do not serve.
-        down: these, and those that have only just recovered.
-        lost: the nodes that cannot reach their Rabbit, and those that have reached it
-            again only just now, with the reasons for which they are drained.
-        disabled: the nodes that others have disabled in SystemStatus.
-        states: those of the nodes; None as long as they are not known.
-    """
-
-    unwell: Mapping[str, RabbitState]
-    broken: frozenset[str]
-    down: frozenset[str]
-    lost: Mapping[str, str]
-    disabled: frozenset[str]
-    states: Optional[NodeStates]
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What follows from the health.
-
-    Attributes:
-        marked: the nodes with the property ``badrabbit``.
-        avoided: the nodes that a job gets a constraint against, where the scheduler
-            does not know of properties.
-        to_drain: the nodes to be drained, by reason.
-        to_undrain: the nodes whose drain is over.
-    """
-
-    marked: frozenset[str]
-    avoided: frozenset[str]
-    to_drain: Mapping[str, Sequence[str]]
-    to_undrain: Sequence[str]
-
-
-def decide(health: Health, settings: Settings) -> Verdict:
-    """What follows from the health of Rabbits and nodes."""
-    config, mapping, states = settings.config, settings.mapping, health.states
-    lost = health.lost
-    if settings.queues is not None:
-        # The module sees to the nodes of these queues only.
-        queues = () if states is None else map(states.with_all, settings.queues)
-        ours = frozenset[str]().union(*queues)
-        lost = {host: reason for host, reason in lost.items() if host in ours}
-    soft = config.soft_drain and not config.drain_compute_nodes
-    marked = health.disabled.union(lost if soft else ())
-    drained = lost if config.drain_compute_nodes else {}
-    return Verdict(
-        marked,
-        # A job keeps its constraint: Rabbits that have recovered are not in it.
-        marked.union(*map(mapping.hosts_of, health.broken)),
-        {} if states is None else hosts_to_drain(drained, states),
-        [] if states is None else hosts_to_undrain(drained, states),
-    )
 
 
 class Availability:
