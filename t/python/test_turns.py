@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from flux_k8s.jobs.planning import Planner
+from flux_k8s.jobs.storagechooser import StorageChooser
 from flux_k8s.jobs.work import Work
 from support.service import LIFE, LUSTRE, exceptions, jobspec, names, settle, started
 from support.supervised import DEATHS, Supervised, breaks
@@ -17,13 +17,13 @@ def test_a_job_that_fails_in_its_turn_passes_it_on(
     place: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guilty: list[int] = []
-    breaks(monkeypatch, Planner, "_choose", guilty)
+    breaks(monkeypatch, StorageChooser, "choose", guilty)
     system = started()
     jobs = [system.instance.submit(jobspec(LUSTRE, nodes=1)) for _ in range(3)]
     guilty.append(jobs[place])
     settle(system)
     notes = {job: exceptions(system, job) for job in jobs}
-    assert "it broke in _choose" in notes.pop(jobs[place])[0]["note"]
+    assert "it broke in choose" in notes.pop(jobs[place])[0]["note"]
     for job in notes:
         assert names(system, job) == LIFE
 
@@ -31,7 +31,7 @@ def test_a_job_that_fails_in_its_turn_passes_it_on(
 def test_a_service_that_dies_in_a_job_s_turn_has_died_of_that_job(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    supervised = Supervised(monkeypatch, Planner, "_choose")
+    supervised = Supervised(monkeypatch, StorageChooser, "choose")
     system = supervised.system
     jobs = [system.instance.submit(jobspec(LUSTRE, nodes=1)) for _ in range(3)]
     guilty = jobs[2]

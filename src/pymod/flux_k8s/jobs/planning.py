@@ -10,40 +10,31 @@ become resources and Servers are in :mod:`flux_k8s.dws.directivebreakdown` (seed
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Awaitable, Callable, Iterable, Mapping, Optional, Sequence, Union
+from typing import Awaitable, Callable, Mapping, Optional, Sequence, Union
 
 from flux_k8s.config.settings import Settings
 from flux_k8s.config.table import Daemon
 from flux_k8s.control.coroutines import Answer, Call, gather
 from flux_k8s.control.kubecalls import KubeCalls
-from flux_k8s.dws import nodefailure
 from flux_k8s.dws.allocatedssd import ssd_per_rabbit
 from flux_k8s.dws.directivebreakdown import (
     Allocation,
-    Breakdown,
     Reference,
-    beyond_shares,
-    build_servers,
-    check_locations,
     check_storage_of_nodes,
     colocated_rabbits,
-    colocation_annotations,
     existing_servers,
-    job_allocation,
     near_hosts,
-    required_daemons,
 )
-from flux_k8s.dws.directivebreakdown.breakdown import JOB
 from flux_k8s.dws.directives import GIB
-from flux_k8s.dws.nodefailure import Survey
-from flux_k8s.dws.storageusage import WORKFLOW_LABEL, beyond_annotation, workflow_of
+from flux_k8s.dws.storageusage import workflow_of
 from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, DWSError, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import BreakdownReader, Breakdowns
 from flux_k8s.jobs.machine import FreeStorage, Rabbits
 from flux_k8s.jobs.proposal import Proposal, not_serving, propose
+from flux_k8s.jobs.storagechooser import Choice, JobPlacement, StorageChooser
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.ports import (
     COMPUTES,
@@ -52,7 +43,6 @@ from flux_k8s.ports import (
     Kube,
     KubeError,
 )
-from flux_k8s.rfc import hostlist
 from flux_k8s.rfc.jobid import f58
 
 Write = Callable[[Sequence[Json]], Awaitable["JobPlacement"]]
@@ -63,42 +53,6 @@ ChooseAhead = Callable[
 ]
 """Chooses nodes by the breakdowns, the colocation keys in use, and the bytes that are
 left on each Rabbit."""
-
-
-@dataclass(frozen=True)
-class JobPlacement:
-    """The placement of a job's storage, written to Servers and Computes.
-
-    Attributes:
-        rabbits: the Rabbits with storage of the job (RFC 29).
-        units: the systemd units that the job needs on its nodes.
-        unmet_wishes: a sentence for each wish about the location of nodes that is not
-            fulfilled.
-        excluded: the nodes without storage, and the note of the exception about them;
-            None when all nodes have storage.
-    """
-
-    rabbits: str
-    units: tuple[str, ...]
-    unmet_wishes: tuple[str, ...]
-    excluded: Optional[tuple[Survey, str]] = None
-
-
-@dataclass(frozen=True)
-class _Choice:
-    """The storage that was chosen for a job.
-
-    Attributes:
-        servers: the job's Servers after the patches.
-        calls: the patches of Servers. None of them is sent yet.
-        computes: the patch of Computes, likewise.
-        placement: the placement after the patches.
-    """
-
-    servers: Mapping[Reference, Json]
-    calls: Sequence[Call[Json]]
-    computes: Call[Json]
-    placement: JobPlacement
 
 
 class Planner:
@@ -133,6 +87,7 @@ class Planner:
         self._shares: dict[int, Counter[str]] = {}
         self._unplaced_shares: Counter[str] = Counter()
         self._turns: dict[int, Answer] = {}
+        self._chooser = StorageChooser(settings, rabbits, now)
 
     async def read_breakdowns(self, info: WorkflowInfo) -> Breakdowns:
         """Read the job's DirectiveBreakdowns."""
@@ -256,12 +211,12 @@ class Planner:
         room = self._free_storage.left(own)
         allocation = choose(breakdowns, colocated_rabbits(others), room)
         try:
-            choice = self._choose_on(info, breakdowns, {}, allocation)
+            choice = self._chooser.choose_on(info, breakdowns, {}, allocation)
         except AllocationError as error:
             lasting = [s for s in others if workflow_of(s) is None]
             colocated, sizes = colocated_rabbits(lasting), self._free_storage.sizes
             alone = replace(allocation, colocated=colocated, room=sizes)
-            self._choose_on(info, breakdowns, {}, alone)
+            self._chooser.choose_on(info, breakdowns, {}, alone)
             raise StorageUnavailable(f"others' storage: {error}") from None
         for reference, servers in choice.servers.items():
             self._free_storage.assume(reference, servers)
@@ -271,7 +226,9 @@ class Planner:
             for reference in choice.servers:
                 self._free_storage.withdraw(reference)
             raise
-        await gather(choice.calls)  # a request that fails may be carried out yet
+        await gather(
+            self._patch_servers(choice)
+        )  # a request that fails may be carried out yet
         return choice.placement
 
     def _note_shares(self, info: WorkflowInfo) -> None:
@@ -310,7 +267,7 @@ class Planner:
         others: Sequence[Json],
     ) -> JobPlacement:
         own = frozenset(b.servers for b in breakdowns if b.servers is not None)
-        choose = partial(self._choose, info, breakdowns, existing)
+        choose = partial(self._chooser.choose, info, breakdowns, existing)
         other_shares = self._unplaced_shares - self._shares.get(info.jobid, Counter())
 
         def without_others() -> None:
@@ -330,7 +287,8 @@ class Planner:
             self._free_storage.assume(reference, servers)
         self._settle(info.jobid)
         try:
-            await gather([*choice.calls, choice.computes])
+            computes = self._patch_computes(info, choice.hosts)
+            await gather([*self._patch_servers(choice), computes])
         except KubeError:
             for reference in choice.servers:
                 self._free_storage.withdraw(reference)
@@ -379,124 +337,21 @@ class Planner:
             return lasting
         return StorageUnavailable(f"others' storage: {error}")
 
-    def _choose(
-        self,
-        info: WorkflowInfo,
-        breakdowns: Breakdowns,
-        existing: Mapping[Reference, Json],
-        others: Iterable[Json],
-        room: Mapping[str, int],
-        other_shares: Mapping[str, int],
-    ) -> _Choice:
-        """Choose the job's storage. A job that tolerates failed nodes does without the
-        nodes whose Rabbits are broken.
-
-        Args:
-            existing: the Servers of persistent storage that the job uses.
-            others: the Servers of other jobs.
-            room, other_shares: as in :class:`Allocation`.
-
-        Raises:
-            AllocationError: the storage does not fit.
-        """
-        assert info.allocation is not None
-        allocation = job_allocation(
-            info.allocation,
-            self._settings.mapping,
-            self._rabbits.labels,
-            colocated_rabbits(others),
-            room,
-            other_shares,
-            name=f"R of job {f58(info.jobid)}",
-        )
-        allocation = replace(allocation, broken_rabbits=self._rabbits.broken)
-        try:
-            return self._choose_on(info, breakdowns, existing, allocation)
-        except AllocationError as error:
-            excluded = self._exclude_broken(info, allocation, error)
-        survey, _ = excluded
-        places = map(self._settings.mapping.rabbit_of, survey.lost)
-        rest = allocation.without(survey.lost, {r for r in places if r is not None})
-        choice = self._choose_on(info, breakdowns, existing, rest)
-        return replace(choice, placement=replace(choice.placement, excluded=excluded))
-
-    def _exclude_broken(
-        self, info: WorkflowInfo, allocation: Allocation, error: AllocationError
-    ) -> tuple[Survey, str]:
-        """The nodes whose Rabbits are broken, and the note of the exception about them.
-
-        Raises:
-            AllocationError: the job cannot do without these nodes.
-        """
-        hosts, tolerance = allocation.hosts, info.failure_tolerance
-        broken = allocation.broken_rabbits
-        rabbits = {host: self._settings.mapping.rabbit_of(host) for host in hosts}
-        lost = tuple(host for host in hosts if rabbits[host] in broken)
-        if not lost or tolerance == 0:
-            raise error
-        survey = Survey(State.Setup, self._now(), hosts, lost, served=True)
-        down = dict.fromkeys(str(rabbits[host]) for host in lost)
-        problem = ", ".join(f"Rabbit {r} is {broken[r]}" for r in down)
-        if not nodefailure.tolerated(hosts, survey, tolerance):
-            note = nodefailure.refusal_note(hosts, survey, tolerance, problem)
-            raise AllocationError(note)
-        return survey, nodefailure.exclusion_note(hosts, survey, tolerance, problem)
-
-    def _choose_on(
-        self,
-        info: WorkflowInfo,
-        breakdowns: Breakdowns,
-        existing: Mapping[Reference, Json],
-        allocation: Allocation,
-    ) -> _Choice:
-        hosts = allocation.hosts
-        with_storage = [b for b in breakdowns if b.servers is not None]
-        specs = build_servers(with_storage, allocation) if with_storage else []
-        bodies = [
-            _servers_body(*each, self._settings.scheduler)
-            for each in zip(with_storage, specs, beyond_shares(specs, allocation))
-        ]
-        servers = {
-            breakdown.servers: _servers(info, breakdown, body)
-            for breakdown, body in zip(with_storage, bodies)
-            if breakdown.servers is not None
-        }
-        unmet_wishes = check_locations(
-            breakdowns, {**existing, **servers}, hosts, self._settings.mapping
-        )
-        calls = [
-            self._patch_servers(reference, body)
-            for reference, body in zip(servers, bodies)
-        ]
-        computes = self._patch_computes(info, hosts)
-        daemons = self._daemons_of(breakdowns)
-        units = dict.fromkeys(daemon.unit for daemon in daemons if daemon.unit)
-        rabbits = {
-            storage["name"]
-            for sets in specs
-            for allocation_set in sets
-            for storage in allocation_set["storage"]
-        }
-        names = hostlist.encode(sorted(rabbits, key=hostlist.natural_key))
-        placement = JobPlacement(names, tuple(units), unmet_wishes)
-        return _Choice(servers, calls, computes, placement)
-
     async def daemons(self, info: WorkflowInfo) -> tuple[Daemon, ...]:
         """The daemons that the job requires, in the order of its directives."""
         # A reload of the configuration may have removed a daemon since Proposal.
         may_require = info.view is not None and info.view.runs_containers
         if may_require or self._settings.config.daemons:
-            return self._daemons_of(await self._reader.read(info))
+            return self._chooser.daemons(await self._reader.read(info))
         return ()
 
-    def _daemons_of(self, breakdowns: Breakdowns) -> tuple[Daemon, ...]:
-        known = self._settings.config.daemons
-        return tuple(known[name] for name in required_daemons(breakdowns, known))
+    def _patch_servers(self, choice: Choice) -> list[Call[Json]]:
+        def patch(servers: Reference, body: Json) -> Call[Json]:
+            namespace, name = servers.namespace, servers.name
+            key = f"servers/{name}"
+            return self._calls.patch(SERVERS, namespace, name, body, key=key)
 
-    def _patch_servers(self, servers: Reference, body: Json) -> Call[Json]:
-        namespace, name = servers.namespace, servers.name
-        key = f"servers/{name}"
-        return self._calls.patch(SERVERS, namespace, name, body, key=key)
+        return [patch(*each) for each in choice.bodies.items()]
 
     def _patch_computes(self, info: WorkflowInfo, hosts: Sequence[str]) -> Call[Json]:
         namespace, name = self._settings.namespace, info.name
@@ -505,25 +360,3 @@ class Planner:
         body: Json = {"data": [{"name": host} for host in hosts]}
         key = f"computes/{name}"
         return self._calls.patch(COMPUTES, namespace, name, body, key=key)
-
-
-def _servers_body(
-    breakdown: Breakdown, sets: list[Json], beyond: Mapping[str, int], shared: bool
-) -> Json:
-    """The patch of a Servers object.
-
-    Args:
-        beyond: the bytes beyond the job's share, by Rabbit.
-        shared: whether a scheduler gives out shares. If not, ``beyond`` is not written.
-    """
-    annotations: Json = dict(colocation_annotations(breakdown))
-    if shared:
-        annotations.update(beyond_annotation(beyond))
-    body: Json = {"spec": {"allocationSets": sets}}
-    return {**body, "metadata": {"annotations": annotations}} if annotations else body
-
-
-def _servers(info: WorkflowInfo, breakdown: Breakdown, body: Json) -> Json:
-    """The fields that the service reads of a Servers object after its patch."""
-    labels = {WORKFLOW_LABEL: info.name} if breakdown.lifetime == JOB else {}
-    return {**body, "metadata": {**body.get("metadata", {}), "labels": labels}}

@@ -40,9 +40,10 @@ from flux_k8s.dws.workflowview import State
 from flux_k8s.errors import AllocationError, BadObject, StorageUnavailable
 from flux_k8s.jobs.breakdownreader import Breakdowns
 from flux_k8s.jobs.machine import Machine
-from flux_k8s.jobs.planning import JobPlacement, Planner
+from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.proposal import Proposal
 from flux_k8s.jobs.stagingqueue import Full, NoRoom, StagingQueue, UserBound
+from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.workflowinfo import WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES
 from flux_k8s.ports import Flux, Json

@@ -37,7 +37,7 @@ from flux_k8s.jobs.jobrows import allocations
 from flux_k8s.jobs.keeping import Keeping
 from flux_k8s.jobs.losses import data_loss
 from flux_k8s.jobs.machine import Machine
-from flux_k8s.jobs.planning import JobPlacement, Planner
+from flux_k8s.jobs.planning import Planner
 from flux_k8s.jobs.records import Records
 from flux_k8s.jobs.sharedstorage import MOUNTING, SharedStorage
 from flux_k8s.jobs.staging import Staging
@@ -73,6 +73,7 @@ from flux_k8s.jobs.step import (
     Warn,
     Withhold,
 )
+from flux_k8s.jobs.storagechooser import JobPlacement
 from flux_k8s.jobs.tokens import Tokens
 from flux_k8s.jobs.workflowinfo import Goal, WorkflowInfo
 from flux_k8s.jobs.workflowrequests import FAILURES, WorkflowRequests
