@@ -12,13 +12,13 @@ the KVS: a memo only tells which jobs are worth a look there.
 
 from __future__ import annotations
 
-import json
 from typing import Any, Iterable, Iterator, Mapping, Optional, Sequence
 
+from dwscli import records
 from dwscli.instance import Instance
 from dwscli.messages import warn
-from dwscli.reading import number, objects, part, text, texts
-from flux_k8s.dws import datamovement, directives
+from dwscli.reading import number, part, text, texts
+from flux_k8s.dws import directives
 from flux_k8s.dws.workflowview import STATES, State, WorkflowView, requested_key
 from flux_k8s.errors import DirectiveError
 from flux_k8s.ports import Json
@@ -199,7 +199,9 @@ def _portions(
 
 def has_directives(jobspec: str) -> bool:
     """Whether the text of a jobspec asks for storage."""
-    return bool(part(part(_object(jobspec), "attributes"), "system").get("dw"))
+    return bool(
+        part(part(records.json_object(jobspec), "attributes"), "system").get("dw")
+    )
 
 
 def row(job: Json, kvs: Kvs) -> Json:
@@ -210,14 +212,14 @@ def row(job: Json, kvs: Kvs) -> Json:
     are known, ``allocated``: the bytes on each Rabbit, and ``seconds`` and ``held``:
     for how long the job had a Workflow, and for how long storage.
     """
-    workflow = _object(kvs.get((job["id"], WORKFLOW)))
-    moved = transfers(kvs.get((job["id"], MOVED)))
+    workflow = records.json_object(kvs.get((job["id"], WORKFLOW)))
+    moved = records.transfers(kvs.get((job["id"], MOVED)))
     amounts = [each["bytes"] for each in moved if each["bytes"] is not None]
     begun = _created(workflow)
     end = number(job, "t_inactive")
     nnodes = int(number(job, "nnodes") or 0)
     lines = texts(part(workflow, "spec"), "dwDirectives")
-    sizes = allocated(kvs.get((job["id"], ALLOCATIONS)))
+    sizes = records.allocated(kvs.get((job["id"], ALLOCATIONS)))
     found: Json = {
         "id": job["id"],
         "userid": job.get("userid"),
@@ -266,20 +268,21 @@ def details(instance: Instance, found: Iterable[Json]) -> list[Json]:
 
 def _detail(job: Json, kvs: Kvs) -> Json:
     id = job["id"]
-    workflow = _object(kvs.get((id, WORKFLOW)))
+    workflow = records.json_object(kvs.get((id, WORKFLOW)))
     raised = list(_exceptions(kvs.get((id, EVENTLOG), "")))
+    outcome = records.json_object(kvs.get((id, DATA_OUT)))
     return {
         **row(job, kvs),
         "serial": 0,
         "directives": texts(part(workflow, "spec"), "dwDirectives"),
         "message": text(part(workflow, "status"), "message"),
         "states": states(workflow, kvs, id),
-        "allocations": allocations(kvs.get((id, ALLOCATIONS))),
+        "allocations": records.allocations(kvs.get((id, ALLOCATIONS))),
         "mounts": None,
-        "movements": movements(_json(kvs.get((id, MOVEMENTS)))),
+        "movements": records.movements(records.json_value(kvs.get((id, MOVEMENTS)))),
         "limits": [],
         "exceptions": _shown(raised),
-        "failed": failure(job, workflow, raised, _object(kvs.get((id, DATA_OUT)))),
+        "failed": failure(job, workflow, raised, outcome),
         "waits": "",
     }
 
@@ -311,7 +314,7 @@ def is_recorded(instance: Instance, id: int) -> bool:
         severity == 0 and kind.startswith(EXCEPTION) for severity, kind, _ in raised
     ):
         return True
-    workflow = _object(kvs.get((id, WORKFLOW)))
+    workflow = records.json_object(kvs.get((id, WORKFLOW)))
     if not workflow:
         return not has_directives(kvs.get((id, JOBSPEC), ""))
     return _is_over(WorkflowView.parse(workflow))
@@ -384,73 +387,11 @@ def states(workflow: Json, kvs: Kvs, id: int) -> list[Json]:
     """The states of a job's Workflow that it was in, with their seconds."""
     found = []
     for name, state in STATES.items():
-        seconds = _json_number(kvs.get((id, TIMINGS[name])))
+        seconds = records.json_number(kvs.get((id, TIMINGS[name])))
         if seconds is not None:
             begun = _requested(workflow, state)
             found.append({"state": name, "begun": begun, "seconds": seconds})
     return found
-
-
-def movements(found: Any) -> list[Json]:
-    """NnfDataMovements as ``dws.job-show`` has them, with the state that each belongs
-    to (``phase``), and when it began and ended."""
-    items = found if isinstance(found, list) else []
-    return [_movement(item) for item in items if isinstance(item, dict)]
-
-
-def _movement(item: Json) -> Json:
-    movement = datamovement.parse(item)
-    begun, over = datamovement.times(item)
-    return {
-        **movement.to_json(),
-        "phase": movement.phase,
-        "begun": begun,
-        "ended": over,
-    }
-
-
-def transfers(document: Optional[str]) -> list[Json]:
-    """The data that was moved in each state, by ``rabbit_moved``."""
-    return [
-        {
-            "phase": text(each, "phase"),
-            "movements": _amount(each, "movements"),
-            "bytes": _amount(each, "bytes"),
-            "begun": number(each, "begun"),
-            "ended": number(each, "ended"),
-        }
-        for each in objects({"": _json(document)}, "")
-    ]
-
-
-def allocations(document: Optional[str]) -> list[Json]:
-    """The allocations by ``rabbit_allocations``, as ``dws.job-show`` has them."""
-    found: list[Json] = []
-    for each in objects({"": _json(document)}, ""):
-        entry: Json = {"label": text(each, "label"), "size": _amount(each, "size") or 0}
-        if "type" in each:
-            entry["type"] = text(each, "type")
-        counts = part(each, "rabbits")
-        rabbits = {name: _amount(counts, name) or 0 for name in counts}
-        found.append({**entry, "rabbits": rabbits})
-    return found
-
-
-def allocated(document: Optional[str]) -> Optional[dict[str, int]]:
-    """The bytes on each Rabbit by ``rabbit_allocations``; None without that record."""
-    if not isinstance(_json(document), list):
-        return None
-    sizes: dict[str, int] = {}
-    for each in allocations(document):
-        for rabbit, count in each["rabbits"].items():
-            sizes[rabbit] = sizes.get(rabbit, 0) + int(each["size"] * count)
-    return sizes
-
-
-def _amount(answer: Json, key: str) -> Optional[float]:
-    """A number that is not negative, None where there is none."""
-    value = number(answer, key)
-    return value if value is not None and value >= 0 else None
 
 
 def capacity(lines: Iterable[str], nnodes: int) -> int:
@@ -527,26 +468,9 @@ def _exceptions(eventlog: str) -> Iterator[tuple[int, str, str]]:
     """Severity, type and note of the exceptions in an eventlog. The user of a job can
     raise them, of any length."""
     for line in eventlog.split("\n"):
-        event = _object(line)
+        event = records.json_object(line)
         if event.get("name") == "exception":
             context = part(event, "context")
             severity = int(number(context, "severity") or 0)
             kind, note = text(context, "type"), text(context, "note")
             yield severity, printable(kind, SHOWN), printable(note, NOTE)
-
-
-def _json(document: Optional[str]) -> Any:
-    """The value of a JSON text, None for other texts."""
-    try:
-        return json.loads(document or "")
-    except (ValueError, RecursionError):
-        return None
-
-
-def _object(document: Optional[str]) -> Json:
-    """The object that JSON says, or an empty one."""
-    return part({"value": _json(document)}, "value")
-
-
-def _json_number(document: Optional[str]) -> Optional[float]:
-    return number({"value": _json(document)}, "value")
